@@ -1,0 +1,245 @@
+//! What a change of the allowlist does, whatever it does to the text.
+
+use std::cmp::Ordering;
+
+use super::{Allowlist, Entry, ParseOutcome};
+use crate::diagnostic::{Diagnostic, Rule, Span};
+use crate::level::Level;
+use crate::repo::RepoName;
+
+/// One repository's part before and after; at least one of the two is there, and they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// Its part before.
+    pub before: Option<&'a Entry>,
+    /// Its part after.
+    pub after: Option<&'a Entry>,
+}
+
+/// What a change is, by its most important part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It goes up.
+    Promoted,
+    /// It goes down.
+    Demoted,
+    /// It is listed no more.
+    Removed,
+    /// Its level stays; its device, oncalls, events or spelling don't.
+    Changed,
+}
+
+impl Change<'_> {
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> ChangeKind {
+        match (self.before, self.after) {
+            (None, _) => ChangeKind::Added,
+            (_, None) => ChangeKind::Removed,
+            (Some(before), Some(after)) => match after.level.cmp(&before.level) {
+                Ordering::Greater => ChangeKind::Promoted,
+                Ordering::Less => ChangeKind::Demoted,
+                Ordering::Equal => ChangeKind::Changed,
+            },
+        }
+    }
+
+    /// The repository, as it is spelled after the change.
+    #[must_use]
+    pub fn repo(&self) -> &RepoName {
+        match (self.after, self.before) {
+            (Some(entry), _) | (None, Some(entry)) => &entry.repo,
+            (None, None) => unreachable!("a change has a side"),
+        }
+    }
+}
+
+/// Every repository whose part differs, sorted by kind and name. Order, comments and the layout of
+/// the file make no difference.
+#[must_use]
+pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<Change<'a>> {
+    let of_head = head.iter().filter_map(|after| {
+        let before = base.get(&after.repo);
+        let same = before.is_some_and(|b| b == after && b.repo.as_str() == after.repo.as_str());
+        (!same).then_some(Change { before, after: Some(after) })
+    });
+    let gone = base.iter().filter(|entry| head.get(&entry.repo).is_none());
+    let mut changes: Vec<_> =
+        of_head.chain(gone.map(|entry| Change { before: Some(entry), after: None })).collect();
+    changes.sort_by(|a, b| (a.kind(), a.repo()).cmp(&(b.kind(), b.repo())));
+    changes
+}
+
+/// What a reviewer must look at, with places in the file after the change. `reason` is what its
+/// author says; a line of it that names a repository and says more is the reason for that one.
+#[must_use]
+pub fn review(base: &Allowlist, head: &ParseOutcome, reason: &str) -> Vec<Diagnostic> {
+    let place = |repo: &RepoName| {
+        let at = head.policy.position(repo);
+        at.map_or_else(|| head.source.span(0..0), |at| head.places[at].repo.clone())
+    };
+    changes(base, &head.policy)
+        .iter()
+        .filter_map(|change| {
+            let span = place(change.repo());
+            match (change.before, change.after) {
+                (before, Some(after)) if change.kind() <= ChangeKind::Promoted => {
+                    skipped(before.map(|entry| entry.level), after, span)
+                }
+                (Some(before), after) => went_down(before, after, reason, span)
+                    .or_else(|| moved(before, after?, place(&before.repo))),
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+/// A level is reached from the one below it.
+fn skipped(before: Option<Level>, after: &Entry, span: Span) -> Option<Diagnostic> {
+    let steps = after.level as usize - before.map_or(0, |level| level as usize);
+    let message = match before {
+        None if after.level > Level::L1 => {
+            format!("`{}` enters at {}, above L1", after.repo, after.level)
+        }
+        Some(before) if steps > 1 => {
+            format!("`{}` climbs from {before} to {} at once", after.repo, after.level)
+        }
+        _ => return None,
+    };
+    Some(
+        Diagnostic::new(Rule::LevelSkipped, span, message)
+            .label("a level is skipped")
+            .help("list it one level up at a time, from L1"),
+    )
+}
+
+fn went_down(
+    before: &Entry,
+    after: Option<&Entry>,
+    reason: &str,
+    span: Span,
+) -> Option<Diagnostic> {
+    let name = &before.repo;
+    let (rule, message) = match after {
+        None => {
+            let message = format!("`{name}` is removed from {} without a reason", before.level);
+            (Rule::RemovalWithoutReason, message)
+        }
+        Some(after) if after.level < before.level => {
+            let (from, to) = (before.level, after.level);
+            let message = format!("`{name}` goes down from {from} to {to} without a reason");
+            (Rule::DemotionWithoutReason, message)
+        }
+        Some(_) => return None,
+    };
+    if gives_reason(reason, name) {
+        return None;
+    }
+    let help = format!("say why in a line of the description that names it: `{name}: …`");
+    Some(Diagnostic::new(rule, span, message).help(help))
+}
+
+fn moved(before: &Entry, after: &Entry, span: Span) -> Option<Diagnostic> {
+    let (old, new) = (before.device.as_ref()?, after.device.as_ref()?);
+    if old == new {
+        return None;
+    }
+    let message = format!("`{}` moves from the device `{old}` to `{new}`", after.repo);
+    Some(Diagnostic::new(Rule::DeviceRenamed, span, message).label("another device").help(format!(
+        "pull requests that carry `{}` no longer get its check run; the label is now `{}`",
+        old.label(),
+        new.label()
+    )))
+}
+
+/// Whether a line names the repository as a word of its own and has other words, too.
+fn gives_reason(reason: &str, repo: &RepoName) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    reason.lines().any(|line| {
+        let mut words = line.split(|c| !part(c)).map(|word| word.trim_end_matches('.'));
+        let named = words.clone().any(|word| word.eq_ignore_ascii_case(repo.as_str()));
+        named && words.any(|word| word.len() > 1 && !word.eq_ignore_ascii_case(repo.as_str()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> ParseOutcome {
+        let outcome = Allowlist::parse(text.as_bytes(), &RepoName::new("up/stream").unwrap());
+        assert_eq!(outcome.findings.errors(), 0, "{text}");
+        outcome
+    }
+
+    fn codes(base: &str, head: &str, reason: &str) -> Vec<String> {
+        let head = parse(head);
+        review(&parse(base).policy, &head, reason)
+            .iter()
+            .map(|found| {
+                let start = found.span.start;
+                format!("{} {}:{}", found.rule.code(), start.line, start.column)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn reordering_and_comments_have_no_effect() {
+        let base = parse("L1: [a/b, c/d]\nL3: {x: {e/f: [p]}, w: {g/h: [q]}}\n");
+        let head = parse(
+            "# note\nL3:\n  w:\n    g/h: q\n  x:\n    e/f: [p]\nL1:\n  - c/d # why\n  - a/b\n",
+        );
+        assert_eq!(changes(&base.policy, &head.policy), []);
+        assert_eq!(base.policy, head.policy);
+    }
+
+    #[test]
+    fn every_kind_of_change() {
+        let base = parse("L1: [a/a, b/b]\nL2: [c/c, d/d, f/f]\n");
+        let head = parse("L1: [B/b, c/c, e/e]\nL2: [a/a, d/d]\n");
+        let kinds: Vec<_> = changes(&base.policy, &head.policy)
+            .iter()
+            .map(|change| (change.kind(), change.repo().to_string()))
+            .collect();
+        use ChangeKind as K;
+        assert_eq!(
+            kinds,
+            [
+                (K::Added, "e/e".to_owned()),
+                (K::Promoted, "a/a".to_owned()),
+                (K::Demoted, "c/c".to_owned()),
+                (K::Removed, "f/f".to_owned()),
+                (K::Changed, "B/b".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_level_is_entered_from_below() {
+        assert_eq!(codes("", "L1: [a/b]", ""), [""; 0]);
+        assert_eq!(codes("", "L2: [a/b]", ""), ["level-skipped 1:6"]);
+        assert_eq!(codes("L1: [a/b]", "L2: [a/b]", ""), [""; 0]);
+        assert_eq!(codes("L1: [a/b]", "L3: {x: {A/b: [p]}}", ""), ["level-skipped 1:10"]);
+        assert_eq!(codes("L2: [a/b]", "L4: [{a/b: p}]", ""), ["level-skipped 1:7"]);
+    }
+
+    #[test]
+    fn going_down_needs_a_reason_that_names_the_repository() {
+        let (base, head) = ("L2: [a/b, c/d]", "L1: [a/b]");
+        let both = ["demotion-without-reason 1:6", "removal-without-reason 1:1"];
+        assert_eq!(codes(base, head, ""), both);
+        assert_eq!(codes(base, head, "tidy up\na/b\nxa/b: slow"), both);
+        assert_eq!(codes(base, head, "A/B: no runs for a month"), both[1..]);
+        assert_eq!(codes(base, head, "- a/b and c/d were given up by their owners."), [""; 0]);
+    }
+
+    #[test]
+    fn another_device_is_another_label() {
+        let (base, head) = ("L3: {x: {a/b: [p]}}", "L3: {w: {a/b: [p]}}");
+        assert_eq!(codes(base, head, ""), ["device-renamed 1:10"]);
+        assert_eq!(codes(base, "L3: {X: {a/b: [p]}}", ""), [""; 0]);
+    }
+}

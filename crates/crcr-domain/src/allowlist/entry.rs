@@ -1,0 +1,379 @@
+//! One repository of the file: its name, its oncalls, its events.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::read::{Places, Reader, Scalar, Shelf, kind_name};
+use super::words::{near, show};
+use super::yaml::{Kind, SyntaxError, Token};
+use super::{Entry, InsertError};
+use crate::diagnostic::{Diagnostic, Rule, Severity, Span};
+use crate::level::{EventKind, EventSet, Level};
+use crate::repo::{Oncall, RepoName, RepoNameError};
+
+/// What an entry's value says.
+#[derive(Default)]
+struct Details {
+    /// Where the oncalls are, when there is anything.
+    given: Option<Span>,
+    oncalls: Vec<(Oncall, Span)>,
+    seen: HashMap<Oncall, usize>,
+    events: Option<EventSet>,
+}
+
+impl<'a> Reader<'a> {
+    /// An entry: its name has been read, of its value the first token. `duplicate` tells that the
+    /// mapping had the same key before, which has been reported.
+    pub(super) fn entry(
+        &mut self,
+        shelf: &Shelf,
+        name: &Scalar<'a>,
+        duplicate: bool,
+        value: Option<Token<'a>>,
+    ) -> Result<(), SyntaxError> {
+        let repo = self.repo(name);
+        let details = match value {
+            Some(value) => self.details(value)?,
+            None => Details::default(),
+        };
+        let span = self.span(name);
+        self.check_oncalls(shelf.level, name, &span, &details);
+        let Some(repo) = repo.filter(|_| !duplicate) else { return Ok(()) };
+        if repo == *self.upstream {
+            let message = format!("`{repo}` is the upstream repository itself");
+            let found = Diagnostic::new(Rule::UpstreamListed, span, message);
+            self.report(found.label("upstream").help("remove it: its events start there"));
+            return Ok(());
+        }
+        let (oncalls, places): (Vec<_>, _) = details.oncalls.into_iter().unzip();
+        let (device, place) = shelf.device.clone().unzip();
+        let entry = Entry {
+            repo,
+            level: shelf.level,
+            device,
+            oncalls,
+            events: details.events.unwrap_or(EventSet::Both),
+        };
+        match self.policy.insert(entry) {
+            Ok(()) => self.places.push(Places { repo: span, device: place, oncalls: places }),
+            Err(InsertError::Listed(repo)) => self.duplicate(shelf, &repo, span),
+            // Its device has been reported.
+            Err(InsertError::Device(_)) => {}
+        }
+        Ok(())
+    }
+
+    fn repo(&mut self, name: &Scalar<'_>) -> Option<RepoName> {
+        if self.not_a_string(name, "repository") {
+            return None;
+        }
+        let why = match RepoName::new(&name.text) {
+            Ok(repo) => return Some(repo),
+            Err(why) => why,
+        };
+        let message = format!("{} isn't `owner/repo`: {why}", show(&name.text));
+        let found = Diagnostic::new(Rule::InvalidRepository, self.span(name), message);
+        self.report(found.label("not a repository").help(repo_help(&name.text, &why)));
+        None
+    }
+
+    fn duplicate(&mut self, shelf: &Shelf, repo: &RepoName, span: Span) {
+        let Some(at) = self.policy.position(repo) else { return };
+        let first = &self.policy.entries[at];
+        let (message, before, here) = if first.level != shelf.level {
+            (
+                "at two levels",
+                format!("first listed at {}", first.level),
+                format!("again here, at {}", shelf.level),
+            )
+        } else if first.device != shelf.device.as_ref().map(|(device, _)| device.clone()) {
+            ("for two devices", "first listed here".to_owned(), "again here".to_owned())
+        } else {
+            ("twice", "first listed here".to_owned(), "again here".to_owned())
+        };
+        let help = match message {
+            "at two levels" => "keep the entry at the level the repository holds now",
+            _ => "keep one of the entries",
+        };
+        let place = self.places[at].repo.clone();
+        let found = Diagnostic::new(
+            Rule::DuplicateRepository,
+            span,
+            format!("`{repo}` is listed {message}"),
+        );
+        self.report(found.label(here).related(place, "first listed here", before).help(help));
+    }
+
+    fn check_oncalls(&mut self, level: Level, name: &Scalar<'_>, repo: &Span, details: &Details) {
+        match (&details.given, level) {
+            (Some(given), Level::L1 | Level::L2) => {
+                let message = format!("oncalls have no effect at {level}");
+                let found = Diagnostic::new(Rule::UnusedOncall, given.clone(), message);
+                self.report(found.label("nobody is called").help("keep them for L3 and L4"));
+            }
+            (None, Level::L3 | Level::L4) => {
+                let severity = if level == Level::L4 { Severity::Error } else { Severity::Warning };
+                let message = format!("{} has no oncall at {level}", show(&name.text));
+                let found = Diagnostic::new(Rule::MissingOncall, repo.clone(), message);
+                self.report(
+                    found
+                        .severity(severity)
+                        .label("nobody to call")
+                        .help("name at least one login or team: `[login, org/team]`"),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// The value of an entry: oncalls, or a mapping with fields.
+    fn details(&mut self, value: Token<'a>) -> Result<Details, SyntaxError> {
+        let mut details = Details::default();
+        if !matches!(value.kind, Kind::MapStart) {
+            self.oncalls(value, &mut details)?;
+            return Ok(details);
+        }
+        self.mapping(|reader, key| {
+            let value = reader.next()?;
+            match &*key.scalar.text {
+                "oncalls" => reader.oncalls(value, &mut details),
+                "events" => {
+                    details.events = reader.events(&key.scalar, value)?;
+                    Ok(())
+                }
+                other => {
+                    let help = match near(other, &["oncalls", "events"]) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => "the fields are `oncalls` and `events`".to_owned(),
+                    };
+                    let message = format!("{} isn't a field of an entry", show(other));
+                    let span = reader.span(&key.scalar);
+                    let found = Diagnostic::new(Rule::UnknownField, span, message);
+                    reader.report(found.label("no such field").help(help));
+                    reader.skip(value).map(drop)
+                }
+            }
+        })?;
+        Ok(details)
+    }
+
+    /// A list of names, or one text with commas.
+    fn oncalls(&mut self, value: Token<'a>, details: &mut Details) -> Result<(), SyntaxError> {
+        let start = value.bytes.start;
+        match value.kind {
+            Kind::Scalar(..) => {
+                let scalar = self.scalar(&value);
+                if scalar.is_null() {
+                    return Ok(());
+                }
+                details.given = Some(self.span(&scalar));
+                if self.not_a_string(&scalar, "person to call") {
+                    return Ok(());
+                }
+                let names = self.split(&scalar);
+                if names.is_empty() {
+                    details.given = None;
+                }
+                for (name, bytes) in names {
+                    self.oncall(&name, bytes, details);
+                }
+                Ok(())
+            }
+            Kind::ListStart => {
+                let mut end = value.bytes.end;
+                let mut items = 0;
+                loop {
+                    let item = self.next()?;
+                    if matches!(item.kind, Kind::ListEnd) {
+                        break;
+                    }
+                    items += 1;
+                    end = end.max(item.bytes.end);
+                    self.oncall_item(item, details)?;
+                }
+                if items > 0 {
+                    let span = Scalar { text: "".into(), plain: false, bytes: start..end };
+                    details.given = Some(self.span(&span));
+                }
+                Ok(())
+            }
+            _ => {
+                let message = format!("the oncalls are {}, not names", kind_name(&value));
+                details.given = Some(self.source.span(value.bytes.clone()));
+                self.wrong_shape(value, message, "write `[login, org/team]` or `login, org/team`")
+            }
+        }
+    }
+
+    fn oncall_item(&mut self, item: Token<'a>, details: &mut Details) -> Result<(), SyntaxError> {
+        if !matches!(item.kind, Kind::Scalar(..)) {
+            let message = format!("an oncall is {}, not a name", kind_name(&item));
+            return self.wrong_shape(item, message, "write `[login, org/team]`");
+        }
+        let scalar = self.scalar(&item);
+        if !self.not_a_string(&scalar, "person to call") {
+            let inside = self.inside(&scalar).filter(|bytes| !bytes.is_empty());
+            let bytes = inside.unwrap_or_else(|| scalar.bytes.clone());
+            self.oncall(&scalar.text, bytes, details);
+        }
+        Ok(())
+    }
+
+    /// Where the text of a scalar is without its quotes, when the file has it letter by letter.
+    fn inside(&self, scalar: &Scalar<'_>) -> Option<Range<usize>> {
+        let Range { start, end } = scalar.bytes;
+        let text = self.source.text();
+        [start..end, start + 1..end.saturating_sub(1)]
+            .into_iter()
+            .find(|range| text.get(range.clone()) == Some(&*scalar.text))
+    }
+
+    /// The names in a text with commas, and where each is.
+    fn split(&self, scalar: &Scalar<'_>) -> Vec<(String, Range<usize>)> {
+        let inside = self.inside(scalar);
+        let mut at = 0;
+        let mut names = Vec::new();
+        for part in scalar.text.split(',') {
+            let name = part.trim();
+            let lead = part.len() - part.trim_start().len();
+            let bytes = match &inside {
+                Some(inside) => {
+                    let start = inside.start + at + lead;
+                    start..start + name.len()
+                }
+                None => scalar.bytes.clone(),
+            };
+            if !name.is_empty() {
+                names.push((name.to_owned(), bytes));
+            }
+            at += part.len() + 1;
+        }
+        names
+    }
+
+    /// One name.
+    fn oncall(&mut self, name: &str, bytes: Range<usize>, details: &mut Details) {
+        let place = Scalar { text: name.into(), plain: false, bytes: bytes.clone() };
+        let span = self.span(&place);
+        let bare = name.strip_prefix('@').unwrap_or(name);
+        let oncall = match Oncall::new(bare) {
+            Ok(oncall) => oncall,
+            Err(why) => {
+                let message = format!("{} isn't a login or `org/team`: {why}", show(name));
+                let help = if name.contains(',') {
+                    "make each name an item of its own"
+                } else {
+                    "write a GitHub login, or `org/team`"
+                };
+                let found = Diagnostic::new(Rule::InvalidOncall, span, message);
+                self.report(found.label("not an oncall").help(help));
+                return;
+            }
+        };
+        if bare != name {
+            let message = format!("{} would be mentioned as `@{name}`", show(name));
+            let mut found = Diagnostic::new(Rule::OncallAtSign, span.clone(), message)
+                .label(format!("read as `{bare}`"))
+                .help("drop the `@`");
+            if self.source.text().get(bytes.start..=bytes.start) == Some("@") {
+                let sign = self.source.span(bytes.start..bytes.start + 1);
+                found = found.fix(sign, "", "drop the `@`");
+            }
+            self.report(found);
+        }
+        if let Some(first) = details.seen.get(&oncall) {
+            let first = &details.oncalls[*first].1;
+            let message = format!("`{bare}` is named twice");
+            let found = Diagnostic::new(Rule::DuplicateOncall, span, message).label("again here");
+            self.report(
+                found.related(first.clone(), "first here", "first here").help("remove one of them"),
+            );
+            return;
+        }
+        details.seen.insert(oncall.clone(), details.oncalls.len());
+        details.oncalls.push((oncall, span));
+    }
+
+    /// The value of `events`.
+    fn events(
+        &mut self,
+        key: &Scalar<'_>,
+        value: Token<'a>,
+    ) -> Result<Option<EventSet>, SyntaxError> {
+        const HELP: &str = "write `[pull_request]`, `[nightly]` or both";
+        if !matches!(value.kind, Kind::ListStart) {
+            let message = format!("`events` is {}, not a list", kind_name(&value));
+            if value.bytes.is_empty() && matches!(value.kind, Kind::Scalar(..)) {
+                let found = Diagnostic::new(Rule::WrongShape, self.span(key), message);
+                self.report(found.help(HELP));
+            } else {
+                self.wrong_shape(value, message, HELP)?;
+            }
+            return Ok(None);
+        }
+        let start = value.bytes;
+        let mut kinds = Vec::new();
+        let mut items = 0;
+        loop {
+            let item = self.next()?;
+            match item.kind {
+                Kind::ListEnd if items == 0 => {
+                    let span = self.source.span(start.start..item.bytes.end);
+                    let found = Diagnostic::new(Rule::InvalidEvent, span, "`events` lists nothing");
+                    self.report(found.help(HELP));
+                    return Ok(None);
+                }
+                Kind::ListEnd => return Ok(EventSet::new(kinds).ok()),
+                Kind::Scalar(..) => {
+                    let scalar = self.scalar(&item);
+                    kinds.extend(self.event(&scalar));
+                }
+                _ => {
+                    let message = format!("an event is {}, not a name", kind_name(&item));
+                    self.wrong_shape(item, message, HELP)?;
+                }
+            }
+            items += 1;
+        }
+    }
+
+    fn event(&mut self, name: &Scalar<'_>) -> Option<EventKind> {
+        if self.not_a_string(name, "event") {
+            return None;
+        }
+        let text = &*name.text;
+        let kind = EventKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+        if kind.is_none() {
+            let names = EventKind::ALL.map(EventKind::as_str);
+            let help = match (EventKind::of_event(text), near(text, &names)) {
+                (Some(kind), _) => format!("write `{kind}`, which includes `{text}`"),
+                (None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None) => "the events are `pull_request` and `nightly`".to_owned(),
+            };
+            let message = format!("{} isn't an event", show(text));
+            let found = Diagnostic::new(Rule::InvalidEvent, self.span(name), message);
+            self.report(found.label("no such event").help(help));
+        }
+        kind
+    }
+}
+
+/// What to do about a name that GitHub wouldn't take.
+fn repo_help(text: &str, why: &RepoNameError) -> String {
+    if text.contains([' ', '\n']) {
+        let help = "one name to a line, without spaces; check the indentation of the next line";
+        return help.to_owned();
+    }
+    match why {
+        RepoNameError::Address(Some(name)) => format!("write `{name}`"),
+        RepoNameError::ManySlashes if text.ends_with('/') => "drop the `/` at the end".to_owned(),
+        RepoNameError::OwnerChar(c) | RepoNameError::NameChar(c) if !c.is_ascii() => {
+            "type the name again: this character looks like another or can't be seen".to_owned()
+        }
+        RepoNameError::OwnerChar('#') | RepoNameError::NameChar('#') => {
+            "a comment needs a space before its `#`".to_owned()
+        }
+        RepoNameError::Suffix(suffix) => format!("drop the `{suffix}`"),
+        _ => "write the name as in the address of its page on GitHub: `owner/repo`".to_owned(),
+    }
+}

@@ -1,0 +1,201 @@
+//! Which downstream repositories take part, and how deeply.
+//!
+//! [`Allowlist`] is the policy that a file states; [`Allowlist::parse`] is the only reader of such
+//! files, and the validator, the relay and the HUD share it.
+
+pub mod diff;
+mod entry;
+mod read;
+mod scalar;
+mod syntax;
+mod words;
+mod yaml;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::level::{CheckRun, Device, EventKind, EventSet, Level};
+use crate::repo::{Oncall, RepoName};
+
+pub use self::read::{MAX_BYTES, ParseOutcome, Places};
+
+/// One repository's part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// The repository.
+    pub repo: RepoName,
+    /// How deeply it takes part.
+    pub level: Level,
+    /// What it is grouped by: always at L3, never elsewhere.
+    pub device: Option<Device>,
+    /// Whom to call.
+    pub oncalls: Vec<Oncall>,
+    /// What it takes part in.
+    pub events: EventSet,
+}
+
+impl Entry {
+    /// Whether upstream events are dispatched to it. A backend that only takes part in nightly runs
+    /// starts these by itself.
+    #[must_use]
+    pub fn is_dispatched_to(&self) -> bool {
+        self.level.receives_events() && self.events.contains(EventKind::PullRequest)
+    }
+
+    /// When its results become a check run on the upstream pull request.
+    #[must_use]
+    pub fn check_run(&self) -> CheckRun {
+        if self.events.contains(EventKind::PullRequest) {
+            self.level.check_run()
+        } else {
+            CheckRun::Never
+        }
+    }
+}
+
+/// The policy: each repository at most once. Equal to another when it has the same effect, in any
+/// order and any spelling.
+#[derive(Debug, Clone, Default)]
+pub struct Allowlist {
+    entries: Vec<Entry>,
+    index: HashMap<RepoName, usize>,
+}
+
+/// Why an entry is no part of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InsertError {
+    /// The repository has an entry already.
+    #[error("`{0}` is listed already")]
+    Listed(RepoName),
+    /// An entry at L3 without a device, or at another level with one.
+    #[error("`{0}` needs a device at L3, and at L3 only")]
+    Device(RepoName),
+}
+
+impl Allowlist {
+    /// The policy that lists nobody.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a repository. Refuses a second entry of the same one ([`InsertError::Listed`]) and a
+    /// device that is missing or too much ([`InsertError::Device`]).
+    pub fn insert(&mut self, entry: Entry) -> Result<(), InsertError> {
+        if entry.device.is_some() != (entry.level == Level::L3) {
+            return Err(InsertError::Device(entry.repo));
+        }
+        if self.index.contains_key(&entry.repo) {
+            return Err(InsertError::Listed(entry.repo));
+        }
+        self.index.insert(entry.repo.clone(), self.entries.len());
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// The entry of a repository, in any spelling.
+    #[must_use]
+    pub fn get(&self, repo: &RepoName) -> Option<&Entry> {
+        self.index.get(repo).map(|at| &self.entries[*at])
+    }
+
+    /// At which place of [`Allowlist::iter`] the entry of a repository is.
+    #[must_use]
+    pub fn position(&self, repo: &RepoName) -> Option<usize> {
+        self.index.get(repo).copied()
+    }
+
+    /// All entries, in the order of the file.
+    pub fn iter(&self) -> std::slice::Iter<'_, Entry> {
+        self.entries.iter()
+    }
+
+    /// The entries at one level, in the order of the file.
+    pub fn at_level(&self, level: Level) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.level == level)
+    }
+
+    /// The devices of L3, each once, in the order of the file.
+    #[must_use]
+    pub fn devices(&self) -> Vec<&Device> {
+        let mut seen = std::collections::HashSet::new();
+        self.entries.iter().filter_map(|e| e.device.as_ref()).filter(|d| seen.insert(*d)).collect()
+    }
+
+    /// How many repositories there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nobody is listed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl PartialEq for Allowlist {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().all(|entry| other.get(&entry.repo) == Some(entry))
+    }
+}
+
+impl Eq for Allowlist {}
+
+impl<'a> IntoIterator for &'a Allowlist {
+    type Item = &'a Entry;
+    type IntoIter = std::slice::Iter<'a, Entry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// The policy as a file that [`Allowlist::parse`] reads back equal.
+impl fmt::Display for Allowlist {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for level in Level::ALL {
+            if self.at_level(level).next().is_none() {
+                continue;
+            }
+            writeln!(f, "{level}:")?;
+            if level != Level::L3 {
+                for entry in self.at_level(level) {
+                    write_entry(f, "  - ", entry)?;
+                }
+                continue;
+            }
+            for device in self.devices() {
+                writeln!(f, "  {}:", scalar::quoted(device.as_str()))?;
+                let members = self.iter().filter(|entry| entry.device.as_ref() == Some(device));
+                for entry in members {
+                    write_entry(f, "    ", entry)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_entry(f: &mut fmt::Formatter<'_>, lead: &str, entry: &Entry) -> fmt::Result {
+    let names: Vec<_> = entry.oncalls.iter().map(|name| scalar::quoted(name.as_str())).collect();
+    let oncalls = format!("[{}]", names.join(", "));
+    write!(f, "{lead}{}", entry.repo)?;
+    if entry.events != EventSet::Both {
+        let indent = " ".repeat(lead.len() + 2);
+        let events: Vec<_> = entry.events.iter().map(EventKind::as_str).collect();
+        writeln!(f, ":\n{indent}oncalls: {oncalls}\n{indent}events: [{}]", events.join(", "))
+    } else if !entry.oncalls.is_empty() {
+        writeln!(f, ": {oncalls}")
+    } else if entry.level == Level::L3 {
+        writeln!(f, ":")
+    } else {
+        writeln!(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,675 @@
+//! The one reader of the file: a walk over its events that builds the policy and reports every
+//! finding with its place.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use granit_parser::ErrorKind;
+
+use super::words::show;
+use super::yaml::{Kind, SyntaxError, Token, Yaml};
+use super::{Allowlist, scalar, syntax};
+use crate::diagnostic::{Diagnostic, Findings, Rule, Source, Span};
+use crate::level::{Device, Level};
+use crate::repo::RepoName;
+
+/// The largest file that is read, in bytes: what GitHub's contents API serves as text.
+pub const MAX_BYTES: usize = 1024 * 1024;
+
+/// What a file says, and what is wrong with it.
+#[derive(Debug, Clone)]
+pub struct ParseOutcome {
+    /// The text that the places refer to.
+    pub source: Source,
+    /// The policy. It is in force only when there is no error: see [`ParseOutcome::accepted`].
+    pub policy: Allowlist,
+    /// Where each entry of the policy is, in the same order.
+    pub places: Vec<Places>,
+    /// What is wrong, sorted by place.
+    pub findings: Findings,
+}
+
+/// Where an entry's parts are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The repository's name.
+    pub repo: Span,
+    /// The device that it is listed under.
+    pub device: Option<Span>,
+    /// Each oncall.
+    pub oncalls: Vec<Span>,
+}
+
+impl ParseOutcome {
+    /// The policy, unless the file has an error.
+    pub fn accepted(self) -> Result<Allowlist, Findings> {
+        if self.findings.errors() == 0 { Ok(self.policy) } else { Err(self.findings) }
+    }
+}
+
+impl Allowlist {
+    /// Reads a file and reports every finding. `upstream` is the repository whose events are
+    /// passed on, which must not be listed itself.
+    ///
+    /// Bounded in size ([`MAX_BYTES`]), in depth and in the findings that are kept; nothing is
+    /// expanded. <https://yaml.org/spec/1.2.2/>
+    #[must_use]
+    pub fn parse(bytes: &[u8], upstream: &RepoName) -> ParseOutcome {
+        if bytes.len() > MAX_BYTES {
+            let source = Source::new(b"");
+            let findings = std::iter::once(syntax::too_large(&source));
+            return ParseOutcome::failed(source.clone(), findings);
+        }
+        let source = Source::new(bytes);
+        if let Some(finding) = syntax::unreadable(bytes, &source) {
+            return ParseOutcome::failed(source, std::iter::once(finding));
+        }
+        let (mut read, mut stopped) = Reader::walk(&source, source.text(), None, upstream);
+        if stopped.as_ref().is_some_and(|error| is_at_sign(&source, error))
+            && let Some(mask) = unused_char(source.text())
+        {
+            let masked = source.text().replace('@', &mask.to_string());
+            (read, stopped) = Reader::walk(&source, &masked, Some(mask), upstream);
+        }
+        if let Some(error) = stopped {
+            read.findings.push(syntax::stopped(&source, &error, read.read_to));
+        }
+        read.findings.sort();
+        let Walked { policy, places, findings, .. } = read;
+        ParseOutcome { source, policy, places, findings }
+    }
+}
+
+impl ParseOutcome {
+    fn failed(source: Source, found: impl Iterator<Item = Diagnostic>) -> Self {
+        let mut findings = Findings::default();
+        findings.extend(found);
+        Self { source, policy: Allowlist::new(), places: Vec::new(), findings }
+    }
+}
+
+/// Whether the parser stopped at an `@` that begins a plain scalar.
+fn is_at_sign(source: &Source, error: &SyntaxError) -> bool {
+    matches!(error.kind, ErrorKind::UnexpectedCharacter { character: '@' })
+        && source.text().as_bytes().get(error.at) == Some(&b'@')
+}
+
+/// A character that may stand anywhere in a plain scalar and that the text doesn't have. It takes
+/// the place of every `@`, so that one of these doesn't hide what comes after it. Never `~`, which
+/// is what an empty node reads as.
+fn unused_char(text: &str) -> Option<char> {
+    "^$;+=()/<".chars().chain('A'..='Z').chain('a'..='z').find(|c| !text.contains(*c))
+}
+
+/// What one walk found.
+struct Walked {
+    policy: Allowlist,
+    places: Vec<Places>,
+    findings: Findings,
+    read_to: usize,
+}
+
+/// The walk over the events of one file.
+pub(super) struct Reader<'a> {
+    yaml: Yaml<'a>,
+    pub(super) source: &'a Source,
+    pub(super) upstream: &'a RepoName,
+    /// What stands for `@` in the text that the parser sees.
+    mask: Option<char>,
+    /// Where the token before ends.
+    read_to: usize,
+    pub(super) policy: Allowlist,
+    pub(super) places: Vec<Places>,
+    findings: Findings,
+}
+
+/// A scalar: a key, an item or a value.
+pub(super) struct Scalar<'a> {
+    pub(super) text: Cow<'a, str>,
+    /// Neither quoted nor tagged: YAML gives it a type.
+    pub(super) plain: bool,
+    pub(super) bytes: Range<usize>,
+}
+
+impl Scalar<'_> {
+    /// Whether it is null.
+    pub(super) fn is_null(&self) -> bool {
+        self.plain && scalar::is_null(&self.text)
+    }
+}
+
+/// A key of a mapping.
+pub(super) struct Key<'a> {
+    pub(super) scalar: Scalar<'a>,
+    /// Whether the mapping had it before.
+    pub(super) duplicate: bool,
+    /// How many other keys came before.
+    pub(super) number: usize,
+}
+
+/// Where an entry is listed.
+#[derive(Clone)]
+pub(super) struct Shelf {
+    pub(super) level: Level,
+    pub(super) device: Option<(Device, Span)>,
+}
+
+impl<'a> Reader<'a> {
+    /// Walks over `text`, which is the source's or the same with a `mask` for each `@`.
+    fn walk(
+        source: &'a Source,
+        text: &'a str,
+        mask: Option<char>,
+        upstream: &'a RepoName,
+    ) -> (Walked, Option<SyntaxError>) {
+        let mut reader = Self {
+            yaml: Yaml::new(text),
+            source,
+            upstream,
+            mask,
+            read_to: 0,
+            policy: Allowlist::new(),
+            places: Vec::new(),
+            findings: Findings::default(),
+        };
+        let stopped = reader.document().err();
+        let Self { policy, places, findings, read_to, .. } = reader;
+        (Walked { policy, places, findings, read_to }, stopped)
+    }
+
+    /// The whole file: one document.
+    fn document(&mut self) -> Result<(), SyntaxError> {
+        let first = self.next()?;
+        if matches!(first.kind, Kind::End) {
+            self.empty_file();
+            return Ok(());
+        }
+        let root = self.next()?;
+        match root.kind {
+            Kind::MapStart => {
+                if self.levels()? == 0 {
+                    self.empty_file();
+                }
+            }
+            Kind::Scalar(..) if self.scalar(&root).is_null() => self.empty_file(),
+            _ => {
+                let message = format!("the file is {}, not a mapping of levels", kind_name(&root));
+                self.wrong_shape(root, message, "the top-level keys are `L1` to `L4`")?;
+            }
+        }
+        while !matches!(self.next()?.kind, Kind::DocumentEnd) {}
+        let second = self.next()?;
+        if matches!(second.kind, Kind::DocumentStart) {
+            let message = "the file has a second document";
+            let span = self.source.span(second.bytes);
+            self.report(
+                Diagnostic::new(Rule::WrongShape, span, message)
+                    .label("it begins here")
+                    .help("put everything into one document"),
+            );
+            while !matches!(self.next()?.kind, Kind::End) {}
+        }
+        Ok(())
+    }
+
+    fn empty_file(&mut self) {
+        let span = self.source.span(0..0);
+        self.report(
+            Diagnostic::new(Rule::EmptyFile, span, "the file lists nobody")
+                .help("list repositories below `L1` to `L4`"),
+        );
+    }
+
+    /// The top-level mapping; returns how many keys it has.
+    fn levels(&mut self) -> Result<usize, SyntaxError> {
+        self.mapping(|reader, key| {
+            let level = match key.scalar.text.parse() {
+                Ok(level) => Some(level),
+                Err(_) => reader.unknown_level(&key.scalar),
+            };
+            let value = reader.next()?;
+            match (level, &value.kind) {
+                (Some(Level::L3), Kind::MapStart) => reader.devices(&key),
+                (Some(level), Kind::ListStart) if level != Level::L3 => reader.list(level, &key),
+                (Some(level), _) => reader.odd_level(level, &key, value),
+                (None, _) => reader.skip(value).map(drop),
+            }
+        })
+    }
+
+    /// Reports a top-level key that is no level; returns the level that it most likely means.
+    fn unknown_level(&mut self, key: &Scalar<'_>) -> Option<Level> {
+        let letters: String = key.text.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+        let letters = letters.to_ascii_lowercase();
+        let number = letters.strip_prefix("level").or_else(|| letters.strip_prefix('l'));
+        let digits = number.unwrap_or(&letters).trim_start_matches('0');
+        let level = Level::ALL.into_iter().find(|level| level.as_str()[1..] == *digits);
+        let message = format!("{} isn't a level", show(&key.text));
+        let help = match level {
+            Some(level) => format!("did you mean `{level}`?"),
+            None => "the levels are `L1`, `L2`, `L3` and `L4`".to_owned(),
+        };
+        let found = Diagnostic::new(Rule::UnknownLevel, self.span(key), message);
+        self.report(found.label("no such level").help(help));
+        level
+    }
+
+    /// A level whose value isn't what holds entries.
+    fn odd_level(
+        &mut self,
+        level: Level,
+        key: &Key<'a>,
+        value: Token<'a>,
+    ) -> Result<(), SyntaxError> {
+        if matches!(value.kind, Kind::Scalar(..)) && self.scalar(&value).is_null() {
+            self.empty(Rule::EmptyLevel, key, &format!("`{level}` lists nobody"));
+            return Ok(());
+        }
+        let empty_list = level == Level::L3 && matches!(value.kind, Kind::ListStart);
+        let (wants, help) = if level == Level::L3 {
+            ("a mapping of devices", "below `L3` come devices, and below each its repositories")
+        } else {
+            ("a list of repositories", "begin each line with `- `")
+        };
+        let message = format!("`{level}` is {}, not {wants}", kind_name(&value));
+        if empty_list {
+            // `L3: []` is how an empty level is often written.
+            let open = value.bytes.clone();
+            let first = self.next()?;
+            if matches!(first.kind, Kind::ListEnd) {
+                self.empty(Rule::EmptyLevel, key, "`L3` lists nobody");
+                return Ok(());
+            }
+            let span = self.rest_of(open, first)?;
+            self.report_shape(span, message, help);
+            return Ok(());
+        }
+        self.wrong_shape(value, message, help)
+    }
+
+    fn empty(&mut self, rule: Rule, key: &Key<'_>, message: &str) {
+        let span = self.span(&key.scalar);
+        self.report(Diagnostic::new(rule, span, message).label("nothing in it").help("remove it"));
+    }
+
+    /// The list of L1, L2 or L4.
+    fn list(&mut self, level: Level, key: &Key<'a>) -> Result<(), SyntaxError> {
+        let shelf = Shelf { level, device: None };
+        let mut items = 0;
+        loop {
+            let item = self.next()?;
+            match item.kind {
+                Kind::ListEnd => break,
+                Kind::Scalar(..) => {
+                    let name = self.scalar(&item);
+                    self.entry(&shelf, &name, false, None)?;
+                }
+                Kind::MapStart => self.item_mapping(&shelf, &item)?,
+                _ => {
+                    let message = format!("an item of `{level}` is {}", kind_name(&item));
+                    self.wrong_shape(item, message, "an item is `owner/repo`, one to a line")?;
+                }
+            }
+            items += 1;
+        }
+        if items == 0 {
+            self.empty(Rule::EmptyLevel, key, &format!("`{level}` lists nobody"));
+        }
+        Ok(())
+    }
+
+    /// An item that is a mapping: one key, the repository.
+    fn item_mapping(&mut self, shelf: &Shelf, item: &Token<'a>) -> Result<(), SyntaxError> {
+        let mut keys: Vec<(String, Range<usize>)> = Vec::new();
+        self.mapping(|reader, key| {
+            let field = key.number > 0 && matches!(&*key.scalar.text, "oncalls" | "events");
+            if !key.duplicate && keys.len() < 2 {
+                keys.push((key.scalar.text.to_string(), key.scalar.bytes.clone()));
+            }
+            let value = reader.next()?;
+            if field {
+                return reader.skip(value).map(drop);
+            }
+            reader.entry(shelf, &key.scalar, key.duplicate, Some(value))
+        })?;
+        let (span, second) = match keys.as_slice() {
+            [] => (item.bytes.start..item.bytes.end + 1, None),
+            [_] => return Ok(()),
+            [(_, first), second, ..] => (item.bytes.start..first.end, Some(second)),
+        };
+        let message = if second.is_some() { "an item has two keys" } else { "an item is empty" };
+        let mut found = Diagnostic::new(Rule::WrongShape, self.source.span(span), message)
+            .help("an item is one repository; begin each with `- `");
+        if let Some((name, bytes)) = second {
+            let message = "second key here";
+            found = found.related(self.source.span(bytes.clone()), message, message);
+            if matches!(name.as_str(), "oncalls" | "events") {
+                found = found.help(format!("indent `{name}` deeper than the repository"));
+            }
+        }
+        self.report(found);
+        Ok(())
+    }
+
+    /// The mapping of L3: device → repositories.
+    fn devices(&mut self, level: &Key<'a>) -> Result<(), SyntaxError> {
+        let mut seen: HashMap<Device, Span> = HashMap::new();
+        let count = self.mapping(|reader, key| {
+            let span = reader.span(&key.scalar);
+            let device = reader.device(&key.scalar);
+            if let Some(device) = device.as_ref().filter(|_| !key.duplicate) {
+                if let Some(first) = seen.get(device) {
+                    let message =
+                        format!("the devices `{device}` and {} are one", reader.shown(first));
+                    reader.report(
+                        Diagnostic::new(Rule::DuplicateDevice, span.clone(), message)
+                            .label("the same label without case")
+                            .related(first.clone(), "first listed here", "first listed here")
+                            .help("a label has no case: list the repositories below one of them"),
+                    );
+                } else {
+                    seen.insert(device.clone(), span.clone());
+                }
+            }
+            let shelf = Shelf { level: Level::L3, device: device.map(|device| (device, span)) };
+            let value = reader.next()?;
+            reader.members(&shelf, &key, value)
+        })?;
+        if count == 0 {
+            self.empty(Rule::EmptyLevel, level, "`L3` lists nobody");
+        }
+        Ok(())
+    }
+
+    fn device(&mut self, key: &Scalar<'_>) -> Option<Device> {
+        if self.not_a_string(key, "device") {
+            return None;
+        }
+        match Device::new(&key.text) {
+            Ok(device) => Some(device),
+            Err(why) => {
+                let message = format!("{} can't be a device: {why}", show(&key.text));
+                let found = Diagnostic::new(Rule::InvalidDevice, self.span(key), message);
+                self.report(found.label("not a device").help(
+                    "a device is part of the label `ciflow/crcr/<device>`, such as `xpu` or `npu`",
+                ));
+                None
+            }
+        }
+    }
+
+    /// The repositories of a device.
+    fn members(
+        &mut self,
+        shelf: &Shelf,
+        device: &Key<'a>,
+        value: Token<'a>,
+    ) -> Result<(), SyntaxError> {
+        let name = show(&device.scalar.text);
+        let empty = format!("the device {name} lists nobody");
+        match value.kind {
+            Kind::MapStart => {
+                let count = self.mapping(|reader, key| {
+                    let value = reader.next()?;
+                    reader.entry(shelf, &key.scalar, key.duplicate, Some(value))
+                })?;
+                if count == 0 {
+                    self.empty(Rule::EmptyDevice, device, &empty);
+                }
+                Ok(())
+            }
+            Kind::Scalar(..) if self.scalar(&value).is_null() => {
+                self.empty(Rule::EmptyDevice, device, &empty);
+                Ok(())
+            }
+            _ => {
+                let what = kind_name(&value);
+                let message = format!("the device {name} is {what}, not a mapping of repositories");
+                self.wrong_shape(value, message, "write `owner/repo: [oncall]`, one to a line")
+            }
+        }
+    }
+
+    /// Walks a mapping whose start has been read; `each` must read the value of its key. Reports
+    /// duplicate keys, merge keys and keys that are no scalars; returns how many keys there are.
+    pub(super) fn mapping(
+        &mut self,
+        mut each: impl FnMut(&mut Self, Key<'a>) -> Result<(), SyntaxError>,
+    ) -> Result<usize, SyntaxError> {
+        let mut seen: HashMap<String, Range<usize>> = HashMap::new();
+        let mut count = 0;
+        loop {
+            let token = self.next()?;
+            match token.kind {
+                Kind::MapEnd => return Ok(count),
+                Kind::Scalar(..) => {}
+                Kind::Alias => {
+                    self.skip(token)?;
+                    let value = self.next()?;
+                    self.skip(value)?;
+                    count += 1;
+                    continue;
+                }
+                _ => {
+                    let message = format!("a key is {}", kind_name(&token));
+                    self.wrong_shape(token, message, "a key is a name")?;
+                    let value = self.next()?;
+                    self.skip(value)?;
+                    count += 1;
+                    continue;
+                }
+            }
+            let scalar = self.scalar(&token);
+            if scalar.plain && scalar.text == "<<" {
+                self.merge_key(&scalar)?;
+                count += 1;
+                continue;
+            }
+            let first = seen.get(&*scalar.text).cloned();
+            let duplicate = first.is_some();
+            if let Some(first) = first {
+                let message = format!("the key {} is there twice", show(&scalar.text));
+                let found = Diagnostic::new(Rule::DuplicateKey, self.span(&scalar), message)
+                    .label("again here")
+                    .related(self.source.span(first), "first here", "first here")
+                    .help("some readers keep the last only, silently: merge the two");
+                self.report(found);
+            } else {
+                seen.insert(scalar.text.to_string(), scalar.bytes.clone());
+            }
+            each(self, Key { scalar, duplicate, number: count })?;
+            count += 1;
+        }
+    }
+
+    fn merge_key(&mut self, key: &Scalar<'_>) -> Result<(), SyntaxError> {
+        let found = Diagnostic::new(Rule::Alias, self.span(key), "merge keys aren't read");
+        self.report(found.label("merge key").help("write the entries out"));
+        let value = self.next()?;
+        if !matches!(value.kind, Kind::Alias) {
+            self.skip(value)?;
+        }
+        Ok(())
+    }
+
+    /// The next token; reports tags and anchors on the way.
+    pub(super) fn next(&mut self) -> Result<Token<'a>, SyntaxError> {
+        loop {
+            let token = self.yaml.next()?;
+            if let Some(tag) = &token.tag {
+                self.not_read(tag.clone(), "tags aren't read", "tag", "remove it; quote a name");
+            }
+            if !matches!(token.kind, Kind::Anchor) {
+                self.check_tabs(&token);
+                if self.begins_with_at_sign(&token) {
+                    self.report(syntax::at_sign(self.source, token.bytes.start));
+                }
+                return Ok(token);
+            }
+            self.not_read(token.bytes, "anchors aren't read", "anchor", "remove it");
+        }
+    }
+
+    fn check_tabs(&mut self, token: &Token<'_>) {
+        if self.read_to < token.bytes.start {
+            let tabs = syntax::tabs(self.source, self.read_to..token.bytes.start);
+            self.findings.extend(tabs);
+        }
+        self.read_to = self.read_to.max(token.bytes.end);
+    }
+
+    fn not_read(&mut self, bytes: Range<usize>, message: &str, label: &str, help: &str) {
+        let span = self.source.span(bytes);
+        self.report(Diagnostic::new(Rule::Alias, span, message).label(label).help(help));
+    }
+
+    /// Reads over a node whose first token is given; returns where it is.
+    pub(super) fn skip(&mut self, first: Token<'a>) -> Result<Range<usize>, SyntaxError> {
+        if first.nesting() == 0 {
+            if matches!(first.kind, Kind::Alias) {
+                let help = "write the name out";
+                self.not_read(first.bytes.clone(), "aliases aren't read", "alias", help);
+            }
+            return Ok(first.bytes);
+        }
+        let next = self.next()?;
+        self.rest_of(first.bytes, next)
+    }
+
+    /// Reads over the rest of a collection that begins at `start`, from its token `next` on;
+    /// returns where the part of it on its first line is.
+    fn rest_of(
+        &mut self,
+        start: Range<usize>,
+        mut next: Token<'a>,
+    ) -> Result<Range<usize>, SyntaxError> {
+        let line = self.source.position(start.start).line;
+        let mut end = start.end;
+        let mut depth = 1;
+        loop {
+            depth += next.nesting();
+            if self.source.position(next.bytes.start).line == line {
+                end = end.max(next.bytes.end.min(self.line_end(line)));
+            }
+            if depth == 0 {
+                return Ok(start.start..end.max(start.start));
+            }
+            if matches!(next.kind, Kind::Alias) {
+                self.skip(next)?;
+            }
+            next = self.next()?;
+        }
+    }
+
+    fn line_end(&self, line: usize) -> usize {
+        let bytes = self.source.lines(line, line);
+        let text = &self.source.text()[bytes.clone()];
+        bytes.start + text.trim_end().len()
+    }
+
+    /// Reports a value of the wrong shape and reads over it. An alias is reported as one.
+    pub(super) fn wrong_shape(
+        &mut self,
+        value: Token<'a>,
+        message: impl Into<String>,
+        help: &str,
+    ) -> Result<(), SyntaxError> {
+        let is_alias = matches!(value.kind, Kind::Alias);
+        let bytes = self.skip(value)?;
+        if !is_alias {
+            self.report_shape(bytes, message, help);
+        }
+        Ok(())
+    }
+
+    fn report_shape(&mut self, bytes: Range<usize>, message: impl Into<String>, help: &str) {
+        let end = bytes.end.min(self.line_end(self.source.position(bytes.start).line));
+        let span = self.source.span(bytes.start..end.max(bytes.start));
+        self.report(Diagnostic::new(Rule::WrongShape, span, message).help(help));
+    }
+
+    /// Reports a name that YAML takes for something else; returns whether it does.
+    pub(super) fn not_a_string(&mut self, name: &Scalar<'_>, what: &str) -> bool {
+        let Some(kind) = scalar::not_a_string(&name.text).filter(|_| name.plain) else {
+            return false;
+        };
+        let found = if name.bytes.is_empty() {
+            let span = self.source.span(self.before_nothing(name.bytes.start));
+            let message = format!("the {what} is missing: YAML reads null");
+            Diagnostic::new(Rule::NotAString, span, message)
+                .label("nothing comes after this")
+                .help("write a name, or remove it")
+        } else {
+            let text = show(&name.text);
+            let message = format!("YAML reads {text} as {kind}, not as the name of a {what}");
+            Diagnostic::new(Rule::NotAString, self.span(name), message).label(kind).help(match what
+            {
+                "repository" => "write `owner/repo`".to_owned(),
+                _ => format!("put a name like this in quotes: \"{}\"", text.trim_matches('`')),
+            })
+        };
+        self.report(found);
+        true
+    }
+
+    /// The `-` or `?` before an empty node, or the place itself.
+    fn before_nothing(&self, at: usize) -> Range<usize> {
+        let text = self.source.text();
+        match text[..at].trim_end_matches([' ', '\t']).char_indices().next_back() {
+            Some((before, '-' | '?' | ':' | ',')) => before..before + 1,
+            _ => at..at,
+        }
+    }
+
+    /// The scalar of a token; an `@` that can't begin it is gone, and has been reported.
+    pub(super) fn scalar(&self, token: &Token<'a>) -> Scalar<'a> {
+        let Kind::Scalar(text, plain) = &token.kind else {
+            return Scalar { text: "".into(), plain: false, bytes: token.bytes.clone() };
+        };
+        let plain = *plain && token.tag.is_none();
+        let Some(mask) = self.mask.filter(|mask| text.contains(*mask)) else {
+            return Scalar { text: text.clone(), plain, bytes: token.bytes.clone() };
+        };
+        let text = text.replace(mask, "@");
+        if self.begins_with_at_sign(token) {
+            let bytes = token.bytes.start + 1..token.bytes.end;
+            return Scalar { text: text[1..].to_owned().into(), plain: false, bytes };
+        }
+        Scalar { text: text.into(), plain, bytes: token.bytes.clone() }
+    }
+
+    fn begins_with_at_sign(&self, token: &Token<'_>) -> bool {
+        matches!(token.kind, Kind::Scalar(_, true))
+            && self.source.text()[token.bytes.clone()].starts_with('@')
+    }
+
+    /// Where a scalar is; a text of several lines up to the end of its first.
+    pub(super) fn span(&self, scalar: &Scalar<'_>) -> Span {
+        let Range { start, end } = scalar.bytes;
+        let end = end.min(self.line_end(self.source.position(start).line)).max(start);
+        self.source.span(start..end)
+    }
+
+    /// What a span holds, for a message.
+    fn shown(&self, span: &Span) -> String {
+        show(&self.source.text()[span.bytes.clone()])
+    }
+
+    pub(super) fn report(&mut self, diagnostic: Diagnostic) {
+        self.findings.push(diagnostic);
+    }
+}
+
+/// What a value is, in a message.
+pub(super) fn kind_name(token: &Token<'_>) -> String {
+    match &token.kind {
+        Kind::ListStart => "a list".to_owned(),
+        Kind::MapStart => "a mapping".to_owned(),
+        Kind::Scalar(text, true) => match scalar::not_a_string(text) {
+            Some(kind) => kind.to_owned(),
+            None => "a text".to_owned(),
+        },
+        _ => "a text".to_owned(),
+    }
+}

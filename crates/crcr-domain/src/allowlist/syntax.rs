@@ -1,0 +1,218 @@
+//! What isn't YAML, in the words of somebody who wants to put it right.
+
+use std::ops::Range;
+
+use granit_parser::ErrorKind;
+
+use super::MAX_BYTES;
+use super::yaml::{MAX_DEPTH, SyntaxError};
+use crate::diagnostic::{Diagnostic, Rule, Source};
+
+/// The finding of a file over the cap; nothing of it has been read.
+pub(super) fn too_large(source: &Source) -> Diagnostic {
+    let message = format!("the file is larger than {} KiB", MAX_BYTES / 1024);
+    Diagnostic::new(Rule::YamlSyntax, source.span(0..0), message)
+        .help("GitHub's contents API serves no larger file as text; list fewer repositories")
+}
+
+/// The first byte or character that no YAML file may have, before any parsing.
+pub(super) fn unreadable(bytes: &[u8], source: &Source) -> Option<Diagnostic> {
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        let start = source.span(0..first_char(source.text(), 0));
+        let message = "the file is UTF-16, and the allowlist must be UTF-8";
+        return Some(
+            Diagnostic::new(Rule::YamlSyntax, start, message).help("save the file as UTF-8"),
+        );
+    }
+    let text = source.text();
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    let broken = std::str::from_utf8(bytes).err().map(|error| error.valid_up_to());
+    let control = text.char_indices().find(|(_, c)| is_forbidden(*c));
+    match (broken, control) {
+        (Some(at), control) if control.is_none_or(|(before, _)| at < before) => {
+            let span = source.span(at..at + first_char(text, at));
+            let message = format!("the byte 0x{:02X} isn't UTF-8", bytes[at]);
+            Some(
+                Diagnostic::new(Rule::YamlSyntax, span, message)
+                    .label("not UTF-8")
+                    .help("save the file as UTF-8"),
+            )
+        }
+        (_, Some((at, c))) => {
+            let name = if c == '\0' { "NUL" } else { "a control character" };
+            let span = source.span(at..at + c.len_utf8());
+            let message = format!("{name} (U+{:04X}) isn't allowed in YAML", u32::from(c));
+            Some(
+                Diagnostic::new(Rule::YamlSyntax, span, message)
+                    .label("here")
+                    .help("remove it; an editor may not show it"),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// Characters outside YAML's printable set. <https://yaml.org/spec/1.2.2/#51-character-set>
+fn is_forbidden(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}'))
+        || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+fn first_char(text: &str, at: usize) -> usize {
+    text[at..].chars().next().map_or(0, char::len_utf8)
+}
+
+/// The finding of an `@` at the start of a plain scalar: the mistake of the format's own example.
+pub(super) fn at_sign(source: &Source, at: usize) -> Diagnostic {
+    let span = source.span(at..at + 1);
+    Diagnostic::new(Rule::YamlSyntax, span.clone(), "a plain scalar can't begin with `@`")
+        .label("YAML reserves this character")
+        .help("drop the `@`, or put the name in quotes")
+        .fix(span, "", "drop the `@`")
+}
+
+/// The finding of what the parser stopped at, behind a text that it has read up to `read_to`.
+pub(super) fn stopped(source: &Source, error: &SyntaxError, read_to: usize) -> Diagnostic {
+    let text = source.text();
+    if error.kind == ErrorKind::InvalidQuotedScalarIndent
+        && let Some(quote) = first_quote(text, read_to..error.at)
+    {
+        let span = source.span(quote..quote + 1);
+        return Diagnostic::new(Rule::YamlSyntax, span, "this quote isn't closed on its line")
+            .label("it goes on below, without indentation")
+            .help("close it, or remove it");
+    }
+    if is_tab(&error.kind) {
+        return tab_finding(source, culprit(text, error.at.min(text.len())));
+    }
+    let (span, message, help) = describe(text, error);
+    let label = if span.is_empty() { "the file ends here" } else { "here" };
+    let mut found =
+        Diagnostic::new(Rule::YamlSyntax, source.span(span), message).label(label).help(help);
+    if let Some(open) = error.open.filter(|_| may_be_unclosed(&error.kind)) {
+        let bracket = &text[open..=open];
+        let message = format!("this `{bracket}` is still open");
+        found = found.related(source.span(open..open + 1), message.clone(), message);
+    }
+    found
+}
+
+/// The quote that begins the next scalar in a stretch of text, behind indicators and comments.
+fn first_quote(text: &str, stretch: Range<usize>) -> Option<usize> {
+    let mut comment = false;
+    for (at, c) in text.get(stretch.clone())?.char_indices() {
+        match c {
+            '\n' | '\r' => comment = false,
+            '#' => comment = true,
+            '"' | '\'' if !comment => return Some(stretch.start + at),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_tab(kind: &ErrorKind) -> bool {
+    use ErrorKind as E;
+    matches!(
+        kind,
+        E::TabInBlockIndentation
+            | E::TabInIndentation
+            | E::TabNotAllowed
+            | E::TabInPlainScalar
+            | E::TabAtBlockScalarStart
+    )
+}
+
+/// Whether the cause may be a bracket that is open.
+fn may_be_unclosed(kind: &ErrorKind) -> bool {
+    use ErrorKind as E;
+    matches!(
+        kind,
+        E::InvalidColonPlacement
+            | E::ExpectedFlowSequenceSeparator
+            | E::ExpectedFlowMappingSeparator
+            | E::UnexpectedEofFlowSequence
+            | E::UnexpectedEofFlowMapping
+            | E::BlockEntryInFlowCollection
+            | E::MismatchedFlowCollectionEnd { .. }
+    )
+}
+
+/// Tabs that indent or separate what comes before a token: the first of each line.
+///
+/// `gap` is the text between two tokens: white space, indicators and comments. YAML 1.2 allows
+/// some of these tabs and readers of 1.1 don't.
+pub(super) fn tabs(source: &Source, gap: Range<usize>) -> Vec<Diagnostic> {
+    let mut at = gap.start;
+    let mut found = Vec::new();
+    let mut lines = source.text()[gap].split_inclusive(['\n', '\r']).peekable();
+    while let Some(line) = lines.next() {
+        let content = match line.find('#') {
+            Some(comment) => &line[..comment],
+            None => line,
+        };
+        // In the last line the token itself comes after the tab, unless the file ends there.
+        let more = at + line.len() < source.text().len();
+        let last = lines.peek().is_none() && content.len() == line.len() && more;
+        let tab = content.find('\t').filter(|tab| last || !content[*tab..].trim().is_empty());
+        if let Some(tab) = tab {
+            found.push(tab_finding(source, at + tab));
+        }
+        at += line.len();
+    }
+    found
+}
+
+fn tab_finding(source: &Source, at: usize) -> Diagnostic {
+    let span = source.span(at..at + 1);
+    Diagnostic::new(Rule::YamlSyntax, span, "a tab can't indent or separate")
+        .label("tab")
+        .help("use spaces")
+}
+
+fn describe(text: &str, error: &SyntaxError) -> (Range<usize>, String, &'static str) {
+    let at = error.at.min(text.len());
+    let here = at..at + first_char(text, at);
+    match &error.kind {
+        ErrorKind::RecursionLimitExceeded => (
+            here,
+            format!("the file is nested deeper than {MAX_DEPTH}"),
+            "the allowlist needs five levels of nesting",
+        ),
+        ErrorKind::UnclosedFlowCollection { open } => {
+            (here, format!("this `{open}` is never closed"), "close it, or remove it")
+        }
+        ErrorKind::UnclosedQuotedScalar => {
+            (here, "this quote is never closed".to_owned(), "close it, or remove it")
+        }
+        ErrorKind::UnexpectedCharacter { character } => (
+            here,
+            match character {
+                '`' => "a plain scalar can't begin with a backquote".to_owned(),
+                c => format!("a plain scalar can't begin with `{}`", c.escape_debug()),
+            },
+            "put the text in quotes",
+        ),
+        ErrorKind::MappingValueNotAllowed => (
+            here,
+            "a `:` isn't allowed here".to_owned(),
+            "put each entry on a line of its own, or the text in quotes",
+        ),
+        kind => (here, format!("this isn't YAML: {kind}"), "check the lines before it, too"),
+    }
+}
+
+/// The tab that stopped the parser: in the indentation of the line, else of a line after it, else
+/// the last one before.
+fn culprit(text: &str, at: usize) -> usize {
+    let line = text[..at].rfind(['\n', '\r']).map_or(0, |end| end + 1);
+    let mut start = line;
+    for line in text[line..].split_inclusive(['\n', '\r']) {
+        let indent = line.len() - line.trim_start_matches([' ', '\t']).len();
+        if let Some(tab) = line[..indent].find('\t') {
+            return start + tab;
+        }
+        start += line.len();
+    }
+    text[..at].rfind('\t').unwrap_or(at)
+}

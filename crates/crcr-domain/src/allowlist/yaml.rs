@@ -1,0 +1,116 @@
+//! The YAML events of a file, with the place of each: what the reader needs, and nothing expanded.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput};
+
+/// The deepest nesting that is read; the format needs five.
+pub(super) const MAX_DEPTH: usize = 16;
+
+/// Something in the file.
+#[derive(Debug)]
+pub(super) struct Token<'a> {
+    pub(super) kind: Kind<'a>,
+    pub(super) bytes: Range<usize>,
+    /// Where its tag is.
+    pub(super) tag: Option<Range<usize>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind<'a> {
+    /// A scalar and whether it is plain: neither quoted nor a block.
+    Scalar(Cow<'a, str>, bool),
+    ListStart,
+    ListEnd,
+    MapStart,
+    MapEnd,
+    /// `*name`.
+    Alias,
+    /// `&name`; it comes after the node that it names.
+    Anchor,
+    DocumentStart,
+    DocumentEnd,
+    End,
+}
+
+impl Token<'_> {
+    /// Whether it opens (+1) or closes (-1) a collection.
+    pub(super) fn nesting(&self) -> isize {
+        match self.kind {
+            Kind::ListStart | Kind::MapStart => 1,
+            Kind::ListEnd | Kind::MapEnd => -1,
+            _ => 0,
+        }
+    }
+}
+
+/// Why the file can't be read further.
+#[derive(Debug)]
+pub(super) struct SyntaxError {
+    pub(super) kind: ErrorKind,
+    /// Where, in bytes.
+    pub(super) at: usize,
+    /// The innermost bracket that is open there.
+    pub(super) open: Option<usize>,
+}
+
+/// The events of a text.
+pub(super) struct Yaml<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    /// Where the flow collections that are open begin, and `None` for block collections.
+    open: Vec<Option<usize>>,
+}
+
+impl<'a> Yaml<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let options = granit_parser::options! {
+            emit_anchor_events: true,
+            emit_comments: false,
+            emit_unresolved_aliases: true,
+            flow_nesting_limit: MAX_DEPTH,
+            block_nesting_limit: MAX_DEPTH,
+        };
+        Self { parser: Parser::new_from_str_with_options(text, options), open: Vec::new() }
+    }
+
+    /// The next token; [`Kind::End`] at the end and ever after.
+    pub(super) fn next(&mut self) -> Result<Token<'a>, SyntaxError> {
+        loop {
+            let Some(next) = self.parser.next_event() else {
+                return Ok(Token { kind: Kind::End, bytes: 0..0, tag: None });
+            };
+            let (event, span) = next.map_err(|error| self.syntax_error(&error))?;
+            let bytes = span.byte_range().unwrap_or_default();
+            let tag = span.tag_span().and_then(|tag| tag.byte_range());
+            let kind = match event {
+                Event::Scalar(text, style, ..) => Kind::Scalar(text, style == ScalarStyle::Plain),
+                Event::SequenceStart(..) => Kind::ListStart,
+                Event::MappingStart(..) => Kind::MapStart,
+                Event::SequenceEnd => Kind::ListEnd,
+                Event::MappingEnd => Kind::MapEnd,
+                Event::Alias(_) | Event::UnresolvedAlias(_) => Kind::Alias,
+                Event::Anchor(..) => Kind::Anchor,
+                Event::DocumentStart(..) => Kind::DocumentStart,
+                Event::DocumentEnd => Kind::DocumentEnd,
+                Event::StreamEnd => Kind::End,
+                _ => continue,
+            };
+            let token = Token { kind, bytes, tag };
+            match token.nesting() {
+                1 => self.open.push((!token.bytes.is_empty()).then_some(token.bytes.start)),
+                -1 => drop(self.open.pop()),
+                _ => {}
+            }
+            return Ok(token);
+        }
+    }
+
+    fn syntax_error(&self, error: &ScanError) -> SyntaxError {
+        SyntaxError {
+            kind: error.kind().clone(),
+            at: error.marker().byte_offset().unwrap_or_default(),
+            open: self.open.last().copied().flatten(),
+        }
+    }
+}

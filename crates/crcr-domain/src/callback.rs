@@ -1,0 +1,571 @@
+//! What a downstream job reports: callback body, schema version 1, validated.
+//!
+//! The body is the dispatched `client_payload` with one key `workflow` added. Only what the relay
+//! needs is read; what the upstream pull request is never comes from here.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::lifecycle::{Conclusion, State};
+
+/// The most characters of a name.
+pub const NAME_CHARS: usize = 200;
+/// The most characters of a URL.
+pub const URL_CHARS: usize = 2000;
+/// The most failing tests that are kept of one report.
+pub const FAILED_TESTS: usize = 50;
+/// The most characters of a failing test's message that are kept.
+pub const MESSAGE_CHARS: usize = 1000;
+/// The deepest nesting of arrays and objects that a body may have.
+pub const DEPTH: usize = 64;
+
+/// A validated report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Callback {
+    /// What the report answers to.
+    pub kind: Kind,
+    /// The delivery that caused the run; of a self-report, the upstream commit.
+    pub delivery: String,
+    /// The token that was dispatched, if it was echoed.
+    pub callback_token: Option<String>,
+    /// The job's new state: [`State::InProgress`] or [`State::Completed`].
+    pub state: State,
+    /// Which job of which run.
+    pub job: JobId,
+    /// What else it says.
+    pub details: Details,
+}
+
+/// What a report answers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An event that the relay dispatched.
+    Dispatch,
+    /// A nightly run of the downstream repository's own.
+    Nightly,
+    /// A periodic run of the downstream repository's own.
+    Periodic,
+}
+
+impl Kind {
+    /// Whether the run was not started by the relay.
+    #[must_use]
+    pub fn is_self_report(self) -> bool {
+        self != Self::Dispatch
+    }
+}
+
+/// One job of one attempt of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JobId {
+    /// The run: a decimal number on GitHub, a UUID elsewhere.
+    pub run_id: String,
+    /// The attempt, from 1.
+    pub run_attempt: u32,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The job's name, where the reporter gives one.
+    pub job: Option<String>,
+}
+
+/// What a report says beside its state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Details {
+    /// The run's page.
+    pub url: Option<String>,
+    /// The downstream job's own check run, or `<run id>-<attempt>`.
+    pub check_run_id: Option<String>,
+    /// When the reporter says that it started.
+    pub started_at: Option<Timestamp>,
+    /// When the reporter says that it ended.
+    pub completed_at: Option<Timestamp>,
+    /// How many tests did what.
+    pub tests: Option<TestCounts>,
+    /// The failing tests, at most [`FAILED_TESTS`].
+    pub failed_tests: Vec<FailedTest>,
+    /// Where the job's artifact is.
+    pub artifact_url: Option<String>,
+    /// What the job was doing when it ended: `checkout`, `setup`, `build`, `test` or the like.
+    pub phase: Option<String>,
+    /// Where it ran, in the reporter's words.
+    pub environment: Option<String>,
+}
+
+/// How many tests did what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestCounts {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that were skipped.
+    pub skipped: u64,
+    /// All of them; their sum when the reporter doesn't say.
+    pub total: u64,
+}
+
+/// A test that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedTest {
+    /// Its name.
+    pub name: String,
+    /// The file that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Why a body is refused; the text names the field, what was received and what is expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// Not JSON.
+    #[error("Invalid JSON body")]
+    NotJson,
+    /// JSON, but no object.
+    #[error("Invalid JSON body: received {0}, expected an object")]
+    NotAnObject(&'static str),
+    /// Nested deeper than [`DEPTH`].
+    #[error("Invalid JSON body: nested deeper than {DEPTH}")]
+    TooDeep,
+    /// A required field is missing.
+    #[error("callback body missing required field: {0}")]
+    Missing(&'static str),
+    /// The status is neither of the two.
+    #[error(
+        "unknown callback status: '{0}' (`workflow.status`, expected 'in_progress' or 'completed')"
+    )]
+    Status(String),
+    /// A self-report that is no end.
+    #[error("nightly/periodic callbacks must have status 'completed', got '{0}'")]
+    SelfReportStatus(String),
+    /// A field holds what it can't.
+    #[error("callback body field `{field}`: received {received}, expected {expected}")]
+    Field {
+        /// The field's path.
+        field: &'static str,
+        /// What came, shortened.
+        received: String,
+        /// What should have come.
+        expected: String,
+    },
+}
+
+/// Reads and validates a callback's body.
+///
+/// Fails with [`BodyError`]; unknown fields are ignored. The size is the caller's to bound.
+pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
+    if depth(body) > DEPTH {
+        return Err(BodyError::TooDeep);
+    }
+    match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{') => {}
+        _ => {
+            let value: Value = serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
+            return Err(BodyError::NotAnObject(kind_of(&value)));
+        }
+    }
+    let raw: Raw = serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
+    let workflow = match raw.workflow {
+        Value::Object(fields) => Fields(fields),
+        Value::Null => return Err(BodyError::Missing("workflow")),
+        other => return Err(unexpected("workflow", &other, "an object")),
+    };
+    let kind = match &raw.event_type {
+        Value::String(text) if text == "nightly" => Kind::Nightly,
+        Value::String(text) if text == "periodic" => Kind::Periodic,
+        Value::Null | Value::String(_) => Kind::Dispatch,
+        other => return Err(unexpected("event_type", other, "a string")),
+    };
+    let delivery =
+        name(&raw.delivery_id, "delivery_id")?.ok_or(BodyError::Missing("delivery_id"))?;
+    if kind.is_self_report() && !crate::event::is_sha(&delivery) {
+        return Err(unexpected("delivery_id", &raw.delivery_id, "the upstream commit's 40 digits"));
+    }
+    Ok(Callback {
+        kind,
+        delivery,
+        callback_token: match raw.callback_token {
+            Value::String(token) if token.len() <= NAME_CHARS => Some(token),
+            Value::Null => None,
+            other => return Err(unexpected("callback_token", &other, "a string")),
+        },
+        state: state(&workflow, kind)?,
+        job: JobId {
+            run_id: run_id(&workflow)?,
+            run_attempt: run_attempt(&workflow)?,
+            workflow: name(workflow.get("name"), "workflow.name")?
+                .ok_or(BodyError::Missing("workflow.name"))?,
+            job: name(workflow.get("job_name"), "workflow.job_name")?,
+        },
+        details: details(&workflow)?,
+    })
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default)]
+    event_type: Value,
+    #[serde(default)]
+    delivery_id: Value,
+    #[serde(default)]
+    callback_token: Value,
+    #[serde(default)]
+    workflow: Value,
+}
+
+struct Fields(serde_json::Map<String, Value>);
+
+impl Fields {
+    fn get(&self, name: &str) -> &Value {
+        self.0.get(name).unwrap_or(&Value::Null)
+    }
+}
+
+fn state(workflow: &Fields, kind: Kind) -> Result<State, BodyError> {
+    let status = match workflow.get("status") {
+        Value::Null => return Err(BodyError::Missing("workflow.status")),
+        Value::String(status) => status.as_str(),
+        other => return Err(unexpected("workflow.status", other, "'in_progress' or 'completed'")),
+    };
+    if kind.is_self_report() && status != "completed" {
+        return Err(BodyError::SelfReportStatus(shorten(status)));
+    }
+    let conclusion = workflow.get("conclusion");
+    match status {
+        "in_progress" => match conclusion {
+            Value::Null => Ok(State::InProgress),
+            other => Err(unexpected("workflow.conclusion", other, "null while in progress")),
+        },
+        "completed" => {
+            conclusion.as_str().and_then(|text| text.parse().ok()).map(State::Completed).ok_or_else(
+                || {
+                    let known = Conclusion::BEST_TO_WORST.map(Conclusion::as_str).join(", ");
+                    unexpected("workflow.conclusion", conclusion, &format!("one of {known}"))
+                },
+            )
+        }
+        other => Err(BodyError::Status(shorten(other))),
+    }
+}
+
+fn run_id(workflow: &Fields) -> Result<String, BodyError> {
+    const FIELD: &str = "workflow.run_id";
+    let value = workflow.get("run_id");
+    let text = match value {
+        Value::Null => return Err(BodyError::Missing(FIELD)),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_u64() => number.to_string(),
+        other => return Err(unexpected(FIELD, other, "a number or a UUID")),
+    };
+    let proper = (1..=64).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if proper { Ok(text) } else { Err(unexpected(FIELD, value, "a number or a UUID")) }
+}
+
+fn run_attempt(workflow: &Fields) -> Result<u32, BodyError> {
+    let value = workflow.get("run_attempt");
+    let number = match value {
+        Value::Null => return Ok(1),
+        Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+        Value::Number(number) => number.as_u64().and_then(|number| number.try_into().ok()),
+        _ => None,
+    };
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| unexpected("workflow.run_attempt", value, "a whole number from 1"))
+}
+
+fn details(workflow: &Fields) -> Result<Details, BodyError> {
+    Ok(Details {
+        url: url(workflow.get("url"), "workflow.url")?,
+        check_run_id: match workflow.get("check_run_id") {
+            Value::Number(number) => Some(number.to_string()),
+            other => name(other, "workflow.check_run_id")?,
+        },
+        started_at: time(workflow.get("started_at"), "workflow.started_at")?,
+        completed_at: time(workflow.get("completed_at"), "workflow.completed_at")?,
+        tests: tests(workflow.get("test_results"))?,
+        failed_tests: failed_tests(workflow.get("failed_tests"))?,
+        artifact_url: url(workflow.get("artifact_url"), "workflow.artifact_url")?,
+        phase: name(workflow.get("phase"), "workflow.phase")?,
+        environment: name(workflow.get("environment"), "workflow.environment")?,
+    })
+}
+
+/// A name: 1 to 200 characters, none of them a control character. Blank counts as absent.
+fn name(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.trim().is_empty() => Ok(None),
+        Value::String(text)
+            if text.chars().count() <= NAME_CHARS && !text.chars().any(char::is_control) =>
+        {
+            Ok(Some(text.clone()))
+        }
+        other => Err(unexpected(
+            field,
+            other,
+            &format!("a string of 1 to {NAME_CHARS} characters without control characters"),
+        )),
+    }
+}
+
+fn url(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
+    let proper = |text: &str| {
+        let host = text.strip_prefix("https://").unwrap_or_default();
+        text.len() <= URL_CHARS
+            && host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')
+            && !text.chars().any(|c| c.is_control() || c.is_whitespace() || "<>\"`\\".contains(c))
+    };
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::String(text) if proper(text) => Ok(Some(text.clone())),
+        other => Err(unexpected(field, other, "an https URL")),
+    }
+}
+
+fn time(value: &Value, field: &'static str) -> Result<Option<Timestamp>, BodyError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::String(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| unexpected(field, value, "a time such as 2026-08-01T10:00:00Z")),
+        other => Err(unexpected(field, other, "a time such as 2026-08-01T10:00:00Z")),
+    }
+}
+
+fn tests(value: &Value) -> Result<Option<TestCounts>, BodyError> {
+    const FIELD: &str = "workflow.test_results";
+    let expected = "an object with the whole numbers passed, failed and skipped";
+    let counts = match value {
+        Value::Null => return Ok(None),
+        Value::Object(counts) => counts,
+        other => return Err(unexpected(FIELD, other, expected)),
+    };
+    let count = |name: &str| match counts.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(count) => count
+            .as_u64()
+            .filter(|count| *count <= u64::from(u32::MAX))
+            .map(Some)
+            .ok_or_else(|| unexpected(FIELD, value, expected)),
+    };
+    let (passed, failed) = (count("passed")?.unwrap_or(0), count("failed")?.unwrap_or(0));
+    let skipped = count("skipped")?.unwrap_or(0);
+    let total = count("total")?.unwrap_or(passed + failed + skipped);
+    Ok(Some(TestCounts { passed, failed, skipped, total }))
+}
+
+/// Failing tests: what is over the caps is cut, not refused.
+fn failed_tests(value: &Value) -> Result<Vec<FailedTest>, BodyError> {
+    const FIELD: &str = "workflow.failed_tests";
+    let list = match value {
+        Value::Null => return Ok(vec![]),
+        Value::Array(list) => list,
+        other => return Err(unexpected(FIELD, other, "a list")),
+    };
+    let cut = |text: &str, most: usize| -> String {
+        let shown = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
+        text.chars().take(most).map(shown).collect()
+    };
+    list.iter()
+        .take(FAILED_TESTS)
+        .map(|test| {
+            let text = |name: &str| test.get(name).and_then(Value::as_str);
+            Ok(FailedTest {
+                name: cut(
+                    text("name").ok_or_else(|| unexpected(FIELD, test, "objects with a `name`"))?,
+                    NAME_CHARS,
+                ),
+                file: text("file").map(|file| cut(file, NAME_CHARS)),
+                message: text("message").map(|message| cut(message, MESSAGE_CHARS)),
+            })
+        })
+        .collect()
+}
+
+fn unexpected(field: &'static str, received: &Value, expected: &str) -> BodyError {
+    let received = match received {
+        Value::Array(_) | Value::Object(_) => kind_of(received).to_owned(),
+        other => shorten(&other.to_string()),
+    };
+    BodyError::Field { field, received, expected: expected.to_owned() }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The start of a stranger's text, for a message.
+fn shorten(text: &str) -> String {
+    let mut start: String =
+        text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if start.len() < text.len() {
+        start.push('…');
+    }
+    start
+}
+
+/// How deep arrays and objects nest, without parsing.
+fn depth(body: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let job = self.job.as_deref().unwrap_or("None");
+        write!(f, "{}/{job} of run {}, attempt {}", self.workflow, self.run_id, self.run_attempt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    /// As the deployed action sends it.
+    fn body() -> Value {
+        json!({
+            "event_type": "pull_request",
+            "delivery_id": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+            "payload": {"pull_request": {"number": 7, "labels": []}},
+            "workflow": {
+                "schema_version": "1", "status": "completed", "conclusion": "success",
+                "name": "CI", "url": "https://github.com/acme/backend/actions/runs/12",
+                "run_id": "12", "run_attempt": "2", "job_name": "test (3.12, linux)",
+                "check_run_id": "34", "started_at": null,
+                "completed_at": "2026-08-01T10:00:00.123456Z",
+                "test_results": {"passed": 10, "failed": 1, "skipped": 2}
+            }
+        })
+    }
+
+    fn with(field: &str, value: Value) -> Result<Callback, BodyError> {
+        let mut body = body();
+        body["workflow"][field] = value;
+        read(body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_deployed_actions_body_is_accepted() {
+        let callback = read(body().to_string().as_bytes()).unwrap();
+        assert_eq!(callback.state, State::Completed(Conclusion::Success));
+        assert_eq!((callback.job.run_id.as_str(), callback.job.run_attempt), ("12", 2));
+        assert_eq!(callback.details.tests.unwrap().total, 13);
+        assert_eq!(callback.kind, Kind::Dispatch);
+    }
+
+    #[test]
+    fn numbers_may_be_texts_and_a_run_may_be_a_uuid() {
+        let callback = with("run_id", json!(12)).unwrap();
+        assert_eq!(callback.job.run_id, "12");
+        let uuid = "0190a1b2-aaaa-bbbb-cccc-0123456789ab";
+        assert_eq!(with("run_id", json!(uuid)).unwrap().job.run_id, uuid);
+        assert_eq!(with("run_attempt", json!(3)).unwrap().job.run_attempt, 3);
+        assert_eq!(with("run_attempt", Value::Null).unwrap().job.run_attempt, 1);
+        assert_eq!(with("job_name", Value::Null).unwrap().job.job, None);
+    }
+
+    #[test]
+    fn a_refusal_names_the_field_what_came_and_what_is_expected() {
+        let refusals: Vec<String> = [
+            ("status", Value::Null),
+            ("status", json!("queued")),
+            ("conclusion", Value::Null),
+            ("conclusion", json!("great")),
+            ("name", json!("a\u{0}b")),
+            ("name", json!("x".repeat(201))),
+            ("job_name", json!(["a"])),
+            ("run_id", json!(-1)),
+            ("run_id", json!("1:2")),
+            ("run_attempt", json!(0)),
+            ("run_attempt", json!("+1")),
+            ("url", json!("javascript:alert(1)")),
+            ("url", json!("http://acme.test/")),
+            ("artifact_url", json!("https://acme.test/ x")),
+            ("started_at", json!("yesterday")),
+            ("test_results", json!({"passed": -1})),
+            ("test_results", json!({"passed": 1.5})),
+            ("failed_tests", json!([{"file": "a.py"}])),
+        ]
+        .into_iter()
+        .map(|(field, value)| with(field, value).unwrap_err().to_string())
+        .collect();
+        insta::assert_snapshot!(refusals.join("\n"));
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        let text = |body: &[u8]| read(body).unwrap_err().to_string();
+        assert_eq!(text(b""), "Invalid JSON body");
+        assert_eq!(text(b"{"), "Invalid JSON body");
+        assert_eq!(text(b"[]"), "Invalid JSON body: received a list, expected an object");
+        assert_eq!(text(b"null"), "Invalid JSON body: received null, expected an object");
+        assert_eq!(text(b"{}"), "callback body missing required field: workflow");
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
+        assert_eq!(text(deep.as_bytes()), "Invalid JSON body: nested deeper than 64");
+    }
+
+    #[test]
+    fn brackets_in_texts_are_not_depth() {
+        assert_eq!(depth(br#"{"a": "[[[[\"[[", "b": [1]}"#), 2);
+    }
+
+    #[test]
+    fn a_self_report_is_an_end_and_names_a_commit() {
+        let mut nightly = body();
+        nightly["event_type"] = json!("nightly");
+        let error = read(nightly.to_string().as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("delivery_id"), "{error}");
+        nightly["delivery_id"] = json!(SHA);
+        assert_eq!(read(nightly.to_string().as_bytes()).unwrap().kind, Kind::Nightly);
+        nightly["workflow"]["status"] = json!("in_progress");
+        assert_eq!(
+            read(nightly.to_string().as_bytes()).unwrap_err().to_string(),
+            "nightly/periodic callbacks must have status 'completed', got 'in_progress'"
+        );
+    }
+
+    #[test]
+    fn failing_tests_are_cut_to_the_caps() {
+        let test = json!({"name": "n".repeat(300), "message": "m\u{7}".repeat(2000)});
+        let callback = with("failed_tests", Value::Array(vec![test; 80])).unwrap();
+        let kept = &callback.details.failed_tests;
+        assert_eq!(kept.len(), FAILED_TESTS);
+        assert_eq!(kept[0].name.len(), NAME_CHARS);
+        assert!(!kept[0].message.as_ref().unwrap().contains('\u{7}'));
+    }
+}

@@ -1,0 +1,342 @@
+//! Check runs on the upstream pull request: names, references and texts.
+
+use std::fmt::Write as _;
+
+use crate::callback::{Details, JobId};
+use crate::level::Level;
+use crate::lifecycle::{Conclusion, State};
+
+/// The most failing tests that a check run names.
+const SHOWN_TESTS: usize = 20;
+
+/// The check run of one job: `crcr/<owner>/<repo>/<workflow>/<job>`.
+#[must_use]
+pub fn job_name(repo: &str, job: &JobId) -> String {
+    format!("crcr/{repo}/{}/{}", job.workflow, job.job.as_deref().unwrap_or("None"))
+}
+
+/// The check run that stands for the dispatch itself, from the dispatch on.
+#[must_use]
+pub fn dispatch_name(repo: &str) -> String {
+    format!("crcr/{repo}/relay/dispatch")
+}
+
+/// The downstream repository of a check run's name: the two segments after `crcr/`.
+#[must_use]
+pub fn repo_of(name: &str) -> Option<&str> {
+    let rest = name.strip_prefix("crcr/")?;
+    let (owner, rest) = rest.split_once('/')?;
+    let (repo, _) = rest.split_once('/')?;
+    let end = owner.len() + 1 + repo.len();
+    (!owner.is_empty() && !repo.is_empty()).then(|| &name["crcr/".len().."crcr/".len() + end])
+}
+
+/// `external_id`: `<run id>:<pull request>`, or the run id alone.
+#[must_use]
+pub fn external_id(run_id: &str, pull_request: Option<u64>) -> String {
+    match pull_request {
+        Some(number) => format!("{run_id}:{number}"),
+        None => run_id.to_owned(),
+    }
+}
+
+/// The run of an `external_id`, when it is one of GitHub's: a decimal number.
+#[must_use]
+pub fn run_of(external_id: &str) -> Option<u64> {
+    external_id.split(':').next()?.parse().ok()
+}
+
+/// What a check run shows.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Shown {
+    /// Whether it ended, and how.
+    pub verdict: Verdict,
+    /// One line.
+    pub title: String,
+    /// Markdown.
+    pub summary: String,
+    /// The downstream run's page.
+    pub details_url: Option<String>,
+    /// Names the run, for re-runs.
+    pub external_id: Option<String>,
+}
+
+/// A check run's status and conclusion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status", content = "conclusion")]
+pub enum Verdict {
+    /// Waits.
+    Queued,
+    /// Runs.
+    InProgress,
+    /// Ended.
+    Completed(Conclusion),
+}
+
+impl Verdict {
+    /// GitHub's status.
+    #[must_use]
+    pub fn status(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::InProgress => "in_progress",
+            Self::Completed(_) => "completed",
+        }
+    }
+
+    /// GitHub's conclusion. `stale` and `startup_failure` are GitHub's own to give: they become
+    /// `neutral` and `failure`.
+    #[must_use]
+    pub fn conclusion(self) -> Option<&'static str> {
+        match self {
+            Self::Completed(Conclusion::Stale) => Some("neutral"),
+            Self::Completed(Conclusion::StartupFailure) => Some("failure"),
+            Self::Completed(conclusion) => Some(conclusion.as_str()),
+            Self::Queued | Self::InProgress => None,
+        }
+    }
+}
+
+/// What the texts of a check run are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Context<'a> {
+    /// The downstream repository.
+    pub repo: &'a str,
+    /// Its level.
+    pub level: Level,
+    /// Whom to ask.
+    pub oncalls: &'a [String],
+    /// The base of GitHub's pages, such as `https://github.com`.
+    pub server_url: &'a str,
+    /// The pull request.
+    pub pull_request: Option<u64>,
+    /// What a failure below L4 is shown as instead, if anything.
+    pub nonblocking: Option<Conclusion>,
+}
+
+impl Context<'_> {
+    /// The page of a run: on GitHub for one of GitHub's, else what the reporter gave.
+    #[must_use]
+    pub fn run_url(&self, run_id: &str, reported: Option<&str>) -> Option<String> {
+        if run_id.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some(format!("{}/{}/actions/runs/{run_id}", self.server_url, self.repo));
+        }
+        reported.map(str::to_owned)
+    }
+
+    fn conclude(&self, conclusion: Conclusion) -> Verdict {
+        let softened = self.nonblocking.filter(|_| self.level < Level::L4 && !conclusion.is_good());
+        Verdict::Completed(softened.unwrap_or(conclusion))
+    }
+}
+
+/// The check run of one job.
+#[must_use]
+pub fn show_job(context: &Context<'_>, job: &JobId, state: State, details: &Details) -> Shown {
+    let url = context.run_url(&job.run_id, details.url.as_deref());
+    let (verdict, title) = match state {
+        State::Dispatched => (Verdict::Queued, "Queued".to_owned()),
+        State::InProgress => (Verdict::InProgress, "In progress".to_owned()),
+        State::NeverStarted | State::Lost => (
+            context.conclude(Conclusion::TimedOut),
+            "No result: it started and its end was never reported".to_owned(),
+        ),
+        State::Completed(conclusion) => {
+            (context.conclude(conclusion), headline(conclusion, details))
+        }
+    };
+    let mut summary = format!("{} workflow", code(context.repo));
+    let _ = match &url {
+        Some(url) => writeln!(summary, ": {url}"),
+        None => writeln!(summary, " {}", code(&job.workflow)),
+    };
+    if let Some(tests) = details.tests {
+        let _ = writeln!(
+            summary,
+            "\n{} tests: {} passed, {} failed, {} skipped",
+            tests.total, tests.passed, tests.failed, tests.skipped
+        );
+    }
+    if !details.failed_tests.is_empty() {
+        summary.push_str("\nFailing tests:\n");
+        for test in details.failed_tests.iter().take(SHOWN_TESTS) {
+            let _ = write!(summary, "- {}", code(&test.name));
+            if let Some(file) = &test.file {
+                let _ = write!(summary, " in {}", code(file));
+            }
+            summary.push('\n');
+        }
+        let more = details.failed_tests.len().saturating_sub(SHOWN_TESTS);
+        if more > 0 {
+            let _ = writeln!(summary, "- and {more} more");
+        }
+    }
+    let over = verdict != Verdict::InProgress && verdict != Verdict::Queued;
+    if over && state.conclusion().is_some_and(|conclusion| !conclusion.is_good()) {
+        summary.push_str(&what_next(context));
+    }
+    Shown {
+        verdict,
+        title,
+        summary,
+        details_url: url,
+        external_id: Some(external_id(&job.run_id, context.pull_request)),
+    }
+}
+
+/// The check run of the dispatch itself. `run` is the run that answered, `conclusion` its end.
+#[must_use]
+pub fn show_dispatch(
+    context: &Context<'_>,
+    run: Option<&str>,
+    conclusion: Option<Conclusion>,
+    reason: &str,
+) -> Shown {
+    let verdict = match (conclusion, run) {
+        (Some(conclusion), _) => context.conclude(conclusion),
+        (None, Some(_)) => Verdict::InProgress,
+        (None, None) => Verdict::Queued,
+    };
+    let url = run.and_then(|run| context.run_url(run, None));
+    let mut summary = format!("{}: {reason}\n", code(context.repo));
+    if let Some(url) = &url {
+        let _ = writeln!(summary, "\nWorkflow: {url}");
+    }
+    if conclusion.is_some_and(|conclusion| !conclusion.is_good()) {
+        summary.push_str(&what_next(context));
+    }
+    Shown {
+        verdict,
+        title: reason.to_owned(),
+        summary,
+        details_url: url,
+        external_id: run.map(|run| external_id(run, context.pull_request)),
+    }
+}
+
+fn headline(conclusion: Conclusion, details: &Details) -> String {
+    let word = conclusion.as_str().replace('_', " ");
+    let mut letters = word.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase()).unwrap_or_default();
+    let mut title = format!("{first}{}", letters.as_str());
+    if let Some(tests) = details.tests.filter(|tests| tests.failed > 0) {
+        let _ = write!(title, ": {} of {} tests failed", tests.failed, tests.total);
+    }
+    title
+}
+
+fn what_next(context: &Context<'_>) -> String {
+    let mut text = "\nTo run it again, press *Re-run* on this check.".to_owned();
+    if !context.oncalls.is_empty() {
+        // In code, so that a check run mentions nobody.
+        let names: Vec<_> = context.oncalls.iter().map(|name| code(name)).collect();
+        let _ = write!(text, " To ask: {}.", names.join(", "));
+    }
+    if context.level < Level::L4 {
+        text.push_str(" This result does not block the merge.");
+    }
+    text.push('\n');
+    text
+}
+
+/// A stranger's text as inline code, which neither links nor mentions nor ends early.
+#[must_use]
+pub fn code(text: &str) -> String {
+    let inner: String = text
+        .chars()
+        .map(|c| {
+            if c == '`' {
+                '\''
+            } else if c.is_control() {
+                ' '
+            } else {
+                c
+            }
+        })
+        .collect();
+    format!("`{}`", if inner.trim().is_empty() { "?" } else { inner.trim() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::callback::{FailedTest, TestCounts};
+
+    fn job() -> JobId {
+        JobId {
+            run_id: "12".to_owned(),
+            run_attempt: 1,
+            workflow: "CI".to_owned(),
+            job: Some("test / linux".to_owned()),
+        }
+    }
+
+    fn context(level: Level) -> Context<'static> {
+        Context {
+            repo: "acme/backend",
+            level,
+            oncalls: &[],
+            server_url: "https://github.com",
+            pull_request: Some(7),
+            nonblocking: None,
+        }
+    }
+
+    #[test]
+    fn a_name_leads_back_to_its_repository() {
+        assert_eq!(repo_of(&job_name("acme/backend", &job())), Some("acme/backend"));
+        assert_eq!(repo_of(&dispatch_name("acme/backend")), Some("acme/backend"));
+        for foreign in ["lint", "crcr/", "crcr/acme", "crcr/acme/backend", "crcr//backend/x"] {
+            assert_eq!(repo_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_reference_leads_back_to_its_run() {
+        assert_eq!(external_id("12", Some(7)), "12:7");
+        assert_eq!(run_of("12:7"), Some(12));
+        assert_eq!(run_of("12"), Some(12));
+        assert_eq!(run_of("0190a1b2-aaaa:7"), None);
+        assert_eq!(run_of(""), None);
+    }
+
+    #[test]
+    fn a_failure_names_tests_and_people_without_mentioning_them() {
+        let details = Details {
+            tests: Some(TestCounts { passed: 9, failed: 1, skipped: 0, total: 10 }),
+            failed_tests: vec![FailedTest {
+                name: "test_add`@everyone`\n# big".to_owned(),
+                file: Some("test_ops.py".to_owned()),
+                message: None,
+            }],
+            ..Details::default()
+        };
+        let oncalls = ["alice".to_owned()];
+        let context = Context { oncalls: &oncalls, ..context(Level::L4) };
+        let shown = show_job(&context, &job(), State::Completed(Conclusion::Failure), &details);
+        assert_eq!(shown.verdict, Verdict::Completed(Conclusion::Failure));
+        insta::assert_snapshot!(format!("{}\n\n{}", shown.title, shown.summary));
+    }
+
+    #[test]
+    fn the_real_conclusion_is_shown_below_l4_unless_softened() {
+        let ended = State::Completed(Conclusion::Failure);
+        for (level, nonblocking, expected) in [
+            (Level::L3, None, Conclusion::Failure),
+            (Level::L3, Some(Conclusion::Neutral), Conclusion::Neutral),
+            (Level::L4, Some(Conclusion::Neutral), Conclusion::Failure),
+        ] {
+            let context = Context { nonblocking, ..context(level) };
+            let shown = show_job(&context, &job(), ended, &Details::default());
+            assert_eq!(shown.verdict, Verdict::Completed(expected), "{level:?}");
+        }
+    }
+
+    #[test]
+    fn githubs_own_conclusions_are_never_sent() {
+        for conclusion in Conclusion::BEST_TO_WORST {
+            let sent = Verdict::Completed(conclusion).conclusion().unwrap();
+            assert!(!["stale", "startup_failure"].contains(&sent));
+        }
+    }
+}

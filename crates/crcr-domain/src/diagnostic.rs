@@ -1,0 +1,478 @@
+//! What is wrong with a file, as data: no rule knows a format, and no format knows a rule.
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+/// The most findings that are kept of one file; the rest is counted only.
+pub const MAX_FINDINGS: usize = 10_000;
+
+/// A file's text and where its lines are. A byte-order mark in front is set aside.
+#[derive(Debug, Clone)]
+pub struct Source {
+    text: String,
+    /// Where each line begins.
+    lines: Vec<usize>,
+    /// Characters before each block of [`BLOCK`] bytes, so that a place in a line of a megabyte
+    /// costs no more than another.
+    blocks: Vec<usize>,
+    byte_order_mark: bool,
+}
+
+/// Bytes between two counts of characters.
+const BLOCK: usize = 256;
+
+/// A place in a text: line and column from 1, the column in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Position {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+}
+
+/// A stretch of a text; the end is exclusive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Where it is in the [`Source`]'s text.
+    pub bytes: Range<usize>,
+    /// Its first character.
+    pub start: Position,
+    /// The place after its last character.
+    pub end: Position,
+}
+
+impl Source {
+    /// The source of a file. Bytes that are not UTF-8 read as U+FFFD.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let stripped = bytes.strip_prefix("\u{feff}".as_bytes());
+        let text = String::from_utf8_lossy(stripped.unwrap_or(bytes)).into_owned();
+        let breaks = line_starts(text.as_bytes());
+        let lines = std::iter::once(0).chain(breaks).collect();
+        let mut before = 0;
+        let count = |block: &[u8]| {
+            let first = before;
+            before += count_chars(block);
+            first
+        };
+        let blocks = text.as_bytes().chunks(BLOCK).map(count).collect();
+        Self { text, lines, blocks, byte_order_mark: stripped.is_some() }
+    }
+
+    /// The text without its byte-order mark.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the file begins with a byte-order mark.
+    #[must_use]
+    pub fn has_byte_order_mark(&self) -> bool {
+        self.byte_order_mark
+    }
+
+    /// The place of a byte; one inside a character counts as that character's.
+    #[must_use]
+    pub fn position(&self, byte: usize) -> Position {
+        let byte = byte.min(self.text.len());
+        let line = self.lines.partition_point(|start| *start <= byte);
+        let column = self.chars_before(byte) - self.chars_before(self.lines[line - 1]) + 1;
+        Position { line, column }
+    }
+
+    fn chars_before(&self, byte: usize) -> usize {
+        let block = (byte / BLOCK).min(self.blocks.len().saturating_sub(1));
+        let before = self.blocks.get(block).copied().unwrap_or(0);
+        before + count_chars(&self.text.as_bytes()[block * BLOCK..byte])
+    }
+
+    /// The span of a range of bytes.
+    #[must_use]
+    pub fn span(&self, bytes: Range<usize>) -> Span {
+        let (start, end) = (self.position(bytes.start), self.position(bytes.end));
+        Span { bytes, start, end }
+    }
+
+    /// How many lines there are; the text after the last line break counts when it isn't empty.
+    #[must_use]
+    pub fn line_count(&self) -> usize {
+        self.lines.len() - usize::from(self.lines.last() == Some(&self.text.len()))
+    }
+
+    /// Where the lines `first` to `last` (from 1, inclusive) are, as bytes.
+    #[must_use]
+    pub fn lines(&self, first: usize, last: usize) -> Range<usize> {
+        let start = |line: usize| self.lines.get(line - 1).copied().unwrap_or(self.text.len());
+        start(first.max(1))..start(last.max(1) + 1)
+    }
+}
+
+/// Characters that begin in these bytes.
+fn count_chars(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count()
+}
+
+/// Where lines begin, but for the first. LF, CRLF and CR end a line, as they do in YAML.
+fn line_starts(text: &[u8]) -> impl Iterator<Item = usize> {
+    text.iter().enumerate().filter_map(|(at, byte)| match byte {
+        b'\n' => Some(at + 1),
+        b'\r' if text.get(at + 1) != Some(&b'\n') => Some(at + 1),
+        _ => None,
+    })
+}
+
+/// Whether a finding fails the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It fails the file.
+    Error,
+    /// It doesn't.
+    Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+macro_rules! rules {
+    ($($(#[doc = $doc:literal])+ $name:ident $code:literal $severity:ident,)+) => {
+        /// A rule, by its stable code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Rule {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Rule {
+            /// Every rule, in the order of the documentation.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// The stable code.
+            #[must_use]
+            pub fn code(self) -> &'static str {
+                match self { $(Self::$name => $code,)+ }
+            }
+
+            /// What it is about, in a sentence.
+            #[must_use]
+            pub fn summary(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc,)+).trim_ascii(),)+ }
+            }
+
+            /// How bad it is unless the place says otherwise.
+            #[must_use]
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$name => Severity::$severity,)+ }
+            }
+        }
+    };
+}
+
+rules! {
+    /// The file isn't YAML, or is too large or too deep to be read
+    YamlSyntax "yaml-syntax" Error,
+    /// The value has the wrong shape for its place
+    WrongShape "wrong-shape" Error,
+    /// Anchors, aliases, merge keys and tags aren't read
+    Alias "alias" Error,
+    /// A name that YAML reads as a number, a boolean, null or a date
+    NotAString "not-a-string" Error,
+    /// The same key twice in one mapping
+    DuplicateKey "duplicate-key" Error,
+    /// A top-level key that isn't a level
+    UnknownLevel "unknown-level" Error,
+    /// Not `owner/repo` by GitHub's rules
+    InvalidRepository "invalid-repository" Error,
+    /// The same repository twice, compared without case
+    DuplicateRepository "duplicate-repository" Error,
+    /// The upstream repository itself is listed
+    UpstreamListed "upstream-listed" Error,
+    /// A device that can't be part of a label
+    InvalidDevice "invalid-device" Error,
+    /// Two devices that are equal without case
+    DuplicateDevice "duplicate-device" Error,
+    /// An oncall that is neither a login nor `org/team`
+    InvalidOncall "invalid-oncall" Error,
+    /// Nobody to call: an error at L4, a warning at L3
+    MissingOncall "missing-oncall" Error,
+    /// An oncall with an `@` in front
+    OncallAtSign "oncall-at-sign" Warning,
+    /// The same oncall twice, compared without case
+    DuplicateOncall "duplicate-oncall" Warning,
+    /// An event that doesn't exist
+    InvalidEvent "invalid-event" Error,
+    /// A field of an entry that doesn't exist
+    UnknownField "unknown-field" Error,
+    /// Oncalls at L1 and L2 have no effect
+    UnusedOncall "unused-oncall" Warning,
+    /// A level with nothing in it
+    EmptyLevel "empty-level" Warning,
+    /// A device with nothing in it
+    EmptyDevice "empty-device" Warning,
+    /// A file with nothing in it
+    EmptyFile "empty-file" Warning,
+    /// GitHub has no such repository, or the token can't see it
+    RepositoryNotFound "repository-not-found" Error,
+    /// The repository has another name now
+    RepositoryRenamed "repository-renamed" Error,
+    /// GitHub spells the repository in another case
+    RepositoryCase "repository-case" Warning,
+    /// The repository is archived: no workflow runs there
+    RepositoryArchived "repository-archived" Error,
+    /// The App isn't installed on the repository
+    AppNotInstalled "app-not-installed" Error,
+    /// The App lacks a permission on the repository
+    AppPermissionMissing "app-permission-missing" Error,
+    /// GitHub has no such login or team
+    OncallNotFound "oncall-not-found" Error,
+    /// The upstream repository has no label for the device
+    LabelMissing "label-missing" Warning,
+    /// No workflow on the default branch receives the events, or none reports
+    WorkflowMissing "workflow-missing" Warning,
+    /// A repository that enters above L1 or climbs two levels at once
+    LevelSkipped "level-skipped" Error,
+    /// A repository goes down and nobody says why
+    DemotionWithoutReason "demotion-without-reason" Warning,
+    /// A repository is removed and nobody says why
+    RemovalWithoutReason "removal-without-reason" Warning,
+    /// A repository moves to another device
+    DeviceRenamed "device-renamed" Warning,
+    /// The recorded results don't meet the criteria of the level
+    CriteriaNotMet "criteria-not-met" Error,
+    /// No recorded results tell whether the criteria are met
+    NoEvidence "no-evidence" Warning,
+}
+
+/// A finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The rule it breaks.
+    pub rule: Rule,
+    /// Whether it fails the file.
+    pub severity: Severity,
+    /// What happened, in a sentence that stands alone.
+    pub message: String,
+    /// The offending token.
+    pub span: Span,
+    /// What the annotated source says at the token; the message says enough when it is empty.
+    pub label: String,
+    /// Other places that have to do with it.
+    pub related: Vec<Related>,
+    /// What to do.
+    pub help: Option<String>,
+    /// How it is put right without a decision.
+    pub fix: Option<Fix>,
+}
+
+/// Another place that has to do with a finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Related {
+    /// What is there, for a program's reader.
+    pub message: String,
+    /// What is there, in the annotated source.
+    pub label: String,
+    /// Where.
+    pub span: Span,
+}
+
+/// A change that puts a finding right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fix {
+    /// What it does.
+    pub description: String,
+    /// Its replacements, which don't overlap.
+    pub edits: Vec<Edit>,
+}
+
+/// One replacement of a fix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    /// What is replaced; may be empty.
+    pub span: Span,
+    /// By what.
+    pub text: String,
+}
+
+impl Diagnostic {
+    /// A finding with the severity of its rule.
+    #[must_use]
+    pub fn new(rule: Rule, span: Span, message: impl Into<String>) -> Self {
+        Self {
+            rule,
+            severity: rule.severity(),
+            message: message.into(),
+            span,
+            label: String::new(),
+            related: Vec::new(),
+            help: None,
+            fix: None,
+        }
+    }
+
+    /// Sets the severity.
+    #[must_use]
+    pub fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+
+    /// Sets what the annotated source says at the token.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Adds another place: `message` for programs, `label` for the annotated source.
+    #[must_use]
+    pub fn related(
+        mut self,
+        span: Span,
+        message: impl Into<String>,
+        label: impl Into<String>,
+    ) -> Self {
+        self.related.push(Related { message: message.into(), label: label.into(), span });
+        self
+    }
+
+    /// Sets what to do.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Sets the change that puts it right, of one replacement.
+    #[must_use]
+    pub fn fix(
+        mut self,
+        span: Span,
+        text: impl Into<String>,
+        description: impl Into<String>,
+    ) -> Self {
+        let edits = vec![Edit { span, text: text.into() }];
+        self.fix = Some(Fix { description: description.into(), edits });
+        self
+    }
+}
+
+/// The findings of one file: at most [`MAX_FINDINGS`] kept, all of them counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    kept: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+}
+
+impl Findings {
+    /// Adds a finding.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        match diagnostic.severity {
+            Severity::Error => self.errors += 1,
+            Severity::Warning => self.warnings += 1,
+        }
+        if self.kept.len() < MAX_FINDINGS {
+            self.kept.push(diagnostic);
+        }
+    }
+
+    /// Sorts by line, column and rule.
+    pub fn sort(&mut self) {
+        self.kept.sort_by(|a, b| (a.span.start, a.rule.code()).cmp(&(b.span.start, b.rule.code())));
+    }
+
+    /// Makes every warning an error.
+    pub fn make_strict(&mut self) {
+        for diagnostic in &mut self.kept {
+            diagnostic.severity = Severity::Error;
+        }
+        self.errors += std::mem::take(&mut self.warnings);
+    }
+
+    /// The findings that were kept.
+    #[must_use]
+    pub fn kept(&self) -> &[Diagnostic] {
+        &self.kept
+    }
+
+    /// How many were counted and not kept.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.errors + self.warnings - self.kept.len()
+    }
+
+    /// How many errors there are.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// How many warnings there are.
+    #[must_use]
+    pub fn warnings(&self) -> usize {
+        self.warnings
+    }
+}
+
+impl Extend<Diagnostic> for Findings {
+    fn extend<T: IntoIterator<Item = Diagnostic>>(&mut self, diagnostics: T) {
+        for diagnostic in diagnostics {
+            self.push(diagnostic);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_count_characters_and_lines_end_as_in_yaml() {
+        let source = Source::new("\u{feff}é: x\r\n漢字 y\rz\n".as_bytes());
+        assert!(source.has_byte_order_mark());
+        assert_eq!(source.text(), "é: x\r\n漢字 y\rz\n");
+        let at = |needle: &str| {
+            let position = source.position(source.text().find(needle).unwrap());
+            (position.line, position.column)
+        };
+        assert_eq!(at("é"), (1, 1));
+        assert_eq!(at("x"), (1, 4));
+        assert_eq!(at("y"), (2, 4));
+        assert_eq!(at("z"), (3, 1));
+        assert_eq!(source.line_count(), 3);
+        assert_eq!(&source.text()[source.lines(2, 2)], "漢字 y\r");
+        assert_eq!(source.position(1000), Position { line: 4, column: 1 });
+        assert_eq!(Source::new(b"").line_count(), 0);
+        let long = Source::new("a: é, ".repeat(1000).as_bytes());
+        for (at, (byte, _)) in long.text().char_indices().enumerate() {
+            assert_eq!(long.position(byte), Position { line: 1, column: at + 1 });
+        }
+    }
+
+    #[test]
+    fn every_rule_has_its_own_code_in_kebab_case() {
+        let codes: std::collections::BTreeSet<_> = Rule::ALL.iter().map(|r| r.code()).collect();
+        assert_eq!(codes.len(), Rule::ALL.len());
+        assert!(codes.iter().all(|c| c.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+        assert!(Rule::ALL.iter().all(|rule| !rule.summary().is_empty()));
+    }
+
+    #[test]
+    fn findings_past_the_cap_are_counted() {
+        let source = Source::new(b"x");
+        let mut findings = Findings::default();
+        let finding = Diagnostic::new(Rule::EmptyLevel, source.span(0..1), "m");
+        findings.extend(std::iter::repeat_n(finding, MAX_FINDINGS + 2));
+        assert_eq!((findings.kept().len(), findings.left_out()), (MAX_FINDINGS, 2));
+        findings.make_strict();
+        assert_eq!((findings.errors(), findings.warnings()), (MAX_FINDINGS + 2, 0));
+    }
+}

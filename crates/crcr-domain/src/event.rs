@@ -1,0 +1,484 @@
+//! What an upstream webhook means to the relay. GitHub's JSON ends here.
+//!
+//! Protocol: <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Something that happened upstream and that the relay acts on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A pull request was opened, reopened, pushed to, closed, labelled or unlabelled.
+    PullRequest(PullRequest),
+    /// Commits were pushed to a ref that the relay follows.
+    Push(Push),
+    /// Somebody asks to run a check run again.
+    CheckRunRerequested(CheckRunRerequested),
+    /// Somebody asks to run everything of a commit again.
+    CheckSuiteRerequested(CheckSuiteRerequested),
+}
+
+/// A pull request at the time of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullRequest {
+    /// What happened.
+    pub action: PullRequestAction,
+    /// Its number.
+    pub number: u64,
+    /// The commit at its head.
+    pub head_sha: String,
+    /// When GitHub last changed it; orders its events, whatever order they arrive in.
+    pub updated_at: Timestamp,
+    /// The names of its labels.
+    pub labels: Vec<String>,
+}
+
+/// What happened to a pull request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullRequestAction {
+    /// Opened.
+    Opened,
+    /// Opened again.
+    Reopened,
+    /// A new head was pushed.
+    Synchronize,
+    /// Closed or merged.
+    Closed,
+    /// Got a label of the relay's prefix.
+    Labeled,
+    /// Lost a label of the relay's prefix.
+    Unlabeled,
+}
+
+impl PullRequestAction {
+    /// Whether downstream repositories get the event.
+    #[must_use]
+    pub fn dispatches(self) -> bool {
+        !matches!(self, Self::Labeled | Self::Unlabeled)
+    }
+}
+
+/// A push to a ref.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Push {
+    /// The full name of the ref, `refs/heads/…` or `refs/tags/…`.
+    pub git_ref: String,
+    /// The commit that it points at now.
+    pub head_sha: String,
+}
+
+/// "Re-run" pressed on one check run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckRunRerequested {
+    /// The check run's name.
+    pub name: String,
+    /// The check run's `external_id`; empty when it has none.
+    pub external_id: String,
+    /// The commit that it belongs to.
+    pub head_sha: String,
+}
+
+/// "Re-run all checks" pressed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckSuiteRerequested {
+    /// The check suite's number.
+    pub id: u64,
+    /// The commit that it belongs to.
+    pub head_sha: String,
+}
+
+/// Which events of which repository are ours.
+#[derive(Debug, Clone)]
+pub struct Interest {
+    /// `owner/repo` of the upstream repository; compared without case.
+    pub upstream: String,
+    /// Refs whose pushes are dispatched, `*` standing for any text, with or without
+    /// `refs/heads/`. Empty: the default branch.
+    pub push_refs: Vec<String>,
+    /// The start of the labels that ask for check runs, such as `ciflow/crcr/`.
+    pub label_prefix: String,
+}
+
+/// Why a delivery is not one that GitHub sends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    /// The body is no JSON.
+    #[error("Invalid JSON body")]
+    NotJson,
+    /// The body is JSON but no object.
+    #[error("Invalid JSON body: expected an object")]
+    NotAnObject,
+    /// A field that the event always has is missing or has another type.
+    #[error("Invalid `{event}` event: {reason}")]
+    Shape {
+        /// The event's name.
+        event: String,
+        /// The parser's words.
+        reason: String,
+    },
+}
+
+/// Reads a delivery: `Ok(None)` is a proper one that is not ours to act on.
+///
+/// Everything is checked that the relay later relies on; unknown fields are skipped. Fails with
+/// [`EventError`] when the body is not what GitHub sends for `event`.
+pub fn read(event: &str, body: &[u8], interest: &Interest) -> Result<Option<Event>, EventError> {
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        serde_json::from_slice::<serde::de::IgnoredAny>(body).map_err(|_| EventError::NotJson)?;
+        return Err(EventError::NotAnObject);
+    }
+    match event {
+        "pull_request" => {
+            let raw: raw::PullRequestEvent = parse(event, body)?;
+            Ok(if interest.is_upstream(&raw.repository.full_name) {
+                pull_request(raw, interest)?
+            } else {
+                None
+            })
+        }
+        "push" => {
+            let raw: raw::PushEvent = parse(event, body)?;
+            Ok(Some(raw)
+                .filter(|raw| interest.wants_push(raw))
+                .map(|raw| Event::Push(Push { git_ref: raw.git_ref, head_sha: raw.after })))
+        }
+        "check_run" => {
+            let raw: raw::CheckRunEvent = parse(event, body)?;
+            let ours =
+                raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
+            Ok(ours.then(|| {
+                Event::CheckRunRerequested(CheckRunRerequested {
+                    name: raw.check_run.name,
+                    external_id: raw.check_run.external_id.unwrap_or_default(),
+                    head_sha: raw.check_run.head_sha,
+                })
+            }))
+        }
+        "check_suite" => {
+            let raw: raw::CheckSuiteEvent = parse(event, body)?;
+            let ours =
+                raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
+            let suite = raw.check_suite;
+            let event = CheckSuiteRerequested { id: suite.id, head_sha: suite.head_sha };
+            Ok(ours.then_some(Event::CheckSuiteRerequested(event)))
+        }
+        _ => {
+            serde_json::from_slice::<serde::de::IgnoredAny>(body)
+                .map_err(|_| EventError::NotJson)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Whether `text` is a commit's name: 40 or 64 hexadecimal digits.
+#[must_use]
+pub fn is_sha(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+impl Interest {
+    fn is_upstream(&self, name: &str) -> bool {
+        self.upstream.eq_ignore_ascii_case(name)
+    }
+
+    /// A deleted ref has nothing to build.
+    fn wants_push(&self, push: &raw::PushEvent) -> bool {
+        let branch = push.git_ref.strip_prefix("refs/heads/");
+        let matches = |pattern: &String| {
+            wildcard(pattern, &push.git_ref) || branch.is_some_and(|name| wildcard(pattern, name))
+        };
+        let wanted = if self.push_refs.is_empty() {
+            branch.is_some() && branch == push.repository.default_branch.as_deref()
+        } else {
+            self.push_refs.iter().any(matches)
+        };
+        wanted
+            && !push.deleted
+            && is_sha(&push.after)
+            && self.is_upstream(&push.repository.full_name)
+    }
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any text, the empty one included.
+fn wildcard(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts: Vec<_> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+fn parse<T: DeserializeOwned>(event: &str, body: &[u8]) -> Result<T, EventError> {
+    serde_json::from_slice(body).map_err(|error| {
+        if error.is_data() {
+            EventError::Shape { event: event.to_owned(), reason: error.to_string() }
+        } else {
+            EventError::NotJson
+        }
+    })
+}
+
+fn pull_request(
+    raw: raw::PullRequestEvent,
+    interest: &Interest,
+) -> Result<Option<Event>, EventError> {
+    let label = raw.label.map(|label| label.name).unwrap_or_default();
+    let prefixed = label
+        .get(..interest.label_prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(&interest.label_prefix));
+    let action = match raw.action.as_str() {
+        "opened" => PullRequestAction::Opened,
+        "reopened" => PullRequestAction::Reopened,
+        "synchronize" => PullRequestAction::Synchronize,
+        "closed" => PullRequestAction::Closed,
+        "labeled" if prefixed => PullRequestAction::Labeled,
+        "unlabeled" if prefixed => PullRequestAction::Unlabeled,
+        _ => return Ok(None),
+    };
+    let pull = raw.pull_request;
+    if !is_sha(&pull.head.sha) {
+        return Err(EventError::Shape {
+            event: "pull_request".to_owned(),
+            reason: "`pull_request.head.sha` is not 40 hexadecimal digits".to_owned(),
+        });
+    }
+    Ok(Some(Event::PullRequest(PullRequest {
+        action,
+        number: pull.number,
+        head_sha: pull.head.sha,
+        updated_at: pull.updated_at,
+        labels: pull.labels.into_iter().map(|label| label.name).collect(),
+    })))
+}
+
+/// The parts of GitHub's payloads that are read.
+mod raw {
+    use jiff::Timestamp;
+    use serde::Deserialize;
+
+    #[derive(Deserialize)]
+    pub(super) struct Repository {
+        pub(super) full_name: String,
+        pub(super) default_branch: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct PullRequestEvent {
+        pub(super) action: String,
+        pub(super) repository: Repository,
+        pub(super) pull_request: PullRequest,
+        pub(super) label: Option<Label>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct PullRequest {
+        pub(super) number: u64,
+        pub(super) updated_at: Timestamp,
+        pub(super) head: Head,
+        #[serde(default)]
+        pub(super) labels: Vec<Label>,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct Head {
+        pub(super) sha: String,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct Label {
+        pub(super) name: String,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct PushEvent {
+        #[serde(rename = "ref")]
+        pub(super) git_ref: String,
+        pub(super) after: String,
+        #[serde(default)]
+        pub(super) deleted: bool,
+        pub(super) repository: Repository,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct CheckRunEvent {
+        pub(super) action: String,
+        pub(super) repository: Repository,
+        pub(super) check_run: CheckRun,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct CheckRun {
+        pub(super) name: String,
+        pub(super) external_id: Option<String>,
+        pub(super) head_sha: String,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct CheckSuiteEvent {
+        pub(super) action: String,
+        pub(super) repository: Repository,
+        pub(super) check_suite: CheckSuite,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct CheckSuite {
+        pub(super) id: u64,
+        pub(super) head_sha: String,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn interest() -> Interest {
+        Interest {
+            upstream: "acme/upstream".to_owned(),
+            push_refs: vec![],
+            label_prefix: "ciflow/crcr/".to_owned(),
+        }
+    }
+
+    fn pull(action: &str) -> Value {
+        json!({
+            "action": action, "number": 7, "repository": {"full_name": "Acme/Upstream"},
+            "label": {"name": "ciflow/crcr/npu"},
+            "pull_request": {
+                "number": 7, "updated_at": "2026-08-01T10:00:00Z", "head": {"sha": SHA},
+                "labels": [{"name": "bug"}, {"name": "ciflow/crcr/npu"}]
+            }
+        })
+    }
+
+    fn push(git_ref: &str) -> Value {
+        json!({
+            "ref": git_ref, "after": SHA, "deleted": false,
+            "repository": {"full_name": "acme/upstream", "default_branch": "main"}
+        })
+    }
+
+    fn read_value(event: &str, value: &Value) -> Result<Option<Event>, EventError> {
+        read(event, value.to_string().as_bytes(), &interest())
+    }
+
+    #[test]
+    fn pull_request_actions_that_matter_are_ours_and_the_others_are_not() {
+        for (action, ours) in [
+            ("opened", true),
+            ("reopened", true),
+            ("synchronize", true),
+            ("closed", true),
+            ("labeled", true),
+            ("unlabeled", true),
+            ("edited", false),
+            ("assigned", false),
+            ("ready_for_review", false),
+        ] {
+            let read = read_value("pull_request", &pull(action)).unwrap();
+            assert_eq!(read.is_some(), ours, "{action}");
+        }
+        let Some(Event::PullRequest(read)) = read_value("pull_request", &pull("opened")).unwrap()
+        else {
+            panic!("a pull request")
+        };
+        assert_eq!((read.number, read.head_sha.as_str()), (7, SHA));
+        assert_eq!(read.labels, ["bug", "ciflow/crcr/npu"]);
+    }
+
+    #[test]
+    fn only_labels_of_the_prefix_matter() {
+        let mut event = pull("labeled");
+        event["label"]["name"] = json!("CIFLOW/crcr/npu");
+        assert!(read_value("pull_request", &event).unwrap().is_some());
+        event["label"]["name"] = json!("bug");
+        assert_eq!(read_value("pull_request", &event).unwrap(), None);
+    }
+
+    #[test]
+    fn another_repository_is_not_ours() {
+        let mut event = pull("opened");
+        event["repository"]["full_name"] = json!("acme/other");
+        assert_eq!(read_value("pull_request", &event).unwrap(), None);
+    }
+
+    #[test]
+    fn pushes_follow_the_default_branch_unless_told_otherwise() {
+        assert!(read_value("push", &push("refs/heads/main")).unwrap().is_some());
+        for other in ["refs/heads/topic", "refs/tags/main", "refs/heads/gh/x/1/base"] {
+            assert_eq!(read_value("push", &push(other)).unwrap(), None, "{other}");
+        }
+        let mut deleted = push("refs/heads/main");
+        deleted["deleted"] = json!(true);
+        assert_eq!(read_value("push", &deleted).unwrap(), None);
+        let chosen = Interest {
+            push_refs: vec!["release/*".to_owned(), "refs/tags/v*".to_owned()],
+            ..interest()
+        };
+        for (name, ours) in [
+            ("refs/heads/release/2.9", true),
+            ("refs/tags/v2.9.0", true),
+            ("refs/heads/main", false),
+            ("refs/tags/ciflow/trunk/1", false),
+        ] {
+            let read = read("push", push(name).to_string().as_bytes(), &chosen).unwrap();
+            assert_eq!(read.is_some(), ours, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text, matches) in [
+            ("main", "main", true),
+            ("main", "main2", false),
+            ("*", "", true),
+            ("a*b*c", "a--b--c", true),
+            ("a*b*c", "a--c--b", false),
+            ("a*a", "a", false),
+        ] {
+            assert_eq!(wildcard(pattern, text), matches, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn junk_is_told_apart() {
+        let read = |body: &[u8]| read("pull_request", body, &interest());
+        assert_eq!(read(b""), Err(EventError::NotJson));
+        assert_eq!(read(b"payload=%7B%7D"), Err(EventError::NotJson));
+        assert_eq!(read(b"[]"), Err(EventError::NotAnObject));
+        assert_eq!(read(b"{"), Err(EventError::NotJson));
+        assert!(matches!(read(b"{}"), Err(EventError::Shape { .. })));
+        let mut event = pull("opened");
+        event["pull_request"]["head"]["sha"] = json!("../../etc");
+        assert!(read(event.to_string().as_bytes()).unwrap_err().to_string().contains("head.sha"));
+    }
+
+    #[test]
+    fn reruns_are_ours_when_rerequested() {
+        let run = json!({
+            "action": "rerequested", "repository": {"full_name": "acme/upstream"},
+            "check_run": {"name": "crcr/o/r/w/j", "external_id": "12:7", "head_sha": SHA}
+        });
+        assert!(matches!(
+            read_value("check_run", &run).unwrap(),
+            Some(Event::CheckRunRerequested(run)) if run.external_id == "12:7"
+        ));
+        let suite = json!({
+            "action": "completed", "repository": {"full_name": "acme/upstream"},
+            "check_suite": {"id": 5, "head_sha": SHA}
+        });
+        assert_eq!(read_value("check_suite", &suite).unwrap(), None);
+    }
+}

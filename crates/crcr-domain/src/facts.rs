@@ -1,0 +1,191 @@
+//! What is kept of everything that happened: append-only rows, one type each.
+//!
+//! Dashboards, rates and reviews are computed from these and from nothing else.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::callback::{FailedTest, TestCounts};
+use crate::level::Level;
+use crate::lifecycle::State;
+
+/// A row to append.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "fact")]
+pub enum Fact {
+    /// An event for one downstream repository got somewhere.
+    Dispatch(DispatchFact),
+    /// A downstream job's attempt got somewhere.
+    Attempt(Box<AttemptFact>),
+    /// A report came in.
+    Callback(CallbackFact),
+}
+
+/// An upstream event for one downstream repository, as it stands at `at`. The newest row of a
+/// (delivery, repository) holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DispatchFact {
+    /// When this row was written.
+    pub at: Timestamp,
+    /// The delivery.
+    pub delivery: String,
+    /// The upstream repository.
+    pub upstream: String,
+    /// The pull request, if there is one.
+    pub pull_request: Option<u64>,
+    /// The upstream commit.
+    pub head_sha: String,
+    /// The event's name.
+    pub event: String,
+    /// The downstream repository.
+    pub repo: String,
+    /// Its level when the event came.
+    pub level: Level,
+    /// The pull request's labels when the event came.
+    pub labels: Vec<String>,
+    /// When the event was accepted.
+    pub enqueued_at: Timestamp,
+    /// When GitHub took the dispatch.
+    pub sent_at: Option<Timestamp>,
+    /// `sent`, `superseded`, `dead`, `unreachable` or `never_started`.
+    pub status: String,
+    /// The delivery that replaced it.
+    pub superseded_by: Option<String>,
+    /// Calls made to GitHub for it.
+    pub tries: u32,
+    /// Why the last of them failed.
+    pub last_error: Option<String>,
+}
+
+/// One attempt of one downstream job, as it stands at `received_at`.
+///
+/// Of the rows with the same key (repository, delivery, workflow, job, run, attempt, check run)
+/// the one with the greatest [`AttemptFact::version`] holds, so that a late `in_progress` can't
+/// hide the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttemptFact {
+    /// When the relay received what this row says.
+    pub received_at: Timestamp,
+    /// The downstream repository.
+    pub repo: String,
+    /// The delivery; of a self-report, the upstream commit.
+    pub delivery: String,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The job's name.
+    pub job: Option<String>,
+    /// The run.
+    pub run_id: String,
+    /// The attempt, from 1.
+    pub run_attempt: u32,
+    /// The downstream job's own check run.
+    pub check_run_id: Option<String>,
+    /// Where the job is in its life.
+    pub state: State,
+    /// The job ended and its start was never heard.
+    pub start_unknown: bool,
+    /// What it was doing when it ended.
+    pub phase: Option<String>,
+    /// Seconds from dispatch to start, by the relay's clock; `None` when unknown.
+    pub queue_seconds: Option<f64>,
+    /// Seconds from start to end, by the relay's clock; `None` when unknown.
+    pub execution_seconds: Option<f64>,
+    /// The start as the reporter tells it.
+    pub started_at: Option<Timestamp>,
+    /// The end as the reporter tells it.
+    pub completed_at: Option<Timestamp>,
+    /// How many tests did what.
+    pub tests: Option<TestCounts>,
+    /// The failing ones, capped.
+    pub failed_tests: Vec<FailedTest>,
+    /// The run's page.
+    pub url: Option<String>,
+    /// Where the artifact is.
+    pub artifact_url: Option<String>,
+    /// Where it ran.
+    pub environment: Option<String>,
+    /// The repository's level then.
+    pub level: Level,
+    /// `pull_request`, `push`, `nightly` or `periodic`.
+    pub event: String,
+    /// The upstream repository.
+    pub upstream: String,
+    /// The pull request, if there is one.
+    pub pull_request: Option<u64>,
+    /// The upstream commit.
+    pub head_sha: String,
+}
+
+impl AttemptFact {
+    /// What decides between rows of one key.
+    #[must_use]
+    pub fn version(&self) -> (u32, u8, Timestamp) {
+        (self.run_attempt, self.state.rank(), self.received_at)
+    }
+}
+
+/// A report that came in, whatever became of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallbackFact {
+    /// When.
+    pub at: Timestamp,
+    /// The repository that the token proves; `None` when it proves none.
+    pub repo: Option<String>,
+    /// The delivery that the body names.
+    pub delivery: Option<String>,
+    /// The run that the body names.
+    pub run_id: Option<String>,
+    /// The job that the body names.
+    pub job: Option<String>,
+    /// The status that the body reports.
+    pub status: Option<String>,
+    /// The conclusion that the body reports.
+    pub conclusion: Option<String>,
+    /// What became of it.
+    pub outcome: CallbackOutcome,
+    /// The HTTP status of the answer.
+    pub answer: u16,
+    /// The text of a refusal.
+    pub detail: Option<String>,
+    /// Milliseconds from the request to the answer.
+    pub latency_ms: f64,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallbackOutcome {
+    /// The state moved.
+    Accepted,
+    /// Known already.
+    Duplicate,
+    /// Overtaken.
+    Stale,
+    /// The repository's level has no results.
+    BelowLevel,
+    /// No such dispatch, or the state forbids it.
+    RejectedState,
+    /// Too many.
+    RateLimited,
+    /// The token doesn't hold, or not for this.
+    BadToken,
+    /// The body isn't what it has to be.
+    BadBody,
+}
+
+impl CallbackOutcome {
+    /// The name in stores and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Duplicate => "duplicate",
+            Self::Stale => "stale",
+            Self::BelowLevel => "below_level",
+            Self::RejectedState => "rejected_state",
+            Self::RateLimited => "rate_limited",
+            Self::BadToken => "bad_token",
+            Self::BadBody => "bad_body",
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! How deeply a repository takes part: levels, devices and events.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::repo::hash_without_case;
+
+/// The level of a downstream repository; each includes the rights of the lower ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Level {
+    /// Onboarding: receives events, and nothing of its results is kept.
+    L1,
+    /// Observation: results on the HUD.
+    L2,
+    /// Stable: a check run on upstream pull requests that carry the device's label.
+    L3,
+    /// Mature: always a check run, and it blocks the merge.
+    L4,
+}
+
+/// When a level's results become a check run on the upstream pull request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckRun {
+    /// Never.
+    Never,
+    /// Only when the pull request carries the label of the repository's device.
+    WhenLabelled,
+    /// Always.
+    Always,
+}
+
+/// A text that is no level.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` isn't a level: L1, L2, L3 or L4")]
+pub struct NotALevel(pub String);
+
+impl Level {
+    /// All levels, from the lowest.
+    pub const ALL: [Self; 4] = [Self::L1, Self::L2, Self::L3, Self::L4];
+
+    /// The key in the allowlist.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::L1 => "L1",
+            Self::L2 => "L2",
+            Self::L3 => "L3",
+            Self::L4 => "L4",
+        }
+    }
+
+    /// What people call it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::L1 => "onboarding",
+            Self::L2 => "observation",
+            Self::L3 => "stable",
+            Self::L4 => "mature",
+        }
+    }
+
+    /// Whether upstream events are dispatched to it: at every level.
+    #[must_use]
+    pub fn receives_events(self) -> bool {
+        self >= Self::L1
+    }
+
+    /// Whether its results are kept and shown on the HUD.
+    #[must_use]
+    pub fn shows_results(self) -> bool {
+        self >= Self::L2
+    }
+
+    /// When its results become a check run on the upstream pull request.
+    #[must_use]
+    pub fn check_run(self) -> CheckRun {
+        match self {
+            Self::L1 | Self::L2 => CheckRun::Never,
+            Self::L3 => CheckRun::WhenLabelled,
+            Self::L4 => CheckRun::Always,
+        }
+    }
+
+    /// Whether a failing result blocks the merge.
+    #[must_use]
+    pub fn blocks_merge(self) -> bool {
+        self == Self::L4
+    }
+}
+
+impl CheckRun {
+    /// Whether there is one on a pull request that carries the device's label, or doesn't.
+    #[must_use]
+    pub fn applies(self, labelled: bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::WhenLabelled => labelled,
+            Self::Always => true,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Level {
+    type Err = NotALevel;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|level| level.as_str() == text)
+            .ok_or_else(|| NotALevel(text.to_owned()))
+    }
+}
+
+/// What comes before the device in the label that asks for a check run.
+pub const LABEL_PREFIX: &str = "ciflow/crcr/";
+/// The most characters of a device: a GitHub label holds 50.
+pub const MAX_DEVICE_CHARS: usize = 38;
+
+/// The kind of hardware that L3 repositories are grouped by. Compares without case, as labels do.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Device(Box<str>);
+
+/// Why a text is no device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// Nothing there.
+    #[error("it is empty")]
+    Empty,
+    /// Over 38 characters.
+    #[error(
+        "it has {0} characters, and {MAX_DEVICE_CHARS} fit: a GitHub label holds 50 and \
+         `{LABEL_PREFIX}` takes 12"
+    )]
+    Long(usize),
+    /// A character other than letters, digits, `.`, `_` and `-`, or one of these three in front.
+    #[error("it must begin with a letter or digit and go on with these, `.`, `_` or `-`")]
+    Chars,
+}
+
+impl Device {
+    /// Reads `[A-Za-z0-9][A-Za-z0-9._-]*` of at most 38 characters.
+    pub fn new(text: &str) -> Result<Self, DeviceError> {
+        if text.is_empty() {
+            return Err(DeviceError::Empty);
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if !text.chars().all(allowed) || !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            return Err(DeviceError::Chars);
+        }
+        if text.len() > MAX_DEVICE_CHARS {
+            return Err(DeviceError::Long(text.len()));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The device, as it is spelled.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The label that asks for its check runs: [`LABEL_PREFIX`] and the device.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{LABEL_PREFIX}{}", self.0)
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl Eq for Device {}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hash_without_case(&self.0, state);
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for Device {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Device {
+    type Error = DeviceError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::new(&text)
+    }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> Self {
+        device.0.into()
+    }
+}
+
+/// What a repository can subscribe to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// Pull requests and pushes.
+    PullRequest,
+    /// Nightly and periodic runs, which the repository starts by itself and reports.
+    Nightly,
+}
+
+impl EventKind {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::PullRequest, Self::Nightly];
+
+    /// The name in the allowlist.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PullRequest => "pull_request",
+            Self::Nightly => "nightly",
+        }
+    }
+
+    /// The kind that an event belongs to: `push` counts as `pull_request`, `periodic` as `nightly`.
+    #[must_use]
+    pub fn of_event(event: &str) -> Option<Self> {
+        match event {
+            "pull_request" | "push" => Some(Self::PullRequest),
+            "nightly" | "periodic" => Some(Self::Nightly),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The kinds that a repository subscribes to, at least one; both unless the allowlist says less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "Vec<EventKind>", try_from = "Vec<EventKind>")]
+pub enum EventSet {
+    /// Pull requests and pushes, nightly and periodic runs.
+    Both,
+    /// One kind only.
+    Only(EventKind),
+}
+
+/// An empty list of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no event is listed")]
+pub struct NoEvents;
+
+impl EventSet {
+    /// The kinds listed, in any order and number; none at all is an error.
+    pub fn new(kinds: impl IntoIterator<Item = EventKind>) -> Result<Self, NoEvents> {
+        kinds.into_iter().map(Self::Only).reduce(Self::union).ok_or(NoEvents)
+    }
+
+    fn union(self, other: Self) -> Self {
+        if self == other { self } else { Self::Both }
+    }
+
+    /// Whether this kind is among them.
+    #[must_use]
+    pub fn contains(self, kind: EventKind) -> bool {
+        self == Self::Both || self == Self::Only(kind)
+    }
+
+    /// The kinds, in the order of [`EventKind::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = EventKind> {
+        EventKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
+    }
+}
+
+impl TryFrom<Vec<EventKind>> for EventSet {
+    type Error = NoEvents;
+
+    fn try_from(kinds: Vec<EventKind>) -> Result<Self, Self::Error> {
+        Self::new(kinds)
+    }
+}
+
+impl From<EventSet> for Vec<EventKind> {
+    fn from(set: EventSet) -> Self {
+        set.iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_by_every_right() {
+        let rights = |level: Level| {
+            (
+                level.receives_events(),
+                level.shows_results(),
+                level.check_run().applies(false),
+                level.check_run().applies(true),
+                level.blocks_merge(),
+            )
+        };
+        assert_eq!(rights(Level::L1), (true, false, false, false, false));
+        assert_eq!(rights(Level::L2), (true, true, false, false, false));
+        assert_eq!(rights(Level::L3), (true, true, false, true, false));
+        assert_eq!(rights(Level::L4), (true, true, true, true, true));
+    }
+
+    #[test]
+    fn a_level_is_read_as_it_is_written() {
+        for level in Level::ALL {
+            assert_eq!(level.as_str().parse(), Ok(level));
+        }
+        assert!("l1".parse::<Level>().is_err() && "L5".parse::<Level>().is_err());
+    }
+
+    #[test]
+    fn a_device_fits_a_label() {
+        assert_eq!(Device::new("xpu").unwrap().label(), "ciflow/crcr/xpu");
+        assert_eq!(Device::new("NPU").unwrap(), Device::new("npu").unwrap());
+        assert!(Device::new(&"d".repeat(38)).unwrap().label().len() <= 50);
+        assert_eq!(Device::new(&"d".repeat(39)), Err(DeviceError::Long(39)));
+        assert_eq!(Device::new(""), Err(DeviceError::Empty));
+        for bad in ["-a", ".a", "_a", "a b", "a/b", "é", "a,b"] {
+            assert_eq!(Device::new(bad), Err(DeviceError::Chars), "{bad}");
+        }
+    }
+
+    #[test]
+    fn push_counts_as_pull_request_and_periodic_as_nightly() {
+        assert_eq!(EventKind::of_event("push"), Some(EventKind::PullRequest));
+        assert_eq!(EventKind::of_event("periodic"), Some(EventKind::Nightly));
+        assert_eq!(EventKind::of_event("issues"), None);
+    }
+
+    #[test]
+    fn events_are_a_set_of_at_least_one() {
+        use EventKind::{Nightly, PullRequest};
+        assert_eq!(EventSet::new([]), Err(NoEvents));
+        assert_eq!(EventSet::new([Nightly, Nightly]), Ok(EventSet::Only(Nightly)));
+        assert_eq!(EventSet::new([Nightly, PullRequest, Nightly]), Ok(EventSet::Both));
+        assert!(EventSet::Both.iter().eq(EventKind::ALL));
+        assert!(!EventSet::Only(Nightly).contains(PullRequest));
+    }
+}

@@ -1,0 +1,18 @@
+//! What the relay knows: repositories, levels, events, results. Pure: no I/O, no clock.
+
+pub mod allowlist;
+pub mod callback;
+pub mod check_run;
+pub mod diagnostic;
+pub mod dispatch;
+pub mod event;
+pub mod facts;
+pub mod identity;
+pub mod level;
+pub mod lifecycle;
+pub mod repo;
+pub mod results;
+
+pub use self::allowlist::{Allowlist, Entry};
+pub use self::level::{CheckRun, Device, EventKind, EventSet, Level};
+pub use self::repo::{Oncall, RepoName};

@@ -1,0 +1,454 @@
+//! Names on GitHub: repositories, logins and teams.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The most characters of an owner's name.
+pub const MAX_OWNER_CHARS: usize = 39;
+/// The most characters of a repository's name without its owner.
+pub const MAX_NAME_CHARS: usize = 100;
+
+/// A repository on GitHub, `owner/repo`.
+///
+/// Compares, orders and hashes without case, as GitHub does; keeps its spelling for display.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct RepoName {
+    text: Box<str>,
+    slash: u8,
+}
+
+/// Why a text is no `owner/repo`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RepoNameError {
+    /// A URL or an SSH address instead of a name; holds the `owner/repo` in it, when there is one.
+    #[error("it is an address, not a name")]
+    Address(Option<String>),
+    /// No `/`.
+    #[error("it has no `/`")]
+    NoSlash,
+    /// More than one `/`.
+    #[error("it has more than one `/`")]
+    ManySlashes,
+    /// The part before the `/` is empty.
+    #[error("the owner is empty")]
+    EmptyOwner,
+    /// The part after the `/` is empty.
+    #[error("the repository is empty")]
+    EmptyName,
+    /// The owner is over 39 characters.
+    #[error("the owner has {0} characters, and GitHub allows {MAX_OWNER_CHARS}")]
+    LongOwner(usize),
+    /// The name is over 100 characters.
+    #[error("the repository has {0} characters, and GitHub allows {MAX_NAME_CHARS}")]
+    LongName(usize),
+    /// A character that the owner can't have.
+    #[error("the owner can't have {}", show_char(*.0))]
+    OwnerChar(char),
+    /// A character that the repository can't have.
+    #[error("the repository can't have {}", show_char(*.0))]
+    NameChar(char),
+    /// The owner begins or ends with a hyphen, or has two in a row.
+    #[error("the owner's hyphens must be single and between other characters")]
+    OwnerHyphen,
+    /// The owner has `_` other than once before the suffix of an enterprise.
+    #[error("the owner can have one `_`, before the suffix of an enterprise")]
+    OwnerUnderscore,
+    /// The repository is `.` or `..`.
+    #[error("the repository can't be `.` or `..`")]
+    Dots,
+    /// The repository ends with `.git` or `.wiki`.
+    #[error("the repository can't end with `{0}`")]
+    Suffix(&'static str),
+}
+
+/// A character as people recognise it: look-alikes with their code point.
+fn show_char(c: char) -> String {
+    match c {
+        ' ' => "a space".to_owned(),
+        c if c.is_ascii_graphic() => format!("`{c}`"),
+        c if c.is_control() || c.is_whitespace() => format!("the character U+{:04X}", u32::from(c)),
+        c => format!("`{c}` (U+{:04X})", u32::from(c)),
+    }
+}
+
+impl RepoName {
+    /// Reads `owner/repo` by GitHub's rules: owner 1–39 of `[A-Za-z0-9-]` with single inner hyphens
+    /// and at most one `_suffix` of an enterprise; name 1–100 of `[A-Za-z0-9._-]`, neither `.` nor
+    /// `..`, without the suffix `.git` or `.wiki`.
+    pub fn new(text: &str) -> Result<Self, RepoNameError> {
+        if text.contains("://") || text.starts_with("git@") || starts_with_host(text) {
+            return Err(RepoNameError::Address(name_in_address(text)));
+        }
+        let slash = text.find('/').ok_or(RepoNameError::NoSlash)?;
+        let (owner, name) = (&text[..slash], &text[slash + 1..]);
+        if owner.is_empty() {
+            return Err(RepoNameError::EmptyOwner);
+        }
+        if name.is_empty() {
+            return Err(RepoNameError::EmptyName);
+        }
+        if name.contains('/') {
+            return Err(RepoNameError::ManySlashes);
+        }
+        check_owner(owner)?;
+        check_name(name)?;
+        let slash = u8::try_from(slash).map_err(|_| RepoNameError::LongOwner(slash))?;
+        Ok(Self { text: text.into(), slash })
+    }
+
+    /// The part before the slash, as it is spelled.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.text[..usize::from(self.slash)]
+    }
+
+    /// The part after the slash, as it is spelled.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.text[usize::from(self.slash) + 1..]
+    }
+
+    /// `owner/repo`, as it is spelled.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// `owner/repo` in lower case: a key for stores that compare by bytes.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.text.to_ascii_lowercase()
+    }
+}
+
+fn check_owner(owner: &str) -> Result<(), RepoNameError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if let Some(c) = owner.chars().find(|c| !allowed(*c)) {
+        return Err(RepoNameError::OwnerChar(c));
+    }
+    if owner.len() > MAX_OWNER_CHARS {
+        return Err(RepoNameError::LongOwner(owner.len()));
+    }
+    let base = match owner.split_once('_') {
+        Some((base, suffix)) => {
+            let plain = suffix.chars().all(|c| c.is_ascii_alphanumeric());
+            if base.is_empty() || suffix.is_empty() || !plain {
+                return Err(RepoNameError::OwnerUnderscore);
+            }
+            base
+        }
+        None => owner,
+    };
+    if base.starts_with('-') || base.ends_with('-') || base.contains("--") {
+        return Err(RepoNameError::OwnerHyphen);
+    }
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<(), RepoNameError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if let Some(c) = name.chars().find(|c| !allowed(*c)) {
+        return Err(RepoNameError::NameChar(c));
+    }
+    if name.len() > MAX_NAME_CHARS {
+        return Err(RepoNameError::LongName(name.len()));
+    }
+    if name == "." || name == ".." {
+        return Err(RepoNameError::Dots);
+    }
+    for suffix in [".git", ".wiki"] {
+        let tail = name.len().checked_sub(suffix.len()).and_then(|at| name.get(at..));
+        if tail.is_some_and(|tail| tail.eq_ignore_ascii_case(suffix)) {
+            return Err(RepoNameError::Suffix(suffix));
+        }
+    }
+    Ok(())
+}
+
+/// `github.com/owner/repo` without a scheme.
+fn starts_with_host(text: &str) -> bool {
+    let host = text.split('/').next().unwrap_or_default();
+    text.matches('/').count() >= 2 && host.contains('.')
+}
+
+/// The `owner/repo` in a web or SSH address.
+fn name_in_address(text: &str) -> Option<String> {
+    let path = match text.split_once("://") {
+        Some((_, rest)) => rest.split_once('/')?.1,
+        None if text.starts_with("git@") => text.split_once(':')?.1,
+        None => text.split_once('/')?.1,
+    };
+    let mut segments = path.split(['/', '?', '#']).filter(|segment| !segment.is_empty());
+    let (owner, name) = (segments.next()?, segments.next()?);
+    let name = name.strip_suffix(".git").unwrap_or(name);
+    RepoName::new(&format!("{owner}/{name}")).ok().map(String::from)
+}
+
+impl PartialEq for RepoName {
+    fn eq(&self, other: &Self) -> bool {
+        self.text.eq_ignore_ascii_case(&other.text)
+    }
+}
+
+impl Eq for RepoName {}
+
+impl Hash for RepoName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hash_without_case(&self.text, state);
+    }
+}
+
+impl Ord for RepoName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        cmp_without_case(&self.text, &other.text)
+    }
+}
+
+impl PartialOrd for RepoName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for RepoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl fmt::Debug for RepoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+impl FromStr for RepoName {
+    type Err = RepoNameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for RepoName {
+    type Error = RepoNameError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::new(&text)
+    }
+}
+
+impl From<RepoName> for String {
+    fn from(repo: RepoName) -> Self {
+        repo.text.into()
+    }
+}
+
+/// Feeds ASCII text to a hasher so that texts that differ in case only hash alike.
+pub(crate) fn hash_without_case<H: Hasher>(text: &str, state: &mut H) {
+    for byte in text.bytes() {
+        state.write_u8(byte.to_ascii_lowercase());
+    }
+    state.write_u8(0xff);
+}
+
+/// Orders ASCII text without case.
+pub(crate) fn cmp_without_case(a: &str, b: &str) -> Ordering {
+    let lower = |text: &str| text.bytes().map(|b| b.to_ascii_lowercase()).collect::<Vec<_>>();
+    lower(a).cmp(&lower(b))
+}
+
+/// Whom to call about a repository: a GitHub login, or a team as `org/team`.
+///
+/// Compares without case; keeps its spelling.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Oncall(Box<str>);
+
+/// Why a text is neither a login nor `org/team`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OncallError {
+    /// Nothing there.
+    #[error("it is empty")]
+    Empty,
+    /// The login, or the team's organisation, isn't one.
+    #[error("{}", .0.to_string().replace("the owner", "a login"))]
+    Login(RepoNameError),
+    /// The team's name isn't one.
+    #[error("a team's name is made of letters, digits, `-` and `_`")]
+    Team,
+}
+
+impl Oncall {
+    /// Reads a login (as an owner of [`RepoName`]) or `org/team`.
+    pub fn new(text: &str) -> Result<Self, OncallError> {
+        if text.is_empty() {
+            return Err(OncallError::Empty);
+        }
+        let login = match text.split_once('/') {
+            Some((org, team)) => {
+                let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                if team.is_empty() || team.len() > MAX_NAME_CHARS || !team.chars().all(plain) {
+                    return Err(OncallError::Team);
+                }
+                org
+            }
+            None => text,
+        };
+        if login.is_empty() {
+            return Err(OncallError::Login(RepoNameError::EmptyOwner));
+        }
+        check_owner(login).map_err(OncallError::Login)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The login or `org/team`, as it is spelled, without `@`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The organisation and the team, when it is a team.
+    #[must_use]
+    pub fn team(&self) -> Option<(&str, &str)> {
+        self.0.split_once('/')
+    }
+}
+
+impl PartialEq for Oncall {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
+
+impl Eq for Oncall {}
+
+impl Hash for Oncall {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        hash_without_case(&self.0, state);
+    }
+}
+
+impl fmt::Display for Oncall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Oncall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl FromStr for Oncall {
+    type Err = OncallError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Oncall {
+    type Error = OncallError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::new(&text)
+    }
+}
+
+impl From<Oncall> for String {
+    fn from(oncall: Oncall) -> Self {
+        oncall.0.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_same_repository_in_another_spelling_is_the_same() {
+        let [a, b] = ["Ascend/pytorch", "ascend/PyTorch"].map(|text| RepoName::new(text).unwrap());
+        assert_eq!(a, b);
+        assert_eq!(a.cmp(&b), Ordering::Equal);
+        assert_eq!(HashSet::from([a.clone(), b]).len(), 1);
+        assert_eq!((a.owner(), a.name(), a.as_str()), ("Ascend", "pytorch", "Ascend/pytorch"));
+        assert_eq!(a.key(), "ascend/pytorch");
+    }
+
+    #[test]
+    fn githubs_rules_for_names() {
+        for good in [
+            "a/b",
+            "0/0",
+            "NVIDIA-dev/pytorch-oot-internal",
+            "octo_corp/x",
+            "a/-",
+            "a/_._",
+            "a/...",
+            "a/.github",
+            "a/gitx.gi",
+            &format!("{}/{}", "o".repeat(39), "r".repeat(100)),
+        ] {
+            assert_eq!(RepoName::new(good).map(String::from), Ok(good.to_owned()));
+        }
+        use RepoNameError as E;
+        for (bad, why) in [
+            ("", E::NoSlash),
+            ("pytorch", E::NoSlash),
+            ("/b", E::EmptyOwner),
+            ("a/", E::EmptyName),
+            ("a/b/", E::ManySlashes),
+            ("a/b/c", E::ManySlashes),
+            ("-a/b", E::OwnerHyphen),
+            ("a-/b", E::OwnerHyphen),
+            ("a--b/c", E::OwnerHyphen),
+            ("a-_x/c", E::OwnerHyphen),
+            ("_x/c", E::OwnerUnderscore),
+            ("a_/c", E::OwnerUnderscore),
+            ("a_b_c/c", E::OwnerUnderscore),
+            ("a_b-c/c", E::OwnerUnderscore),
+            ("a.b/c", E::OwnerChar('.')),
+            ("a b/c", E::OwnerChar(' ')),
+            ("a/b c", E::NameChar(' ')),
+            ("a/b#note", E::NameChar('#')),
+            ("а/b", E::OwnerChar('а')),
+            ("a/ьb", E::NameChar('ь')),
+            ("a/.", E::Dots),
+            ("a/..", E::Dots),
+            ("a/b.git", E::Suffix(".git")),
+            ("a/.GIT", E::Suffix(".git")),
+            ("a/b.Wiki", E::Suffix(".wiki")),
+            ("https://github.com/a/b.git", E::Address(Some("a/b".into()))),
+            ("github.com/a/b", E::Address(Some("a/b".into()))),
+            ("git@github.com:a/b.git", E::Address(Some("a/b".into()))),
+            ("https://github.com", E::Address(None)),
+        ] {
+            assert_eq!(RepoName::new(bad), Err(why), "{bad}");
+        }
+        assert_eq!(RepoName::new(&format!("{}/b", "o".repeat(40))), Err(E::LongOwner(40)));
+        assert_eq!(RepoName::new(&format!("{}/b", "o".repeat(400))), Err(E::LongOwner(400)));
+        assert_eq!(RepoName::new(&format!("a/{}", "r".repeat(101))), Err(E::LongName(101)));
+    }
+
+    #[test]
+    fn an_oncall_is_a_login_or_a_team() {
+        for good in ["octocat", "a-b", "octo_corp", "pytorch/team-x", "pytorch/team_1", "123"] {
+            assert!(Oncall::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "@a", "a b", "-a", "a/", "/a", "a/b/c", "a/b.c", "bot[bot]", "é", "a@b.c"]
+        {
+            assert!(Oncall::new(bad).is_err(), "{bad}");
+        }
+        assert_eq!(Oncall::new("Alice").unwrap(), Oncall::new("alice").unwrap());
+        assert_eq!(Oncall::new("o/t").unwrap().team(), Some(("o", "t")));
+    }
+}

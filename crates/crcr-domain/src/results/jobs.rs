@@ -1,0 +1,141 @@
+//! Which attempt of a job counts.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::outcome::{Outcome, outcome};
+use crate::facts::{AttemptFact, DispatchFact};
+use crate::lifecycle::State;
+
+/// A job on a commit, by its attempt of record.
+#[derive(Debug, Clone, Serialize)]
+pub struct Job {
+    /// The attempt of record: the highest attempt of the newest run.
+    pub record: AttemptFact,
+    /// How that attempt turned out; `None` while it runs.
+    pub outcome: Option<Outcome>,
+    /// The first attempt of that run, whose queue and execution times count: a person decides
+    /// when a re-run begins.
+    pub first: AttemptFact,
+    /// Attempts seen on this commit, over all runs.
+    pub attempts: usize,
+}
+
+/// The newest row of every attempt: of the rows with one key the one with the greatest version,
+/// so that a late `in_progress` hides nothing.
+#[must_use]
+pub fn current_rows(rows: &[AttemptFact]) -> Vec<&AttemptFact> {
+    let mut newest: HashMap<AttemptKey<'_>, &AttemptFact> = HashMap::new();
+    for row in rows {
+        let slot = newest.entry(attempt_key(row)).or_insert(row);
+        if row.version() > slot.version() {
+            *slot = row;
+        }
+    }
+    let mut rows: Vec<_> = newest.into_values().collect();
+    rows.sort_by(|a, b| (a.received_at, attempt_key(a)).cmp(&(b.received_at, attempt_key(b))));
+    rows
+}
+
+type AttemptKey<'a> = (&'a str, &'a str, &'a str, Option<&'a str>, &'a str, u32, Option<&'a str>);
+
+fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
+    (
+        &row.repo,
+        &row.delivery,
+        &row.workflow,
+        row.job.as_deref(),
+        &row.run_id,
+        row.run_attempt,
+        row.check_run_id.as_deref(),
+    )
+}
+
+/// The jobs of record, in the order of their repository, commit, workflow and name.
+///
+/// A job is (repository, upstream, head SHA, event, workflow, job). Of it counts the highest
+/// attempt within the newest run; the newest run is the one that was heard of last for the first
+/// time. `dispatches` tell which commit of a pull request was its head when an attempt ended.
+#[must_use]
+pub fn jobs_of_record(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<Job> {
+    let heads = Heads::new(dispatches);
+    let mut first_heard: HashMap<(&str, &str), Timestamp> = HashMap::new();
+    for row in rows {
+        let at = first_heard.entry((&row.repo, &row.run_id)).or_insert(row.received_at);
+        *at = row.received_at.min(*at);
+    }
+    let mut by_job: HashMap<_, Vec<&AttemptFact>> = HashMap::new();
+    for row in current_rows(rows) {
+        let key = (
+            row.repo.as_str(),
+            row.upstream.as_str(),
+            row.head_sha.as_str(),
+            row.event.as_str(),
+            row.workflow.as_str(),
+            row.job.as_deref(),
+        );
+        by_job.entry(key).or_default().push(row);
+    }
+    let mut jobs: Vec<_> = by_job.into_iter().collect();
+    jobs.sort_by(|a, b| a.0.cmp(&b.0));
+    jobs.into_iter()
+        .filter_map(|(_, mut attempts)| {
+            attempts.sort_by_key(|row| {
+                let heard = first_heard[&(row.repo.as_str(), row.run_id.as_str())];
+                (heard, row.run_id.as_str(), row.version())
+            });
+            let record = *attempts.last()?;
+            let first = *attempts.iter().find(|row| row.run_id == record.run_id)?;
+            let failed_before = attempts.iter().any(|row| {
+                !std::ptr::eq(*row, record)
+                    && matches!(
+                        outcome(row, false, false),
+                        Some(Outcome::TestFailed | Outcome::InfraFailed | Outcome::TimedOut)
+                    )
+            });
+            Some(Job {
+                outcome: outcome(record, heads.moved_on(record), failed_before),
+                record: record.clone(),
+                first: first.clone(),
+                attempts: attempts.len(),
+            })
+        })
+        .collect()
+}
+
+/// The heads that pull requests had, in the order of time.
+struct Heads<'a>(HashMap<(&'a str, u64), Vec<(Timestamp, &'a str)>>);
+
+impl<'a> Heads<'a> {
+    fn new(dispatches: &'a [DispatchFact]) -> Self {
+        let mut heads: HashMap<_, Vec<_>> = HashMap::new();
+        for dispatch in dispatches {
+            if let Some(number) = dispatch.pull_request {
+                heads
+                    .entry((dispatch.upstream.as_str(), number))
+                    .or_default()
+                    .push((dispatch.enqueued_at, dispatch.head_sha.as_str()));
+            }
+        }
+        for list in heads.values_mut() {
+            list.sort_unstable();
+        }
+        Self(heads)
+    }
+
+    /// Whether the pull request of `row` had another head when the row was received.
+    fn moved_on(&self, row: &AttemptFact) -> bool {
+        let Some(number) = row.pull_request else { return false };
+        let Some(list) = self.0.get(&(row.upstream.as_str(), number)) else { return false };
+        let until = list.partition_point(|(at, _)| *at <= row.received_at);
+        list[..until].last().is_some_and(|(_, head)| *head != row.head_sha)
+    }
+}
+
+/// Whether a row of this state may still change.
+#[must_use]
+pub fn is_open(row: &AttemptFact) -> bool {
+    matches!(row.state, State::Dispatched | State::InProgress)
+}

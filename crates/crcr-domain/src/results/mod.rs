@@ -1,0 +1,17 @@
+//! What every backend's CI is worth: `attempts → jobs → runs → rates`, defined once.
+//!
+//! Every page, command and comment asks these functions and nothing else, so that no two of them
+//! can disagree about which attempt counts.
+
+pub mod criteria;
+pub mod jobs;
+pub mod outcome;
+pub mod rates;
+
+pub use self::criteria::{Criteria, Criterion, Verdict};
+pub use self::jobs::{Job, jobs_of_record};
+pub use self::outcome::Outcome;
+pub use self::rates::{Distribution, Rate, Sums};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! How an attempt of a job turned out, with infrastructure and tests kept apart.
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::AttemptFact;
+use crate::lifecycle::{Conclusion, State};
+
+/// How an ended attempt turned out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Dispatched, and nothing was heard in time.
+    NeverStarted,
+    /// Started, and its end was not heard in time.
+    Lost,
+    /// Ran for too long.
+    TimedOut,
+    /// Cancelled because the pull request has a newer head.
+    Superseded,
+    /// Cancelled for another reason.
+    Cancelled,
+    /// Failed before it got to the tests: in the checkout, the set-up or the build of the
+    /// environment.
+    InfraFailed,
+    /// Failed in what it is there to test.
+    TestFailed,
+    /// Passed at once.
+    Passed,
+    /// Passed, after an earlier attempt on the same commit had failed.
+    PassedAfterRerun,
+    /// Says nothing: neutral, skipped, or waiting for a person for too long.
+    Neutral,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 10] = [
+        Self::NeverStarted,
+        Self::Lost,
+        Self::TimedOut,
+        Self::Superseded,
+        Self::Cancelled,
+        Self::InfraFailed,
+        Self::TestFailed,
+        Self::Passed,
+        Self::PassedAfterRerun,
+        Self::Neutral,
+    ];
+
+    /// The name in data.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NeverStarted => "never_started",
+            Self::Lost => "lost",
+            Self::TimedOut => "timed_out",
+            Self::Superseded => "superseded",
+            Self::Cancelled => "cancelled",
+            Self::InfraFailed => "infra_failed",
+            Self::TestFailed => "test_failed",
+            Self::Passed => "passed",
+            Self::PassedAfterRerun => "passed_after_rerun",
+            Self::Neutral => "neutral",
+        }
+    }
+
+    /// Whether the attempt said something about the commit, good or bad: what availability asks.
+    #[must_use]
+    pub fn is_verdict(self) -> bool {
+        matches!(self, Self::TestFailed | Self::Passed | Self::PassedAfterRerun | Self::Neutral)
+    }
+
+    /// Whether it passed, at once or in the end.
+    #[must_use]
+    pub fn is_pass(self) -> bool {
+        matches!(self, Self::Passed | Self::PassedAfterRerun)
+    }
+}
+
+/// The phases whose failure says nothing about the commit under test.
+const INFRA_PHASES: [&str; 4] = ["checkout", "setup", "environment", "build-environment"];
+
+/// How the attempt that `row` describes turned out; `None` while it runs.
+///
+/// `superseded`: the pull request had a newer head when the attempt ended. `failed_before`: an
+/// earlier attempt of the same job on the same commit failed.
+#[must_use]
+pub fn outcome(row: &AttemptFact, superseded: bool, failed_before: bool) -> Option<Outcome> {
+    Some(match row.state {
+        State::Dispatched | State::InProgress => return None,
+        State::NeverStarted => Outcome::NeverStarted,
+        State::Lost => Outcome::Lost,
+        State::Completed(Conclusion::TimedOut) => Outcome::TimedOut,
+        State::Completed(Conclusion::Cancelled) if superseded => Outcome::Superseded,
+        State::Completed(Conclusion::Cancelled) => Outcome::Cancelled,
+        State::Completed(Conclusion::StartupFailure) => Outcome::InfraFailed,
+        State::Completed(Conclusion::Failure) => {
+            let phase = row.phase.as_deref().unwrap_or_default();
+            let infra = INFRA_PHASES.iter().any(|name| phase.eq_ignore_ascii_case(name));
+            if infra { Outcome::InfraFailed } else { Outcome::TestFailed }
+        }
+        State::Completed(Conclusion::Success) if failed_before => Outcome::PassedAfterRerun,
+        State::Completed(Conclusion::Success) => Outcome::Passed,
+        State::Completed(
+            Conclusion::Neutral
+            | Conclusion::Skipped
+            | Conclusion::Stale
+            | Conclusion::ActionRequired,
+        ) => Outcome::Neutral,
+    })
+}

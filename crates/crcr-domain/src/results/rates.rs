@@ -1,0 +1,219 @@
+//! Rates with what they are made of, and distributions of durations.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Serialize;
+
+use super::jobs::Job;
+use super::outcome::Outcome;
+use crate::facts::DispatchFact;
+
+/// Fewer samples than this make a rate "unknown".
+pub const MIN_SAMPLES: u64 = 20;
+
+/// A share, with what it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Rate {
+    /// How many did.
+    pub numerator: u64,
+    /// Of how many.
+    pub denominator: u64,
+}
+
+impl Rate {
+    /// The share, 0 to 1; `None` of nothing.
+    #[must_use]
+    pub fn value(self) -> Option<f64> {
+        (self.denominator > 0).then(|| self.numerator as f64 / self.denominator as f64)
+    }
+
+    /// Whether there are samples enough to say anything.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self.denominator >= MIN_SAMPLES
+    }
+
+    /// The Wilson score interval at 95 %: where the true share lies; `None` of nothing.
+    ///
+    /// <https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval#Wilson_score_interval>
+    #[must_use]
+    pub fn wilson(self) -> Option<(f64, f64)> {
+        const Z: f64 = 1.959_963_984_540_054;
+        let p = self.value()?;
+        let n = self.denominator as f64;
+        let scale = 1.0 + Z * Z / n;
+        let middle = (p + Z * Z / (2.0 * n)) / scale;
+        let half = Z / scale * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+        Some(((middle - half).max(0.0), (middle + half).min(1.0)))
+    }
+}
+
+impl std::ops::AddAssign for Rate {
+    fn add_assign(&mut self, other: Self) {
+        self.numerator += other.numerator;
+        self.denominator += other.denominator;
+    }
+}
+
+/// What the rates of a set of jobs and dispatches are computed from. Sums of days add up to the
+/// sums of their weeks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Sums {
+    /// Jobs of record by outcome.
+    pub outcomes: BTreeMap<Outcome, u64>,
+    /// Jobs of record that still run.
+    pub running: u64,
+    /// Dispatches all of whose started jobs reached a verdict, of those that were not superseded
+    /// and have nothing running.
+    pub availability: Rate,
+}
+
+impl Sums {
+    /// Sums `jobs`, the jobs of record, and `dispatches`, the newest row of each.
+    #[must_use]
+    pub fn of(jobs: &[Job], dispatches: &[DispatchFact]) -> Self {
+        let mut sums = Self::default();
+        for job in jobs {
+            match job.outcome {
+                Some(outcome) => *sums.outcomes.entry(outcome).or_default() += 1,
+                None => sums.running += 1,
+            }
+        }
+        sums.availability = availability(jobs, dispatches);
+        sums
+    }
+
+    /// How many jobs turned out so.
+    #[must_use]
+    pub fn count(&self, outcome: Outcome) -> u64 {
+        self.outcomes.get(&outcome).copied().unwrap_or_default()
+    }
+
+    /// Passed of passed and failed tests: what the backend says about commits, infrastructure
+    /// left out.
+    #[must_use]
+    pub fn test_pass(&self) -> Rate {
+        let passed = self.passed();
+        Rate { numerator: passed, denominator: passed + self.count(Outcome::TestFailed) }
+    }
+
+    /// Passed of all ended jobs but the superseded ones: infrastructure and time-outs count
+    /// against it.
+    #[must_use]
+    pub fn job_pass(&self) -> Rate {
+        let ended: u64 = self.outcomes.values().sum();
+        Rate { numerator: self.passed(), denominator: ended - self.count(Outcome::Superseded) }
+    }
+
+    /// Timed out or lost, of all ended jobs but the superseded ones.
+    #[must_use]
+    pub fn timeouts(&self) -> Rate {
+        let numerator = self.count(Outcome::TimedOut) + self.count(Outcome::Lost);
+        Rate { numerator, denominator: self.job_pass().denominator }
+    }
+
+    fn passed(&self) -> u64 {
+        self.count(Outcome::Passed) + self.count(Outcome::PassedAfterRerun)
+    }
+}
+
+/// Availability, per dispatch: one that never started is one failure; one with a job still
+/// running is not counted yet.
+fn availability(jobs: &[Job], dispatches: &[DispatchFact]) -> Rate {
+    let mut by_dispatch: HashMap<(&str, &str), Vec<Option<Outcome>>> = HashMap::new();
+    for job in jobs {
+        let key = (job.record.repo.as_str(), job.record.delivery.as_str());
+        by_dispatch.entry(key).or_default().push(job.outcome);
+    }
+    let mut seen = HashSet::new();
+    let mut rate = Rate::default();
+    for dispatch in dispatches {
+        let key = (dispatch.repo.as_str(), dispatch.delivery.as_str());
+        if !seen.insert(key) || dispatch.status == "superseded" {
+            continue;
+        }
+        let outcomes = by_dispatch.get(&key).map(Vec::as_slice).unwrap_or_default();
+        let open = outcomes.iter().any(Option::is_none);
+        let waiting = outcomes.is_empty() && dispatch.status != "never_started";
+        let superseded = outcomes.contains(&Some(Outcome::Superseded));
+        if open || waiting || superseded {
+            continue;
+        }
+        rate.denominator += 1;
+        let verdicts = outcomes.iter().flatten().all(|outcome| outcome.is_verdict());
+        rate.numerator += u64::from(verdicts && !outcomes.is_empty());
+    }
+    rate
+}
+
+/// Durations in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Distribution {
+    /// How many.
+    pub n: u64,
+    /// Their mean.
+    pub mean: f64,
+    /// Half are at or under this.
+    pub p50: f64,
+    /// 95 % are at or under this.
+    pub p95: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Distribution {
+    /// Of these durations; `None` of none. Values that aren't finite and non-negative are left
+    /// out. A percentile is the nearest rank: a duration that was seen, never one in between.
+    #[must_use]
+    pub fn of(seconds: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut all: Vec<f64> =
+            seconds.into_iter().filter(|s| s.is_finite() && *s >= 0.0).collect();
+        all.sort_by(f64::total_cmp);
+        let max = *all.last()?;
+        let rank = |share: f64| all[((share * all.len() as f64).ceil() as usize).max(1) - 1];
+        Some(Self {
+            n: all.len() as u64,
+            mean: all.iter().sum::<f64>() / all.len() as f64,
+            p50: rank(0.5),
+            p95: rank(0.95),
+            max,
+        })
+    }
+}
+
+/// Seconds that first attempts waited; re-runs and unknown starts are left out.
+pub fn queue_seconds(jobs: &[Job]) -> impl Iterator<Item = f64> + '_ {
+    first_attempts(jobs).filter_map(|job| job.first.queue_seconds)
+}
+
+/// Seconds that first attempts ran; re-runs and unknown starts are left out.
+pub fn execution_seconds(jobs: &[Job]) -> impl Iterator<Item = f64> + '_ {
+    first_attempts(jobs).filter_map(|job| job.first.execution_seconds)
+}
+
+fn first_attempts(jobs: &[Job]) -> impl Iterator<Item = &Job> {
+    jobs.iter().filter(|job| job.first.run_attempt <= 1 && !job.first.start_unknown)
+}
+
+/// Seconds from the dispatch to the end of its last job, per dispatch with nothing running; a run
+/// whose last job never ended counts up to the sweep.
+#[must_use]
+pub fn end_to_end_seconds(jobs: &[Job], dispatches: &[DispatchFact]) -> Vec<f64> {
+    let mut last: HashMap<(&str, &str), Option<jiff::Timestamp>> = HashMap::new();
+    for job in jobs.iter().filter(|job| job.record.run_attempt <= 1) {
+        let key = (job.record.repo.as_str(), job.record.delivery.as_str());
+        let end = job.outcome.map(|_| job.record.received_at);
+        last.entry(key)
+            .and_modify(|known| *known = known.zip(end).map(|(a, b)| a.max(b)))
+            .or_insert(end);
+    }
+    let mut seen = HashSet::new();
+    dispatches
+        .iter()
+        .filter_map(|dispatch| {
+            let key = (dispatch.repo.as_str(), dispatch.delivery.as_str());
+            let end = last.get(&key).copied().flatten().filter(|_| seen.insert(key))?;
+            Some(end.duration_since(dispatch.enqueued_at).as_secs_f64())
+        })
+        .collect()
+}

@@ -1,0 +1,329 @@
+//! The definitions as tables, and every defect of the dashboards that these replace.
+
+use jiff::{Timestamp, ToSpan as _};
+
+use super::criteria::{Criterion, Verdict, Window, at_level_since, demotion, promotion};
+use super::outcome::outcome;
+use super::rates::{end_to_end_seconds, queue_seconds};
+use super::{Criteria, Distribution, Job, Outcome, Rate, Sums, jobs_of_record};
+use crate::facts::{AttemptFact, DispatchFact};
+use crate::level::Level;
+use crate::lifecycle::{Conclusion, State};
+
+const GOOD: State = State::Completed(Conclusion::Success);
+const BAD: State = State::Completed(Conclusion::Failure);
+const CANCELLED: State = State::Completed(Conclusion::Cancelled);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_790_000_000 + seconds).unwrap()
+}
+
+fn attempt(delivery: &str, sha: &str, run: &str, number: u32, state: State, s: i64) -> AttemptFact {
+    AttemptFact {
+        received_at: at(s),
+        repo: "acme/backend".into(),
+        delivery: delivery.into(),
+        workflow: "ci".into(),
+        job: Some("test".into()),
+        run_id: run.into(),
+        run_attempt: number,
+        check_run_id: Some(format!("{run}-{number}")),
+        state,
+        start_unknown: false,
+        phase: None,
+        queue_seconds: Some(60.0),
+        execution_seconds: (!matches!(state, State::InProgress)).then_some(600.0),
+        started_at: None,
+        completed_at: None,
+        tests: None,
+        failed_tests: vec![],
+        url: None,
+        artifact_url: None,
+        environment: None,
+        level: Level::L2,
+        event: "pull_request".into(),
+        upstream: "acme/upstream".into(),
+        pull_request: Some(7),
+        head_sha: sha.into(),
+    }
+}
+
+fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
+    DispatchFact {
+        at: at(s),
+        delivery: delivery.into(),
+        upstream: "acme/upstream".into(),
+        pull_request: Some(7),
+        head_sha: sha.into(),
+        event: "pull_request".into(),
+        repo: "acme/backend".into(),
+        level: Level::L2,
+        labels: vec![],
+        enqueued_at: at(s),
+        sent_at: Some(at(s + 1)),
+        status: "sent".into(),
+        superseded_by: None,
+        tries: 1,
+        last_error: None,
+    }
+}
+
+fn outcomes(jobs: &[Job]) -> Vec<Option<Outcome>> {
+    jobs.iter().map(|job| job.outcome).collect()
+}
+
+#[test]
+fn every_end_has_one_outcome() {
+    use Conclusion as C;
+    let table = [
+        (State::Dispatched, None, false, None),
+        (State::InProgress, None, false, None),
+        (State::NeverStarted, None, false, Some(Outcome::NeverStarted)),
+        (State::Lost, None, false, Some(Outcome::Lost)),
+        (GOOD, None, false, Some(Outcome::Passed)),
+        (GOOD, None, true, Some(Outcome::PassedAfterRerun)),
+        (BAD, None, false, Some(Outcome::TestFailed)),
+        (BAD, Some("test"), true, Some(Outcome::TestFailed)),
+        (BAD, Some("Setup"), false, Some(Outcome::InfraFailed)),
+        (BAD, Some("checkout"), false, Some(Outcome::InfraFailed)),
+        (State::Completed(C::StartupFailure), None, false, Some(Outcome::InfraFailed)),
+        (State::Completed(C::TimedOut), None, false, Some(Outcome::TimedOut)),
+        (State::Completed(C::Neutral), None, false, Some(Outcome::Neutral)),
+        (State::Completed(C::Skipped), None, false, Some(Outcome::Neutral)),
+        (State::Completed(C::Stale), None, false, Some(Outcome::Neutral)),
+        (State::Completed(C::ActionRequired), None, false, Some(Outcome::Neutral)),
+        (CANCELLED, None, false, Some(Outcome::Cancelled)),
+    ];
+    for (state, phase, failed_before, expected) in table {
+        let mut row = attempt("d", "a", "1", 1, state, 0);
+        row.phase = phase.map(str::to_owned);
+        assert_eq!(outcome(&row, false, failed_before), expected, "{state:?} {phase:?}");
+    }
+    let row = attempt("d", "a", "1", 1, CANCELLED, 0);
+    assert_eq!(outcome(&row, true, false), Some(Outcome::Superseded));
+}
+
+#[test]
+fn a_late_start_does_not_hide_the_end() {
+    let rows =
+        [attempt("d", "a", "1", 1, GOOD, 10), attempt("d", "a", "1", 1, State::InProgress, 20)];
+    assert_eq!(outcomes(&jobs_of_record(&rows, &[])), [Some(Outcome::Passed)]);
+}
+
+#[test]
+fn fail_then_green_rerun_is_one_pass_after_rerun_and_not_half() {
+    let rows = [attempt("d", "a", "1", 1, BAD, 10), attempt("d", "a", "1", 2, GOOD, 20)];
+    let jobs = jobs_of_record(&rows, &[dispatch("d", "a", 0)]);
+    assert_eq!(outcomes(&jobs), [Some(Outcome::PassedAfterRerun)]);
+    assert_eq!(Sums::of(&jobs, &[]).test_pass(), Rate { numerator: 1, denominator: 1 });
+}
+
+#[test]
+fn attempt_2_of_an_old_commit_does_not_beat_attempt_1_of_the_new() {
+    let rows = [
+        attempt("d1", "old", "1", 1, BAD, 10),
+        attempt("d2", "new", "2", 1, BAD, 20),
+        attempt("d1", "old", "1", 2, GOOD, 30),
+    ];
+    let jobs = jobs_of_record(&rows, &[]);
+    let new = jobs.iter().find(|job| job.record.head_sha == "new").unwrap();
+    assert_eq!(new.outcome, Some(Outcome::TestFailed));
+    assert_eq!(jobs.len(), 2);
+}
+
+#[test]
+fn the_newest_run_of_a_commit_counts_not_its_highest_attempt() {
+    let rows = [
+        attempt("d1", "a", "1", 1, BAD, 10),
+        attempt("d1", "a", "1", 3, BAD, 15),
+        attempt("d2", "a", "2", 1, GOOD, 20),
+    ];
+    let jobs = jobs_of_record(&rows, &[]);
+    assert_eq!(outcomes(&jobs), [Some(Outcome::PassedAfterRerun)]);
+    assert_eq!(jobs[0].attempts, 3);
+}
+
+#[test]
+fn a_pull_request_of_another_upstream_with_the_same_number_is_another_job() {
+    let mut other = attempt("d2", "a", "2", 1, BAD, 20);
+    other.upstream = "other/upstream".into();
+    let rows = [attempt("d1", "a", "1", 1, GOOD, 10), other];
+    assert_eq!(jobs_of_record(&rows, &[]).len(), 2);
+}
+
+#[test]
+fn superseded_counts_in_no_rate() {
+    let dispatches = [dispatch("d1", "old", 0), dispatch("d2", "new", 5)];
+    let rows =
+        [attempt("d1", "old", "1", 1, CANCELLED, 10), attempt("d2", "new", "2", 1, GOOD, 20)];
+    let jobs = jobs_of_record(&rows, &dispatches);
+    let sums = Sums::of(&jobs, &dispatches);
+    assert_eq!(sums.count(Outcome::Superseded), 1);
+    let one = Rate { numerator: 1, denominator: 1 };
+    assert_eq!((sums.job_pass(), sums.test_pass(), sums.availability), (one, one, one));
+}
+
+#[test]
+fn a_job_cancelled_on_the_current_head_is_not_superseded() {
+    let dispatches = [dispatch("d1", "a", 0), dispatch("d2", "b", 50)];
+    let rows = [attempt("d1", "a", "1", 1, CANCELLED, 10)];
+    assert_eq!(outcomes(&jobs_of_record(&rows, &dispatches)), [Some(Outcome::Cancelled)]);
+}
+
+#[test]
+fn infrastructure_and_tests_are_two_numbers() {
+    let dispatches: Vec<_> =
+        (0..4).map(|n| dispatch(&format!("d{n}"), &format!("s{n}"), n)).collect();
+    let mut infra = attempt("d1", "s1", "1", 1, BAD, 11);
+    infra.phase = Some("setup".into());
+    let rows = [
+        attempt("d0", "s0", "0", 1, GOOD, 10),
+        infra,
+        attempt("d2", "s2", "2", 1, BAD, 12),
+        attempt("d3", "s3", "3", 1, State::Lost, 13),
+    ];
+    let sums = Sums::of(&jobs_of_record(&rows, &dispatches), &dispatches);
+    assert_eq!(sums.test_pass(), Rate { numerator: 1, denominator: 2 });
+    assert_eq!(sums.job_pass(), Rate { numerator: 1, denominator: 4 });
+    assert_eq!(sums.availability, Rate { numerator: 2, denominator: 4 });
+    assert_eq!(sums.timeouts(), Rate { numerator: 1, denominator: 4 });
+}
+
+#[test]
+fn a_dispatch_that_never_started_is_one_failure_of_availability() {
+    let mut silent = dispatch("d1", "b", 1);
+    silent.status = "never_started".into();
+    let mut replaced = dispatch("d2", "c", 2);
+    replaced.status = "superseded".into();
+    let dispatches = [dispatch("d0", "a", 0), silent, replaced, dispatch("d3", "d", 3)];
+    let rows =
+        [attempt("d0", "a", "1", 1, GOOD, 10), attempt("d3", "d", "2", 1, State::InProgress, 11)];
+    let sums = Sums::of(&jobs_of_record(&rows, &dispatches), &dispatches);
+    assert_eq!(sums.availability, Rate { numerator: 1, denominator: 2 });
+    assert_eq!(sums.running, 1);
+}
+
+#[test]
+fn times_are_of_first_attempts_with_a_known_start() {
+    let mut unknown = attempt("d2", "b", "2", 1, GOOD, 20);
+    unknown.start_unknown = true;
+    let mut rerun = attempt("d1", "a", "1", 2, GOOD, 30);
+    rerun.queue_seconds = Some(9_000.0);
+    let rows = [attempt("d1", "a", "1", 1, BAD, 10), rerun, unknown];
+    let jobs = jobs_of_record(&rows, &[]);
+    assert_eq!(queue_seconds(&jobs).collect::<Vec<_>>(), [60.0]);
+}
+
+#[test]
+fn end_to_end_counts_up_to_the_sweep_and_not_while_something_runs() {
+    let dispatches = [dispatch("d1", "a", 0), dispatch("d2", "b", 0)];
+    let mut other = attempt("d2", "b", "2", 1, State::InProgress, 20);
+    other.job = Some("other".into());
+    let rows = [
+        attempt("d1", "a", "1", 1, State::Lost, 21_600),
+        attempt("d2", "b", "2", 1, GOOD, 30),
+        other,
+    ];
+    let jobs = jobs_of_record(&rows, &dispatches);
+    assert_eq!(end_to_end_seconds(&jobs, &dispatches), [21_600.0]);
+}
+
+#[test]
+fn a_rate_says_where_the_truth_may_lie() {
+    let rate = Rate { numerator: 90, denominator: 100 };
+    let (low, high) = rate.wilson().unwrap();
+    assert!((low - 0.8256).abs() < 1e-4 && (high - 0.9448).abs() < 1e-4, "{low} {high}");
+    assert_eq!(Rate::default().value(), None);
+    assert_eq!(Rate::default().wilson(), None);
+    assert!(!Rate { numerator: 19, denominator: 19 }.is_known());
+    assert!(Rate { numerator: 0, denominator: 20 }.is_known());
+    let all = Rate { numerator: 20, denominator: 20 }.wilson().unwrap();
+    assert!(all.1 <= 1.0 && all.0 > 0.8);
+}
+
+#[test]
+fn percentiles_are_durations_that_were_seen() {
+    let d = Distribution::of((1..=100).map(f64::from).chain([f64::NAN, -1.0])).unwrap();
+    assert_eq!((d.n, d.p50, d.p95, d.max, d.mean), (100, 50.0, 95.0, 100.0, 50.5));
+    assert_eq!(Distribution::of([]), None);
+    assert_eq!(Distribution::of([5.0]).unwrap().p95, 5.0);
+}
+
+/// `days` days of one dispatch and one job each, of which every `bad_every`th fails its tests.
+fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
+    (0..days)
+        .map(|day| {
+            let (delivery, sha) = (format!("d{day}"), format!("s{day}"));
+            let s = day * 86_400;
+            let state = if day % bad_every == bad_every - 1 { BAD } else { GOOD };
+            let row = attempt(&delivery, &sha, &day.to_string(), 1, state, s + 700);
+            (row, dispatch(&delivery, &sha, s))
+        })
+        .unzip()
+}
+
+#[test]
+fn a_promotion_is_argued_by_criterion() {
+    let (attempts, dispatches) = month(40, 8);
+    let until = at(40 * 86_400);
+    let window = Window { attempts: &attempts, dispatches: &dispatches, until };
+    let since = at_level_since(&dispatches, Level::L2);
+    assert_eq!(since, Some(at(0)));
+    let evidence = promotion(window, since, &Criteria::default());
+    let of = |criterion| evidence.iter().find(|e| e.criterion == criterion).unwrap();
+    assert_eq!(of(Criterion::TimeAtL2).verdict, Verdict::Met);
+    assert_eq!(of(Criterion::TimeAtL2).value, Some(40.0));
+    assert_eq!(of(Criterion::Coverage).value, Some(40.0));
+    assert_eq!(of(Criterion::Queue).value, Some(60.0));
+    assert_eq!(of(Criterion::Queue).n, 40);
+    assert_eq!(of(Criterion::EndToEnd).value, Some(700.0));
+    assert_eq!(of(Criterion::Timeouts).value, Some(0.0));
+    // 5 of 40 fail: 87.5 % pass.
+    assert_eq!(of(Criterion::JobPass).value, Some(0.875));
+    assert_eq!(of(Criterion::JobPass).verdict, Verdict::NotMet);
+}
+
+#[test]
+fn few_samples_are_unknown_and_never_a_demotion() {
+    let (attempts, dispatches) = month(19, 2);
+    let window = Window { attempts: &attempts, dispatches: &dispatches, until: at(19 * 86_400) };
+    for evidence in demotion(window, &Criteria::default()) {
+        assert_eq!(evidence.verdict, Verdict::Unknown, "{evidence:?}");
+    }
+}
+
+#[test]
+fn on_the_threshold_of_end_to_end_nothing_changes_level() {
+    let (mut attempts, dispatches) = month(20, 100);
+    for (row, dispatch) in attempts.iter_mut().zip(&dispatches) {
+        row.received_at = dispatch.enqueued_at + 3.hours();
+    }
+    let window = Window { attempts: &attempts, dispatches: &dispatches, until: at(20 * 86_400) };
+    let verdict = |evidence: Vec<super::criteria::Evidence>| {
+        evidence.iter().find(|e| e.criterion == Criterion::EndToEnd).unwrap().verdict
+    };
+    assert_eq!(verdict(promotion(window, None, &Criteria::default())), Verdict::NotMet);
+    assert_eq!(verdict(demotion(window, &Criteria::default())), Verdict::Met);
+}
+
+#[test]
+fn time_outs_are_no_overrun() {
+    let (mut attempts, dispatches) = month(40, 100);
+    attempts[3].state = State::Completed(Conclusion::TimedOut);
+    attempts[3].execution_seconds = Some(20_000.0);
+    attempts[4].execution_seconds = Some(20_000.0);
+    let window = Window { attempts: &attempts, dispatches: &dispatches, until: at(40 * 86_400) };
+    let evidence = demotion(window, &Criteria::default());
+    let overrun = evidence.iter().find(|e| e.criterion == Criterion::Overrun).unwrap();
+    assert_eq!((overrun.n, overrun.verdict), (39, Verdict::NotMet));
+    assert_eq!(overrun.value, Some(1.0 / 39.0));
+}
+
+#[test]
+fn a_level_in_between_starts_the_time_at_a_level_anew() {
+    let mut dispatches: Vec<_> =
+        (0..5).map(|n| dispatch(&format!("d{n}"), "s", n * 86_400)).collect();
+    dispatches[2].level = Level::L1;
+    assert_eq!(at_level_since(&dispatches, Level::L2), Some(at(3 * 86_400)));
+    assert_eq!(at_level_since(&dispatches, Level::L3), None);
+}
