@@ -1,0 +1,131 @@
+//! Check runs and check suites.
+//!
+//! <https://docs.github.com/en/rest/checks/runs>
+
+use http::Method;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::app::{App, Call, MAX_PAGES, Scope, repo_path};
+use crate::error::Error;
+
+const WRITE: Scope = &[("checks", "write")];
+const READ: Scope = &[("checks", "read")];
+
+/// A check run as it is created or updated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckRun {
+    /// What people see, and what a required check names.
+    pub name: String,
+    /// Our own reference; GitHub hands it back in `rerequested`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
+    /// Where the details are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details_url: Option<String>,
+    /// `queued`, `in_progress` or `completed`.
+    pub status: &'static str,
+    /// GitHub's word for the verdict; with `completed` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conclusion: Option<String>,
+    /// When the work started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended; with `completed` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    /// The text of its page.
+    pub output: Output,
+}
+
+/// The text of a check run's page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// One line.
+    pub title: String,
+    /// Markdown, at most 65,535 characters.
+    pub summary: String,
+}
+
+/// A check run as GitHub lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ListedCheckRun {
+    /// Its number.
+    pub id: u64,
+    /// What people see.
+    pub name: String,
+    /// Our own reference.
+    #[serde(default)]
+    pub external_id: Option<String>,
+    /// `queued`, `in_progress`, `completed` and others.
+    pub status: String,
+    /// The verdict, once completed.
+    #[serde(default)]
+    pub conclusion: Option<String>,
+}
+
+impl App {
+    /// Creates a check run on `head_sha` of `repo`; returns its number.
+    pub async fn create_check_run(
+        &self,
+        repo: &str,
+        head_sha: &str,
+        run: &CheckRun,
+    ) -> Result<u64, Error> {
+        #[derive(Deserialize)]
+        struct Created {
+            id: u64,
+        }
+        let mut body = json!(run);
+        body["head_sha"] = json!(head_sha);
+        let call = Call::post(format!("{}/check-runs", repo_path(repo)), &body);
+        Ok(self.call_json::<Created>(repo, WRITE, &call).await?.id)
+    }
+
+    /// Changes check run number `id` of `repo`.
+    pub async fn update_check_run(&self, repo: &str, id: u64, run: &CheckRun) -> Result<(), Error> {
+        let body = json!(run);
+        let path = format!("{}/check-runs/{id}", repo_path(repo));
+        let call = Call { body: Some(&body), ..Call::new(Method::PATCH, path) };
+        self.call(repo, WRITE, &call).await?;
+        Ok(())
+    }
+
+    /// The check runs of check suite number `suite` of `repo`, at most 2,000.
+    pub async fn check_runs_of_suite(
+        &self,
+        repo: &str,
+        suite: u64,
+    ) -> Result<Vec<ListedCheckRun>, Error> {
+        self.list_check_runs(repo, &format!("check-suites/{suite}/check-runs")).await
+    }
+
+    /// The check runs on commit `sha` of `repo`, the latest of each name, at most 2,000.
+    pub async fn check_runs_of_commit(
+        &self,
+        repo: &str,
+        sha: &str,
+    ) -> Result<Vec<ListedCheckRun>, Error> {
+        let sha = crate::app::segment(sha);
+        self.list_check_runs(repo, &format!("commits/{sha}/check-runs")).await
+    }
+
+    async fn list_check_runs(&self, repo: &str, below: &str) -> Result<Vec<ListedCheckRun>, Error> {
+        #[derive(Deserialize)]
+        struct Page {
+            check_runs: Vec<ListedCheckRun>,
+        }
+        let mut all = Vec::new();
+        for page in 1..=MAX_PAGES {
+            let path = format!("{}/{below}?per_page=100&page={page}", repo_path(repo));
+            let found: Page = self.call_json(repo, READ, &Call::get(path)).await?;
+            let last = found.check_runs.len() < 100;
+            all.extend(found.check_runs);
+            if last {
+                break;
+            }
+        }
+        Ok(all)
+    }
+}

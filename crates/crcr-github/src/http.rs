@@ -1,0 +1,237 @@
+//! The one HTTP client and the one way to retry.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use rand::Rng as _;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+
+/// The most of an error's body that is kept, in bytes.
+const ERROR_BODY_BYTES: usize = 64 * 1024;
+
+/// The client for everything but the AWS SDK: the system's roots and proxies, 10 s to connect,
+/// 60 s of silence, and no redirect followed unless the caller does.
+///
+/// Fails when the TLS set-up of the machine is broken.
+pub fn client() -> Result<Client, Error> {
+    Client::builder()
+        .user_agent(concat!("crcr/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(Duration::from_secs(10))
+        .read_timeout(Duration::from_secs(60))
+        .redirect(reqwest::redirect::Policy::none())
+        .tcp_nodelay(true)
+        .build()
+        .map_err(Error::Transport)
+}
+
+/// How often and how long to try.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    /// Tries in all, at least one.
+    pub tries: u32,
+    /// Pause before the second try; it doubles from try to try, with jitter.
+    pub base: Duration,
+    /// The longest pause that is taken without the server asking for it.
+    pub cap: Duration,
+    /// No new try starts once this much time has passed.
+    pub total: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            tries: 5,
+            base: Duration::from_millis(250),
+            cap: Duration::from_secs(8),
+            total: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Retry {
+    /// One try.
+    pub const ONCE: Self =
+        Self { tries: 1, base: Duration::ZERO, cap: Duration::ZERO, total: Duration::ZERO };
+
+    /// The pause after failed try number `tried` (from 1): exponential, full jitter over its upper
+    /// half, and never less than the server's `Retry-After`.
+    #[must_use]
+    pub fn pause(&self, tried: u32, retry_after: Option<Duration>) -> Duration {
+        let full = self.base.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.cap);
+        let jittered = full.mul_f64(rand::rng().random_range(0.5..=1.0));
+        jittered.max(retry_after.unwrap_or_default())
+    }
+}
+
+/// Why a request has no good answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server answered, with a status that isn't a success (or, unfollowed, a redirect).
+    #[error("the server answered {status}: {}", excerpt(.body))]
+    Status {
+        /// The status.
+        status: StatusCode,
+        /// What it asked to wait.
+        retry_after: Option<Duration>,
+        /// The headers.
+        headers: Box<HeaderMap>,
+        /// The first 64 KiB of the body.
+        body: Bytes,
+    },
+    /// No answer: DNS, connection, TLS, a reset, a time-out.
+    #[error("no answer from the server: {}", root_cause(.0))]
+    Transport(reqwest::Error),
+    /// No answer, from a library that keeps the reason as text.
+    #[error("no answer from the server: {0}")]
+    Unreachable(String),
+    /// The body is larger than the caller allows.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The body isn't what the protocol says.
+    #[error("the answer isn't what the protocol says: {0}")]
+    Malformed(String),
+}
+
+impl Error {
+    /// The status, when there was an answer.
+    #[must_use]
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Status { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// Whether another try may help: no answer, 408, 429 or 5xx other than 501.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => is_transient(*status),
+            Self::Transport(error) => !error.is_builder(),
+            Self::Unreachable(_) => true,
+            Self::TooLarge(_) | Self::Malformed(_) => false,
+        }
+    }
+
+    /// How long the server asked to wait.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+fn is_transient(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 408 | 429) || (status.is_server_error() && status.as_u16() != 501)
+}
+
+/// Sends what `request` makes, again while the failure is transient and `retry` allows it.
+///
+/// Only for requests that may arrive twice. A success is any 2xx; everything else is an error.
+pub async fn send(retry: Retry, request: impl Fn() -> RequestBuilder) -> Result<Response, Error> {
+    let started = Instant::now();
+    let mut tried = 1;
+    loop {
+        let error = match send_once(request()).await {
+            Ok(response) => return Ok(response),
+            Err(error) => error,
+        };
+        let pause = retry.pause(tried, error.retry_after());
+        let over = tried >= retry.tries || started.elapsed() + pause > retry.total;
+        if over || !error.is_transient() {
+            return Err(error);
+        }
+        tracing::debug!(%error, tried, ?pause, "trying again");
+        tokio::time::sleep(pause).await;
+        tried += 1;
+    }
+}
+
+/// Sends one request once; any answer but 2xx is an error with the start of its body.
+pub async fn send_once(request: RequestBuilder) -> Result<Response, Error> {
+    let response = request.send().await.map_err(|e| Error::Transport(e.without_url()))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let headers = Box::new(response.headers().clone());
+    let retry_after = retry_after(&headers);
+    let body = read_at_most(response, ERROR_BODY_BYTES, true).await.unwrap_or_default();
+    Err(Error::Status { status, retry_after, headers, body })
+}
+
+/// Reads a whole body of at most `limit` bytes; a longer one is [`Error::TooLarge`].
+pub async fn read(response: Response, limit: usize) -> Result<Bytes, Error> {
+    read_at_most(response, limit, false).await
+}
+
+/// Reads a JSON body of at most `limit` bytes.
+pub async fn read_json<T: serde::de::DeserializeOwned>(
+    response: Response,
+    limit: usize,
+) -> Result<T, Error> {
+    let body = read(response, limit).await?;
+    serde_json::from_slice(&body).map_err(|e| Error::Malformed(e.to_string()))
+}
+
+async fn read_at_most(mut response: Response, limit: usize, cut: bool) -> Result<Bytes, Error> {
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(|e| Error::Transport(e.without_url()))? {
+        if body.len() + chunk.len() > limit {
+            if cut {
+                body.extend_from_slice(&chunk[..limit - body.len()]);
+                break;
+            }
+            return Err(Error::TooLarge(limit));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+/// `Retry-After` in its form of seconds; at most an hour is believed.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds.min(3600)))
+}
+
+/// The start of a server's text, on one line and without control characters.
+fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.trim().is_empty() { "(no text)".to_owned() } else { text.trim().to_owned() }
+}
+
+/// reqwest's own text says only "error sending request"; the reason is at the end of the chain.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut source: &dyn std::error::Error = error;
+    while let Some(next) = source.source() {
+        source = next;
+    }
+    if error.is_timeout() { format!("timed out ({source})") } else { source.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_grows_is_capped_and_honours_the_server() {
+        let retry = Retry::default();
+        for tried in 1..40 {
+            let pause = retry.pause(tried, None);
+            assert!(pause >= Duration::from_millis(125) && pause <= Duration::from_secs(8));
+        }
+        assert!(retry.pause(4, None) >= Duration::from_secs(1));
+        assert!(retry.pause(1, Some(Duration::from_secs(30))) >= Duration::from_secs(30));
+    }
+
+    #[test]
+    fn an_excerpt_is_one_harmless_line() {
+        assert_eq!(excerpt(b"a\n::error::b"), "a ::error::b");
+        assert_eq!(excerpt(b" \n"), "(no text)");
+    }
+}

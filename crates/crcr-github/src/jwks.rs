@@ -1,0 +1,306 @@
+//! The public keys of a token issuer: fetched ahead of need, kept through outages, and never
+//! fetched at a stranger's command more than once a minute.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use jsonwebtoken::DecodingKey;
+use reqwest::Client;
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use crate::http::{self, Retry};
+
+/// How often keys are fetched without anybody's asking.
+pub const REFRESH: Duration = Duration::from_secs(5 * 60);
+/// How soon after a failure.
+pub const REFRESH_AFTER_FAILURE: Duration = Duration::from_secs(30);
+/// How often an unknown key id may cause a fetch.
+pub const UNKNOWN_EVERY: Duration = Duration::from_secs(60);
+/// How long keys serve after the last good fetch.
+pub const SERVE: Duration = Duration::from_secs(24 * 3600);
+
+/// The largest document that is read, in bytes.
+const MAX_BYTES: usize = 1024 * 1024;
+/// The most keys that are kept.
+const MAX_KEYS: usize = 64;
+/// The least size of a key, in bytes of its modulus: 2,048 bits.
+const MIN_MODULUS: usize = 256;
+
+/// The keys of one issuer.
+pub struct Jwks {
+    url: Url,
+    client: Client,
+    known: Mutex<Known>,
+    /// Held while a fetch is under way: everybody else waits for its result.
+    flight: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    keys: HashMap<String, DecodingKey>,
+    fetched: Option<Timestamp>,
+    /// When an unknown key id last caused a fetch.
+    asked: Option<Timestamp>,
+}
+
+/// Why there is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The issuer's keys were fetched after the question came, and it is not among them.
+    #[error("the issuer has no such key")]
+    Unknown,
+    /// It can't be told now: fetching failed, or has just been done.
+    #[error("the issuer's keys can't be fetched now, try again in {} s", .retry_after.as_secs())]
+    Unavailable {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+}
+
+#[derive(Deserialize)]
+struct Document {
+    keys: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    kty: String,
+    kid: String,
+    n: String,
+    e: String,
+    #[serde(rename = "use")]
+    use_: Option<String>,
+    alg: Option<String>,
+}
+
+impl Jwks {
+    /// The keys at `url`; nothing is fetched yet.
+    #[must_use]
+    pub fn new(client: Client, url: Url) -> Self {
+        Self { url, client, known: Mutex::default(), flight: tokio::sync::Mutex::default() }
+    }
+
+    /// The key called `kid`.
+    ///
+    /// One that isn't known causes a fetch, at most once a minute and one at a time.
+    pub async fn key(&self, kid: &str, now: Timestamp) -> Result<DecodingKey, KeyError> {
+        if let Some(key) = self.known_key(kid, now) {
+            return Ok(key);
+        }
+        let _flight = self.flight.lock().await;
+        if let Some(key) = self.known_key(kid, now) {
+            return Ok(key);
+        }
+        if let Some(asked) = self.known().asked {
+            let passed = now.duration_since(asked);
+            let left = UNKNOWN_EVERY.saturating_sub(passed.unsigned_abs());
+            if passed.is_negative() || !left.is_zero() {
+                let retry_after = left.max(Duration::from_secs(1));
+                return Err(KeyError::Unavailable { retry_after });
+            }
+        }
+        self.known().asked = Some(now);
+        if let Err(error) = self.fetch(now).await {
+            tracing::warn!(url = %self.url, %error, "the issuer's keys can't be fetched");
+            return Err(KeyError::Unavailable { retry_after: UNKNOWN_EVERY });
+        }
+        self.known_key(kid, now).ok_or(KeyError::Unknown)
+    }
+
+    /// Fetches the keys, and keeps those it has when that fails.
+    pub async fn refresh(&self, now: Timestamp) -> Result<(), http::Error> {
+        let _flight = self.flight.lock().await;
+        self.fetch(now).await
+    }
+
+    /// Whether there are keys to serve: at least one good fetch within the last 24 hours.
+    #[must_use]
+    pub fn is_ready(&self, now: Timestamp) -> bool {
+        self.known().serves(now)
+    }
+
+    async fn fetch(&self, now: Timestamp) -> Result<(), http::Error> {
+        let retry = Retry { tries: 2, total: Duration::from_secs(5), ..Retry::default() };
+        let get = || self.client.get(self.url.clone()).timeout(Duration::from_secs(5));
+        let body = http::read(http::send(retry, get).await?, MAX_BYTES).await?;
+        let keys = parse(&body)?;
+        let mut known = self.known();
+        known.keys = keys;
+        known.fetched = Some(now);
+        Ok(())
+    }
+
+    fn known_key(&self, kid: &str, now: Timestamp) -> Option<DecodingKey> {
+        let known = self.known();
+        known.keys.get(kid).filter(|_| known.serves(now)).cloned()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn serves(&self, now: Timestamp) -> bool {
+        self.fetched.is_some_and(|fetched| {
+            let age = now.duration_since(fetched);
+            age.is_negative() || age.unsigned_abs() <= SERVE
+        })
+    }
+}
+
+/// The RSA keys for RS256 signatures in a document. Others are skipped; none at all is malformed.
+fn parse(body: &[u8]) -> Result<HashMap<String, DecodingKey>, http::Error> {
+    let malformed = |what: String| http::Error::Malformed(what);
+    let document: Document = serde_json::from_slice(body).map_err(|e| malformed(e.to_string()))?;
+    let usable = |value: &Value| -> Option<(String, DecodingKey)> {
+        let key = Key::deserialize(value).ok()?;
+        let fits = key.kty == "RSA"
+            && key.use_.is_none_or(|use_| use_ == "sig")
+            && key.alg.is_none_or(|alg| alg == "RS256")
+            && URL_SAFE_NO_PAD.decode(&key.n).is_ok_and(|n| n.len() >= MIN_MODULUS);
+        let decoding = DecodingKey::from_rsa_components(&key.n, &key.e).ok()?;
+        fits.then_some((key.kid, decoding))
+    };
+    let keys: HashMap<_, _> = document.keys.iter().take(MAX_KEYS).filter_map(usable).collect();
+    if keys.is_empty() {
+        return Err(malformed("no RSA key for RS256 signatures in the key set".to_owned()));
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use wiremock::{Mock, MockServer, ResponseTemplate, matchers};
+
+    use super::*;
+
+    fn jwk(kid: &str) -> Value {
+        let n = URL_SAFE_NO_PAD.encode([0xc5; 256]);
+        serde_json::json!({"kty": "RSA", "kid": kid, "use": "sig", "alg": "RS256", "n": n, "e": "AQAB"})
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    async fn issuer(answers: Vec<(u64, ResponseTemplate)>) -> (MockServer, Jwks) {
+        let server = MockServer::start().await;
+        for (n, (times, answer)) in (1..).zip(answers) {
+            Mock::given(matchers::method("GET"))
+                .respond_with(answer)
+                .up_to_n_times(times)
+                .with_priority(n)
+                .mount(&server)
+                .await;
+        }
+        let url = server.uri().parse().unwrap();
+        (server, Jwks::new(http::client().unwrap(), url))
+    }
+
+    fn keys(kids: &[&str]) -> ResponseTemplate {
+        let keys: Vec<_> = kids.iter().map(|kid| jwk(kid)).collect();
+        ResponseTemplate::new(200).set_body_json(serde_json::json!({ "keys": keys }))
+    }
+
+    async fn calls(server: &MockServer) -> usize {
+        server.received_requests().await.unwrap().len()
+    }
+
+    fn unavailable<T>(result: Result<T, KeyError>) -> u64 {
+        match result.err() {
+            Some(KeyError::Unavailable { retry_after }) => retry_after.as_secs(),
+            other => panic!("not unavailable: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn random_key_ids_cause_one_fetch_a_minute_and_lock_nobody_out() {
+        let (server, jwks) = issuer(vec![(1, keys(&["old"])), (100, keys(&["old", "new"]))]).await;
+        assert!(jwks.key("old", at(0)).await.is_ok());
+        for n in 0..50 {
+            assert_eq!(unavailable(jwks.key(&format!("random-{n}"), at(10)).await), 50);
+        }
+        // The issuer has rotated; the flood has spent this minute's fetch.
+        assert_eq!(unavailable(jwks.key("new", at(20)).await), 40);
+        assert!(jwks.key("old", at(20)).await.is_ok(), "known keys go on");
+        assert_eq!(calls(&server).await, 1);
+        assert!(jwks.key("new", at(60)).await.is_ok());
+        assert_eq!(calls(&server).await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_key_that_a_fresh_fetch_doesnt_have_is_unknown() {
+        let (_server, jwks) = issuer(vec![(9, keys(&["a"]))]).await;
+        assert_eq!(jwks.key("b", at(0)).await.err(), Some(KeyError::Unknown));
+    }
+
+    #[tokio::test]
+    async fn many_callers_wait_for_one_fetch() {
+        let slow = keys(&["a"]).set_delay(Duration::from_millis(100));
+        let (server, jwks) = issuer(vec![(9, slow)]).await;
+        let results = futures_util::future::join_all((0..20).map(|_| jwks.key("a", at(0)))).await;
+        assert!(results.iter().all(Result::is_ok));
+        assert_eq!(calls(&server).await, 1);
+    }
+
+    #[tokio::test]
+    async fn keys_outlive_the_issuer_by_a_day_and_no_longer() {
+        let (_server, jwks) =
+            issuer(vec![(1, keys(&["a"])), (99, ResponseTemplate::new(500))]).await;
+        assert!(!jwks.is_ready(at(0)));
+        jwks.refresh(at(0)).await.unwrap();
+        assert!(jwks.refresh(at(300)).await.is_err());
+        let day = 24 * 3600;
+        assert!(jwks.is_ready(at(day)) && jwks.key("a", at(day)).await.is_ok());
+        assert!(!jwks.is_ready(at(day + 1)));
+        assert_eq!(unavailable(jwks.key("a", at(day + 1)).await), 60);
+    }
+
+    #[tokio::test]
+    async fn a_failing_issuer_is_asked_once_a_minute_too() {
+        let (server, jwks) = issuer(vec![(99, ResponseTemplate::new(404))]).await;
+        assert_eq!(unavailable(jwks.key("a", at(0)).await), 60);
+        for _ in 0..20 {
+            assert_eq!(unavailable(jwks.key("a", at(1)).await), 59);
+        }
+        assert_eq!(calls(&server).await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_document_without_keys_replaces_nothing() {
+        let empty = ResponseTemplate::new(200).set_body_json(serde_json::json!({"keys": []}));
+        let (_server, jwks) = issuer(vec![(1, keys(&["a"])), (9, empty)]).await;
+        jwks.refresh(at(0)).await.unwrap();
+        assert!(jwks.refresh(at(1)).await.is_err());
+        assert!(jwks.key("a", at(2)).await.is_ok());
+    }
+
+    #[test]
+    fn only_strong_rsa_keys_for_signatures_are_taken() {
+        let with = |name: &str, value: Value| {
+            let mut key = jwk(name);
+            key[name] = value;
+            key
+        };
+        let odd = [
+            with("kty", "EC".into()),
+            with("use", "enc".into()),
+            with("alg", "HS256".into()),
+            with("n", URL_SAFE_NO_PAD.encode([0xc5; 128]).into()),
+            Value::Null,
+        ];
+        for key in odd {
+            let text = serde_json::json!({"keys": [key, jwk("good")]}).to_string();
+            let parsed = parse(text.as_bytes()).unwrap();
+            assert_eq!(parsed.keys().collect::<Vec<_>>(), ["good"]);
+        }
+        assert!(parse(b"[]").is_err() && parse(b"{\"keys\": 7}").is_err());
+    }
+}

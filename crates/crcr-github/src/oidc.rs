@@ -1,0 +1,174 @@
+//! The job's OIDC token, as the runner hands it out.
+//!
+//! <https://docs.github.com/en/actions/reference/security/oidc>
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use reqwest::Client;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use url::Url;
+
+use crate::http::{self, Retry};
+
+/// The largest answer of the endpoint that is read, in bytes; tokens have one or two thousand.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// Where a job asks for tokens: `ACTIONS_ID_TOKEN_REQUEST_URL` and `…_TOKEN`.
+#[derive(Debug, Clone)]
+pub struct TokenEndpoint {
+    url: Url,
+    bearer: SecretString,
+}
+
+/// Why there is no token.
+#[derive(Debug, thiserror::Error)]
+pub enum MintError {
+    /// The request URL is not one.
+    #[error("`ACTIONS_ID_TOKEN_REQUEST_URL` is not an http(s) URL")]
+    Url,
+    /// The endpoint refused, stayed silent, or answered something else than a token.
+    #[error(transparent)]
+    Http(#[from] http::Error),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    value: String,
+}
+
+impl TokenEndpoint {
+    /// The endpoint at `url`, which takes `bearer`. Refuses what is not an http(s) URL.
+    pub fn new(url: &str, bearer: &str) -> Result<Self, MintError> {
+        let url = Url::parse(url).map_err(|_| MintError::Url)?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(MintError::Url);
+        }
+        Ok(Self { url, bearer: bearer.into() })
+    }
+
+    /// Mints a token for `audience`. It lives five minutes, so mint right before its use.
+    ///
+    /// Tries again as `retry` says on 408, 429, 5xx and when no answer comes; one try takes at
+    /// most `per_try`.
+    pub async fn mint(
+        &self,
+        client: &Client,
+        audience: &str,
+        retry: Retry,
+        per_try: Duration,
+    ) -> Result<SecretString, MintError> {
+        let mut url = self.url.clone();
+        // The URL that GitHub hands out has a query already.
+        url.query_pairs_mut().append_pair("audience", audience);
+        let response = http::send(retry, || {
+            client
+                .get(url.clone())
+                .bearer_auth(self.bearer.expose_secret())
+                .header("accept", "application/json")
+                .timeout(per_try)
+        })
+        .await?;
+        let body = http::read(response, MAX_ANSWER_BYTES).await?;
+        // serde's own text could quote the token.
+        let malformed = || http::Error::Malformed("no JSON object with a token in `value`".into());
+        let answer: Answer = serde_json::from_slice(&body).map_err(|_| malformed())?;
+        if answer.value.split('.').filter(|part| !part.is_empty()).count() != 3 {
+            return Err(malformed().into());
+        }
+        Ok(answer.value.into())
+    }
+}
+
+/// The claims of a token, **not verified**: to tell people what a trust policy would see.
+#[must_use]
+pub fn unverified_claims(
+    token: &SecretString,
+) -> Option<serde_json::Map<String, serde_json::Value>> {
+    let payload = token.expose_secret().split('.').nth(1)?;
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use wiremock::matchers::{header, method, path, query_param};
+    use wiremock::{Mock, MockServer, ResponseTemplate};
+
+    use super::*;
+
+    const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJyZXBvOmFjbWUvdXBzdHJlYW0ifQ.c2ln";
+
+    fn fast() -> Retry {
+        Retry { tries: 3, base: Duration::from_millis(1), ..Retry::default() }
+    }
+
+    async fn mint(server: &MockServer) -> Result<SecretString, MintError> {
+        let url = format!("{}/token?api-version=2.0", server.uri());
+        let endpoint = TokenEndpoint::new(&url, "bearer").unwrap();
+        let client = http::client().unwrap();
+        endpoint.mint(&client, "a b&c", fast(), Duration::from_millis(500)).await
+    }
+
+    #[tokio::test]
+    async fn the_audience_joins_the_query_that_is_there() {
+        let server = MockServer::start().await;
+        Mock::given(method("GET"))
+            .and(path("/token"))
+            .and(query_param("api-version", "2.0"))
+            .and(query_param("audience", "a b&c"))
+            .and(header("authorization", "Bearer bearer"))
+            .respond_with(
+                ResponseTemplate::new(200).set_body_json(serde_json::json!({"value": TOKEN})),
+            )
+            .expect(1)
+            .mount(&server)
+            .await;
+        let token = mint(&server).await.unwrap();
+        assert_eq!(token.expose_secret(), TOKEN);
+        assert_eq!(unverified_claims(&token).unwrap()["sub"], "repo:acme/upstream");
+    }
+
+    #[tokio::test]
+    async fn a_glitch_is_tried_again_and_a_refusal_is_not() {
+        let server = MockServer::start().await;
+        Mock::given(method("GET"))
+            .respond_with(ResponseTemplate::new(503))
+            .up_to_n_times(2)
+            .expect(2)
+            .mount(&server)
+            .await;
+        Mock::given(method("GET"))
+            .respond_with(
+                ResponseTemplate::new(200).set_body_json(serde_json::json!({"value": TOKEN})),
+            )
+            .expect(1)
+            .mount(&server)
+            .await;
+        mint(&server).await.unwrap();
+
+        let server = MockServer::start().await;
+        Mock::given(method("GET"))
+            .respond_with(ResponseTemplate::new(401))
+            .expect(1)
+            .mount(&server)
+            .await;
+        let error = mint(&server).await.unwrap_err();
+        assert!(error.to_string().contains("401"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_odd_answer_is_refused_without_quoting_it() {
+        for body in [r#"{"value": 7}"#, r#"{"value": "abc.def"}"#, "secret-token", "{}"] {
+            let server = MockServer::start().await;
+            Mock::given(method("GET"))
+                .respond_with(ResponseTemplate::new(200).set_body_string(body))
+                .mount(&server)
+                .await;
+            let error = mint(&server).await.unwrap_err().to_string();
+            assert!(error.contains("`value`") && !error.contains("secret"), "{error}");
+        }
+        assert!(matches!(TokenEndpoint::new("file:///etc", "b"), Err(MintError::Url)));
+    }
+}

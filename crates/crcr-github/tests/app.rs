@@ -1,0 +1,328 @@
+//! The App's calls against the stand-in for GitHub.
+#![expect(clippy::unwrap_used, reason = "tests say what went wrong by stopping")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crcr_github::checks::{CheckRun, Output};
+use crcr_github::contents::Contents;
+use crcr_github::{App, Error, http};
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_standin::world::{AppIdentity, PullRequest, World};
+use serde_json::json;
+
+const REPO: &str = "acme/backend";
+
+/// A GitHub with the App installed on `acme/backend`, and the App on its clock.
+fn set_up() -> (StandIn, App) {
+    let github = StandIn::start().unwrap();
+    github.state().world.install(REPO);
+    let app = app_at(&github, github.url().clone());
+    (github, app)
+}
+
+fn app_at(github: &StandIn, base: url::Url) -> App {
+    let identity = github.state().world.app().clone();
+    let state = Arc::clone(github.state());
+    let clock = Arc::new(move || state.clock.now());
+    App::new(http::client().unwrap(), base, identity.id, &identity.private_key.into(), clock)
+        .unwrap()
+}
+
+fn world(github: &StandIn) -> &World {
+    &github.state().world
+}
+
+fn completed(conclusion: &str) -> CheckRun {
+    CheckRun {
+        name: "crcr/acme/backend/test/unit".to_owned(),
+        external_id: Some("4242:7".to_owned()),
+        details_url: Some("https://github.com/acme/backend/actions/runs/4242".to_owned()),
+        status: "completed",
+        conclusion: Some(conclusion.to_owned()),
+        started_at: None,
+        completed_at: None,
+        output: Output { title: "Success".to_owned(), summary: "Fine".to_owned() },
+    }
+}
+
+#[tokio::test]
+async fn after_the_first_a_dispatch_is_one_call() {
+    let (github, app) = set_up();
+    let number = world(&github).add_repo(REPO);
+    for _ in 0..3 {
+        let target = app.dispatch(REPO, "push", &json!({ "delivery_id": "d" })).await.unwrap();
+        assert_eq!((target.repository_id, target.default_branch.as_str()), (number, "main"));
+    }
+    let routes: Vec<_> = world(&github).calls().iter().map(|call| call.route()).collect();
+    let id = app.installation(REPO).await.unwrap().id;
+    assert_eq!(
+        routes,
+        [
+            "GET /repos/acme/backend/installation".to_owned(),
+            format!("POST /app/installations/{id}/access_tokens"),
+            "POST /repos/acme/backend/dispatches".to_owned(),
+            "POST /repos/acme/backend/dispatches".to_owned(),
+            "POST /repos/acme/backend/dispatches".to_owned(),
+        ]
+    );
+    let token = &world(&github).calls()[1];
+    let asked = json!({ "repositories": ["backend"], "permissions": { "contents": "write" } });
+    assert_eq!(token.body, asked);
+    let dispatches = world(&github).take_dispatches();
+    assert_eq!(dispatches[0].client_payload, json!({ "delivery_id": "d" }));
+    assert_eq!((dispatches.len(), world(&github).leftovers()), (3, vec![]));
+}
+
+#[tokio::test]
+async fn many_dispatches_at_once_ask_for_one_token() {
+    let (github, app) = set_up();
+    let payload = json!({});
+    let all = (0..20).map(|_| app.dispatch(REPO, "push", &payload));
+    for result in futures_util::future::join_all(all).await {
+        result.unwrap();
+    }
+    assert_eq!(world(&github).count("POST /app/*"), 1);
+    assert_eq!(world(&github).take_dispatches().len(), 20);
+}
+
+#[tokio::test]
+async fn a_token_is_replaced_five_minutes_before_it_expires() {
+    let (github, app) = set_up();
+    let payload = json!({});
+    app.dispatch(REPO, "push", &payload).await.unwrap();
+    github.state().clock.advance(Duration::from_secs(54 * 60));
+    app.dispatch(REPO, "push", &payload).await.unwrap();
+    assert_eq!(world(&github).count("POST /app/*"), 1);
+    github.state().clock.advance(Duration::from_secs(2 * 60));
+    app.dispatch(REPO, "push", &payload).await.unwrap();
+    assert_eq!(world(&github).count("POST /app/*"), 2);
+}
+
+#[tokio::test]
+async fn a_revoked_token_is_replaced_at_once() {
+    let (github, app) = set_up();
+    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    world(&github).revoke_tokens();
+    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    assert_eq!(world(&github).take_dispatches().len(), 2);
+}
+
+#[tokio::test]
+async fn an_app_that_was_installed_again_is_found_under_its_new_number() {
+    let (github, app) = set_up();
+    let before = app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    world(&github).uninstall(REPO);
+    world(&github).install(REPO);
+    let after = app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    assert_eq!(before.repository_id, after.repository_id);
+    assert_ne!(before.installation_id, after.installation_id);
+}
+
+#[tokio::test]
+async fn what_an_installation_lacks_is_an_error_of_its_own() {
+    let (github, app) = set_up();
+    let payload = json!({});
+    let world = world(&github);
+
+    world.add_repo("acme/absent");
+    let error = app.dispatch("acme/absent", "push", &payload).await.unwrap_err();
+    assert!(matches!(error, Error::NotInstalled(ref repo) if repo == "acme/absent"), "{error:?}");
+
+    world.install("acme/asleep");
+    world.suspend("acme/asleep", Some(github.state().clock.now()));
+    let error = app.dispatch("acme/asleep", "push", &payload).await.unwrap_err();
+    assert!(matches!(error, Error::Suspended(_)), "{error:?}");
+
+    world.install_with("acme/narrow", &[("contents", "read")]);
+    let error = app.dispatch("acme/narrow", "push", &payload).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the App's installation on `acme/narrow` hasn't granted `contents: write`"
+    );
+
+    app.dispatch(REPO, "push", &payload).await.unwrap();
+    world.suspend(REPO, Some(github.state().clock.now()));
+    let error = app.dispatch(REPO, "push", &payload).await.unwrap_err();
+    assert!(matches!(error, Error::Forbidden(_) | Error::Suspended(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_payload_over_githubs_limits_is_refused_for_good() {
+    let (_github, app) = set_up();
+    let keys: serde_json::Map<_, _> = (0..11).map(|n| (format!("k{n}"), json!(n))).collect();
+    let error = app.dispatch(REPO, "push", &keys).await.unwrap_err();
+    assert!(matches!(error, Error::Unprocessable(_)) && !error.is_transient(), "{error:?}");
+    let long = json!({ "text": "<".repeat(11_000) });
+    let error = app.dispatch(REPO, "push", &long).await.unwrap_err();
+    assert!(matches!(error, Error::Unprocessable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn limits_say_when_they_end() {
+    let (github, app) = set_up();
+    let now = github.state().clock.now();
+    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    world(&github).fail(
+        "POST /repos/acme/backend/dispatches",
+        1,
+        Fault::Answer {
+            status: axum_status(403),
+            retry_after: Some(30),
+            body: r#"{"message":"You have exceeded a secondary rate limit"}"#.to_owned(),
+        },
+    );
+    let until = app.dispatch(REPO, "push", &json!({})).await.unwrap_err().retry_at().unwrap();
+    assert!((29..=31).contains(&(until.as_second() - now.as_second())), "{until}");
+
+    world(&github).limit(0, now + Duration::from_secs(900));
+    let until = app.dispatch(REPO, "push", &json!({})).await.unwrap_err().retry_at().unwrap();
+    assert_eq!(until.as_second(), now.as_second() + 900);
+    github.state().clock.advance(Duration::from_secs(901));
+    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+}
+
+fn axum_status(code: u16) -> ::http::StatusCode {
+    ::http::StatusCode::from_u16(code).unwrap()
+}
+
+#[tokio::test]
+async fn a_server_that_stumbles_is_worth_another_try() {
+    let (github, app) = set_up();
+    for fault in [Fault::status(502), Fault::Reset] {
+        world(&github).fail("GET /repos/acme/backend/installation", 1, fault);
+        let error = app.dispatch(REPO, "push", &json!({})).await.unwrap_err();
+        assert!(matches!(error, Error::Transient { .. }), "{error:?}");
+    }
+    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    world(&github).fail("POST /repos/acme/backend/*", 1, Fault::ResetAfterwards);
+    let error = app.dispatch(REPO, "push", &json!({})).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    assert_eq!(world(&github).take_dispatches().len(), 2, "the lost answer's dispatch arrived");
+    assert_eq!(world(&github).leftovers(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_check_run_is_created_updated_and_listed() {
+    let (github, app) = set_up();
+    let sha = "a1".repeat(20);
+    world(&github).add_commit(REPO, &sha);
+    let queued = CheckRun { status: "queued", conclusion: None, ..completed("success") };
+    let id = app.create_check_run(REPO, &sha, &queued).await.unwrap();
+    app.update_check_run(REPO, id, &completed("failure")).await.unwrap();
+    let runs = world(&github).check_runs(REPO);
+    assert_eq!((runs.len(), runs[0].id, runs[0].updates), (1, id, 1));
+    assert_eq!(runs[0].conclusion.as_deref(), Some("failure"));
+    let listed = app.check_runs_of_suite(REPO, runs[0].suite).await.unwrap();
+    assert_eq!(listed[0].external_id.as_deref(), Some("4242:7"));
+    assert_eq!(app.check_runs_of_commit(REPO, &sha).await.unwrap(), listed);
+    let error = app.create_check_run(REPO, &"ff".repeat(20), &queued).await.unwrap_err();
+    assert!(matches!(error, Error::Unprocessable(_)), "{error:?}");
+    let error = app.update_check_run(REPO, 1, &queued).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn long_lists_are_read_to_their_end() {
+    let (github, app) = set_up();
+    let sha = "a1".repeat(20);
+    world(&github).add_commit(REPO, &sha);
+    for n in 0..101 {
+        let run = CheckRun { name: format!("crcr/{n}"), ..completed("success") };
+        app.create_check_run(REPO, &sha, &run).await.unwrap();
+    }
+    assert_eq!(app.check_runs_of_commit(REPO, &sha).await.unwrap().len(), 101);
+}
+
+#[tokio::test]
+async fn a_run_is_run_again_unless_it_is_running() {
+    let (github, app) = set_up();
+    let mut run = Run { repository: REPO.to_owned(), ..Run::push() };
+    github.state().runs.add(run.clone());
+    assert!(!app.run(REPO, run.id).await.unwrap().is_completed());
+    let error = app.rerun_failed_jobs(REPO, run.id).await.unwrap_err();
+    assert!(matches!(error, Error::AlreadyRunning(_)), "{error:?}");
+    run.status = "completed".to_owned();
+    run.conclusion = Some("failure".to_owned());
+    let id = github.state().runs.add(run);
+    assert!(app.run(REPO, id).await.unwrap().is_completed());
+    app.rerun(REPO, id).await.unwrap();
+    assert_eq!(app.run(REPO, id).await.unwrap().run_attempt, 2);
+    assert_eq!(world(&github).take_reruns().len(), 1);
+    assert!(matches!(app.rerun(REPO, 999).await.unwrap_err(), Error::NotFound(_)));
+}
+
+#[tokio::test]
+async fn a_file_is_read_again_only_when_it_changed() {
+    let (github, app) = set_up();
+    let world = world(&github);
+    world.put_file(REPO, ".github/allowlist.yml", "L1: []\n");
+    let read = async |etag: Option<&str>| {
+        app.contents(REPO, ".github/allowlist.yml", Some("main"), etag, 100).await
+    };
+    let Contents::File { bytes, etag } = read(None).await.unwrap() else { panic!("a file") };
+    assert_eq!(bytes, "L1: []\n");
+    assert_eq!(read(etag.as_deref()).await.unwrap(), Contents::NotModified);
+    world.put_file(REPO, ".github/allowlist.yml", "L2: []\n");
+    assert!(matches!(read(etag.as_deref()).await.unwrap(), Contents::File { .. }));
+    world.put_file(REPO, ".github/allowlist.yml", "x".repeat(101));
+    assert!(matches!(read(None).await.unwrap_err(), Error::Malformed { .. }));
+    let error = app.contents(REPO, "absent", None, None, 100).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_commit_exists_by_its_full_hash_only() {
+    let (github, app) = set_up();
+    let sha = "c3".repeat(20);
+    world(&github).add_commit(REPO, &sha);
+    assert!(app.commit_exists(REPO, &sha).await.unwrap());
+    assert!(!app.commit_exists(REPO, &"d4".repeat(20)).await.unwrap());
+    let before = world(&github).calls().len();
+    for odd in ["main", "c3c3c3c", "../../x", ""] {
+        assert!(!app.commit_exists(REPO, odd).await.unwrap(), "{odd}");
+    }
+    assert_eq!(world(&github).calls().len(), before, "nothing odd is asked");
+}
+
+#[tokio::test]
+async fn comments_and_labels_of_a_pull_request() {
+    let (github, app) = set_up();
+    let now = github.state().clock.now();
+    let mut pull = PullRequest::from_fork(7, REPO, &"e5".repeat(20), now);
+    pull.labels.insert("ciflow/crcr/npu".to_owned());
+    world(&github).put_pull(REPO, pull);
+    assert_eq!(app.labels(REPO, 7).await.unwrap(), ["ciflow/crcr/npu"]);
+    let id = app.create_comment(REPO, 7, "@alice look").await.unwrap();
+    let comments = app.comments(REPO, 7).await.unwrap();
+    assert_eq!((comments[0].id, comments[0].body.as_str()), (id, "@alice look"));
+    assert_eq!(world(&github).comments(REPO, 7).len(), 1);
+}
+
+#[tokio::test]
+async fn an_enterprise_server_keeps_the_path_of_its_api() {
+    let github = StandIn::start().unwrap();
+    github.state().world.install(REPO);
+    let app = app_at(&github, github.url().join("api/v3").unwrap());
+    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    assert_eq!(github.state().world.take_dispatches().len(), 1);
+}
+
+#[tokio::test]
+async fn the_apps_identity_is_checked() {
+    let (github, app) = set_up();
+    assert_eq!(app.slug().await.unwrap(), "crcr-stand-in");
+    let clock = Arc::new(jiff::Timestamp::now);
+    let other = AppIdentity::generate().private_key;
+    let http = http::client().unwrap();
+    let stranger =
+        App::new(http, github.url().clone(), "424242", &other.into(), clock.clone()).unwrap();
+    assert!(matches!(stranger.slug().await.unwrap_err(), Error::Unauthorized(_)));
+    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    let made = App::new(http::client().unwrap(), github.url().clone(), "1", &key.into(), clock);
+    let error = made.unwrap_err().to_string();
+    assert!(error.starts_with("the App's private key isn't an RSA key in PEM"), "{error}");
+    assert!(!format!("{app:?}").contains("PRIVATE"));
+}
