@@ -1,0 +1,380 @@
+//! A blob while it is made: blocks of one size, in order, hashed on the way, from a few buffers.
+//!
+//! One thread makes the bytes, one hashes them, and the task that sends them gives each buffer back
+//! when its block has arrived. Whoever is slowest sets the pace, and memory stays the same for any
+//! size.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::digest::{Digest, Hasher};
+
+/// Buffers of one blob: two on their way, one being hashed, one being filled.
+const BUFFERS: usize = 4;
+
+/// How much of a file is hashed at once where nothing else happens to it, in bytes.
+const DIGEST_BUFFER: usize = 256 * 1024;
+
+/// Why the bytes can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file can't be opened or read.
+    #[error("`{}` can't be read", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file has another length, or was written, since it was found.
+    #[error("`{}` changed while it was read", .0.display())]
+    Changed(PathBuf),
+    /// Nobody wants the bytes any more.
+    #[error("the upload was stopped")]
+    Stopped,
+}
+
+/// The blocks of a blob, as they are made.
+#[derive(Debug)]
+pub struct Blocks {
+    blocks: mpsc::Receiver<Bytes>,
+    made: oneshot::Receiver<Result<Made, Error>>,
+}
+
+/// A whole blob.
+#[derive(Debug, Clone)]
+pub struct Made {
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its digest.
+    pub digest: Digest,
+    /// The digests of the files in it, in their order; empty where there are too many to list.
+    pub files: Vec<Digest>,
+}
+
+impl Blocks {
+    /// Starts to make a blob with `make`, which writes it into the sink and gives the digests of
+    /// the files in it.
+    pub fn start<F>(block_size: usize, make: F) -> Self
+    where
+        F: FnOnce(&mut Sink) -> Result<Vec<Digest>, Error> + Send + 'static,
+    {
+        let (to_hash, hashing) = sync_channel::<Bytes>(1);
+        let (to_send, blocks) = mpsc::channel(1);
+        let (tell, made) = oneshot::channel();
+        std::thread::spawn(move || {
+            let hasher = std::thread::spawn(move || {
+                let (mut hasher, mut size) = (Hasher::default(), 0);
+                for block in hashing {
+                    hasher.update(&block);
+                    size += block.len() as u64;
+                    if to_send.blocking_send(block).is_err() {
+                        break;
+                    }
+                }
+                (hasher.finish(), size)
+            });
+            let mut sink = Sink { current: None, pool: Pool::new(block_size), out: to_hash, at: 0 };
+            let files = make(&mut sink).and_then(|files| sink.flush().map(|()| files));
+            drop(sink);
+            let hashed = hasher.join().map_err(|_| Error::Stopped);
+            let made =
+                files.and_then(|files| hashed.map(|(digest, size)| Made { size, digest, files }));
+            // The other side may have gone away after an error of its own.
+            let _ = tell.send(made);
+        });
+        Self { blocks, made }
+    }
+
+    /// The next block; after the last one, [`Self::finish`] says whether it was.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        self.blocks.recv().await
+    }
+
+    /// What was made. Only after this the blocks are a whole blob.
+    pub async fn finish(self) -> Result<Made, Error> {
+        drop(self.blocks);
+        self.made.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    /// Makes the blob for its digest alone.
+    pub async fn digest(mut self) -> Result<Made, Error> {
+        while self.next().await.is_some() {}
+        self.finish().await
+    }
+}
+
+/// Where a blob is written to.
+pub struct Sink {
+    current: Option<Buffer>,
+    pool: Arc<Pool>,
+    out: SyncSender<Bytes>,
+    at: u64,
+}
+
+impl Sink {
+    /// How many bytes were written.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Adds bytes.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let space = self.space()?;
+            let n = bytes.len().min(space.len());
+            space[..n].copy_from_slice(&bytes[..n]);
+            self.advance(n)?;
+            bytes = &bytes[n..];
+        }
+        Ok(())
+    }
+
+    /// Adds `len` bytes that `read` puts in place: it gets the room and how many bytes came before.
+    pub fn fill(
+        &mut self,
+        len: u64,
+        mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut done = 0;
+        while done < len {
+            let space = self.space()?;
+            let n = usize::try_from(len - done).unwrap_or(usize::MAX).min(space.len());
+            read(&mut space[..n], done)?;
+            self.advance(n)?;
+            done += n as u64;
+        }
+        Ok(())
+    }
+
+    fn space(&mut self) -> Result<&mut [u8], Error> {
+        if self.current.is_none() {
+            self.current = Some(self.pool.take());
+        }
+        match &mut self.current {
+            Some(buffer) => Ok(&mut buffer.bytes[buffer.len..]),
+            None => Err(Error::Stopped),
+        }
+    }
+
+    fn advance(&mut self, n: usize) -> Result<(), Error> {
+        self.at += n as u64;
+        if let Some(buffer) = &mut self.current {
+            buffer.len += n;
+            if buffer.len == buffer.bytes.len() {
+                return self.flush();
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        match self.current.take() {
+            Some(buffer) if buffer.len > 0 => {
+                self.out.send(Bytes::from_owner(buffer)).map_err(|_| Error::Stopped)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A few buffers that come back.
+struct Pool {
+    block_size: usize,
+    free: Mutex<(Vec<Vec<u8>>, usize)>,
+    came_back: Condvar,
+}
+
+impl Pool {
+    fn new(block_size: usize) -> Arc<Self> {
+        // Memory is touched, and so used, only as far as a buffer is filled.
+        let free = Mutex::new((Vec::new(), BUFFERS));
+        Arc::new(Self { block_size, free, came_back: Condvar::new() })
+    }
+
+    fn take(self: &Arc<Self>) -> Buffer {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let (back, unmade) = &mut *free;
+            if let Some(bytes) = back.pop() {
+                return Buffer { bytes, len: 0, pool: self.clone() };
+            }
+            if *unmade > 0 {
+                *unmade -= 1;
+                return Buffer { bytes: vec![0; self.block_size], len: 0, pool: self.clone() };
+            }
+            free = self.came_back.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+    pool: Arc<Pool>,
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(bytes);
+        self.pool.came_back.notify_one();
+    }
+}
+
+/// A file as it was when the artifact's files were found.
+pub(crate) struct Source {
+    file: File,
+    path: PathBuf,
+    size: u64,
+    modified: Option<std::time::SystemTime>,
+}
+
+impl Source {
+    pub(crate) fn open(path: PathBuf, size: u64) -> Result<Self, Error> {
+        match File::open(&path).and_then(|file| Ok((file.metadata()?, file))) {
+            Ok((metadata, _)) if metadata.len() != size => Err(Error::Changed(path)),
+            Ok((metadata, file)) => {
+                Ok(Self { file, path, size, modified: metadata.modified().ok() })
+            }
+            Err(source) => Err(Error::Read { path, source }),
+        }
+    }
+
+    /// Fills `buffer` from `offset` on.
+    pub(crate) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<(), Error> {
+        while !buffer.is_empty() {
+            match read_at(&self.file, buffer, offset) {
+                Ok(0) => return Err(Error::Changed(self.path.clone())),
+                Ok(n) => {
+                    buffer = &mut buffer[n..];
+                    offset += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Read { path: self.path.clone(), source }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when the file was written to since it was opened.
+    pub(crate) fn check_unchanged(&self) -> Result<(), Error> {
+        match self.file.metadata() {
+            Ok(now) if now.len() == self.size && now.modified().ok() == self.modified => Ok(()),
+            _ => Err(Error::Changed(self.path.clone())),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, buffer, offset)
+}
+
+/// The blocks of one file as it is.
+pub(crate) fn of_file(
+    root: &Path,
+    path: &str,
+    size: u64,
+    block_size: usize,
+    progress: impl Fn(u64) + Send + 'static,
+) -> Blocks {
+    let path = root.join(path);
+    Blocks::start(block_size, move |sink| {
+        let source = Source::open(path, size)?;
+        sink.fill(size, |buffer, offset| {
+            source.read(buffer, offset)?;
+            progress(buffer.len() as u64);
+            Ok(())
+        })?;
+        source.check_unchanged()?;
+        Ok(vec![])
+    })
+}
+
+/// The digest of one file as it is.
+pub(crate) fn digest_of_file(path: PathBuf, size: u64) -> Result<Digest, Error> {
+    let source = Source::open(path, size)?;
+    let mut buffer = vec![0; size.min(DIGEST_BUFFER as u64) as usize];
+    let (mut hasher, mut at) = (Hasher::default(), 0);
+    while at < size {
+        let n = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        source.read(&mut buffer[..n], at)?;
+        hasher.update(&buffer[..n]);
+        at += n as u64;
+    }
+    source.check_unchanged()?;
+    Ok(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn blocks_come_in_order_and_whole() {
+        let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        let copy = bytes.clone();
+        let mut blocks = Blocks::start(4096, move |sink| {
+            for part in copy.chunks(777) {
+                sink.write(part)?;
+            }
+            Ok(vec![])
+        });
+        let mut got = Vec::new();
+        while let Some(block) = blocks.next().await {
+            got.extend_from_slice(&block);
+        }
+        let made = blocks.finish().await.unwrap();
+        assert!(got == bytes && made.size == 100_000 && made.digest == Digest::of(&bytes));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_away_stops_the_writer() {
+        let (tell, stopped) = oneshot::channel();
+        let mut blocks = Blocks::start(1024, move |sink| {
+            let error = loop {
+                if let Err(error) = sink.write(&[0; 1000]) {
+                    break error;
+                }
+            };
+            let _ = tell.send(());
+            Err(error)
+        });
+        assert!(blocks.next().await.is_some());
+        drop(blocks);
+        stopped.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_longer_shorter_or_gone_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("f"), b"12345").unwrap();
+        for (path, size) in [("f", 4), ("f", 6)] {
+            let made = of_file(folder.path(), path, size, 1024, |_| ()).digest().await;
+            assert!(matches!(made, Err(Error::Changed(_))), "{made:?}");
+        }
+        let made = of_file(folder.path(), "gone", 6, 1024, |_| ()).digest().await;
+        assert!(matches!(made, Err(Error::Read { .. })), "{made:?}");
+        let made = of_file(folder.path(), "f", 5, 1024, |_| ()).digest().await.unwrap();
+        assert_eq!(made.digest, Digest::of(b"12345"));
+    }
+}

@@ -1,0 +1,362 @@
+//! The files of an artifact, found as `actions/upload-artifact` finds them.
+//!
+//! Patterns are lines: trimmed, `#` is a comment, `!` excludes, and the last pattern that matches a
+//! file decides. A pattern that matches a folder takes all below it. Symbolic links are followed;
+//! hidden files and folders are left out unless asked for. The root is the common folder of the
+//! patterns' literal starts, <https://github.com/actions/upload-artifact/blob/main/src/shared/search.ts>.
+
+mod pattern;
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+pub use pattern::BadPattern;
+use pattern::Pattern;
+
+/// The most folders below one another that are entered.
+const MAX_DEPTH: usize = 256;
+
+/// What to look for.
+#[derive(Debug, Clone)]
+pub struct Query<'a> {
+    /// The patterns, each of one or several lines.
+    pub patterns: &'a [String],
+    /// Where relative patterns start; absolute.
+    pub cwd: &'a Path,
+    /// What `~` stands for.
+    pub home: Option<&'a Path>,
+    /// Whether hidden files and folders count.
+    pub hidden: bool,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// The folder that the paths start from.
+    pub root: PathBuf,
+    /// The files, sorted by path.
+    pub entries: Vec<Entry>,
+    /// A hidden file or folder that was left out.
+    pub left_out: Option<PathBuf>,
+    /// Broken links, sockets and the like, which can't be stored.
+    pub skipped: Vec<PathBuf>,
+}
+
+/// A file to store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path below the root, with `/` between its parts.
+    pub path: String,
+    /// Its length in bytes when it was found.
+    pub size: u64,
+    /// Its permission bits; absent where the system has none.
+    pub mode: Option<u32>,
+}
+
+/// Why the files can't be found.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A pattern that is none.
+    #[error(transparent)]
+    Pattern(#[from] BadPattern),
+    /// A folder or file that can't be looked at.
+    #[error("`{}` can't be read", .path.display())]
+    Unreadable {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A name that isn't UTF-8.
+    #[error("the name of `{}` isn't UTF-8", .0.display())]
+    NotUtf8(PathBuf),
+    /// Folders below folders without an end.
+    #[error("`{}` is more than {MAX_DEPTH} folders deep", .0.display())]
+    TooDeep(PathBuf),
+}
+
+/// Finds the files.
+///
+/// A search path that doesn't exist finds nothing; a folder that can't be read is an error.
+pub fn collect(query: &Query<'_>) -> Result<Collected, Error> {
+    let mut patterns = Vec::new();
+    for line in query.patterns.iter().flat_map(|text| text.lines()) {
+        patterns.extend(Pattern::parse(line, query.cwd, query.home)?);
+    }
+    let starts = search_paths(&patterns);
+    let mut walk = Walk {
+        patterns: &patterns,
+        hidden: query.hidden,
+        cwd: query.cwd,
+        found: Vec::new(),
+        out: Collected::default(),
+    };
+    for start in &starts {
+        walk.start(start)?;
+    }
+    let Walk { found, mut out, .. } = walk;
+    out.root = root(&starts, &found);
+    for file in found {
+        out.entries.push(file.below(&out.root)?);
+    }
+    out.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(out)
+}
+
+/// The literal starts of the patterns that include, without those below another one.
+fn search_paths(patterns: &[Pattern]) -> Vec<PathBuf> {
+    let starts: Vec<_> = patterns.iter().filter(|p| !p.excludes).map(Pattern::start).collect();
+    let mut kept: Vec<PathBuf> = Vec::new();
+    for start in &starts {
+        let below = starts.iter().any(|other| other != start && start.starts_with(other));
+        if !below && !kept.contains(start) {
+            kept.push(start.clone());
+        }
+    }
+    kept
+}
+
+fn root(starts: &[PathBuf], found: &[Found]) -> PathBuf {
+    match starts {
+        [] => PathBuf::new(),
+        [only] if matches!(found, [file] if file.path == *only) => {
+            only.parent().map(Path::to_path_buf).unwrap_or_default()
+        }
+        [first, rest @ ..] => {
+            let mut common: Vec<Component<'_>> = first.components().collect();
+            for path in rest {
+                let same = common.iter().zip(path.components()).take_while(|(a, b)| *a == b);
+                common.truncate(same.count());
+            }
+            common.iter().collect()
+        }
+    }
+}
+
+/// A file with its absolute path. There may be millions, so no more of it is kept.
+struct Found {
+    path: PathBuf,
+    size: u64,
+    mode: Option<u32>,
+}
+
+impl Found {
+    fn below(self, root: &Path) -> Result<Entry, Error> {
+        let mut relative = String::new();
+        for part in self.path.strip_prefix(root).unwrap_or(&self.path).components() {
+            let Component::Normal(part) = part else { continue };
+            let Some(part) = part.to_str() else { return Err(Error::NotUtf8(self.path)) };
+            if !relative.is_empty() {
+                relative.push('/');
+            }
+            relative.push_str(part);
+        }
+        Ok(Entry { path: relative, size: self.size, mode: self.mode })
+    }
+}
+
+#[cfg(unix)]
+fn mode(metadata: &Metadata) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    Some(metadata.permissions().mode() & 0o777)
+}
+
+#[cfg(not(unix))]
+fn mode(_: &Metadata) -> Option<u32> {
+    None
+}
+
+struct Walk<'a> {
+    patterns: &'a [Pattern],
+    hidden: bool,
+    cwd: &'a Path,
+    found: Vec<Found>,
+    out: Collected,
+}
+
+impl Walk<'_> {
+    fn start(&mut self, path: &Path) -> Result<(), Error> {
+        match fs::symlink_metadata(path) {
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
+                Ok(())
+            }
+            Err(source) => Err(Error::Unreadable { path: path.to_path_buf(), source }),
+            Ok(_) => self.visit(path.to_path_buf(), &mut Vec::new()),
+        }
+    }
+
+    /// Looks at one file or folder. `above` holds the real folders on the way here that a link led
+    /// through, so that a link to one of them ends the walk.
+    fn visit(&mut self, path: PathBuf, above: &mut Vec<PathBuf>) -> Result<(), Error> {
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        // The folder that the job stands in is wanted, whatever its name.
+        if hidden && !self.hidden && path != self.cwd {
+            if self.out.left_out.is_none() && self.wanted(&path) {
+                self.out.left_out = Some(path);
+            }
+            return Ok(());
+        }
+        let metadata = match fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.out.skipped.push(path);
+                return Ok(());
+            }
+            Err(source) => return Err(Error::Unreadable { path, source }),
+        };
+        if metadata.is_dir() {
+            return self.enter(path, above);
+        }
+        if !self.matches(&path) {
+            return Ok(());
+        }
+        if metadata.is_file() {
+            self.found.push(Found { path, size: metadata.len(), mode: mode(&metadata) });
+        } else {
+            self.out.skipped.push(path);
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, path: PathBuf, above: &mut Vec<PathBuf>) -> Result<(), Error> {
+        if !self.patterns.iter().any(|p| !p.excludes && p.may_match_below(&path)) {
+            return Ok(());
+        }
+        let unreadable = |source| Error::Unreadable { path: path.clone(), source };
+        let real = fs::canonicalize(&path).map_err(unreadable)?;
+        if above.contains(&real) {
+            return Ok(());
+        }
+        if above.len() >= MAX_DEPTH {
+            return Err(Error::TooDeep(path));
+        }
+        above.push(real);
+        for child in fs::read_dir(&path).map_err(unreadable)? {
+            self.visit(child.map_err(unreadable)?.path(), above)?;
+        }
+        above.pop();
+        Ok(())
+    }
+
+    /// The last pattern that matches decides.
+    fn matches(&self, path: &Path) -> bool {
+        self.patterns.iter().rev().find(|p| p.matches(path)).is_some_and(|p| !p.excludes)
+    }
+
+    fn wanted(&self, path: &Path) -> bool {
+        self.matches(path)
+            || (path.is_dir()
+                && self.patterns.iter().any(|p| !p.excludes && p.may_match_below(path)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn new(files: &[&str]) -> Self {
+            let tree = Self(tempfile::tempdir().unwrap());
+            for file in files {
+                let path = tree.0.path().join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, file).unwrap();
+            }
+            tree
+        }
+
+        fn find(&self, patterns: &str, hidden: bool) -> Collected {
+            let patterns = [patterns.to_owned()];
+            let home = self.0.path().join("home");
+            let query =
+                Query { patterns: &patterns, cwd: self.0.path(), home: Some(&home), hidden };
+            collect(&query).unwrap()
+        }
+
+        fn paths(&self, patterns: &str) -> Vec<String> {
+            self.find(patterns, false).entries.into_iter().map(|e| e.path).collect()
+        }
+    }
+
+    #[test]
+    fn a_file_a_folder_and_a_glob_are_taken_as_upload_artifact_does() {
+        let tree = Tree::new(&["dist/a.whl", "dist/sub/b.whl", "dist/c.txt", "other/d.txt"]);
+        assert_eq!(tree.paths("dist/a.whl"), ["a.whl"], "the folder of a single file is the root");
+        assert_eq!(tree.paths("dist"), ["a.whl", "c.txt", "sub/b.whl"]);
+        assert_eq!(tree.paths("dist/"), tree.paths("dist/**"));
+        assert_eq!(tree.paths("dist/**/*.whl"), ["a.whl", "sub/b.whl"]);
+        assert_eq!(tree.paths("dist/*.whl"), ["a.whl"]);
+        assert_eq!(tree.paths("dist/[ab].whl\n"), ["a.whl"]);
+        assert_eq!(
+            tree.paths("dist\nother"),
+            ["dist/a.whl", "dist/c.txt", "dist/sub/b.whl", "other/d.txt"]
+        );
+        assert_eq!(tree.paths("dist/sub/../c.txt"), ["c.txt"]);
+        assert!(tree.paths("nothing/here").is_empty());
+        assert_eq!(tree.paths("*/s?b"), ["dist/sub/b.whl"], "a folder that matches is taken whole");
+    }
+
+    #[test]
+    fn comments_blank_lines_and_excludes_work_and_the_last_match_wins() {
+        let tree = Tree::new(&["d/a.txt", "d/b.txt", "d/x/c.txt"]);
+        assert_eq!(tree.paths("  d/**  \n\n# d/b.txt\n!d/b.txt"), ["a.txt", "x/c.txt"]);
+        assert_eq!(tree.paths("d\n!d/**\nd/x/c.txt"), ["x/c.txt"]);
+        assert_eq!(tree.paths("d\n!d/x"), ["a.txt", "b.txt"], "an excluded folder goes whole");
+        assert!(tree.paths("!d").is_empty());
+    }
+
+    #[test]
+    fn braces_are_text_and_folders_with_brackets_are_found() {
+        let tree = Tree::new(&["w[1]/x{a,b}.txt", "w1/xa.txt"]);
+        let inner = [String::from("x{a,b}.txt")];
+        let cwd = tree.0.path().join("w[1]");
+        let query = Query { patterns: &inner, cwd: &cwd, home: None, hidden: false };
+        assert_eq!(collect(&query).unwrap().entries.len(), 1);
+    }
+
+    #[test]
+    fn hidden_files_are_left_out_and_the_hint_knows_one() {
+        let tree = Tree::new(&[".cache/x", "d/.env", "d/y", "home/z"]);
+        let found = tree.find(".cache/", false);
+        assert!(found.entries.is_empty());
+        assert_eq!(found.left_out.unwrap(), tree.0.path().join(".cache"));
+        assert_eq!(tree.find(".cache/", true).entries.len(), 1);
+        assert_eq!(tree.paths("d"), ["y"]);
+        assert_eq!(tree.find("d", true).entries.len(), 2);
+        assert_eq!(tree.paths("~/z"), ["z"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_and_circles_end() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let tree = Tree::new(&["real/run.sh", "d/a"]);
+        let at = |path: &str| tree.0.path().join(path);
+        symlink(at("real"), at("d/link")).unwrap();
+        symlink(at("d"), at("d/circle")).unwrap();
+        symlink(at("nowhere"), at("d/broken")).unwrap();
+        fs::set_permissions(at("real/run.sh"), fs::Permissions::from_mode(0o4755)).unwrap();
+        let found = tree.find("d", false);
+        let paths: Vec<_> = found.entries.iter().map(|e| e.path.as_str()).collect();
+        assert_eq!(paths, ["a", "link/run.sh"]);
+        assert_eq!(found.entries[1].mode, Some(0o755), "no setuid bit travels");
+        assert_eq!(found.skipped, [at("d/broken")]);
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_named() {
+        let tree = Tree::new(&[]);
+        for bad in ["a/[x", "a/*/../b"] {
+            let patterns = [bad.to_owned()];
+            let query =
+                Query { patterns: &patterns, cwd: tree.0.path(), home: None, hidden: false };
+            let error = collect(&query).unwrap_err().to_string();
+            assert!(error.contains(bad), "{error}");
+        }
+    }
+}

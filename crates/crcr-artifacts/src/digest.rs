@@ -1,0 +1,115 @@
+//! A SHA-256 as artifacts write it: `sha256:` and 64 hexadecimal digits.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The SHA-256 of a stored blob, or of the list of files of an artifact without an archive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Digest([u8; 32]);
+
+/// A text that isn't `sha256:` and 64 hexadecimal digits.
+#[derive(Debug, thiserror::Error)]
+#[error("a digest is `sha256:` and 64 hexadecimal digits")]
+pub struct NotADigest;
+
+impl Digest {
+    /// The digest of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut hasher = Hasher::default();
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
+    /// The 64 hexadecimal digits alone.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        hex::encode(self.0)
+    }
+}
+
+/// Computes a [`Digest`] piece by piece.
+pub struct Hasher(aws_lc_rs::digest::Context);
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256))
+    }
+}
+
+impl Hasher {
+    /// Adds the next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all pieces.
+    #[must_use]
+    pub fn finish(self) -> Digest {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(self.0.finish().as_ref());
+        Digest(bytes)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = NotADigest;
+
+    /// Takes `sha256:` in any case and the digits with or without it (S3 metadata hold the digits).
+    fn from_str(text: &str) -> Result<Self, NotADigest> {
+        let digits = match text.split_once(':') {
+            Some((kind, digits)) if kind.eq_ignore_ascii_case("sha256") => digits,
+            Some(_) => return Err(NotADigest),
+            None => text,
+        };
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(digits, &mut bytes).map_err(|_| NotADigest)?;
+        Ok(Self(bytes))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = NotADigest;
+
+    fn try_from(text: String) -> Result<Self, NotADigest> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_reads_what_it_writes_and_nothing_shorter() {
+        let digest = Digest::of(b"");
+        let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(digest.to_string(), text);
+        assert_eq!(text.parse::<Digest>().unwrap(), digest);
+        assert_eq!(digest.hex().parse::<Digest>().unwrap(), digest);
+        for bad in ["", "sha256:", "sha1:e3b0", &text[..70], "sha512:e3b0c442"] {
+            assert!(bad.parse::<Digest>().is_err(), "{bad}");
+        }
+    }
+}

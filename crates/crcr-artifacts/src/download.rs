@@ -1,0 +1,389 @@
+//! The download: find, decide on trust, fetch, verify, unpack, make visible. In this order, and
+//! nothing is visible before the last step.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::task::spawn_blocking;
+
+use crate::digest::Digest;
+use crate::fetch::{self, Arrived, Fetched};
+use crate::find::{self, At, Found, Run, Select, Sources};
+use crate::locator::{Archive, Trust};
+use crate::objects;
+use crate::paths;
+use crate::publish::{self, Staging};
+use crate::store::github::download::rest_error;
+use crate::trust;
+use crate::unpack::{self, OnCollision, Policy, Stage, Unpacked};
+
+/// How many artifacts are fetched at once; they are unpacked one after the other.
+const AT_ONCE: usize = 4;
+
+/// What to download, and how.
+pub struct Request {
+    /// The run.
+    pub run: Run,
+    /// Which of its artifacts.
+    pub select: Select,
+    /// Where to.
+    pub destination: PathBuf,
+    /// Whether several artifacts go into one folder, instead of a folder each.
+    pub merge: bool,
+    /// What to do when two artifacts hold one path.
+    pub on_collision: OnCollision,
+    /// Whether the event has rights that the artifact's author may not have; trust is checked then.
+    pub privileged: bool,
+    /// Whether a fork's artifact is taken in a privileged event.
+    pub allow_fork: bool,
+    /// Whether another digest than the recorded one is a failure.
+    pub digest_must_match: bool,
+    /// Where what has been fetched is kept until it is unpacked.
+    pub cache: PathBuf,
+    /// Is told how many bytes have arrived.
+    pub arrived: Arrived,
+}
+
+/// What has been downloaded.
+#[derive(Debug)]
+pub struct Downloaded {
+    /// Each artifact.
+    pub artifacts: Vec<Artifact>,
+}
+
+/// An artifact that has been downloaded.
+#[derive(Debug)]
+pub struct Artifact {
+    /// What it is.
+    pub found: Found,
+    /// Its digest, as computed.
+    pub digest: Digest,
+    /// What was fetched, in bytes.
+    pub size: u64,
+    /// How much of it an earlier process had fetched.
+    pub resumed: u64,
+    /// What it held.
+    pub unpacked: Unpacked,
+    /// What GitHub says about the code that made it; known in privileged events only.
+    pub trust: Option<Trust>,
+    /// Why its digest doesn't fit, where that is allowed.
+    pub mismatch: Option<String>,
+}
+
+/// Why nothing has been downloaded. Nothing is visible then.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It isn't found.
+    #[error(transparent)]
+    Find(#[from] find::Error),
+    /// The trust can't be checked without a token.
+    #[error("whether a fork made the artifact can't be checked without a token")]
+    TrustUnknown,
+    /// It isn't trusted.
+    #[error("`{name}` is refused: {why}")]
+    Trust {
+        /// The artifact.
+        name: String,
+        /// Why.
+        why: trust::Refused,
+    },
+    /// It can't be fetched.
+    #[error("`{name}` can't be fetched: {source}")]
+    Fetch {
+        /// The artifact.
+        name: String,
+        /// Why.
+        source: fetch::Error,
+    },
+    /// Its files can't be fetched.
+    #[error("`{name}` can't be fetched: {source}")]
+    Objects {
+        /// The artifact.
+        name: String,
+        /// Why.
+        source: objects::Error,
+    },
+    /// It isn't what its digest says.
+    #[error("`{name}` isn't what was uploaded: {why}")]
+    Digest {
+        /// The artifact.
+        name: String,
+        /// Both digests.
+        why: String,
+    },
+    /// It can't be unpacked.
+    #[error("`{name}` can't be unpacked: {source}")]
+    Unpack {
+        /// The artifact.
+        name: String,
+        /// Why.
+        source: unpack::Error,
+    },
+    /// It can't be put where it belongs.
+    #[error(transparent)]
+    Publish(#[from] publish::Error),
+}
+
+impl Error {
+    /// Whether the disk is full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        let full = |e: &io::Error| {
+            matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        match self {
+            Self::Fetch { source: fetch::Error::Disk { source, .. }, .. }
+            | Self::Objects {
+                source: objects::Error::Fetch { source: fetch::Error::Disk { source, .. }, .. },
+                ..
+            }
+            | Self::Publish(publish::Error::Io { source, .. }) => full(source),
+            Self::Unpack { source, .. }
+            | Self::Objects { source: objects::Error::Unpack(source), .. } => source.is_disk_full(),
+            _ => false,
+        }
+    }
+}
+
+/// Downloads what `request` wants; all of it or nothing.
+pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded, Error> {
+    let found = sources.find(&request.run, &request.select).await?;
+    let trust = check_trust(sources, request, &found).await?;
+
+    // A single artifact goes to the destination itself, as several do that are merged.
+    let single = match &request.select {
+        Select::Name(_) | Select::Locator(_) => true,
+        Select::Ids(ids) => ids.len() == 1,
+        Select::Pattern(_) | Select::All => false,
+    };
+    let in_folders = !single && !request.merge;
+    let staging = Arc::new(Staging::new(&request.destination)?);
+    let policy = Policy {
+        privileged: request.privileged,
+        limits: unpack::Limits::default(),
+        on_collision: request.on_collision,
+    };
+    let mut stage = Stage::new(staging.subfolder("stage")?, policy);
+
+    let mut artifacts = Vec::with_capacity(found.len());
+    let mut fetches =
+        stream::iter(found).map(|found| fetch_blob(sources, request, found)).buffered(AT_ONCE);
+    while let Some((found, fetched)) = fetches.try_next().await? {
+        let folder = if in_folders { folder(&found)? } else { String::new() };
+        let artifact = match fetched {
+            Some(fetched) => {
+                let (back, artifact) =
+                    unpack_blob(stage, staging.clone(), found, fetched, folder).await?;
+                stage = back;
+                artifact
+            }
+            None => fetch_objects(&mut stage, found, &folder, request).await?,
+        };
+        artifacts.push(Artifact { trust, ..artifact });
+    }
+    drop(fetches);
+
+    let name = || artifacts.last().map(|artifact| artifact.found.name.clone()).unwrap_or_default();
+    let root = stage.finish().map_err(|source| Error::Unpack { name: name(), source })?;
+    staging.publish(&root)?;
+    Ok(Downloaded { artifacts })
+}
+
+/// In a privileged event, asks GitHub whose code the run worked on, and decides.
+async fn check_trust(
+    sources: &Sources,
+    request: &Request,
+    found: &[Found],
+) -> Result<Option<Trust>, Error> {
+    if !request.privileged || found.is_empty() {
+        return Ok(None);
+    }
+    let rest = sources.rest.as_ref().ok_or(Error::TrustUnknown)?;
+    let Run { repository, id, .. } = &request.run;
+    let run = rest.workflow_run(repository, *id).await.map_err(|error| {
+        find::Error::Store(rest_error(error, &format!("run {id} of `{repository}`")))
+    })?;
+    let mut trust = None;
+    for one in found {
+        let verdict =
+            trust::check(&run, repository, one.label(), one.independent_digest, request.allow_fork);
+        trust = Some(verdict.map_err(|why| Error::Trust { name: one.name.clone(), why })?);
+    }
+    Ok(trust)
+}
+
+/// The folder of one artifact of several. Its name may come from a stranger.
+fn folder(found: &Found) -> Result<String, Error> {
+    let checked = paths::check(&found.name)
+        .and_then(|path| if path.contains('/') { Err(paths::Refused::Parent) } else { Ok(path) });
+    let name = || found.name.clone();
+    checked.map_err(|why| Error::Unpack {
+        name: name(),
+        source: unpack::Error::Path { path: name(), why },
+    })
+}
+
+/// Fetches and verifies a blob; nothing for an artifact whose files are objects of their own.
+///
+/// When bytes of an earlier process are part of a wrong digest, all of it is fetched anew.
+async fn fetch_blob(
+    sources: &Sources,
+    request: &Request,
+    found: Found,
+) -> Result<(Found, Option<Fetched>), Error> {
+    if found.archive == Some(Archive::None) && matches!(found.at, At::S3 { .. }) {
+        return Ok((found, None));
+    }
+    let place = place(&found, sources, &request.run);
+    let blob = Arc::new(sources.blob(&request.run, &found.at));
+    loop {
+        let size = found.size;
+        let fetched = fetch::fetch(&blob, &place, &request.cache, size, &request.arrived).await;
+        let fetched =
+            fetched.map_err(|source| Error::Fetch { name: found.name.clone(), source })?;
+        let wrong = found.digest.is_some_and(|digest| digest != fetched.digest);
+        if wrong && fetched.resumed > 0 {
+            tracing::debug!("what an earlier process had fetched is wrong: fetching anew");
+            fetched.partial.discard();
+            continue;
+        }
+        if wrong && request.digest_must_match {
+            let why = differs(&found, fetched.digest).unwrap_or_default();
+            fetched.partial.discard();
+            return Err(Error::Digest { name: found.name, why });
+        }
+        return Ok((found, Some(fetched)));
+    }
+}
+
+/// A name of the place that is the same in the next process; without URLs, which hold secrets.
+fn place(found: &Found, sources: &Sources, run: &Run) -> String {
+    match &found.at {
+        At::S3 { store, key } => {
+            let endpoint = store.endpoint().map_or("", |url| url.as_str());
+            format!("s3 {endpoint} {} {key}", store.bucket())
+        }
+        At::Service(artifact) => format!("run {} {}", artifact.ids.run, artifact.database_id),
+        At::Rest(id) => {
+            let base = sources.rest.as_ref().map_or("", |rest| rest.base().as_str());
+            format!("rest {base} {} {id}", run.repository)
+        }
+    }
+}
+
+/// Sets a flag when a future that waits for a thread is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Unpacks a blob, or takes it as it is, on a thread of its own.
+async fn unpack_blob(
+    mut stage: Stage,
+    staging: Arc<Staging>,
+    found: Found,
+    fetched: Fetched,
+    folder: String,
+) -> Result<(Stage, Artifact), Error> {
+    let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
+    let flag = cancel.0.clone();
+    let name = found.name.clone();
+    let raw = raw_name(&found, &fetched);
+    let Fetched { partial, digest, size, resumed, .. } = fetched;
+    let work = spawn_blocking(move || {
+        let path = partial.path();
+        let unpacked = match raw {
+            Some(raw) => take_raw(&mut stage, &path, &raw, &folder, size),
+            None => partial
+                .file()
+                .map_err(|source| write_error(&path, source))
+                .and_then(|file| stage.unpack(file, &folder, &flag)),
+        };
+        partial.discard();
+        // The thread holds the folder, so that it isn't removed under its hands.
+        drop(staging);
+        unpacked.map(|unpacked| (stage, unpacked))
+    });
+    let done = work.await.unwrap_or(Err(unpack::Error::Cancelled));
+    let (stage, unpacked) = done.map_err(|source| Error::Unpack { name, source })?;
+    let mismatch = differs(&found, digest);
+    Ok((stage, Artifact { found, digest, size, resumed, unpacked, trust: None, mismatch }))
+}
+
+async fn fetch_objects(
+    stage: &mut Stage,
+    found: Found,
+    folder: &str,
+    request: &Request,
+) -> Result<Artifact, Error> {
+    let At::S3 { store, key } = &found.at else {
+        unreachable!("only S3 has artifacts of several objects")
+    };
+    let fetched = objects::fetch(store, key, &found.files, stage, folder, &request.arrived).await;
+    let fetched = fetched.map_err(|source| Error::Objects { name: found.name.clone(), source })?;
+    let mismatch =
+        fetched.mismatch.map(|one| one.to_string()).or_else(|| differs(&found, fetched.digest));
+    if let Some(why) = mismatch.clone().filter(|_| request.digest_must_match) {
+        return Err(Error::Digest { name: found.name, why });
+    }
+    let unpacked = Unpacked { files: fetched.files, bytes: fetched.bytes };
+    let (digest, size) = (fetched.digest, fetched.bytes);
+    Ok(Artifact { found, digest, size, resumed: 0, unpacked, trust: None, mismatch })
+}
+
+fn differs(found: &Found, digest: Digest) -> Option<String> {
+    let expected = found.digest.filter(|expected| *expected != digest)?;
+    Some(format!("its digest is {digest}, not {expected}"))
+}
+
+/// The file name of a blob that is no zip but the one file itself.
+///
+/// GitHub says which it is by the type of the content, as the official client writes it.
+fn raw_name(found: &Found, fetched: &Fetched) -> Option<String> {
+    const ZIP: [&str; 4] =
+        ["application/zip", "application/x-zip-compressed", "application/zip-compressed", "zip"];
+    if found.archive == Some(Archive::Zip) {
+        return None;
+    }
+    let kind = fetched.content_type.as_deref().unwrap_or(ZIP[0]).split(';').next();
+    let kind = kind.unwrap_or_default().trim().to_ascii_lowercase();
+    if found.archive.is_none() && ZIP.contains(&kind.as_str()) {
+        return None;
+    }
+    Some(fetched.file_name.clone().unwrap_or_else(|| found.name.clone()))
+}
+
+fn take_raw(
+    stage: &mut Stage,
+    blob: &Path,
+    name: &str,
+    folder: &str,
+    size: u64,
+) -> Result<Unpacked, unpack::Error> {
+    let reserved = stage.reserve(&[name.to_owned()], folder)?;
+    for path in reserved {
+        let copied = File::open(blob).and_then(|mut from| {
+            let mut to = File::create_new(&path)?;
+            io::copy(&mut from, &mut to)
+        });
+        copied.map_err(|source| write_error(&path, source))?;
+    }
+    Ok(Unpacked { files: 1, bytes: size })
+}
+
+fn write_error(path: &Path, source: io::Error) -> unpack::Error {
+    unpack::Error::Write { path: path.display().to_string(), source }
+}
+
+/// A fresh empty folder below `parent`, for a privileged event without a destination.
+pub fn fresh_folder(parent: &Path) -> io::Result<PathBuf> {
+    fs::create_dir_all(parent)?;
+    Ok(tempfile::Builder::new().prefix("crcr-artifact-").tempdir_in(parent)?.keep())
+}

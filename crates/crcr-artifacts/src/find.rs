@@ -1,0 +1,347 @@
+//! Finds artifacts: by the locator that the caller hands over, then in GitHub's list of the run,
+//! then under the conventional key in the bucket.
+//!
+//! Locators are hints of whoever uploaded. One that points anywhere but into the configured bucket,
+//! below the prefix of this repository and run, is refused, and no other place is tried then.
+
+mod bucket;
+mod github;
+
+use crcr_github::artifact::Artifact;
+use crcr_github::runs_artifacts::Actions;
+use globset::GlobMatcher;
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::digest::Digest;
+use crate::layout::{Facts, Layout};
+use crate::locator::{self, Archive, File, Locator, Place, Trust, is_locator_name};
+use crate::store;
+use crate::store::github::{GitHubStore, Mask};
+use crate::store::s3::{S3Config, S3Store};
+
+/// Which artifacts.
+#[derive(Debug, Clone)]
+pub enum Select {
+    /// The one of this name.
+    Name(String),
+    /// All whose names match.
+    Pattern(GlobMatcher),
+    /// Those with these numbers at GitHub.
+    Ids(Vec<u64>),
+    /// The one that this locator, from a job's output, describes.
+    Locator(Box<Locator>),
+    /// All of the run.
+    All,
+}
+
+/// The run that made the artifacts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// `owner/repo`.
+    pub repository: String,
+    /// Its number.
+    pub id: u64,
+    /// Whether this process is a job of it.
+    pub own: bool,
+}
+
+/// Where to look.
+pub struct Sources {
+    /// The artifact service, where the job's runtime token is there.
+    pub service: Option<GitHubStore>,
+    /// The REST API, where there is a token for it.
+    pub rest: Option<Actions>,
+    /// The bucket, where one is configured.
+    pub bucket: Option<Bucket>,
+    /// Tells the runner to hide a secret.
+    pub mask: Mask,
+}
+
+/// A bucket and where artifacts lie in it.
+#[derive(Debug, Clone)]
+pub struct Bucket {
+    /// The bucket and who asks.
+    pub config: S3Config,
+    /// Where artifacts lie.
+    pub layout: Layout,
+}
+
+/// An artifact that has been found. What isn't known is `None`.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub at: At,
+    /// How it is stored; at GitHub that shows only when it is opened.
+    pub archive: Option<Archive>,
+    /// The digest of what is stored.
+    pub digest: Option<Digest>,
+    /// Whether the digest comes from somewhere that a writer of the bucket can't change.
+    pub independent_digest: bool,
+    /// What is stored, in bytes.
+    pub size: Option<u64>,
+    /// The files, where the locator lists them.
+    pub files: Vec<File>,
+    /// When it was stored.
+    pub created: Option<Timestamp>,
+    /// The attempt of the run that stored it.
+    pub run_attempt: Option<u64>,
+    /// The locator, where there is one.
+    pub locator: Option<Box<Locator>>,
+}
+
+/// Where an artifact is, with the means to read it.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a run has a handful of artifacts")]
+pub enum At {
+    /// An object, or the start of the objects' keys.
+    S3 {
+        /// The bucket.
+        store: S3Store,
+        /// The key, or the start of the keys with its final slash.
+        key: String,
+    },
+    /// An artifact of the job's own run.
+    Service(Box<Artifact>),
+    /// An artifact that the REST API knows.
+    Rest(u64),
+}
+
+/// Why nothing is found.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another run's artifacts need a token.
+    #[error("artifacts of another run (`{repository}`, run {id}) need a token to be read")]
+    TokenNeeded {
+        /// The repository.
+        repository: String,
+        /// The run.
+        id: u64,
+    },
+    /// Neither a token nor a bucket.
+    #[error("there is nowhere to look: no runtime token, no `github-token` and no `s3-bucket`")]
+    Nowhere,
+    /// It is in none of the places.
+    #[error("there is no {what}; looked at {}", .looked.join(", then at "))]
+    Missing {
+        /// What was wanted.
+        what: String,
+        /// Where it was looked for, and what was there.
+        looked: Vec<String>,
+    },
+    /// A locator that may not be followed.
+    #[error("the locator is refused: {0}")]
+    Locator(String),
+    /// A store doesn't answer, or says no.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+impl Sources {
+    /// Finds what `select` wants of `run`, in order of the names; for [`Select::Ids`] in theirs.
+    ///
+    /// A wanted name, number or locator that isn't there is [`Error::Missing`]; a pattern may match
+    /// nothing.
+    pub async fn find(&self, run: &Run, select: &Select) -> Result<Vec<Found>, Error> {
+        if !run.own && self.rest.is_none() {
+            return Err(Error::TokenNeeded { repository: run.repository.clone(), id: run.id });
+        }
+        if self.service.is_none() && self.rest.is_none() && self.bucket.is_none() {
+            return Err(Error::Nowhere);
+        }
+        match select {
+            Select::Locator(locator) => {
+                Ok(vec![self.follow(run, locator, &locator.name, true).await?])
+            }
+            Select::Name(name) => Ok(vec![self.by_name(run, name).await?]),
+            Select::Ids(ids) => self.by_ids(run, ids).await,
+            Select::Pattern(glob) => self.all(run, |name| glob.is_match(name)).await,
+            Select::All => self.all(run, |_| true).await,
+        }
+    }
+
+    async fn by_name(&self, run: &Run, name: &str) -> Result<Found, Error> {
+        let mut looked = Vec::new();
+        if let Some(listed) = self.listed(run).await? {
+            if let Some(found) = self.newest(run, &listed, name).await? {
+                return Ok(found);
+            }
+            let there = listed.iter().filter(|one| !is_locator_name(&one.name)).count();
+            looked.push(format!(
+                "GitHub's list of run {} of `{}` ({there} artifacts of other names)",
+                run.id, run.repository
+            ));
+        }
+        if let Some(bucket) = &self.bucket {
+            match bucket.by_name(run, name).await? {
+                Ok(found) => return Ok(found),
+                Err(places) => looked.extend(places),
+            }
+        }
+        Err(Error::Missing { what: format!("artifact `{name}`"), looked })
+    }
+
+    async fn all(&self, run: &Run, wanted: impl Fn(&str) -> bool) -> Result<Vec<Found>, Error> {
+        let listed = self.listed(run).await?.unwrap_or_default();
+        let mut names: Vec<&str> = listed
+            .iter()
+            .map(|one| one.name.strip_suffix(locator::SUFFIX).unwrap_or(&one.name))
+            .filter(|name| wanted(name))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut found = Vec::new();
+        for name in names {
+            found.extend(self.newest(run, &listed, name).await?);
+        }
+        if let Some(bucket) = &self.bucket {
+            let known: Vec<_> = found.iter().map(|one| one.name.clone()).collect();
+            let new = |name: &str| wanted(name) && !known.iter().any(|one| one == name);
+            found.extend(bucket.all(run, new).await?);
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Follows a locator after checking that it leads where it may.
+    ///
+    /// `independent` says that it doesn't come from the bucket that it points into.
+    async fn follow(
+        &self,
+        run: &Run,
+        locator: &Locator,
+        name: &str,
+        independent: bool,
+    ) -> Result<Found, Error> {
+        check_run(run, locator, name)?;
+        match &locator.place {
+            Place::S3 { bucket: named, .. } => match &self.bucket {
+                Some(bucket) => bucket.follow(run, locator, independent).await,
+                None => Err(Error::Locator(format!(
+                    "it points into the bucket `{named}`, and no `s3-bucket` is configured"
+                ))),
+            },
+            Place::GitHub { artifact_id } => {
+                let found = self.by_ids(run, &[*artifact_id]).await?;
+                let found = found.into_iter().next().ok_or(Error::Nowhere)?;
+                if found.name != locator.name {
+                    return Err(Error::Locator(format!(
+                        "artifact {artifact_id} is called `{}`",
+                        found.name
+                    )));
+                }
+                Ok(Found {
+                    independent_digest: independent || found.independent_digest,
+                    digest: Some(locator.digest),
+                    size: Some(locator.size),
+                    run_attempt: Some(locator.run_attempt),
+                    locator: Some(Box::new(locator.clone())),
+                    ..found
+                })
+            }
+        }
+    }
+}
+
+/// Refuses a locator of another run, repository or name.
+fn check_run(run: &Run, locator: &Locator, name: &str) -> Result<(), Error> {
+    let refused = |what: &str, theirs: &str, ours: &str| {
+        Err(Error::Locator(format!("it is for {what} `{theirs}`, and `{ours}` is wanted")))
+    };
+    if !locator.repository.eq_ignore_ascii_case(&run.repository) {
+        return refused("the repository", &locator.repository, &run.repository);
+    }
+    if locator.run_id != run.id {
+        return refused("run", &locator.run_id.to_string(), &run.id.to_string());
+    }
+    if locator.name != name {
+        return refused("the artifact", &locator.name, name);
+    }
+    Ok(())
+}
+
+impl Found {
+    /// What a locator says, at a place that has been checked.
+    fn of_locator(locator: &Locator, at: At, independent_digest: bool) -> Self {
+        Self {
+            name: locator.name.clone(),
+            at,
+            archive: Some(locator.archive),
+            digest: Some(locator.digest),
+            independent_digest,
+            size: Some(locator.size),
+            files: locator.files.clone(),
+            created: Some(locator.created),
+            run_attempt: Some(locator.run_attempt),
+            locator: Some(Box::new(locator.clone())),
+        }
+    }
+
+    /// `s3` or `github`.
+    #[must_use]
+    pub fn store(&self) -> &'static str {
+        match self.at {
+            At::S3 { .. } => "s3",
+            At::Service(_) | At::Rest(_) => "github",
+        }
+    }
+
+    /// The artifact's number at GitHub.
+    #[must_use]
+    pub fn artifact_id(&self) -> Option<u64> {
+        match &self.at {
+            At::S3 { .. } => None,
+            At::Service(artifact) => Some(artifact.database_id),
+            At::Rest(id) => Some(*id),
+        }
+    }
+
+    /// What the uploader says about its own trust.
+    #[must_use]
+    pub fn label(&self) -> Option<Trust> {
+        self.locator.as_ref().map(|locator| locator.trust)
+    }
+
+    /// The locator; where nobody wrote one, as much of it as is known.
+    #[must_use]
+    pub fn to_json(&self, run: &Run) -> serde_json::Value {
+        if let Some(locator) = &self.locator {
+            return json!(locator);
+        }
+        let mut value = json!({
+            "version": locator::VERSION, "name": self.name, "repository": run.repository,
+            "run_id": run.id, "store": self.store(),
+        });
+        let mut add = |key: &str, known: Option<serde_json::Value>| {
+            if let Some(known) = known {
+                value[key] = known;
+            }
+        };
+        if let At::S3 { store, key } = &self.at {
+            add("bucket", Some(json!(store.bucket())));
+            add("key", Some(json!(key)));
+            add("region", Some(json!(store.region())));
+            add("endpoint", store.endpoint().map(|url| json!(url)));
+        }
+        add("artifact_id", self.artifact_id().map(|id| json!(id)));
+        add("run_attempt", self.run_attempt.map(|attempt| json!(attempt)));
+        add("archive", self.archive.map(|archive| json!(archive)));
+        add("digest", self.digest.map(|digest| json!(digest)));
+        add("size", self.size.map(|size| json!(size)));
+        add("created", self.created.map(|created| json!(created)));
+        value
+    }
+}
+
+/// What is known about the place of an artifact before it is found.
+fn facts<'a>(run: &'a Run, name: Option<&'a str>) -> Facts<'a> {
+    Facts {
+        repository: Some(&run.repository),
+        run_id: Some(run.id),
+        run_attempt: None,
+        job: None,
+        name,
+    }
+}

@@ -1,0 +1,358 @@
+//! The bucket: the conventional key of an artifact, signed and then anonymous.
+
+use regex::Regex;
+
+use super::{At, Bucket, Error, Found, Run, facts};
+use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
+use crate::locator::{self, Archive, Locator, Place, is_locator_name};
+use crate::store;
+use crate::store::s3::{S3Access, S3Config, S3Store, is_wrong_region};
+
+/// Where an artifact may be: its folder, and what the folder's own name tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Candidate {
+    folder: String,
+    name: Option<String>,
+    attempt: Option<u64>,
+}
+
+/// The artifact, or where it was looked for in vain.
+type Answer = Result<Found, Vec<String>>;
+
+impl Bucket {
+    /// The artifact of this name, of the highest attempt, then the newest.
+    pub(super) async fn by_name(&self, run: &Run, name: &str) -> Result<Answer, Error> {
+        let place =
+            format!("s3://{}/{}", self.config.bucket, self.layout.render(&facts(run, Some(name))));
+        let mut looked = vec![];
+        for (who, config) in self.askers() {
+            let asked = async {
+                let store = S3Store::connect(config).await?;
+                self.look(&store, run, Some(name), |_| true).await
+            };
+            match asked.await {
+                Ok(found) => match found.into_iter().next() {
+                    Some(found) => return Ok(Ok(found)),
+                    None => looked.push(format!("`{place}` ({who}: nothing there)")),
+                },
+                Err(Error::Store(error @ store::Error::Denied { .. })) => {
+                    looked.push(format!("`{place}` ({who}: {error})"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Err(looked))
+    }
+
+    /// Every artifact of the run in the bucket that is `wanted`.
+    pub(super) async fn all(
+        &self,
+        run: &Run,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Found>, Error> {
+        let mut refused = None;
+        for (_, config) in self.askers() {
+            let store = S3Store::connect(config).await?;
+            match self.look(&store, run, None, &wanted).await {
+                Ok(found) => return Ok(found),
+                Err(Error::Store(error @ store::Error::Denied { .. })) => {
+                    refused.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        refused.map_or(Ok(vec![]), |error| Err(error.into()))
+    }
+
+    /// Follows a locator after checking that it points below the run's own prefix.
+    pub(super) async fn follow(
+        &self,
+        run: &Run,
+        locator: &Locator,
+        independent: bool,
+    ) -> Result<Found, Error> {
+        let key = self.check(run, locator)?;
+        let mut refused = None;
+        for (_, config) in self.askers() {
+            let store = S3Store::connect(config).await?;
+            match self.is_readable(&store, locator, &key).await {
+                Ok(()) => {
+                    return Ok(Found::of_locator(locator, At::S3 { store, key }, independent));
+                }
+                Err(error) => {
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        Err(refused.map_or(Error::Nowhere, Error::Store))
+    }
+
+    /// The key of a locator, if it may be followed.
+    fn check(&self, run: &Run, locator: &Locator) -> Result<String, Error> {
+        let Place::S3 { bucket, key, endpoint, .. } = &locator.place else {
+            return Err(Error::Locator("it doesn't point into a bucket".to_owned()));
+        };
+        let ours = &self.config;
+        if *bucket != ours.bucket {
+            let why = format!("it points into the bucket `{bucket}`, not `{}`", ours.bucket);
+            return Err(Error::Locator(why));
+        }
+        let trimmed = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
+        let own = ours.endpoint.as_ref().map(|url| trimmed(url.as_str()));
+        if endpoint.as_deref().map(trimmed) != own {
+            let why = "it points to another S3 server than the configured one".to_owned();
+            return Err(Error::Locator(why));
+        }
+        let rendered = self.layout.render(&facts(run, Some(&locator.name)));
+        let prefix = match rendered.split_once('{') {
+            Some((known, _)) => known.to_owned(),
+            None => format!("{rendered}/"),
+        };
+        let strange = key.split('/').any(|part| matches!(part, "." | ".."));
+        if strange || !key.starts_with(&prefix) || key.contains("//") {
+            let why = format!("its key `{key}` isn't below `{prefix}`, the prefix of this run");
+            return Err(Error::Locator(why));
+        }
+        let is_folder = key.ends_with('/');
+        if is_folder != (locator.archive == Archive::None) {
+            return Err(Error::Locator(format!("its key `{key}` doesn't fit its archive")));
+        }
+        Ok(key.clone())
+    }
+
+    /// Who is asked: the credentials, then nobody.
+    fn askers(&self) -> Vec<(&'static str, S3Config)> {
+        let anonymous = S3Config { access: S3Access::Anonymous, ..self.config.clone() };
+        match self.config.access {
+            S3Access::Anonymous => vec![("anonymous", anonymous)],
+            S3Access::Ambient | S3Access::Given(_) => {
+                vec![("signed", self.config.clone()), ("anonymous", anonymous)]
+            }
+        }
+    }
+
+    async fn is_readable(
+        &self,
+        store: &S3Store,
+        locator: &Locator,
+        key: &str,
+    ) -> Result<(), store::Error> {
+        if locator.archive == Archive::None && locator.files.is_empty() {
+            return store.list(key, true).await.map(drop);
+        }
+        let key = match locator.files.first() {
+            Some(file) if locator.archive == Archive::None => format!("{key}{}", file.path),
+            _ => key.to_owned(),
+        };
+        let head = store.client().head_object().bucket(store.bucket()).key(&key).send().await;
+        head.map(drop).map_err(|error| head_error(store, &error, &key))
+    }
+
+    /// Reads every candidate, and of each name keeps the highest attempt, then the newest.
+    async fn look(
+        &self,
+        store: &S3Store,
+        run: &Run,
+        name: Option<&str>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Found>, Error> {
+        let rendered = self.layout.render(&facts(run, name));
+        let mut found: Vec<Found> = vec![];
+        for candidate in candidates(store, &rendered).await? {
+            let known = name.or(candidate.name.as_deref());
+            if known.is_some_and(|name| !wanted(name)) {
+                continue;
+            }
+            let Some(one) = self.read(store, run, &candidate, known).await? else { continue };
+            if !wanted(&one.name) {
+                continue;
+            }
+            match found.iter_mut().find(|other| other.name == one.name) {
+                Some(other) => {
+                    let rank = |found: &Found| (found.run_attempt, found.created);
+                    if rank(&one) > rank(other) {
+                        *other = one;
+                    }
+                }
+                None => found.push(one),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The artifact in a folder: what its locator says, else its zip, else its files.
+    async fn read(
+        &self,
+        store: &S3Store,
+        run: &Run,
+        candidate: &Candidate,
+        name: Option<&str>,
+    ) -> Result<Option<Found>, Error> {
+        let folder = &candidate.folder;
+        if let Some(locator) = read_locator(store, &locator_key(folder)).await? {
+            super::check_run(run, &locator, name.unwrap_or(&locator.name))?;
+            let key = self.check(run, &locator)?;
+            if !key.starts_with(&format!("{folder}/")) {
+                let why = format!("its key `{key}` isn't in the folder beside it");
+                return Err(Error::Locator(why));
+            }
+            let at = At::S3 { store: store.clone(), key };
+            return Ok(Some(Found::of_locator(&locator, at, false)));
+        }
+        let name = name.unwrap_or_else(|| folder.rsplit('/').next().unwrap_or_default());
+        let key = archive_key(folder);
+        let head = store.client().head_object().bucket(store.bucket()).key(&key).send().await;
+        match head.map_err(|error| head_error(store, &error, &key)) {
+            Ok(head) => {
+                let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
+                let digest = meta(META_SHA256).and_then(|text| text.parse().ok());
+                let attempt = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
+                let created = head
+                    .last_modified()
+                    .and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
+                return Ok(Some(Found {
+                    digest,
+                    size: head.content_length().and_then(|size| u64::try_from(size).ok()),
+                    created,
+                    run_attempt: attempt.or(candidate.attempt),
+                    ..plain(name, At::S3 { store: store.clone(), key }, Archive::Zip)
+                }));
+            }
+            Err(store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let key = format!("{folder}/");
+        let (objects, _) = store.list(&key, false).await?;
+        if objects.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Found {
+            size: Some(objects.iter().map(|object| object.size).sum()),
+            created: objects.iter().filter_map(|object| object.modified).max(),
+            run_attempt: candidate.attempt,
+            ..plain(name, At::S3 { store: store.clone(), key }, Archive::None)
+        }))
+    }
+}
+
+fn plain(name: &str, at: At, archive: Archive) -> Found {
+    Found {
+        name: name.to_owned(),
+        at,
+        archive: Some(archive),
+        digest: None,
+        independent_digest: false,
+        size: None,
+        files: vec![],
+        created: None,
+        run_attempt: None,
+        locator: None,
+    }
+}
+
+/// A refusal of a HEAD has no body, so its code is only a status; one that means another region
+/// says so.
+fn head_error<E>(
+    store: &S3Store,
+    error: &aws_sdk_s3::error::SdkError<E, aws_sdk_s3::config::http::HttpResponse>,
+    key: &str,
+) -> store::Error
+where
+    E: aws_sdk_s3::error::ProvideErrorMetadata + std::error::Error + 'static,
+{
+    if is_wrong_region(error, store.region()) {
+        let message = format!("the bucket isn't in `{}`: set `aws-region`", store.region());
+        return store::Error::Refused { store: store::s3::STORE, message };
+    }
+    store.error(error, key)
+}
+
+/// The locator at a key, if there is one.
+async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Error> {
+    let refused = |why: String| Error::Locator(format!("`{key}`: {why}"));
+    let get = store.client().get_object().bucket(store.bucket()).key(key);
+    let range = format!("bytes=0-{}", locator::MAX_BYTES);
+    let mut answer = match get.range(range).send().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            return match store.error(&error, key) {
+                store::Error::NotFound { .. } => Ok(None),
+                // Without the right to list, S3 says "forbidden" for what isn't there: the
+                // archive itself will tell.
+                store::Error::Denied { .. } => Ok(None),
+                error => Err(error.into()),
+            };
+        }
+    };
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.body.try_next().await.map_err(|e| refused(e.to_string()))? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > locator::MAX_BYTES {
+            return Err(refused(locator::Error::TooLarge(bytes.len()).to_string()));
+        }
+    }
+    Locator::parse(&bytes).map(Some).map_err(|error| refused(error.to_string()))
+}
+
+/// The folders that a rendered template can mean: itself, or, where a placeholder is left, what a
+/// list of the bucket gives for it.
+async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<Candidate>, Error> {
+    let mut all = vec![Candidate { folder: String::new(), name: None, attempt: None }];
+    let parts: Vec<_> = rendered.split('/').collect();
+    for (n, part) in parts.iter().enumerate() {
+        let join = |folder: &str, part: &str| {
+            if folder.is_empty() { part.to_owned() } else { format!("{folder}/{part}") }
+        };
+        if !part.contains('{') {
+            for candidate in &mut all {
+                candidate.folder = join(&candidate.folder, part);
+            }
+            continue;
+        }
+        let pattern = part_pattern(part);
+        let head = part.split('{').next().unwrap_or_default();
+        let last = n + 1 == parts.len();
+        let mut next: Vec<Candidate> = vec![];
+        for candidate in all {
+            let (objects, folders) = store.list(&join(&candidate.folder, head), true).await?;
+            let folders = folders.iter().map(|folder| folder.trim_end_matches('/'));
+            let locators = objects.iter().filter(|object| last && is_locator_name(&object.key));
+            let locators = locators.filter_map(|object| object.key.strip_suffix(locator::SUFFIX));
+            for folder in folders.chain(locators) {
+                let own = folder.rsplit('/').next().unwrap_or_default();
+                let Some(captures) = pattern.captures(own) else { continue };
+                let text = |group: &str| captures.name(group).map(|m| m.as_str().to_owned());
+                let found = Candidate {
+                    folder: folder.to_owned(),
+                    name: text("name").or_else(|| candidate.name.clone()),
+                    attempt: text("attempt")
+                        .and_then(|attempt| attempt.parse().ok())
+                        .or(candidate.attempt),
+                };
+                if !next.contains(&found) {
+                    next.push(found);
+                }
+            }
+        }
+        all = next;
+    }
+    Ok(all)
+}
+
+/// What one part of a template with placeholders matches.
+fn part_pattern(part: &str) -> Regex {
+    let mut pattern = regex::escape(part);
+    for (placeholder, group) in [
+        ("{name}", "(?P<name>.+)"),
+        ("{run_attempt}", "(?P<attempt>[0-9]+)"),
+        ("{job}", ".+"),
+        ("{run_id}", "[0-9]+"),
+        ("{owner}", ".+"),
+        ("{repo}", ".+"),
+    ] {
+        // A name can be captured once; its further places match anything.
+        pattern = pattern.replacen(&regex::escape(placeholder), group, 1);
+        pattern = pattern.replace(&regex::escape(placeholder), ".+");
+    }
+    Regex::new(&format!("^{pattern}$")).expect("escaped text and fixed groups are a pattern")
+}

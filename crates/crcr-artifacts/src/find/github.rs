@@ -1,0 +1,179 @@
+//! GitHub's list of a run: from the artifact service for the own run, else from the REST API.
+
+use std::io::Write as _;
+
+use jiff::Timestamp;
+
+use super::{At, Error, Found, Run, Sources};
+use crate::blob::Blob;
+use crate::digest::Digest;
+use crate::fetch;
+use crate::locator::{self, Locator, is_locator_name};
+use crate::store::github::download::{Signer, UrlBlob, rest_error};
+use crate::zip::read::{Buffers, Error as ZipError, Kind, Zip};
+
+/// The largest blob that a locator may be in: its JSON, and a zip around it.
+const MAX_LOCATOR_BLOB: u64 = locator::MAX_BYTES as u64 + 64 * 1024;
+
+/// An artifact in GitHub's list.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    pub(super) name: String,
+    at: At,
+    digest: Option<Digest>,
+    size: u64,
+    created: Option<Timestamp>,
+}
+
+impl Sources {
+    /// The run's artifacts; `None` where there is no token to ask with.
+    pub(super) async fn listed(&self, run: &Run) -> Result<Option<Vec<Listed>>, Error> {
+        if let Some(store) = self.service.as_ref().filter(|_| run.own) {
+            let list = store.service().list(None).await;
+            let list = list.map_err(|error| store.error(error, "the list of the run"))?;
+            let listed = list.into_iter().map(|artifact| Listed {
+                name: artifact.name.clone(),
+                digest: artifact.digest.as_deref().and_then(|text| text.parse().ok()),
+                size: artifact.size,
+                created: artifact.created_at,
+                at: At::Service(Box::new(artifact)),
+            });
+            return Ok(Some(listed.collect()));
+        }
+        let Some(rest) = &self.rest else { return Ok(None) };
+        let list = rest.run_artifacts(&run.repository, run.id, None).await;
+        let what = format!("run {} of `{}`", run.id, run.repository);
+        let listed = list.map_err(|error| rest_error(error, &what))?.into_iter();
+        let listed = listed.map(|artifact| Listed {
+            name: artifact.name,
+            at: At::Rest(artifact.id),
+            digest: artifact.digest.as_deref().and_then(|text| text.parse().ok()),
+            size: artifact.size_in_bytes,
+            created: artifact.created_at,
+        });
+        Ok(Some(listed.collect()))
+    }
+
+    /// Of the artifact of this name in the list, and the one elsewhere that a locator in the list
+    /// leads to, the newer.
+    pub(super) async fn newest(
+        &self,
+        run: &Run,
+        listed: &[Listed],
+        name: &str,
+    ) -> Result<Option<Found>, Error> {
+        let last = |wanted: &str| {
+            listed.iter().filter(|one| one.name == wanted).max_by_key(|one| one.created)
+        };
+        let artifact = last(name).map(|one| one.found());
+        let Some(hint) = last(&format!("{name}{}", locator::SUFFIX)) else { return Ok(artifact) };
+        let locator = self.read_locator(run, hint).await?;
+        if let Some(artifact) = &artifact
+            && artifact.created.is_some_and(|created| created > locator.created)
+        {
+            return Ok(Some(artifact.clone()));
+        }
+        Box::pin(self.follow(run, &locator, name, true)).await.map(Some)
+    }
+
+    /// Those with these numbers, which must all be artifacts of the run.
+    pub(super) async fn by_ids(&self, run: &Run, ids: &[u64]) -> Result<Vec<Found>, Error> {
+        let listed = self.listed(run).await?.unwrap_or_default();
+        ids.iter()
+            .map(|id| {
+                let found = listed.iter().map(|one| one.found());
+                let found = found.into_iter().find(|found| found.artifact_id() == Some(*id));
+                found.filter(|found| !is_locator_name(&found.name)).ok_or_else(|| Error::Missing {
+                    what: format!("artifact with the number {id}"),
+                    looked: vec![format!(
+                        "GitHub's list of run {} of `{}` ({} artifacts)",
+                        run.id,
+                        run.repository,
+                        listed.len()
+                    )],
+                })
+            })
+            .collect()
+    }
+
+    /// Reads the locator in an artifact of GitHub's, raw or in a zip.
+    async fn read_locator(&self, run: &Run, hint: &Listed) -> Result<Locator, Error> {
+        let refused = |why: String| Error::Locator(format!("`{}`: {why}", hint.name));
+        let blob = self.blob(run, &hint.at);
+        let broken = |error: fetch::Error| match error {
+            fetch::Error::Store(error) => Error::Store(error),
+            error => refused(error.to_string()),
+        };
+        let mut part = fetch::open(&blob, 0, MAX_LOCATOR_BLOB, None).await.map_err(broken)?;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = part.body.chunk().await.map_err(&refused)? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() as u64 > MAX_LOCATOR_BLOB {
+                return Err(refused(format!("it has more than {MAX_LOCATOR_BLOB} bytes")));
+            }
+        }
+        if let Some(digest) = hint.digest.filter(|digest| *digest != Digest::of(&bytes)) {
+            return Err(refused(format!("its digest isn't {digest}")));
+        }
+        if bytes.starts_with(b"PK") {
+            bytes = only_file(&bytes).map_err(|error| refused(error.to_string()))?;
+        }
+        Locator::parse(&bytes).map_err(|error| refused(error.to_string()))
+    }
+
+    /// The blob of an artifact.
+    pub(crate) fn blob(&self, run: &Run, at: &At) -> Blob {
+        let signer = match (at, &self.service, &self.rest) {
+            (At::S3 { store, key }, ..) => {
+                let (store, key) = (store.clone(), key.clone());
+                return Blob::S3(crate::store::s3::download::S3Blob { store, key });
+            }
+            (At::Service(artifact), Some(store), _) => {
+                Signer::Run { store: store.clone(), artifact: artifact.clone() }
+            }
+            (At::Rest(id), _, Some(actions)) => Signer::Rest {
+                actions: actions.clone(),
+                repository: run.repository.clone(),
+                id: *id,
+            },
+            _ => unreachable!("what a source has found, it can read"),
+        };
+        Blob::Url(UrlBlob::new(signer, self.mask.clone()))
+    }
+}
+
+impl Listed {
+    fn found(&self) -> Found {
+        Found {
+            name: self.name.clone(),
+            at: self.at.clone(),
+            archive: None,
+            digest: self.digest,
+            independent_digest: self.digest.is_some(),
+            size: Some(self.size).filter(|size| *size > 0),
+            files: vec![],
+            created: self.created,
+            run_attempt: None,
+            locator: None,
+        }
+    }
+}
+
+/// The content of the first file of a small archive.
+fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipError> {
+    let mut file = tempfile::tempfile()?;
+    file.write_all(bytes)?;
+    let zip = Zip::open(file)?;
+    let mut content = Vec::new();
+    let mut seen = false;
+    zip.entries(|entry| {
+        if std::mem::replace(&mut seen, true) || entry.kind != Kind::File {
+            return Ok(());
+        }
+        if entry.size > locator::MAX_BYTES as u64 {
+            return Err(ZipError::Mismatch(entry.path));
+        }
+        zip.content(&entry, &mut Buffers::default(), |bytes| content.write_all(bytes))
+    })?;
+    Ok(content)
+}

@@ -1,0 +1,189 @@
+//! An artifact on S3 whose files are objects of their own: fetched with many requests in flight.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crcr_github::http::Retry;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::blob::Blob;
+use crate::digest::{Digest, Hasher};
+use crate::fetch::{self, Arrived, Error as FetchError};
+use crate::locator::{File, files_digest, is_locator_name};
+use crate::store::s3::S3Store;
+use crate::store::s3::download::S3Blob;
+use crate::unpack::{self, Stage};
+
+/// How many objects are in flight.
+const IN_FLIGHT: usize = 64;
+
+/// Why the files aren't there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An object can't be fetched.
+    #[error("`{path}`: {source}")]
+    Fetch {
+        /// The file.
+        path: String,
+        /// Why.
+        source: FetchError,
+    },
+    /// A file isn't what its digest says.
+    #[error("`{path}` has the digest {found}, not {expected}")]
+    Digest {
+        /// The file.
+        path: String,
+        /// What it has.
+        found: Digest,
+        /// What it should have.
+        expected: Digest,
+    },
+    /// A path that isn't taken, or that can't be written.
+    #[error(transparent)]
+    Unpack(#[from] unpack::Error),
+}
+
+/// The files of an artifact, as they were fetched.
+pub(crate) struct Objects {
+    /// Their number.
+    pub(crate) files: u64,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// The digest of the list of files.
+    pub(crate) digest: Digest,
+    /// A file whose digest isn't the one noted beside the object or in the locator.
+    pub(crate) mismatch: Option<Error>,
+}
+
+/// A file that is to be fetched: where from, where to, and what is known of it.
+struct Job {
+    path: String,
+    to: PathBuf,
+    size: u64,
+    digest: Option<Digest>,
+    mode: Option<u32>,
+}
+
+/// Fetches every object below `key` into `stage`, below `folder`; `listed` are the files that the
+/// locator names, if it does.
+pub(crate) async fn fetch(
+    store: &S3Store,
+    key: &str,
+    listed: &[File],
+    stage: &mut Stage,
+    folder: &str,
+    arrived: &Arrived,
+) -> Result<Objects, Error> {
+    let mut jobs: Vec<Job> = Vec::with_capacity(listed.len());
+    let blank =
+        |path: String, size| Job { path, to: PathBuf::new(), size, digest: None, mode: None };
+    for file in listed {
+        let job = blank(file.path.clone(), file.size);
+        jobs.push(Job { digest: Some(file.digest), mode: file.mode, ..job });
+    }
+    if listed.is_empty() {
+        let list = store.list(key, false).await;
+        let (objects, _) =
+            list.map_err(|e| Error::Fetch { path: key.to_owned(), source: e.into() })?;
+        let files = objects.into_iter().filter(|object| !is_locator_name(&object.key));
+        let files = files.filter(|object| !object.key.ends_with('/'));
+        jobs.extend(files.map(|object| blank(object.key[key.len()..].to_owned(), object.size)));
+    }
+    let names: Vec<String> = jobs.iter().map(|job| job.path.clone()).collect();
+    for (job, to) in jobs.iter_mut().zip(stage.reserve(&names, folder)?) {
+        job.to = to;
+    }
+    let fetched: Vec<(File, Option<Error>)> = stream::iter(jobs)
+        .map(|job| one(store, key, job, arrived.clone()))
+        .buffer_unordered(IN_FLIGHT)
+        .try_collect()
+        .await?;
+    let (files, mismatches): (Vec<File>, Vec<_>) = fetched.into_iter().unzip();
+    Ok(Objects {
+        files: files.len() as u64,
+        bytes: files.iter().map(|file| file.size).sum(),
+        digest: files_digest(&files),
+        mismatch: mismatches.into_iter().flatten().next(),
+    })
+}
+
+async fn one(
+    store: &S3Store,
+    key: &str,
+    job: Job,
+    arrived: Arrived,
+) -> Result<(File, Option<Error>), Error> {
+    let blob = Blob::S3(S3Blob { store: store.clone(), key: format!("{key}{}", job.path) });
+    let fetched = whole(&blob, &job, &arrived).await;
+    let (digest, noted, mode) =
+        fetched.map_err(|source| Error::Fetch { path: job.path.clone(), source })?;
+    let expected = job.digest.or(noted).filter(|expected| *expected != digest);
+    let mismatch =
+        expected.map(|expected| Error::Digest { path: job.path.clone(), found: digest, expected });
+    Ok((File { path: job.path, size: job.size, digest, mode }, mismatch))
+}
+
+/// Fetches one object; a break is taken up where it was. Returns the digest, the digest and the
+/// mode that are noted beside the object.
+async fn whole(
+    blob: &Blob,
+    job: &Job,
+    arrived: &Arrived,
+) -> Result<(Digest, Option<Digest>, Option<u32>), FetchError> {
+    let disk = |source| FetchError::Disk { path: job.to.clone(), source };
+    let retry = Retry::default();
+    let mut file = tokio::fs::File::create_new(&job.to).await.map_err(disk)?;
+    let mut hasher = Hasher::default();
+    let (mut at, mut failures) = (0, 0);
+    let (mut etag, mut noted, mut mode) = (None, None, None);
+    loop {
+        let mut part = fetch::open(blob, at, job.size.max(1), etag.as_deref()).await?;
+        if part.total != job.size {
+            return Err(FetchError::Length { announced: part.total, expected: job.size });
+        }
+        (etag, noted) = (part.etag.take().or(etag), part.sha256.or(noted));
+        mode = job.mode.or(part.mode).or(mode);
+        let mut skip = at.checked_sub(part.start).ok_or(FetchError::Range)?;
+        let begun = at;
+        let message = loop {
+            if at == job.size {
+                file.flush().await.map_err(disk)?;
+                set_mode(&job.to, mode).map_err(disk)?;
+                return Ok((hasher.finish(), noted, mode));
+            }
+            let mut bytes = match part.body.chunk().await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => break "the server ended the answer early".to_owned(),
+                Err(message) => break message,
+            };
+            let skipped = skip.min(bytes.len() as u64);
+            skip -= skipped;
+            let bytes = bytes.split_off(skipped as usize);
+            if bytes.len() as u64 > job.size - at {
+                return Err(FetchError::Range);
+            }
+            hasher.update(&bytes);
+            file.write_all(&bytes).await.map_err(disk)?;
+            at += bytes.len() as u64;
+            arrived(bytes.len() as u64);
+        };
+        failures = if at > begun { 1 } else { failures + 1 };
+        if failures >= retry.tries {
+            return Err(FetchError::Broken { tries: failures, message });
+        }
+        tokio::time::sleep(retry.pause(failures, None)).await;
+    }
+}
+
+#[cfg(unix)]
+fn set_mode(path: &Path, mode: Option<u32>) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(mode) = mode else { return Ok(()) };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))
+}
+
+#[cfg(not(unix))]
+fn set_mode(_path: &Path, _mode: Option<u32>) -> io::Result<()> {
+    Ok(())
+}

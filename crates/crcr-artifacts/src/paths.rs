@@ -1,0 +1,199 @@
+//! Which paths of an archive may be written, and where a symbolic link may point.
+//!
+//! Everything here is decided on text, before anything is created.
+
+/// The longest path that is taken, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
+/// The most parts of a path.
+const MAX_PARTS: usize = 255;
+
+/// Why a path is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It starts at a root.
+    #[error("the path is absolute")]
+    Absolute,
+    /// It starts with a drive letter.
+    #[error("the path starts with a drive letter")]
+    Drive,
+    /// It has a part `..`.
+    #[error("the path leaves the artifact through `..`")]
+    Parent,
+    /// It has a NUL.
+    #[error("the path holds a NUL")]
+    Nul,
+    /// It has a backslash, which separates parts on Windows only.
+    #[error("the path holds a backslash")]
+    Backslash,
+    /// It names no file.
+    #[error("the path is empty")]
+    Empty,
+    /// It is longer than 4,096 bytes or has more than 255 parts.
+    #[error("the path is too long")]
+    TooLong,
+    /// Windows takes the name for something else.
+    #[error("Windows can't have a file of this name")]
+    Windows,
+    /// It would become configuration of Git or of GitHub.
+    #[error("`.git` and `.github` aren't taken from an artifact in a privileged event")]
+    GitFolder,
+    /// A link whose target is no text.
+    #[error("the symbolic link's target isn't UTF-8")]
+    NotUtf8,
+    /// A link that leads out of the artifact.
+    #[error("the symbolic link leads out of the artifact")]
+    Escape,
+    /// A link with `..` behind a name, whose way depends on other links.
+    #[error("the symbolic link has `..` behind a name")]
+    Winding,
+}
+
+/// The path below the artifact's root, with `.` and empty parts left out; refused where it could
+/// reach anything else.
+pub fn check(path: &str) -> Result<String, Refused> {
+    let parts = parts(path)?;
+    if parts.contains(&"..") {
+        return Err(Refused::Parent);
+    }
+    if parts.is_empty() {
+        return Err(Refused::Empty);
+    }
+    if cfg!(windows) && parts.iter().any(|part| !windows_takes(part)) {
+        return Err(Refused::Windows);
+    }
+    Ok(parts.join("/"))
+}
+
+/// Refuses a checked path or a link's target with a part that Git or GitHub would act on.
+pub fn check_privileged(path: &str) -> Result<(), Refused> {
+    // `git~1` is the short name of `.git` on Windows.
+    let acts = |part: &str| {
+        let part = part.trim_end_matches(['.', ' ']);
+        [".git", ".github", "git~1"].iter().any(|name| part.eq_ignore_ascii_case(name))
+    };
+    if path.split('/').any(acts) { Err(Refused::GitFolder) } else { Ok(()) }
+}
+
+/// Refuses the target of a link at the checked path `link` unless it stays below the root.
+///
+/// `..` may only come first: behind a name it would be resolved from wherever another link leads.
+pub fn check_target(link: &str, target: &str) -> Result<(), Refused> {
+    let parts = parts(target)?;
+    let up = parts.iter().take_while(|part| **part == "..").count();
+    if parts[up..].contains(&"..") {
+        return Err(Refused::Winding);
+    }
+    if up > link.split('/').count() - 1 {
+        return Err(Refused::Escape);
+    }
+    Ok(())
+}
+
+fn parts(path: &str) -> Result<Vec<&str>, Refused> {
+    let bytes = path.as_bytes();
+    if bytes.contains(&0) {
+        return Err(Refused::Nul);
+    }
+    if bytes.len() >= 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':' {
+        return Err(Refused::Drive);
+    }
+    if path.contains('\\') {
+        return Err(Refused::Backslash);
+    }
+    if path.starts_with('/') {
+        return Err(Refused::Absolute);
+    }
+    let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if path.len() > MAX_PATH_BYTES || parts.len() > MAX_PARTS {
+        return Err(Refused::TooLong);
+    }
+    Ok(parts)
+}
+
+/// Names that Windows reads as a device, a stream or another name.
+/// <https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file>
+fn windows_takes(part: &str) -> bool {
+    let stem = part.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
+    let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")
+        || (stem.len() == 4
+            && (stem.starts_with("COM") || stem.starts_with("LPT"))
+            && stem.ends_with(|c: char| c.is_ascii_digit()));
+    !device && !part.contains(['<', '>', ':', '"', '|', '?', '*']) && !part.ends_with(['.', ' '])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_inside_is_taken_as_it_is_and_dots_are_dropped() {
+        for (path, taken) in [
+            ("a", "a"),
+            ("a/b c/ö.txt", "a/b c/ö.txt"),
+            ("./a//b/./c", "a/b/c"),
+            ("..a/b..", "..a/b.."),
+            (".git/config", ".git/config"),
+        ] {
+            assert_eq!(check(path).as_deref(), Ok(taken));
+        }
+    }
+
+    #[test]
+    fn a_path_that_could_reach_anything_else_is_refused() {
+        for (path, refused) in [
+            ("/etc/passwd", Refused::Absolute),
+            ("//host/share", Refused::Absolute),
+            ("../x", Refused::Parent),
+            ("a/../../x", Refused::Parent),
+            ("a/..", Refused::Parent),
+            ("C:/x", Refused::Drive),
+            ("c:x", Refused::Drive),
+            ("a\\..\\x", Refused::Backslash),
+            ("a\0b", Refused::Nul),
+            ("", Refused::Empty),
+            ("./", Refused::Empty),
+        ] {
+            assert_eq!(check(path), Err(refused), "{path:?}");
+        }
+        assert_eq!(check(&"a".repeat(5000)), Err(Refused::TooLong));
+        assert_eq!(check(&"a/".repeat(300)), Err(Refused::TooLong));
+    }
+
+    #[test]
+    fn git_and_github_are_refused_in_every_spelling() {
+        for bad in [".git/config", "a/.GIT", ".GitHub/workflows/x.yml", "x/git~1/y", ".git./x"] {
+            assert_eq!(check_privileged(bad), Err(Refused::GitFolder), "{bad}");
+        }
+        for good in [".gitignore", "git/x", ".github.md", "a.git/x"] {
+            assert_eq!(check_privileged(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_link_stays_inside_whatever_other_links_there_are() {
+        for (link, target) in [("a/b", "../c"), ("a", "b/c"), ("a/b/c", "../../d"), ("a", ".")] {
+            assert_eq!(check_target(link, target), Ok(()), "{link} -> {target}");
+        }
+        for (link, target, refused) in [
+            ("a", "..", Refused::Escape),
+            ("a/b", "../../x", Refused::Escape),
+            ("a", "/etc/passwd", Refused::Absolute),
+            ("a", "C:/x", Refused::Drive),
+            ("a", "b/../../x", Refused::Winding),
+            ("a/b", "x/../y", Refused::Winding),
+            ("a", "..\\x", Refused::Backslash),
+        ] {
+            assert_eq!(check_target(link, target), Err(refused), "{link} -> {target}");
+        }
+    }
+
+    #[test]
+    fn windows_devices_and_streams_are_known() {
+        for bad in ["con", "NUL.txt", "com1", "a:b", "x.", "y ", "LPT9.log"] {
+            assert!(!windows_takes(bad), "{bad}");
+        }
+        for good in ["console", "a", "com", "comx", "null"] {
+            assert!(windows_takes(good), "{good}");
+        }
+    }
+}

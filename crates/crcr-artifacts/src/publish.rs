@@ -1,0 +1,282 @@
+//! Makes a finished stage visible: renames its files into the destination, all or none.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+/// The start of the name of every temporary folder.
+const PREFIX: &str = ".crcr-download-";
+
+/// Why the files can't be put where they belong. The destination is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A folder of the artifact is a link in the destination: writing through it could reach
+    /// anything.
+    #[error("`{0}` is a symbolic link, and the artifact has a folder there")]
+    LinkInTheWay(PathBuf),
+    /// The artifact has a file where the destination has a folder, or the reverse.
+    #[error("`{0}` is a folder on one side and a file on the other")]
+    KindDiffers(PathBuf),
+    /// The destination is a file.
+    #[error("`{0}` isn't a folder")]
+    NotAFolder(PathBuf),
+    /// The system refuses.
+    #[error("`{path}` can't be written: {source}")]
+    Io {
+        /// What was to be written.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+/// A temporary folder on the file system of a destination. Dropped, it is removed with all it
+/// holds.
+pub struct Staging {
+    folder: TempDir,
+    destination: PathBuf,
+}
+
+impl Staging {
+    /// A folder beside `destination`, or inside it where its parent can't be written or is another
+    /// file system.
+    pub fn new(destination: &Path) -> Result<Self, Error> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Io { path, source }
+        };
+        let destination = std::path::absolute(destination).map_err(io(destination))?;
+        let make = |parent: &Path| tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
+        let folder = match fs::metadata(&destination) {
+            Ok(there) if !there.is_dir() => return Err(Error::NotAFolder(destination)),
+            Ok(_) => {
+                // The file system of the folder that the name leads to, links resolved.
+                let real = destination.canonicalize().map_err(io(&destination))?;
+                let beside = real.parent().filter(|parent| same_device(parent, &real));
+                match beside.and_then(|parent| make(parent).ok()) {
+                    Some(folder) => folder,
+                    None => make(&real).map_err(io(&real))?,
+                }
+            }
+            Err(_) => {
+                let there = destination.ancestors().find(|folder| folder.is_dir());
+                let there = there.ok_or_else(|| Error::NotAFolder(destination.clone()))?;
+                make(there).map_err(io(there))?
+            }
+        };
+        Ok(Self { folder, destination })
+    }
+
+    /// The temporary folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Creates an empty folder of this name below the staging folder.
+    pub fn subfolder(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.folder.path().join(name);
+        fs::create_dir(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    /// Renames what `from` (a folder below the staging folder) holds into the destination; files
+    /// that are there already are replaced.
+    ///
+    /// If anything fails, everything is put back.
+    pub fn publish(&self, from: &Path) -> Result<(), Error> {
+        let mut moves = Moves { backup: self.subfolder("replaced")?, done: vec![] };
+        let moved =
+            moves.make_root(&self.destination).and_then(|()| moves.merge(from, &self.destination));
+        if moved.is_err() {
+            moves.undo();
+        }
+        moved
+    }
+}
+
+/// The renames so far, so that they can be taken back.
+struct Moves {
+    backup: PathBuf,
+    done: Vec<Done>,
+}
+
+enum Done {
+    Created(PathBuf),
+    Moved { from: PathBuf, to: PathBuf },
+}
+
+impl Moves {
+    /// Creates the destination and the folders above it that are missing.
+    fn make_root(&mut self, destination: &Path) -> Result<(), Error> {
+        let missing: Vec<_> = destination.ancestors().take_while(|path| !path.exists()).collect();
+        for path in missing.into_iter().rev() {
+            fs::create_dir(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+            self.done.push(Done::Created(path.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, from: &Path, to: &Path) -> Result<(), Error> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Io { path, source }
+        };
+        let mut names: Vec<OsString> = vec![];
+        for child in fs::read_dir(from).map_err(failed(from))? {
+            names.push(child.map_err(failed(from))?.file_name());
+        }
+        for name in names {
+            let (source, target) = (from.join(&name), to.join(&name));
+            let ours = fs::symlink_metadata(&source).map_err(failed(&source))?;
+            let theirs = match fs::symlink_metadata(&target) {
+                Ok(theirs) => theirs,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.rename(source, target)?;
+                    continue;
+                }
+                Err(error) => return Err(failed(&target)(error)),
+            };
+            match (ours.is_dir(), theirs.is_dir()) {
+                (true, true) => self.merge(&source, &target)?,
+                (true, false) if theirs.is_symlink() => return Err(Error::LinkInTheWay(target)),
+                (true, false) | (false, true) => return Err(Error::KindDiffers(target)),
+                (false, false) => {
+                    let kept = self.backup.join(self.done.len().to_string());
+                    self.rename(target.clone(), kept)?;
+                    self.rename(source, target)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: PathBuf, to: PathBuf) -> Result<(), Error> {
+        fs::rename(&from, &to).map_err(|source| Error::Io { path: to.clone(), source })?;
+        self.done.push(Done::Moved { from, to });
+        Ok(())
+    }
+
+    /// Takes everything back, the last first. What can't be taken back is told in the log only:
+    /// the failure that led here is the one to report.
+    fn undo(&mut self) {
+        for done in self.done.drain(..).rev() {
+            let undone = match &done {
+                Done::Created(path) => fs::remove_dir(path),
+                Done::Moved { from, to } => fs::rename(to, from),
+            };
+            if let Err(error) = undone {
+                tracing::warn!(%error, "a file of the destination couldn't be put back");
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn same_device(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let device = |path: &Path| fs::metadata(path).ok().map(|m| m.dev());
+    device(a).is_some() && device(a) == device(b)
+}
+
+#[cfg(not(unix))]
+fn same_device(a: &Path, b: &Path) -> bool {
+    a.components().next() == b.components().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A destination `out` with `files`, and a finished stage with `new`.
+    fn world(files: &[&str], new: &[&str]) -> (TempDir, Staging, PathBuf) {
+        let world = tempfile::tempdir().unwrap();
+        let out = world.path().join("out");
+        for file in files {
+            write(&out.join(file), "old");
+        }
+        let staging = Staging::new(&out).unwrap();
+        let stage = staging.subfolder("stage").unwrap();
+        for file in new {
+            write(&stage.join(file), "new");
+        }
+        (world, staging, stage)
+    }
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn tree(root: &Path) -> Vec<String> {
+        let mut all = vec![];
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for child in fs::read_dir(&folder).into_iter().flatten() {
+                let path = child.unwrap().path();
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                if fs::symlink_metadata(&path).unwrap().is_dir() {
+                    folders.push(path);
+                } else {
+                    all.push(format!("{name}={}", fs::read_to_string(&path).unwrap_or_default()));
+                }
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn files_are_merged_into_a_folder_that_is_there() {
+        let (world, staging, stage) = world(&["a", "d/b"], &["d/b", "d/c", "e/f"]);
+        staging.publish(&stage).unwrap();
+        drop(staging);
+        assert_eq!(tree(world.path()), ["out/a=old", "out/d/b=new", "out/d/c=new", "out/e/f=new"]);
+    }
+
+    #[test]
+    fn a_destination_deep_down_is_created() {
+        let world = tempfile::tempdir().unwrap();
+        let staging = Staging::new(&world.path().join("x/y/z")).unwrap();
+        let stage = staging.subfolder("stage").unwrap();
+        write(&stage.join("a"), "new");
+        staging.publish(&stage).unwrap();
+        drop(staging);
+        assert_eq!(tree(world.path()), ["x/y/z/a=new"]);
+    }
+
+    #[test]
+    fn a_conflict_leaves_everything_as_it_was() {
+        for blocked in ["z/file/x", "a"] {
+            let (world, staging, stage) = world(&["a/b", "m", "z/file"], &["m", blocked]);
+            let error = staging.publish(&stage).unwrap_err();
+            assert!(matches!(error, Error::KindDiffers(_)), "{error}");
+            drop(staging);
+            assert_eq!(tree(world.path()), ["out/a/b=old", "out/m=old", "out/z/file=old"]);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nothing_is_written_through_a_link_that_is_there() {
+        let (world, staging, stage) = world(&["m"], &["link/passwd", "m"]);
+        let elsewhere = world.path().join("elsewhere");
+        write(&elsewhere.join("passwd"), "safe");
+        std::os::unix::fs::symlink(&elsewhere, world.path().join("out/link")).unwrap();
+        let error = staging.publish(&stage).unwrap_err();
+        assert!(matches!(error, Error::LinkInTheWay(_)), "{error}");
+        assert_eq!(fs::read_to_string(elsewhere.join("passwd")).unwrap(), "safe");
+        assert_eq!(fs::read_to_string(world.path().join("out/m")).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_destination_that_is_a_file_is_refused() {
+        let world = tempfile::tempdir().unwrap();
+        write(&world.path().join("out"), "file");
+        let error = Staging::new(&world.path().join("out")).err().unwrap();
+        assert!(matches!(error, Error::NotAFolder(_)), "{error}");
+    }
+}

@@ -1,0 +1,151 @@
+//! What an upload stores: the files, how they are packed, and whose they are.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::blocks::{self, Blocks};
+use crate::collect::Entry;
+use crate::digest::Digest;
+use crate::locator::{Archive, File};
+use crate::zip::write::{self, Level};
+
+/// With more files than this a locator is too large to list them.
+const MAX_LISTED_FILES: usize = 8192;
+/// What a zip needs for an entry besides name and data, at most.
+const ENTRY_OVERHEAD: u64 = 200;
+
+/// Hears how many more bytes were read.
+pub type Progress = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// An artifact to store. It can be read any number of times, for a second store or a second look.
+#[derive(Clone)]
+pub struct Source {
+    /// The artifact's name.
+    pub name: String,
+    /// The attempt of the run, from 1.
+    pub attempt: u64,
+    /// The key of the job in the workflow file.
+    pub job: String,
+    /// The folder of the files.
+    pub root: PathBuf,
+    /// The files.
+    pub entries: Arc<Vec<Entry>>,
+    /// How hard to compress.
+    pub level: Level,
+    /// How the files are stored.
+    pub archive: Archive,
+    /// Whether an artifact of this attempt is replaced.
+    pub overwrite: bool,
+    /// How long to keep it, in days; `None` is the store's own default.
+    pub retention_days: Option<u32>,
+    /// Ends the upload early, with nothing left behind.
+    pub stop: CancellationToken,
+    /// Hears of the bytes read.
+    pub progress: Progress,
+}
+
+/// What a store took.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// The digest of the blob, or of the list of files.
+    pub digest: Digest,
+    /// The size of what is stored, in bytes.
+    pub size: u64,
+    /// The files, where there aren't too many to list.
+    pub files: Vec<File>,
+    /// Whether it was there already.
+    pub already: bool,
+    /// Whether the bucket refused the tag for the retention.
+    pub untagged: bool,
+    /// How many objects of the artifact that was replaced could not be deleted.
+    pub leftover: usize,
+    /// GitHub's number of the artifact.
+    pub artifact_id: Option<u64>,
+    /// How the files are stored, which may differ from what was asked for.
+    pub archive: Archive,
+}
+
+impl Source {
+    /// The bytes of all files.
+    #[must_use]
+    pub fn raw_size(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.size).sum()
+    }
+
+    /// The most bytes that one blob of all files can have.
+    #[must_use]
+    pub fn size_limit(&self) -> u64 {
+        let entry = |entry: &Entry| {
+            entry.size + entry.size / 1000 + 2 * entry.path.len() as u64 + ENTRY_OVERHEAD
+        };
+        self.entries.iter().map(entry).sum()
+    }
+
+    /// The files as one zip.
+    #[must_use]
+    pub fn zip(&self, block_size: usize) -> Blocks {
+        let Self { root, entries, level, progress, .. } = self.clone();
+        Blocks::start(block_size, move |sink| {
+            let listed = entries.len() <= MAX_LISTED_FILES;
+            write::write(sink, &root, &entries, level, listed, &|bytes| progress(bytes))
+        })
+    }
+
+    /// One file as it is.
+    #[must_use]
+    pub fn file(&self, entry: &Entry, block_size: usize) -> Blocks {
+        let progress = self.progress.clone();
+        blocks::of_file(&self.root, &entry.path, entry.size, block_size, move |n| progress(n))
+    }
+
+    /// The digest of each file, without a word about progress.
+    pub async fn digests(&self) -> Result<Vec<Digest>, blocks::Error> {
+        let (root, entries) = (self.root.clone(), self.entries.clone());
+        let digest =
+            move |entry: &Entry| blocks::digest_of_file(root.join(&entry.path), entry.size);
+        let all = move || entries.iter().map(digest).collect();
+        tokio::task::spawn_blocking(all).await.map_err(|_| blocks::Error::Stopped)?
+    }
+
+    /// The list of files for a locator.
+    #[must_use]
+    pub fn files(&self, digests: &[Digest]) -> Vec<File> {
+        let file = |(entry, digest): (&Entry, &Digest)| File {
+            path: entry.path.clone(),
+            size: entry.size,
+            digest: *digest,
+            mode: entry.mode,
+        };
+        self.entries.iter().zip(digests).map(file).collect()
+    }
+}
+
+/// The content type of a file, by the end of its name.
+#[must_use]
+pub fn content_type(path: &str) -> &'static str {
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    match extension.to_ascii_lowercase().as_str() {
+        "txt" | "log" | "md" => "text/plain; charset=utf-8",
+        "html" | "htm" => "text/html; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "csv" => "text/csv; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "json" => "application/json",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "pdf" => "application/pdf",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "gz" | "tgz" => "application/gzip",
+        "zst" => "application/zstd",
+        "tar" => "application/x-tar",
+        "zip" | "whl" | "jar" => "application/zip",
+        "wasm" => "application/wasm",
+        _ => "application/octet-stream",
+    }
+}

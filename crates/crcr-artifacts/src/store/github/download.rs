@@ -1,0 +1,222 @@
+//! Reading a blob from the storage behind GitHub's artifacts, through URLs that live ten minutes.
+
+use crcr_github::artifact::{self, Artifact};
+use crcr_github::http;
+use crcr_github::runs_artifacts::Actions;
+use reqwest::{Client, Response, StatusCode, header};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::Mutex;
+
+use super::{GitHubStore, Mask, STORE};
+use crate::blob::{Body, OpenError, Part};
+use crate::store::Error;
+
+/// A blob that is read through signed URLs, each asked for when the one before has run out.
+pub struct UrlBlob {
+    http: Client,
+    signer: Signer,
+    mask: Mask,
+    /// The URL in use.
+    url: Mutex<Option<SecretString>>,
+}
+
+/// Who signs the URLs.
+pub enum Signer {
+    /// The artifact service, for artifacts of the job's own run.
+    Run {
+        /// The service.
+        store: GitHubStore,
+        /// The artifact.
+        artifact: Box<Artifact>,
+    },
+    /// The REST API, for any run.
+    Rest {
+        /// The API.
+        actions: Actions,
+        /// `owner/repo`.
+        repository: String,
+        /// The artifact's number.
+        id: u64,
+    },
+}
+
+impl UrlBlob {
+    /// The blob that `signer` signs for. `mask` gets the signature of each URL before it is used.
+    #[must_use]
+    pub fn new(signer: Signer, mask: Mask) -> Self {
+        let http = match &signer {
+            Signer::Run { store, .. } => store.service().http().clone(),
+            Signer::Rest { actions, .. } => actions.http().clone(),
+        };
+        Self { http, signer, mask, url: Mutex::new(None) }
+    }
+
+    /// Opens the bytes from `start` up to `end` (exclusive), of the version `etag` if it is given.
+    pub(crate) async fn open(
+        &self,
+        start: u64,
+        end: u64,
+        etag: Option<&str>,
+    ) -> Result<Part, OpenError> {
+        let url = self.url().await?;
+        match self.get(&url, start, end, etag).await {
+            // A URL that has run out is refused like one that was never good.
+            Err(http::Error::Status { status, .. }) if is_refusal(status) => {
+                self.forget(&url).await;
+                let url = self.url().await?;
+                self.get(&url, start, end, etag).await
+            }
+            answer => answer,
+        }
+        .map_or_else(|error| self.failed(error), |response| part(response, start))
+    }
+
+    async fn url(&self) -> Result<SecretString, OpenError> {
+        let mut held = self.url.lock().await;
+        if let Some(url) = &*held {
+            return Ok(url.clone());
+        }
+        let url = match &self.signer {
+            Signer::Run { store, artifact } => store
+                .service()
+                .signed_url(artifact)
+                .await
+                .map_err(|error| store.error(error, &artifact.name))?,
+            Signer::Rest { actions, repository, id } => actions
+                .archive_url(repository, *id)
+                .await
+                .map_err(|error| rest_error(error, &format!("artifact {id} of {repository}")))?,
+        };
+        for signature in artifact::signatures(&url) {
+            (self.mask)(signature.expose_secret());
+        }
+        *held = Some(url.clone());
+        Ok(url)
+    }
+
+    /// Drops the URL, unless another reader has asked for a new one already.
+    async fn forget(&self, used: &SecretString) {
+        let mut held = self.url.lock().await;
+        if held.as_ref().is_some_and(|url| url.expose_secret() == used.expose_secret()) {
+            *held = None;
+        }
+    }
+
+    async fn get(
+        &self,
+        url: &SecretString,
+        start: u64,
+        end: u64,
+        etag: Option<&str>,
+    ) -> Result<Response, http::Error> {
+        let mut request = self
+            .http
+            .get(url.expose_secret())
+            .header(header::RANGE, format!("bytes={start}-{}", end - 1))
+            .header(header::ACCEPT_ENCODING, "identity");
+        if let Some(etag) = etag {
+            request = request.header(header::IF_MATCH, etag);
+        }
+        http::send_once(request).await
+    }
+
+    fn failed(&self, error: http::Error) -> Result<Part, OpenError> {
+        let message = error.to_string();
+        match error.status() {
+            Some(StatusCode::PRECONDITION_FAILED) => Err(OpenError::Changed),
+            Some(StatusCode::RANGE_NOT_SATISFIABLE) => Ok(Part::empty()),
+            Some(StatusCode::NOT_FOUND) => {
+                Err(Error::NotFound { store: STORE, what: "the artifact's blob".to_owned() }.into())
+            }
+            Some(status) if is_refusal(status) => {
+                Err(Error::Denied { store: STORE, message }.into())
+            }
+            _ if error.is_transient() => {
+                Err(OpenError::Transient { message, retry_after: error.retry_after() })
+            }
+            _ => Err(Error::Refused { store: STORE, message }.into()),
+        }
+    }
+}
+
+/// What a failed call to the REST API about `what` means.
+pub fn rest_error(error: crcr_github::Error, what: &str) -> Error {
+    use crcr_github::Error as Rest;
+    let mut message = error.to_string();
+    if let Some(source) = std::error::Error::source(&error) {
+        message = format!("{message}: {source}");
+    }
+    match error {
+        Rest::NotFound(_) => Error::NotFound { store: STORE, what: what.to_owned() },
+        Rest::Unauthorized(_) | Rest::Forbidden(_) => Error::Denied { store: STORE, message },
+        error if error.is_transient() => Error::Unreachable { store: STORE, message },
+        _ => Error::Refused { store: STORE, message },
+    }
+}
+
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 410)
+}
+
+fn part(response: Response, asked: u64) -> Result<Part, OpenError> {
+    let text = |name: header::HeaderName| {
+        response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+    };
+    let whole = response.status() != StatusCode::PARTIAL_CONTENT;
+    let total = if whole {
+        response.content_length()
+    } else {
+        text(header::CONTENT_RANGE).and_then(|range| range.rsplit('/').next()?.parse().ok())
+    };
+    let unsized_error = || Error::Refused {
+        store: STORE,
+        message: "the blob's storage doesn't say how long the blob is".to_owned(),
+    };
+    Ok(Part {
+        start: if whole { 0 } else { asked },
+        whole,
+        total: total.ok_or_else(unsized_error)?,
+        etag: text(header::ETAG),
+        content_type: text(header::CONTENT_TYPE),
+        file_name: text(header::CONTENT_DISPOSITION).as_deref().and_then(file_name),
+        sha256: None,
+        mode: None,
+        body: Body::Http(Box::new(response)),
+    })
+}
+
+/// The name in a `Content-Disposition`: `filename*=UTF-8''…` before `filename="…"`; only its last
+/// part, since a server's name is no path of ours.
+fn file_name(disposition: &str) -> Option<String> {
+    let parameter = |name: &str| {
+        disposition.split(';').find_map(|pair| {
+            let (key, value) = pair.split_once('=')?;
+            key.trim().eq_ignore_ascii_case(name).then(|| value.trim().trim_matches('"').to_owned())
+        })
+    };
+    let encoded = parameter("filename*").and_then(|value| {
+        let (_, value) = value.split_once("''")?;
+        Some(percent_encoding::percent_decode_str(value).decode_utf8().ok()?.into_owned())
+    });
+    let name = encoded.or_else(|| parameter("filename"))?;
+    let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_raw_file_is_read_from_either_form() {
+        for (header, name) in [
+            ("attachment; filename=\"a b.txt\"", Some("a b.txt")),
+            ("attachment; filename=plain.txt; filename*=UTF-8''%C3%B6l.txt", Some("öl.txt")),
+            ("attachment; filename=\"../../etc/passwd\"", Some("passwd")),
+            ("attachment", None),
+            ("attachment; filename=\"\"", None),
+        ] {
+            assert_eq!(file_name(header).as_deref(), name, "{header}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Artifacts in GitHub's own store: the artifact service and the blob storage behind it.
+
+pub mod download;
+mod upload;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crcr_github::artifact::{self, ArtifactService};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::store::Error;
+
+/// What messages call this store.
+pub const STORE: &str = "GitHub";
+
+/// Tells the runner to hide a secret in the log.
+pub type Mask = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The store of the run that the runtime token belongs to.
+#[derive(Clone)]
+pub struct GitHubStore {
+    service: ArtifactService,
+    mask: Mask,
+}
+
+impl GitHubStore {
+    /// The store behind `service`. `mask` gets the signature of every signed URL before the URL is
+    /// used.
+    #[must_use]
+    pub fn new(service: ArtifactService, mask: Mask) -> Self {
+        Self { service, mask }
+    }
+
+    /// The artifact service.
+    #[must_use]
+    pub fn service(&self) -> &ArtifactService {
+        &self.service
+    }
+
+    /// Masks the signature of a signed URL, raw and percent-encoded.
+    pub fn mask_signature(&self, signed_url: &SecretString) {
+        for signature in artifact::signatures(signed_url) {
+            (self.mask)(signature.expose_secret());
+        }
+    }
+
+    /// What a failed call about `what` means.
+    #[must_use]
+    pub fn error(&self, error: artifact::Error, what: &str) -> Error {
+        let message = match &error {
+            artifact::Error::Http { source, .. } => format!("{error}: {source}"),
+            _ => error.to_string(),
+        };
+        match error {
+            artifact::Error::NotFound => Error::NotFound { store: STORE, what: what.to_owned() },
+            artifact::Error::NameTaken => Error::Conflict { store: STORE, message },
+            artifact::Error::Quota(message) => Error::Quota { store: STORE, message },
+            artifact::Error::Token(_) => Error::Denied { store: STORE, message },
+            artifact::Error::Http { ref source, .. } => match source.status() {
+                Some(status) if matches!(status.as_u16(), 401 | 403) => {
+                    Error::Denied { store: STORE, message }
+                }
+                _ if source.is_transient() => Error::Unreachable { store: STORE, message },
+                _ => Error::Refused { store: STORE, message },
+            },
+            artifact::Error::Refused { .. } | artifact::Error::Address(_) => {
+                Error::Refused { store: STORE, message }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for GitHubStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GitHubStore").field("service", &self.service).finish_non_exhaustive()
+    }
+}

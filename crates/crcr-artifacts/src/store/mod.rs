@@ -1,0 +1,70 @@
+//! The two stores of artifacts, and what they have in common.
+
+pub mod github;
+pub mod s3;
+mod send;
+
+/// Why a store didn't do it. The texts hold no secret.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store knows who asks and says no, or wants credentials.
+    #[error("{store} refused: {message}")]
+    Denied {
+        /// The store.
+        store: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// The bucket doesn't exist.
+    #[error("the bucket `{0}` doesn't exist")]
+    MissingBucket(String),
+    /// The bucket is in another region than the one that was asked.
+    #[error("the bucket `{0}` is in another region")]
+    WrongRegion(String),
+    /// There is no such object or artifact.
+    #[error("{store} has no `{what}`")]
+    NotFound {
+        /// The store.
+        store: &'static str,
+        /// The key or the name.
+        what: String,
+    },
+    /// No answer after all tries, or only 429 and 5xx.
+    #[error("{store} can't be reached: {message}")]
+    Unreachable {
+        /// The store.
+        store: &'static str,
+        /// What the last try met.
+        message: String,
+    },
+    /// Something else holds the name, and it isn't ours to replace.
+    #[error("{store} has another artifact in this place: {message}")]
+    Conflict {
+        /// The store.
+        store: &'static str,
+        /// What is there.
+        message: String,
+    },
+    /// The account's storage is full.
+    #[error("{store} has no storage left: {message}")]
+    Quota {
+        /// The store.
+        store: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// Any other refusal.
+    #[error("{store} refused: {message}")]
+    Refused {
+        /// The store.
+        store: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// The bytes to store can't be made.
+    #[error(transparent)]
+    Source(#[from] crate::blocks::Error),
+    /// The upload was stopped from outside.
+    #[error("the upload was stopped")]
+    Stopped,
+}

@@ -1,0 +1,127 @@
+//! Reading objects and lists of a bucket.
+
+use std::collections::HashMap;
+
+use aws_sdk_s3::error::ProvideErrorMetadata as _;
+
+use super::{S3Store, STORE};
+use crate::blob::{Body, OpenError, Part};
+use crate::layout::{META_MODE, META_SHA256};
+use crate::store::Error;
+
+/// The most keys of one list that are read.
+const MAX_KEYS: usize = 2_000_000;
+
+/// An object of a bucket.
+#[derive(Debug, Clone)]
+pub struct S3Blob {
+    /// The bucket.
+    pub store: S3Store,
+    /// The object's key.
+    pub key: String,
+}
+
+/// An object as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The key.
+    pub key: String,
+    /// The content's length in bytes.
+    pub size: u64,
+    /// When it was written.
+    pub modified: Option<jiff::Timestamp>,
+}
+
+impl S3Blob {
+    /// Opens the bytes from `start` up to `end` (exclusive), of the version `etag` if it is given.
+    pub(crate) async fn open(
+        &self,
+        start: u64,
+        end: u64,
+        etag: Option<&str>,
+    ) -> Result<Part, OpenError> {
+        let answer = self
+            .store
+            .client()
+            .get_object()
+            .bucket(self.store.bucket())
+            .key(&self.key)
+            .range(format!("bytes={start}-{}", end - 1))
+            .set_if_match(etag.map(str::to_owned))
+            .send()
+            .await;
+        let output = match answer {
+            Ok(output) => output,
+            Err(error) => {
+                let status = error.raw_response().map(|response| response.status().as_u16());
+                return match (status, error.code()) {
+                    (Some(412), _) => Err(OpenError::Changed),
+                    (Some(416), _) | (_, Some("InvalidRange")) => Ok(Part::empty()),
+                    _ => Err(self.store.error(&error, &self.key).into()),
+                };
+            }
+        };
+        let total = match output.content_range() {
+            Some(range) => range.rsplit('/').next().and_then(|total| total.parse().ok()),
+            None => output.content_length().and_then(|length| u64::try_from(length).ok()),
+        };
+        let whole = output.content_range().is_none();
+        let meta = |name: &str| output.metadata().and_then(|all: &HashMap<_, _>| all.get(name));
+        Ok(Part {
+            start: if whole { 0 } else { start },
+            whole,
+            total: total.ok_or_else(|| Error::Refused {
+                store: STORE,
+                message: format!("the server doesn't say how long `{}` is", self.key),
+            })?,
+            etag: output.e_tag().map(str::to_owned),
+            content_type: output.content_type().map(str::to_owned),
+            file_name: None,
+            sha256: meta(META_SHA256).and_then(|text| text.parse().ok()),
+            mode: meta(META_MODE).and_then(|text| u32::from_str_radix(text, 8).ok()),
+            body: Body::S3(Box::new(output.body)),
+        })
+    }
+}
+
+impl S3Store {
+    /// The objects whose keys start with `prefix` and, with `folders`, have no further slash; and
+    /// then the folders right below it, each with its final slash.
+    ///
+    /// Read page by page to the end; more than two million keys are refused.
+    pub async fn list(
+        &self,
+        prefix: &str,
+        folders: bool,
+    ) -> Result<(Vec<Listed>, Vec<String>), Error> {
+        let mut pages = self
+            .client()
+            .list_objects_v2()
+            .bucket(self.bucket())
+            .prefix(prefix)
+            .set_delimiter(folders.then(|| "/".to_owned()))
+            .into_paginator()
+            .send();
+        let (mut objects, mut below) = (Vec::new(), Vec::new());
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| self.error(&error, prefix))?;
+            for object in page.contents() {
+                let modified = object
+                    .last_modified()
+                    .and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
+                objects.push(Listed {
+                    key: object.key().unwrap_or_default().to_owned(),
+                    size: object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+                    modified,
+                });
+            }
+            let folders = page.common_prefixes().iter().filter_map(|common| common.prefix());
+            below.extend(folders.map(str::to_owned));
+            if objects.len() + below.len() > MAX_KEYS {
+                let message = format!("there are more than {MAX_KEYS} objects below `{prefix}`");
+                return Err(Error::Refused { store: STORE, message });
+            }
+        }
+        Ok((objects, below))
+    }
+}

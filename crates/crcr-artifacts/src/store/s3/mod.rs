@@ -1,0 +1,256 @@
+//! Artifacts in a bucket of S3, or of another server that speaks its protocol.
+
+pub mod download;
+mod upload;
+
+use std::time::Duration;
+
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    BehaviorVersion, Builder, IdentityCache, Region, RequestChecksumCalculation,
+    ResponseChecksumValidation, SharedHttpClient, StalledStreamProtectionConfig,
+};
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
+use url::Url;
+
+use crate::store::Error;
+
+/// What messages call this store.
+pub const STORE: &str = "S3";
+/// The header that tells where a bucket is, even to those it refuses.
+const REGION_HEADER: &str = "x-amz-bucket-region";
+/// Connections that are kept open between requests.
+const KEPT_ALIVE: usize = 64;
+
+/// Where the bucket is and who asks.
+#[derive(Debug, Clone)]
+pub struct S3Config {
+    /// The bucket.
+    pub bucket: String,
+    /// Its region; asked for where it isn't given.
+    pub region: Option<String>,
+    /// Another server than Amazon's; keys then follow the bucket in the path.
+    pub endpoint: Option<Url>,
+    /// Who asks.
+    pub access: S3Access,
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub enum S3Access {
+    /// Nobody: requests are not signed.
+    Anonymous,
+    /// Whatever the machine has: profiles, container and instance roles.
+    Ambient,
+    /// These credentials, which may renew themselves while a long upload goes on.
+    Given(SharedCredentialsProvider),
+}
+
+/// A bucket, ready to be read and written.
+#[derive(Debug, Clone)]
+pub struct S3Store {
+    client: Client,
+    config: S3Config,
+    region: String,
+}
+
+impl S3Store {
+    /// Prepares the client. Only a region that isn't given costs a request, and ambient credentials
+    /// may; whether the bucket is there shows at the first use.
+    ///
+    /// Fails with [`Error::MissingBucket`] when the request for the region says so.
+    pub async fn connect(config: S3Config) -> Result<Self, Error> {
+        let region = match &config.region {
+            Some(region) => region.clone(),
+            None => discover_region(&config).await?,
+        };
+        Ok(Self { client: client(&config, &region).await, config, region })
+    }
+
+    /// The same bucket where it really is, after a refusal that says "not here".
+    pub async fn in_its_region(&self) -> Result<Self, Error> {
+        Self::connect(S3Config { region: None, ..self.config.clone() }).await
+    }
+
+    /// The client of the SDK.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The bucket.
+    #[must_use]
+    pub fn bucket(&self) -> &str {
+        &self.config.bucket
+    }
+
+    /// The bucket's region.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The server, where it isn't Amazon's.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&Url> {
+        self.config.endpoint.as_ref()
+    }
+
+    /// Whether the bytes travel over TLS, so that the payload needs no signature of its own.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.config.endpoint.as_ref().is_none_or(|url| url.scheme() == "https")
+    }
+
+    /// What a failed request means.
+    pub fn error<E>(&self, error: &SdkError<E, HttpResponse>, what: &str) -> Error
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let text = |word: &str| {
+            let code = error.code().unwrap_or(word);
+            match error.message().filter(|message| !message.is_empty()) {
+                Some(message) => format!("{code}: {}", one_line(message)),
+                None => code.to_owned(),
+            }
+        };
+        if is_wrong_region(error, &self.region) {
+            return Error::WrongRegion(self.config.bucket.clone());
+        }
+        let status = error.raw_response().map(|response| response.status().as_u16());
+        match (error.code().unwrap_or_default(), status) {
+            ("NoSuchBucket", _) => Error::MissingBucket(self.config.bucket.clone()),
+            (_, Some(429 | 500 | 502..=599)) | ("SlowDown" | "RequestTimeout", _) => {
+                Error::Unreachable { store: STORE, message: text("no answer") }
+            }
+            (_, Some(401 | 403)) | ("ExpiredToken" | "InvalidToken", _) => {
+                Error::Denied { store: STORE, message: format!("{} for `{what}`", text("403")) }
+            }
+            ("NoSuchKey" | "NoSuchUpload" | "NotFound", _) | (_, Some(404)) => {
+                Error::NotFound { store: STORE, what: what.to_owned() }
+            }
+            (_, Some(status)) => {
+                let message = format!("{} for `{what}`", text(&status.to_string()));
+                Error::Refused { store: STORE, message }
+            }
+            (_, None) if matches!(error, SdkError::ConstructionFailure(_)) => {
+                // Credentials are looked for while the request is made.
+                Error::Denied { store: STORE, message: one_line(&root_cause(error)) }
+            }
+            (_, None) => Error::Unreachable { store: STORE, message: one_line(&root_cause(error)) },
+        }
+    }
+}
+
+/// Whether the bucket is somewhere else than in `asked`, where the request went. The refusal of a
+/// HEAD has no body, so no code: the region that it names tells then.
+pub fn is_wrong_region<E>(error: &SdkError<E, HttpResponse>, asked: &str) -> bool
+where
+    E: ProvideErrorMetadata,
+{
+    let elsewhere = |response: &HttpResponse| match response.status().as_u16() {
+        301 => true,
+        400 => response.headers().get(REGION_HEADER).is_some_and(|region| region != asked),
+        _ => false,
+    };
+    matches!(error.code(), Some("PermanentRedirect" | "AuthorizationHeaderMalformed"))
+        || error.raw_response().is_some_and(elsewhere)
+}
+
+async fn client(config: &S3Config, region: &str) -> Client {
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(Duration::from_secs(10))
+        .read_timeout(Duration::from_secs(60))
+        .build();
+    let retries = RetryConfig::standard()
+        .with_max_attempts(5)
+        .with_initial_backoff(Duration::from_millis(250))
+        .with_max_backoff(Duration::from_secs(8));
+    let mut builder = Builder::new()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new(region.to_owned()))
+        .http_client(http_client())
+        .timeout_config(timeouts)
+        .retry_config(retries)
+        .stalled_stream_protection(StalledStreamProtectionConfig::enabled().build())
+        // Making credentials anew takes a token and an answer of STS, each maybe more than once.
+        .identity_cache(IdentityCache::lazy().load_timeout(Duration::from_secs(60)).build())
+        // The upload brings its own checksums; other servers refuse those that the SDK adds.
+        .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+    if let Some(endpoint) = &config.endpoint {
+        builder = builder.endpoint_url(endpoint.as_str()).force_path_style(true);
+    }
+    builder = match &config.access {
+        S3Access::Anonymous => builder.allow_no_auth(),
+        S3Access::Given(provider) => builder.credentials_provider(provider.clone()),
+        S3Access::Ambient => {
+            let chain =
+                aws_config::default_provider::credentials::DefaultCredentialsChain::builder()
+                    .region(Region::new(region.to_owned()))
+                    .build()
+                    .await;
+            builder.credentials_provider(chain)
+        }
+    };
+    Client::from_conf(builder.build())
+}
+
+/// The SDK's own client, with the proxies of the environment and a larger pool.
+fn http_client() -> SharedHttpClient {
+    HttpBuilder::new().pool_max_idle_per_host(KEPT_ALIVE).build_with_connector_fn(
+        |settings, components| {
+            let mut connector = Connector::builder().proxy_config(ProxyConfig::from_env());
+            if let Some(settings) = settings {
+                connector = connector.connector_settings(settings.clone());
+            }
+            if let Some(components) = components {
+                connector.set_sleep_impl(components.sleep_impl());
+            }
+            connector.tls_provider(Provider::Rustls(CryptoMode::AwsLc)).build()
+        },
+    )
+}
+
+/// Asks the bucket where it is, without credentials: the header comes with a refusal too. A server
+/// that doesn't say (others than Amazon's) is taken for `us-east-1`.
+async fn discover_region(config: &S3Config) -> Result<String, Error> {
+    const DEFAULT: &str = "us-east-1";
+    let asking = S3Config { access: S3Access::Anonymous, ..config.clone() };
+    let answer = client(&asking, DEFAULT).await.head_bucket().bucket(&config.bucket).send().await;
+    let error = match answer {
+        Ok(output) => return Ok(output.bucket_region().unwrap_or(DEFAULT).to_owned()),
+        Err(error) => error,
+    };
+    let Some(response) = error.raw_response() else {
+        return Err(Error::Unreachable { store: STORE, message: one_line(&root_cause(&error)) });
+    };
+    match response.headers().get(REGION_HEADER) {
+        Some(region) => Ok(region.to_owned()),
+        None if response.status().as_u16() == 404 => {
+            Err(Error::MissingBucket(config.bucket.clone()))
+        }
+        None => Ok(DEFAULT.to_owned()),
+    }
+}
+
+/// A server's text, of bounded length and without control characters.
+fn one_line(text: &str) -> String {
+    text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut source = error;
+    while let Some(next) = source.source() {
+        source = next;
+    }
+    source.to_string()
+}

@@ -1,0 +1,111 @@
+//! Sends the blocks of a blob, a few at a time.
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
+
+use crate::blocks::{Blocks, Made};
+use crate::store::Error;
+
+/// Blocks on their way at once.
+const WIDTH: usize = 2;
+
+/// A blob of one block, or the start of a longer one.
+pub(super) enum Start {
+    /// All of it.
+    Whole(Bytes, Made),
+    /// Its first two blocks; more may follow.
+    Long(Vec<Bytes>, Blocks),
+}
+
+/// Takes the first two blocks, which tell a small blob from a long one.
+pub(super) async fn start(mut blocks: Blocks) -> Result<Start, Error> {
+    let first = blocks.next().await.unwrap_or_default();
+    match blocks.next().await {
+        Some(second) => Ok(Start::Long(vec![first, second], blocks)),
+        None => Ok(Start::Whole(first, blocks.finish().await?)),
+    }
+}
+
+/// Sends every block with `send`, which gets its number from 0, and gives what it returned, in
+/// order. Stops at the first error, and when `stop` says so.
+pub(super) async fn all<T, F>(
+    first: Vec<Bytes>,
+    mut blocks: Blocks,
+    stop: &CancellationToken,
+    send: impl Fn(usize, Bytes) -> F,
+) -> Result<(Vec<T>, Made), Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut first = first.into_iter();
+    let mut sending = FuturesUnordered::new();
+    let mut sent = Vec::new();
+    let (mut count, mut more) = (0, true);
+    while more || !sending.is_empty() {
+        tokio::select! {
+            () = stop.cancelled() => return Err(Error::Stopped),
+            Some(done) = sending.next(), if !sending.is_empty() => sent.push(done?),
+            block = async { match first.next() { Some(block) => Some(block), None => blocks.next().await } },
+                if more && sending.len() < WIDTH =>
+            {
+                match block {
+                    Some(block) => {
+                        let (number, sent) = (count, send(count, block));
+                        sending.push(async move { sent.await.map(|done| (number, done)) });
+                        count += 1;
+                    }
+                    None => more = false,
+                }
+            }
+        }
+    }
+    let made = blocks.finish().await?;
+    sent.sort_unstable_by_key(|(number, _)| *number);
+    Ok((sent.into_iter().map(|(_, done)| done).collect(), made))
+}
+
+/// The size of a block for a blob of at most `limit` bytes in at most `count` blocks: the usual
+/// one where that is enough.
+pub(super) fn block_size(usual: usize, limit: u64, count: u64) -> usize {
+    const MIB: u64 = 1024 * 1024;
+    let needed = limit.div_ceil(count).div_ceil(MIB) * MIB;
+    usual.max(usize::try_from(needed).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_grow_so_that_their_number_stays_allowed() {
+        const MIB: usize = 1024 * 1024;
+        assert_eq!(block_size(8 * MIB, 1 << 30, 10_000), 8 * MIB);
+        let tib = 1_u64 << 40;
+        let size = block_size(8 * MIB, 5 * tib, 10_000);
+        assert!((5 * tib).div_ceil(size as u64) <= 10_000 && size.is_multiple_of(MIB));
+    }
+
+    #[tokio::test]
+    async fn results_come_in_order_and_an_error_ends_it() {
+        let make = || Blocks::start(10, |sink| sink.write(&[7; 95]).map(|()| vec![]));
+        let stop = CancellationToken::new();
+        let slow = |n: usize, block: Bytes| async move {
+            for _ in 0..(20 - n) {
+                tokio::task::yield_now().await;
+            }
+            Ok((n, block.len()))
+        };
+        let (sent, made) = all(vec![], make(), &stop, slow).await.unwrap();
+        let expected: Vec<_> = (0..10).map(|n| (n, if n == 9 { 5 } else { 10 })).collect();
+        assert_eq!((sent, made.size), (expected, 95));
+        let fail = |n: usize, _: Bytes| async move {
+            if n == 4 { Err(Error::MissingBucket("b".to_owned())) } else { Ok(()) }
+        };
+        assert!(matches!(all(vec![], make(), &stop, fail).await, Err(Error::MissingBucket(_))));
+        stop.cancel();
+        let never = |_: usize, _: Bytes| std::future::pending::<Result<(), Error>>();
+        assert!(matches!(all(vec![], make(), &stop, never).await, Err(Error::Stopped)));
+    }
+}

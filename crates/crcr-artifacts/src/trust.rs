@@ -1,0 +1,105 @@
+//! Whose code made an artifact, and what that allows in an event whose workflow holds rights that
+//! the author of the code may not have.
+//!
+//! <https://securitylab.github.com/resources/github-actions-preventing-pwn-requests/>
+
+use crcr_github::runs::WorkflowRun;
+
+use crate::locator::Trust;
+
+/// Whether a workflow of this event has the base repository's rights while it looks at work from
+/// elsewhere.
+#[must_use]
+pub fn is_privileged(event: &str) -> bool {
+    matches!(event, "workflow_run" | "pull_request_target" | "issue_comment")
+}
+
+/// Why an artifact isn't taken in a privileged event.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Refused {
+    /// A fork made it, and nobody has allowed that.
+    #[error("a fork's code (`{0}`) made this artifact, and this event has rights that it hasn't")]
+    Fork(String),
+    /// The label isn't what GitHub says.
+    #[error("its locator says `same-repo`, but GitHub says that `{0}` made it")]
+    Label(String),
+    /// There is no digest, or whoever replaces the artifact can replace it too.
+    #[error("in this event its digest must come from a job's output or from GitHub's record")]
+    Digest,
+}
+
+/// What GitHub says about the code that `run` of `repository` worked on.
+#[must_use]
+pub fn of_run(run: &WorkflowRun, repository: &str) -> (Trust, String) {
+    match &run.head_repository {
+        Some(head) if head.full_name.eq_ignore_ascii_case(repository) => {
+            (Trust::SameRepo, head.full_name.clone())
+        }
+        Some(head) => (Trust::Fork, head.full_name.clone()),
+        // GitHub forgets the name of a repository that is deleted; it wasn't this one.
+        None => (Trust::Fork, "a deleted repository".to_owned()),
+    }
+}
+
+/// Decides on an artifact of `run` in a privileged event: GitHub's word counts, and a label that
+/// claims more than it is refused even where forks are allowed.
+pub fn check(
+    run: &WorkflowRun,
+    repository: &str,
+    label: Option<Trust>,
+    independent_digest: bool,
+    allow_fork: bool,
+) -> Result<Trust, Refused> {
+    let (trust, head) = of_run(run, repository);
+    if trust == Trust::Fork && label == Some(Trust::SameRepo) {
+        return Err(Refused::Label(head));
+    }
+    if trust == Trust::Fork && !allow_fork {
+        return Err(Refused::Fork(head));
+    }
+    if !independent_digest {
+        return Err(Refused::Digest);
+    }
+    Ok(trust)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(head: Option<&str>) -> WorkflowRun {
+        let head = head.map(|name| serde_json::json!({"full_name": name}));
+        serde_json::from_value(serde_json::json!({"id": 1, "head_repository": head})).unwrap()
+    }
+
+    #[test]
+    fn events_that_act_with_the_base_repositorys_rights_are_privileged() {
+        for event in ["workflow_run", "pull_request_target", "issue_comment"] {
+            assert!(is_privileged(event));
+        }
+        for event in ["push", "pull_request", "schedule", ""] {
+            assert!(!is_privileged(event));
+        }
+    }
+
+    #[test]
+    fn githubs_word_decides_and_not_the_label() {
+        let (same, fork) = (Some(Trust::SameRepo), Some(Trust::Fork));
+        let evil = || "evil/up".to_owned();
+        for (head, label, independent, allowed, verdict) in [
+            (Some("acme/up"), same, true, false, Ok(Trust::SameRepo)),
+            (Some("Acme/Up"), None, true, false, Ok(Trust::SameRepo)),
+            (Some("acme/up"), fork, true, false, Ok(Trust::SameRepo)),
+            (Some("acme/up"), same, false, true, Err(Refused::Digest)),
+            (Some("evil/up"), fork, true, false, Err(Refused::Fork(evil()))),
+            (Some("evil/up"), fork, true, true, Ok(Trust::Fork)),
+            (Some("evil/up"), None, true, true, Ok(Trust::Fork)),
+            (Some("evil/up"), same, true, true, Err(Refused::Label(evil()))),
+            (Some("evil/up"), fork, false, true, Err(Refused::Digest)),
+            (None, None, true, false, Err(Refused::Fork("a deleted repository".to_owned()))),
+        ] {
+            let given = check(&run(head), "acme/up", label, independent, allowed);
+            assert_eq!(given, verdict, "{head:?} {label:?} {independent} {allowed}");
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Unpacks archives into a stage: a temporary folder that nobody sees until all of it is good.
+//!
+//! Safe against the archive's author: paths are checked as text before anything is created, links
+//! are created last so that nothing is ever written through one, and sizes are bounded by what the
+//! directory announces, which is bounded itself.
+
+#[cfg(test)]
+mod hostile;
+mod write;
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use crate::paths::{self, Refused};
+use crate::zip::read::{Buffers, Entry, Error as ZipError, Kind, Zip};
+
+/// The longest target of a symbolic link, in bytes.
+const MAX_TARGET_BYTES: u64 = 4096;
+
+/// What an archive may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Files, links and folders, named or implied.
+    pub entries: u64,
+    /// Bytes of all files.
+    pub total: u64,
+    /// Bytes of all files for each byte of the archive; looked at only above [`Limits::small`].
+    pub ratio: u64,
+    /// A total in bytes that is harmless at any ratio.
+    pub small: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { entries: 2_000_000, total: 256 << 30, ratio: 200, small: 512 << 20 }
+    }
+}
+
+/// What to do when two artifacts hold the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnCollision {
+    /// Fail.
+    Error,
+    /// Take the later artifact's file.
+    Last,
+}
+
+/// How to unpack.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// Whether the workflow holds rights that the artifact's author may not have: setuid bits,
+    /// `.git` and `.github` are refused then.
+    pub privileged: bool,
+    /// What an archive may hold.
+    pub limits: Limits,
+    /// What to do when two artifacts hold the same path.
+    pub on_collision: OnCollision,
+}
+
+/// Why an artifact can't be unpacked. Nothing of it is visible then.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The archive is broken or of a kind that isn't read.
+    #[error(transparent)]
+    Zip(#[from] ZipError),
+    /// A path or a link that could reach something else.
+    #[error("`{path}` is refused: {why}")]
+    Path {
+        /// The entry.
+        path: String,
+        /// Why.
+        why: Refused,
+    },
+    /// Two paths that are one on some system, or a path that is both a file and a folder.
+    #[error("`{0}` and `{1}` can't both be unpacked: they are one path where case doesn't count")]
+    Case(String, String),
+    /// A path that two artifacts hold, or that is both a file and a folder.
+    #[error("`{0}` is there twice")]
+    Collision(String),
+    /// A setuid, setgid or sticky bit in a privileged event.
+    #[error("`{0}` has a setuid, setgid or sticky bit, which a privileged event doesn't take")]
+    Setuid(String),
+    /// More entries than [`Limits::entries`].
+    #[error("the archive has more than {0} entries")]
+    TooMany(u64),
+    /// More bytes than [`Limits::total`].
+    #[error("the archive announces more than {0} bytes of files")]
+    TooBig(u64),
+    /// More bytes for a byte of archive than [`Limits::ratio`], or entries that share bytes.
+    #[error("the archive unpacks to {unpacked} bytes from {packed}: that is a zip bomb")]
+    Bomb {
+        /// The bytes that it announces.
+        unpacked: u64,
+        /// The bytes that it has.
+        packed: u64,
+    },
+    /// The work was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// A file can't be written.
+    #[error("`{path}` can't be written: {source}")]
+    Write {
+        /// The path below the artifact's root.
+        path: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Whether the disk is full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        let full = |e: &io::Error| {
+            matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
+        match self {
+            Self::Write { source, .. } => full(source),
+            Self::Zip(ZipError::Io(source)) => full(source),
+            _ => false,
+        }
+    }
+}
+
+/// What has been unpacked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Files and links.
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+/// A folder that takes the files of one or several artifacts until all of them are good.
+pub struct Stage {
+    root: PathBuf,
+    policy: Policy,
+    hasher: RandomState,
+    /// Hashes of the folded paths of files and links of earlier artifacts, sorted.
+    leaves: Vec<u64>,
+    /// Hashes of the folded paths of folders.
+    folders: HashSet<u64>,
+    /// Links to create at the end: path and target.
+    links: Vec<(String, String)>,
+}
+
+/// Calls its argument with every checked path of an artifact, and whether it is a folder.
+type EachPath<'a> =
+    &'a dyn Fn(&mut dyn FnMut(&str, bool) -> Result<(), Error>) -> Result<(), Error>;
+
+impl Stage {
+    /// A stage in `root`, an empty folder that only this process writes.
+    #[must_use]
+    pub fn new(root: PathBuf, policy: Policy) -> Self {
+        Self {
+            root,
+            policy,
+            hasher: RandomState::new(),
+            leaves: vec![],
+            folders: HashSet::new(),
+            links: vec![],
+        }
+    }
+
+    /// Unpacks the archive in `file`, its paths below `folder` (empty for the root itself), with
+    /// one thread per processor; stops soon after `cancel` is set.
+    pub fn unpack(
+        &mut self,
+        file: File,
+        folder: &str,
+        cancel: &AtomicBool,
+    ) -> Result<Unpacked, Error> {
+        let packed = file.metadata().map_err(ZipError::Io)?.len();
+        let zip = Zip::open(file)?;
+        let policy = self.policy;
+        let (unpacked, links) = measure(&zip, folder, packed, policy)?;
+        self.settle(&|each| {
+            zip.entries(|entry| match checked(&entry, folder, policy)? {
+                Some(path) => each(&path, entry.kind == Kind::Folder),
+                None => Ok(()),
+            })
+        })?;
+        self.links.extend(links);
+        write::files(&zip, &self.root, cancel, |entry| checked(entry, folder, policy))?;
+        Ok(unpacked)
+    }
+
+    /// Makes room for files that aren't in an archive, and says where each is to be put: create
+    /// it there, it doesn't exist.
+    ///
+    /// The paths are checked as an archive's would be.
+    pub fn reserve(&mut self, names: &[String], folder: &str) -> Result<Vec<PathBuf>, Error> {
+        let limit = self.policy.limits.entries;
+        if names.len() as u64 > limit {
+            return Err(Error::TooMany(limit));
+        }
+        let paths = names.iter().map(|name| checked_path(name, folder, self.policy));
+        let paths: Vec<String> = paths.collect::<Result<_, _>>()?;
+        self.settle(&|each| paths.iter().try_for_each(|path| each(path, false)))?;
+        Ok(paths.iter().map(|path| self.root.join(path)).collect())
+    }
+
+    /// Creates the links and returns the folder, whole.
+    pub fn finish(self) -> Result<PathBuf, Error> {
+        for (path, target) in &self.links {
+            symlink(target, &self.root.join(path)).map_err(|source| match source.kind() {
+                io::ErrorKind::AlreadyExists => Error::Collision(path.clone()),
+                _ => Error::Write { path: path.clone(), source },
+            })?;
+        }
+        Ok(self.root)
+    }
+
+    /// Refuses paths that are one where case doesn't count, makes way for those that replace an
+    /// earlier artifact's, and creates the folders of all.
+    fn settle(&mut self, paths: EachPath<'_>) -> Result<(), Error> {
+        let mut leaves = vec![];
+        paths(&mut |path, is_folder| {
+            self.add_folders(path, is_folder)?;
+            if !is_folder {
+                leaves.push(self.hash(path));
+            }
+            Ok(())
+        })?;
+        leaves.sort_unstable();
+        let twice = leaves.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        let both = || leaves.iter().chain(&self.leaves).find(|h| self.folders.contains(h)).copied();
+        if let Some(hash) = twice.or_else(both) {
+            return Err(self.name_collision(paths, hash)?);
+        }
+        let again: HashSet<u64> =
+            leaves.iter().copied().filter(|h| self.leaves.binary_search(h).is_ok()).collect();
+        let mut last = PathBuf::new();
+        paths(&mut |path, is_folder| {
+            if !is_folder && again.contains(&self.hash(path)) {
+                self.replace(path)?;
+            }
+            let full = self.root.join(path);
+            let wanted = if is_folder { &*full } else { full.parent().unwrap_or(&self.root) };
+            if wanted != last {
+                fs::create_dir_all(wanted)
+                    .map_err(|source| Error::Write { path: path.to_owned(), source })?;
+                wanted.clone_into(&mut last);
+            }
+            Ok(())
+        })?;
+        leaves.retain(|hash| !again.contains(hash));
+        self.leaves.extend(leaves);
+        self.leaves.sort_unstable();
+        Ok(())
+    }
+
+    /// Notes the folders above `path`, and itself if it is one.
+    fn add_folders(&mut self, path: &str, is_folder: bool) -> Result<(), Error> {
+        let ends = path.match_indices('/').map(|(at, _)| at);
+        for end in ends.chain(is_folder.then_some(path.len())) {
+            self.folders.insert(self.hash(&path[..end]));
+        }
+        let limit = self.policy.limits.entries;
+        if self.folders.len() as u64 > limit { Err(Error::TooMany(limit)) } else { Ok(()) }
+    }
+
+    /// Removes an earlier artifact's file for a later one of the same path, if that is the policy.
+    fn replace(&mut self, path: &str) -> Result<(), Error> {
+        let collision = || Error::Collision(path.to_owned());
+        if self.policy.on_collision == OnCollision::Error {
+            return Err(collision());
+        }
+        let links = self.links.len();
+        self.links.retain(|(link, _)| link != path);
+        if self.links.len() < links {
+            return Ok(());
+        }
+        // Not there under this very name: it differs in case, so both can't be had.
+        fs::remove_file(self.root.join(path)).map_err(|_| collision())
+    }
+
+    /// The error for a hash that came twice, with the paths as the artifact has them.
+    fn name_collision(&self, paths: EachPath<'_>, hash: u64) -> Result<Error, Error> {
+        let mut names: Vec<String> = vec![];
+        paths(&mut |path, _| {
+            let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+            for end in ends.filter(|end| self.hash(&path[..*end]) == hash) {
+                if names.iter().all(|name| *name != path[..end]) {
+                    names.push(path[..end].to_owned());
+                }
+            }
+            Ok(())
+        })?;
+        let mut names = names.into_iter();
+        let first = names.next().unwrap_or_default();
+        Ok(match names.next() {
+            Some(second) => Error::Case(first, second),
+            None => Error::Collision(first),
+        })
+    }
+
+    /// A hash by a key of this process, so that nobody can prepare paths that collide.
+    fn hash(&self, path: &str) -> u64 {
+        if path.is_ascii() {
+            return self.hasher.hash_one(path.to_ascii_lowercase());
+        }
+        self.hasher.hash_one(path.to_lowercase())
+    }
+}
+
+/// Adds up what the directory announces and refuses it above the limits; returns the links with
+/// their targets too.
+fn measure(
+    zip: &Zip,
+    folder: &str,
+    packed: u64,
+    policy: Policy,
+) -> Result<(Unpacked, Vec<(String, String)>), Error> {
+    let limits = policy.limits;
+    let mut unpacked = Unpacked::default();
+    let mut links = vec![];
+    let (mut entries, mut compressed) = (0_u64, 0_u64);
+    zip.entries(|entry| {
+        entries += 1;
+        if entries > limits.entries {
+            return Err(Error::TooMany(limits.entries));
+        }
+        compressed = compressed.saturating_add(entry.compressed);
+        unpacked.bytes = unpacked.bytes.saturating_add(entry.size);
+        if unpacked.bytes > limits.total {
+            return Err(Error::TooBig(limits.total));
+        }
+        unpacked.files += u64::from(entry.kind != Kind::Folder);
+        let Some(path) = checked(&entry, folder, policy)? else { return Ok(()) };
+        if entry.kind == Kind::Symlink {
+            let target = target(zip, &entry)?;
+            check_target(&path, folder, &target, policy)?;
+            links.push((path, target));
+        }
+        Ok(())
+    })?;
+    let bytes = unpacked.bytes;
+    // Entries that share bytes of the archive add up to more than it has.
+    if (bytes > limits.small && bytes / packed.max(1) > limits.ratio) || compressed > packed {
+        return Err(Error::Bomb { unpacked: bytes, packed });
+    }
+    Ok((unpacked, links))
+}
+
+/// The path of an entry below the stage's root; `None` for the root itself.
+fn checked(entry: &Entry, folder: &str, policy: Policy) -> Result<Option<String>, Error> {
+    if policy.privileged && entry.mode.is_some_and(|mode| mode & 0o7000 != 0) {
+        return Err(Error::Setuid(entry.path.clone()));
+    }
+    match checked_path(&entry.path, folder, policy) {
+        Err(Error::Path { why: Refused::Empty, .. }) if entry.kind == Kind::Folder => Ok(None),
+        path => path.map(Some),
+    }
+}
+
+fn checked_path(path: &str, folder: &str, policy: Policy) -> Result<String, Error> {
+    let refused = |why| Error::Path { path: path.to_owned(), why };
+    let checked = paths::check(path).map_err(refused)?;
+    if policy.privileged {
+        paths::check_privileged(&checked).map_err(refused)?;
+    }
+    Ok(if folder.is_empty() { checked } else { format!("{folder}/{checked}") })
+}
+
+/// Refuses a link that leads out of its own artifact's folder.
+fn check_target(path: &str, folder: &str, target: &str, policy: Policy) -> Result<(), Error> {
+    let refused = |why| Error::Path { path: format!("{path} -> {target}"), why };
+    let inner = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
+    paths::check_target(inner, target).map_err(refused)?;
+    if policy.privileged {
+        paths::check_privileged(target).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// The target of a link, which is its content.
+fn target(zip: &Zip, entry: &Entry) -> Result<String, Error> {
+    let refused = |why| Error::Path { path: entry.path.clone(), why };
+    if entry.size > MAX_TARGET_BYTES {
+        return Err(refused(Refused::TooLong));
+    }
+    let mut target = vec![];
+    zip.content(entry, &mut Buffers::default(), |bytes| {
+        target.extend_from_slice(bytes);
+        Ok(())
+    })?;
+    String::from_utf8(target).map_err(|_| refused(Refused::NotUtf8))
+}
+
+#[cfg(unix)]
+fn symlink(target: &str, link: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, link)
+}
+
+#[cfg(windows)]
+fn symlink(target: &str, link: &Path) -> io::Result<()> {
+    std::os::windows::fs::symlink_file(target, link)
+}

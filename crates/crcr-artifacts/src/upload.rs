@@ -1,0 +1,239 @@
+//! An upload from top to bottom: the store by plan, the other one when it can't, the locators.
+
+use jiff::Timestamp;
+
+use crate::choose::{Plan, Reason};
+use crate::layout;
+use crate::locator::{Archive, Locator, Place, Trust, VERSION};
+use crate::source::{Source, Stored};
+use crate::store::Error;
+use crate::store::github::GitHubStore;
+use crate::store::s3::{self, S3Config, S3Store};
+
+/// Whose artifact it is.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// `owner/repo`.
+    pub repository: String,
+    /// The workflow run.
+    pub run_id: u64,
+    /// Whose code made the artifact.
+    pub trust: Trust,
+}
+
+/// The stores, as far as they are there.
+pub struct Stores {
+    /// The bucket.
+    pub s3: Option<S3Config>,
+    /// The folder in it.
+    pub folder: String,
+    /// GitHub, or why it can't be used.
+    pub github: Result<GitHubStore, String>,
+}
+
+/// An artifact that is stored.
+#[derive(Debug)]
+pub struct Uploaded {
+    /// Why it is where it is.
+    pub reason: Reason,
+    /// What the store took.
+    pub stored: Stored,
+    /// Where it is.
+    pub locator: Locator,
+    /// What went wrong on the way without stopping anything.
+    pub warnings: Vec<String>,
+}
+
+/// Why nothing is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The only store there is, or the files themselves.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// S3 can't, and nothing else is allowed.
+    #[error("S3 can't take the artifact ({0}), and `fallback` is `never`")]
+    Impossible(Reason),
+    /// GitHub is where it would go, and it can't be used.
+    #[error("GitHub's store can't be used: {why}")]
+    NoGitHub {
+        /// Why.
+        why: String,
+        /// What S3 said before.
+        #[source]
+        s3: Option<Error>,
+    },
+    /// Neither store took it.
+    #[error("neither store took the artifact; S3: {s3}; GitHub: {github}")]
+    Neither {
+        /// What S3 said.
+        s3: Error,
+        /// What GitHub said.
+        github: Error,
+    },
+}
+
+impl Failed {
+    /// The output `reason`, where one of its words fits.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Impossible(reason) => Some(*reason),
+            Self::Store(Error::Quota { .. }) => Some(Reason::Quota),
+            Self::Store(error) | Self::Neither { s3: error, .. } => fallback_reason(error),
+            Self::NoGitHub { s3, .. } => s3.as_ref().and_then(fallback_reason),
+        }
+    }
+}
+
+/// Stores the artifact where `plan` says, with its locator beside it and with GitHub.
+pub async fn upload(
+    source: &Source,
+    plan: Plan,
+    stores: &Stores,
+    run: &Run,
+    now: impl Fn() -> Timestamp,
+) -> Result<Uploaded, Failed> {
+    let mut warnings = Vec::new();
+    let (fallback, reason) = match plan {
+        Plan::S3ThenGitHub => (true, Reason::Ok),
+        Plan::S3Only => (false, Reason::Ok),
+        Plan::GitHub(reason) => (true, reason),
+        Plan::Skip => (false, Reason::Skipped),
+        Plan::Impossible(reason) => return Err(Failed::Impossible(reason)),
+    };
+    let mut refusal = None;
+    let mut reason = reason;
+    if let (Reason::Ok, Some(config)) = (reason, &stores.s3) {
+        match to_s3(source, config, &stores.folder, run, &now, &mut warnings).await {
+            Ok((stored, locator)) => {
+                locator_to_github(stores, source, &locator, &mut warnings).await;
+                return Ok(Uploaded { reason, stored, locator, warnings });
+            }
+            Err(error) => match fallback_reason(&error) {
+                Some(why) if fallback => {
+                    warnings.push(format!("S3 didn't take the artifact: {error}"));
+                    (reason, refusal) = (why, Some(error));
+                }
+                _ => return Err(error.into()),
+            },
+        }
+    }
+    let github = match &stores.github {
+        Ok(github) => github,
+        Err(why) => return Err(Failed::NoGitHub { why: why.clone(), s3: refusal }),
+    };
+    let stored = match (github.put(source).await, refusal) {
+        (Ok(stored), _) => stored,
+        (Err(github), Some(s3)) if !is_own_fault(&github) => {
+            return Err(Failed::Neither { s3, github });
+        }
+        (Err(error), _) => return Err(error.into()),
+    };
+    let place = Place::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
+    let locator = locator(source, &stored, place, run, now());
+    locator_to_github(stores, source, &locator, &mut warnings).await;
+    Ok(Uploaded { reason, stored, locator, warnings })
+}
+
+async fn to_s3(
+    source: &Source,
+    config: &S3Config,
+    folder: &str,
+    run: &Run,
+    now: &impl Fn() -> Timestamp,
+    warnings: &mut Vec<String>,
+) -> Result<(Stored, Locator), Error> {
+    let mut bucket = S3Store::connect(config.clone()).await?;
+    let stored = match bucket.put(source, folder).await {
+        Err(Error::WrongRegion(_)) => {
+            bucket = bucket.in_its_region().await?;
+            warnings.push(format!(
+                "the bucket `{}` is in `{}`, not in `{}`",
+                config.bucket,
+                bucket.region(),
+                config.region.as_deref().unwrap_or_default()
+            ));
+            bucket.put(source, folder).await?
+        }
+        other => other?,
+    };
+    if stored.untagged {
+        warnings
+            .push("the bucket refused the tag `retention-days`, so no rule will delete it".into());
+    }
+    if stored.leftover > 0 {
+        warnings.push(format!(
+            "{} objects of the artifact that was replaced can't be deleted: the credentials need \
+             `s3:DeleteObject`",
+            stored.leftover
+        ));
+    }
+    let place = Place::S3 {
+        bucket: config.bucket.clone(),
+        key: match stored.archive {
+            Archive::Zip => layout::archive_key(folder),
+            Archive::None => format!("{folder}/"),
+        },
+        endpoint: config.endpoint.as_ref().map(ToString::to_string),
+        region: Some(bucket.region().to_owned()),
+    };
+    let locator = locator(source, &stored, place, run, now());
+    bucket.put_locator(&locator, folder).await?;
+    Ok((stored, locator))
+}
+
+/// Whether GitHub may take what S3 didn't, and the reason that is given then.
+fn fallback_reason(error: &Error) -> Option<Reason> {
+    match error {
+        Error::Denied { store: s3::STORE, .. } | Error::WrongRegion(_) => Some(Reason::S3Denied),
+        Error::MissingBucket(_) => Some(Reason::S3MissingBucket),
+        Error::Unreachable { store: s3::STORE, .. } => Some(Reason::S3Unreachable),
+        _ => None,
+    }
+}
+
+/// Whether the other store would have failed in the same way.
+fn is_own_fault(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Conflict { .. } | Error::Source(_) | Error::Stopped | Error::Quota { .. }
+    )
+}
+
+fn locator(
+    source: &Source,
+    stored: &Stored,
+    place: Place,
+    run: &Run,
+    created: Timestamp,
+) -> Locator {
+    Locator {
+        version: VERSION,
+        name: source.name.clone(),
+        repository: run.repository.clone(),
+        run_id: run.run_id,
+        run_attempt: source.attempt,
+        job: source.job.clone(),
+        place,
+        archive: stored.archive,
+        digest: stored.digest,
+        size: stored.size,
+        file_count: source.entries.len() as u64,
+        files: stored.files.clone(),
+        created,
+        trust: run.trust,
+    }
+}
+
+/// A locator with GitHub is a help for downloads; without it they look in the usual places.
+async fn locator_to_github(
+    stores: &Stores,
+    source: &Source,
+    locator: &Locator,
+    warnings: &mut Vec<String>,
+) {
+    let Ok(github) = &stores.github else { return };
+    if let Err(error) = github.put_locator(locator, source.retention_days).await {
+        warnings.push(format!("the locator isn't with GitHub: {error}"));
+    }
+}

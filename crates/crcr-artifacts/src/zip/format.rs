@@ -1,0 +1,175 @@
+//! The records of a zip, as APPNOTE 6.3 lays them out.
+//!
+//! <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
+
+/// How an entry's bytes are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Method {
+    Stored = 0,
+    Deflated = 8,
+}
+
+/// What the directory says about an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record {
+    pub(super) method: Method,
+    pub(super) crc: u32,
+    pub(super) packed: u64,
+    pub(super) size: u64,
+    /// Where its local header starts.
+    pub(super) offset: u64,
+    /// Whether checksum and sizes follow the data instead of standing before it.
+    pub(super) trailing: bool,
+    pub(super) mode: Option<u32>,
+}
+
+/// Sizes and offsets from here on need the 64-bit fields.
+const LIMIT: u64 = 0xFFFF_FFFF;
+/// The room that deflate and its framing may need on top of an entry near the limit.
+const MARGIN: u64 = 16 * 1024 * 1024;
+/// 1980-01-01 00:00, the first time of the format: equal files give equal archives.
+const DOS_DATE: u16 = 0x0021;
+/// Names are UTF-8.
+const UTF8: u16 = 1 << 11;
+/// Checksum and sizes follow the data.
+const TRAILING: u16 = 1 << 3;
+/// Zip64 came with version 4.5; version 2.0 has deflate.
+const ZIP64_VERSION: u16 = 45;
+const PLAIN_VERSION: u16 = 20;
+/// The attributes are those of Unix.
+const UNIX: u16 = 3 << 8;
+
+/// Whether an entry of `size` bytes, packed or not, may need 64-bit sizes.
+pub(super) fn is_large(size: u64) -> bool {
+    size >= LIMIT - MARGIN
+}
+
+impl Record {
+    fn flags(&self) -> u16 {
+        UTF8 | if self.trailing { TRAILING } else { 0 }
+    }
+
+    /// Appends the header that goes before the data.
+    pub(super) fn put_local(&self, name: &str, out: &mut Vec<u8>) {
+        let large = self.trailing && is_large(self.size);
+        put32(out, 0x0403_4b50);
+        put16(out, if large { ZIP64_VERSION } else { PLAIN_VERSION });
+        put16(out, self.flags());
+        put16(out, self.method as u16);
+        put16(out, 0);
+        put16(out, DOS_DATE);
+        if self.trailing {
+            put32(out, 0);
+            let size = if large { LIMIT } else { 0 };
+            put_capped(out, size);
+            put_capped(out, size);
+        } else {
+            put32(out, self.crc);
+            put_capped(out, self.packed);
+            put_capped(out, self.size);
+        }
+        put16(out, name.len() as u16);
+        put16(out, if large { 20 } else { 0 });
+        out.extend_from_slice(name.as_bytes());
+        if large {
+            put16(out, 1);
+            put16(out, 16);
+            put64(out, 0);
+            put64(out, 0);
+        }
+    }
+
+    /// Appends what follows the data of a trailing entry.
+    pub(super) fn put_descriptor(&self, out: &mut Vec<u8>) {
+        put32(out, 0x0807_4b50);
+        put32(out, self.crc);
+        if is_large(self.size) {
+            put64(out, self.packed);
+            put64(out, self.size);
+        } else {
+            put_capped(out, self.packed);
+            put_capped(out, self.size);
+        }
+    }
+
+    /// Appends the entry of the directory.
+    pub(super) fn put_central(&self, name: &str, out: &mut Vec<u8>) {
+        let mut extra = Vec::new();
+        for value in [self.size, self.packed, self.offset] {
+            if value >= LIMIT {
+                put64(&mut extra, value);
+            }
+        }
+        let zip64 = !extra.is_empty() || (self.trailing && is_large(self.size));
+        put32(out, 0x0201_4b50);
+        put16(out, UNIX | if zip64 { ZIP64_VERSION } else { PLAIN_VERSION });
+        put16(out, if zip64 { ZIP64_VERSION } else { PLAIN_VERSION });
+        put16(out, self.flags());
+        put16(out, self.method as u16);
+        put16(out, 0);
+        put16(out, DOS_DATE);
+        put32(out, self.crc);
+        put_capped(out, self.packed);
+        put_capped(out, self.size);
+        put16(out, name.len() as u16);
+        put16(out, if extra.is_empty() { 0 } else { extra.len() as u16 + 4 });
+        put16(out, 0);
+        put16(out, 0);
+        put16(out, 0);
+        // A regular file (0o100000) with its mode, in the upper half.
+        put32(out, (0o100_000 | self.mode.unwrap_or(0o644)) << 16);
+        put_capped(out, self.offset);
+        out.extend_from_slice(name.as_bytes());
+        if !extra.is_empty() {
+            put16(out, 1);
+            put16(out, extra.len() as u16);
+            out.extend_from_slice(&extra);
+        }
+    }
+}
+
+/// Appends the end of the archive, for a directory of `entries` and `size` bytes at `offset`.
+pub(super) fn put_end(entries: u64, size: u64, offset: u64, out: &mut Vec<u8>) {
+    if entries >= 0xFFFF || size >= LIMIT || offset >= LIMIT {
+        put32(out, 0x0606_4b50);
+        put64(out, 44);
+        put16(out, UNIX | ZIP64_VERSION);
+        put16(out, ZIP64_VERSION);
+        put32(out, 0);
+        put32(out, 0);
+        put64(out, entries);
+        put64(out, entries);
+        put64(out, size);
+        put64(out, offset);
+        put32(out, 0x0706_4b50);
+        put32(out, 0);
+        put64(out, offset + size);
+        put32(out, 1);
+    }
+    put32(out, 0x0605_4b50);
+    put16(out, 0);
+    put16(out, 0);
+    let entries = entries.min(0xFFFF) as u16;
+    put16(out, entries);
+    put16(out, entries);
+    put_capped(out, size);
+    put_capped(out, offset);
+    put16(out, 0);
+}
+
+fn put16(out: &mut Vec<u8>, value: u16) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// A 32-bit field whose true value may stand in a 64-bit one.
+fn put_capped(out: &mut Vec<u8>, value: u64) {
+    put32(out, value.min(LIMIT) as u32);
+}

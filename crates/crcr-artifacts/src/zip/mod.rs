@@ -1,0 +1,5 @@
+//! Zip archives: reading whatever writer made them, and writing them as a stream.
+
+mod format;
+pub mod read;
+pub mod write;

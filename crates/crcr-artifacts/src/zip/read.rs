@@ -1,0 +1,393 @@
+//! Reads a zip archive that lies in a file: the central directory as a stream, entries at random.
+//!
+//! The archive is untrusted. Nothing is allocated by a size that it declares, and an entry gives
+//! exactly the bytes that the directory announces or an error.
+//! Format: <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
+
+use std::fs::File;
+use std::io;
+
+use flate2::{Decompress, FlushDecompress, Status};
+use rawzip::{
+    CompressionMethod, FileReader, ReaderAt as _, ZipArchive, ZipArchiveEntryWayfinder,
+    ZipFileHeaderRecord, ZipLocator,
+};
+
+/// Holds any record of a central directory: three fields of 64 KiB and a fixed part.
+const RECORD_BYTES: usize = 256 * 1024;
+/// The type of a file in a Unix mode.
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFDIR: u32 = 0o040_000;
+const S_IFLNK: u32 = 0o120_000;
+
+/// Why an archive or an entry can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The structure is broken, or it is no zip at all.
+    #[error("it is no readable zip archive: {0}")]
+    Archive(#[from] rawzip::Error),
+    /// An entry needs a password.
+    #[error("`{0}` is encrypted")]
+    Encrypted(String),
+    /// An entry is compressed by something else than deflate.
+    #[error("`{path}` is compressed by method {method}; `crcr` reads stored and deflated entries")]
+    Method {
+        /// The entry.
+        path: String,
+        /// The number of the method.
+        method: u16,
+    },
+    /// An entry is a device, a pipe or a socket.
+    #[error("`{0}` is neither a file, a folder nor a symbolic link")]
+    Kind(String),
+    /// An entry's compressed bytes are broken.
+    #[error("`{path}` can't be decompressed: {why}")]
+    Broken {
+        /// The entry.
+        path: String,
+        /// What the decompressor says.
+        why: String,
+    },
+    /// An entry's content isn't what the directory announces.
+    #[error("`{0}` isn't what the archive's directory announces (length or CRC differ)")]
+    Mismatch(String),
+    /// The archive's file can't be read, or whoever takes the content refuses it.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link; its content is the target.
+    Symlink,
+}
+
+/// One entry of the central directory.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The path as the archive has it, unchecked.
+    pub path: String,
+    /// What it is.
+    pub kind: Kind,
+    /// The Unix mode without the type, where the archive has one: permissions, setuid and so on.
+    pub mode: Option<u32>,
+    /// The content's length in bytes, as announced.
+    pub size: u64,
+    /// The length in the archive in bytes.
+    pub compressed: u64,
+    crc: u32,
+    deflated: bool,
+    place: ZipArchiveEntryWayfinder,
+}
+
+/// An archive in a file. Entries can be read from several threads at once.
+pub struct Zip {
+    archive: ZipArchive<FileReader>,
+}
+
+/// The memory that reading an entry takes; a thread keeps its own and uses it again.
+pub struct Buffers {
+    input: Vec<u8>,
+    output: Vec<u8>,
+    inflate: Decompress,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self {
+            input: vec![0; 128 * 1024],
+            output: vec![0; 512 * 1024],
+            inflate: Decompress::new(false),
+        }
+    }
+}
+
+impl Zip {
+    /// Finds the central directory of the archive in `file`.
+    pub fn open(file: File) -> Result<Self, Error> {
+        let mut buffer = vec![0; RECORD_BYTES];
+        let archive =
+            ZipLocator::new().locate_in_file(file, &mut buffer).map_err(|(_, error)| error)?;
+        Ok(Self { archive })
+    }
+
+    /// How many entries the archive says it has.
+    #[must_use]
+    pub fn announced_entries(&self) -> u64 {
+        self.archive.entries_hint()
+    }
+
+    /// Calls `each` with every entry in the directory's order, until it fails.
+    pub fn entries<E: From<Error>>(
+        &self,
+        mut each: impl FnMut(Entry) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut buffer = vec![0; RECORD_BYTES];
+        let mut entries = self.archive.entries(&mut buffer);
+        while let Some(record) = entries.next_entry().map_err(Error::from)? {
+            each(entry(&record)?)?;
+        }
+        Ok(())
+    }
+
+    /// Hands the content of `entry` to `take`, piece by piece, and checks its length and CRC.
+    ///
+    /// `take` never gets more bytes than the directory announces.
+    pub fn content(
+        &self,
+        entry: &Entry,
+        buffers: &mut Buffers,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let (mut at, end) = self.archive.get_entry(entry.place)?.compressed_data_range();
+        let Buffers { input, output, inflate } = buffers;
+        let mut crc = crc32fast::Hasher::new();
+        let mut left = entry.size;
+        let mut give = |bytes: &[u8]| -> Result<(), Error> {
+            let mismatch = || Error::Mismatch(entry.path.clone());
+            left = left.checked_sub(bytes.len() as u64).ok_or_else(mismatch)?;
+            crc.update(bytes);
+            Ok(take(bytes)?)
+        };
+        let read = |input: &mut [u8], at: u64| -> io::Result<usize> {
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(input.len());
+            self.archive.get_ref().read_exact_at(&mut input[..want], at)?;
+            Ok(want)
+        };
+        if entry.deflated {
+            inflate.reset(false);
+            let mut done = false;
+            while !done && at < end {
+                let got = read(input, at)?;
+                at += got as u64;
+                done = inflate_all(&input[..got], output, inflate, &mut give).map_err(
+                    |e| match e {
+                        Inflate::Broken(why) => Error::Broken { path: entry.path.clone(), why },
+                        Inflate::Given(error) => error,
+                    },
+                )?;
+            }
+            if !done {
+                return Err(Error::Mismatch(entry.path.clone()));
+            }
+        } else {
+            while at < end {
+                let got = read(output, at)?;
+                at += got as u64;
+                give(&output[..got])?;
+            }
+        }
+        if left != 0 || crc.finalize() != entry.crc {
+            return Err(Error::Mismatch(entry.path.clone()));
+        }
+        Ok(())
+    }
+}
+
+enum Inflate {
+    Broken(String),
+    Given(Error),
+}
+
+/// Inflates all of `input`; `true` when the stream has ended.
+fn inflate_all(
+    mut input: &[u8],
+    output: &mut [u8],
+    inflate: &mut Decompress,
+    give: &mut impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<bool, Inflate> {
+    loop {
+        let (taken, given) = (inflate.total_in(), inflate.total_out());
+        let status = inflate
+            .decompress(input, output, FlushDecompress::None)
+            .map_err(|e| Inflate::Broken(e.to_string()))?;
+        let taken = (inflate.total_in() - taken) as usize;
+        let given = (inflate.total_out() - given) as usize;
+        input = &input[taken..];
+        give(&output[..given]).map_err(Inflate::Given)?;
+        if status == Status::StreamEnd {
+            return Ok(true);
+        }
+        // All input may be taken while output is still inside the decompressor.
+        if input.is_empty() && given < output.len() {
+            return Ok(false);
+        }
+        if taken == 0 && given == 0 {
+            return Err(Inflate::Broken("no progress".to_owned()));
+        }
+    }
+}
+
+fn entry(record: &ZipFileHeaderRecord<'_>) -> Result<Entry, Error> {
+    let path = path(record);
+    if record.flags().is_encrypted() {
+        return Err(Error::Encrypted(path));
+    }
+    let deflated = match record.compression_method() {
+        CompressionMethod::STORE => false,
+        CompressionMethod::DEFLATE => true,
+        other => return Err(Error::Method { path, method: other.as_u16() }),
+    };
+    // The upper half of the attributes is a Unix mode, whatever system the writer says it is: some
+    // writers on Windows fill it in, and a FAT writer that doesn't leaves zero.
+    let mode = record.external_attributes() >> 16;
+    let kind = match mode & S_IFMT {
+        S_IFLNK => Kind::Symlink,
+        S_IFDIR => Kind::Folder,
+        0 | S_IFREG if record.is_dir() => Kind::Folder,
+        0 | S_IFREG => Kind::File,
+        _ => return Err(Error::Kind(path)),
+    };
+    let mode = Some(mode & 0o7777).filter(|mode| mode & 0o777 != 0);
+    Ok(Entry {
+        kind,
+        mode,
+        size: record.uncompressed_size_hint(),
+        compressed: record.compressed_size_hint(),
+        crc: record.crc32(),
+        deflated,
+        place: record.wayfinder(),
+        path,
+    })
+}
+
+/// The name as UTF-8, or, where it isn't UTF-8, by the code page that the format falls back to.
+fn path(record: &ZipFileHeaderRecord<'_>) -> String {
+    const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»\
+                         ░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀\
+                         αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
+    let raw = record.file_path();
+    let bytes: &[u8] = raw.as_ref();
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.to_owned();
+    }
+    let table: Vec<char> = CP437.chars().collect();
+    bytes
+        .iter()
+        .map(|&b| if b < 128 { char::from(b) } else { table[usize::from(b) - 128] })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn read_all(zip: &Zip) -> Result<Vec<(Entry, Vec<u8>)>, Error> {
+        let mut entries = vec![];
+        zip.entries(|entry| {
+            entries.push(entry);
+            Ok::<_, Error>(())
+        })?;
+        let mut buffers = Buffers::default();
+        entries
+            .into_iter()
+            .map(|entry| {
+                let mut content = vec![];
+                zip.content(&entry, &mut buffers, |bytes| content.write_all(bytes))?;
+                Ok((entry, content))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn entries_of_another_writer_come_back_with_modes_and_content() {
+        let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
+        let options = ::zip::write::SimpleFileOptions::default();
+        let text = b"some text ".repeat(200_000);
+        writer.start_file("bin/tool", options.unix_permissions(0o755)).unwrap();
+        writer.write_all(&text).unwrap();
+        let stored = options.compression_method(::zip::CompressionMethod::Stored);
+        writer.start_file("öl.txt", stored.large_file(true)).unwrap();
+        writer.write_all(b"raw").unwrap();
+        writer.add_directory("empty", options).unwrap();
+        writer.add_symlink("link", "bin/tool", options).unwrap();
+        let zip = Zip::open(file(&writer.finish().unwrap().into_inner())).unwrap();
+        let all = read_all(&zip).unwrap();
+        assert_eq!(zip.announced_entries(), 4);
+        assert_eq!((all[0].0.path.as_str(), all[0].0.mode), ("bin/tool", Some(0o755)));
+        assert!(all[0].1 == text && all[0].0.compressed < all[0].0.size);
+        assert_eq!((all[1].0.path.as_str(), all[1].1.as_slice()), ("öl.txt", &b"raw"[..]));
+        assert_eq!(all[2].0.kind, Kind::Folder);
+        assert_eq!((all[3].0.kind, all[3].1.as_slice()), (Kind::Symlink, &b"bin/tool"[..]));
+    }
+
+    #[test]
+    fn an_empty_archive_has_no_entries() {
+        let writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
+        let zip = Zip::open(file(&writer.finish().unwrap().into_inner())).unwrap();
+        assert!(read_all(&zip).unwrap().is_empty());
+    }
+
+    #[test]
+    fn content_that_is_not_what_the_directory_announces_is_an_error() {
+        let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
+        let options = ::zip::write::SimpleFileOptions::default();
+        let stored = options.compression_method(::zip::CompressionMethod::Stored);
+        writer.start_file("a", stored).unwrap();
+        writer.write_all(b"content").unwrap();
+        let mut bytes = writer.finish().unwrap().into_inner();
+        let at = bytes.windows(7).position(|w| w == b"content").unwrap();
+        bytes[at] ^= 1;
+        let error = read_all(&Zip::open(file(&bytes)).unwrap()).unwrap_err();
+        assert!(matches!(error, Error::Mismatch(_)), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf_8_is_read_by_the_old_code_page() {
+        let mut writer = rawzip::ZipArchiveWriter::new(vec![]);
+        let name = rawzip::path::EntryPath::verbatim(&b"\x81ber.txt"[..]);
+        let (entry, config) = writer.new_file(name).start().unwrap();
+        let (entry, descriptor) = config.wrap(entry).finish().unwrap();
+        entry.finish(descriptor).unwrap();
+        let zip = Zip::open(file(&writer.finish().unwrap())).unwrap();
+        assert_eq!(read_all(&zip).unwrap()[0].0.path, "über.txt");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_neither_panic_nor_hang(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+            if let Ok(zip) = Zip::open(file(&bytes)) {
+                let _ = read_all(&zip);
+            }
+        }
+
+        #[test]
+        fn a_damaged_archive_neither_panics_nor_hangs(
+            content in prop::collection::vec(any::<u8>(), 0..600),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
+            let options = ::zip::write::SimpleFileOptions::default();
+            for name in ["a", "b/c"] {
+                writer.start_file(name, options).unwrap();
+                writer.write_all(&content).unwrap();
+            }
+            let mut bytes = writer.finish().unwrap().into_inner();
+            for (at, value) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            let skip = cut.index(bytes.len()) % 8;
+            if let Ok(zip) = Zip::open(file(&bytes[skip..])) {
+                let _ = read_all(&zip);
+            }
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! A zip as a stream: no temporary file, and the same bytes for the same files.
+//!
+//! The work is cut into pieces of at most a megabyte: a run of small files, or a chunk of a large
+//! one. Threads read, check and deflate pieces while this one puts the results in order. The chunks
+//! of a large file end in a sync flush, so that they join to one deflate stream. Where a large file
+//! starts its checksum isn't known yet, so it follows the data (the format's data descriptor).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+
+use crate::blocks::{Error, Sink, Source};
+use crate::collect::Entry;
+use crate::digest::{Digest, Hasher};
+use crate::zip::format::{Method, Record, put_end};
+
+/// How hard to compress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Fast, and stored where a sample doesn't shrink.
+    Auto,
+    /// 0 (stored) to 9 (smallest).
+    Fixed(u8),
+}
+
+impl Level {
+    /// The level of zlib; `None` is stored.
+    fn deflate(self) -> Option<u32> {
+        match self {
+            Self::Auto => Some(2),
+            Self::Fixed(0) => None,
+            Self::Fixed(level) => Some(u32::from(level)),
+        }
+    }
+}
+
+/// The most bytes of a piece.
+const PIECE: usize = 1024 * 1024;
+/// The most files of a piece.
+const PIECE_FILES: usize = 256;
+/// How much of a file is tried, in bytes, at each of [`SAMPLES`] places.
+const SAMPLE: usize = 32 * 1024;
+/// At how many places a large file is tried.
+const SAMPLES: u64 = 4;
+/// Pieces in work for each thread.
+const AHEAD: usize = 2;
+
+/// Writes the archive of `entries`, which lie below `root`, and gives the digests of the files when
+/// `with_digests` asks for them. `progress` hears of every byte read.
+///
+/// Fails when a file can't be read, or isn't as it was when it was found.
+pub fn write(
+    sink: &mut Sink,
+    root: &Path,
+    entries: &[Entry],
+    level: Level,
+    with_digests: bool,
+    progress: &dyn Fn(u64),
+) -> Result<Vec<Digest>, Error> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(16);
+    let (jobs, queue) = sync_channel::<Job>(threads * AHEAD);
+    let queue = Mutex::new(queue);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| work(&queue, root, entries, level, with_digests));
+        }
+        let hasher = with_digests.then(|| {
+            let (to_hash, bytes) = sync_channel(AHEAD);
+            (to_hash, scope.spawn(move || hash_files(&bytes)))
+        });
+        let mut archive = Archive {
+            sink,
+            entries,
+            directory: Vec::new(),
+            digests: Vec::new(),
+            to_hash: hasher.as_ref().map(|(to_hash, _)| to_hash.clone()),
+            large: None,
+        };
+        // The threads end when `jobs` goes, whichever way this ends.
+        let done =
+            archive.assemble(Plan::new(root, entries, level), jobs, threads * AHEAD, progress);
+        let Archive { digests, to_hash, .. } = archive;
+        drop(to_hash);
+        let large = hasher.map(|(to_hash, thread)| {
+            drop(to_hash);
+            thread.join().unwrap_or_default()
+        });
+        done?;
+        let mut large = large.unwrap_or_default().into_iter();
+        Ok(digests.into_iter().filter_map(|digest| digest.or_else(|| large.next())).collect())
+    })
+}
+
+/// A piece of work and where its result goes.
+struct Job {
+    piece: Piece,
+    done: Sender<Result<Done, Error>>,
+}
+
+enum Piece {
+    /// Whole small files.
+    Files(Range<usize>),
+    /// A part of a large file.
+    Chunk(Chunk),
+}
+
+#[derive(Clone)]
+struct Chunk {
+    index: usize,
+    source: Arc<Source>,
+    offset: u64,
+    len: usize,
+    last: bool,
+    method: Method,
+}
+
+/// A piece that is done.
+enum Done {
+    /// Entries with their headers, offsets counted from the start of `bytes`.
+    Files { bytes: Vec<u8>, records: Vec<Record>, digests: Vec<Option<Digest>>, first: usize },
+    /// A chunk as it was read and, where it is deflated, as it is stored.
+    Chunk { chunk: Chunk, crc: crc32fast::Hasher, raw: Vec<u8>, packed: Option<Vec<u8>> },
+}
+
+/// Cuts the entries into pieces, in order.
+struct Plan<'a> {
+    root: &'a Path,
+    entries: &'a [Entry],
+    level: Level,
+    next: usize,
+    open: Option<(Arc<Source>, Method, u64)>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(root: &'a Path, entries: &'a [Entry], level: Level) -> Self {
+        Self { root, entries, level, next: 0, open: None }
+    }
+
+    fn piece(&mut self) -> Result<Option<Piece>, Error> {
+        let first = self.next;
+        let Some(entry) = self.entries.get(first) else { return Ok(None) };
+        if entry.size <= PIECE as u64 {
+            let mut bytes = 0;
+            while let Some(entry) = self.entries.get(self.next) {
+                bytes += entry.size;
+                if bytes > PIECE as u64 || self.next - first >= PIECE_FILES {
+                    break;
+                }
+                self.next += 1;
+            }
+            return Ok(Some(Piece::Files(first..self.next)));
+        }
+        let (source, method, offset) = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let source = Source::open(self.root.join(&entry.path), entry.size)?;
+                let method = sampled(&source, entry.size, self.level)?;
+                (Arc::new(source), method, 0)
+            }
+        };
+        let len = (entry.size - offset).min(PIECE as u64);
+        let last = offset + len == entry.size;
+        let piece =
+            Chunk { index: first, source: source.clone(), offset, len: len as usize, last, method };
+        if last {
+            self.next += 1;
+        } else {
+            self.open = Some((source, method, offset + len));
+        }
+        Ok(Some(Piece::Chunk(piece)))
+    }
+}
+
+/// Whether a large file is deflated: under `auto` a few samples decide.
+fn sampled(source: &Source, size: u64, level: Level) -> Result<Method, Error> {
+    let Some(deflate_level) = level.deflate() else { return Ok(Method::Stored) };
+    if level != Level::Auto {
+        return Ok(Method::Deflated);
+    }
+    let mut compress = Compress::new(Compression::new(deflate_level), false);
+    let (mut raw, mut packed) = (0, 0);
+    let mut sample = vec![0; SAMPLE];
+    for n in 0..SAMPLES {
+        source.read(&mut sample, (size - SAMPLE as u64) / (SAMPLES - 1) * n)?;
+        raw += sample.len();
+        packed += deflate(&mut compress, &sample, true).len();
+    }
+    Ok(if shrinks(packed, raw) { Method::Deflated } else { Method::Stored })
+}
+
+/// Whether deflating pays: it saves three per cent or more.
+fn shrinks(packed: usize, raw: usize) -> bool {
+    packed < raw - raw / 32
+}
+
+/// Takes pieces until there are no more.
+fn work(queue: &Mutex<Receiver<Job>>, root: &Path, entries: &[Entry], level: Level, digests: bool) {
+    let compression = Compression::new(level.deflate().unwrap_or(0));
+    let mut compress = Compress::new(compression, false);
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { piece, done }) = job else { return };
+        let result = match piece {
+            Piece::Files(range) => files(root, entries, range, level, digests, &mut compress),
+            Piece::Chunk(chunk) => read_chunk(chunk, &mut compress),
+        };
+        // Nobody waits for it after an error elsewhere.
+        let _ = done.send(result);
+    }
+}
+
+fn files(
+    root: &Path,
+    entries: &[Entry],
+    range: Range<usize>,
+    level: Level,
+    with_digests: bool,
+    compress: &mut Compress,
+) -> Result<Done, Error> {
+    let first = range.start;
+    let mut bytes = Vec::with_capacity(PIECE / 2);
+    let (mut records, mut digests) = (Vec::with_capacity(range.len()), Vec::new());
+    for entry in &entries[range] {
+        let raw = read_whole(&root.join(&entry.path), entry.size)?;
+        let packed = pack(&raw, level, compress);
+        let stored = packed.as_deref().unwrap_or(&raw);
+        let record = Record {
+            method: if packed.is_some() { Method::Deflated } else { Method::Stored },
+            crc: crc32fast::hash(&raw),
+            packed: stored.len() as u64,
+            size: entry.size,
+            offset: bytes.len() as u64,
+            trailing: false,
+            mode: entry.mode,
+        };
+        record.put_local(&entry.path, &mut bytes);
+        bytes.extend_from_slice(stored);
+        records.push(record);
+        if with_digests {
+            digests.push(Some(Digest::of(&raw)));
+        }
+    }
+    Ok(Done::Files { bytes, records, digests, first })
+}
+
+/// Reads a file that has `size` bytes, and fails when it has more or fewer.
+pub(crate) fn read_whole(path: &Path, size: u64) -> Result<Vec<u8>, Error> {
+    use std::io::Read as _;
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(size + 1).read_to_end(&mut bytes))
+        .map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
+    if read as u64 != size {
+        return Err(Error::Changed(path.to_path_buf()));
+    }
+    Ok(bytes)
+}
+
+/// A small file deflated, where that pays.
+fn pack(raw: &[u8], level: Level, compress: &mut Compress) -> Option<Vec<u8>> {
+    level.deflate()?;
+    if level == Level::Auto && raw.len() > 2 * SAMPLE {
+        let sample = &raw[raw.len() / 2..][..SAMPLE];
+        let head = &raw[..SAMPLE];
+        let packed = deflate(compress, sample, true).len() + deflate(compress, head, true).len();
+        if !shrinks(packed, 2 * SAMPLE) {
+            return None;
+        }
+    }
+    let packed = deflate(compress, raw, true);
+    let pays = if level == Level::Auto {
+        shrinks(packed.len(), raw.len())
+    } else {
+        packed.len() < raw.len()
+    };
+    pays.then_some(packed)
+}
+
+fn read_chunk(chunk: Chunk, compress: &mut Compress) -> Result<Done, Error> {
+    let mut raw = vec![0; chunk.len];
+    chunk.source.read(&mut raw, chunk.offset)?;
+    if chunk.last {
+        chunk.source.check_unchanged()?;
+    }
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&raw);
+    let packed = (chunk.method == Method::Deflated).then(|| deflate(compress, &raw, chunk.last));
+    Ok(Done::Chunk { chunk, crc, raw, packed })
+}
+
+/// Deflates `input` on its own: to the end of a stream, or to a byte boundary that the next chunk
+/// goes on from.
+fn deflate(compress: &mut Compress, input: &[u8], last: bool) -> Vec<u8> {
+    compress.reset();
+    let flush = if last { FlushCompress::Finish } else { FlushCompress::Sync };
+    let mut out = Vec::with_capacity(input.len() / 2 + 1024);
+    loop {
+        let rest = &input[usize::try_from(compress.total_in()).unwrap_or(input.len())..];
+        let status = compress.compress_vec(rest, &mut out, flush).unwrap_or(Status::BufError);
+        let taken = compress.total_in() == input.len() as u64;
+        let room = out.len() < out.capacity();
+        if status == Status::StreamEnd || (!last && taken && room) {
+            return out;
+        }
+        out.reserve(input.len() / 4 + 1024);
+    }
+}
+
+/// The bytes of large files, in order, for their digests.
+enum ToHash {
+    Bytes(Vec<u8>),
+    End,
+}
+
+fn hash_files(bytes: &Receiver<ToHash>) -> Vec<Digest> {
+    let (mut hasher, mut digests) = (Hasher::default(), Vec::new());
+    for next in bytes {
+        match next {
+            ToHash::Bytes(bytes) => hasher.update(&bytes),
+            ToHash::End => digests.push(std::mem::take(&mut hasher).finish()),
+        }
+    }
+    digests
+}
+
+/// The archive as far as it is written.
+struct Archive<'a> {
+    sink: &'a mut Sink,
+    entries: &'a [Entry],
+    directory: Vec<u8>,
+    /// `None` stands for a large file, whose digest is made elsewhere.
+    digests: Vec<Option<Digest>>,
+    to_hash: Option<SyncSender<ToHash>>,
+    /// The large file whose chunks are coming.
+    large: Option<(Record, crc32fast::Hasher)>,
+}
+
+impl Archive<'_> {
+    fn assemble(
+        &mut self,
+        mut plan: Plan<'_>,
+        jobs: SyncSender<Job>,
+        ahead: usize,
+        progress: &dyn Fn(u64),
+    ) -> Result<(), Error> {
+        let mut waiting = VecDeque::new();
+        loop {
+            while waiting.len() < ahead
+                && let Some(piece) = plan.piece()?
+            {
+                let (done, result) = channel();
+                jobs.send(Job { piece, done }).map_err(|_| Error::Stopped)?;
+                waiting.push_back(result);
+            }
+            let Some(next) = waiting.pop_front() else { break };
+            progress(self.put(next.recv().map_err(|_| Error::Stopped)??)?);
+        }
+        let (offset, size) = (self.sink.position(), self.directory.len() as u64);
+        put_end(self.entries.len() as u64, size, offset, &mut self.directory);
+        self.sink.write(&self.directory)
+    }
+
+    /// Adds a piece and gives how many bytes were read for it.
+    fn put(&mut self, done: Done) -> Result<u64, Error> {
+        match done {
+            Done::Files { bytes, records, digests, first } => {
+                let start = self.sink.position();
+                let mut read = 0;
+                for (n, mut record) in records.into_iter().enumerate() {
+                    record.offset += start;
+                    read += record.size;
+                    record.put_central(&self.entries[first + n].path, &mut self.directory);
+                }
+                self.digests.extend(digests);
+                self.sink.write(&bytes)?;
+                Ok(read)
+            }
+            Done::Chunk { chunk, crc, raw, packed } => self.put_chunk(&chunk, &crc, raw, packed),
+        }
+    }
+
+    fn put_chunk(
+        &mut self,
+        chunk: &Chunk,
+        crc: &crc32fast::Hasher,
+        raw: Vec<u8>,
+        packed: Option<Vec<u8>>,
+    ) -> Result<u64, Error> {
+        let entry = &self.entries[chunk.index];
+        let (mut record, mut whole) = match self.large.take() {
+            Some(large) => large,
+            None => {
+                let record = Record {
+                    method: chunk.method,
+                    crc: 0,
+                    packed: 0,
+                    size: entry.size,
+                    offset: self.sink.position(),
+                    trailing: true,
+                    mode: entry.mode,
+                };
+                let mut header = Vec::new();
+                record.put_local(&entry.path, &mut header);
+                self.sink.write(&header)?;
+                (record, crc32fast::Hasher::new())
+            }
+        };
+        let read = raw.len() as u64;
+        let stored = packed.as_deref().unwrap_or(&raw);
+        self.sink.write(stored)?;
+        record.packed += stored.len() as u64;
+        whole.combine(crc);
+        if let Some(to_hash) = &self.to_hash {
+            to_hash.send(ToHash::Bytes(raw)).map_err(|_| Error::Stopped)?;
+        }
+        if !chunk.last {
+            self.large = Some((record, whole));
+            return Ok(read);
+        }
+        record.crc = whole.finalize();
+        let mut descriptor = Vec::new();
+        record.put_descriptor(&mut descriptor);
+        self.sink.write(&descriptor)?;
+        record.put_central(&entry.path, &mut self.directory);
+        if let Some(to_hash) = &self.to_hash {
+            to_hash.send(ToHash::End).map_err(|_| Error::Stopped)?;
+            self.digests.push(None);
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+#[path = "write_tests.rs"]
+mod tests;

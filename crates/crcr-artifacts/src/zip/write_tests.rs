@@ -1,0 +1,175 @@
+use std::fs;
+use std::io::{Cursor, Read as _};
+
+use super::*;
+use crate::blocks::Blocks;
+
+/// Bytes that don't shrink, the same in every run.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&next());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn text(len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 64);
+    for n in 0_u64.. {
+        if bytes.len() >= len {
+            break;
+        }
+        bytes
+            .extend_from_slice(format!("line {n}: {}\n", n.wrapping_mul(2_654_435_761)).as_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+fn tree(files: &[(&str, Vec<u8>, u32)]) -> (tempfile::TempDir, Vec<Entry>) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut entries = Vec::new();
+    for (path, bytes, mode) in files {
+        let at = folder.path().join(path);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(&at, bytes).unwrap();
+        entries.push(Entry {
+            path: (*path).to_owned(),
+            size: bytes.len() as u64,
+            mode: Some(*mode),
+        });
+    }
+    (folder, entries)
+}
+
+async fn zipped(folder: &Path, entries: &[Entry], level: Level) -> (Vec<u8>, Vec<Digest>) {
+    let (folder, entries) = (folder.to_path_buf(), entries.to_vec());
+    let mut blocks =
+        Blocks::start(64 * 1024, move |sink| write(sink, &folder, &entries, level, true, &|_| ()));
+    let mut bytes = Vec::new();
+    while let Some(block) = blocks.next().await {
+        bytes.extend_from_slice(&block);
+    }
+    let made = blocks.finish().await.unwrap();
+    assert_eq!((made.size, made.digest), (bytes.len() as u64, Digest::of(&bytes)));
+    (bytes, made.files)
+}
+
+#[tokio::test]
+async fn another_reader_finds_every_file_whole_with_its_mode() {
+    let files = [
+        ("bin/tool", text(3_500_000), 0o755),
+        ("data/noise.bin", noise(2_100_000), 0o600),
+        ("empty", vec![], 0o644),
+        ("exact", text(PIECE), 0o644),
+        ("exact2", text(2 * PIECE), 0o644),
+        ("small.txt", text(100), 0o640),
+        ("tiny noise", noise(100_000), 0o644),
+        ("ünïcode/名前", text(10), 0o444),
+    ];
+    let (folder, entries) = tree(&files);
+    for level in [Level::Auto, Level::Fixed(0), Level::Fixed(1), Level::Fixed(9)] {
+        let (bytes, digests) = zipped(folder.path(), &entries, level).await;
+        let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+        assert_eq!(archive.len(), files.len());
+        for (n, (path, content, mode)) in files.iter().enumerate() {
+            let mut entry = archive.by_index(n).unwrap();
+            assert_eq!(entry.name(), *path);
+            assert_eq!(entry.unix_mode(), Some(0o100_000 | mode), "{path}");
+            let mut read = Vec::new();
+            entry.read_to_end(&mut read).unwrap();
+            assert!(read == *content, "{path} at {level:?}");
+            assert_eq!(digests[n], Digest::of(content), "{path}");
+            let stored = entry.compression() == zip::CompressionMethod::Stored;
+            let shrinks = !path.contains("noise") && level != Level::Fixed(0) && content.len() > 10;
+            if level == Level::Auto {
+                assert_eq!(stored, !shrinks, "{path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_files_give_the_same_bytes() {
+    let (folder, entries) = tree(&[("a", text(3_000_000), 0o644), ("b", noise(9), 0o644)]);
+    let first = zipped(folder.path(), &entries, Level::Auto).await.0;
+    for file in ["a", "b"] {
+        let path = folder.path().join(file);
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+    }
+    assert!(zipped(folder.path(), &entries, Level::Auto).await.0 == first);
+}
+
+#[tokio::test]
+async fn more_than_65535_files_are_all_there() {
+    let (folder, _) = tree(&[("f0", b"x".to_vec(), 0o644), ("f1", b"x".to_vec(), 0o644)]);
+    for n in 0..70_000 {
+        // A file system has a limit of links to one file.
+        let file = folder.path().join(format!("f{}", n % 2));
+        fs::hard_link(file, folder.path().join(format!("{n:05}"))).unwrap();
+    }
+    let entries: Vec<_> = (0..70_000)
+        .map(|n| Entry { path: format!("{n:05}"), size: 1, mode: Some(0o644) })
+        .collect();
+    let (bytes, _) = zipped(folder.path(), &entries, Level::Auto).await;
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+    assert_eq!(archive.len(), 70_000);
+    let mut last = String::new();
+    archive.by_name("69999").unwrap().read_to_string(&mut last).unwrap();
+    assert_eq!(last, "x");
+}
+
+#[test]
+fn sizes_over_four_gigabytes_stand_in_the_64_bit_fields() {
+    let size = 5 * 1024 * 1024 * 1024;
+    let record = Record {
+        method: Method::Stored,
+        crc: 1,
+        packed: size,
+        size,
+        offset: size,
+        trailing: true,
+        mode: None,
+    };
+    let (mut local, mut central, mut descriptor) = (vec![], vec![], vec![]);
+    record.put_local("big", &mut local);
+    record.put_central("big", &mut central);
+    record.put_descriptor(&mut descriptor);
+    assert_eq!(&local[18..26], &[0xFF; 8], "the 32-bit sizes point to the extra field");
+    assert_eq!(&local[30 + 3..30 + 3 + 4], &[1, 0, 16, 0]);
+    assert_eq!(descriptor.len(), 24);
+    assert_eq!(&central[46 + 3..46 + 3 + 4], &[1, 0, 24, 0]);
+    assert_eq!(&central[46 + 7..46 + 7 + 8], size.to_le_bytes());
+}
+
+#[tokio::test]
+async fn a_file_that_changed_or_went_stops_the_archive() {
+    for (len, change) in [(10, "grow"), (10, "gone"), (3_000_000, "shrink"), (3_000_000, "gone")] {
+        let (folder, entries) = tree(&[("f", noise(len), 0o644)]);
+        let path = folder.path().join("f");
+        match change {
+            "gone" => fs::remove_file(&path).unwrap(),
+            "grow" => fs::write(&path, noise(len + 1)).unwrap(),
+            _ => fs::write(&path, noise(len - 1)).unwrap(),
+        }
+        let root = folder.path().to_path_buf();
+        let made = Blocks::start(1024 * 1024, move |sink| {
+            write(sink, &root, &entries, Level::Auto, true, &|_| ())
+        })
+        .digest()
+        .await;
+        match change {
+            "gone" => assert!(matches!(made, Err(Error::Read { .. })), "{made:?}"),
+            _ => assert!(matches!(made, Err(Error::Changed(_))), "{made:?}"),
+        }
+    }
+}
