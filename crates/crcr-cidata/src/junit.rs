@@ -1,0 +1,312 @@
+//! JUnit reports, read as a stream: a file of any size costs the memory of its largest element.
+//!
+//! There is no standard; this takes what pytest, surefire, gtest, Bazel and their like write. No
+//! entity but XML's own five is expanded, and nothing outside the file is read.
+
+use std::io::BufRead;
+
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::{Reader, XmlVersion};
+
+/// The deepest nesting of elements that a report may have.
+const MAX_DEPTH: usize = 128;
+/// The most bytes of a failure's text that are kept.
+const MAX_TEXT: usize = 4096;
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// An assertion didn't hold.
+    Failure,
+    /// It broke.
+    Error,
+    /// It didn't run.
+    Skipped,
+    /// It passed, perhaps after a rerun.
+    Success,
+}
+
+impl Verdict {
+    /// Failure before error before skipped before success, when a case has several children.
+    fn rank(self) -> u8 {
+        match self {
+            Self::Failure => 3,
+            Self::Error => 2,
+            Self::Skipped => 1,
+            Self::Success => 0,
+        }
+    }
+}
+
+/// One test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// Its name; empty when the report gives none.
+    pub name: String,
+    /// What it belongs to: a class, or a dotted path.
+    pub classname: Option<String>,
+    /// The file that it is in.
+    pub file: Option<String>,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What the deciding child says: its `message`, else its text (at most 4 KiB).
+    pub message: Option<String>,
+}
+
+/// Whether the report was whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// To its last tag.
+    Complete,
+    /// It stops in the middle: whoever wrote it died, or the caller's limit was reached.
+    Truncated,
+}
+
+/// Why a file is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The outermost element is another one.
+    #[error("it is no JUnit report: it starts with `<{0}>` instead of `<testsuites>`")]
+    OtherRoot(String),
+    /// There is no element in it.
+    #[error("it holds no XML")]
+    Empty,
+    /// Elements are nested too deeply.
+    #[error("its elements are nested deeper than {MAX_DEPTH}")]
+    TooDeep,
+    /// Broken XML, bytes that aren't UTF-8, or the file can't be read.
+    #[error("it is broken at byte {at}: {source}")]
+    Broken {
+        /// Where.
+        at: u64,
+        /// What.
+        source: quick_xml::Error,
+    },
+}
+
+/// Reads a report and hands over each test as it ends.
+///
+/// A truncated report yields the tests that ended before, and [`Ending::Truncated`]. So does a
+/// broken one, before its [`Error`].
+pub fn read(input: impl BufRead, mut on_case: impl FnMut(Case)) -> Result<Ending, Error> {
+    let mut reader = Reader::from_reader(input);
+    let mut buffer = Vec::new();
+    let mut state = State::default();
+    loop {
+        buffer.clear();
+        let event = match reader.read_event_into(&mut buffer) {
+            Ok(event) => event,
+            // An unclosed tag, comment or section at the end of the file.
+            Err(quick_xml::Error::Syntax(_)) if state.seen_root => return Ok(Ending::Truncated),
+            Err(source) => return Err(Error::Broken { at: reader.error_position(), source }),
+        };
+        match event {
+            Event::Start(tag) => state.open(&tag)?,
+            Event::Empty(tag) => {
+                state.open(&tag)?;
+                state.close().into_iter().for_each(&mut on_case);
+            }
+            Event::End(_) => state.close().into_iter().for_each(&mut on_case),
+            Event::Text(text) => state.text(&text),
+            Event::CData(text) => state.text(&text),
+            Event::GeneralRef(name) => match name.resolve_char_ref() {
+                Ok(Some(c)) => state.text(c.encode_utf8(&mut [0; 4])),
+                _ => {
+                    let known = quick_xml::escape::resolve_predefined_entity(&name);
+                    state.text(known.unwrap_or_default());
+                }
+            },
+            Event::Eof if !state.seen_root => return Err(Error::Empty),
+            Event::Eof if state.depth > 0 => return Ok(Ending::Truncated),
+            Event::Eof => return Ok(Ending::Complete),
+            Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) => {}
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    depth: usize,
+    seen_root: bool,
+    /// The open test and the depth of its element.
+    case: Option<(Case, usize)>,
+    /// The verdict of the open child of the test, and what it says.
+    child: Option<(Verdict, Option<String>, String)>,
+}
+
+impl State {
+    fn open(&mut self, tag: &BytesStart<'_>) -> Result<(), Error> {
+        let name = tag.local_name();
+        let name: &str = name.as_ref();
+        if !self.seen_root && !matches!(name, "testsuites" | "testsuite" | "testcase") {
+            return Err(Error::OtherRoot(name.chars().take(40).collect()));
+        }
+        self.seen_root = true;
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(Error::TooDeep);
+        }
+        match &self.case {
+            None if name == "testcase" => {
+                let case = Case {
+                    name: attribute(tag, "name").unwrap_or_default(),
+                    classname: attribute(tag, "classname"),
+                    file: attribute(tag, "file"),
+                    verdict: Verdict::Success,
+                    message: None,
+                };
+                self.case = Some((case, self.depth));
+            }
+            Some((_, depth)) if self.depth == depth + 1 => {
+                let verdict = match name {
+                    "failure" => Verdict::Failure,
+                    "error" => Verdict::Error,
+                    "skipped" => Verdict::Skipped,
+                    // `rerun`, `rerunFailure`, `flakyFailure`, `system-out`: no verdict.
+                    _ => return Ok(()),
+                };
+                self.child = Some((verdict, attribute(tag, "message"), String::new()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Closes the innermost element; the test, if it was one.
+    fn close(&mut self) -> Option<Case> {
+        let closed = self.depth;
+        self.depth = self.depth.saturating_sub(1);
+        let (case, depth) = self.case.as_mut()?;
+        if closed == *depth {
+            return self.case.take().map(|(case, _)| case);
+        }
+        if closed == *depth + 1
+            && let Some((verdict, message, text)) = self.child.take()
+            && verdict.rank() > case.verdict.rank()
+        {
+            let message = message.filter(|message| !message.trim().is_empty());
+            case.verdict = verdict;
+            case.message =
+                message.or_else(|| Some(text.trim().to_owned()).filter(|text| !text.is_empty()));
+        }
+        None
+    }
+
+    fn text(&mut self, text: &str) {
+        let Some((_, _, kept)) = &mut self.child else { return };
+        let room = MAX_TEXT.saturating_sub(kept.len());
+        let end = text.floor_char_boundary(room.min(text.len()));
+        kept.push_str(&text[..end]);
+    }
+}
+
+/// The attribute's value; an unknown entity in it stays as it is written.
+fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
+    let found = tag.attributes().flatten().find(|attribute| attribute.key.0 == name)?;
+    Some(match found.normalized_value(XmlVersion::Implicit1_0) {
+        Ok(value) => value.into_owned(),
+        Err(_) => found.value.into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases(xml: &str) -> (Vec<Case>, Result<Ending, Error>) {
+        let mut all = Vec::new();
+        let ending = read(xml.as_bytes(), |case| all.push(case));
+        (all, ending)
+    }
+
+    fn verdicts(xml: &str) -> Vec<Verdict> {
+        cases(xml).0.into_iter().map(|case| case.verdict).collect()
+    }
+
+    #[test]
+    fn a_report_of_pytest() {
+        let (all, ending) = cases(
+            r#"<?xml version="1.0" encoding="utf-8"?>
+            <testsuites><testsuite name="pytest" tests="4">
+              <testcase classname="test.test_ops.TestOps" name="test_add" file="test/test_ops.py" time="0.01"/>
+              <testcase classname="c" name="test_mul"><failure message="assert 1 &lt; 0">Traceback &amp; more</failure></testcase>
+              <testcase name="test_div"><error>no &#60;<![CDATA[device>]]></error></testcase>
+              <testcase name="test_npu"><skipped type="pytest.skip" message="no NPU"/></testcase>
+            </testsuite></testsuites>"#,
+        );
+        assert_eq!(ending.unwrap(), Ending::Complete);
+        let seen: Vec<_> = all
+            .iter()
+            .map(|case| (case.name.as_str(), case.verdict, case.message.as_deref()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("test_add", Verdict::Success, None),
+                ("test_mul", Verdict::Failure, Some("assert 1 < 0")),
+                ("test_div", Verdict::Error, Some("no <device>")),
+                ("test_npu", Verdict::Skipped, Some("no NPU")),
+            ]
+        );
+        assert_eq!(all[0].file.as_deref(), Some("test/test_ops.py"));
+    }
+
+    #[test]
+    fn failure_decides_before_error_before_skipped() {
+        let xml = "<testsuite><testcase name='a'><skipped/><error/><failure/><error/></testcase>\
+                   <testcase name='b'><error/><skipped/></testcase></testsuite>";
+        assert_eq!(verdicts(xml), [Verdict::Failure, Verdict::Error]);
+    }
+
+    #[test]
+    fn a_test_that_passed_after_a_rerun_is_a_success() {
+        let xml = "<testsuite><testcase name='a'><rerun message='x'><failure/></rerun>\
+                   <flakyFailure/><system-out>failure</system-out></testcase></testsuite>";
+        assert_eq!(verdicts(xml), [Verdict::Success]);
+    }
+
+    #[test]
+    fn a_truncated_report_yields_what_it_has() {
+        let whole = "<testsuites><testsuite><testcase name='a'/><testcase name='b'/>\
+                     <testcase name='c'><failure>x</failure></testcase></testsuite></testsuites>";
+        assert_eq!(cases(whole).0.len(), 3);
+        for cut in 14..whole.len() {
+            let (all, ending) = cases(&whole[..cut]);
+            assert!(all.len() <= 3);
+            assert_eq!(ending.unwrap(), Ending::Truncated, "{}", &whole[..cut]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        for (xml, told) in [
+            ("<html></html>", "it starts with `<html>`"),
+            ("", "holds no XML"),
+            ("plain text", "holds no XML"),
+            ("<testsuite><a></b></testsuite>", "broken at byte"),
+        ] {
+            let error = cases(xml).1.unwrap_err().to_string();
+            assert!(error.contains(told), "{xml}: {error}");
+        }
+        let deep = format!("<testsuite>{}", "<a>".repeat(200));
+        assert!(matches!(cases(&deep).1.unwrap_err(), Error::TooDeep));
+    }
+
+    #[test]
+    fn entities_of_the_file_are_not_expanded() {
+        let xml = r#"<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;"><!ENTITY f SYSTEM "file:///etc/passwd">]>
+            <testsuite><testcase name="&b;"><failure>x&b;&f;</failure></testcase></testsuite>"#;
+        let all = cases(xml).0;
+        assert_eq!((all[0].name.as_str(), all[0].message.as_deref()), ("&b;", Some("x")));
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let xml = format!(
+            "<testsuite><testcase name='a'><failure>{}</failure></testcase></testsuite>",
+            "ö".repeat(5000)
+        );
+        let message = cases(&xml).0.remove(0).message.unwrap();
+        assert!(message.len() <= MAX_TEXT && message.starts_with("öö"));
+    }
+}

@@ -1,0 +1,3 @@
+//! What CI leaves behind: JUnit reports.
+
+pub mod junit;
