@@ -1,0 +1,242 @@
+//! What a token of Buildkite says, and the map from its immutable ids to repositories.
+
+use std::collections::BTreeMap;
+
+use crcr_domain::RepoName;
+use crcr_domain::identity::{BuildkiteClaims, Claims, Identity};
+use serde::Deserialize;
+use serde_yaml::Value;
+
+use super::token::Verified;
+use super::{AuthError, printable};
+
+/// The largest map that is read, in bytes.
+const MAX_BYTES: usize = 256 * 1024;
+/// The most pipelines in a map.
+const MAX_PIPELINES: usize = 10_000;
+
+/// Which pipelines speak for which repositories, under which further claims.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProviderMap {
+    /// By `organization id/pipeline id`, in lower case.
+    buildkite: BTreeMap<String, Pipeline>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pipeline {
+    repository: RepoName,
+    /// Each claim must have one of its values.
+    required_claims: BTreeMap<String, Vec<String>>,
+}
+
+/// Why a map is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderMapError {
+    /// Too long to be read.
+    #[error("the provider map has {0} bytes, and at most {MAX_BYTES} are read")]
+    TooLarge(usize),
+    /// Too many entries.
+    #[error("the provider map has {0} pipelines, and at most {MAX_PIPELINES} are taken")]
+    TooMany(usize),
+    /// Not YAML, or not of the shape.
+    #[error("the provider map can't be read: {0}")]
+    Yaml(#[from] serde_yaml::Error),
+    /// An entry that maps to no repository.
+    #[error(
+        "the provider map's entry `{key}` is not `owner/repo` or `{{repo, required_claims}}`: {why}"
+    )]
+    Entry {
+        /// The entry.
+        key: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The file: everything else in it is somebody else's.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawFile {
+    providers: Option<RawProviders>,
+    buildkite: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawProviders {
+    buildkite: Option<RawProvider>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawProvider {
+    repo_map: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawEntry {
+    Repo(String),
+    Guarded {
+        repo: String,
+        #[serde(default)]
+        required_claims: Option<BTreeMap<String, Value>>,
+    },
+}
+
+impl ProviderMap {
+    /// Reads `providers.buildkite.repo_map`, or else the older top-level `buildkite`.
+    ///
+    /// A key without `/` is skipped; an entry that names no repository refuses the whole map, so
+    /// that the last good one stays in force.
+    pub fn parse(text: &str) -> Result<Self, ProviderMapError> {
+        if text.len() > MAX_BYTES {
+            return Err(ProviderMapError::TooLarge(text.len()));
+        }
+        let file: Option<RawFile> = serde_yaml::from_str(text)?;
+        let file = file.unwrap_or_default();
+        let modern = file.providers.and_then(|p| p.buildkite).and_then(|b| b.repo_map);
+        let entries = modern.or(file.buildkite).unwrap_or_default();
+        if entries.len() > MAX_PIPELINES {
+            return Err(ProviderMapError::TooMany(entries.len()));
+        }
+        let mut buildkite = BTreeMap::new();
+        for (key, value) in entries {
+            let key = key.trim();
+            if !key.contains('/') {
+                continue;
+            }
+            let pipeline = Pipeline::from_raw(value)
+                .map_err(|why| ProviderMapError::Entry { key: printable(key), why })?;
+            buildkite.insert(key.to_ascii_lowercase(), pipeline);
+        }
+        Ok(Self { buildkite })
+    }
+
+    /// How many pipelines it knows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.buildkite.len()
+    }
+
+    /// Whether it knows none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.buildkite.is_empty()
+    }
+}
+
+impl Pipeline {
+    fn from_raw(value: Value) -> Result<Self, String> {
+        let raw: RawEntry = serde_yaml::from_value(value).map_err(|e| e.to_string())?;
+        let (repo, claims) = match raw {
+            RawEntry::Repo(repo) => (repo, BTreeMap::new()),
+            RawEntry::Guarded { repo, required_claims } => {
+                (repo, required_claims.unwrap_or_default())
+            }
+        };
+        let repository = RepoName::new(repo.trim()).map_err(|e| e.to_string())?;
+        let required_claims = claims
+            .into_iter()
+            .map(|(claim, value)| {
+                let allowed = match &value {
+                    Value::Sequence(many) => many.iter().map(scalar).collect(),
+                    one => scalar(one).map(|one| vec![one]),
+                };
+                let odd = || format!("the values of the claim `{claim}` must be text or numbers");
+                let allowed = allowed.ok_or_else(odd)?;
+                Ok((claim, allowed))
+            })
+            .collect::<Result<_, String>>()?;
+        Ok(Self { repository, required_claims })
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+/// The caller. 401 without the ids, 403 for a pipeline that is not mapped or a claim that must be
+/// another.
+pub(super) fn identity(
+    issuer: &str,
+    token: &Verified,
+    providers: &ProviderMap,
+) -> Result<Identity, AuthError> {
+    let ids = token.text("organization_id").zip(token.text("pipeline_id"));
+    let (organization, pipeline) = ids.ok_or_else(|| {
+        AuthError::unauthorized("Buildkite OIDC token missing 'organization_id' or 'pipeline_id'")
+    })?;
+    let key = format!("{organization}/{pipeline}");
+    let found = providers.buildkite.get(&key.to_ascii_lowercase()).ok_or_else(|| {
+        let key = printable(&key);
+        AuthError::forbidden(format!("Buildkite pipeline {key} is not registered with CRCR"))
+    })?;
+    for (claim, allowed) in &found.required_claims {
+        let value = token.text(claim).unwrap_or_default();
+        if !allowed.contains(&value) {
+            let value = printable(&value);
+            return Err(AuthError::forbidden(format!(
+                "Buildkite claim '{claim}' value '{value}' not in allowed set for this pipeline"
+            )));
+        }
+    }
+    Ok(Identity {
+        repository: found.repository.clone(),
+        issuer: issuer.to_owned(),
+        expires_at: token.expires_at,
+        jti: token.text("jti"),
+        claims: Claims::Buildkite(BuildkiteClaims {
+            organization_id: organization,
+            pipeline_id: pipeline,
+            build_id: token.text("build_id"),
+            job_id: token.text("job_id"),
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_shapes_of_the_file_are_read() {
+        let modern = ProviderMap::parse(
+            "providers:\n  buildkite:\n    issuer: https://evil.example\n    repo_map:\n      \
+             ORG/pipe: acme/backend\n      no-slash: acme/other\n      org/two:\n        repo: \
+             acme/two\n        required_claims: {build_branch: [main, 7], tag: true}\n\
+             buildkite: {old/old: acme/old}\n",
+        )
+        .unwrap();
+        assert_eq!(modern.len(), 2);
+        assert_eq!(modern.buildkite["org/pipe"].repository.as_str(), "acme/backend");
+        let guarded = &modern.buildkite["org/two"].required_claims;
+        assert_eq!(guarded["build_branch"], ["main", "7"]);
+        assert_eq!(guarded["tag"], ["true"]);
+        let legacy = ProviderMap::parse("buildkite: {old/old: acme/old}").unwrap();
+        assert_eq!(legacy.len(), 1);
+        assert!(ProviderMap::parse("").unwrap().is_empty());
+        assert!(ProviderMap::parse("other: {}").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_broken_file_is_refused_and_names_the_entry() {
+        for (text, names) in [
+            ("buildkite: [1]", "can't be read"),
+            ("buildkite: {a/b: not-a-repo}", "`a/b`"),
+            ("buildkite: {a/b: {required_claims: {}}}", "`a/b`"),
+            ("buildkite: {a/b: {repo: o/r, required_claims: {x: {y: 1}}}}", "`x`"),
+            ("buildkite: {a/b: o/r", "can't be read"),
+        ] {
+            let error = ProviderMap::parse(text).unwrap_err().to_string();
+            assert!(error.contains(names), "{text}: {error}");
+        }
+        let large = "#".repeat(MAX_BYTES + 1);
+        assert!(matches!(ProviderMap::parse(&large), Err(ProviderMapError::TooLarge(_))));
+    }
+}

@@ -1,0 +1,217 @@
+//! Who is calling: a verified OIDC token becomes an [`Identity`].
+//!
+//! Only `iss` is read before the signature is checked, and only to choose whose keys check it.
+
+mod buildkite;
+mod github;
+mod token;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use crcr_domain::identity::Identity;
+use crcr_github::jwks::{Jwks, KeyError, REFRESH, REFRESH_AFTER_FAILURE};
+use http::StatusCode;
+use jiff::Timestamp;
+use reqwest::Client;
+use url::Url;
+
+pub use buildkite::{ProviderMap, ProviderMapError};
+use token::Token;
+
+/// The audience of tokens for a relay, unless configured otherwise.
+pub const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
+
+/// Which claims an issuer's tokens have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `repository`, `run_id` and so on, as GitHub Actions has them.
+    GitHub,
+    /// `organization_id`, `pipeline_id` and so on, as Buildkite has them.
+    Buildkite,
+}
+
+/// An issuer whose tokens are taken.
+#[derive(Debug, Clone)]
+pub struct Issuer {
+    /// The claim `iss`, compared as text.
+    pub name: String,
+    /// Where its keys are.
+    pub jwks_url: Url,
+    /// What its tokens say.
+    pub kind: Kind,
+}
+
+impl Issuer {
+    /// The issuer called `name`, whose keys are at `jwks_url` or else at `<name>/.well-known/jwks`.
+    ///
+    /// `https://agent.buildkite.com` says what Buildkite says, every other one what GitHub says.
+    /// `None` when the name is no URL.
+    #[must_use]
+    pub fn new(name: &str, jwks_url: Option<Url>) -> Option<Self> {
+        let usual = || Url::parse(&format!("{}/.well-known/jwks", name.trim_end_matches('/'))).ok();
+        let kind = match Url::parse(name).ok()?.host_str() {
+            Some("agent.buildkite.com") => Kind::Buildkite,
+            _ => Kind::GitHub,
+        };
+        Some(Self { name: name.to_owned(), jwks_url: jwks_url.or_else(usual)?, kind })
+    }
+
+    /// GitHub's own issuer and Buildkite's.
+    #[must_use]
+    pub fn compiled_in() -> Vec<Self> {
+        ["https://token.actions.githubusercontent.com", "https://agent.buildkite.com"]
+            .into_iter()
+            .filter_map(|name| Self::new(name, None))
+            .collect()
+    }
+}
+
+/// Why a caller is turned away, as the callback answers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthError {
+    /// 401, 403 or 503.
+    pub status: StatusCode,
+    /// The text of `{"detail": …}`.
+    pub detail: String,
+    /// `Retry-After`, with 503.
+    pub retry_after: Option<Duration>,
+}
+
+impl AuthError {
+    fn unauthorized(detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::UNAUTHORIZED, detail: detail.into(), retry_after: None }
+    }
+
+    fn forbidden(detail: impl Into<String>) -> Self {
+        Self { status: StatusCode::FORBIDDEN, detail: detail.into(), retry_after: None }
+    }
+
+    fn invalid() -> Self {
+        Self::unauthorized("Invalid authorization token")
+    }
+}
+
+impl fmt::Display for AuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.status.as_u16(), self.detail)
+    }
+}
+
+impl std::error::Error for AuthError {}
+
+/// Verifies tokens of a set of issuers for one audience.
+pub struct Verifier {
+    issuers: BTreeMap<String, (Kind, Jwks)>,
+    audience: String,
+    providers: RwLock<Arc<ProviderMap>>,
+}
+
+impl Verifier {
+    /// A verifier without keys: the first token of an issuer, or [`Verifier::keep_fresh`], fetches
+    /// them.
+    #[must_use]
+    pub fn new(client: &Client, issuers: Vec<Issuer>, audience: &str) -> Self {
+        let issuers = issuers
+            .into_iter()
+            .map(|i| (i.name, (i.kind, Jwks::new(client.clone(), i.jwks_url))))
+            .collect();
+        Self { issuers, audience: audience.to_owned(), providers: RwLock::default() }
+    }
+
+    /// Puts a new version of the provider map into force.
+    pub fn set_providers(&self, providers: ProviderMap) {
+        *self.providers.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(providers);
+    }
+
+    /// The identity that the header `Authorization` proves at `now`.
+    ///
+    /// 401 and 403 are final. 503 says that the issuer's keys can't be had now, and when to ask
+    /// again: never is a good token refused because of that.
+    pub async fn verify(
+        &self,
+        authorization: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Identity, AuthError> {
+        let token = bearer(authorization)
+            .ok_or_else(|| AuthError::unauthorized("Missing authorization token"))?;
+        let token = Token::split(token);
+        let issuer = token.as_ref().and_then(Token::unverified_issuer);
+        let known = issuer.as_deref().and_then(|name| self.issuers.get_key_value(name));
+        let (Some(token), Some((issuer, (kind, jwks)))) = (token, known) else {
+            let name = issuer.map_or("None".to_owned(), |name| printable(&name));
+            return Err(AuthError::unauthorized(format!("Unsupported OIDC issuer: {name}")));
+        };
+        // Before any key is looked for: no other algorithm, and a key that is named.
+        let kid = token.rs256_key_id().ok_or_else(AuthError::invalid)?;
+        let key = jwks.key(&kid, now).await.map_err(|error| match error {
+            KeyError::Unknown => AuthError::invalid(),
+            KeyError::Unavailable { retry_after } => AuthError {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                detail: "the keys of the token's issuer can't be fetched now, try again".to_owned(),
+                retry_after: Some(retry_after),
+            },
+        })?;
+        let verified = token.verify(&key, issuer, &self.audience, now).map_err(|why| {
+            tracing::info!(%issuer, %why, "a token was refused");
+            AuthError::invalid()
+        })?;
+        match kind {
+            Kind::GitHub => github::identity(issuer, &verified),
+            Kind::Buildkite => {
+                let providers = self.providers.read().unwrap_or_else(PoisonError::into_inner);
+                let providers = providers.clone();
+                buildkite::identity(issuer, &verified, &providers)
+            }
+        }
+    }
+
+    /// Fetches every issuer's keys. `false` when one of them failed.
+    pub async fn refresh(&self, now: Timestamp) -> bool {
+        let fetches = self.issuers.iter().map(async |(issuer, (_, jwks))| {
+            let fetched = jwks.refresh(now).await;
+            if let Err(error) = &fetched {
+                tracing::warn!(%issuer, %error, "the issuer's keys can't be fetched");
+            }
+            fetched.is_ok()
+        });
+        futures_util::future::join_all(fetches).await.into_iter().all(|fetched| fetched)
+    }
+
+    /// Fetches the keys every five minutes, sooner after a failure, for ever. To be spawned.
+    pub async fn keep_fresh(&self, clock: impl Fn() -> Timestamp) {
+        loop {
+            let good = self.refresh(clock()).await;
+            tokio::time::sleep(if good { REFRESH } else { REFRESH_AFTER_FAILURE }).await;
+        }
+    }
+
+    /// The issuers whose tokens can't be verified: no good fetch within 24 hours. `/readyz` is red
+    /// while there are any.
+    #[must_use]
+    pub fn unready(&self, now: Timestamp) -> Vec<&str> {
+        let unready = self.issuers.iter().filter(|(_, (_, jwks))| !jwks.is_ready(now));
+        unready.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// The token of the header; `Bearer ` before it is optional and has no case.
+fn bearer(authorization: Option<&str>) -> Option<&str> {
+    let text = authorization?.trim();
+    let token = match text.get(..7) {
+        Some(scheme) if scheme.eq_ignore_ascii_case("bearer ") => text[7..].trim_start(),
+        _ if text.eq_ignore_ascii_case("bearer") => "",
+        _ => text,
+    };
+    Some(token).filter(|token| !token.is_empty())
+}
+
+/// A stranger's text as part of an answer: short, on one line.
+fn printable(text: &str) -> String {
+    text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,545 @@
+//! `POST /github/callback`: a proven caller, a valid report, one step of a job's life.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use crcr_domain::callback::{self, Callback, Details, JobId, Kind};
+use crcr_domain::dispatch::Dispatch;
+use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, Fact};
+use crcr_domain::identity::{Claims, Identity};
+use crcr_domain::lifecycle::{self, State as JobState, Step};
+use crcr_domain::{Entry, EventKind, Level, RepoName};
+use jiff::Timestamp;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::answer::{self, Refusal};
+use crate::facts::attempt_fact;
+use crate::handlers::{Work, forward};
+use crate::limits;
+use crate::records::{self, Job, Used};
+use crate::relay::Relay;
+use crate::signature::digest;
+use crate::store::{Add, Batch, Charge, Commit, Read, StoreError, read};
+
+/// What became of a report.
+struct Verdict {
+    outcome: CallbackOutcome,
+    result: Result<&'static str, Refusal>,
+}
+
+/// What is known of a report when it is answered, for its fact.
+#[derive(Default)]
+struct Seen {
+    repo: Option<RepoName>,
+    callback: Option<Callback>,
+}
+
+/// Answers a report.
+pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+    let started = Instant::now();
+    let (head, body) = request.into_parts();
+    let mut seen = Seen::default();
+    let verdict = match answer::body(body, limits::CALLBACK_BYTES).await {
+        Ok(body) => receive(&relay, &head.headers, &body, &mut seen, started).await,
+        Err(refusal) => Verdict::refused(CallbackOutcome::BadBody, refusal),
+    };
+    let seconds = started.elapsed().as_secs_f64();
+    relay.metrics.callback(verdict.outcome.as_str(), seconds);
+    if verdict.outcome != CallbackOutcome::Accepted {
+        record(&relay, &seen, &verdict, started.elapsed());
+    }
+    match verdict.result {
+        Ok("duplicate") => answer::ok(json!({ "ok": true, "duplicate": true })),
+        Ok("stale") => answer::ok(json!({ "ok": true, "stale": true })),
+        Ok(status) => answer::ok(json!({ "ok": true, "status": status })),
+        Err(refusal) => {
+            let repo = seen.repo.as_ref().map(RepoName::as_str);
+            let delivery = seen.callback.as_ref().map(|callback| callback.delivery.as_str());
+            let (status, detail) = (refusal.status.as_u16(), &refusal.detail);
+            tracing::warn!(delivery, repo, status, detail, "callback refused");
+            refusal.into_response()
+        }
+    }
+}
+
+impl Verdict {
+    fn refused(outcome: CallbackOutcome, refusal: Refusal) -> Self {
+        Self { outcome, result: Err(refusal) }
+    }
+
+    fn bad(outcome: CallbackOutcome, detail: impl Into<String>) -> Self {
+        Self::refused(outcome, Refusal::new(StatusCode::BAD_REQUEST, detail))
+    }
+
+    fn bad_token(detail: impl Into<String>) -> Self {
+        let refusal = Refusal::new(StatusCode::UNAUTHORIZED, detail);
+        Self::refused(CallbackOutcome::BadToken, refusal)
+    }
+
+    /// Nothing was recorded, and the same report may come again.
+    fn unavailable(error: &StoreError) -> Self {
+        let detail = format!("temporary outage: failed to persist callback state ({error})");
+        Self::refused(CallbackOutcome::RejectedState, Refusal::unavailable(detail))
+    }
+}
+
+/// The order of these checks is part of the contract.
+async fn receive(
+    relay: &Relay,
+    headers: &HeaderMap,
+    body: &Bytes,
+    seen: &mut Seen,
+    started: Instant,
+) -> Verdict {
+    // Only whether it is JSON at all comes before the token; what it says comes after.
+    let parsed = callback::read(body);
+    if let Err(error @ (callback::BodyError::NotJson | callback::BodyError::TooDeep)) = &parsed {
+        return Verdict::bad(CallbackOutcome::BadBody, error.to_string());
+    }
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let now = relay.now();
+    let identity = match relay.verifier.verify(authorization, now).await {
+        Ok(identity) => identity,
+        Err(error) => {
+            let mut refusal = Refusal::new(error.status, error.detail);
+            refusal.retry_after = error.retry_after.map(|pause| pause.as_secs().max(1));
+            return Verdict::refused(CallbackOutcome::BadToken, refusal);
+        }
+    };
+    seen.repo = Some(identity.repository.clone());
+    let Some(allowlist) = relay.allowlist.get() else {
+        let refusal = Refusal::unavailable("the allowlist is not loaded yet");
+        return Verdict::refused(CallbackOutcome::RejectedState, refusal);
+    };
+    let entry = allowlist.get(&identity.repository);
+    let Some(entry) = entry.filter(|entry| entry.level.shows_results()) else {
+        return Verdict { outcome: CallbackOutcome::BelowLevel, result: Ok("ignored") };
+    };
+    let callback = match parsed {
+        Ok(callback) => callback,
+        Err(error) => return Verdict::bad(CallbackOutcome::BadBody, error.to_string()),
+    };
+    seen.callback = Some(callback.clone());
+    if let Some(refused) = run_differs(&identity, &callback.job) {
+        return refused;
+    }
+    let report = Report { relay, identity: &identity, entry, callback: &callback, body, started };
+    for _ in 0..limits::CONFLICTS {
+        let decided = if callback.kind.is_self_report() {
+            report.self_report().await
+        } else {
+            report.step().await
+        };
+        match decided {
+            Ok(Some(verdict)) => return verdict,
+            Ok(None) => {}
+            Err(error) => return Verdict::unavailable(&error),
+        }
+    }
+    let refusal = Refusal::unavailable("too many reports of one job at once");
+    Verdict::refused(CallbackOutcome::RejectedState, refusal)
+}
+
+/// The body's run must be the token's, wherever the token names one.
+fn run_differs(identity: &Identity, job: &JobId) -> Option<Verdict> {
+    let differs = |field: &str, body: &str, token: &str| {
+        let detail = format!(
+            "callback body field `workflow.{field}`: received {body}, the token is of {token}"
+        );
+        Some(Verdict::bad_token(detail))
+    };
+    match &identity.claims {
+        Claims::GitHub(claims) => {
+            let (Some(run), Some(attempt)) = (claims.run_id, claims.run_attempt) else {
+                return Some(Verdict::bad_token("the token names no run"));
+            };
+            if job.run_id != run.to_string() {
+                return differs("run_id", &job.run_id, &run.to_string());
+            }
+            if u64::from(job.run_attempt) != attempt {
+                return differs("run_attempt", &job.run_attempt.to_string(), &attempt.to_string());
+            }
+            None
+        }
+        Claims::Buildkite(claims) => match &claims.build_id {
+            Some(build) if *build != job.run_id => differs("run_id", &job.run_id, build),
+            _ => None,
+        },
+    }
+}
+
+/// A report of a proven caller with a valid body.
+struct Report<'a> {
+    relay: &'a Relay,
+    identity: &'a Identity,
+    entry: &'a Entry,
+    callback: &'a Callback,
+    body: &'a Bytes,
+    started: Instant,
+}
+
+type Decided = Result<Option<Verdict>, StoreError>;
+
+impl Report<'_> {
+    /// One step of a dispatched job; `None` when somebody else's came first.
+    async fn step(&self) -> Decided {
+        let (relay, callback) = (self.relay, self.callback);
+        let store = relay.store.as_ref();
+        let repo = &self.identity.repository;
+        let used: Read<Used> = read(store, self.token_key()).await?;
+        if let Some(verdict) = self.replayed(used.value.as_ref()) {
+            return Ok(Some(verdict));
+        }
+        let known = read::<Dispatch>(store, records::dispatch(&callback.delivery, repo)).await?;
+        let Some(dispatch) = known.value.as_ref() else {
+            let detail = "callback rejected: no matching dispatch record";
+            return Ok(Some(Verdict::bad(CallbackOutcome::RejectedState, detail)));
+        };
+        if let Some(refused) = self.stranger(dispatch) {
+            return Ok(Some(refused));
+        }
+        let now = relay.now();
+        let key = records::job(&callback.delivery, repo, &callback.job);
+        let job: Read<Job> = read(store, key.clone()).await?;
+        let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
+        let start_unknown = match lifecycle::step(current, callback.state) {
+            Step::Apply { start_unknown } => start_unknown,
+            step => return self.no_step(step, &used).await,
+        };
+        let started_at = job.value.as_ref().and_then(|job| job.started_at);
+        let next = Job {
+            id: callback.job.clone(),
+            state: callback.state,
+            start_unknown,
+            started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
+            ended_at: (!callback.state.is_open()).then_some(now),
+            details: merge(job.value.map(|job| job.details), &callback.details),
+        };
+        let job = Read { key: key.clone(), version: job.version, value: None };
+        let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        batch.update(&job, &next, relay.expiry());
+        if job.version == 0 {
+            batch.add.push(Add {
+                set: records::jobs(&callback.delivery, repo),
+                member: serde_json::to_string(&callback.job).expect("a job is always JSON"),
+                score: now.as_millisecond(),
+                expires_at: relay.expiry(),
+            });
+        }
+        let fact = attempt_fact(dispatch, &next, now);
+        let times = (fact.queue_seconds, fact.execution_seconds);
+        batch.facts.push(Fact::Attempt(Box::new(fact)));
+        self.follow(dispatch, &next.id, &mut batch);
+        self.forward(&key, times, &mut batch);
+        self.finish(batch, &used, self.status(), CallbackOutcome::Accepted).await
+    }
+
+    /// A nightly or periodic run of the repository's own.
+    async fn self_report(&self) -> Decided {
+        let (relay, callback) = (self.relay, self.callback);
+        let repo = &self.identity.repository;
+        if !self.entry.events.contains(EventKind::Nightly) {
+            let detail = format!("`{repo}` takes no part in nightly runs");
+            return Ok(Some(Verdict::bad(CallbackOutcome::RejectedState, detail)));
+        }
+        if let Some(claims) = self.identity.github()
+            && !matches!(claims.event_name.as_deref(), Some("schedule" | "workflow_dispatch"))
+        {
+            let detail =
+                "nightly/periodic callbacks come from `schedule` or `workflow_dispatch` runs";
+            return Ok(Some(Verdict::bad_token(detail)));
+        }
+        let used: Read<Used> = read(relay.store.as_ref(), self.token_key()).await?;
+        if let Some(verdict) = self.replayed(used.value.as_ref()) {
+            return Ok(Some(verdict));
+        }
+        let key = records::job(&callback.delivery, repo, &callback.job);
+        let job: Read<Job> = read(relay.store.as_ref(), key.clone()).await?;
+        let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
+        let Step::Apply { .. } = lifecycle::step(current, callback.state) else {
+            return self.no_step(lifecycle::step(current, callback.state), &used).await;
+        };
+        let upstream = &relay.config.upstream;
+        match relay.app.commit_exists(upstream.as_str(), &callback.delivery).await {
+            Ok(true) => {}
+            Ok(false) => {
+                let detail = format!(
+                    "callback body field `delivery_id`: received {}, expected a commit of {upstream}",
+                    callback.delivery
+                );
+                return Ok(Some(Verdict::bad(CallbackOutcome::BadBody, detail)));
+            }
+            Err(error) => {
+                let detail = format!("the commit can't be looked up: {error}");
+                let refusal = Refusal::unavailable(detail);
+                return Ok(Some(Verdict::refused(CallbackOutcome::RejectedState, refusal)));
+            }
+        }
+        let now = relay.now();
+        let next = Job {
+            id: callback.job.clone(),
+            state: callback.state,
+            start_unknown: false,
+            started_at: None,
+            ended_at: Some(now),
+            details: callback.details.clone(),
+        };
+        let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        batch.update(&job, &next, relay.expiry());
+        batch.facts.push(Fact::Attempt(Box::new(self_report_fact(self, &next, now))));
+        self.forward(&key, (None, None), &mut batch);
+        self.finish(batch, &used, self.status(), CallbackOutcome::Accepted).await
+    }
+
+    /// A report that changes nothing: known, overtaken, or against what is known.
+    async fn no_step(&self, step: Step, used: &Read<Used>) -> Decided {
+        let (status, outcome) = match step {
+            Step::Duplicate => ("duplicate", CallbackOutcome::Duplicate),
+            Step::Stale => ("stale", CallbackOutcome::Stale),
+            Step::Apply { .. } | Step::Conflict => {
+                let callback = self.callback;
+                let detail = format!(
+                    "callback rejected: invalid state transition delivery_id={} repo={} status={}: \
+                     {} has ended with another conclusion",
+                    callback.delivery,
+                    self.identity.repository,
+                    self.status(),
+                    callback.job
+                );
+                return Ok(Some(Verdict::bad(CallbackOutcome::RejectedState, detail)));
+            }
+        };
+        let batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        self.finish(batch, used, status, outcome).await
+    }
+
+    /// Commits, together with the token's use.
+    async fn finish(
+        &self,
+        mut batch: Batch,
+        used: &Read<Used>,
+        status: &'static str,
+        outcome: CallbackOutcome,
+    ) -> Decided {
+        let relay = self.relay;
+        let until = self.identity.expires_at + Duration::from_secs(60);
+        let value = Used { body: digest(self.body), status: status.to_owned() };
+        batch.update(used, &value, until);
+        if outcome == CallbackOutcome::Accepted {
+            let verdict = Verdict { outcome, result: Ok(status) };
+            let seen = Seen {
+                repo: Some(self.identity.repository.clone()),
+                callback: Some(self.callback.clone()),
+            };
+            let elapsed = self.started.elapsed();
+            batch.facts.push(Fact::Callback(fact(relay, &seen, &verdict, elapsed)));
+        }
+        Ok(match relay.commit(batch).await? {
+            Commit::Done => Some(Verdict { outcome, result: Ok(status) }),
+            Commit::Conflict => None,
+            Commit::Limited(wait) => {
+                let detail = format!("rate limit exceeded for {}", self.identity.repository);
+                let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);
+                refusal.retry_after = Some(wait.as_secs() + 1);
+                Some(Verdict::refused(CallbackOutcome::RateLimited, refusal))
+            }
+        })
+    }
+
+    /// The same token again: with the same body the same answer, with another one none.
+    fn replayed(&self, used: Option<&Used>) -> Option<Verdict> {
+        let used = used?;
+        if used.body == digest(self.body) {
+            return Some(Verdict { outcome: CallbackOutcome::Duplicate, result: Ok("duplicate") });
+        }
+        Some(Verdict::bad_token("the token was used for another report; mint one per report"))
+    }
+
+    /// Names the use of the token: its own id, or what stands in for one.
+    fn token_key(&self) -> crate::store::Key {
+        let job = &self.callback.job;
+        match &self.identity.jti {
+            Some(jti) => records::used(&self.identity.issuer, jti),
+            None => {
+                let pipeline = self.identity.buildkite().map(|claims| &claims.pipeline_id);
+                let parts = json!([pipeline, job, self.callback.state]);
+                records::used(&self.identity.issuer, &parts.to_string())
+            }
+        }
+    }
+
+    /// Who speaks for the repository must be who the dispatch was sent to.
+    fn stranger(&self, dispatch: &Dispatch) -> Option<Verdict> {
+        let claims = self.identity.github()?;
+        let known = dispatch.repository_id;
+        if known.is_some() && claims.repository_id != known {
+            let detail = format!(
+                "the token is of repository number {}, the dispatch went to number {}",
+                claims.repository_id.unwrap_or_default(),
+                known.unwrap_or_default()
+            );
+            return Some(Verdict::bad_token(detail));
+        }
+        None
+    }
+
+    /// Whether the report may show on the upstream pull request: it proves the run of a dispatch on
+    /// the default branch, and that it received this dispatch.
+    fn may_show(&self, dispatch: &Dispatch) -> bool {
+        if self.entry.level < Level::L3 || dispatch.level < Level::L3 {
+            return false;
+        }
+        let proven = match self.identity.github() {
+            Some(claims) => {
+                let branch = dispatch.default_branch.as_deref().unwrap_or_default();
+                claims.event_name.as_deref() == Some("repository_dispatch")
+                    && claims.ref_name.as_deref() == Some(&format!("refs/heads/{branch}"))
+            }
+            None => true,
+        };
+        let token = self.callback.callback_token.as_deref().unwrap_or_default();
+        let received = self.relay.keys.verify(token, dispatch, self.relay.now());
+        if !(proven && received) {
+            let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
+            tracing::warn!(delivery, %repo, proven, received, "a result goes to the HUD only");
+        }
+        proven && received
+    }
+
+    /// The check runs of the job and of the dispatch follow.
+    fn follow(&self, dispatch: &Dispatch, job: &JobId, batch: &mut Batch) {
+        let now = self.relay.now();
+        if self.may_show(dispatch) {
+            batch.tasks.push(Work::check_run(dispatch, Some(job)).task(self.relay, now));
+            batch.tasks.push(Work::check_run(dispatch, None).task(self.relay, now));
+        }
+        let pause = if self.callback.state.is_open() {
+            self.relay.config.lost_after.min(limits::RUN_POLL)
+        } else {
+            Duration::from_secs(30)
+        };
+        batch.tasks.push(Work::sweep(dispatch).task(self.relay, now + pause));
+    }
+
+    fn forward(
+        &self,
+        key: &crate::store::Key,
+        times: (Option<f64>, Option<f64>),
+        batch: &mut Batch,
+    ) {
+        if self.relay.config.hud.is_none() {
+            return;
+        }
+        let Ok(body) = serde_json::from_slice::<Box<RawValue>>(self.body) else { return };
+        let name = vec![key.as_str().to_owned(), self.status().to_owned()];
+        let repo = &self.identity.repository;
+        let work = forward::work(repo, self.entry.level, name, times, &body);
+        batch.tasks.push(work.task(self.relay, self.relay.now()));
+    }
+
+    fn charge(&self) -> Charge {
+        Charge {
+            bucket: records::rate(&self.identity.repository),
+            per_minute: self.relay.config.rate_per_minute,
+        }
+    }
+
+    fn status(&self) -> &'static str {
+        self.callback.state.status()
+    }
+}
+
+/// What the second report doesn't say stays as the first one said it.
+fn merge(before: Option<Details>, report: &Details) -> Details {
+    let before = before.unwrap_or_default();
+    let report = report.clone();
+    Details {
+        url: report.url.or(before.url),
+        check_run_id: report.check_run_id.or(before.check_run_id),
+        started_at: report.started_at.or(before.started_at),
+        completed_at: report.completed_at.or(before.completed_at),
+        tests: report.tests.or(before.tests),
+        failed_tests: report.failed_tests,
+        artifact_url: report.artifact_url.or(before.artifact_url),
+        phase: report.phase.or(before.phase),
+        environment: report.environment.or(before.environment),
+    }
+}
+
+fn self_report_fact(report: &Report<'_>, job: &Job, now: Timestamp) -> AttemptFact {
+    let event = match report.callback.kind {
+        Kind::Nightly => "nightly",
+        Kind::Periodic | Kind::Dispatch => "periodic",
+    };
+    AttemptFact {
+        received_at: now,
+        repo: report.entry.repo.as_str().to_owned(),
+        delivery: report.callback.delivery.clone(),
+        workflow: job.id.workflow.clone(),
+        job: job.id.job.clone(),
+        run_id: job.id.run_id.clone(),
+        run_attempt: job.id.run_attempt,
+        check_run_id: job.details.check_run_id.clone(),
+        state: job.state,
+        start_unknown: false,
+        phase: job.details.phase.clone(),
+        queue_seconds: None,
+        execution_seconds: None,
+        started_at: job.details.started_at,
+        completed_at: job.details.completed_at,
+        tests: job.details.tests,
+        failed_tests: job.details.failed_tests.clone(),
+        url: job.details.url.clone(),
+        artifact_url: job.details.artifact_url.clone(),
+        environment: job.details.environment.clone(),
+        level: report.entry.level,
+        event: event.to_owned(),
+        upstream: report.relay.config.upstream.as_str().to_owned(),
+        pull_request: None,
+        head_sha: report.callback.delivery.clone(),
+    }
+}
+
+fn fact(relay: &Relay, seen: &Seen, verdict: &Verdict, latency: Duration) -> CallbackFact {
+    let callback = seen.callback.as_ref();
+    let refusal = verdict.result.as_ref().err();
+    CallbackFact {
+        at: relay.now(),
+        repo: seen.repo.as_ref().map(|repo| repo.as_str().to_owned()),
+        delivery: callback.map(|callback| callback.delivery.clone()),
+        run_id: callback.map(|callback| callback.job.run_id.clone()),
+        job: callback.and_then(|callback| callback.job.job.clone()),
+        status: callback.map(|callback| callback.state.status().to_owned()),
+        conclusion: callback
+            .and_then(|callback| callback.state.conclusion())
+            .map(|conclusion| conclusion.as_str().to_owned()),
+        outcome: verdict.outcome,
+        answer: refusal.map_or(200, |refusal| refusal.status.as_u16()),
+        detail: refusal.map(|refusal| refusal.detail.clone()),
+        latency_ms: latency.as_secs_f64() * 1000.0,
+    }
+}
+
+/// Records a report that changed nothing. It changes no answer, so nobody waits for it; what isn't
+/// of a listed repository is only counted, so that strangers can't fill the disk.
+fn record(relay: &Arc<Relay>, seen: &Seen, verdict: &Verdict, latency: Duration) {
+    let outage = verdict.result.as_ref().is_err_and(|refusal| refusal.status.as_u16() >= 500);
+    let listed = seen.repo.as_ref().is_some_and(|repo| {
+        relay.allowlist.get().is_some_and(|allowlist| allowlist.get(repo).is_some())
+    });
+    if outage || !listed {
+        return;
+    }
+    let facts = vec![Fact::Callback(fact(relay, seen, verdict, latency))];
+    let relay = Arc::clone(relay);
+    tokio::spawn(async move {
+        if let Err(error) = relay.commit(Batch { facts, ..Batch::default() }).await {
+            tracing::warn!(%error, "a report's fact is lost");
+        }
+    });
+}

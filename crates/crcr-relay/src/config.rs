@@ -1,0 +1,549 @@
+//! The relay's settings, from names to meaning, with everything that is wrong told at once.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crcr_domain::RepoName;
+use crcr_domain::event::Interest;
+use crcr_domain::level::LABEL_PREFIX;
+use crcr_domain::lifecycle::Conclusion;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use crate::limits;
+
+/// Settings of the deployed relay that change nothing here, and why.
+const WITHOUT_EFFECT: [(&str, &str); 6] = [
+    ("CRCR_STATUS_TTL", "records live for 35 days, as long as GitHub re-runs and tokens are taken"),
+    ("HUD_MAX_RETRIES", "what the HUD can't take now stays in the queue"),
+    ("IN_PROGRESS_WARN_THRESHOLD", "`crcr_queue_tasks` of /metrics counts the open work"),
+    ("MAX_CLEANUP_WORKERS", "the queue's workers sweep too: MAX_DISPATCH_WORKERS"),
+    ("REDIS_ENDPOINT", "the state is in SQLite: CRCR_STORE"),
+    ("REDIS_LOGIN", "the state is in SQLite: CRCR_STORE"),
+];
+
+/// Everything that can be set.
+#[derive(Debug)]
+pub struct Config {
+    /// Number or client id of the GitHub App.
+    pub app_id: String,
+    /// The App's webhook secret.
+    pub webhook_secret: SecretString,
+    /// The App's private key, PEM.
+    pub private_key: SecretString,
+    /// Where the allowlist is.
+    pub allowlist: AllowlistUrl,
+    /// How old the allowlist may get before it is asked for again.
+    pub allowlist_ttl: Duration,
+    /// Which upstream events are ours.
+    pub interest: Interest,
+    /// The upstream repository.
+    pub upstream: RepoName,
+    /// GitHub's REST API.
+    pub api_url: Url,
+    /// GitHub's pages.
+    pub server_url: String,
+    /// Where to listen.
+    pub listen: String,
+    /// Where to listen for operators; none when empty.
+    pub admin_listen: Option<String>,
+    /// Lets operators in on the public listener.
+    pub admin_token: Option<SecretString>,
+    /// Where the state is.
+    pub store: StoreUrl,
+    /// Token issuers and, where it isn't the usual one, the address of their keys.
+    pub issuers: Vec<(String, Option<Url>)>,
+    /// The audience that a token must name.
+    pub audience: String,
+    /// Where pipelines of other CI systems are mapped to repositories.
+    pub providers_url: Option<AllowlistUrl>,
+    /// Keys of the callback token, the new one first.
+    pub callback_keys: Vec<SecretString>,
+    /// An external HUD that gets every result too.
+    pub hud: Option<Hud>,
+    /// Tasks that are worked on at a time.
+    pub workers: usize,
+    /// Reports of one repository in a minute.
+    pub rate_per_minute: u32,
+    /// Without a report for this long, a dispatch never started.
+    pub never_started_after: Duration,
+    /// Without an end for this long, a job is lost.
+    pub lost_after: Duration,
+    /// How a silent repository at L4 ends.
+    pub silent_l4: Conclusion,
+    /// What a failure below L4 is shown as instead.
+    pub nonblocking: Option<Conclusion>,
+    /// Whether failing check runs call their oncalls.
+    pub oncall_comments: bool,
+}
+
+/// An external HUD.
+#[derive(Debug)]
+pub struct Hud {
+    /// The base of its API.
+    pub url: Url,
+    /// Its `x-hud-internal-bot` key.
+    pub key: SecretString,
+}
+
+/// A file on this machine or in a repository on GitHub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AllowlistUrl {
+    /// `file:PATH`.
+    File(PathBuf),
+    /// `https://github.com/OWNER/REPO/blob/REF/PATH`.
+    GitHub {
+        /// `owner/repo`.
+        repo: RepoName,
+        /// Branch, tag or commit.
+        reference: String,
+        /// The file.
+        path: String,
+    },
+}
+
+/// Where the state is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// `sqlite:PATH`.
+    Sqlite(PathBuf),
+}
+
+/// One setting that is missing or odd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The environment variable's name.
+    pub name: String,
+    /// What is wrong with it, never with its value when that is a secret.
+    pub what: String,
+}
+
+/// Reads settings by their environment variables' names.
+pub struct Settings<'a> {
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    stored: BTreeMap<String, String>,
+    problems: Vec<Problem>,
+}
+
+impl Config {
+    /// Reads every setting. `lookup` returns a flag's or an environment variable's value, and
+    /// `stored` holds what a secret store knows; the former wins.
+    ///
+    /// Fails with every setting that is missing or odd.
+    pub fn read(
+        lookup: &dyn Fn(&str) -> Option<String>,
+        stored: BTreeMap<String, String>,
+    ) -> Result<Self, Vec<Problem>> {
+        let mut settings = Settings { lookup, stored, problems: vec![] };
+        let config = settings.config();
+        match config {
+            Some(config) if settings.problems.is_empty() => Ok(config),
+            _ => Err(settings.problems),
+        }
+    }
+}
+
+/// The settings that are there and change nothing, and why each one doesn't.
+pub fn without_effect(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
+    let given = WITHOUT_EFFECT.into_iter().filter(|(name, _)| lookup(name).is_some());
+    given.map(|(name, why)| Problem { name: name.to_owned(), what: why.to_owned() }).collect()
+}
+
+impl Settings<'_> {
+    /// `None` only when a problem has been noted.
+    fn config(&mut self) -> Option<Config> {
+        let app_id = self.required("GITHUB_APP_ID");
+        let webhook_secret = self.required("GITHUB_APP_SECRET").map(SecretString::from);
+        let private_key = self.required("GITHUB_APP_PRIVATE_KEY").map(SecretString::from);
+        let allowlist = self.required("ALLOWLIST_URL");
+        let allowlist = allowlist.and_then(|text| self.file_url("ALLOWLIST_URL", &text));
+        let upstream = self.or("UPSTREAM_REPO", "pytorch/pytorch");
+        let upstream = match RepoName::new(&upstream) {
+            Ok(repo) => Some(repo),
+            Err(error) => self.problem("UPSTREAM_REPO", format!("`{upstream}`: {error}")),
+        };
+        let api_url = self.url("GITHUB_API_URL", "https://api.github.com");
+        let server_url = self.or("GITHUB_SERVER_URL", "https://github.com");
+        let store = self.or("CRCR_STORE", "sqlite:crcr.db");
+        let store = match store.strip_prefix("sqlite:") {
+            Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
+            _ => self.problem("CRCR_STORE", "expected sqlite:PATH".to_owned()),
+        };
+        let hud = self.hud();
+        let issuers = self.issuers();
+        let providers_url = self.get("CI_PROVIDERS_URL");
+        let providers_url = providers_url.and_then(|url| self.file_url("CI_PROVIDERS_URL", &url));
+        let rate_per_minute = self.number("RATE_LIMIT_PER_MIN", 100);
+        let workers = self.number("MAX_DISPATCH_WORKERS", limits::WORKERS);
+        let allowlist_ttl = self.number("ALLOWLIST_TTL_SECONDS", 60);
+        let never_started_after = self.duration("CRCR_NEVER_STARTED_AFTER", 2 * 3600);
+        let lost_after = self.duration("ZOMBIE_TIMEOUT_SECONDS", 6 * 3600);
+        let silent_l4 = self.choice(
+            "CRCR_SILENT_L4",
+            "failure",
+            &[("failure", Conclusion::Failure), ("timed_out", Conclusion::TimedOut)],
+        );
+        let nonblocking = self.choice(
+            "CRCR_NONBLOCKING_CONCLUSION",
+            "real",
+            &[("real", None), ("neutral", Some(Conclusion::Neutral))],
+        );
+        let oncall_comments =
+            self.choice("CRCR_ONCALL_COMMENTS", "off", &[("on", true), ("off", false)]);
+        let list = |text: Option<String>| -> Vec<String> {
+            let text = text.unwrap_or_default();
+            let items = text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty());
+            items.map(str::to_owned).collect()
+        };
+        let push_refs = list(self.get("CRCR_PUSH_REF"));
+        let callback_keys = list(self.get("CRCR_CALLBACK_KEY"));
+        let admin_listen = self.or("CRCR_ADMIN_LISTEN", "127.0.0.1:8081");
+        let (upstream, webhook_secret) = (upstream?, webhook_secret?);
+        Some(Config {
+            app_id: app_id?,
+            private_key: private_key?,
+            allowlist: allowlist?,
+            allowlist_ttl: Duration::from_secs(allowlist_ttl?.into()),
+            interest: Interest {
+                upstream: upstream.as_str().to_owned(),
+                push_refs,
+                label_prefix: self.or("CRCR_LABEL_PREFIX", LABEL_PREFIX),
+            },
+            upstream,
+            api_url: api_url?,
+            server_url: server_url.trim_end_matches('/').to_owned(),
+            listen: self.or("CRCR_LISTEN", "127.0.0.1:8080"),
+            admin_listen: Some(admin_listen).filter(|listen| listen != "off"),
+            admin_token: self.get("CRCR_ADMIN_TOKEN").map(SecretString::from),
+            store: store?,
+            issuers,
+            audience: self.or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
+            providers_url,
+            callback_keys: if callback_keys.is_empty() {
+                vec![derived_key(&webhook_secret)]
+            } else {
+                callback_keys.into_iter().map(SecretString::from).collect()
+            },
+            webhook_secret,
+            hud: hud?,
+            workers: workers? as usize,
+            rate_per_minute: rate_per_minute?,
+            never_started_after: never_started_after?,
+            lost_after: lost_after?,
+            silent_l4: silent_l4?,
+            nonblocking: nonblocking?,
+            oncall_comments: oncall_comments?,
+        })
+    }
+
+    /// The value of NAME, or what the file that NAME_FILE names holds; empty is absent.
+    fn get(&mut self, name: &str) -> Option<String> {
+        let filled = |text: String| (!text.trim().is_empty()).then_some(text);
+        if let Some(value) = (self.lookup)(name).and_then(filled) {
+            return Some(value);
+        }
+        if let Some(path) = (self.lookup)(&format!("{name}_FILE")).and_then(filled) {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => return filled(text.trim_end_matches(['\r', '\n']).to_owned()),
+                Err(error) => {
+                    self.note(&format!("{name}_FILE"), format!("can't read `{path}`: {error}"));
+                    return None;
+                }
+            }
+        }
+        self.stored.get(name).cloned().and_then(filled)
+    }
+
+    fn or(&mut self, name: &str, default: &str) -> String {
+        self.get(name).unwrap_or_else(|| default.to_owned())
+    }
+
+    fn required(&mut self, name: &str) -> Option<String> {
+        let before = self.problems.len();
+        let value = self.get(name);
+        if value.is_none() && self.problems.len() == before {
+            self.note(name, "missing".to_owned());
+        }
+        value
+    }
+
+    fn number(&mut self, name: &str, default: u32) -> Option<u32> {
+        let Some(text) = self.get(name) else { return Some(default) };
+        match text.trim().parse() {
+            Ok(number) if number > 0 => Some(number),
+            _ => self.problem(name, format!("`{text}` is no whole number above 0")),
+        }
+    }
+
+    /// Seconds, or a number with `s`, `m`, `h` or `d`.
+    fn duration(&mut self, name: &str, default: u64) -> Option<Duration> {
+        let Some(text) = self.get(name) else { return Some(Duration::from_secs(default)) };
+        let text = text.trim();
+        let (digits, unit) = match text.char_indices().last() {
+            Some((at, 's')) => (&text[..at], 1),
+            Some((at, 'm')) => (&text[..at], 60),
+            Some((at, 'h')) => (&text[..at], 3600),
+            Some((at, 'd')) => (&text[..at], 86_400),
+            _ => (text, 1),
+        };
+        match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+            Some(seconds) if (1..=limit_seconds()).contains(&seconds) => {
+                Some(Duration::from_secs(seconds))
+            }
+            _ => self.problem(name, format!("`{text}` is no time such as 90s, 30m or 2h")),
+        }
+    }
+
+    fn choice<T: Copy>(&mut self, name: &str, default: &str, known: &[(&str, T)]) -> Option<T> {
+        let text = self.or(name, default);
+        if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
+            return Some(*value);
+        }
+        let words: Vec<_> = known.iter().map(|(word, _)| *word).collect();
+        self.problem(name, format!("`{text}` is none of {}", words.join(", ")))
+    }
+
+    fn url(&mut self, name: &str, default: &str) -> Option<Url> {
+        let text = self.or(name, default);
+        match secure(&text) {
+            Ok(url) => Some(url),
+            Err(what) => self.problem(name, what),
+        }
+    }
+
+    fn hud(&mut self) -> Option<Option<Hud>> {
+        if self.get("HUD_API_URL").is_none() {
+            return Some(None);
+        }
+        let url = self.url("HUD_API_URL", "");
+        let key = self.required("HUD_BOT_KEY").map(SecretString::from);
+        Some(Some(Hud { url: url?, key: key? }))
+    }
+
+    fn issuers(&mut self) -> Vec<(String, Option<Url>)> {
+        let text = self.get("CRCR_OIDC_ISSUERS").unwrap_or_default();
+        let mut issuers = Vec::new();
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let (issuer, keys) = match item.split_once('=') {
+                Some((issuer, keys)) => (issuer.trim(), Some(keys.trim())),
+                None => (item, None),
+            };
+            let keys = match keys.map(secure).transpose() {
+                Ok(keys) => keys,
+                Err(what) => {
+                    self.note("CRCR_OIDC_ISSUERS", what);
+                    continue;
+                }
+            };
+            match secure(issuer) {
+                Ok(_) => issuers.push((issuer.to_owned(), keys)),
+                Err(what) => self.note("CRCR_OIDC_ISSUERS", what),
+            }
+        }
+        issuers
+    }
+
+    fn file_url(&mut self, name: &str, text: &str) -> Option<AllowlistUrl> {
+        if let Some(path) = text.strip_prefix("file:") {
+            return Some(AllowlistUrl::File(path.trim_start_matches("//").into()));
+        }
+        let parsed = secure(text).ok().and_then(|url| {
+            let segments: Vec<String> = url.path_segments()?.map(str::to_owned).collect();
+            let [owner, repo, blob, reference, path @ ..] = &segments[..] else { return None };
+            let repo = RepoName::new(&format!("{owner}/{repo}")).ok()?;
+            let decode = |text: &str| {
+                let bytes: Vec<u8> = percent(text);
+                String::from_utf8(bytes).ok()
+            };
+            (blob == "blob" && !path.is_empty()).then_some(())?;
+            Some(AllowlistUrl::GitHub {
+                repo,
+                reference: decode(reference)?,
+                path: decode(&path.join("/"))?,
+            })
+        });
+        parsed.or_else(|| {
+            self.problem(
+                name,
+                format!(
+                    "`{text}` is neither https://github.com/OWNER/REPO/blob/REF/PATH nor file:PATH"
+                ),
+            )
+        })
+    }
+
+    fn problem<T>(&mut self, name: &str, what: String) -> Option<T> {
+        self.note(name, what);
+        None
+    }
+
+    fn note(&mut self, name: &str, what: String) {
+        self.problems.push(Problem { name: name.to_owned(), what });
+    }
+}
+
+/// The longest time that a setting may name: a year.
+fn limit_seconds() -> u64 {
+    366 * 86_400
+}
+
+/// An https URL, or an http one of this machine.
+fn secure(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text.trim()).map_err(|error| format!("`{text}` is no URL: {error}"))?;
+    let loopback = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if loopback => Ok(url),
+        "http" => Err(format!("`{text}`: http is for loopback only, use https")),
+        other => Err(format!("`{text}`: expected https, not {other}")),
+    }
+}
+
+fn percent(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let escaped = (first == b'%')
+            .then(|| tail.get(..2))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match escaped {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
+}
+
+/// Without keys of its own, the callback token hangs on the webhook secret.
+fn derived_key(secret: &SecretString) -> SecretString {
+    let key =
+        aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.expose_secret().as_bytes());
+    SecretString::from(hex::encode(aws_lc_rs::hmac::sign(&key, b"crcr callback key")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Config, Vec<Problem>> {
+        let map: BTreeMap<String, String> =
+            pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        Config::read(&|name| map.get(name).cloned(), BTreeMap::new())
+    }
+
+    const NEEDED: [(&str, &str); 4] = [
+        ("GITHUB_APP_ID", "1"),
+        ("GITHUB_APP_SECRET", "s"),
+        ("GITHUB_APP_PRIVATE_KEY", "k"),
+        ("ALLOWLIST_URL", "https://github.com/acme/upstream/blob/main/.github/allowlist.yml"),
+    ];
+
+    #[test]
+    fn everything_that_is_missing_or_odd_is_told_at_once() {
+        let problems = read(&[
+            ("GITHUB_APP_ID", "1"),
+            ("CRCR_STORE", "mongodb://x"),
+            ("RATE_LIMIT_PER_MIN", "0"),
+            ("GITHUB_API_URL", "http://ghe.test/api/v3"),
+            ("CRCR_SILENT_L4", "success"),
+            ("ZOMBIE_TIMEOUT_SECONDS", "soon"),
+        ])
+        .unwrap_err();
+        let names: Vec<_> = problems.iter().map(|problem| problem.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "GITHUB_APP_SECRET",
+                "GITHUB_APP_PRIVATE_KEY",
+                "ALLOWLIST_URL",
+                "GITHUB_API_URL",
+                "CRCR_STORE",
+                "RATE_LIMIT_PER_MIN",
+                "ZOMBIE_TIMEOUT_SECONDS",
+                "CRCR_SILENT_L4"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_setting_of_the_deployed_relay_without_effect_is_told() {
+        let lookup = |name: &str| {
+            ["CRCR_STATUS_TTL", "MAX_DISPATCH_WORKERS"].contains(&name).then(|| "7".to_owned())
+        };
+        let told = without_effect(&lookup);
+        assert!(told.len() == 1 && told[0].name == "CRCR_STATUS_TTL", "{told:?}");
+        let mut pairs = NEEDED.to_vec();
+        pairs.push(("MAX_DISPATCH_WORKERS", "7"));
+        assert_eq!(read(&pairs).unwrap().workers, 7);
+    }
+
+    #[test]
+    fn four_settings_are_enough() {
+        let config = read(&NEEDED).unwrap();
+        assert_eq!((config.workers, config.allowlist_ttl), (32, Duration::from_secs(60)));
+        assert_eq!(config.upstream.as_str(), "pytorch/pytorch");
+        assert_eq!(config.store, StoreUrl::Sqlite("crcr.db".into()));
+        assert!(config.hud.is_none() && config.admin_token.is_none());
+        assert_eq!(config.lost_after, Duration::from_secs(21_600));
+        let AllowlistUrl::GitHub { reference, path, .. } = config.allowlist else {
+            panic!("on GitHub")
+        };
+        assert_eq!((reference.as_str(), path.as_str()), ("main", ".github/allowlist.yml"));
+    }
+
+    #[test]
+    fn a_secret_may_be_a_file_and_is_never_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "hush\n").unwrap();
+        let mut pairs = NEEDED.to_vec();
+        pairs[1] = ("GITHUB_APP_SECRET_FILE", path.to_str().unwrap());
+        let config = read(&pairs).unwrap();
+        assert_eq!(config.webhook_secret.expose_secret(), "hush");
+        assert!(!format!("{config:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_flag_or_variable_wins_over_the_secret_store() {
+        let stored = [("GITHUB_APP_SECRET", "stored"), ("GITHUB_APP_PRIVATE_KEY", "stored")];
+        let stored = stored.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let lookup = |name: &str| match name {
+            "GITHUB_APP_SECRET" => Some("own".to_owned()),
+            "GITHUB_APP_ID" => Some("1".to_owned()),
+            "ALLOWLIST_URL" => Some("file:allow.yml".to_owned()),
+            _ => None,
+        };
+        let config = Config::read(&lookup, stored).unwrap();
+        assert_eq!(config.webhook_secret.expose_secret(), "own");
+        assert_eq!(config.private_key.expose_secret(), "stored");
+    }
+
+    #[test]
+    fn http_is_for_loopback() {
+        for (url, fine) in [
+            ("https://api.github.com", true),
+            ("http://127.0.0.1:9", true),
+            ("http://localhost:9", true),
+            ("http://[::1]:9", true),
+            ("http://10.0.0.1", false),
+            ("http://localhost.evil.test", false),
+            ("ftp://a", false),
+        ] {
+            assert_eq!(secure(url).is_ok(), fine, "{url}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Deliveries as operators see them, and another try for what was given up.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use crcr_domain::RepoName;
+use crcr_domain::dispatch::{Dispatch, Status};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::answer::{self, Refusal};
+use crate::handlers::Work;
+use crate::limits;
+use crate::records::{self, Delivery};
+use crate::relay::Relay;
+use crate::store::{Batch, Commit, Store, StoreError, TaskView, read, read_all};
+
+/// A delivery and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Overview {
+    /// The delivery.
+    #[serde(flatten)]
+    pub delivery: Delivery,
+    /// Its dispatches.
+    pub dispatches: Vec<Dispatch>,
+}
+
+/// The newest deliveries, at most `limit`.
+pub async fn newest(store: &dyn Store, limit: usize) -> Result<Vec<Overview>, StoreError> {
+    let ids = store.members(&records::deliveries(), limit).await?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(one(store, &id).await?);
+    }
+    Ok(found)
+}
+
+/// One delivery.
+pub async fn one(store: &dyn Store, id: &str) -> Result<Option<Overview>, StoreError> {
+    let Some(delivery) = read::<Delivery>(store, records::delivery(id)).await?.value else {
+        return Ok(None);
+    };
+    let keys = delivery.targets.iter().map(|repo| records::dispatch(id, repo)).collect();
+    let dispatches = read_all::<Dispatch>(store, keys).await?;
+    let dispatches = dispatches.into_iter().filter_map(|read| read.value).collect();
+    Ok(Some(Overview { delivery, dispatches }))
+}
+
+/// Tasks that were given up.
+pub async fn dead(store: &dyn Store, limit: usize) -> Result<Vec<TaskView>, StoreError> {
+    store.tasks(Some("dead"), limit).await
+}
+
+/// Puts the dispatches of a delivery that were given up, or couldn't be made, back into the queue
+/// (of one repository when it is named); returns how many.
+pub async fn again(
+    store: &dyn Store,
+    id: &str,
+    repo: Option<&RepoName>,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    let Some(overview) = one(store, id).await? else { return Ok(0) };
+    let mut count = 0;
+    for target in &overview.delivery.targets {
+        if repo.is_some_and(|repo| repo != target) {
+            continue;
+        }
+        let known = read::<Dispatch>(store, records::dispatch(id, target)).await?;
+        let Some(mut dispatch) = known.value.clone() else { continue };
+        if !matches!(dispatch.status, Status::Dead | Status::Unreachable) {
+            continue;
+        }
+        dispatch.status = Status::Queued;
+        dispatch.end = None;
+        let mut batch = Batch::default();
+        batch.update(&known, &dispatch, now + limits::KEEP);
+        batch.tasks.push(Work::dispatch(&dispatch).task_at(now));
+        if store.commit(batch, now).await? == Commit::Done {
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Puts everything that was given up back into the queue, of every delivery; returns how much.
+pub async fn given_up_again(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
+    let mut count = 0;
+    for task in dead(store, limits::DEAD).await? {
+        match serde_json::from_str::<Work>(&task.payload) {
+            Ok(Work::Dispatch { delivery, repo }) => {
+                count += again(store, &delivery, Some(&repo), now).await?;
+            }
+            Ok(work) => {
+                let tasks = vec![work.task_at(now)];
+                store.commit(Batch { tasks, ..Batch::default() }, now).await?;
+                count += 1;
+            }
+            Err(error) => tracing::warn!(%error, key = task.key, "not a task of this version"),
+        }
+    }
+    Ok(count)
+}
+
+/// Makes the next look at every open dispatch due now; returns how many.
+pub async fn sweep_now(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
+    let tasks: Vec<TaskView> = store.tasks(Some("ready"), 100_000).await?;
+    let sweeps = tasks.iter().filter_map(|task| serde_json::from_str::<Work>(&task.payload).ok());
+    let sweeps = sweeps.filter(|work| matches!(work, Work::Sweep { .. }));
+    let tasks: Vec<_> = sweeps.map(|work| work.task_at(now)).collect();
+    let count = tasks.len();
+    store.commit(Batch { tasks, ..Batch::default() }, now).await?;
+    Ok(count)
+}
+
+/// `GET /api/v1/deliveries?limit=`.
+pub async fn list(State(relay): State<Arc<Relay>>, Query(query): Query<ListQuery>) -> Response {
+    let limit = query.limit.unwrap_or(50).min(500);
+    let found = async {
+        let deliveries = newest(relay.store.as_ref(), limit).await?;
+        Ok::<_, StoreError>((deliveries, dead(relay.store.as_ref(), limit).await?))
+    };
+    match found.await {
+        Ok((deliveries, dead)) => answer::ok(json!({ "deliveries": deliveries, "dead": dead })),
+        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
+    }
+}
+
+/// What to list.
+#[derive(Debug, Deserialize)]
+pub struct ListQuery {
+    limit: Option<usize>,
+}
+
+/// What to redeliver.
+#[derive(Debug, Deserialize)]
+pub struct Redelivery {
+    delivery: String,
+    repo: Option<RepoName>,
+}
+
+/// `POST /api/v1/deliveries` with a delivery's id: another try for what was given up of it.
+///
+/// A browser's request must come from this site.
+pub async fn redeliver(
+    State(relay): State<Arc<Relay>>,
+    headers: HeaderMap,
+    Json(what): Json<Redelivery>,
+) -> Response {
+    if !is_own_origin(&headers) {
+        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
+    }
+    let now = relay.now();
+    match again(relay.store.as_ref(), &what.delivery, what.repo.as_ref(), now).await {
+        Ok(count) => {
+            relay.work.notify_one();
+            answer::ok(json!({ "ok": true, "redelivered": count }))
+        }
+        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
+    }
+}
+
+/// Whether `Origin`, where a browser sends one, names the host that was asked.
+#[must_use]
+pub fn is_own_origin(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let Some(origin) = text(header::ORIGIN) else { return true };
+    let host = origin.split_once("://").map(|(_, host)| host);
+    host.is_some() && host == text(header::HOST)
+}

@@ -1,0 +1,150 @@
+//! Sends an event to one downstream repository, and records that it was sent.
+
+use crcr_domain::RepoName;
+use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::event::PullRequestAction;
+use crcr_domain::facts::Fact;
+use crcr_github::Error;
+use crcr_github::app::Target;
+
+use super::{Fail, Outcome, Work};
+use crate::relay::Relay;
+use crate::store::{Batch, Commit, How, Read, StoreError, Task, read};
+use crate::{limits, payload, records};
+
+/// Sends a dispatch that is still queued; anything else is done already.
+pub async fn run(
+    relay: &Relay,
+    task: &Task,
+    delivery: &str,
+    repo: &RepoName,
+) -> Result<Outcome, Fail> {
+    let known: Read<Dispatch> =
+        read(relay.store.as_ref(), records::dispatch(delivery, repo)).await?;
+    let Some(dispatch) = known.value.filter(|dispatch| dispatch.status == Status::Queued) else {
+        return Ok(Outcome::Done);
+    };
+    let body = relay.store.get(&[records::body(delivery)]).await?.pop().flatten();
+    let Some(body) = body else {
+        return Err(Fail::permanent("the delivery's body has expired"));
+    };
+    let token = relay.keys.sign(&dispatch);
+    let payload =
+        payload::build(&dispatch.event, delivery, &body.value, token).map_err(Fail::permanent)?;
+    match relay.app.dispatch(repo.as_str(), &dispatch.event, &payload).await {
+        Ok(target) => {
+            sent(relay, task, delivery, repo, &target).await?;
+            Ok(Outcome::Settled)
+        }
+        Err(
+            error
+            @ (Error::NotInstalled(_) | Error::Suspended(_) | Error::MissingPermission { .. }),
+        ) => {
+            let how = How::Done;
+            let text = error.to_string();
+            tracing::warn!(delivery, %repo, error = text, "a target can't be reached");
+            change(relay, task, delivery, repo, how, |dispatch| {
+                dispatch.tries += 1;
+                dispatch.last_error = Some(text.clone());
+                if dispatch.status == Status::Queued {
+                    dispatch.status = Status::Unreachable;
+                }
+            })
+            .await?;
+            Ok(Outcome::Settled)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Records that GitHub took it, even when it was superseded in the meantime.
+async fn sent(
+    relay: &Relay,
+    task: &Task,
+    delivery: &str,
+    repo: &RepoName,
+    target: &Target,
+) -> Result<(), StoreError> {
+    let at = relay.now();
+    let dispatch = change(relay, task, delivery, repo, How::Done, |dispatch| {
+        dispatch.status = Status::Sent { at };
+        dispatch.tries += 1;
+        dispatch.repository_id = Some(target.repository_id);
+        dispatch.default_branch = Some(target.default_branch.clone());
+    })
+    .await?;
+    if let Some(dispatch) = dispatch {
+        let seconds = at.duration_since(dispatch.enqueued_at).as_secs_f64();
+        relay.metrics.dispatched(seconds.max(0.0));
+        tracing::info!(delivery, %repo, seconds, "dispatched");
+    }
+    Ok(())
+}
+
+/// Records a failed try, and the end of all tries.
+pub async fn failed(
+    relay: &Relay,
+    task: &Task,
+    delivery: &str,
+    repo: &RepoName,
+    how: How,
+    error: &str,
+    dead: bool,
+) -> Result<(), StoreError> {
+    change(relay, task, delivery, repo, how, |dispatch| {
+        dispatch.tries += 1;
+        dispatch.last_error = Some(error.to_owned());
+        if dead && dispatch.status == Status::Queued {
+            dispatch.status = Status::Dead;
+        }
+    })
+    .await?;
+    Ok(())
+}
+
+/// Changes the record and settles the task in one step, with what follows from the change.
+async fn change(
+    relay: &Relay,
+    task: &Task,
+    delivery: &str,
+    repo: &RepoName,
+    how: How,
+    change: impl Fn(&mut Dispatch),
+) -> Result<Option<Dispatch>, StoreError> {
+    for _ in 0..limits::CONFLICTS {
+        let known: Read<Dispatch> =
+            read(relay.store.as_ref(), records::dispatch(delivery, repo)).await?;
+        let mut batch = Batch { settle: Some(task.settle(how.clone())), ..Batch::default() };
+        let changed = known.value.clone().map(|mut dispatch| {
+            change(&mut dispatch);
+            dispatch
+        });
+        if let Some(dispatch) = &changed {
+            batch.update(&known, dispatch, relay.expiry());
+            let before = known.value.as_ref().map(|before| &before.status);
+            if before != Some(&dispatch.status) {
+                batch.facts.push(Fact::Dispatch(relay.dispatch_fact(dispatch)));
+                follow(relay, dispatch, &mut batch);
+            }
+        }
+        if relay.commit(batch).await? == Commit::Done {
+            return Ok(changed);
+        }
+    }
+    Err(StoreError::Unavailable("a dispatch changes all the time".to_owned()))
+}
+
+/// Somebody looks whether it starts, and the check run follows.
+fn follow(relay: &Relay, dispatch: &Dispatch, batch: &mut Batch) {
+    if dispatch.action == Some(PullRequestAction::Closed) {
+        return;
+    }
+    let now = relay.now();
+    if dispatch.sent_at().is_some() && dispatch.level.shows_results() {
+        let due = now + relay.config.never_started_after;
+        batch.tasks.push(Work::sweep(dispatch).task(relay, due));
+    }
+    if dispatch.is_shown(&dispatch.labels, &relay.config.interest.label_prefix) {
+        batch.tasks.push(Work::check_run(dispatch, None).task(relay, now));
+    }
+}

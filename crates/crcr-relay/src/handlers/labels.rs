@@ -1,0 +1,35 @@
+//! A label came or went: every check run that hangs on it follows.
+
+use crcr_domain::dispatch::Dispatch;
+
+use super::{Fail, Outcome, Work, check_run};
+use crate::records::{self, Delivery, Pull};
+use crate::relay::Relay;
+use crate::store::{Batch, read, read_all};
+
+/// Asks for every check run that the pull request's current head has or may have.
+pub async fn run(relay: &Relay, number: u64) -> Result<Outcome, Fail> {
+    let store = relay.store.as_ref();
+    let pull = read::<Pull>(store, records::pull(&relay.config.upstream, number)).await?.value;
+    let Some(pull) = pull else { return Ok(Outcome::Done) };
+    let mut batch = Batch::default();
+    for id in &pull.deliveries {
+        let delivery = read::<Delivery>(store, records::delivery(id)).await?.value;
+        let targets = delivery.map(|delivery| delivery.targets).unwrap_or_default();
+        let keys = targets.iter().map(|repo| records::dispatch(id, repo)).collect();
+        for known in read_all::<Dispatch>(store, keys).await? {
+            let Some(dispatch) = known.value.filter(|dispatch| dispatch.device.is_some()) else {
+                continue;
+            };
+            if check_run::is_followed(&dispatch) {
+                batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
+            }
+            for job in check_run::jobs(relay, id, &dispatch.repo).await? {
+                let work = Work::check_run(&dispatch, Some(&job.id));
+                batch.tasks.push(work.task(relay, relay.now()));
+            }
+        }
+    }
+    relay.commit(batch).await?;
+    Ok(Outcome::Done)
+}

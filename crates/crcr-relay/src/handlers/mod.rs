@@ -1,0 +1,288 @@
+//! What the queue works on: one file per kind of task.
+
+mod check_run;
+mod comment;
+mod dispatch;
+pub mod forward;
+mod labels;
+mod rerun;
+mod sweep;
+
+use crcr_domain::RepoName;
+use crcr_domain::callback::JobId;
+use crcr_domain::check_run as names;
+use crcr_domain::dispatch::Dispatch;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::relay::Relay;
+use crate::store::{How, Key, NewTask, StoreError, Task};
+
+/// A task.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Work {
+    /// Send a dispatch.
+    Dispatch {
+        /// The delivery.
+        delivery: String,
+        /// To whom.
+        repo: RepoName,
+    },
+    /// Make a check run on GitHub show what is known now.
+    CheckRun {
+        /// The delivery that it belongs to.
+        delivery: String,
+        /// The downstream repository.
+        repo: RepoName,
+        /// The upstream commit.
+        head_sha: String,
+        /// The job; without one, the dispatch itself.
+        job: Option<JobId>,
+    },
+    /// Make the check runs of a pull request follow its labels.
+    Labels {
+        /// The pull request.
+        pull: u64,
+    },
+    /// Run a downstream run's failed jobs, or all of its jobs, again.
+    Rerun {
+        /// The downstream repository.
+        repo: RepoName,
+        /// The run.
+        run_id: u64,
+        /// The failed ones only.
+        failed_only: bool,
+    },
+    /// Run everything of a check suite again.
+    RerunSuite {
+        /// The suite.
+        suite: u64,
+    },
+    /// Look whether a dispatch started, and whether its jobs and its run have ended.
+    Sweep {
+        /// The delivery.
+        delivery: String,
+        /// The downstream repository.
+        repo: RepoName,
+    },
+    /// Send a result to the external HUD.
+    Forward {
+        /// Names the result.
+        key: Vec<String>,
+        /// The account downstream.
+        lane: String,
+        /// What to send, JSON.
+        body: String,
+    },
+    /// Call the oncalls of a repository to a pull request.
+    Comment {
+        /// The pull request.
+        pull: u64,
+        /// The downstream repository.
+        repo: RepoName,
+        /// The check run that failed.
+        check_run: String,
+    },
+}
+
+/// A handler's good end.
+pub enum Outcome {
+    /// The task is done.
+    Done,
+    /// The task has to come again.
+    Later(Timestamp),
+    /// The handler has settled the task in a batch of its own.
+    Settled,
+}
+
+/// A handler's bad end.
+#[derive(Debug)]
+pub struct Fail {
+    /// Why.
+    pub error: String,
+    /// When GitHub wants the next try.
+    pub retry_at: Option<Timestamp>,
+    /// Another try gets the same answer.
+    pub permanent: bool,
+}
+
+impl Fail {
+    /// Another try may help.
+    pub fn retry(error: impl Into<String>) -> Self {
+        Self { error: error.into(), retry_at: None, permanent: false }
+    }
+
+    /// Another try gets the same answer.
+    pub fn permanent(error: impl Into<String>) -> Self {
+        Self { error: error.into(), retry_at: None, permanent: true }
+    }
+}
+
+impl From<StoreError> for Fail {
+    fn from(error: StoreError) -> Self {
+        Self::retry(error.to_string())
+    }
+}
+
+impl From<crcr_github::Error> for Fail {
+    fn from(error: crcr_github::Error) -> Self {
+        // A refused identity is the operator's to repair, and then the work has to go on.
+        let passing = error.is_transient() || matches!(error, crcr_github::Error::Unauthorized(_));
+        let mut text = error.to_string();
+        if let Some(source) = std::error::Error::source(&error) {
+            text = format!("{text}: {source}");
+        }
+        Self { error: text, retry_at: error.retry_at(), permanent: !passing }
+    }
+}
+
+/// Works on a task.
+pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
+    let work: Work = serde_json::from_str(&task.payload)
+        .map_err(|error| Fail::permanent(format!("not a task of this version: {error}")))?;
+    match work {
+        Work::Dispatch { delivery, repo } => dispatch::run(relay, task, &delivery, &repo).await,
+        Work::CheckRun { delivery, repo, head_sha, job } => {
+            check_run::run(relay, &delivery, &repo, &head_sha, job.as_ref()).await
+        }
+        Work::Labels { pull } => labels::run(relay, pull).await,
+        Work::Rerun { repo, run_id, failed_only } => {
+            rerun::run(relay, &repo, run_id, failed_only).await
+        }
+        Work::RerunSuite { suite } => rerun::suite(relay, suite).await,
+        Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
+        Work::Forward { body, .. } => forward::run(relay, body).await,
+        Work::Comment { pull, repo, check_run } => {
+            comment::run(relay, pull, &repo, &check_run).await
+        }
+    }
+}
+
+/// Records a failure of a task, for good or for now.
+pub async fn failed(
+    relay: &Relay,
+    task: &Task,
+    how: How,
+    error: &str,
+    dead: bool,
+) -> Result<(), StoreError> {
+    if let Ok(Work::Dispatch { delivery, repo }) = serde_json::from_str(&task.payload) {
+        return dispatch::failed(relay, task, &delivery, &repo, how, error, dead).await;
+    }
+    let batch =
+        crate::store::Batch { settle: Some(task.settle(how)), ..crate::store::Batch::default() };
+    relay.commit(batch).await?;
+    Ok(())
+}
+
+impl Work {
+    /// The task that sends a dispatch.
+    #[must_use]
+    pub fn dispatch(dispatch: &Dispatch) -> Self {
+        Self::Dispatch { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
+    }
+
+    /// The task that keeps a check run of a dispatch: of one job, or of the dispatch itself.
+    #[must_use]
+    pub fn check_run(dispatch: &Dispatch, job: Option<&JobId>) -> Self {
+        Self::CheckRun {
+            delivery: dispatch.delivery.clone(),
+            repo: dispatch.repo.clone(),
+            head_sha: dispatch.head_sha.clone(),
+            job: job.cloned(),
+        }
+    }
+
+    /// The task that looks after a dispatch.
+    #[must_use]
+    pub fn sweep(dispatch: &Dispatch) -> Self {
+        Self::Sweep { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
+    }
+
+    /// The re-run that a check run's name and reference ask for; `None` when it isn't ours.
+    #[must_use]
+    pub fn rerun_of(name: &str, external_id: &str) -> Option<Self> {
+        let repo = RepoName::new(names::repo_of(name)?).ok()?;
+        let run_id = names::run_of(external_id)?;
+        Some(Self::Rerun { repo, run_id, failed_only: true })
+    }
+
+    /// The task, due at `at`.
+    #[must_use]
+    pub fn task_at(&self, at: Timestamp) -> NewTask {
+        NewTask {
+            key: self.key(),
+            lane: self.lane(),
+            payload: serde_json::to_string(self).expect("tasks are always JSON"),
+            due_at: at,
+        }
+    }
+
+    /// The task, due at `at`; upstream's tasks are in the lane of upstream's account.
+    #[must_use]
+    pub fn task(&self, relay: &Relay, at: Timestamp) -> NewTask {
+        let mut task = self.task_at(at);
+        if task.lane.is_empty() {
+            task.lane = relay.config.upstream.owner().to_ascii_lowercase();
+        }
+        task
+    }
+
+    /// The name of a payload's kind, for metrics.
+    #[must_use]
+    pub fn kind(payload: &str) -> &'static str {
+        match serde_json::from_str(payload) {
+            Ok(Self::Dispatch { .. }) => "dispatch",
+            Ok(Self::CheckRun { .. }) => "check_run",
+            Ok(Self::Labels { .. }) => "labels",
+            Ok(Self::Rerun { .. }) => "rerun",
+            Ok(Self::RerunSuite { .. }) => "rerun_suite",
+            Ok(Self::Sweep { .. }) => "sweep",
+            Ok(Self::Forward { .. }) => "forward",
+            Ok(Self::Comment { .. }) => "comment",
+            Err(_) => "unknown",
+        }
+    }
+
+    fn key(&self) -> Key {
+        match self {
+            Self::Dispatch { delivery, repo } => Key::new(&["dispatch", delivery, &repo.key()]),
+            Self::CheckRun { repo, head_sha, job, .. } => {
+                let name = match job {
+                    Some(job) => names::job_name(&repo.key(), job),
+                    None => names::dispatch_name(&repo.key()),
+                };
+                Key::new(&["check_run", head_sha, &name])
+            }
+            Self::Labels { pull } => Key::new(&["labels", &pull.to_string()]),
+            Self::Rerun { repo, run_id, .. } => {
+                Key::new(&["rerun", &repo.key(), &run_id.to_string()])
+            }
+            Self::RerunSuite { suite } => Key::new(&["rerun_suite", &suite.to_string()]),
+            Self::Sweep { delivery, repo } => Key::new(&["sweep", delivery, &repo.key()]),
+            Self::Forward { key, .. } => {
+                let mut parts = vec!["forward"];
+                parts.extend(key.iter().map(String::as_str));
+                Key::new(&parts)
+            }
+            Self::Comment { pull, repo, .. } => {
+                Key::new(&["comment", &pull.to_string(), &repo.key()])
+            }
+        }
+    }
+
+    /// The account whose installation is asked; empty for upstream's.
+    fn lane(&self) -> String {
+        match self {
+            Self::Dispatch { repo, .. } | Self::Rerun { repo, .. } | Self::Sweep { repo, .. } => {
+                repo.owner().to_ascii_lowercase()
+            }
+            Self::Forward { lane, .. } => format!("hud of {lane}"),
+            Self::CheckRun { .. }
+            | Self::Labels { .. }
+            | Self::RerunSuite { .. }
+            | Self::Comment { .. } => String::new(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What every page shares: the shell, and how outcomes, rates and times are shown.
+
+use crcr_domain::results::{Distribution, Outcome};
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, html};
+
+use super::model::RateView;
+
+/// The style sheet.
+pub(super) const STYLE: &str = include_str!("hud.css");
+/// Refreshes the page without losing its place; every page reads without it.
+pub(super) const SCRIPT: &str = include_str!("hud.js");
+
+/// A page.
+pub(super) fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · CRCR" }
+                link rel="stylesheet" href="/crcr/assets/hud.css";
+                @if refresh { script src="/crcr/assets/hud.js" defer {} }
+            }
+            body {
+                a.skip href="#main" { "Skip to content" }
+                header {
+                    a.home href="/crcr" { "Cross-repository CI" }
+                    span #refreshed role="status" {}
+                }
+                main #main { (main) }
+                footer { "Rates are of jobs of record: the highest attempt of the newest run of a job on a commit. Times are UTC." }
+            }
+        }
+    }
+}
+
+/// An outcome as glyph and word.
+pub(super) fn outcome(outcome: Option<Outcome>) -> Markup {
+    let (glyph, class, word) = outcome_parts(outcome);
+    html! { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
+}
+
+/// Glyph, class and word of an outcome; `None` is a job that runs.
+pub(super) fn outcome_parts(
+    outcome: Option<Outcome>,
+) -> (&'static str, &'static str, &'static str) {
+    match outcome {
+        None => ("◐", "running", "running"),
+        Some(Outcome::Passed) => ("✓", "good", "passed"),
+        Some(Outcome::PassedAfterRerun) => ("↻", "good", "passed after re-run"),
+        Some(Outcome::TestFailed) => ("✗", "bad", "tests failed"),
+        Some(Outcome::InfraFailed) => ("⚠", "infra", "infrastructure failed"),
+        Some(Outcome::TimedOut) => ("⌛", "infra", "timed out"),
+        Some(Outcome::Lost) => ("?", "infra", "lost"),
+        Some(Outcome::NeverStarted) => ("∅", "infra", "never started"),
+        Some(Outcome::Cancelled) => ("⊘", "infra", "cancelled"),
+        Some(Outcome::Superseded) => ("»", "muted", "superseded"),
+        Some(Outcome::Neutral) => ("–", "muted", "neutral"),
+    }
+}
+
+/// A rate with its samples and interval.
+pub(super) fn rate(view: &RateView) -> Markup {
+    let n = format!("{}/{}", view.rate.numerator, view.rate.denominator);
+    html! {
+        @match (view.value, view.interval) {
+            (Some(value), Some((low, high))) if view.known => {
+                span.rate { (percent(value)) }
+                " " span.detail title=(format!("95 % interval {} to {}", percent(low), percent(high))) {
+                    (n) " · " (percent(low)) "–" (percent(high))
+                }
+            }
+            (Some(_), _) => { span.muted { "unknown" } " " span.detail title="fewer than 20 samples" { (n) } }
+            (None, _) => { span.muted { "no data" } }
+        }
+    }
+}
+
+/// A share as a percentage; one decimal unless it is whole.
+pub(super) fn percent(share: f64) -> String {
+    let text = format!("{:.1}", share * 100.0);
+    format!("{} %", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// Seconds as people read them: `45 s`, `12 min`, `2.5 h`.
+pub(super) fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 100.0 => (s, "s"),
+        s if s < 100.0 * 60.0 => (s / 60.0, "min"),
+        s if s < 72.0 * 3600.0 => (s / 3600.0, "h"),
+        s => (s / 86_400.0, "d"),
+    };
+    if value < 10.0 && value.fract() > 0.05 && unit != "s" {
+        format!("{value:.1} {unit}")
+    } else if seconds > 0.0 && seconds < 1.0 {
+        format!("{:.0} ms", seconds * 1000.0)
+    } else {
+        format!("{value:.0} {unit}")
+    }
+}
+
+/// P50 and P95 of a distribution.
+pub(super) fn distribution(of: Option<&Distribution>) -> Markup {
+    html! {
+        @match of {
+            Some(d) => {
+                (duration(d.p50)) " " span.detail title=(format!("mean {}, longest {}", duration(d.mean), duration(d.max))) {
+                    "P95 " (duration(d.p95)) " · n " (d.n)
+                }
+            }
+            None => span.muted { "no data" },
+        }
+    }
+}
+
+/// A time, to the minute, with the whole in its attribute.
+pub(super) fn time(time: Timestamp) -> Markup {
+    let text = time.strftime("%Y-%m-%d %H:%M").to_string();
+    html! { time datetime=(time) { (text) } }
+}
+
+/// A link to an outside page with its host shown; a URL that isn't https becomes text.
+pub(super) fn external(url: &str, text: &str) -> Markup {
+    let host = url::Url::parse(url)
+        .ok()
+        .filter(|url| url.scheme() == "https")
+        .and_then(|url| url.host_str().map(str::to_owned));
+    html! {
+        @match host {
+            Some(host) => {
+                a href=(url) rel="noreferrer nofollow" { (text) span.host { " (" (host) ")" } }
+            }
+            None => (text),
+        }
+    }
+}
+
+/// The first characters of a commit.
+pub(super) fn short(sha: &str) -> String {
+    sha.chars().take(10).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (0.25, "250 ms"),
+            (45.0, "45 s"),
+            (100.0, "1.7 min"),
+            (720.0, "12 min"),
+            (9_000.0, "2.5 h"),
+            (86_400.0 * 4.0, "4 d"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+        assert_eq!((percent(0.9), percent(0.945)), ("90 %".into(), "94.5 %".into()));
+    }
+
+    #[test]
+    fn only_https_becomes_a_link_and_its_host_is_shown() {
+        let link = external("https://ci.example/run/1?a=\"><script>", "log").into_string();
+        assert!(link.contains("(ci.example)") && !link.contains("<script>"), "{link}");
+        for odd in
+            ["javascript:alert(1)", "http://ci.example/", "//ci.example/", "data:text/html,x"]
+        {
+            assert_eq!(external(odd, "log").into_string(), "log", "{odd}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The HUD: what every backend's CI is worth, as server-rendered pages with JSON twins.
+//!
+//! A page is a query ([`query`]), a model computed from facts ([`model`]) and its markup
+//! ([`pages`]); the JSON twin under `/api/v1` is the same model. Pages read without JavaScript and
+//! ask no other host for anything.
+
+mod chart;
+mod layout;
+mod model;
+mod pages;
+mod query;
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use crcr_domain::results::Criteria;
+use crcr_domain::{Allowlist, RepoName};
+use jiff::Timestamp;
+use maud::Markup;
+use serde::Serialize;
+use tower_http::set_header::SetResponseHeaderLayer;
+
+use self::query::{PullQuery, Span, SpanQuery};
+use crate::relay::Relay;
+use crate::results::sqlite::SqliteResults;
+use crate::store::StoreError;
+
+/// Gives the allowlist in force, if there is one.
+pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
+
+/// What the pages are made of.
+pub struct Hud {
+    /// The facts.
+    pub results: SqliteResults,
+    /// Who takes part.
+    pub policy: PolicyInForce,
+    /// What time it is.
+    pub clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    /// The upstream repository, whose pull requests need no `?upstream=`.
+    pub upstream: RepoName,
+    /// What a level asks for.
+    pub criteria: Criteria,
+}
+
+impl Hud {
+    /// The HUD of a relay: its facts, its allowlist, its clock.
+    #[must_use]
+    pub fn of(relay: &Arc<Relay>) -> Self {
+        let (policy, clock) = (Arc::clone(relay), Arc::clone(relay));
+        Self {
+            results: relay.results.clone(),
+            policy: Box::new(move || policy.allowlist.get()),
+            clock: Box::new(move || clock.now()),
+            upstream: relay.config.upstream.clone(),
+            criteria: Criteria::default(),
+        }
+    }
+}
+
+/// The pages and their twins.
+pub fn router(hud: Arc<Hud>) -> Router {
+    // Inline style attributes are used by no page; the one script and style sheet are our own.
+    let policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+                  connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+    Router::new()
+        .route("/crcr", get(overview))
+        .route("/api/v1/overview", get(overview_json))
+        .route("/crcr/{owner}/{repo}", get(repository))
+        .route("/api/v1/repositories/{owner}/{repo}", get(repository_json))
+        .route("/crcr/{owner}/{repo}/level", get(level))
+        .route("/api/v1/repositories/{owner}/{repo}/level", get(level_json))
+        .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
+        .route("/pr/{number}", get(pull))
+        .route("/api/v1/pulls/{number}", get(pull_json))
+        .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
+        .route("/crcr/assets/hud.js", get(|| async { asset("text/javascript", layout::SCRIPT) }))
+        .with_state(hud)
+        .layer(SetResponseHeaderLayer::overriding(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(policy),
+        ))
+        .layer(SetResponseHeaderLayer::overriding(
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        ))
+        .layer(SetResponseHeaderLayer::overriding(
+            header::REFERRER_POLICY,
+            HeaderValue::from_static("no-referrer"),
+        ))
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text).into_response()
+}
+
+/// Why there is no page.
+enum Problem {
+    /// What the address names doesn't exist.
+    NotFound(String),
+    /// The address isn't one.
+    Query(String),
+    /// The store doesn't answer.
+    Store(String),
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+impl Problem {
+    fn parts(&self) -> (StatusCode, &str) {
+        match self {
+            Self::NotFound(text) => (StatusCode::NOT_FOUND, text),
+            Self::Query(text) => (StatusCode::BAD_REQUEST, text),
+            Self::Store(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
+        }
+    }
+
+    fn page(&self) -> Response {
+        let (status, text) = self.parts();
+        (status, pages::problem(status.as_u16(), text)).into_response()
+    }
+
+    fn json(&self) -> Response {
+        let (status, text) = self.parts();
+        (status, Json(serde_json::json!({ "detail": text }))).into_response()
+    }
+}
+
+fn as_page<T>(model: Result<T, Problem>, page: impl Fn(&T) -> Markup) -> Response {
+    match model {
+        Ok(model) => page(&model).into_response(),
+        Err(problem) => problem.page(),
+    }
+}
+
+fn as_json<T: Serialize>(model: Result<T, Problem>) -> Response {
+    match model {
+        Ok(model) => Json(model).into_response(),
+        Err(problem) => problem.json(),
+    }
+}
+
+/// Computes a model off the threads that serve requests.
+async fn compute<T: Send + 'static>(
+    hud: Arc<Hud>,
+    build: impl FnOnce(&Hud) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(move || build(&hud))
+        .await
+        .unwrap_or_else(|error| Err(Problem::Store(error.to_string())))
+}
+
+fn span(hud: &Hud, query: &SpanQuery) -> Result<Span, Problem> {
+    Span::of(query, (hud.clock)()).map_err(Problem::Query)
+}
+
+fn repo_name(owner: &str, repo: &str) -> Result<RepoName, Problem> {
+    RepoName::new(&format!("{owner}/{repo}"))
+        .map_err(|_| Problem::NotFound("there is no repository of this name".to_owned()))
+}
+
+async fn build_overview(
+    hud: Arc<Hud>,
+    query: SpanQuery,
+) -> Result<model::overview::Overview, Problem> {
+    compute(hud, move |hud| model::overview::build(hud, &span(hud, &query)?)).await
+}
+
+async fn overview(State(hud): State<Arc<Hud>>, Query(query): Query<SpanQuery>) -> Response {
+    as_page(build_overview(hud, query).await, pages::overview::page)
+}
+
+async fn overview_json(State(hud): State<Arc<Hud>>, Query(query): Query<SpanQuery>) -> Response {
+    as_json(build_overview(hud, query).await)
+}
+
+async fn build_repository(
+    hud: Arc<Hud>,
+    (owner, repo): (String, String),
+    query: SpanQuery,
+) -> Result<model::repository::Repository, Problem> {
+    compute(hud, move |hud| {
+        model::repository::build(hud, &repo_name(&owner, &repo)?, &span(hud, &query)?)
+    })
+    .await
+}
+
+async fn repository(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String)>,
+    Query(query): Query<SpanQuery>,
+) -> Response {
+    as_page(build_repository(hud, path, query).await, pages::repository::page)
+}
+
+async fn repository_json(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String)>,
+    Query(query): Query<SpanQuery>,
+) -> Response {
+    as_json(build_repository(hud, path, query).await)
+}
+
+async fn badge(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String)>,
+    Query(query): Query<SpanQuery>,
+) -> Response {
+    match build_repository(hud, path, query).await {
+        Ok(model) => {
+            let kind =
+                [(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, "max-age=300")];
+            (kind, chart::badge(&model).into_string()).into_response()
+        }
+        Err(problem) => problem.json(),
+    }
+}
+
+async fn build_level(
+    hud: Arc<Hud>,
+    (owner, repo): (String, String),
+    query: SpanQuery,
+) -> Result<model::level::LevelReview, Problem> {
+    compute(hud, move |hud| {
+        let until = span(hud, &query)?.to;
+        model::level::build(hud, &repo_name(&owner, &repo)?, until)
+    })
+    .await
+}
+
+async fn level(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String)>,
+    Query(query): Query<SpanQuery>,
+) -> Response {
+    as_page(build_level(hud, path, query).await, pages::level::page)
+}
+
+async fn level_json(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String)>,
+    Query(query): Query<SpanQuery>,
+) -> Response {
+    as_json(build_level(hud, path, query).await)
+}
+
+async fn build_pull(
+    hud: Arc<Hud>,
+    number: u64,
+    query: PullQuery,
+) -> Result<model::pull::Pull, Problem> {
+    compute(hud, move |hud| {
+        let upstream = match &query.upstream {
+            Some(text) => RepoName::new(text)
+                .map_err(|_| Problem::Query("`upstream` has to be `owner/repo`".to_owned()))?,
+            None => hud.upstream.clone(),
+        };
+        model::pull::build(hud, &upstream, number)
+    })
+    .await
+}
+
+async fn pull(
+    State(hud): State<Arc<Hud>>,
+    Path(number): Path<u64>,
+    Query(query): Query<PullQuery>,
+) -> Response {
+    as_page(build_pull(hud, number, query).await, pages::pull::page)
+}
+
+async fn pull_json(
+    State(hud): State<Arc<Hud>>,
+    Path(number): Path<u64>,
+    Query(query): Query<PullQuery>,
+) -> Response {
+    as_json(build_pull(hud, number, query).await)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! What a page says, as data: computed from facts by the definitions in `crcr_domain::results`.
+
+pub(super) mod level;
+pub(super) mod overview;
+pub(super) mod pull;
+pub(super) mod repository;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
+use crcr_domain::results::{Distribution, Job, Outcome, Rate, Sums, jobs_of_record};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::query::Span;
+use super::{Hud, Problem};
+use crate::results::Window;
+
+/// A rate with everything that a reader needs to weigh it.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct RateView {
+    /// What it is made of.
+    #[serde(flatten)]
+    pub(super) rate: Rate,
+    /// The share, 0 to 1.
+    pub(super) value: Option<f64>,
+    /// Where the true share lies (95 %).
+    pub(super) interval: Option<(f64, f64)>,
+    /// Whether there are samples enough.
+    pub(super) known: bool,
+}
+
+impl From<Rate> for RateView {
+    fn from(rate: Rate) -> Self {
+        Self { rate, value: rate.value(), interval: rate.wilson(), known: rate.is_known() }
+    }
+}
+
+/// What a set of jobs is worth.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Worth {
+    pub(super) availability: RateView,
+    pub(super) test_pass: RateView,
+    pub(super) job_pass: RateView,
+    pub(super) queue: Option<Distribution>,
+    pub(super) execution: Option<Distribution>,
+    pub(super) end_to_end: Option<Distribution>,
+    pub(super) outcomes: BTreeMap<Outcome, u64>,
+    pub(super) running: u64,
+}
+
+impl Worth {
+    pub(super) fn of(jobs: &[Job], dispatches: &[DispatchFact]) -> Self {
+        let sums = Sums::of(jobs, dispatches);
+        Self {
+            availability: sums.availability.into(),
+            test_pass: sums.test_pass().into(),
+            job_pass: sums.job_pass().into(),
+            queue: Distribution::of(queue_seconds(jobs)),
+            execution: Distribution::of(execution_seconds(jobs)),
+            end_to_end: Distribution::of(end_to_end_seconds(jobs, dispatches)),
+            running: sums.running,
+            outcomes: sums.outcomes,
+        }
+    }
+}
+
+/// One day of a trend.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Day {
+    pub(super) date: Date,
+    pub(super) job_pass: Rate,
+    pub(super) availability: Rate,
+    pub(super) queue_p50: Option<f64>,
+    pub(super) queue_p95: Option<f64>,
+    pub(super) execution_p50: Option<f64>,
+    pub(super) execution_p95: Option<f64>,
+}
+
+/// One entry for every day of the span, days without results included.
+pub(super) fn trend(span: &Span, jobs: &[Job], dispatches: &[DispatchFact]) -> Vec<Day> {
+    let mut days: BTreeMap<Date, OfDay> = BTreeMap::new();
+    let mut date = day_of(span.from);
+    while date <= day_of(span.to) && days.len() < 400 {
+        days.insert(date, OfDay::default());
+        let Ok(next) = date.tomorrow() else { break };
+        date = next;
+    }
+    let mut dispatched: HashMap<(&str, &str), Date> = HashMap::new();
+    for dispatch in dispatches {
+        let date = day_of(dispatch.enqueued_at);
+        dispatched.insert((&dispatch.repo, &dispatch.delivery), date);
+        if let Some(day) = days.get_mut(&date) {
+            day.dispatches.push(dispatch.clone());
+        }
+    }
+    for job in jobs {
+        if let Some(day) = days.get_mut(&day_of(job.record.received_at)) {
+            day.ended.push(job.clone());
+        }
+        // A job may end on another day than its dispatch began.
+        let key = (job.record.repo.as_str(), job.record.delivery.as_str());
+        if let Some(day) = dispatched.get(&key).and_then(|date| days.get_mut(date)) {
+            day.dispatched.push(job.clone());
+        }
+    }
+    days.into_iter()
+        .map(|(date, day)| {
+            let queue = Distribution::of(queue_seconds(&day.ended));
+            let execution = Distribution::of(execution_seconds(&day.ended));
+            Day {
+                date,
+                job_pass: Sums::of(&day.ended, &[]).job_pass(),
+                availability: Sums::of(&day.dispatched, &day.dispatches).availability,
+                queue_p50: queue.map(|d| d.p50),
+                queue_p95: queue.map(|d| d.p95),
+                execution_p50: execution.map(|d| d.p50),
+                execution_p95: execution.map(|d| d.p95),
+            }
+        })
+        .collect()
+}
+
+/// What a day's numbers are computed from.
+#[derive(Default)]
+struct OfDay {
+    ended: Vec<Job>,
+    dispatched: Vec<Job>,
+    dispatches: Vec<DispatchFact>,
+}
+
+fn day_of(time: Timestamp) -> Date {
+    time.to_zoned(TimeZone::UTC).date()
+}
+
+/// The facts of a span, as jobs of record and dispatches of its kind of event.
+pub(super) struct Facts {
+    pub(super) jobs: Vec<Job>,
+    pub(super) dispatches: Vec<DispatchFact>,
+    /// When the newest report came in, of any kind of event.
+    pub(super) newest: Option<Timestamp>,
+}
+
+pub(super) fn facts(hud: &Hud, span: &Span, repo: Option<&str>) -> Result<Facts, Problem> {
+    let window = Window { from: span.from, to: span.to, repo: repo.map(str::to_owned) };
+    let mut attempts: Vec<AttemptFact> = hud.results.attempts(&window)?;
+    let newest = attempts.iter().map(|row| row.received_at).max();
+    attempts.retain(|row| span.events.has(&row.event));
+    let mut dispatches = hud.results.dispatches(&window)?;
+    dispatches.retain(|dispatch| span.events.has(&dispatch.event));
+    Ok(Facts { jobs: jobs_of_record(&attempts, &dispatches), dispatches, newest })
+}

@@ -1,0 +1,188 @@
+//! One pull request, by its current head alone.
+
+use std::collections::HashMap;
+
+use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::results::{Job, Outcome, jobs_of_record};
+use crcr_domain::{Level, RepoName};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::super::query::Events;
+use super::super::{Hud, Problem};
+use super::overview::entry_of;
+use crate::results::Window;
+
+/// How far back the last result on a branch of upstream is looked for, in days.
+const BASE_DAYS: i64 = 14;
+
+/// The page.
+#[derive(Debug, Serialize)]
+pub(in super::super) struct Pull {
+    pub(in super::super) upstream: String,
+    pub(in super::super) number: u64,
+    pub(in super::super) head_sha: String,
+    /// When the newest report on this head came in.
+    pub(in super::super) newest: Option<Timestamp>,
+    /// Heads that this page leaves out.
+    pub(in super::super) older_heads: usize,
+    /// L4 and L3, then L2 and L1.
+    pub(in super::super) backends: Vec<Backend>,
+}
+
+/// One backend's word on the pull request.
+#[derive(Debug, Serialize)]
+pub(in super::super) struct Backend {
+    pub(in super::super) repo: String,
+    pub(in super::super) level: Level,
+    /// Whether a failure keeps the pull request from being merged.
+    pub(in super::super) blocks: bool,
+    pub(in super::super) oncalls: Vec<String>,
+    /// How the dispatch stands: `queued`, `sent`, `dead`, ….
+    pub(in super::super) dispatch: String,
+    pub(in super::super) last_error: Option<String>,
+    pub(in super::super) jobs: Vec<PullJob>,
+}
+
+/// One job on the head.
+#[derive(Debug, Serialize)]
+pub(in super::super) struct PullJob {
+    pub(in super::super) name: String,
+    /// `None` while it runs.
+    pub(in super::super) outcome: Option<Outcome>,
+    pub(in super::super) attempts: usize,
+    pub(in super::super) url: Option<String>,
+    pub(in super::super) tests: Option<TestCounts>,
+    pub(in super::super) failed_tests: Vec<FailedTest>,
+    /// How the same job did on upstream's newest push that it reported on; only for failures.
+    pub(in super::super) on_branch: Option<Outcome>,
+}
+
+pub(in super::super) fn build(
+    hud: &Hud,
+    upstream: &RepoName,
+    number: u64,
+) -> Result<Pull, Problem> {
+    let (attempts, dispatches) = hud.results.of_pull(upstream.as_str(), number)?;
+    let Some(head_sha) = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()))
+    else {
+        let text = format!("no results of pull request {number} of {upstream} are known");
+        return Err(Problem::NotFound(text));
+    };
+    let mut heads: Vec<&str> = (dispatches.iter().map(|dispatch| dispatch.head_sha.as_str()))
+        .chain(attempts.iter().map(|row| row.head_sha.as_str()))
+        .collect();
+    heads.sort_unstable();
+    heads.dedup();
+    let older_heads = heads.len().saturating_sub(1);
+    let jobs: Vec<Job> = jobs_of_record(&attempts, &dispatches)
+        .into_iter()
+        .filter(|job| job.record.head_sha == head_sha)
+        .collect();
+    let newest = jobs.iter().map(|job| job.record.received_at).max();
+    let mut by_repo: HashMap<String, Vec<Job>> = HashMap::new();
+    for job in jobs {
+        by_repo.entry(job.record.repo.to_ascii_lowercase()).or_default().push(job);
+    }
+    let mut backends = Vec::new();
+    for dispatch in newest_of_head(&dispatches, &head_sha) {
+        let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
+        backends.push(backend(hud, upstream, dispatch, jobs)?);
+    }
+    backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+    Ok(Pull {
+        upstream: upstream.as_str().to_owned(),
+        number,
+        head_sha,
+        newest,
+        older_heads,
+        backends,
+    })
+}
+
+/// The current head: of the dispatches that nothing replaced the newest.
+fn head(dispatches: &[DispatchFact]) -> Option<String> {
+    let current = dispatches.iter().filter(|dispatch| dispatch.status != "superseded");
+    current
+        .max_by_key(|dispatch| dispatch.enqueued_at)
+        .or_else(|| dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at))
+        .map(|dispatch| dispatch.head_sha.clone())
+}
+
+/// The newest dispatch of this head to each repository: labels and re-openings send it again.
+fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a DispatchFact> {
+    let mut newest: HashMap<String, &DispatchFact> = HashMap::new();
+    for dispatch in dispatches.iter().filter(|dispatch| dispatch.head_sha == head) {
+        let slot = newest.entry(dispatch.repo.to_ascii_lowercase()).or_insert(dispatch);
+        if dispatch.enqueued_at > slot.enqueued_at {
+            *slot = dispatch;
+        }
+    }
+    newest.into_values().collect()
+}
+
+fn backend(
+    hud: &Hud,
+    upstream: &RepoName,
+    dispatch: &DispatchFact,
+    jobs: Vec<Job>,
+) -> Result<Backend, Problem> {
+    let failing = jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed));
+    let branch = if failing { on_branch(hud, upstream, &dispatch.repo)? } else { vec![] };
+    let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
+    let jobs = jobs
+        .into_iter()
+        .map(|job| {
+            let same = |other: &&Job| {
+                (&other.record.workflow, &other.record.job)
+                    == (&job.record.workflow, &job.record.job)
+            };
+            let failed = job.outcome == Some(Outcome::TestFailed);
+            PullJob {
+                on_branch: branch
+                    .iter()
+                    .filter(same)
+                    .filter(|_| failed)
+                    .max_by_key(|other| other.record.received_at)
+                    .and_then(|other| other.outcome),
+                name: match &job.record.job {
+                    Some(name) => format!("{} / {name}", job.record.workflow),
+                    None => job.record.workflow.clone(),
+                },
+                outcome: job.outcome,
+                attempts: job.attempts,
+                url: job.record.url,
+                tests: job.record.tests,
+                failed_tests: job.record.failed_tests,
+            }
+        })
+        .collect();
+    Ok(Backend {
+        repo: dispatch.repo.clone(),
+        level: dispatch.level,
+        blocks: dispatch.level.blocks_merge(),
+        oncalls: entry
+            .iter()
+            .flat_map(|entry| &entry.oncalls)
+            .map(|name| name.as_str().to_owned())
+            .collect(),
+        dispatch: dispatch.status.clone(),
+        last_error: dispatch.last_error.clone(),
+        jobs,
+    })
+}
+
+/// The jobs of record of a backend on upstream's pushes.
+fn on_branch(hud: &Hud, upstream: &RepoName, repo: &str) -> Result<Vec<Job>, Problem> {
+    let to = (hud.clock)();
+    let from = to - jiff::SignedDuration::from_hours(24 * BASE_DAYS);
+    let mut rows: Vec<AttemptFact> =
+        hud.results.attempts(&Window { from, to, repo: Some(repo.to_owned()) })?;
+    rows.retain(|row| {
+        row.pull_request.is_none()
+            && Events::Pr.has(&row.event)
+            && row.upstream.eq_ignore_ascii_case(upstream.as_str())
+    });
+    Ok(jobs_of_record(&rows, &[]))
+}

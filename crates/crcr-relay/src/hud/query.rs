@@ -1,0 +1,141 @@
+//! What an address asks for: a span of time, a kind of event.
+
+use jiff::{Timestamp, ToSpan as _};
+use serde::{Deserialize, Serialize};
+
+/// The longest span a page shows, in days.
+const MAX_DAYS: i64 = 366;
+
+/// `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339), and `?events=pr|nightly`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct SpanQuery {
+    window: Option<String>,
+    from: Option<String>,
+    to: Option<String>,
+    events: Option<String>,
+}
+
+/// `?upstream=owner/repo`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct PullQuery {
+    pub(super) upstream: Option<String>,
+}
+
+/// Which events a page is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Events {
+    /// Pull requests and pushes.
+    Pr,
+    /// Nightly and periodic runs.
+    Nightly,
+}
+
+impl Events {
+    /// The word in an address.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Pr => "pr",
+            Self::Nightly => "nightly",
+        }
+    }
+
+    /// Whether an event of this name is among them.
+    pub(super) fn has(self, event: &str) -> bool {
+        matches!(event, "nightly" | "periodic") == (self == Self::Nightly)
+    }
+}
+
+/// A span of time and a kind of event.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Span {
+    /// From this time on.
+    pub(super) from: Timestamp,
+    /// Before this time.
+    pub(super) to: Timestamp,
+    /// Which events.
+    pub(super) events: Events,
+    /// `24h`, `7d` or `30d` when the span ends now.
+    pub(super) window: Option<&'static str>,
+}
+
+impl Span {
+    /// The span that `query` asks for at `now`; refuses what is no time, empty or over a year.
+    pub(super) fn of(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
+        let events = match query.events.as_deref() {
+            None | Some("pr") => Events::Pr,
+            Some("nightly") => Events::Nightly,
+            Some(_) => return Err("`events` has to be `pr` or `nightly`".to_owned()),
+        };
+        let time = |name: &str, text: &str| {
+            text.parse::<Timestamp>()
+                .map_err(|_| format!("`{name}` has to be a time such as `2026-09-01T00:00:00Z`"))
+        };
+        if query.from.is_some() || query.to.is_some() {
+            let to = query.to.as_deref().map_or(Ok(now), |text| time("to", text))?;
+            let from = match &query.from {
+                Some(text) => time("from", text)?,
+                None => ago(to, 7 * 24),
+            };
+            let days = to.duration_since(from).as_hours() / 24;
+            if from >= to || days > MAX_DAYS {
+                return Err(format!("`from` has to be before `to`, by at most {MAX_DAYS} days"));
+            }
+            return Ok(Self { from, to, events, window: None });
+        }
+        let (window, hours) = match query.window.as_deref() {
+            Some("24h") => ("24h", 24),
+            None | Some("7d") => ("7d", 7 * 24),
+            Some("30d") => ("30d", 30 * 24),
+            Some(_) => return Err("`window` has to be `24h`, `7d` or `30d`".to_owned()),
+        };
+        Ok(Self { from: ago(now, hours), to: now, events, window: Some(window) })
+    }
+
+    /// The query of a link that shows the same rows for ever.
+    pub(super) fn permalink(&self) -> String {
+        let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
+        let (from, to) = (second(self.from), second(self.to));
+        format!("?from={from}&to={to}&events={}", self.events.word())
+    }
+}
+
+fn ago(time: Timestamp, hours: i64) -> Timestamp {
+    time.saturating_sub(hours.hours()).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(text: &str) -> Result<Span, String> {
+        let query: axum::extract::Query<SpanQuery> =
+            axum::extract::Query::try_from_uri(&format!("/crcr?{text}").parse().unwrap()).unwrap();
+        Span::of(&query, "2026-09-15T12:00:00Z".parse().unwrap())
+    }
+
+    #[test]
+    fn a_window_ends_now_and_a_permalink_never_moves() {
+        let span = ask("window=24h").unwrap();
+        assert_eq!(span.from.to_string(), "2026-09-14T12:00:00Z");
+        assert_eq!(
+            span.permalink(),
+            "?from=2026-09-14T12:00:00Z&to=2026-09-15T12:00:00Z&events=pr"
+        );
+        let again = ask(&span.permalink()[1..]).unwrap();
+        assert_eq!((again.from, again.to, again.window), (span.from, span.to, None));
+    }
+
+    #[test]
+    fn odd_spans_are_refused() {
+        for odd in [
+            "window=1y",
+            "from=yesterday",
+            "from=2026-09-16T00:00:00Z",
+            "from=2020-01-01T00:00:00Z",
+            "events=all",
+        ] {
+            assert!(ask(odd).is_err(), "{odd}");
+        }
+    }
+}

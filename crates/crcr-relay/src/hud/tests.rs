@@ -1,0 +1,207 @@
+//! The pages, through the router, from generated and from hostile facts.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::facts::Fact;
+use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::results::Criteria;
+use crcr_domain::{Allowlist, RepoName};
+use jiff::Timestamp;
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+use super::{Hud, router};
+use crate::results::generate::{ALLOWLIST, facts};
+use crate::results::sqlite::SqliteResults;
+use crate::store::sqlite::{Role, Sqlite};
+use crate::store::{Batch, Store as _};
+
+const UPSTREAM: &str = "acme/upstream";
+
+struct Site {
+    router: Router,
+    _store: Sqlite,
+    _folder: TempDir,
+}
+
+fn now() -> Timestamp {
+    "2026-09-15T12:00:00Z".parse().unwrap()
+}
+
+async fn site(facts: Vec<Fact>) -> Site {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(&folder.path().join("store.db"), Role::Server).unwrap();
+    store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
+    let upstream = RepoName::new(UPSTREAM).unwrap();
+    let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
+    let hud = Hud {
+        results: SqliteResults::new(&store),
+        policy: Box::new(move || policy.clone()),
+        clock: Box::new(now),
+        upstream,
+        criteria: Criteria::default(),
+    };
+    Site { router: router(Arc::new(hud)), _store: store, _folder: folder }
+}
+
+impl Site {
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status();
+        let policy = answer.headers().get("content-security-policy").cloned();
+        assert!(policy.is_some_and(|p| p.to_str().unwrap().contains("default-src 'none'")));
+        let body = axum::body::to_bytes(answer.into_body(), 8 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn json(&self, path: &str) -> serde_json::Value {
+        let (status, body) = self.get(path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn every_page_of_a_month_and_its_twin() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let repo = "aurora-example/torch-aurora";
+    for path in [
+        "/crcr".to_owned(),
+        "/crcr?window=24h&events=nightly".to_owned(),
+        format!("/crcr/{repo}?window=30d"),
+        format!("/crcr/{repo}/level"),
+        "/crcr/dune-example/torch-dune/level".to_owned(),
+        "/pr/101090".to_owned(),
+    ] {
+        let (status, page) = site.get(&path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</main>"), "{path}");
+        assert!(!page.contains("style=\"") && !page.contains("http://"), "{path}");
+    }
+    let overview = site.json("/api/v1/overview?window=30d").await;
+    let levels = overview["levels"].as_array().unwrap();
+    assert_eq!(levels.len(), 4);
+    assert_eq!(levels[0]["level"], "L4");
+    let aurora = &levels[0]["backends"][0];
+    let (pass, of) = (&aurora["job_pass"]["numerator"], &aurora["job_pass"]["denominator"]);
+    assert!(pass.as_u64() > Some(900) && of.as_u64() > pass.as_u64(), "{aurora}");
+    let l2: Vec<_> = levels[2]["backends"].as_array().unwrap().iter().collect();
+    assert_eq!(l2[0]["repo"], "dune-example/torch-dune", "the worst comes first");
+    assert_eq!(l2[0]["standing"], "below");
+    let pull = site.json("/api/v1/pulls/101090").await;
+    assert_eq!(pull["backends"].as_array().unwrap().len(), 5);
+    assert_eq!(pull["backends"][0]["blocks"], true);
+    let review = site.json("/api/v1/repositories/dune-example/torch-dune/level").await;
+    assert_eq!(review["verdict"], "not_met");
+}
+
+#[tokio::test]
+async fn a_permalink_shows_the_same_numbers_as_its_page() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    let page = site.json("/api/v1/overview?window=7d").await;
+    let link = page["permalink"].as_str().unwrap();
+    let again = site.json(&format!("/api/v1/overview{link}")).await;
+    assert_eq!(page["levels"], again["levels"]);
+}
+
+#[tokio::test]
+async fn nothing_and_nonsense_have_words_of_their_own() {
+    let site = site(vec![]).await;
+    let (status, page) = site.get("/crcr").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(page.contains("No results in this span."), "{page}");
+    for (path, expected) in [
+        ("/pr/1", StatusCode::NOT_FOUND),
+        ("/crcr/no-such/repo", StatusCode::NOT_FOUND),
+        ("/crcr/-odd-/repo", StatusCode::NOT_FOUND),
+        ("/crcr?window=1y", StatusCode::BAD_REQUEST),
+        ("/pr/1?upstream=odd", StatusCode::BAD_REQUEST),
+    ] {
+        let (status, page) = site.get(path).await;
+        assert_eq!(status, expected, "{path}");
+        assert!(page.contains("All backends"), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn old_results_are_called_stale() {
+    let mut old = facts(7, now() - jiff::SignedDuration::from_hours(72), 3, 10, UPSTREAM);
+    old.truncate(400);
+    let (_, page) = site(old).await.get("/crcr").await;
+    assert!(page.contains("Stale: no data since"), "{page}");
+}
+
+#[tokio::test]
+async fn a_pull_request_of_another_upstream_does_not_show_up() {
+    let mut facts = facts(7, now(), 3, 10, UPSTREAM);
+    for fact in &mut facts {
+        match fact {
+            Fact::Dispatch(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::Attempt(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::Callback(_) => {}
+        }
+    }
+    let site = site(facts).await;
+    assert_eq!(site.get("/pr/101002").await.0, StatusCode::NOT_FOUND);
+    let other = site.json("/api/v1/pulls/101002?upstream=Other/Upstream").await;
+    assert_eq!(other["number"], 101_002);
+}
+
+#[tokio::test]
+async fn hostile_words_are_shown_as_text() {
+    let evil = "\"><script>alert(1)</script>\u{202e}".to_owned() + &"x".repeat(200);
+    let mut facts = facts(7, now(), 2, 10, UPSTREAM);
+    for fact in &mut facts {
+        if let Fact::Attempt(row) = fact {
+            row.job = Some(evil.clone());
+            row.workflow = "ci (L4)".to_owned();
+            row.url = Some("javascript:alert(1)".to_owned());
+            row.state = State::Completed(Conclusion::Failure);
+            for test in &mut row.failed_tests {
+                test.name.clone_from(&evil);
+                test.message = Some(evil.clone());
+            }
+        }
+    }
+    let site = site(facts).await;
+    for path in ["/crcr", "/crcr/aurora-example/torch-aurora", "/pr/101002"] {
+        let (_, page) = site.get(path).await;
+        assert!(!page.contains("<script>alert"), "{path}");
+        assert!(!page.contains("href=\"javascript:"), "{path}");
+    }
+    // A job's name says nothing about its level.
+    let page = site.json("/api/v1/repositories/cedar-example/torch-cedar").await;
+    assert_eq!(page["level"], "L2");
+}
+
+#[tokio::test]
+async fn the_matrix_is_bounded() {
+    let mut rows = vec![];
+    for fact in facts(7, now(), 7, 40, UPSTREAM) {
+        if let Fact::Attempt(mut row) = fact
+            && row.repo == "aurora-example/torch-aurora"
+        {
+            for n in 0..60 {
+                row.job = Some(format!("job {n}"));
+                rows.push(Fact::Attempt(row.clone()));
+            }
+        }
+    }
+    let page = site(rows).await.json("/api/v1/repositories/aurora-example/torch-aurora").await;
+    assert_eq!(page["matrix"]["columns"].as_array().unwrap().len(), 40);
+    assert_eq!(page["matrix"]["rows"].as_array().unwrap().len(), 50);
+    assert_eq!(page["matrix"]["more_columns"], 20);
+    assert!(page["matrix"]["more_rows"].as_u64() > Some(0));
+}
+
+#[tokio::test]
+async fn a_badge_is_an_image_of_level_and_rate() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    let (status, image) = site.get("/crcr/aurora-example/torch-aurora/badge.svg").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(image.starts_with("<svg") && image.contains("L4 ·"), "{image}");
+}

@@ -1,0 +1,32 @@
+//! The Cross-Repository CI Relay server.
+
+pub mod allowlist;
+mod answer;
+pub mod auth;
+mod callback;
+pub mod config;
+pub mod deliveries;
+mod facts;
+mod file;
+mod handlers;
+pub mod hud;
+pub mod limits;
+mod metrics;
+mod payload;
+mod planner;
+pub mod queue;
+pub mod records;
+pub mod relay;
+pub mod results;
+pub mod router;
+pub mod serve;
+pub mod signature;
+pub mod store;
+mod token;
+mod webhook;
+
+pub use self::config::{Config, Problem};
+pub use self::relay::{Relay, StartError};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Every limit of the relay, in one place.
+
+use std::time::Duration;
+
+/// The largest webhook body, in bytes: GitHub's own limit.
+pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
+/// The largest callback body, in bytes.
+pub const CALLBACK_BYTES: usize = 1024 * 1024;
+/// The largest allowlist, in bytes.
+pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
+/// The longest `X-GitHub-Delivery`, in characters.
+pub const DELIVERY_CHARS: usize = 100;
+/// The largest serialised `client_payload`, in bytes, with `<`, `>` and `&` counted as six:
+/// GitHub takes 65,535 characters.
+pub const PAYLOAD_BYTES: usize = 60_000;
+
+/// How long records live: GitHub re-runs a workflow for 30 days.
+pub const KEEP: Duration = Duration::from_secs(35 * 24 * 3600);
+/// How long a delivery's body lives: dead letters can be redelivered for as long.
+pub const KEEP_BODY: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How long a task is a worker's own; after that it comes back.
+pub const LEASE: Duration = Duration::from_secs(120);
+/// Tasks that are worked on at a time, unless set otherwise.
+pub const WORKERS: u32 = 32;
+/// Tasks of one account downstream that are worked on at a time.
+pub const WORKERS_PER_LANE: usize = 8;
+/// Tries of a task before it is given up.
+pub const TRIES: u32 = 15;
+/// The pause after the first failure of a task; it doubles, with jitter.
+pub const BACKOFF: Duration = Duration::from_secs(1);
+/// The longest pause that is taken without GitHub asking for it.
+pub const BACKOFF_CAP: Duration = Duration::from_secs(600);
+/// How long a stop waits for work that is under way.
+pub const GRACE: Duration = Duration::from_secs(10);
+/// How often the queue is looked at without being told of new work.
+pub const POLL: Duration = Duration::from_millis(500);
+/// How often a change is decided anew because somebody else's came first.
+pub const CONFLICTS: usize = 50;
+
+/// How often GitHub is asked whether a downstream run is over.
+pub const RUN_POLL: Duration = Duration::from_secs(120);
+/// After this long without an open job, a run elsewhere than on GitHub is over.
+pub const FOREIGN_RUN_QUIET: Duration = Duration::from_secs(30 * 60);
+/// Jobs of one dispatch that are looked at.
+pub const JOBS: usize = 1000;
+/// Tasks that were given up and are put back at a time.
+pub const DEAD: usize = 100_000;
+/// How long the first answer waits for the allowlist: GitHub waits ten seconds for it.
+pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
+/// How often what has expired is forgotten.
+pub const PRUNE: Duration = Duration::from_secs(60);
+/// How often the mapping of other CI systems' pipelines is read.
+pub const PROVIDERS: Duration = Duration::from_secs(300);

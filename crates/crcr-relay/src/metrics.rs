@@ -1,0 +1,108 @@
+//! What is counted, in Prometheus' words.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::allowlist::Standing;
+use crate::store::Depth;
+
+type Labels = Vec<(&'static str, &'static str)>;
+
+/// All counters; cheap to count on, read as text.
+pub struct Metrics {
+    registry: Registry,
+    webhooks: Family<Labels, Counter>,
+    callbacks: Family<Labels, Counter>,
+    tasks: Family<Labels, Counter>,
+    dispatch_seconds: Histogram,
+    callback_seconds: Histogram,
+    queue: Family<Labels, Gauge>,
+    allowlist_repositories: Gauge,
+    allowlist_good: Gauge,
+}
+
+impl Metrics {
+    /// Everything at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("crcr");
+        let webhooks = Family::<Labels, Counter>::default();
+        registry.register("webhooks", "Webhook deliveries by answer", webhooks.clone());
+        let callbacks = Family::<Labels, Counter>::default();
+        registry.register("callbacks", "Reports by outcome", callbacks.clone());
+        let tasks = Family::<Labels, Counter>::default();
+        registry.register("tasks", "Tasks by kind and outcome", tasks.clone());
+        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 20));
+        let (dispatch_seconds, callback_seconds) = (seconds(), seconds());
+        let help = "Seconds from acceptance to the dispatch at GitHub";
+        registry.register("dispatch_seconds", help, dispatch_seconds.clone());
+        let help = "Seconds from a report to its answer";
+        registry.register("callback_seconds", help, callback_seconds.clone());
+        let queue = Family::<Labels, Gauge>::default();
+        registry.register("queue_tasks", "Tasks in the queue by state", queue.clone());
+        let allowlist_repositories = Gauge::default();
+        let help = "Repositories of the allowlist in force";
+        registry.register("allowlist_repositories", help, allowlist_repositories.clone());
+        let allowlist_good = Gauge::default();
+        let help = "1 when the newest allowlist is in force, 0 when an older one had to stay";
+        registry.register("allowlist_good", help, allowlist_good.clone());
+        Self {
+            registry,
+            webhooks,
+            callbacks,
+            tasks,
+            dispatch_seconds,
+            callback_seconds,
+            queue,
+            allowlist_repositories,
+            allowlist_good,
+        }
+    }
+
+    /// A delivery was answered.
+    pub fn webhook(&self, answer: &'static str) {
+        self.webhooks.get_or_create(&vec![("answer", answer)]).inc();
+    }
+
+    /// A report was answered.
+    pub fn callback(&self, outcome: &'static str, seconds: f64) {
+        self.callbacks.get_or_create(&vec![("outcome", outcome)]).inc();
+        self.callback_seconds.observe(seconds);
+    }
+
+    /// A task was worked on.
+    pub fn task(&self, kind: &'static str, outcome: &'static str) {
+        self.tasks.get_or_create(&vec![("kind", kind), ("outcome", outcome)]).inc();
+    }
+
+    /// A dispatch reached GitHub.
+    pub fn dispatched(&self, seconds: f64) {
+        self.dispatch_seconds.observe(seconds);
+    }
+
+    /// Everything as text.
+    #[must_use]
+    pub fn text(&self, depth: Depth, allowlist: &Standing) -> String {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        for (state, count) in
+            [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]
+        {
+            self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
+        }
+        self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
+        self.allowlist_good.set(i64::from(allowlist.loaded && allowlist.problem.is_none()));
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a String takes all text");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

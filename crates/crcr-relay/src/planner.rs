@@ -1,0 +1,162 @@
+//! What an event means for whom: pure, from the event, the policy and what is known of the pull
+//! request.
+
+use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::event::{Event, PullRequest};
+use crcr_domain::{Allowlist, RepoName};
+use jiff::Timestamp;
+
+use crate::records::Pull;
+
+/// The dispatches of an event: one for every repository of the allowlist that takes upstream
+/// events, in the order of the file. Where the App isn't installed, the dispatch says so.
+#[must_use]
+pub fn dispatches(
+    event: &Event,
+    delivery: &str,
+    upstream: &RepoName,
+    allowlist: &Allowlist,
+    now: Timestamp,
+) -> Vec<Dispatch> {
+    let (name, pull, head_sha) = match event {
+        Event::PullRequest(pull) if pull.action.dispatches() => {
+            ("pull_request", Some(pull), &pull.head_sha)
+        }
+        Event::Push(push) => ("push", None, &push.head_sha),
+        _ => return vec![],
+    };
+    allowlist
+        .iter()
+        .filter(|entry| entry.is_dispatched_to())
+        .map(|entry| Dispatch {
+            delivery: delivery.to_owned(),
+            upstream: upstream.as_str().to_owned(),
+            event: name.to_owned(),
+            action: pull.map(|pull| pull.action),
+            pull_request: pull.map(|pull| pull.number),
+            head_sha: head_sha.clone(),
+            repo: entry.repo.clone(),
+            level: entry.level,
+            device: entry.device.clone(),
+            labels: pull.map(|pull| pull.labels.clone()).unwrap_or_default(),
+            enqueued_at: now,
+            status: Status::Queued,
+            tries: 0,
+            last_error: None,
+            repository_id: None,
+            default_branch: None,
+            end: None,
+        })
+        .collect()
+}
+
+/// How an event of a pull request stands to those that came before.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// What is known of the pull request from now on.
+    pub pull: Pull,
+    /// The event is older than this delivery's, which came before.
+    pub superseded_by: Option<String>,
+    /// Deliveries of an older head, whose unsent dispatches this event replaces.
+    pub replaces: Vec<String>,
+}
+
+/// Orders an event among those of its pull request, by `updated_at` and never by arrival.
+#[must_use]
+pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order {
+    let Some(known) = known else {
+        let dispatched = event.action.dispatches();
+        let pull = Pull {
+            head_sha: event.head_sha.clone(),
+            updated_at: if dispatched { event.updated_at } else { Timestamp::UNIX_EPOCH },
+            deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
+            labels: event.labels.clone(),
+            labels_at: event.updated_at,
+        };
+        return Order { pull, superseded_by: None, replaces: vec![] };
+    };
+    let mut pull = known.clone();
+    if event.updated_at >= known.labels_at {
+        pull.labels.clone_from(&event.labels);
+        pull.labels_at = event.updated_at;
+    }
+    if !event.action.dispatches() {
+        return Order { pull, superseded_by: None, replaces: vec![] };
+    }
+    if event.updated_at < known.updated_at {
+        let by = known.deliveries.last().cloned();
+        return Order { pull, superseded_by: by, replaces: vec![] };
+    }
+    pull.updated_at = event.updated_at;
+    let replaces = if known.head_sha == event.head_sha {
+        vec![]
+    } else {
+        pull.head_sha.clone_from(&event.head_sha);
+        std::mem::take(&mut pull.deliveries)
+    };
+    pull.deliveries.push(delivery.to_owned());
+    Order { pull, superseded_by: None, replaces }
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_domain::event::{PullRequestAction, Push};
+
+    use super::*;
+
+    fn event(action: PullRequestAction, head: char, second: i64) -> PullRequest {
+        PullRequest {
+            action,
+            number: 7,
+            head_sha: head.to_string().repeat(40),
+            updated_at: Timestamp::from_second(second).unwrap(),
+            labels: vec![format!("at-{second}")],
+        }
+    }
+
+    use PullRequestAction::{Closed, Labeled, Opened, Synchronize};
+
+    #[test]
+    fn a_newer_head_replaces_every_delivery_of_the_older_one() {
+        let first = order(None, &event(Opened, 'a', 10), "d1").pull;
+        let again = order(Some(&first), &event(Closed, 'a', 20), "d2");
+        assert_eq!(again.replaces, Vec::<String>::new());
+        let newer = order(Some(&again.pull), &event(Synchronize, 'b', 30), "d3");
+        assert_eq!(newer.replaces, ["d1", "d2"]);
+        assert_eq!(newer.pull.deliveries, ["d3"]);
+    }
+
+    #[test]
+    fn an_older_event_that_comes_late_is_superseded() {
+        let newer = order(None, &event(Synchronize, 'b', 30), "d2").pull;
+        let late = order(Some(&newer), &event(Opened, 'a', 10), "d1");
+        assert_eq!(late.superseded_by.as_deref(), Some("d2"));
+        assert_eq!(late.pull, newer);
+    }
+
+    #[test]
+    fn a_label_event_never_supersedes_a_push() {
+        let opened = order(None, &event(Opened, 'a', 10), "d1").pull;
+        let labelled = order(Some(&opened), &event(Labeled, 'b', 30), "d2").pull;
+        assert_eq!(labelled.labels, ["at-30"]);
+        let late = order(Some(&labelled), &event(Synchronize, 'b', 20), "d3");
+        assert_eq!((late.superseded_by, late.replaces.len()), (None, 1));
+        assert_eq!(late.pull.labels, ["at-30"], "the newer labels stay");
+    }
+
+    #[test]
+    fn nightly_only_repositories_get_no_events() {
+        let text =
+            b"L2:\n  - acme/one\n  - acme/two: {events: [nightly]}\nL4:\n  - acme/four: [bob]\n";
+        let upstream = RepoName::new("acme/upstream").unwrap();
+        let allowlist = Allowlist::parse(text, &upstream).accepted().unwrap();
+        let push = Event::Push(Push { git_ref: String::new(), head_sha: "a".repeat(40) });
+        let planned = dispatches(&push, "d", &upstream, &allowlist, Timestamp::UNIX_EPOCH);
+        let repos: Vec<_> = planned.iter().map(|dispatch| dispatch.repo.as_str()).collect();
+        assert_eq!(repos, ["acme/one", "acme/four"]);
+        let labelled = Event::PullRequest(event(Labeled, 'a', 10));
+        assert!(
+            dispatches(&labelled, "d", &upstream, &allowlist, Timestamp::UNIX_EPOCH).is_empty()
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! What the store's records hold, and where they are.
+
+use crcr_domain::RepoName;
+use crcr_domain::callback::{Details, JobId};
+use crcr_domain::check_run::Verdict;
+use crcr_domain::lifecycle::State;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::store::Key;
+
+/// An accepted webhook delivery.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// GitHub's GUID.
+    pub id: String,
+    /// The event's name.
+    pub event: String,
+    /// When it was accepted.
+    pub received_at: Timestamp,
+    /// The pull request.
+    pub pull_request: Option<u64>,
+    /// The commit.
+    pub head_sha: String,
+    /// Whom it is dispatched to.
+    pub targets: Vec<RepoName>,
+    /// The delivery that had replaced it before it came.
+    pub superseded_by: Option<String>,
+}
+
+/// What is known of a pull request from its events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pull {
+    /// The newest head that was dispatched.
+    pub head_sha: String,
+    /// The `updated_at` of the newest dispatched event.
+    pub updated_at: Timestamp,
+    /// The deliveries of that head, the newest last.
+    pub deliveries: Vec<String>,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// The `updated_at` of the event that told them.
+    pub labels_at: Timestamp,
+}
+
+/// A downstream job, as far as it reported.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Which one.
+    pub id: JobId,
+    /// Where it is in its life.
+    pub state: State,
+    /// Its end was heard and its start never.
+    pub start_unknown: bool,
+    /// When its start was received.
+    pub started_at: Option<Timestamp>,
+    /// When its end was received, or it was swept.
+    pub ended_at: Option<Timestamp>,
+    /// What it reported last.
+    pub details: Details,
+}
+
+/// A check run on GitHub, as it was sent last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its number.
+    pub id: u64,
+    /// The run and attempt that it shows: a newer one takes it over.
+    pub run: (u64, u32),
+    /// What it shows.
+    pub verdict: Verdict,
+    /// SHA-256 of all that was sent, so that nothing is sent twice.
+    pub digest: String,
+}
+
+/// A token that was used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// SHA-256 of the body that came with it.
+    pub body: String,
+    /// The `status` of the answer that was given.
+    pub status: String,
+}
+
+/// Where a delivery is.
+#[must_use]
+pub fn delivery(id: &str) -> Key {
+    Key::new(&["delivery", id])
+}
+
+/// Where a delivery's body is, as it came.
+#[must_use]
+pub fn body(id: &str) -> Key {
+    Key::new(&["body", id])
+}
+
+/// The set of deliveries by time.
+#[must_use]
+pub fn deliveries() -> Key {
+    Key::new(&["deliveries"])
+}
+
+/// Where a [`crcr_domain::dispatch::Dispatch`] is.
+#[must_use]
+pub fn dispatch(delivery: &str, repo: &RepoName) -> Key {
+    Key::new(&["dispatch", delivery, &repo.key()])
+}
+
+/// Where a pull request is.
+#[must_use]
+pub fn pull(upstream: &RepoName, number: u64) -> Key {
+    Key::new(&["pull", &upstream.key(), &number.to_string()])
+}
+
+/// Where a job is.
+#[must_use]
+pub fn job(delivery: &str, repo: &RepoName, job: &JobId) -> Key {
+    let attempt = job.run_attempt.to_string();
+    let mut parts = vec!["job", delivery, "", &job.run_id, &attempt, &job.workflow];
+    let repo = repo.key();
+    parts[2] = &repo;
+    // Without a job's name there is one part less, so that no name can stand for it.
+    parts.extend(job.job.as_deref());
+    Key::new(&parts)
+}
+
+/// The set of jobs of a dispatch, each as JSON.
+#[must_use]
+pub fn jobs(delivery: &str, repo: &RepoName) -> Key {
+    Key::new(&["jobs", delivery, &repo.key()])
+}
+
+/// Where a check run is.
+#[must_use]
+pub fn shown(head_sha: &str, name: &str) -> Key {
+    Key::new(&["shown", head_sha, name])
+}
+
+/// Where a token's use is.
+#[must_use]
+pub fn used(issuer: &str, token: &str) -> Key {
+    Key::new(&["used", issuer, token])
+}
+
+/// The bucket that limits a repository's reports.
+#[must_use]
+pub fn rate(repo: &RepoName) -> Key {
+    Key::new(&["rate", &repo.key()])
+}
+
+/// Where it is remembered that the oncalls of a repository were called to a pull request.
+#[must_use]
+pub fn called(upstream: &RepoName, pull: u64, repo: &RepoName) -> Key {
+    Key::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_separators_or_digits_never_share_a_key() {
+        let repo = RepoName::new("acme/backend").unwrap();
+        let id = |workflow: &str, name: Option<&str>| JobId {
+            run_id: "1".to_owned(),
+            run_attempt: 1,
+            workflow: workflow.to_owned(),
+            job: name.map(str::to_owned),
+        };
+        let keys = [
+            job("d", &repo, &id("a", Some("b:c"))),
+            job("d", &repo, &id("a:b", Some("c"))),
+            job("d", &repo, &id("a", Some("b\",\"c"))),
+            job("d", &repo, &id("a", Some("1"))),
+            job("d", &repo, &id("a", Some("None"))),
+            job("d", &repo, &id("a", None)),
+        ];
+        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+    }
+}

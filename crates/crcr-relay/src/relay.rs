@@ -1,0 +1,162 @@
+//! One relay: its settings, its store, its GitHub, its clock.
+
+use std::sync::Arc;
+
+use crcr_domain::dispatch::Dispatch;
+use crcr_domain::facts::DispatchFact;
+use crcr_github::app::{App, Clock};
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use crate::allowlist::Source;
+use crate::auth::{Issuer, ProviderMap, Verifier};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::results::sqlite::SqliteResults;
+use crate::store::{Batch, Commit, Sqlite, Store, StoreError};
+use crate::token::CallbackKeys;
+use crate::{file, limits};
+
+/// Everything that requests and tasks share.
+pub struct Relay {
+    /// The settings.
+    pub config: Config,
+    /// What is remembered.
+    pub store: Arc<dyn Store>,
+    /// What happened, for rates and pages.
+    pub results: SqliteResults,
+    /// GitHub.
+    pub app: App,
+    /// Who takes part.
+    pub allowlist: Source,
+    /// Who reports.
+    pub verifier: Verifier,
+    /// What signs and verifies callback tokens.
+    pub keys: CallbackKeys,
+    /// What time it is.
+    pub clock: Clock,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// For everything that isn't GitHub.
+    pub http: reqwest::Client,
+    /// Wakes the queue.
+    pub work: Notify,
+}
+
+/// Why a relay can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The App's key.
+    #[error(transparent)]
+    Key(#[from] crcr_github::app::KeyError),
+    /// The TLS set-up of the machine.
+    #[error("the HTTP client can't be set up")]
+    Http(#[source] crcr_github::http::Error),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Relay {
+    /// A relay of these parts.
+    pub fn new(config: Config, store: Sqlite, clock: Clock) -> Result<Self, StartError> {
+        let results = SqliteResults::new(&store);
+        let store = Arc::new(store);
+        let http = crcr_github::http::client().map_err(StartError::Http)?;
+        let app = App::new(
+            http.clone(),
+            config.api_url.clone(),
+            config.app_id.clone(),
+            &config.private_key,
+            Arc::clone(&clock),
+        )?;
+        let issuers = match &config.issuers[..] {
+            [] => Issuer::compiled_in(),
+            named => {
+                named.iter().filter_map(|(name, keys)| Issuer::new(name, keys.clone())).collect()
+            }
+        };
+        Ok(Self {
+            verifier: Verifier::new(&http, issuers, &config.audience),
+            allowlist: Source::new(
+                config.allowlist.clone(),
+                config.upstream.clone(),
+                config.allowlist_ttl,
+            ),
+            keys: CallbackKeys::new(&config.callback_keys),
+            metrics: Metrics::new(),
+            work: Notify::new(),
+            store,
+            results,
+            app,
+            clock,
+            http,
+            config,
+        })
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Commits a batch and wakes the queue when it holds tasks.
+    pub async fn commit(&self, batch: Batch) -> Result<Commit, StoreError> {
+        let tasks = !batch.tasks.is_empty();
+        let commit = self.store.commit(batch, self.now()).await?;
+        if tasks && commit == Commit::Done {
+            self.work.notify_one();
+        }
+        Ok(commit)
+    }
+
+    /// Reads the mapping of other CI systems' pipelines, where one is named; a broken one leaves the
+    /// last good one in force.
+    pub async fn refresh_providers(&self) {
+        let Some(url) = &self.config.providers_url else { return };
+        let found = file::fetch(url, &self.app, None, limits::ALLOWLIST_BYTES).await;
+        let parsed = found.and_then(|found| {
+            let (bytes, _) = found.unwrap_or_default();
+            let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
+            ProviderMap::parse(&text).map_err(|error| error.to_string())
+        });
+        match parsed {
+            Ok(providers) => self.verifier.set_providers(providers),
+            Err(problem) => tracing::error!(%problem, "the provider map can't be used"),
+        }
+    }
+
+    /// When records that are written now may be forgotten.
+    #[must_use]
+    pub fn expiry(&self) -> Timestamp {
+        self.now() + limits::KEEP
+    }
+
+    /// The fact of how a dispatch stands.
+    #[must_use]
+    pub fn dispatch_fact(&self, dispatch: &Dispatch) -> DispatchFact {
+        let never_started = dispatch.end.as_ref().is_some_and(|end| end.never_started);
+        DispatchFact {
+            at: self.now(),
+            delivery: dispatch.delivery.clone(),
+            upstream: dispatch.upstream.clone(),
+            pull_request: dispatch.pull_request,
+            head_sha: dispatch.head_sha.clone(),
+            event: dispatch.event.clone(),
+            repo: dispatch.repo.as_str().to_owned(),
+            level: dispatch.level,
+            labels: dispatch.labels.clone(),
+            enqueued_at: dispatch.enqueued_at,
+            sent_at: dispatch.sent_at(),
+            status: if never_started { "never_started" } else { dispatch.status.as_str() }
+                .to_owned(),
+            superseded_by: match &dispatch.status {
+                crcr_domain::dispatch::Status::Superseded { by } => Some(by.clone()),
+                _ => None,
+            },
+            tries: dispatch.tries,
+            last_error: dispatch.last_error.clone(),
+        }
+    }
+}

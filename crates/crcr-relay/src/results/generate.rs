@@ -1,0 +1,295 @@
+//! Plausible results of invented backends, from a seed: what a demonstration shows, and what tests
+//! of pages and rates read. Never written into a relay's own store.
+
+use std::time::Duration;
+
+use crcr_domain::Level;
+use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::lifecycle::{Conclusion, State};
+use jiff::{Timestamp, ToSpan as _};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+/// An invented backend and how well it does.
+#[derive(Debug, Clone, Copy)]
+pub struct Backend {
+    /// `owner/repo`.
+    pub repo: &'static str,
+    /// Its level.
+    pub level: Level,
+    /// Share of jobs that pass at once.
+    pub passes: f64,
+    /// Share of jobs that infrastructure breaks.
+    pub breaks: f64,
+    /// Typical seconds in the queue.
+    pub queue: f64,
+    /// Its jobs.
+    pub jobs: &'static [&'static str],
+}
+
+/// The backends of the generated month; their names exist nowhere.
+pub const BACKENDS: [Backend; 5] = [
+    Backend {
+        repo: "aurora-example/torch-aurora",
+        level: Level::L4,
+        passes: 0.97,
+        breaks: 0.01,
+        queue: 90.0,
+        jobs: &["build", "test (1, 3)", "test (2, 3)", "test (3, 3)"],
+    },
+    Backend {
+        repo: "basalt-example/torch-basalt",
+        level: Level::L3,
+        passes: 0.93,
+        breaks: 0.03,
+        queue: 400.0,
+        jobs: &["build", "ops", "models"],
+    },
+    Backend {
+        repo: "cedar-example/torch-cedar",
+        level: Level::L2,
+        passes: 0.96,
+        breaks: 0.01,
+        queue: 240.0,
+        jobs: &["ci"],
+    },
+    Backend {
+        repo: "dune-example/torch-dune",
+        level: Level::L2,
+        passes: 0.7,
+        breaks: 0.15,
+        queue: 2500.0,
+        jobs: &["build", "unit", "distributed"],
+    },
+    Backend {
+        repo: "ember-example/torch-ember",
+        level: Level::L1,
+        passes: 0.9,
+        breaks: 0.05,
+        queue: 60.0,
+        jobs: &["smoke"],
+    },
+];
+
+/// The allowlist of [`BACKENDS`].
+pub const ALLOWLIST: &str = "\
+L1:
+  - ember-example/torch-ember
+L2:
+  - cedar-example/torch-cedar
+  - dune-example/torch-dune
+L3:
+  basalt:
+    basalt-example/torch-basalt: [basalt-oncall]
+L4:
+  - aurora-example/torch-aurora: [aurora-oncall, aurora-backup]
+";
+
+/// The facts of `days` days before `until`, `per_day` upstream events each, in the order of time.
+/// The same seed gives the same facts.
+#[must_use]
+pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &str) -> Vec<Fact> {
+    let mut month =
+        Month { random: StdRng::seed_from_u64(seed), upstream, facts: vec![], run: 900_000 };
+    let start = until - (24 * i64::from(days)).hours();
+    let step = 86_400 / i64::from(per_day.max(1));
+    let mut pull = 101_000;
+    for n in 0..i64::from(days) * i64::from(per_day) {
+        let at = start + (n * step + month.random.random_range(0..step.max(2))).seconds();
+        if n % 3 == 0 {
+            pull += 1;
+        }
+        let number = if n % 7 == 6 { None } else { Some(pull) };
+        let (high, low) = (month.random.random::<u32>(), month.random.random::<u128>());
+        let sha = format!("{high:08x}{low:032x}");
+        let delivery = format!("generated-{seed}-{n}");
+        for backend in &BACKENDS {
+            month.dispatch(backend, &delivery, number, &sha, at, until);
+        }
+    }
+    month.facts.sort_by_key(|(at, _)| *at);
+    month.facts.into_iter().take_while(|(at, _)| *at < until).map(|(_, fact)| fact).collect()
+}
+
+struct Month<'a> {
+    random: StdRng,
+    upstream: &'a str,
+    facts: Vec<(Timestamp, Fact)>,
+    run: u64,
+}
+
+impl Month<'_> {
+    fn dispatch(
+        &mut self,
+        backend: &Backend,
+        delivery: &str,
+        pull_request: Option<u64>,
+        sha: &str,
+        at: Timestamp,
+        until: Timestamp,
+    ) {
+        let silent = backend.level > Level::L1 && self.random.random_bool(backend.breaks / 4.0);
+        // Silence counts once the relay has waited for two hours.
+        let noticed = silent && at + 2.hours() < until;
+        let sent = at + seconds(self.random.random_range(0.05..0.25));
+        self.facts.push((
+            at,
+            Fact::Dispatch(DispatchFact {
+                at: sent,
+                delivery: delivery.to_owned(),
+                upstream: self.upstream.to_owned(),
+                pull_request,
+                head_sha: sha.to_owned(),
+                event: if pull_request.is_some() { "pull_request" } else { "push" }.to_owned(),
+                repo: backend.repo.to_owned(),
+                level: backend.level,
+                labels: vec![],
+                enqueued_at: at,
+                sent_at: Some(sent),
+                status: if noticed { "never_started" } else { "sent" }.to_owned(),
+                superseded_by: None,
+                tries: 1,
+                last_error: None,
+            }),
+        ));
+        if silent || !backend.level.shows_results() {
+            return;
+        }
+        self.run += 1;
+        let run = self.run;
+        for job in backend.jobs {
+            self.job(backend, delivery, pull_request, sha, at, job, run);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one row")]
+    fn job(
+        &mut self,
+        backend: &Backend,
+        delivery: &str,
+        pull_request: Option<u64>,
+        sha: &str,
+        at: Timestamp,
+        job: &str,
+        run: u64,
+    ) {
+        let queue = self.spread(backend.queue);
+        let execution = self.spread(2400.0);
+        let ended = at + seconds(queue) + seconds(execution);
+        let end = self.random.random::<f64>();
+        let (conclusion, phase) = if end < backend.passes {
+            (Conclusion::Success, None)
+        } else if end < backend.passes + backend.breaks {
+            match self.random.random_range(0..3) {
+                0 => (Conclusion::TimedOut, None),
+                1 => (Conclusion::Cancelled, None),
+                _ => (Conclusion::Failure, Some("setup")),
+            }
+        } else {
+            (Conclusion::Failure, Some("test"))
+        };
+        let failing = u64::from(phase == Some("test")) * self.random.random_range(1..4_u64);
+        let row = AttemptFact {
+            received_at: ended,
+            repo: backend.repo.to_owned(),
+            delivery: delivery.to_owned(),
+            workflow: "ci".to_owned(),
+            job: Some(job.to_owned()),
+            run_id: run.to_string(),
+            run_attempt: 1,
+            check_run_id: Some(format!("{run}-{job}")),
+            state: State::Completed(conclusion),
+            start_unknown: false,
+            phase: phase.map(str::to_owned),
+            queue_seconds: Some(queue),
+            execution_seconds: Some(execution),
+            started_at: None,
+            completed_at: None,
+            tests: Some(TestCounts {
+                passed: 1200 - failing,
+                failed: failing,
+                skipped: 31,
+                total: 1231,
+            }),
+            failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
+            url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
+            artifact_url: None,
+            environment: None,
+            level: backend.level,
+            event: if pull_request.is_some() { "pull_request" } else { "push" }.to_owned(),
+            upstream: self.upstream.to_owned(),
+            pull_request,
+            head_sha: sha.to_owned(),
+        };
+        let started = AttemptFact {
+            received_at: at + seconds(queue),
+            state: State::InProgress,
+            execution_seconds: None,
+            phase: None,
+            tests: None,
+            failed_tests: vec![],
+            ..row.clone()
+        };
+        let rerun =
+            (conclusion == Conclusion::Failure && self.random.random_bool(0.3)).then(|| {
+                AttemptFact {
+                    received_at: ended + 30.minutes(),
+                    run_attempt: 2,
+                    check_run_id: Some(format!("{run}-{job}-2")),
+                    state: State::Completed(Conclusion::Success),
+                    phase: None,
+                    failed_tests: vec![],
+                    ..row.clone()
+                }
+            });
+        for row in [Some(started), Some(row), rerun].into_iter().flatten() {
+            let latency_ms = self.random.random_range(0.4..6.0);
+            self.facts.push((
+                row.received_at,
+                Fact::Callback(CallbackFact {
+                    at: row.received_at,
+                    repo: Some(row.repo.clone()),
+                    delivery: Some(row.delivery.clone()),
+                    run_id: Some(row.run_id.clone()),
+                    job: row.job.clone(),
+                    status: Some(row.state.status().to_owned()),
+                    conclusion: row.state.conclusion().map(|c| c.as_str().to_owned()),
+                    outcome: CallbackOutcome::Accepted,
+                    answer: 200,
+                    detail: None,
+                    latency_ms,
+                }),
+            ));
+            self.facts.push((row.received_at, Fact::Attempt(Box::new(row))));
+        }
+    }
+
+    fn failed_test(&mut self) -> FailedTest {
+        const NAMES: [&str; 6] = [
+            "TestOps.test_add_float16",
+            "TestOps.test_matmul_strided",
+            "TestAutograd.test_double_backward",
+            "TestModels.test_resnet_training",
+            "TestSerialization.test_round_trip",
+            "TestRandom.test_seed_per_device",
+        ];
+        let name = NAMES[self.random.random_range(0..NAMES.len())];
+        FailedTest {
+            name: name.to_owned(),
+            file: Some("test/test_backend.py".to_owned()),
+            message: Some("AssertionError: Tensor-likes are not close!".to_owned()),
+        }
+    }
+
+    /// Around `typical`, seldom many times as long.
+    fn spread(&mut self, typical: f64) -> f64 {
+        let around = self.random.random_range(0.4..1.6);
+        let tail = if self.random.random_bool(0.05) { 3.0 } else { 1.0 };
+        (typical * around * tail * 10.0).round() / 10.0
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}

@@ -1,0 +1,321 @@
+//! Facts in SQLite: three tables that only ever grow, written by the store's own transactions.
+
+use std::sync::Arc;
+
+use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
+use crcr_domain::lifecycle::State;
+use jiff::Timestamp;
+use rusqlite::types::Type;
+use rusqlite::{Connection, Row, params};
+use serde::de::DeserializeOwned;
+
+use super::Window;
+use crate::store::StoreError;
+use crate::store::sqlite::{Readers, Sqlite, millis, timestamp};
+
+/// Times are milliseconds since 1970; repositories compare without case.
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS fact_dispatch (
+    at INTEGER NOT NULL, delivery TEXT NOT NULL, upstream TEXT NOT NULL, pull_request INTEGER,
+    head_sha TEXT NOT NULL, event TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE,
+    level TEXT NOT NULL, labels TEXT NOT NULL, enqueued_at INTEGER NOT NULL, sent_at INTEGER,
+    status TEXT NOT NULL, superseded_by TEXT, tries INTEGER NOT NULL, last_error TEXT
+);
+CREATE INDEX IF NOT EXISTS fact_dispatch_repo ON fact_dispatch (repo, enqueued_at);
+CREATE INDEX IF NOT EXISTS fact_dispatch_time ON fact_dispatch (enqueued_at);
+CREATE INDEX IF NOT EXISTS fact_dispatch_pull ON fact_dispatch (pull_request);
+CREATE TABLE IF NOT EXISTS fact_attempt (
+    received_at INTEGER NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, delivery TEXT NOT NULL,
+    workflow TEXT NOT NULL, job TEXT, run_id TEXT NOT NULL, run_attempt INTEGER NOT NULL,
+    check_run_id TEXT, state TEXT NOT NULL, rank INTEGER NOT NULL, start_unknown INTEGER NOT NULL,
+    phase TEXT, queue_seconds REAL, execution_seconds REAL, started_at INTEGER,
+    completed_at INTEGER, tests TEXT, failed_tests TEXT NOT NULL, url TEXT, artifact_url TEXT,
+    environment TEXT, level TEXT NOT NULL, event TEXT NOT NULL, upstream TEXT NOT NULL,
+    pull_request INTEGER, head_sha TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS fact_attempt_repo ON fact_attempt (repo, received_at);
+CREATE INDEX IF NOT EXISTS fact_attempt_time ON fact_attempt (received_at);
+CREATE INDEX IF NOT EXISTS fact_attempt_pull ON fact_attempt (pull_request);
+CREATE TABLE IF NOT EXISTS fact_callback (
+    at INTEGER NOT NULL, repo TEXT COLLATE NOCASE, delivery TEXT, run_id TEXT, job TEXT,
+    status TEXT, conclusion TEXT, outcome TEXT NOT NULL, answer INTEGER NOT NULL, detail TEXT,
+    latency_ms REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS fact_callback_time ON fact_callback (at);
+";
+
+/// Appends a row, inside the transaction that made it true.
+pub(crate) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<()> {
+    match fact {
+        Fact::Dispatch(fact) => append_dispatch(connection, fact),
+        Fact::Attempt(fact) => append_attempt(connection, fact),
+        Fact::Callback(fact) => append_callback(connection, fact),
+    }
+}
+
+fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO fact_dispatch VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)",
+        )?
+        .execute(params![
+            millis(fact.at),
+            fact.delivery,
+            fact.upstream,
+            fact.pull_request.map(u64::cast_signed),
+            fact.head_sha,
+            fact.event,
+            fact.repo,
+            fact.level.as_str(),
+            json(&fact.labels),
+            millis(fact.enqueued_at),
+            fact.sent_at.map(millis),
+            fact.status,
+            fact.superseded_by,
+            fact.tries,
+            fact.last_error,
+        ])?;
+    Ok(())
+}
+
+fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO fact_attempt VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,
+             ?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26)",
+        )?
+        .execute(params![
+            millis(fact.received_at),
+            fact.repo,
+            fact.delivery,
+            fact.workflow,
+            fact.job,
+            fact.run_id,
+            fact.run_attempt,
+            fact.check_run_id,
+            json(&fact.state),
+            fact.state.rank(),
+            fact.start_unknown,
+            fact.phase,
+            fact.queue_seconds,
+            fact.execution_seconds,
+            fact.started_at.map(millis),
+            fact.completed_at.map(millis),
+            fact.tests.as_ref().map(json),
+            json(&fact.failed_tests),
+            fact.url,
+            fact.artifact_url,
+            fact.environment,
+            fact.level.as_str(),
+            fact.event,
+            fact.upstream,
+            fact.pull_request.map(u64::cast_signed),
+            fact.head_sha,
+        ])?;
+    Ok(())
+}
+
+fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT INTO fact_callback VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")?
+        .execute(params![
+            millis(fact.at),
+            fact.repo,
+            fact.delivery,
+            fact.run_id,
+            fact.job,
+            fact.status,
+            fact.conclusion,
+            fact.outcome.as_str(),
+            fact.answer,
+            fact.detail,
+            fact.latency_ms,
+        ])?;
+    Ok(())
+}
+
+/// Reads facts of a SQLite store.
+#[derive(Clone)]
+pub struct SqliteResults {
+    readers: Arc<Readers>,
+}
+
+impl SqliteResults {
+    /// The facts that `store` holds.
+    #[must_use]
+    pub fn new(store: &Sqlite) -> Self {
+        Self { readers: Arc::clone(store.readers()) }
+    }
+
+    /// Dispatches that were accepted in the window; of each (delivery, repository) the newest row,
+    /// in the order of acceptance.
+    pub fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, StoreError> {
+        self.select(
+            "SELECT * FROM fact_dispatch AS f WHERE enqueued_at >= ?1 AND enqueued_at < ?2
+               AND (?3 IS NULL OR repo = ?3)
+               AND NOT EXISTS (SELECT 1 FROM fact_dispatch AS newer WHERE newer.repo = f.repo
+                 AND newer.enqueued_at = f.enqueued_at AND newer.delivery = f.delivery
+                 AND newer.rowid > f.rowid)
+             ORDER BY enqueued_at, rowid",
+            window,
+            read_dispatch,
+        )
+    }
+
+    /// Every row of attempts that was received in the window, in that order.
+    pub fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
+        self.select(
+            "SELECT * FROM fact_attempt WHERE received_at >= ?1 AND received_at < ?2
+               AND (?3 IS NULL OR repo = ?3) ORDER BY received_at, rowid",
+            window,
+            read_attempt,
+        )
+    }
+
+    /// Reports that were received in the window, in that order.
+    pub fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, StoreError> {
+        self.select(
+            "SELECT * FROM fact_callback WHERE at >= ?1 AND at < ?2
+               AND (?3 IS NULL OR repo = ?3) ORDER BY at, rowid",
+            window,
+            read_callback,
+        )
+    }
+
+    /// Everything about one pull request: the rows of its attempts in the order of arrival, and of
+    /// each of its dispatches the newest row. The upstream repository compares without case.
+    pub fn of_pull(
+        &self,
+        upstream: &str,
+        number: u64,
+    ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
+        let number = number.cast_signed();
+        self.readers.with(|connection| {
+            let attempts = connection
+                .prepare_cached(
+                    "SELECT * FROM fact_attempt WHERE pull_request = ?2
+                       AND upstream = ?1 COLLATE NOCASE ORDER BY received_at, rowid",
+                )?
+                .query_map(params![upstream, number], read_attempt)?
+                .collect::<rusqlite::Result<_>>()?;
+            let dispatches = connection
+                .prepare_cached(
+                    "SELECT * FROM fact_dispatch AS f WHERE pull_request = ?2
+                       AND upstream = ?1 COLLATE NOCASE
+                       AND NOT EXISTS (SELECT 1 FROM fact_dispatch AS newer
+                         WHERE newer.repo = f.repo AND newer.enqueued_at = f.enqueued_at
+                         AND newer.delivery = f.delivery AND newer.rowid > f.rowid)
+                     ORDER BY enqueued_at, rowid",
+                )?
+                .query_map(params![upstream, number], read_dispatch)?
+                .collect::<rusqlite::Result<_>>()?;
+            Ok((attempts, dispatches))
+        })
+    }
+
+    fn select<T>(
+        &self,
+        query: &str,
+        window: &Window,
+        row: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        self.readers.with(|connection| {
+            connection
+                .prepare_cached(query)?
+                .query_map(params![millis(window.from), millis(window.to), window.repo], row)?
+                .collect()
+        })
+    }
+}
+
+fn read_dispatch(row: &Row<'_>) -> rusqlite::Result<DispatchFact> {
+    Ok(DispatchFact {
+        at: time(row, "at")?,
+        delivery: row.get("delivery")?,
+        upstream: row.get("upstream")?,
+        pull_request: row.get::<_, Option<i64>>("pull_request")?.map(i64::cast_unsigned),
+        head_sha: row.get("head_sha")?,
+        event: row.get("event")?,
+        repo: row.get("repo")?,
+        level: text(row, "level", |level| level.parse().ok())?,
+        labels: parsed(row, "labels")?,
+        enqueued_at: time(row, "enqueued_at")?,
+        sent_at: maybe_time(row, "sent_at")?,
+        status: row.get("status")?,
+        superseded_by: row.get("superseded_by")?,
+        tries: row.get("tries")?,
+        last_error: row.get("last_error")?,
+    })
+}
+
+fn read_attempt(row: &Row<'_>) -> rusqlite::Result<AttemptFact> {
+    let tests: Option<String> = row.get("tests")?;
+    Ok(AttemptFact {
+        received_at: time(row, "received_at")?,
+        repo: row.get("repo")?,
+        delivery: row.get("delivery")?,
+        workflow: row.get("workflow")?,
+        job: row.get("job")?,
+        run_id: row.get("run_id")?,
+        run_attempt: row.get("run_attempt")?,
+        check_run_id: row.get("check_run_id")?,
+        state: parsed::<State>(row, "state")?,
+        start_unknown: row.get("start_unknown")?,
+        phase: row.get("phase")?,
+        queue_seconds: row.get("queue_seconds")?,
+        execution_seconds: row.get("execution_seconds")?,
+        started_at: maybe_time(row, "started_at")?,
+        completed_at: maybe_time(row, "completed_at")?,
+        tests: tests.map(|_| parsed(row, "tests")).transpose()?,
+        failed_tests: parsed(row, "failed_tests")?,
+        url: row.get("url")?,
+        artifact_url: row.get("artifact_url")?,
+        environment: row.get("environment")?,
+        level: text(row, "level", |level| level.parse().ok())?,
+        event: row.get("event")?,
+        upstream: row.get("upstream")?,
+        pull_request: row.get::<_, Option<i64>>("pull_request")?.map(i64::cast_unsigned),
+        head_sha: row.get("head_sha")?,
+    })
+}
+
+fn read_callback(row: &Row<'_>) -> rusqlite::Result<CallbackFact> {
+    Ok(CallbackFact {
+        at: time(row, "at")?,
+        repo: row.get("repo")?,
+        delivery: row.get("delivery")?,
+        run_id: row.get("run_id")?,
+        job: row.get("job")?,
+        status: row.get("status")?,
+        conclusion: row.get("conclusion")?,
+        outcome: text(row, "outcome", |outcome| {
+            serde_json::from_value(serde_json::Value::String(outcome.to_owned())).ok()
+        })?,
+        answer: row.get("answer")?,
+        detail: row.get("detail")?,
+        latency_ms: row.get("latency_ms")?,
+    })
+}
+
+fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
+    row.get(column).map(timestamp)
+}
+
+fn maybe_time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
+}
+
+fn parsed<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
+    text(row, column, |text| serde_json::from_str(text).ok())
+}
+
+fn text<T>(row: &Row<'_>, column: &str, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    parse(&text).ok_or_else(|| {
+        rusqlite::Error::InvalidColumnType(0, format!("{column} = {text}"), Type::Text)
+    })
+}
+
+fn json<T: serde::Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("facts are always JSON")
+}

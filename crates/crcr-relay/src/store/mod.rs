@@ -1,0 +1,330 @@
+//! What the relay remembers: versioned records, sorted sets, a queue, and facts, changed together
+//! in one atomic batch or not at all.
+//!
+//! All decisions are made above this interface, from records that were read; a batch names the
+//! versions that it was decided on, and a store refuses it when one of them has moved.
+
+pub mod sqlite;
+#[cfg(test)]
+mod suite;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crcr_domain::facts::Fact;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use self::sqlite::{Role, Sqlite};
+
+/// A store that answers with an error.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store can't be reached or used; nothing was changed.
+    #[error("the store can't be used: {0}")]
+    Unavailable(String),
+    /// What it holds can't be read.
+    #[error("the store holds what can't be read at {key}: {reason}")]
+    Malformed {
+        /// Where.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// Another process works on it.
+    #[error("another relay is using the store `{0}`")]
+    InUse(String),
+}
+
+/// The key of a record or set: a list of texts, so that no text can run into the next.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(String);
+
+impl Key {
+    /// A key of these parts, the kind first.
+    #[must_use]
+    pub fn new(parts: &[&str]) -> Self {
+        Self(serde_json::to_string(parts).expect("texts are always JSON"))
+    }
+
+    /// The key as stores write it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Counts its changes, from 1.
+    pub version: u64,
+    /// What it holds.
+    pub value: Vec<u8>,
+}
+
+/// A record as a type, with the version that a change must name: 0 when there is none.
+#[derive(Debug, Clone)]
+pub struct Read<T> {
+    /// Where it is.
+    pub key: Key,
+    /// Its version.
+    pub version: u64,
+    /// What it holds.
+    pub value: Option<T>,
+}
+
+/// A change: all of it or nothing.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Records and the versions they must still have; 0 for none.
+    pub expect: Vec<(Key, u64)>,
+    /// Records to write.
+    pub put: Vec<Put>,
+    /// Members to add to sorted sets; a member that is there gets the new score.
+    pub add: Vec<Add>,
+    /// A token to take from a bucket; without one, nothing of the batch happens.
+    pub charge: Option<Charge>,
+    /// Tasks to put into the queue.
+    pub tasks: Vec<NewTask>,
+    /// The task that this batch is the result of.
+    pub settle: Option<Settle>,
+    /// Facts to append.
+    pub facts: Vec<Fact>,
+}
+
+/// A record to write.
+#[derive(Debug)]
+pub struct Put {
+    /// Where.
+    pub key: Key,
+    /// What.
+    pub value: Vec<u8>,
+    /// When it may be forgotten.
+    pub expires_at: Timestamp,
+}
+
+/// A member of a sorted set.
+#[derive(Debug)]
+pub struct Add {
+    /// The set.
+    pub set: Key,
+    /// The member.
+    pub member: String,
+    /// Its place; the greatest comes first.
+    pub score: i64,
+    /// When it may be forgotten.
+    pub expires_at: Timestamp,
+}
+
+/// A token bucket and what it refills with.
+#[derive(Debug, Clone)]
+pub struct Charge {
+    /// The bucket.
+    pub bucket: Key,
+    /// Tokens a minute, and the most that it holds.
+    pub per_minute: u32,
+}
+
+/// A task to put into the queue.
+#[derive(Debug, Clone)]
+pub struct NewTask {
+    /// Names it: one task of a key is in the queue at a time. A second one makes the first one
+    /// come earlier, or come back once it is done.
+    pub key: Key,
+    /// Tasks of one lane wait for each other when it is full: the account downstream.
+    pub lane: String,
+    /// What to do.
+    pub payload: String,
+    /// Not before this.
+    pub due_at: Timestamp,
+}
+
+/// A task that was leased.
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// Its number.
+    pub id: i64,
+    /// Proves that the lease is ours.
+    pub lease: i64,
+    /// Its key.
+    pub key: String,
+    /// Its lane.
+    pub lane: String,
+    /// What to do.
+    pub payload: String,
+    /// How often it was leased and failed before.
+    pub failed: u32,
+    /// When it was put into the queue.
+    pub created_at: Timestamp,
+}
+
+/// What became of a leased task. Nothing happens when the lease is no longer ours.
+#[derive(Debug, Clone)]
+pub struct Settle {
+    /// The task.
+    pub id: i64,
+    /// The lease.
+    pub lease: i64,
+    /// What became of it.
+    pub how: How,
+}
+
+/// What became of a task.
+#[derive(Debug, Clone)]
+pub enum How {
+    /// It is done.
+    Done,
+    /// It has to come again at this time, which is no failure.
+    Later(Timestamp),
+    /// It failed and comes again.
+    Retry {
+        /// When.
+        at: Timestamp,
+        /// Why it failed.
+        error: String,
+    },
+    /// It failed for good, and waits for an operator.
+    Dead {
+        /// Why it failed.
+        error: String,
+    },
+    /// It wasn't worked on.
+    Release,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// It happened, durably.
+    Done,
+    /// A record has another version: read again.
+    Conflict,
+    /// The bucket is empty for this long.
+    Limited(Duration),
+}
+
+/// A question for work.
+#[derive(Debug, Clone, Default)]
+pub struct Want {
+    /// What time it is.
+    pub now: Timestamp,
+    /// Until when the work is ours.
+    pub until: Timestamp,
+    /// The most tasks.
+    pub max: usize,
+    /// The most tasks of one lane at a time.
+    pub per_lane: usize,
+    /// Tasks of each lane that are being worked on; a full or paused lane has `per_lane`.
+    pub busy: HashMap<String, usize>,
+}
+
+/// A task as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Its key.
+    pub key: String,
+    /// Its lane.
+    pub lane: String,
+    /// What to do.
+    pub payload: String,
+    /// `ready`, `leased` or `dead`.
+    pub state: String,
+    /// How often it failed.
+    pub failed: u32,
+    /// When it is due.
+    pub due_at: Timestamp,
+    /// When it was put into the queue.
+    pub created_at: Timestamp,
+    /// Why it failed last.
+    pub last_error: Option<String>,
+}
+
+/// How many tasks there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Depth {
+    /// Waiting, due or not.
+    pub ready: u64,
+    /// Being worked on.
+    pub leased: u64,
+    /// Given up.
+    pub dead: u64,
+}
+
+/// The store.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The records at `keys`, in their order.
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError>;
+
+    /// The members of a sorted set, the greatest score first, at most `limit`.
+    async fn members(&self, set: &Key, limit: usize) -> Result<Vec<String>, StoreError>;
+
+    /// Changes what the batch says, at time `now`, durably before this returns.
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit, StoreError>;
+
+    /// Due tasks, now ours until the lease ends.
+    async fn lease(&self, want: Want) -> Result<Vec<Task>, StoreError>;
+
+    /// Tasks in `state` (or all), the earliest due first, at most `limit`.
+    async fn tasks(&self, state: Option<&str>, limit: usize) -> Result<Vec<TaskView>, StoreError>;
+
+    /// How many tasks there are.
+    async fn depth(&self) -> Result<Depth, StoreError>;
+
+    /// Forgets what has expired; returns how many records.
+    async fn prune(&self, now: Timestamp) -> Result<u64, StoreError>;
+}
+
+impl Batch {
+    /// Writes `value` at the place it was read from, if nobody changed it since.
+    pub fn update<T: Serialize>(&mut self, read: &Read<T>, value: &T, expires_at: Timestamp) {
+        self.expect.push((read.key.clone(), read.version));
+        self.set(read.key.clone(), value, expires_at);
+    }
+
+    /// Writes `value`, whatever is there.
+    pub fn set<T: Serialize>(&mut self, key: Key, value: &T, expires_at: Timestamp) {
+        let value = serde_json::to_vec(value).expect("records are always JSON");
+        self.put.push(Put { key, value, expires_at });
+    }
+}
+
+impl Task {
+    /// The end of the work on it.
+    #[must_use]
+    pub fn settle(&self, how: How) -> Settle {
+        Settle { id: self.id, lease: self.lease, how }
+    }
+}
+
+/// Reads one record as its type.
+pub async fn read<T: DeserializeOwned>(store: &dyn Store, key: Key) -> Result<Read<T>, StoreError> {
+    let record = store.get(std::slice::from_ref(&key)).await?.pop().flatten();
+    decode(key, record)
+}
+
+/// Reads several records of one type.
+pub async fn read_all<T: DeserializeOwned>(
+    store: &dyn Store,
+    keys: Vec<Key>,
+) -> Result<Vec<Read<T>>, StoreError> {
+    let records = store.get(&keys).await?;
+    keys.into_iter().zip(records).map(|(key, record)| decode(key, record)).collect()
+}
+
+/// Makes a record its type.
+pub fn decode<T: DeserializeOwned>(
+    key: Key,
+    record: Option<Record>,
+) -> Result<Read<T>, StoreError> {
+    let Some(record) = record else { return Ok(Read { key, version: 0, value: None }) };
+    match serde_json::from_slice(&record.value) {
+        Ok(value) => Ok(Read { key, version: record.version, value: Some(value) }),
+        Err(error) => {
+            Err(StoreError::Malformed { key: key.as_str().to_owned(), reason: error.to_string() })
+        }
+    }
+}

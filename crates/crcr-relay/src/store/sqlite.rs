@@ -1,0 +1,610 @@
+//! SQLite: one file, one writer thread that commits whatever has come in as one transaction, and
+//! readers beside it.
+//!
+//! `journal_mode=WAL` and `synchronous=FULL`: a batch is answered after its transaction is on disk.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
+use tokio::sync::oneshot;
+
+use super::{
+    Batch, Charge, Commit, Depth, How, Key, NewTask, Record, Settle, Store, StoreError, Task,
+    TaskView, Want,
+};
+use crate::results;
+
+/// Operations that one transaction takes at most; one fsync pays for all of them.
+const GROUP: usize = 512;
+/// Bytes of records after which a transaction is closed.
+const GROUP_BYTES: usize = 16 * 1024 * 1024;
+/// Operations that may wait for the writer; more wait for a place.
+const WAITING: usize = 4096;
+/// Connections that read.
+const READERS: usize = 4;
+
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS record (
+    key TEXT PRIMARY KEY, version INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+    value BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS record_expires ON record (expires_at);
+CREATE TABLE IF NOT EXISTS member (
+    set_key TEXT NOT NULL, member TEXT NOT NULL, score INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL, PRIMARY KEY (set_key, member)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS member_score ON member (set_key, score);
+CREATE INDEX IF NOT EXISTS member_expires ON member (expires_at);
+CREATE TABLE IF NOT EXISTS bucket (
+    key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS task (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, lane TEXT NOT NULL, payload TEXT NOT NULL,
+    state INTEGER NOT NULL, due_at INTEGER NOT NULL, again_at INTEGER, lease INTEGER,
+    failed INTEGER NOT NULL DEFAULT 0, created_at INTEGER NOT NULL, last_error TEXT
+);
+CREATE INDEX IF NOT EXISTS task_due ON task (due_at) WHERE state < 2;
+";
+
+/// Values of `task.state`. A leased task's `due_at` is the end of its lease.
+const READY: i64 = 0;
+const LEASED: i64 = 1;
+const DEAD: i64 = 2;
+
+/// A relay's state in one SQLite file.
+pub struct Sqlite {
+    writer: Option<SyncSender<Op>>,
+    thread: Option<JoinHandle<()>>,
+    readers: Arc<Readers>,
+    /// Held for as long as the store is open by a server.
+    _lock: Option<File>,
+}
+
+enum Op {
+    Commit(Box<Batch>, Timestamp, oneshot::Sender<Result<Commit, StoreError>>),
+    Lease(Want, oneshot::Sender<Result<Vec<Task>, StoreError>>),
+    Prune(Timestamp, oneshot::Sender<Result<u64, StoreError>>),
+}
+
+/// Who opens the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The one server: leases that a crash left behind come back at once.
+    Server,
+    /// A tool beside it.
+    Tool,
+}
+
+impl Sqlite {
+    /// Opens or creates the file at `path`.
+    ///
+    /// [`StoreError::InUse`] when `role` is the server's and another server has the file open.
+    pub fn open(path: &Path, role: Role) -> Result<Self, StoreError> {
+        let lock = match role {
+            Role::Server => Some(lock(path)?),
+            Role::Tool => None,
+        };
+        let mut connection = connect(path, OpenFlags::default()).map_err(unavailable)?;
+        let prepare = |connection: &Connection| -> rusqlite::Result<()> {
+            connection.execute_batch(SCHEMA)?;
+            connection.execute_batch(results::sqlite::SCHEMA)?;
+            if role == Role::Server {
+                connection.execute(
+                    "UPDATE task SET state = ?1, due_at = created_at WHERE state = ?2",
+                    [READY, LEASED],
+                )?;
+            }
+            Ok(())
+        };
+        prepare(&connection).map_err(unavailable)?;
+        let readers = Arc::new(Readers::open(path).map_err(unavailable)?);
+        let (writer, ops) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || write_all(&mut connection, &ops))
+            .map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        Ok(Self { writer: Some(writer), thread: Some(thread), readers, _lock: lock })
+    }
+
+    /// The connections that read; results are read through them too.
+    pub(crate) fn readers(&self) -> &Arc<Readers> {
+        &self.readers
+    }
+
+    async fn send<T>(
+        &self,
+        op: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Op,
+    ) -> Result<T, StoreError> {
+        let gone = || StoreError::Unavailable("its writer has stopped".to_owned());
+        let (reply, answer) = oneshot::channel();
+        let mut op = op(reply);
+        let writer = self.writer.as_ref().ok_or_else(gone)?;
+        loop {
+            match writer.try_send(op) {
+                Ok(()) => return answer.await.map_err(|_| gone())?,
+                Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return Err(gone()),
+                Err(std::sync::mpsc::TrySendError::Full(back)) => op = back,
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        drop(self.writer.take());
+        if let Some(thread) = self.thread.take() {
+            // A writer that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        // A few index look-ups in memory: shorter than handing them to another thread.
+        self.readers.with(|connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT version, value FROM record WHERE key = ?1")?;
+            keys.iter()
+                .map(|key| {
+                    statement
+                        .query_row([key.as_str()], |row| {
+                            Ok(Record { version: count(row, 0)?, value: row.get(1)? })
+                        })
+                        .optional()
+                })
+                .collect()
+        })
+    }
+
+    async fn members(&self, set: &Key, limit: usize) -> Result<Vec<String>, StoreError> {
+        self.readers.with(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT member FROM member WHERE set_key = ?1 ORDER BY score DESC, member LIMIT ?2",
+            )?;
+            statement.query_map(params![set.as_str(), rows(limit)], |row| row.get(0))?.collect()
+        })
+    }
+
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit, StoreError> {
+        self.send(|reply| Op::Commit(Box::new(batch), now, reply)).await
+    }
+
+    async fn lease(&self, want: Want) -> Result<Vec<Task>, StoreError> {
+        let due = self.readers.with(|connection| {
+            connection
+                .prepare_cached("SELECT 1 FROM task WHERE due_at <= ?1 AND state < 2 LIMIT 1")?
+                .exists([millis(want.now)])
+        })?;
+        if due { self.send(|reply| Op::Lease(want, reply)).await } else { Ok(vec![]) }
+    }
+
+    async fn tasks(&self, state: Option<&str>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
+        let state = state.map(|state| state_number(state).unwrap_or(-1));
+        self.readers.with(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT key, lane, payload, state, failed, due_at, created_at, last_error FROM task
+                 WHERE ?1 IS NULL OR state = ?1 ORDER BY due_at LIMIT ?2",
+            )?;
+            let view = |row: &rusqlite::Row<'_>| {
+                Ok(TaskView {
+                    key: row.get(0)?,
+                    lane: row.get(1)?,
+                    payload: row.get(2)?,
+                    state: state_name(row.get(3)?).to_owned(),
+                    failed: row.get(4)?,
+                    due_at: timestamp(row.get(5)?),
+                    created_at: timestamp(row.get(6)?),
+                    last_error: row.get(7)?,
+                })
+            };
+            statement.query_map(params![state, rows(limit)], view)?.collect()
+        })
+    }
+
+    async fn depth(&self) -> Result<Depth, StoreError> {
+        self.readers.with(|connection| {
+            let mut depth = Depth::default();
+            let mut statement =
+                connection.prepare_cached("SELECT state, count(*) FROM task GROUP BY state")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                match row.get::<_, i64>(0)? {
+                    READY => depth.ready = count(row, 1)?,
+                    LEASED => depth.leased = count(row, 1)?,
+                    _ => depth.dead = count(row, 1)?,
+                }
+            }
+            Ok(depth)
+        })
+    }
+
+    async fn prune(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.send(|reply| Op::Prune(now, reply)).await
+    }
+}
+
+/// Connections that read, one user each at a time.
+pub(crate) struct Readers {
+    idle: [Mutex<Connection>; READERS],
+}
+
+impl Readers {
+    fn open(path: &Path) -> rusqlite::Result<Self> {
+        let open = || connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map(Mutex::new);
+        Ok(Self { idle: [open()?, open()?, open()?, open()?] })
+    }
+
+    /// Runs `query` on an idle connection.
+    pub(crate) fn with<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let idle = self.idle.iter().find_map(|connection| connection.try_lock().ok());
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.idle[0].lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        query(&connection).map_err(unavailable)
+    }
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    if !flags.contains(OpenFlags::SQLITE_OPEN_READ_ONLY) {
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
+        // Keep a log that grew under load from staying large for ever.
+        connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    }
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let name = format!("{}.lock", path.display());
+    let file = File::create(&name).map_err(|error| StoreError::Unavailable(error.to_string()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(StoreError::InUse(path.display().to_string()))
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(StoreError::Unavailable(error.to_string())),
+    }
+}
+
+/// The writer: waits for one operation, takes what else has come, commits, answers.
+fn write_all(connection: &mut Connection, ops: &Receiver<Op>) {
+    while let Ok(first) = ops.recv() {
+        let mut group = vec![first];
+        let mut bytes = weight(&group[0]);
+        while group.len() < GROUP && bytes < GROUP_BYTES {
+            let Ok(next) = ops.try_recv() else { break };
+            bytes += weight(&next);
+            group.push(next);
+        }
+        let answers = match write_group(connection, &group) {
+            Ok(answers) => answers,
+            Err(error) => {
+                tracing::error!(%error, operations = group.len(), "the store refuses to write");
+                let text = error.to_string();
+                group.iter().map(|_| Done::Failed(text.clone())).collect()
+            }
+        };
+        for (op, answer) in group.into_iter().zip(answers) {
+            op.answer(answer);
+        }
+    }
+}
+
+/// What became of one operation.
+enum Done {
+    Commit(Commit),
+    Lease(Vec<Task>),
+    Prune(u64),
+    Failed(String),
+}
+
+impl Op {
+    /// Whoever asked may have gone away; the change stands all the same.
+    fn answer(self, done: Done) {
+        match (self, done) {
+            (Self::Commit(_, _, reply), Done::Commit(commit)) => drop(reply.send(Ok(commit))),
+            (Self::Lease(_, reply), Done::Lease(tasks)) => drop(reply.send(Ok(tasks))),
+            (Self::Prune(_, reply), Done::Prune(count)) => drop(reply.send(Ok(count))),
+            (Self::Commit(_, _, reply), Done::Failed(text)) => {
+                drop(reply.send(Err(StoreError::Unavailable(text))));
+            }
+            (Self::Lease(_, reply), Done::Failed(text)) => {
+                drop(reply.send(Err(StoreError::Unavailable(text))));
+            }
+            (Self::Prune(_, reply), Done::Failed(text)) => {
+                drop(reply.send(Err(StoreError::Unavailable(text))));
+            }
+            _ => tracing::error!("an operation of the store got another one's answer"),
+        }
+    }
+}
+
+fn weight(op: &Op) -> usize {
+    match op {
+        Op::Commit(batch, ..) => batch.put.iter().map(|put| put.value.len()).sum(),
+        Op::Lease(..) | Op::Prune(..) => 0,
+    }
+}
+
+fn write_group(connection: &mut Connection, group: &[Op]) -> rusqlite::Result<Vec<Done>> {
+    let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let answers = group
+        .iter()
+        .map(|op| match op {
+            Op::Commit(batch, now, _) => apply(&tx, batch, millis(*now)).map(Done::Commit),
+            Op::Lease(want, _) => lease(&tx, want).map(Done::Lease),
+            Op::Prune(now, _) => prune(&tx, millis(*now)).map(Done::Prune),
+        })
+        .collect::<rusqlite::Result<_>>()?;
+    tx.commit()?;
+    Ok(answers)
+}
+
+/// Checks first and writes then, so that a refused batch leaves no trace in the transaction.
+fn apply(tx: &Transaction<'_>, batch: &Batch, now: i64) -> rusqlite::Result<Commit> {
+    let mut version = tx.prepare_cached("SELECT version FROM record WHERE key = ?1")?;
+    for (key, expected) in &batch.expect {
+        let found = version.query_row([key.as_str()], |row| count(row, 0)).optional()?;
+        if found.unwrap_or(0) != *expected {
+            return Ok(Commit::Conflict);
+        }
+    }
+    if let Some(charge) = &batch.charge
+        && let Some(wait) = take(tx, charge, now)?
+    {
+        return Ok(Commit::Limited(wait));
+    }
+    let mut put = tx.prepare_cached(
+        "INSERT INTO record (key, version, value, expires_at) VALUES (?1, 1, ?2, ?3)
+         ON CONFLICT (key) DO UPDATE
+         SET version = version + 1, value = excluded.value, expires_at = excluded.expires_at",
+    )?;
+    for record in &batch.put {
+        put.execute(params![record.key.as_str(), record.value, millis(record.expires_at)])?;
+    }
+    let mut add = tx.prepare_cached(
+        "INSERT INTO member (set_key, member, score, expires_at) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (set_key, member) DO UPDATE
+         SET score = excluded.score, expires_at = excluded.expires_at",
+    )?;
+    for member in &batch.add {
+        let expires = millis(member.expires_at);
+        add.execute(params![member.set.as_str(), member.member, member.score, expires])?;
+    }
+    // The settled task goes first: the batch may put its own successor into the queue.
+    if let Some(settled) = &batch.settle {
+        settle(tx, settled, now)?;
+    }
+    for task in &batch.tasks {
+        enqueue(tx, task, now)?;
+    }
+    for fact in &batch.facts {
+        results::sqlite::append(tx, fact)?;
+    }
+    Ok(Commit::Done)
+}
+
+/// Takes a token; `Some` is how long there is none. A refused call costs nothing.
+fn take(tx: &Transaction<'_>, charge: &Charge, now: i64) -> rusqlite::Result<Option<Duration>> {
+    let full = f64::from(charge.per_minute);
+    let per_milli = full / 60_000.0;
+    let held: Option<(f64, i64)> = tx
+        .prepare_cached("SELECT tokens, at FROM bucket WHERE key = ?1")?
+        .query_row([charge.bucket.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let tokens =
+        held.map_or(full, |(tokens, at)| (tokens + per_milli * (now - at).max(0) as f64).min(full));
+    if tokens < 1.0 {
+        let wait = ((1.0 - tokens) / per_milli).ceil();
+        return Ok(Some(Duration::from_millis(wait as u64)));
+    }
+    tx.prepare_cached(
+        "INSERT INTO bucket (key, tokens, at) VALUES (?1, ?2, ?3)
+         ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, at = excluded.at",
+    )?
+    .execute(params![charge.bucket.as_str(), tokens - 1.0, now])?;
+    Ok(None)
+}
+
+fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO task (key, lane, payload, state, due_at, created_at)
+         VALUES (?1, ?2, ?3, 0, ?4, ?5)
+         ON CONFLICT (key) DO UPDATE SET
+           payload = excluded.payload,
+           again_at = CASE WHEN state = 1
+             THEN min(coalesce(again_at, excluded.due_at), excluded.due_at) END,
+           due_at = CASE state WHEN 0 THEN min(due_at, excluded.due_at)
+             WHEN 1 THEN due_at ELSE excluded.due_at END,
+           failed = CASE state WHEN 2 THEN 0 ELSE failed END,
+           state = CASE state WHEN 2 THEN 0 ELSE state END",
+    )?
+    .execute(params![task.key.as_str(), task.lane, task.payload, millis(task.due_at), now])?;
+    Ok(())
+}
+
+fn settle(tx: &Transaction<'_>, settle: &Settle, now: i64) -> rusqlite::Result<()> {
+    let again =
+        |fallback: Option<i64>, failed: &str, error: Option<&str>| -> rusqlite::Result<()> {
+            tx.prepare_cached(&format!(
+                "UPDATE task SET state = 0, lease = NULL, failed = {failed},
+               due_at = min(coalesce(again_at, ?3), coalesce(?3, again_at)), again_at = NULL,
+               last_error = coalesce(?4, last_error)
+             WHERE id = ?1 AND lease = ?2"
+            ))?
+            .execute(params![settle.id, settle.lease, fallback, error])?;
+            Ok(())
+        };
+    match &settle.how {
+        How::Done => {
+            tx.prepare_cached(
+                "DELETE FROM task WHERE id = ?1 AND lease = ?2 AND again_at IS NULL",
+            )?
+            .execute([settle.id, settle.lease])?;
+            again(None, "0", None)
+        }
+        How::Later(at) => again(Some(millis(*at)), "0", None),
+        How::Retry { at, error } => again(Some(millis(*at)), "failed + 1", Some(error)),
+        How::Release => again(Some(now), "failed", None),
+        How::Dead { error } => {
+            tx.prepare_cached(
+                "UPDATE task SET state = 2, lease = NULL, failed = failed + 1, last_error = ?3,
+                   again_at = NULL, due_at = ?4 WHERE id = ?1 AND lease = ?2",
+            )?
+            .execute(params![settle.id, settle.lease, error, now])?;
+            Ok(())
+        }
+    }
+}
+
+fn lease(tx: &Transaction<'_>, want: &Want) -> rusqlite::Result<Vec<Task>> {
+    let full: Vec<&str> = want
+        .busy
+        .iter()
+        .filter(|(_, count)| **count >= want.per_lane)
+        .map(|(lane, _)| lane.as_str())
+        .collect();
+    let full = serde_json::to_string(&full).expect("texts are always JSON");
+    let mut due = tx.prepare_cached(
+        "SELECT id, key, lane, payload, failed, created_at FROM task
+         WHERE due_at <= ?1 AND state < 2 AND lane NOT IN (SELECT value FROM json_each(?2))
+         ORDER BY due_at LIMIT ?3",
+    )?;
+    let mut busy = want.busy.clone();
+    let mut taken = Vec::new();
+    let mut rows = due.query(params![millis(want.now), full, rows(want.max.saturating_mul(4))])?;
+    while let Some(row) = rows.next()? {
+        let lane: String = row.get(2)?;
+        let count = busy.entry(lane.clone()).or_default();
+        if *count >= want.per_lane {
+            continue;
+        }
+        *count += 1;
+        taken.push(Task {
+            id: row.get(0)?,
+            lease: i64::from(rand::random::<u32>()) + 1,
+            key: row.get(1)?,
+            lane,
+            payload: row.get(3)?,
+            failed: row.get(4)?,
+            created_at: timestamp(row.get(5)?),
+        });
+        if taken.len() == want.max {
+            break;
+        }
+    }
+    let mut mark =
+        tx.prepare_cached("UPDATE task SET state = 1, lease = ?2, due_at = ?3 WHERE id = ?1")?;
+    for task in &taken {
+        mark.execute([task.id, task.lease, millis(want.until)])?;
+    }
+    Ok(taken)
+}
+
+fn prune(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
+    // In portions, so that a long absence doesn't stop the writer for long.
+    let records = tx
+        .prepare_cached(
+            "DELETE FROM record WHERE rowid IN
+               (SELECT rowid FROM record WHERE expires_at <= ?1 LIMIT 2000)",
+        )?
+        .execute([now])?;
+    tx.prepare_cached("DELETE FROM member WHERE expires_at <= ?1")?.execute([now])?;
+    tx.prepare_cached("DELETE FROM bucket WHERE at <= ?1")?.execute([now - 3_600_000])?;
+    Ok(records as u64)
+}
+
+/// A limit as SQLite takes it.
+fn rows(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// A number that is never negative.
+fn count(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::cast_unsigned)
+}
+
+fn state_name(state: i64) -> &'static str {
+    match state {
+        READY => "ready",
+        LEASED => "leased",
+        _ => "dead",
+    }
+}
+
+fn state_number(name: &str) -> Option<i64> {
+    [READY, LEASED, DEAD].into_iter().find(|state| state_name(*state) == name)
+}
+
+pub(crate) fn millis(time: Timestamp) -> i64 {
+    time.as_millisecond()
+}
+
+pub(crate) fn timestamp(millis: i64) -> Timestamp {
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
+fn unavailable(error: rusqlite::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::store::suite;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn sqlite_does_what_every_store_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = AtomicU32::new(0);
+        suite::all(|| {
+            let name = format!("{}.db", count.fetch_add(1, Ordering::Relaxed));
+            Sqlite::open(&folder.path().join(name), Role::Server).unwrap()
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn one_server_has_the_file_and_leases_of_a_dead_one_come_back_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("crcr.db");
+        let first = Sqlite::open(&path, Role::Server).unwrap();
+        assert!(matches!(Sqlite::open(&path, Role::Server), Err(StoreError::InUse(_))));
+        assert!(Sqlite::open(&path, Role::Tool).is_ok(), "tools may look beside it");
+        let now = timestamp(1_800_000_000_000);
+        let task = NewTask {
+            key: Key::new(&["t"]),
+            lane: "l".to_owned(),
+            payload: String::new(),
+            due_at: now,
+        };
+        first.commit(Batch { tasks: vec![task], ..Batch::default() }, now).await.unwrap();
+        let until = now + Duration::from_secs(3600);
+        let want = Want { now, until, max: 1, per_lane: 1, ..Want::default() };
+        assert_eq!(first.lease(want.clone()).await.unwrap().len(), 1);
+        drop(first);
+        let second = Sqlite::open(&path, Role::Server).unwrap();
+        assert_eq!(second.lease(want).await.unwrap().len(), 1);
+    }
+}

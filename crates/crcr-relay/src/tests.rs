@@ -1,0 +1,6 @@
+//! The relay through its router, with GitHub's stand-in behind it.
+
+mod callbacks;
+mod faults;
+mod support;
+mod webhooks;

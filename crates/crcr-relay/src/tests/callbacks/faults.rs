@@ -1,0 +1,333 @@
+//! Each fault of the relay in production that a report meets.
+
+use crcr_standin::traffic::Fault;
+
+use super::*;
+use crate::deliveries;
+
+#[tokio::test]
+async fn a_report_that_beats_the_record_of_its_dispatch_is_taken() {
+    let world = World::new().await;
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    // Nothing has been sent yet, and the run reports already.
+    let early = Downstream {
+        repo: "acme/two",
+        client_payload: json!({
+            "event_type": "pull_request", "delivery_id": delivery.id, "payload": {}
+        }),
+        job: "test",
+        run: RUN,
+        attempt: 1,
+    };
+    assert_eq!(early.start(&world).await, said("in_progress"));
+}
+
+#[tokio::test]
+async fn an_l4_repository_cannot_put_success_on_another_commit() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    let mut body = four.body("completed", Some("success"));
+    body["payload"]["pull_request"]["head"]["sha"] = json!("c".repeat(40));
+    body["payload"]["pull_request"]["number"] = json!(8);
+    assert_eq!(four.report(&world, &body).await, said("completed"));
+    world.work().await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let job = runs.iter().find(|run| run.name == JOB).expect("the result is shown");
+    assert_eq!(job.conclusion.as_deref(), Some("success"));
+    assert_eq!((job.head_sha.as_str(), job.external_id.as_deref()), (HEAD, Some("9000:7")));
+    assert!(runs.iter().all(|run| run.head_sha == HEAD));
+    let facts = world.results.attempts(&world.always()).unwrap();
+    assert!(facts.iter().all(|fact| fact.head_sha == HEAD && fact.pull_request == Some(7)));
+}
+
+#[tokio::test]
+async fn an_l3_repository_cannot_grant_itself_the_label() {
+    let world = World::new().await;
+    let three = open(&world).await("acme/three");
+    let mut body = three.body("completed", Some("success"));
+    body["payload"]["pull_request"]["labels"] = json!([{ "name": "ciflow/crcr/npu" }]);
+    assert_eq!(three.report(&world, &body).await, said("completed"));
+    world.work().await;
+    assert!(checks(&world).iter().all(|check| !check.0.contains("/three/")));
+    assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1, "the HUD has it");
+    // Upstream's label brings the very same result to the pull request.
+    world.change(|pull| {
+        pull.labels.insert("ciflow/crcr/npu".to_owned());
+    });
+    let state = world.github.state();
+    let label = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
+    world.send(&state.world.delivery("pull_request", &label)).await;
+    world.work().await;
+    let shown = check("crcr/acme/three/CI/test", "completed", Some("success"));
+    assert!(checks(&world).contains(&shown), "{:?}", checks(&world));
+}
+
+#[tokio::test]
+async fn without_the_dispatched_token_or_the_default_branch_a_result_is_not_shown() {
+    for change in ["token", "another's token", "older token", "event_name", "ref", "nothing"] {
+        let world = World::new().await;
+        let run = open(&world).await;
+        let older = run("acme/four").client_payload["callback_token"].clone();
+        world.change(|pull| pull.head_sha = NEWER.to_owned());
+        world.send(&world.pull_request("synchronize")).await;
+        world.work().await;
+        let run = received(&world);
+        let four = run("acme/four");
+        let (mut claims, mut body) = (four.claims(&world), four.body("completed", Some("success")));
+        match change {
+            "token" => body["callback_token"] = Value::Null,
+            "another's token" => {
+                body["callback_token"] = run("acme/three").client_payload["callback_token"].clone();
+            }
+            "older token" => body["callback_token"] = older,
+            "nothing" => {}
+            "event_name" => claims["event_name"] = json!("workflow_dispatch"),
+            _ => claims["ref"] = json!("refs/heads/topic"),
+        }
+        assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"));
+        world.work().await;
+        let shown = checks(&world).contains(&check(JOB, "completed", Some("success")));
+        assert_eq!(shown, change == "nothing", "{change}");
+        assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn another_run_or_a_re_registered_name_gains_nothing() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    let body = four.body("completed", Some("success"));
+    for (claim, value) in [("run_id", "1"), ("run_attempt", "2"), ("repository_id", "999999999")] {
+        let mut claims = four.claims(&world);
+        claims[claim] = json!(value);
+        let (status, answer) = four.report_as(&world, &claims, &body).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{claim}: {answer}");
+    }
+    world.work().await;
+    assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    assert_eq!(four.report(&world, &body).await, said("completed"), "its own run is heard");
+}
+
+#[tokio::test]
+async fn job_names_with_colons_or_digits_only_keep_their_own_lives() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    for job in ["a:b", "a", "b", "1", "0:0", "None", "a\",\"b"] {
+        let one = Downstream { job, client_payload: two.client_payload.clone(), ..two };
+        assert_eq!(one.start(&world).await, said("in_progress"), "{job}");
+        assert_eq!(one.end(&world, "success").await, said("completed"), "{job}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_equal_reports_at_once_one_is_taken_and_the_others_are_duplicates() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    let body = two.body("in_progress", None);
+    let all = (0..8).map(|_| two.report(&world, &body));
+    let answers = futures_util::future::join_all(all).await;
+    let taken = answers.iter().filter(|answer| **answer == said("in_progress")).count();
+    let known = answers.iter().filter(|answer| **answer == noted("duplicate")).count();
+    assert_eq!((taken, known), (1, 7));
+    assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_quick_end_is_never_overtaken_by_its_start() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    four.end(&world, "success").await;
+    // Both tasks are worked on after the end is known.
+    world.work().await;
+    let job = checks(&world).into_iter().find(|check| check.0 == JOB).unwrap();
+    assert_eq!(job, check(JOB, "completed", Some("success")));
+}
+
+#[tokio::test]
+async fn a_null_or_odd_conclusion_is_refused_by_name() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    for conclusion in [Value::Null, json!("great"), json!(1)] {
+        let mut body = two.body("completed", Some("success"));
+        body["workflow"]["conclusion"] = conclusion;
+        let (status, answer) = two.report(&world, &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(answer["detail"].as_str().unwrap().contains("workflow.conclusion"), "{answer}");
+    }
+    assert_eq!(two.end(&world, "success").await, said("completed"), "it can still end");
+}
+
+#[tokio::test]
+async fn a_large_report_is_refused_before_it_is_kept() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    let before = ["record", "task", "fact_callback"].map(|table| world.rows(table));
+    let mut body = two.body("completed", Some("success"));
+    body["payload"]["pull_request"]["body"] = json!("x".repeat(5 * 1024 * 1024));
+    let (status, answer) = two.report(&world, &body).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+    let (status, _) = world.report(None, vec![b' '; 1024 * 1024 + 1]).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(["record", "task", "fact_callback"].map(|table| world.rows(table)), before);
+    // What is taken is kept as a job and its facts, without the payload that came along.
+    body["payload"]["pull_request"]["body"] = json!("x".repeat(900 * 1024));
+    assert_eq!(two.report(&world, &body).await, said("completed"));
+    let kept = world.largest_record_but_bodies();
+    assert!(kept < 16 * 1024, "{kept}");
+}
+
+#[tokio::test]
+async fn a_nightly_report_cannot_carry_a_pull_request() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    world.github.state().world.add_commit(UPSTREAM, HEAD);
+    let mut body = four.body("completed", Some("success"));
+    body["event_type"] = json!("nightly");
+    body["delivery_id"] = json!(HEAD);
+    let mut claims = four.claims(&world);
+    claims["event_name"] = json!("workflow_dispatch");
+    assert_eq!(four.report_as(&world, &claims, &body).await, said("completed"));
+    world.work().await;
+    assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    assert_eq!(world.results.attempts(&world.always()).unwrap()[0].pull_request, None);
+}
+
+#[tokio::test]
+async fn a_random_kid_never_makes_a_good_token_fail() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    assert_eq!(two.start(&world).await, said("in_progress"));
+    for _ in 0..20 {
+        let junk = crcr_standin::oidc::Issuer::sign_with_foreign_key(&two.claims(&world));
+        let (status, _) =
+            world.report(Some(&junk), two.body("in_progress", None).to_string().into_bytes()).await;
+        assert!(status == StatusCode::UNAUTHORIZED || status == StatusCode::SERVICE_UNAVAILABLE);
+    }
+    assert!(world.github.state().traffic.calls("jwks") <= 2);
+    assert_eq!(two.end(&world, "success").await, said("completed"));
+}
+
+#[tokio::test]
+async fn the_hud_gets_what_was_recorded_even_when_it_was_down() {
+    let hud = wiremock::MockServer::start().await;
+    let path = wiremock::matchers::path("/api/crcr/results");
+    let down = wiremock::ResponseTemplate::new(502);
+    wiremock::Mock::given(path).respond_with(down).up_to_n_times(1).mount(&hud).await;
+    let path = wiremock::matchers::path("/api/crcr/results");
+    let up = wiremock::ResponseTemplate::new(200);
+    wiremock::Mock::given(path).respond_with(up).mount(&hud).await;
+    let url = format!("{}/api", hud.uri());
+    let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "key")]).await;
+    let two = open(&world).await("acme/two");
+    let body = two.body("in_progress", None);
+    assert_eq!(two.report(&world, &body).await, said("in_progress"));
+    assert_eq!(world.work().await.len(), 1, "the HUD is down");
+    world.later(Duration::from_secs(5));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let requests = hud.received_requests().await.unwrap();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[1].headers["x-hud-internal-bot"], "key");
+    let sent: Value = serde_json::from_slice(&requests[1].body).unwrap();
+    assert_eq!(sent["untrusted"]["callback_payload"], body);
+    assert_eq!(sent["trusted"]["verified_repo"], "acme/two");
+    assert_eq!(sent["trusted"]["downstream_repo_level"], "L2");
+    assert!(sent["trusted"]["ci_metrics"]["queue_time"].is_number());
+}
+
+#[tokio::test]
+async fn a_store_outage_is_503_and_never_the_end_of_a_report() {
+    // What is read is gone, and what is only written.
+    for table in ["record", "bucket"] {
+        let world = World::new().await;
+        let two = open(&world).await("acme/two");
+        let (claims, body) = (two.claims(&world), two.body("completed", Some("success")));
+        world.rename(table, "away");
+        let (status, answer) = two.report_as(&world, &claims, &body).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{table}: {answer}");
+        assert!(answer["detail"].as_str().unwrap().contains("temporary outage"), "{answer}");
+        world.rename("away", table);
+        // With the very same token: nothing of it was recorded.
+        assert_eq!(two.report_as(&world, &claims, &body).await, said("completed"), "{table}");
+        assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_run_of_buildkite_has_a_uuid_and_is_taken_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let map = folder.path().join("providers.yml");
+    std::fs::write(
+        &map,
+        "providers:\n  buildkite:\n    repo_map:\n      org-1/pipe-1: acme/four\n",
+    )
+    .unwrap();
+    let map = format!("file:{}", map.display());
+    let world =
+        World::with_issuer("https://agent.buildkite.com", &[("CI_PROVIDERS_URL", &map)]).await;
+    world.relay.refresh_providers().await;
+    let four = open(&world).await("acme/four");
+    let build = "0190046e-e199-453b-a302-a21a4d649d31";
+    let now = world.relay.now().as_second();
+    let claims = json!({
+        "iss": "https://agent.buildkite.com", "aud": "pytorch-cross-repo-ci-relay", "iat": now,
+        "nbf": now, "exp": now + 300, "organization_id": "org-1", "pipeline_id": "pipe-1",
+        "build_id": build, "job_id": "job-1", "build_branch": "main",
+    });
+    let with_run = |mut body: Value, run: &str| {
+        body["workflow"]["run_id"] = json!(run);
+        body
+    };
+    let start = with_run(four.body("in_progress", None), build);
+    assert_eq!(four.report_as(&world, &claims, &start).await, said("in_progress"));
+    let end = with_run(four.body("completed", Some("success")), build);
+    assert_eq!(
+        four.report_as(&world, &claims, &end).await,
+        said("completed"),
+        "no `jti` is needed"
+    );
+    let other = with_run(four.body("in_progress", None), "0190046e-0000-453b-a302-a21a4d649d31");
+    assert_eq!(four.report_as(&world, &claims, &other).await.0, StatusCode::UNAUTHORIZED);
+    world.work().await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let job = runs.iter().find(|run| run.name == JOB).expect("it is shown");
+    assert_eq!(job.external_id.as_deref(), Some(format!("{build}:7").as_str()));
+    assert_eq!(job.conclusion.as_deref(), Some("success"));
+    // GitHub can't be asked for this run: half an hour without an open job ends it.
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    for _ in 0..4 {
+        world.later(Duration::from_secs(10 * 60));
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
+    assert_eq!(world.results.attempts(&world.always()).unwrap()[1].run_id, build);
+}
+
+#[tokio::test]
+async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
+    let hud = wiremock::MockServer::start().await;
+    let answers = [(401, 1), (200, 1)];
+    for (status, times) in answers {
+        let path = wiremock::matchers::path("/api/crcr/results");
+        let answer = wiremock::ResponseTemplate::new(status);
+        wiremock::Mock::given(path).respond_with(answer).up_to_n_times(times).mount(&hud).await;
+    }
+    let url = format!("{}/api", hud.uri());
+    let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "key")]).await;
+    let refused = Fault::status(422);
+    world.github.state().world.fail("POST /repos/acme/one/dispatches", 1, refused);
+    world.send(&world.pull_request("opened")).await;
+    assert_eq!(world.work().await.len(), 1, "a dispatch is refused");
+    let two = received(&world)("acme/two");
+    assert_eq!(two.start(&world).await, said("in_progress"));
+    assert_eq!(world.work().await.len(), 1, "the HUD refuses");
+    let store = world.relay.store.as_ref();
+    assert_eq!(deliveries::dead(store, 10).await.unwrap().len(), 2);
+    assert_eq!(deliveries::given_up_again(store, world.relay.now()).await.unwrap(), 2);
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.dispatched(), ["acme/one"]);
+    let requests = hud.received_requests().await.unwrap();
+    assert!(requests.len() == 2 && requests[0].body == requests[1].body);
+    assert_eq!(deliveries::dead(store, 10).await.unwrap(), []);
+}

@@ -1,0 +1,165 @@
+//! Each fault of the relay in production, as a test of this one.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::dispatch::Status;
+use crcr_standin::traffic::Fault;
+use serde_json::{Value, json};
+
+use super::support::{ALL, ALLOWLIST, UPSTREAM, World};
+use crate::deliveries;
+
+async fn ready(world: &World) -> (StatusCode, Value) {
+    world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn a_dispatch_that_github_refused_is_a_dead_letter_and_not_sent() {
+    for status in [StatusCode::NOT_FOUND, StatusCode::UNPROCESSABLE_ENTITY] {
+        let world = World::new().await;
+        let body = json!({ "message": "refused" }).to_string();
+        let fault = Fault::Answer { status, retry_after: None, body };
+        world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, fault);
+        let delivery = world.pull_request("opened");
+        world.send(&delivery).await;
+        assert_eq!(world.work().await.len(), 1);
+        assert_eq!(world.dispatched(), ["acme/four", "acme/one", "acme/three"]);
+        let store = world.relay.store.as_ref();
+        let dead = deliveries::dead(store, 10).await.unwrap();
+        assert_eq!(dead.len(), 1);
+        assert!(dead[0].last_error.as_ref().unwrap().contains("refused"), "{dead:?}");
+        let overview = deliveries::one(store, &delivery.id).await.unwrap().unwrap();
+        let dead: Vec<_> =
+            overview.dispatches.iter().filter(|one| one.status == Status::Dead).collect();
+        assert!(dead.len() == 1 && dead[0].repo.as_str() == "acme/two" && dead[0].tries == 1);
+        // Repaired, it is redelivered, and only it.
+        let again = deliveries::again(store, &delivery.id, None, world.relay.now()).await.unwrap();
+        assert_eq!(again, 1);
+        world.work().await;
+        assert_eq!(world.dispatched(), ["acme/two"]);
+        assert_eq!(deliveries::dead(store, 10).await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn the_same_delivery_again_dispatches_nothing_again() {
+    let world = World::new().await;
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL);
+    for _ in 0..2 {
+        let answer = world.send(&delivery).await;
+        assert_eq!(answer, (StatusCode::OK, json!({ "ok": true, "duplicate": true })));
+    }
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn twenty_targets_are_acknowledged_before_any_call_to_github() {
+    let world = World::new().await;
+    let list: Vec<String> = (0..20).map(|n| format!("acme/backend-{n}")).collect();
+    for repo in &list {
+        world.github.state().world.install(repo);
+    }
+    world.allow(&format!("L2: [{}]", list.join(", ")));
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    let (status, body) = world.send(&world.pull_request("opened")).await;
+    assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(20)));
+    assert_eq!(world.github.state().world.calls(), []);
+    world.work().await;
+    assert_eq!(world.dispatched().len(), 20);
+}
+
+#[tokio::test]
+async fn a_broken_allowlist_keeps_the_last_good_one_and_says_so() {
+    let world = World::new().await;
+    world.allow("L1: [a, b\nL9:");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    let standing = world.relay.allowlist.standing();
+    assert!(standing.loaded && standing.problem.is_some() && standing.repositories == 4);
+    let (status, body) = world.send(&world.pull_request("opened")).await;
+    assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(5)));
+    let (status, body) = ready(&world).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(body["allowlist"]["problem"].is_string(), "{body}");
+    let depth = world.relay.store.depth().await.unwrap();
+    let text = world.relay.metrics.text(depth, &standing);
+    assert!(text.contains("crcr_allowlist_good 0"), "{text}");
+}
+
+#[tokio::test]
+async fn a_store_outage_is_503_and_the_same_delivery_is_taken_afterwards() {
+    // What is read is gone, and what is only written.
+    for table in ["record", "member"] {
+        let world = World::new().await;
+        world.rename(table, "away");
+        let delivery = world.pull_request("opened");
+        let mut request = Request::post("/github/webhook");
+        for (name, value) in delivery.headers() {
+            request = request.header(name, value);
+        }
+        let response = world.answer(request.body(Body::from(delivery.body.clone())).unwrap()).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{table}");
+        assert_eq!(response.headers()["retry-after"], "5");
+        world.rename("away", table);
+        assert_eq!((world.rows("record"), world.rows("task")), (0, 0), "nothing was half kept");
+        assert_eq!(world.send(&delivery).await.0, StatusCode::ACCEPTED);
+        world.work().await;
+        assert_eq!(world.dispatched(), ALL);
+    }
+    let world = World::new().await;
+    world.rename("task", "away");
+    let (status, body) = ready(&world).await;
+    assert!(status == StatusCode::SERVICE_UNAVAILABLE && body["store"].is_string(), "{body}");
+    world.rename("away", "task");
+    assert_eq!(ready(&world).await.0, StatusCode::OK);
+}
+
+const PATH: &str = ".github/allowlist.yml";
+
+#[tokio::test]
+async fn the_allowlist_comes_through_the_app_and_only_new_versions_are_sent() {
+    let url = format!("https://github.com/{UPSTREAM}/blob/main/{PATH}");
+    let world = World::with(&[("ALLOWLIST_URL", &url)]).await;
+    let github = &world.github.state().world;
+    let route = format!("GET /repos/{UPSTREAM}/contents/{PATH}");
+    let refresh = async || {
+        world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+        world.relay.allowlist.standing()
+    };
+    let standing = refresh().await;
+    assert!(!standing.loaded && standing.problem.is_some(), "there is no file yet");
+    assert_eq!(ready(&world).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    let early = world.send(&world.pull_request("opened")).await;
+    assert_eq!(early.0, StatusCode::SERVICE_UNAVAILABLE, "GitHub will bring it again");
+    github.put_file(UPSTREAM, PATH, ALLOWLIST);
+    let standing = refresh().await;
+    assert!(standing.repositories == 4 && standing.problem.is_none(), "{standing:?}");
+    assert_eq!(refresh().await.loaded_at, standing.loaded_at);
+    let statuses = || -> Vec<u16> {
+        let calls = github.calls();
+        calls.into_iter().filter(|call| call.route() == route).map(|call| call.status).collect()
+    };
+    assert_eq!(statuses(), [404, 404, 200, 304]);
+    // GitHub is away for a while: the last good one stays, and the trouble ends with the outage.
+    github.fail(&route, 10, Fault::status(502));
+    let away = refresh().await;
+    assert!(away.repositories == 4 && away.problem.is_some(), "{away:?}");
+    while github.leftovers().iter().any(|left| left.contains("faults at")) {
+        refresh().await;
+    }
+    assert_eq!(refresh().await.problem, None);
+    // A broken version is asked for once, and the good one stays in force.
+    github.put_file(UPSTREAM, PATH, "L1: [a, b\nL9:");
+    for _ in 0..2 {
+        let broken = refresh().await;
+        assert!(broken.repositories == 4 && broken.problem.is_some(), "{broken:?}");
+    }
+    assert_eq!(statuses()[statuses().len() - 2..], [200, 304]);
+    assert_eq!(ready(&world).await.0, StatusCode::OK);
+    github.put_file(UPSTREAM, PATH, "L2: [acme/two]");
+    let repaired = refresh().await;
+    assert!(repaired.repositories == 1 && repaired.problem.is_none(), "{repaired:?}");
+}

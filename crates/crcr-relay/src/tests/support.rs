@@ -1,0 +1,211 @@
+//! A relay with a temporary store, GitHub's stand-in, and no workers but those that a test asks for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::response::Response;
+use crcr_standin::StandIn;
+use crcr_standin::world::{Delivery, PullRequest};
+use jiff::Timestamp;
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+use crate::config::Config;
+use crate::handlers::{self, Outcome};
+use crate::relay::Relay;
+use crate::results::Window;
+use crate::results::sqlite::SqliteResults;
+use crate::store::{Role, Sqlite, Want};
+use crate::{limits, queue, router};
+
+pub(super) const UPSTREAM: &str = "acme/upstream";
+pub(super) const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+pub(super) const NEWER: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+pub(super) const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two]\nL3:\n  npu:\n    acme/three: [carol]\nL4:\n  - acme/four: [dave]\n";
+pub(super) const ALL: [&str; 4] = ["acme/four", "acme/one", "acme/three", "acme/two"];
+
+pub(super) struct World {
+    pub(super) github: StandIn,
+    pub(super) relay: Arc<Relay>,
+    pub(super) results: SqliteResults,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    pub(super) async fn with(settings: &[(&str, &str)]) -> Self {
+        Self::on(StandIn::start().unwrap(), settings).await
+    }
+
+    /// The stand-in's keys are those of `issuer`.
+    pub(super) async fn with_issuer(issuer: &str, settings: &[(&str, &str)]) -> Self {
+        let github = StandIn::start().unwrap();
+        let issuers = format!("{issuer}={}/.well-known/jwks", github.state().origin());
+        let mut settings = settings.to_vec();
+        settings.push(("CRCR_OIDC_ISSUERS", &issuers));
+        Self::on(github, &settings).await
+    }
+
+    async fn on(github: StandIn, settings: &[(&str, &str)]) -> Self {
+        let world = &github.state().world;
+        world.install(UPSTREAM);
+        for repo in ALL {
+            world.install(repo);
+        }
+        let pull = PullRequest::from_fork(7, UPSTREAM, HEAD, github.state().clock.now());
+        world.put_pull(UPSTREAM, pull);
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("allowlist.yml"), ALLOWLIST).unwrap();
+        let (relay, results) = start(&github, folder.path(), settings).await;
+        Self { github, relay, results, folder }
+    }
+
+    /// Renames a table of the store, so that nothing that needs it works.
+    pub(super) fn rename(&self, from: &str, to: &str) {
+        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
+        store.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
+    }
+
+    /// The size of the largest record that isn't a webhook's body, in bytes.
+    pub(super) fn largest_record_but_bodies(&self) -> u64 {
+        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
+        let largest = "SELECT max(length(value)) FROM record WHERE key NOT LIKE '[\"body\"%'";
+        store.query_row(largest, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
+    }
+
+    /// How many rows a table of the store has.
+    pub(super) fn rows(&self, table: &str) -> u64 {
+        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
+        let count = format!("SELECT count(*) FROM {table}");
+        store.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
+    }
+
+    pub(super) fn allow(&self, text: &str) {
+        std::fs::write(self.folder.path().join("allowlist.yml"), text).unwrap();
+    }
+
+    pub(super) async fn send(&self, delivery: &Delivery) -> (StatusCode, Value) {
+        let mut request = Request::post("/github/webhook");
+        for (name, value) in delivery.headers() {
+            request = request.header(name, value);
+        }
+        self.call(request.body(Body::from(delivery.body.clone())).unwrap()).await
+    }
+
+    /// A report with this token.
+    pub(super) async fn report(&self, token: Option<&str>, body: Vec<u8>) -> (StatusCode, Value) {
+        let mut request = Request::post("/github/callback");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        self.call(request.body(Body::from(body)).unwrap()).await
+    }
+
+    pub(super) async fn answer(&self, request: Request<Body>) -> Response {
+        router::public(&self.relay).oneshot(request).await.unwrap()
+    }
+
+    pub(super) async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
+        let response = self.answer(request).await;
+        let status = response.status();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    /// A delivery of pull request 7 as it is now.
+    pub(super) fn pull_request(&self, action: &str) -> Delivery {
+        let world = &self.github.state().world;
+        let origin = self.github.state();
+        world.delivery("pull_request", &origin.pull_request_payload(UPSTREAM, 7, action))
+    }
+
+    /// A new head, or another change, a second later.
+    pub(super) fn change(&self, change: impl FnOnce(&mut PullRequest)) {
+        self.github.state().world.change_pull(UPSTREAM, 7, |pull| {
+            pull.updated_at += Duration::from_secs(1);
+            change(pull);
+        });
+    }
+
+    /// Works on everything that is due, as often as it takes, and returns the errors.
+    pub(super) async fn work(&self) -> Vec<String> {
+        let mut errors = vec![];
+        loop {
+            let now = self.relay.now();
+            let want = Want {
+                now,
+                until: now + limits::LEASE,
+                max: 100,
+                per_lane: 100,
+                ..Want::default()
+            };
+            let tasks = self.relay.store.lease(want).await.unwrap();
+            if tasks.is_empty() {
+                return errors;
+            }
+            for task in tasks {
+                let result = handlers::run(&self.relay, &task).await;
+                if let Err(fail) = &result {
+                    errors.push(fail.error.clone());
+                }
+                assert!(!matches!(&result, Ok(Outcome::Later(at)) if *at <= now), "it spins");
+                queue::settle(&self.relay, &task, result).await.unwrap();
+            }
+        }
+    }
+
+    /// The repositories that got a dispatch since the last call, sorted.
+    pub(super) fn dispatched(&self) -> Vec<String> {
+        let dispatches = self.github.state().world.take_dispatches();
+        let mut repos: Vec<_> =
+            dispatches.into_iter().map(|dispatch| dispatch.repository).collect();
+        repos.sort();
+        repos
+    }
+
+    pub(super) fn later(&self, by: Duration) {
+        self.github.state().clock.advance(by);
+    }
+
+    pub(super) fn always(&self) -> Window {
+        Window { from: Timestamp::UNIX_EPOCH, to: Timestamp::MAX, repo: None }
+    }
+
+    /// Nothing happened on GitHub that the test didn't look at.
+    pub(super) fn nothing_else(&self) {
+        assert_eq!(self.github.state().world.leftovers(), Vec::<String>::new());
+    }
+}
+
+async fn start(
+    github: &StandIn,
+    folder: &std::path::Path,
+    settings: &[(&str, &str)],
+) -> (Arc<Relay>, SqliteResults) {
+    let app = github.state().world.app();
+    let allowlist = format!("file:{}", folder.join("allowlist.yml").display());
+    let mut map: BTreeMap<&str, String> = BTreeMap::from([
+        ("GITHUB_APP_ID", app.id.clone()),
+        ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
+        ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
+        ("ALLOWLIST_URL", allowlist),
+        ("UPSTREAM_REPO", UPSTREAM.to_owned()),
+        ("GITHUB_API_URL", github.state().origin().to_owned()),
+        ("CRCR_OIDC_ISSUERS", github.state().origin().to_owned()),
+    ]);
+    map.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    let config = Config::read(&|name| map.get(name).cloned(), BTreeMap::new()).unwrap();
+    let store = Sqlite::open(&folder.join("crcr.db"), Role::Server).unwrap();
+    let results = SqliteResults::new(&store);
+    let state = Arc::clone(github.state());
+    let relay = Relay::new(config, store, Arc::new(move || state.clock.now())).unwrap();
+    relay.allowlist.refresh(&relay.app, relay.now()).await;
+    assert!(relay.verifier.refresh(relay.now()).await);
+    (Arc::new(relay), results)
+}

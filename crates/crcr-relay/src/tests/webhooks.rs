@@ -1,0 +1,271 @@
+//! What a webhook gets, from its bytes to the dispatches that it causes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::dispatch::Status;
+use crcr_standin::traffic::Fault;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
+use crate::deliveries;
+
+fn detail(text: &str) -> Value {
+    json!({ "detail": text })
+}
+
+#[tokio::test]
+async fn a_signed_event_is_accepted_and_reaches_every_level() {
+    let world = World::new().await;
+    let delivery = world.pull_request("opened");
+    let (status, body) = world.send(&delivery).await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    assert_eq!(body, json!({ "ok": true, "delivery": delivery.id, "tasks": 5 }));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let dispatches = world.github.state().world.take_dispatches();
+    assert_eq!(dispatches.len(), 4);
+    for dispatch in dispatches {
+        assert_eq!(dispatch.event_type, "pull_request");
+        let payload = &dispatch.client_payload;
+        assert_eq!(payload["delivery_id"], delivery.id.as_str());
+        assert_eq!(payload["payload"], serde_json::from_slice::<Value>(&delivery.body).unwrap());
+        assert!(payload["callback_token"].as_str().unwrap().starts_with("v1."));
+    }
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let names: Vec<_> = runs.iter().map(|run| (run.name.as_str(), run.status.as_str())).collect();
+    assert_eq!(names, [("crcr/acme/four/relay/dispatch", "queued")]);
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    assert!(facts.len() == 4 && facts.iter().all(|fact| fact.status == "sent" && fact.tries == 1));
+    world.nothing_else();
+}
+
+#[tokio::test]
+async fn the_order_of_checks_is_size_signature_json_delivery_upstream_event() {
+    let world = World::new().await;
+    let good = world.pull_request("opened");
+    let post = |headers: &[(&str, &str)], body: Vec<u8>| {
+        let mut request = Request::post("/github/webhook");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        world.call(request.body(Body::from(body)).unwrap())
+    };
+    let bad = |text: &str| (StatusCode::BAD_REQUEST, detail(text));
+    let unauthorized = (StatusCode::UNAUTHORIZED, detail("Bad signature"));
+    assert_eq!(post(&[], b"junk".to_vec()).await, bad("No signature"));
+    for signature in ["sha1=00", "sha256=zz", "sha256=00", &good.signature.to_uppercase()] {
+        let got = post(&[("x-hub-signature-256", signature)], good.body.clone()).await;
+        assert_eq!(got, unauthorized, "{signature}");
+    }
+    // An unsigned ping or an unknown event is refused like any other.
+    let ping = post(&[("x-github-event", "ping")], b"{}".to_vec()).await;
+    assert_eq!(ping, bad("No signature"));
+    let signed = |body: &[u8]| world.github.state().world.delivery_of_bytes("push", body.to_vec());
+    for (body, text) in [
+        (&b""[..], "Invalid JSON body"),
+        (b"payload=%7B%7D", "Invalid JSON body"),
+        (b"[1]", "Invalid JSON body: expected an object"),
+    ] {
+        assert_eq!(world.send(&signed(body)).await, bad(text));
+    }
+    let headers = [("x-hub-signature-256", good.signature.as_str()), ("x-github-event", "push")];
+    let pull_headers = [headers[0], ("x-github-event", "pull_request")];
+    assert_eq!(post(&pull_headers, good.body.clone()).await, bad("No X-GitHub-Delivery"));
+    let large = post(&[], vec![b' '; 25 * 1024 * 1024 + 1]).await;
+    assert_eq!(large.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let ping = world.github.state().world.delivery("ping", &json!({ "zen": "Keep it simple" }));
+    assert_eq!(world.send(&ping).await, (StatusCode::OK, json!({ "ok": true })));
+    let ignored = (StatusCode::OK, json!({ "ignored": true }));
+    assert_eq!(world.send(&world.pull_request("edited")).await, ignored);
+    let mut foreign: Value = serde_json::from_slice(&good.body).unwrap();
+    foreign["repository"]["full_name"] = json!("acme/other");
+    let foreign = world.github.state().world.delivery("pull_request", &foreign);
+    assert_eq!(world.send(&foreign).await, ignored);
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_answer_as_json() {
+    let world = World::new().await;
+    let get = |path: &str| world.call(Request::get(path).body(Body::empty()).unwrap());
+    let not_found = (StatusCode::NOT_FOUND, detail("Not found"));
+    assert_eq!(get("/").await, not_found);
+    assert_eq!(get("/github/webhook/").await, not_found);
+    let wrong = (StatusCode::METHOD_NOT_ALLOWED, detail("Method not allowed"));
+    assert_eq!(get("/github/webhook").await, wrong);
+    assert_eq!(get("/healthz").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn operators_pages_are_nowhere_without_the_token() {
+    let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in")]).await;
+    let get = |token: &str| {
+        let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
+        world.call(request.body(Body::empty()).unwrap())
+    };
+    assert_eq!(get("let-me-i").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(get("").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(get("let-me-in").await.0, StatusCode::OK);
+    let cookie = Request::get("/metrics").header("cookie", "a=b; crcr_admin=let-me-in");
+    assert_eq!(world.call(cookie.body(Body::empty()).unwrap()).await.0, StatusCode::OK);
+    let world = World::new().await;
+    let open = Request::get("/metrics").header("authorization", "Bearer ");
+    assert_eq!(world.call(open.body(Body::empty()).unwrap()).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_push_to_the_default_branch_is_dispatched_and_others_are_not() {
+    let world = World::new().await;
+    let state = world.github.state();
+    let push =
+        |git_ref: &str| state.world.delivery("push", &state.push_payload(UPSTREAM, git_ref, NEWER));
+    let (status, body) = world.send(&push("refs/heads/main")).await;
+    assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(4)));
+    for git_ref in ["refs/heads/gh/alice/1/base", "refs/tags/ciflow/trunk/7", "refs/heads/topic"] {
+        let answer = world.send(&push(git_ref)).await;
+        assert_eq!(answer, (StatusCode::OK, json!({ "ignored": true })), "{git_ref}");
+    }
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL);
+}
+
+#[tokio::test]
+async fn a_newer_head_cancels_what_was_not_sent_yet() {
+    let world = World::new().await;
+    let first = world.pull_request("opened");
+    world.send(&first).await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let second = world.pull_request("synchronize");
+    world.send(&second).await;
+    world.work().await;
+    let dispatches = world.github.state().world.take_dispatches();
+    assert_eq!(dispatches.len(), 4);
+    assert!(dispatches.iter().all(|one| one.client_payload["delivery_id"] == second.id.as_str()));
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    let replaced: Vec<_> = facts.iter().filter(|fact| fact.delivery == first.id).collect();
+    assert_eq!(replaced.len(), 4);
+    for fact in replaced {
+        assert_eq!(fact.status, "superseded");
+        assert_eq!(fact.superseded_by.as_deref(), Some(second.id.as_str()));
+    }
+    world.github.state().world.check_runs(UPSTREAM);
+    world.nothing_else();
+}
+
+#[tokio::test]
+async fn an_older_event_that_arrives_late_is_recorded_as_superseded() {
+    let world = World::new().await;
+    let older = world.pull_request("opened");
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let newer = world.pull_request("synchronize");
+    world.send(&newer).await;
+    world.send(&older).await;
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL);
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    let late: Vec<_> = facts.iter().filter(|fact| fact.delivery == older.id).collect();
+    assert_eq!(late.len(), 4);
+    assert!(late.iter().all(|fact| fact.superseded_by.as_deref() == Some(newer.id.as_str())));
+}
+
+#[tokio::test]
+async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
+    let world = World::new().await;
+    world.github.state().world.uninstall("acme/two");
+    world.github.state().world.suspend("acme/one", Some(world.relay.now()));
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.dispatched(), ["acme/four", "acme/three"]);
+    let overview =
+        deliveries::one(world.relay.store.as_ref(), &delivery.id).await.unwrap().unwrap();
+    for dispatch in overview.dispatches {
+        let unreachable = ["acme/one", "acme/two"].contains(&dispatch.repo.as_str());
+        assert_eq!(dispatch.status == Status::Unreachable, unreachable, "{dispatch:?}");
+        assert_eq!(dispatch.last_error.is_some(), unreachable);
+    }
+    // Installed at last, it can be redelivered.
+    world.github.state().world.install("acme/two");
+    let store = world.relay.store.as_ref();
+    let repo = "acme/two".parse().unwrap();
+    let again = deliveries::again(store, &delivery.id, Some(&repo), world.relay.now()).await;
+    assert_eq!(again.unwrap(), 1);
+    world.work().await;
+    assert_eq!(world.dispatched(), ["acme/two"]);
+}
+
+#[tokio::test]
+async fn githubs_wish_to_wait_is_honoured_and_then_the_dispatch_goes_out() {
+    let world = World::new().await;
+    let fault = Fault::Answer {
+        status: StatusCode::FORBIDDEN,
+        retry_after: Some(90),
+        body: json!({ "message": "You have exceeded a secondary rate limit" }).to_string(),
+    };
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, fault);
+    world.send(&world.pull_request("opened")).await;
+    assert_eq!(world.work().await.len(), 1);
+    assert_eq!(world.dispatched().len(), 3);
+    world.later(Duration::from_secs(80));
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new(), "too early");
+    world.later(Duration::from_secs(11));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.dispatched(), ["acme/two"]);
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    let two = facts.iter().find(|fact| fact.repo == "acme/two").unwrap();
+    assert_eq!((two.status.as_str(), two.tries), ("sent", 2));
+}
+
+#[tokio::test]
+async fn a_dispatch_costs_one_call_in_the_steady_state() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let before = world.github.state().world.calls().len();
+    let state = world.github.state();
+    let push = state.push_payload(UPSTREAM, "refs/heads/main", HEAD);
+    world.send(&state.world.delivery("push", &push)).await;
+    world.work().await;
+    let calls = world.github.state().world.calls();
+    let routes: Vec<_> = calls[before..].iter().map(crcr_standin::world::Call::route).collect();
+    assert_eq!(routes.len(), 4, "{routes:?}");
+}
+
+#[tokio::test]
+async fn expired_records_are_forgotten() {
+    let world = World::new().await;
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    world.work().await;
+    let now = world.relay.now() + SignedDuration::from_hours(36 * 24);
+    assert!(world.relay.store.prune(now).await.unwrap() > 4);
+    assert_eq!(deliveries::one(world.relay.store.as_ref(), &delivery.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+#[ignore = "needs the npm package @octokit/webhooks-examples below tests/peers"]
+async fn every_published_webhook_is_acted_on_or_ignored() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(
+        "../../tests/peers/node_modules/@octokit/webhooks-examples/api.github.com/index.json",
+    );
+    let text = std::fs::read(&path).expect("install it: npm ci in tests/peers");
+    let groups: Vec<Value> = serde_json::from_slice(&text).unwrap();
+    let world = World::with(&[("UPSTREAM_REPO", "Codertocat/Hello-World")]).await;
+    let (mut seen, mut accepted) = (0, 0);
+    for group in &groups {
+        let name = group["name"].as_str().unwrap();
+        for example in group["examples"].as_array().unwrap() {
+            let (status, body) =
+                world.send(&world.github.state().world.delivery(name, example)).await;
+            assert!(status.is_success(), "{name}: {status} {body}: {example}");
+            accepted += usize::from(status == StatusCode::ACCEPTED);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 329, "{seen}");
+    assert!(accepted >= 5, "{accepted}");
+}

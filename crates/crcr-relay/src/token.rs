@@ -1,0 +1,133 @@
+//! The callback token: proves that a run received this dispatch, and what the dispatch was.
+//!
+//! `v1.<key id>.<HMAC>` over delivery, repository, head, pull request and dispatch time. It
+//! travels in a public payload, so it is no secret and nothing treats it as one.
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crcr_domain::dispatch::Dispatch;
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::limits;
+
+/// The keys: the first one signs, all of them verify.
+pub struct CallbackKeys(Vec<(String, hmac::Key)>);
+
+impl CallbackKeys {
+    /// Keys from their texts, the new one first.
+    #[must_use]
+    pub fn new(secrets: &[SecretString]) -> Self {
+        Self(
+            secrets
+                .iter()
+                .map(|secret| {
+                    let bytes = secret.expose_secret().as_bytes();
+                    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+                    (hex::encode(&digest.as_ref()[..4]), hmac::Key::new(hmac::HMAC_SHA256, bytes))
+                })
+                .collect(),
+        )
+    }
+
+    /// The token of a dispatch.
+    #[must_use]
+    pub fn sign(&self, dispatch: &Dispatch) -> Option<String> {
+        let (id, key) = self.0.first()?;
+        let tag = hmac::sign(key, message(dispatch).as_bytes());
+        Some(format!("v1.{id}.{}", URL_SAFE_NO_PAD.encode(tag)))
+    }
+
+    /// Whether `token` is this dispatch's, signed with one of the keys, and young enough.
+    #[must_use]
+    pub fn verify(&self, token: &str, dispatch: &Dispatch, now: Timestamp) -> bool {
+        let mut parts = token.split('.');
+        let (Some("v1"), Some(id), Some(tag), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return false;
+        };
+        let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return false };
+        dispatch.enqueued_at + limits::KEEP >= now
+            && self
+                .0
+                .iter()
+                .filter(|(known, _)| known == id)
+                .any(|(_, key)| hmac::verify(key, message(dispatch).as_bytes(), &tag).is_ok())
+    }
+}
+
+/// What is signed: JSON, so that no part can run into the next.
+fn message(dispatch: &Dispatch) -> String {
+    serde_json::json!([
+        "crcr-callback-v1",
+        dispatch.delivery,
+        dispatch.repo.key(),
+        dispatch.head_sha,
+        dispatch.pull_request,
+        dispatch.enqueued_at.as_millisecond()
+    ])
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_domain::dispatch::Status;
+    use crcr_domain::{Level, RepoName};
+
+    use super::*;
+
+    fn dispatch() -> Dispatch {
+        Dispatch {
+            delivery: "d".to_owned(),
+            upstream: "acme/upstream".to_owned(),
+            event: "pull_request".to_owned(),
+            action: None,
+            pull_request: Some(7),
+            head_sha: "a".repeat(40),
+            repo: RepoName::new("acme/backend").unwrap(),
+            level: Level::L4,
+            device: None,
+            labels: vec![],
+            enqueued_at: Timestamp::from_second(1_000_000).unwrap(),
+            status: Status::Queued,
+            tries: 0,
+            last_error: None,
+            repository_id: None,
+            default_branch: None,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn a_token_holds_for_its_dispatch_only_and_for_35_days() {
+        let keys = CallbackKeys::new(&["new".into(), "old".into()]);
+        let token = keys.sign(&dispatch()).unwrap();
+        let at = |days: i64| Timestamp::from_second(1_000_000 + days * 86_400).unwrap();
+        assert!(keys.verify(&token, &dispatch(), at(35)));
+        assert!(!keys.verify(&token, &dispatch(), at(36)));
+        for other in [
+            Dispatch { delivery: "e".to_owned(), ..dispatch() },
+            Dispatch { repo: RepoName::new("acme/other").unwrap(), ..dispatch() },
+            Dispatch { head_sha: "b".repeat(40), ..dispatch() },
+            Dispatch { pull_request: Some(8), ..dispatch() },
+            Dispatch { enqueued_at: at(1), ..dispatch() },
+        ] {
+            assert!(!keys.verify(&token, &other, at(1)));
+        }
+        for forged in ["", "v1", "v1.x.y", "v2.a.b", &token[..token.len() - 2]] {
+            assert!(!keys.verify(forged, &dispatch(), at(1)), "{forged}");
+        }
+    }
+
+    #[test]
+    fn the_old_key_still_verifies_after_a_rotation() {
+        let before = CallbackKeys::new(&["old".into()]);
+        let after = CallbackKeys::new(&["new".into(), "old".into()]);
+        let gone = CallbackKeys::new(&["new".into()]);
+        let now = Timestamp::from_second(1_000_001).unwrap();
+        let token = before.sign(&dispatch()).unwrap();
+        assert!(after.verify(&token, &dispatch(), now) && !gone.verify(&token, &dispatch(), now));
+    }
+}

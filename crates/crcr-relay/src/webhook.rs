@@ -1,0 +1,262 @@
+//! `POST /github/webhook`: bounded bytes, signature, our event, one transaction, 202.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use crcr_domain::RepoName;
+use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::event::{self, Event};
+use crcr_domain::facts::Fact;
+use secrecy::SecretString;
+use serde_json::json;
+
+use crate::answer::{self, Refusal};
+use crate::handlers::Work;
+use crate::records::{self, Delivery, Pull};
+use crate::relay::Relay;
+use crate::store::{Add, Batch, Commit, Put, Read, StoreError, read, read_all};
+use crate::{limits, planner, signature};
+
+/// What became of a delivery.
+enum Accepted {
+    Ping,
+    Ignored,
+    Duplicate,
+    Tasks(usize),
+}
+
+/// Answers a delivery.
+pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let result = match answer::body(body, limits::WEBHOOK_BYTES).await {
+        Ok(body) => receive(&relay, &head.headers, &body).await,
+        Err(refusal) => Err(refusal),
+    };
+    let id = text(&head.headers, "x-github-delivery");
+    let (label, response) = match result {
+        Ok(Accepted::Ping) => ("ping", answer::ok(json!({ "ok": true }))),
+        Ok(Accepted::Ignored) => ("ignored", answer::ok(json!({ "ignored": true }))),
+        Ok(Accepted::Duplicate) => {
+            ("duplicate", answer::ok(json!({ "ok": true, "duplicate": true })))
+        }
+        Ok(Accepted::Tasks(tasks)) => {
+            let body = json!({ "ok": true, "delivery": id, "tasks": tasks });
+            ("accepted", (StatusCode::ACCEPTED, Json(body)).into_response())
+        }
+        Err(refusal) => {
+            let status = refusal.status.as_u16();
+            tracing::warn!(delivery = id, status, detail = refusal.detail, "webhook refused");
+            ("refused", refusal.into_response())
+        }
+    };
+    relay.metrics.webhook(label);
+    response
+}
+
+/// The order of these checks is part of the contract.
+async fn receive(relay: &Relay, headers: &HeaderMap, body: &Bytes) -> Result<Accepted, Refusal> {
+    verify(headers, body, &relay.config.webhook_secret)?;
+    let name = text(headers, "x-github-event");
+    let event = event::read(name, body, &relay.config.interest)
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let id = delivery_id(headers)?;
+    let Some(event) = event else {
+        return Ok(if name == "ping" { Accepted::Ping } else { Accepted::Ignored });
+    };
+    for _ in 0..limits::CONFLICTS {
+        match accept(relay, id, name, &event, body).await {
+            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(None) => {}
+            Err(Problem::Refused(refusal)) => return Err(refusal),
+            Err(Problem::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
+        }
+    }
+    Err(Refusal::unavailable("too many deliveries of one pull request at once"))
+}
+
+enum Problem {
+    Refused(Refusal),
+    Store(StoreError),
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// `Ok(None)`: somebody else's change came first, so everything is to be decided anew.
+async fn accept(
+    relay: &Relay,
+    id: &str,
+    name: &str,
+    event: &Event,
+    body: &Bytes,
+) -> Result<Option<Accepted>, Problem> {
+    let store = relay.store.as_ref();
+    let seen: Read<Delivery> = read(store, records::delivery(id)).await?;
+    if seen.value.is_some() {
+        return Ok(Some(Accepted::Duplicate));
+    }
+    let now = relay.now();
+    let mut batch = Batch::default();
+    let mut delivery = Delivery {
+        id: id.to_owned(),
+        event: name.to_owned(),
+        received_at: now,
+        pull_request: None,
+        head_sha: String::new(),
+        targets: vec![],
+        superseded_by: None,
+    };
+    let upstream = &relay.config.upstream;
+    match event {
+        Event::PullRequest(pull) => {
+            delivery.pull_request = Some(pull.number);
+            delivery.head_sha.clone_from(&pull.head_sha);
+            let known: Read<Pull> = read(store, records::pull(upstream, pull.number)).await?;
+            let order = planner::order(known.value.as_ref(), pull, id);
+            delivery.superseded_by = order.superseded_by;
+            for replaced in &order.replaces {
+                supersede(relay, replaced, id, &mut batch).await?;
+            }
+            if known.value.as_ref() != Some(&order.pull) {
+                batch.update(&known, &order.pull, relay.expiry());
+            }
+            if !pull.action.dispatches() {
+                batch.tasks.push(Work::Labels { pull: pull.number }.task(relay, now));
+            }
+        }
+        Event::Push(push) => {
+            delivery.head_sha.clone_from(&push.head_sha);
+            relay.allowlist.ask();
+        }
+        Event::CheckRunRerequested(run) => {
+            delivery.head_sha.clone_from(&run.head_sha);
+            let Some(work) = Work::rerun_of(&run.name, &run.external_id) else {
+                return Ok(Some(Accepted::Ignored));
+            };
+            batch.tasks.push(work.task(relay, now));
+        }
+        Event::CheckSuiteRerequested(suite) => {
+            delivery.head_sha.clone_from(&suite.head_sha);
+            batch.tasks.push(Work::RerunSuite { suite: suite.id }.task(relay, now));
+        }
+    }
+    if matches!(event, Event::PullRequest(_) | Event::Push(_)) {
+        let Some(allowlist) = relay.allowlist.get() else {
+            return Err(Problem::Refused(Refusal::unavailable("the allowlist is not loaded yet")));
+        };
+        let dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
+        for mut dispatch in dispatches {
+            delivery.targets.push(dispatch.repo.clone());
+            if let Some(by) = &delivery.superseded_by {
+                dispatch.status = Status::Superseded { by: by.clone() };
+                batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+            } else {
+                batch.tasks.push(Work::dispatch(&dispatch).task(relay, now));
+                if shows_dispatch(relay, &dispatch) {
+                    batch.tasks.push(Work::check_run(&dispatch, None).task(relay, now));
+                }
+            }
+            let key = records::dispatch(id, &dispatch.repo);
+            batch.set(key, &dispatch, relay.expiry());
+        }
+    }
+    let tasks = batch.tasks.len();
+    record(relay, &mut batch, &seen, &delivery, body);
+    Ok(match relay.commit(batch).await? {
+        Commit::Done => {
+            tracing::info!(delivery = id, event = name, tasks, "webhook accepted");
+            Some(Accepted::Tasks(tasks))
+        }
+        Commit::Conflict | Commit::Limited(_) => None,
+    })
+}
+
+/// The delivery itself: what is known of it, and its bytes for as long as they can be needed.
+fn record(
+    relay: &Relay,
+    batch: &mut Batch,
+    seen: &Read<Delivery>,
+    delivery: &Delivery,
+    body: &Bytes,
+) {
+    let now = delivery.received_at;
+    batch.update(seen, delivery, relay.expiry());
+    batch.add.push(Add {
+        set: records::deliveries(),
+        member: delivery.id.clone(),
+        score: now.as_millisecond(),
+        expires_at: relay.expiry(),
+    });
+    batch.put.push(Put {
+        key: records::body(&delivery.id),
+        value: body.to_vec(),
+        expires_at: now + limits::KEEP_BODY,
+    });
+}
+
+/// Cancels what has not been sent yet of an older delivery.
+async fn supersede(
+    relay: &Relay,
+    older: &str,
+    newer: &str,
+    batch: &mut Batch,
+) -> Result<(), StoreError> {
+    let store = relay.store.as_ref();
+    let delivery: Read<Delivery> = read(store, records::delivery(older)).await?;
+    let targets: Vec<RepoName> = delivery.value.map(|known| known.targets).unwrap_or_default();
+    let keys = targets.iter().map(|repo| records::dispatch(older, repo)).collect();
+    for known in read_all::<Dispatch>(store, keys).await? {
+        let Some(mut dispatch) = known.value.clone() else { continue };
+        if dispatch.status != Status::Queued {
+            continue;
+        }
+        dispatch.status = Status::Superseded { by: newer.to_owned() };
+        batch.update(&known, &dispatch, relay.expiry());
+        batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+        if shows_dispatch(relay, &dispatch) {
+            batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a check run stands for the dispatch from the start: at L4, and at L3 with the label.
+fn shows_dispatch(relay: &Relay, dispatch: &Dispatch) -> bool {
+    dispatch.action.is_some_and(|action| action != event::PullRequestAction::Closed)
+        && dispatch.is_shown(&dispatch.labels, &relay.config.interest.label_prefix)
+}
+
+/// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.
+fn verify(headers: &HeaderMap, body: &[u8], secret: &SecretString) -> Result<(), Refusal> {
+    let Some(given) = headers.get("x-hub-signature-256").filter(|value| !value.is_empty()) else {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No signature"));
+    };
+    if signature::is_valid(secret, body, given.as_bytes()) {
+        return Ok(());
+    }
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, "Bad signature"))
+}
+
+fn delivery_id(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let id = text(headers, "x-github-delivery");
+    if id.is_empty() {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No X-GitHub-Delivery"));
+    }
+    let proper =
+        id.len() <= limits::DELIVERY_CHARS && id.bytes().all(|byte| byte.is_ascii_graphic());
+    if !proper {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-Delivery is no GUID"));
+    }
+    Ok(id)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
