@@ -1,0 +1,130 @@
+//! Signed URLs: who holds one may write or read one blob until it expires.
+//!
+//! The parameters are those of a shared access signature
+//! (<https://learn.microsoft.com/rest/api/storageservices/create-service-sas>); what is signed is
+//! the stand-in's own affair.
+
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use url::Url;
+use url::form_urlencoded::{Serializer, parse};
+
+/// How long an upload URL lives.
+const UPLOAD: Duration = Duration::from_secs(3600);
+/// How long a download URL lives.
+const DOWNLOAD: Duration = Duration::from_secs(600);
+
+/// What a signed URL allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// Create and write.
+    Write,
+    /// Read.
+    Read,
+}
+
+/// Why a URL opens nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// No signature, a wrong one, or one that is too old.
+    Signature,
+    /// Signed for something else.
+    Permission,
+}
+
+/// What the signature says about the answer to a read.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub(super) disposition: Option<String>,
+    pub(super) content_type: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Signer(hmac::Key);
+
+impl Signer {
+    pub(super) fn new() -> Self {
+        let mut secret = [0; 32];
+        aws_lc_rs::rand::fill(&mut secret).expect("the system gives random bytes");
+        Self(hmac::Key::new(hmac::HMAC_SHA256, &secret))
+    }
+
+    /// A URL to write the blob at `url`, for about an hour.
+    pub(super) fn upload(&self, url: Url, now: Timestamp) -> Url {
+        self.sign(url, "cw", now + UPLOAD, &[])
+    }
+
+    /// A URL to read the blob at `url`, for about ten minutes, as a file of this name and type.
+    pub(super) fn download(&self, url: Url, file: &str, mime: &str, now: Timestamp) -> Url {
+        let quoted = file.replace(|c: char| !c.is_ascii() || c == '"' || c.is_control(), "_");
+        let encoded: String = url::form_urlencoded::byte_serialize(file.as_bytes()).collect();
+        let encoded = encoded.replace('+', "%20");
+        let disposition = format!("attachment; filename=\"{quoted}\"; filename*=UTF-8''{encoded}");
+        self.sign(url, "r", now + DOWNLOAD, &[("rscd", &disposition), ("rsct", mime)])
+    }
+
+    fn sign(&self, mut url: Url, allowed: &str, until: Timestamp, more: &[(&str, &str)]) -> Url {
+        let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut query = Serializer::new(String::new());
+        query.append_pair("se", &until).append_pair("sp", allowed);
+        query.append_pair("sr", "b").append_pair("sv", "2025-11-05");
+        query.extend_pairs(more);
+        let signature = self.signature(url.path(), &query.finish());
+        query = Serializer::new(String::new());
+        query.append_pair("se", &until).append_pair("sig", &signature);
+        query.append_pair("sp", allowed).append_pair("sr", "b").append_pair("sv", "2025-11-05");
+        query.extend_pairs(more);
+        url.set_query(Some(&query.finish()));
+        url
+    }
+
+    fn signature(&self, path: &str, query: &str) -> String {
+        STANDARD.encode(hmac::sign(&self.0, format!("{path}\n{query}").as_bytes()))
+    }
+
+    /// Checks the query of a request for `path`; what it doesn't sign (`comp`, `blockid`, …) is
+    /// free.
+    pub(super) fn check(
+        &self,
+        path: &str,
+        query: &str,
+        wanted: Permission,
+        now: Timestamp,
+    ) -> Result<Answer, Refused> {
+        let mut signed = Serializer::new(String::new());
+        let (mut signature, mut until, mut allowed) = (None, None, None);
+        let mut answer = Answer::default();
+        for (name, value) in parse(query.as_bytes()) {
+            match name.as_ref() {
+                "sig" => {
+                    signature = Some(value.into_owned());
+                    continue;
+                }
+                "se" => until = value.parse::<Timestamp>().ok(),
+                "sp" => allowed = Some(value.clone().into_owned()),
+                "rscd" => answer.disposition = Some(value.clone().into_owned()),
+                "rsct" => answer.content_type = Some(value.clone().into_owned()),
+                "sr" | "sv" => {}
+                _ => continue,
+            }
+            signed.append_pair(&name, &value);
+        }
+        let expected = self.signature(path, &signed.finish());
+        if signature != Some(expected) || until.is_none_or(|until| until <= now) {
+            return Err(Refused::Signature);
+        }
+        let wanted = match wanted {
+            Permission::Write => 'w',
+            Permission::Read => 'r',
+        };
+        if allowed.is_some_and(|allowed| allowed.contains(wanted)) {
+            Ok(answer)
+        } else {
+            Err(Refused::Permission)
+        }
+    }
+}

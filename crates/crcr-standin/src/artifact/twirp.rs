@@ -1,0 +1,352 @@
+//! The service that the runtime token opens: five methods, JSON in the proto mapping.
+//!
+//! Fields are read in both spellings and written in the proto one; `int64` is a string, wrapper
+//! values are bare, defaults are left out. Messages:
+//! <https://github.com/actions/toolkit/tree/main/packages/artifact/src/generated>.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::Artifact;
+use crate::State;
+use crate::oidc::bearer;
+use crate::runs::Job;
+use crate::server::Peer;
+use crate::traffic::Fault;
+
+/// The most artifacts of a job.
+const PER_JOB: usize = 500;
+/// How long artifacts are kept, at most.
+const RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
+/// What a name may not have in it.
+const FORBIDDEN: &[char] = &['"', ':', '<', '>', '|', '*', '?', '\r', '\n', '\\', '/'];
+
+/// Operations `CreateArtifact`, `FinalizeArtifact`, `ListArtifacts`, `GetSignedArtifactURL`,
+/// `DeleteArtifact`.
+pub(super) fn routes() -> Router<Arc<State>> {
+    Router::new().route("/twirp/github.actions.results.api.v1.ArtifactService/{method}", post(call))
+}
+
+/// A refusal as Twirp writes it: `{"code", "msg"}`.
+struct Refusal(StatusCode, &'static str, String);
+
+impl Refusal {
+    fn invalid(text: impl Into<String>) -> Self {
+        Self(StatusCode::BAD_REQUEST, "invalid_argument", text.into())
+    }
+
+    fn not_found(text: impl Into<String>) -> Self {
+        Self(StatusCode::NOT_FOUND, "not_found", text.into())
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "code": self.1, "msg": self.2 }))).into_response()
+    }
+}
+
+async fn call(
+    Shared(state): Shared<Arc<State>>,
+    peer: Peer,
+    Path(method): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Response> {
+    let operation = match method.as_str() {
+        "CreateArtifact" => "CreateArtifact",
+        "FinalizeArtifact" => "FinalizeArtifact",
+        "ListArtifacts" => "ListArtifacts",
+        "GetSignedArtifactURL" => "GetSignedArtifactURL",
+        "DeleteArtifact" => "DeleteArtifact",
+        _ => {
+            let text = format!("no handler for method {method}");
+            return Err(Refusal(StatusCode::NOT_FOUND, "bad_route", text).into_response());
+        }
+    };
+    let fault = state.traffic.pass(operation, &peer).await?;
+    let call =
+        Call::open(state, &headers, &body, fault.as_ref()).map_err(Refusal::into_response)?;
+    let answer = match operation {
+        "CreateArtifact" => call.create(),
+        "FinalizeArtifact" => call.finalize().await,
+        "ListArtifacts" => call.list(),
+        "GetSignedArtifactURL" => call.signed_url(),
+        _ => call.delete(),
+    };
+    let answer = answer.map_err(Refusal::into_response)?;
+    match fault {
+        Some(Fault::ResetAfterwards) => peer.reset().await,
+        _ => Ok(Json(answer).into_response()),
+    }
+}
+
+/// One call by a job that showed its token.
+struct Call {
+    state: Arc<State>,
+    job: Job,
+    request: Map<String, Value>,
+    /// When signed URLs are said to be signed.
+    signed_at: Timestamp,
+}
+
+impl Call {
+    fn open(
+        state: Arc<State>,
+        headers: &HeaderMap,
+        body: &[u8],
+        fault: Option<&Fault>,
+    ) -> Result<Self, Refusal> {
+        let json = headers.get("content-type").and_then(|value| value.to_str().ok());
+        if !json.is_some_and(|kind| kind.starts_with("application/json")) {
+            let text = "unexpected Content-Type".to_owned();
+            return Err(Refusal(StatusCode::NOT_FOUND, "bad_route", text));
+        }
+        let now = state.clock.now();
+        let claims = bearer(headers)
+            .and_then(|token| state.oidc.verified_runtime_claims(token, now))
+            .ok_or_else(|| {
+                let text = "invalid or expired runtime token".to_owned();
+                Refusal(StatusCode::UNAUTHORIZED, "unauthenticated", text)
+            })?;
+        let scopes = claims["scp"].as_str().unwrap_or_default();
+        let ids = scopes.split(' ').find_map(|scope| scope.strip_prefix("Actions.Results:"));
+        let (run, job) = ids.and_then(|ids| ids.split_once(':')).unwrap_or_default();
+        let forbidden =
+            |text: &str| Refusal(StatusCode::FORBIDDEN, "permission_denied", text.to_owned());
+        let job = state.runs.job(job).filter(|job| job.run.backend_id() == run);
+        let job = job.ok_or_else(|| forbidden("the token's job isn't known"))?;
+        let request = serde_json::from_slice(body).map_err(|failed| {
+            let text = format!("the json request could not be decoded: {failed}");
+            Refusal(StatusCode::BAD_REQUEST, "malformed", text)
+        })?;
+        let expired = matches!(fault, Some(Fault::ExpiredUrl));
+        let signed_at = if expired { now - Duration::from_secs(24 * 3600) } else { now };
+        let call = Self { state, job, request, signed_at };
+        if call.text("workflow_run_backend_id")? != run {
+            return Err(forbidden("the token is another run's"));
+        }
+        if call.text("workflow_job_run_backend_id")?.is_empty() {
+            return Err(Refusal::invalid("workflow_job_run_backend_id is empty"));
+        }
+        Ok(call)
+    }
+
+    /// A field by its proto name, or in lower camel case.
+    fn field(&self, name: &str) -> Option<&Value> {
+        let value = self.request.get(name).or_else(|| {
+            let mut words = name.split('_');
+            let mut camel = words.next().unwrap_or_default().to_owned();
+            for word in words {
+                camel.extend(word.chars().take(1).flat_map(char::to_uppercase));
+                camel.extend(word.chars().skip(1));
+            }
+            self.request.get(&camel)
+        });
+        value.filter(|value| !value.is_null())
+    }
+
+    /// A string field; the empty string when it is left out.
+    fn text(&self, name: &str) -> Result<&str, Refusal> {
+        match self.field(name) {
+            None => Ok(""),
+            Some(Value::String(text)) => Ok(text),
+            Some(_) => Err(Refusal::invalid(format!("{name} isn't a string"))),
+        }
+    }
+
+    /// An `int64` field, a string or a number.
+    fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        let number = match self.field(name) {
+            None => return Ok(None),
+            Some(Value::String(text)) => text.parse().ok(),
+            Some(value) => value.as_u64(),
+        };
+        number.map(Some).ok_or_else(|| Refusal::invalid(format!("{name} isn't an integer")))
+    }
+
+    fn name(&self) -> Result<&str, Refusal> {
+        let name = self.text("name")?;
+        if name.is_empty() || name.len() > 255 || name.contains(FORBIDDEN) {
+            return Err(Refusal::invalid("the artifact's name is empty, too long or not allowed"));
+        }
+        Ok(name)
+    }
+
+    /// Whether the request is about the job that calls.
+    fn only_own_job(&self) -> Result<(), Refusal> {
+        if self.text("workflow_job_run_backend_id")? == self.job.backend_id {
+            return Ok(());
+        }
+        let text = "the token is another job's".to_owned();
+        Err(Refusal(StatusCode::FORBIDDEN, "permission_denied", text))
+    }
+
+    fn blob_url(&self, blob: &str) -> url::Url {
+        let mut url = self.state.url.clone();
+        url.set_path(&format!("{}/{blob}", super::azure::CONTAINER));
+        url
+    }
+
+    fn create(&self) -> Result<Value, Refusal> {
+        self.only_own_job()?;
+        let name = self.name()?;
+        if !matches!(self.number("version")?, Some(4..=7)) {
+            return Err(Refusal::invalid("this version of artifacts isn't known"));
+        }
+        let now = self.state.clock.now();
+        let latest = now + RETENTION;
+        let expires = match self.text("expires_at")? {
+            "" => latest,
+            text => match text.parse::<Timestamp>() {
+                Ok(time) if time > now => time.min(latest),
+                _ => return Err(Refusal::invalid("expires_at isn't a time to come")),
+            },
+        };
+        let artifacts = &self.state.artifacts;
+        if artifacts.quota_spent.load(Ordering::SeqCst) {
+            let text = "insufficient usage to create artifact".to_owned();
+            return Err(Refusal(StatusCode::FORBIDDEN, "resource_exhausted", text));
+        }
+        let mut records = artifacts.lock();
+        let run_id = self.job.run.id;
+        if records.iter().any(|other| other.run_id == run_id && other.name == name) {
+            let text = "an artifact with this name already exists on the workflow run".to_owned();
+            return Err(Refusal(StatusCode::CONFLICT, "already_exists", text));
+        }
+        let own = |other: &&Artifact| other.job_backend_id == self.job.backend_id;
+        if records.iter().filter(own).count() >= PER_JOB {
+            let text = format!("a job can have {PER_JOB} artifacts at most");
+            return Err(Refusal(StatusCode::BAD_REQUEST, "failed_precondition", text));
+        }
+        let blob = uuid::Uuid::new_v4().simple().to_string();
+        artifacts.blobs.create(&blob);
+        let mime_type = match self.text("mime_type")? {
+            "" => "application/zip",
+            kind => kind,
+        };
+        let url = artifacts.signer.upload(self.blob_url(&blob), self.signed_at);
+        let id = records.last().map_or(1000, |last| last.id + 1);
+        records.push(Artifact {
+            id,
+            run_id,
+            job_backend_id: self.job.backend_id.clone(),
+            name: name.to_owned(),
+            size: 0,
+            digest: None,
+            mime_type: mime_type.to_owned(),
+            created: now,
+            expires,
+            finalized: false,
+            blob,
+        });
+        Ok(json!({ "ok": true, "signed_upload_url": url }))
+    }
+
+    async fn finalize(&self) -> Result<Value, Refusal> {
+        self.only_own_job()?;
+        let (name, size) = (self.name()?, self.number("size")?.unwrap_or(0));
+        let artifacts = &self.state.artifacts;
+        let own = |other: &Artifact| {
+            other.job_backend_id == self.job.backend_id && other.name == name && !other.finalized
+        };
+        let blob = artifacts.lock().iter().find(|other| own(other)).map(|it| it.blob.clone());
+        let blob = blob.ok_or_else(|| Refusal::not_found("no such artifact is being uploaded"))?;
+        let content = artifacts.blobs.get(&blob).ok_or_else(|| {
+            let text = "the artifact has no content yet".to_owned();
+            Refusal(StatusCode::PRECONDITION_FAILED, "failed_precondition", text)
+        })?;
+        if content.length != size {
+            let text = format!("the blob has {} bytes, not {size}", content.length);
+            return Err(Refusal::invalid(text));
+        }
+        let told = Some(self.text("hash")?).filter(|hash| !hash.is_empty());
+        if let Some(told) = told.filter(|_| content.is_kept()) {
+            let digest = tokio::task::spawn_blocking(move || content.digest()).await;
+            let digest = digest.ok().and_then(Result::ok).ok_or_else(|| {
+                let text = "the blob can't be read".to_owned();
+                Refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
+            })?;
+            if told != digest {
+                return Err(Refusal::invalid(format!("the blob's hash is {digest}, not {told}")));
+            }
+        }
+        let mut records = artifacts.lock();
+        let artifact = records.iter_mut().find(|other| own(other));
+        let artifact = artifact.ok_or_else(|| Refusal::not_found("the artifact was deleted"))?;
+        artifact.size = size;
+        artifact.digest = told.map(str::to_owned);
+        artifact.finalized = true;
+        Ok(json!({ "ok": true, "artifact_id": artifact.id.to_string() }))
+    }
+
+    fn list(&self) -> Result<Value, Refusal> {
+        let (name, id) = (self.text("name_filter")?, self.number("id_filter")?);
+        let records = self.state.artifacts.lock();
+        let listed = records.iter().filter(|artifact| {
+            artifact.run_id == self.job.run.id
+                && artifact.finalized
+                && artifact.expires > self.state.clock.now()
+                && (name.is_empty() || artifact.name == name)
+                && id.is_none_or(|id| artifact.id == id)
+        });
+        let listed: Vec<Value> = listed.map(|artifact| self.listed(artifact)).collect();
+        Ok(if listed.is_empty() { json!({}) } else { json!({ "artifacts": listed }) })
+    }
+
+    fn listed(&self, artifact: &Artifact) -> Value {
+        let mut entry = json!({
+            "workflow_run_backend_id": self.job.run.backend_id(),
+            "workflow_job_run_backend_id": artifact.job_backend_id,
+            "database_id": artifact.id.to_string(),
+            "name": artifact.name,
+            "created_at": artifact.created.to_string(),
+        });
+        if artifact.size > 0 {
+            entry["size"] = json!(artifact.size.to_string());
+        }
+        if let Some(digest) = &artifact.digest {
+            entry["digest"] = json!(digest);
+        }
+        entry
+    }
+
+    fn signed_url(&self) -> Result<Value, Refusal> {
+        let (job, name) = (self.text("workflow_job_run_backend_id")?, self.name()?);
+        let records = self.state.artifacts.lock();
+        let artifact = records.iter().find(|artifact| {
+            artifact.run_id == self.job.run.id
+                && artifact.job_backend_id == job
+                && artifact.name == name
+                && artifact.finalized
+                && artifact.expires > self.state.clock.now()
+        });
+        let artifact = artifact.ok_or_else(|| Refusal::not_found("no such artifact"))?;
+        let url = self.state.artifacts.download_url(&self.state, artifact, self.signed_at);
+        Ok(json!({ "signed_url": url }))
+    }
+
+    /// Deletes by run and name, unfinished ones too: nobody can know the job of an upload that was
+    /// never listed.
+    fn delete(&self) -> Result<Value, Refusal> {
+        let name = self.name()?;
+        let mut records = self.state.artifacts.lock();
+        let found = records
+            .iter()
+            .position(|artifact| artifact.run_id == self.job.run.id && artifact.name == name);
+        let found = found.ok_or_else(|| Refusal::not_found("no such artifact"))?;
+        let artifact = records.remove(found);
+        self.state.artifacts.blobs.remove(&artifact.blob);
+        Ok(json!({ "ok": true, "artifact_id": artifact.id.to_string() }))
+    }
+}

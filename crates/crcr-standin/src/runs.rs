@@ -1,0 +1,358 @@
+//! Workflow runs and their jobs: what tokens, artifacts and the runs API are about.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::extract::{Path, State as Shared};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Map, Value, json};
+
+use crate::State;
+use crate::server::Peer;
+
+/// A workflow run, as its jobs, its OIDC tokens and the API see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// `GITHUB_RUN_ID`; unique over all repositories.
+    pub id: u64,
+    /// `GITHUB_RUN_ATTEMPT`, from 1.
+    pub attempt: u32,
+    /// `owner/name` of the repository whose workflow runs.
+    pub repository: String,
+    /// Its numeric id.
+    pub repository_id: u64,
+    /// Its owner's numeric id.
+    pub owner_id: u64,
+    /// `owner/name` of the repository that the head commit is in; `None` once it is deleted.
+    pub head_repository: Option<String>,
+    /// `GITHUB_EVENT_NAME`.
+    pub event: String,
+    /// `GITHUB_REF`.
+    pub git_ref: String,
+    /// `GITHUB_HEAD_REF`, empty unless it is a pull request's.
+    pub head_ref: String,
+    /// `GITHUB_BASE_REF`, likewise.
+    pub base_ref: String,
+    /// `GITHUB_SHA`.
+    pub sha: String,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The workflow's file.
+    pub workflow_path: String,
+    /// Who started it.
+    pub actor: String,
+    /// Their numeric id.
+    pub actor_id: u64,
+    /// The pull request's number.
+    pub pull_request: Option<u64>,
+    /// `queued`, `in_progress` or `completed`.
+    pub status: String,
+    /// The conclusion, once completed.
+    pub conclusion: Option<String>,
+}
+
+impl Run {
+    /// Run 4242 of `acme/upstream`, attempt 1, for a push to `main`.
+    #[must_use]
+    pub fn push() -> Self {
+        Self {
+            id: 4242,
+            attempt: 1,
+            repository: "acme/upstream".to_owned(),
+            repository_id: 1001,
+            owner_id: 501,
+            head_repository: Some("acme/upstream".to_owned()),
+            event: "push".to_owned(),
+            git_ref: "refs/heads/main".to_owned(),
+            head_ref: String::new(),
+            base_ref: String::new(),
+            sha: "0123456789abcdef0123456789abcdef01234567".to_owned(),
+            workflow: "build".to_owned(),
+            workflow_path: ".github/workflows/build.yml".to_owned(),
+            actor: "octocat".to_owned(),
+            actor_id: 583_231,
+            pull_request: None,
+            status: "in_progress".to_owned(),
+            conclusion: None,
+        }
+    }
+
+    /// The same run for a pull request from a branch of the same repository.
+    #[must_use]
+    pub fn same_repository() -> Self {
+        Self {
+            event: "pull_request".to_owned(),
+            git_ref: "refs/pull/7/merge".to_owned(),
+            head_ref: "topic".to_owned(),
+            base_ref: "main".to_owned(),
+            pull_request: Some(7),
+            ..Self::push()
+        }
+    }
+
+    /// The same run for a pull request from `contributor/upstream`, a fork.
+    #[must_use]
+    pub fn fork() -> Self {
+        Self {
+            head_repository: Some("contributor/upstream".to_owned()),
+            actor: "contributor".to_owned(),
+            actor_id: 777,
+            ..Self::same_repository()
+        }
+    }
+
+    /// The same run for a pull request of Dependabot's, whose branch is in the same repository.
+    #[must_use]
+    pub fn dependabot() -> Self {
+        Self {
+            head_ref: "dependabot/cargo/serde-1.0.300".to_owned(),
+            actor: "dependabot[bot]".to_owned(),
+            actor_id: 49_699_333,
+            ..Self::same_repository()
+        }
+    }
+
+    /// Whether the head commit comes from another repository, or from one that is gone.
+    #[must_use]
+    pub fn is_fork(&self) -> bool {
+        self.head_repository.as_ref() != Some(&self.repository)
+    }
+
+    /// The repository's owner.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.repository.split('/').next().unwrap_or_default()
+    }
+
+    /// The artifact service's own id of the run: the same for every attempt and job.
+    #[must_use]
+    pub fn backend_id(&self) -> String {
+        uuid::Uuid::from_u64_pair(0x5eed, self.id).to_string()
+    }
+
+    /// The event payload (`GITHUB_EVENT_PATH`), as far as credentials and artifacts look at it.
+    #[must_use]
+    pub fn payload(&self) -> Value {
+        let repository = |name: &str, id: u64| {
+            json!({ "id": id, "full_name": name, "fork": name != self.repository,
+                "owner": { "login": name.split('/').next() } })
+        };
+        let base = repository(&self.repository, self.repository_id);
+        let mut payload = json!({
+            "repository": base, "sender": { "login": self.actor, "id": self.actor_id },
+        });
+        if let Some(number) = self.pull_request {
+            let head = self.head_repository.as_deref().map(|name| repository(name, 2002));
+            payload["action"] = json!("synchronize");
+            payload["number"] = json!(number);
+            payload["pull_request"] = json!({
+                "number": number,
+                "user": { "login": self.actor, "id": self.actor_id },
+                "head": { "ref": self.head_ref, "sha": self.sha, "repo": head },
+                "base": { "ref": self.base_ref, "repo": base },
+            });
+        }
+        payload
+    }
+
+    /// The OIDC claims that are about the run.
+    pub(crate) fn claims(&self) -> Map<String, Value> {
+        let workflow_ref = format!("{}/{}@{}", self.repository, self.workflow_path, self.git_ref);
+        let kind = if self.git_ref.starts_with("refs/tags/") { "tag" } else { "branch" };
+        let claims = json!({
+            "ref": self.git_ref, "ref_type": kind, "ref_protected": "false", "sha": self.sha,
+            "repository": self.repository, "repository_id": self.repository_id.to_string(),
+            "repository_owner": self.owner(), "repository_owner_id": self.owner_id.to_string(),
+            "repository_visibility": "public",
+            "run_id": self.id.to_string(), "run_number": "1",
+            "run_attempt": self.attempt.to_string(),
+            "actor": self.actor, "actor_id": self.actor_id.to_string(),
+            "workflow": self.workflow, "workflow_ref": workflow_ref, "workflow_sha": self.sha,
+            "job_workflow_ref": workflow_ref, "job_workflow_sha": self.sha,
+            "head_ref": self.head_ref, "base_ref": self.base_ref, "event_name": self.event,
+        });
+        match claims {
+            Value::Object(claims) => claims,
+            _ => unreachable!("an object was just written"),
+        }
+    }
+
+    /// The run as `GET /repos/{owner}/{repo}/actions/runs/{id}` shows it.
+    #[must_use]
+    pub fn api(&self, origin: &str) -> Value {
+        let repository = |name: &str, id: u64| {
+            json!({ "id": id, "full_name": name, "name": name.rsplit('/').next(),
+                "owner": { "login": name.split('/').next() } })
+        };
+        let head = self
+            .head_repository
+            .as_deref()
+            .map(|name| repository(name, if self.is_fork() { 2002 } else { self.repository_id }));
+        json!({
+            "id": self.id, "name": self.workflow, "path": self.workflow_path, "run_number": 1,
+            "run_attempt": self.attempt, "event": self.event, "status": self.status,
+            "conclusion": self.conclusion, "head_sha": self.sha,
+            "head_branch": if self.head_ref.is_empty() {
+                self.git_ref.trim_start_matches("refs/heads/")
+            } else {
+                &self.head_ref
+            },
+            "actor": { "login": self.actor, "id": self.actor_id },
+            "repository": repository(&self.repository, self.repository_id),
+            "head_repository": head,
+            "html_url": format!("{origin}/{}/actions/runs/{}", self.repository, self.id),
+            "url": format!("{origin}/repos/{}/actions/runs/{}", self.repository, self.id),
+        })
+    }
+}
+
+/// One job of a run: what holds tokens.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its run, as it was when the job was added.
+    pub run: Arc<Run>,
+    /// `GITHUB_JOB`.
+    pub name: String,
+    /// The artifact service's own id of the job.
+    pub backend_id: String,
+    /// The check run of the job.
+    pub check_run_id: u64,
+    /// Whether it has `id-token: write`; a fork's and Dependabot's never have.
+    pub may_mint: bool,
+    /// `ACTIONS_ID_TOKEN_REQUEST_TOKEN`.
+    pub request_token: String,
+    /// The deployment environment.
+    pub environment: Option<String>,
+    /// Claims to set in its OIDC tokens, or (`null`) to leave out.
+    pub changed_claims: BTreeMap<String, Value>,
+}
+
+impl Job {
+    /// The `sub` claim, by the default template.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        let run = &self.run;
+        match &self.environment {
+            Some(environment) => format!("repo:{}:environment:{environment}", run.repository),
+            None if run.pull_request.is_some() => format!("repo:{}:pull_request", run.repository),
+            None => format!("repo:{}:ref:{}", run.repository, run.git_ref),
+        }
+    }
+
+    /// The `GITHUB_*` variables that don't depend on the server.
+    pub(crate) fn environment(&self) -> BTreeMap<&'static str, String> {
+        let run = &self.run;
+        BTreeMap::from([
+            ("GITHUB_ACTIONS", "true".to_owned()),
+            ("CI", "true".to_owned()),
+            ("GITHUB_ACTOR", run.actor.clone()),
+            ("GITHUB_ACTOR_ID", run.actor_id.to_string()),
+            ("GITHUB_BASE_REF", run.base_ref.clone()),
+            ("GITHUB_EVENT_NAME", run.event.clone()),
+            ("GITHUB_HEAD_REF", run.head_ref.clone()),
+            ("GITHUB_JOB", self.name.clone()),
+            ("GITHUB_REF", run.git_ref.clone()),
+            ("GITHUB_REPOSITORY", run.repository.clone()),
+            ("GITHUB_REPOSITORY_ID", run.repository_id.to_string()),
+            ("GITHUB_REPOSITORY_OWNER", run.owner().to_owned()),
+            ("GITHUB_REPOSITORY_OWNER_ID", run.owner_id.to_string()),
+            ("GITHUB_RETENTION_DAYS", "90".to_owned()),
+            ("GITHUB_RUN_ATTEMPT", run.attempt.to_string()),
+            ("GITHUB_RUN_ID", run.id.to_string()),
+            ("GITHUB_SHA", run.sha.clone()),
+            ("GITHUB_WORKFLOW", run.workflow.clone()),
+        ])
+    }
+}
+
+/// All runs and jobs.
+#[derive(Debug, Default)]
+pub struct Runs(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    runs: BTreeMap<u64, Arc<Run>>,
+    jobs: BTreeMap<String, Job>,
+}
+
+impl Runs {
+    /// Adds a run, or replaces the one with its id (a later attempt), and gives its id.
+    pub fn add(&self, run: Run) -> u64 {
+        let id = run.id;
+        self.lock().runs.insert(id, Arc::new(run));
+        id
+    }
+
+    /// An id that no run has yet.
+    #[must_use]
+    pub fn free_id(&self) -> u64 {
+        self.lock().runs.last_key_value().map_or(4242, |(id, _)| id + 1)
+    }
+
+    /// The run, in its latest attempt.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<Arc<Run>> {
+        self.lock().runs.get(&id).cloned()
+    }
+
+    /// Adds a job to a run. It may mint unless the run is a fork's or Dependabot's.
+    ///
+    /// # Panics
+    /// When there is no such run.
+    pub fn add_job(&self, run: u64, name: &str) -> Job {
+        let mut known = self.lock();
+        let run = known.runs.get(&run).cloned().expect("the run was added before its jobs");
+        let job = Job {
+            may_mint: !run.is_fork() && run.actor != "dependabot[bot]",
+            name: name.to_owned(),
+            backend_id: uuid::Uuid::new_v4().to_string(),
+            check_run_id: 90_000 + known.jobs.len() as u64,
+            request_token: format!("request-{}", uuid::Uuid::new_v4().simple()),
+            environment: None,
+            changed_claims: BTreeMap::new(),
+            run,
+        };
+        known.jobs.insert(job.backend_id.clone(), job.clone());
+        job
+    }
+
+    /// Makes the stand-in know `job` as it is now: after its fields were changed.
+    pub fn update_job(&self, job: &Job) {
+        self.lock().jobs.insert(job.backend_id.clone(), job.clone());
+    }
+
+    /// The job with the service's own id.
+    #[must_use]
+    pub fn job(&self, backend_id: &str) -> Option<Job> {
+        self.lock().jobs.get(backend_id).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The runs API; operation `run`.
+pub(crate) fn routes() -> Router<Arc<State>> {
+    Router::new().route("/repos/{owner}/{repo}/actions/runs/{run}", get(show))
+}
+
+async fn show(
+    Shared(state): Shared<Arc<State>>,
+    peer: Peer,
+    Path((owner, repo, run)): Path<(String, String, u64)>,
+) -> Result<Response, Response> {
+    state.traffic.pass("run", &peer).await?;
+    let run = state.runs.get(run).filter(|run| run.repository == format!("{owner}/{repo}"));
+    let run = run.ok_or_else(not_found)?;
+    Ok(Json(run.api(state.origin())).into_response())
+}
+
+/// GitHub's answer for what isn't there, or isn't the caller's to see.
+pub(crate) fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, Json(json!({ "message": "Not Found", "status": "404" })))
+        .into_response()
+}

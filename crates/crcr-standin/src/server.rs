@@ -1,0 +1,223 @@
+//! One loopback server, one router.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::http::{StatusCode, Uri};
+use axum::serve::IncomingStream;
+use futures_util::task::AtomicWaker;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use url::Url;
+
+use crate::State;
+
+/// Every route of the stand-in.
+pub fn router(state: Arc<State>) -> Router {
+    Router::new()
+        .merge(crate::oidc::routes())
+        .merge(crate::artifact::routes())
+        .merge(crate::runs::routes())
+        .merge(crate::world::routes(&state))
+        .fallback(|uri: Uri| async move {
+            (StatusCode::NOT_FOUND, format!("the stand-in has nothing at {}", uri.path()))
+        })
+        .with_state(state)
+}
+
+/// The connection of a request: handlers take it as an argument.
+pub type Peer = ConnectInfo<Connection>;
+
+/// A port that is taken but not served yet, so that routes may know their own address.
+#[derive(Debug)]
+pub struct Bound {
+    listener: std::net::TcpListener,
+    url: Url,
+}
+
+impl Bound {
+    /// Takes a free port of 127.0.0.1.
+    pub fn loopback() -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let url = format!("http://{}/", listener.local_addr()?);
+        let url = url.parse().map_err(io::Error::other)?;
+        Ok(Self { listener, url })
+    }
+
+    /// Its address, without a path.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Serves `router` on two threads of its own until the [`Server`] is dropped.
+    pub fn serve(self, router: Router) -> io::Result<Server> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("standin")
+            .enable_all()
+            .build()?;
+        let Self { listener, url } = self;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new().name("standin".to_owned()).spawn(move || {
+            runtime.block_on(async move {
+                let listener = match TcpListener::from_std(listener) {
+                    Ok(listener) => Listener(listener),
+                    Err(error) => return tracing::error!(%error, "no listener"),
+                };
+                let service = router.into_make_service_with_connect_info::<Connection>();
+                tokio::select! {
+                    _ = axum::serve(listener, service) => {}
+                    // An error means that the server was dropped, which is the same wish.
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        })?;
+        Ok(Server { url, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// A running loopback server. Dropping it closes its connections and frees its threads.
+#[derive(Debug)]
+pub struct Server {
+    url: Url,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Its address, without a path.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic in the server's thread was printed there.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A handle on a request's connection that can break it.
+#[derive(Debug, Clone, Default)]
+pub struct Connection(Arc<Break>);
+
+#[derive(Debug, Default)]
+struct Break {
+    broken: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Connection {
+    /// Resets the connection (RST). Never returns: the connection's task ends.
+    pub async fn reset(&self) -> ! {
+        self.break_now();
+        std::future::pending().await
+    }
+
+    /// Resets the connection as soon as its task runs again.
+    pub fn break_now(&self) {
+        self.0.broken.store(true, Ordering::SeqCst);
+        self.0.waker.wake();
+    }
+
+    fn check(&self, stream: &TcpStream, context: &Context<'_>) -> io::Result<()> {
+        self.0.waker.register(context.waker());
+        if self.0.broken.load(Ordering::SeqCst) {
+            stream.set_zero_linger()?;
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(())
+    }
+}
+
+impl Connected<IncomingStream<'_, Listener>> for Connection {
+    fn connect_info(stream: IncomingStream<'_, Listener>) -> Self {
+        stream.io().connection.clone()
+    }
+}
+
+struct Listener(TcpListener);
+
+impl axum::serve::Listener for Listener {
+    type Io = Stream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Stream, SocketAddr) {
+        let (tcp, address) = axum::serve::Listener::accept(&mut self.0).await;
+        if let Err(error) = tcp.set_nodelay(true) {
+            tracing::debug!(%error, "no TCP_NODELAY");
+        }
+        (Stream { tcp, connection: Connection::default() }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+/// A connection whose every step fails once it is broken.
+struct Stream {
+    tcp: TcpStream,
+    connection: Connection,
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.connection.check(&self.tcp, context)?;
+        Pin::new(&mut self.tcp).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.connection.check(&self.tcp, context)?;
+        Pin::new(&mut self.tcp).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.check(&self.tcp, context)?;
+        Pin::new(&mut self.tcp).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.check(&self.tcp, context)?;
+        Pin::new(&mut self.tcp).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.connection.check(&self.tcp, context)?;
+        Pin::new(&mut self.tcp).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+}

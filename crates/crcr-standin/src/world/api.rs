@@ -1,0 +1,337 @@
+//! The REST API's routes, but for checks.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::auth::Wanted;
+use super::model::{Comment, Dispatch, Started, label, user};
+use super::{calls, checks, lookups};
+use crate::State;
+use crate::runs::Run;
+
+/// What a handler gives: GitHub's answer, or its refusal.
+pub(super) type Answer = Result<Response, Response>;
+
+/// The most keys and characters of a `client_payload`.
+const PAYLOAD_KEYS: usize = 10;
+const PAYLOAD_CHARS: usize = 65_535;
+
+/// Every route of the world, at the root and below `/api/v3` as GitHub Enterprise has them.
+pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
+    let below = "/repos/{owner}/{repo}";
+    let at = |path: &str| format!("{below}{path}");
+    let routes = Router::new()
+        .route("/app", get(app))
+        .route("/app/installations/{id}/access_tokens", post(access_token))
+        .route(&at("/installation"), get(installation))
+        .route(&at("/dispatches"), post(dispatch))
+        .route(&at("/contents/{*path}"), get(contents))
+        .route(&at("/git/commits/{sha}"), get(commit))
+        .route(&at("/pulls/{number}"), get(pull))
+        .route(&at("/issues/{number}/labels"), get(labels))
+        .route(&at("/issues/{number}/comments"), get(comments).post(create_comment))
+        .route(&at("/actions/runs/{run}/rerun"), post(rerun))
+        .route(&at("/actions/runs/{run}/rerun-failed-jobs"), post(rerun_failed))
+        .merge(checks::routes())
+        .merge(lookups::routes())
+        .layer(middleware::from_fn_with_state(Arc::clone(state), calls::observe));
+    Router::new().nest("/api/v3", routes.clone()).merge(routes)
+}
+
+/// An error as GitHub writes them.
+pub(super) fn refusal(status: u16, message: &str) -> Response {
+    let body = json!({
+        "message": message, "status": status.to_string(),
+        "documentation_url": "https://docs.github.com/rest",
+    });
+    (StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT), Json(body)).into_response()
+}
+
+/// The body as JSON; GitHub's 400 when it isn't, 422 when it has another shape.
+pub(super) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Response> {
+    let value: Value =
+        serde_json::from_slice(body).map_err(|_| refusal(400, "Problems parsing JSON"))?;
+    serde_json::from_value(value)
+        .map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))
+}
+
+/// The page of a list that the query asks for.
+pub(super) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
+    let number = |name: &str, default: usize| {
+        let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+        let found = pairs.into_iter().find(|(key, _)| key == name);
+        found.and_then(|(_, value)| value.parse::<usize>().ok()).unwrap_or(default)
+    };
+    let per_page = number("per_page", 30).clamp(1, 100);
+    all.into_iter().skip(number("page", 1).saturating_sub(1) * per_page).take(per_page).collect()
+}
+
+type Names = Path<(String, String)>;
+type Numbered = Path<(String, String, u64)>;
+
+async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> Answer {
+    state.world.check_app(&headers, state.clock.now())?;
+    let id: u64 = state.world.app().id.parse().unwrap_or_default();
+    let body = json!({
+        "id": id, "slug": "crcr-stand-in", "name": "crcr stand-in", "node_id": "A_1",
+        "owner": user("acme", state.origin()), "description": null, "html_url": state.origin(),
+        "external_url": state.origin(), "created_at": state.clock.now(),
+        "updated_at": state.clock.now(), "permissions": {}, "events": [],
+    });
+    Ok(Json(body).into_response())
+}
+
+async fn installation(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo)): Names,
+    headers: HeaderMap,
+) -> Answer {
+    state.world.check_app(&headers, state.clock.now())?;
+    let inner = state.world.lock();
+    let found = inner.repo(&format!("{owner}/{repo}")).and_then(|repo| repo.installation);
+    let known = found.and_then(|id| Some((id, inner.installations.get(&id)?)));
+    let (id, installation) = known.ok_or_else(|| refusal(404, "Not Found"))?;
+    let origin = state.origin();
+    let body = json!({
+        "id": id, "account": user(&owner, origin), "repository_selection": "selected",
+        "access_tokens_url": format!("{origin}/app/installations/{id}/access_tokens"),
+        "repositories_url": format!("{origin}/installation/repositories"),
+        "html_url": format!("{origin}/settings/installations/{id}"),
+        "app_id": state.world.app().id.parse::<u64>().unwrap_or_default(),
+        "app_slug": "crcr-stand-in", "target_id": 1, "target_type": "Organization",
+        "permissions": installation.permissions,
+        "events": ["check_run", "check_suite", "pull_request", "push"],
+        "created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z",
+        "single_file_name": null, "suspended_by": null,
+        "suspended_at": installation.suspended_at,
+    });
+    Ok(Json(body).into_response())
+}
+
+async fn access_token(
+    Shared(state): Shared<Arc<State>>,
+    Path(id): Path<u64>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Answer {
+    let now = state.clock.now();
+    state.world.check_app(&headers, now)?;
+    let wanted = if body.is_empty() { Wanted::default() } else { parse(&body)? };
+    let answer = state.world.lock().issue(id, wanted, now, state.origin())?;
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+async fn dispatch(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo)): Names,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Answer {
+    #[derive(Deserialize)]
+    struct Body {
+        event_type: String,
+        #[serde(default)]
+        client_payload: serde_json::Map<String, Value>,
+    }
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("contents", "write"), state.clock.now())?;
+    let repository = repo.full_name.clone();
+    let body: Body = parse(&body)?;
+    if body.event_type.is_empty() || body.event_type.chars().count() > 100 {
+        return Err(refusal(422, "Invalid request.\n\n\"event_type\" is 1 to 100 characters."));
+    }
+    if body.client_payload.len() > PAYLOAD_KEYS {
+        return Err(refusal(
+            422,
+            "Invalid request.\n\nNo more than 10 properties are allowed in client_payload.",
+        ));
+    }
+    let client_payload = Value::Object(body.client_payload);
+    if escaped_chars(&client_payload) > PAYLOAD_CHARS {
+        return Err(refusal(422, "client_payload is too large."));
+    }
+    let dispatch = Dispatch { repository, event_type: body.event_type, client_payload };
+    inner.dispatches.push(dispatch.clone());
+    inner.tell(Started::Dispatch(dispatch));
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// The length of the JSON as GitHub stores it, where `<`, `>` and `&` take six characters.
+fn escaped_chars(payload: &Value) -> usize {
+    payload.to_string().chars().map(|c| if matches!(c, '<' | '>' | '&') { 6 } else { 1 }).sum()
+}
+
+async fn contents(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, path)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
+    let Some(file) = repo.files.get(&path) else {
+        let list = lookups::folder(repo, &path).ok_or_else(|| refusal(404, "Not Found"))?;
+        return Ok(lookups::conditional(&headers, &list));
+    };
+    let sha = hex::encode(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, file).as_ref());
+    let etag = format!("\"{sha}\"");
+    if headers.get(header::IF_NONE_MATCH).is_some_and(|known| *known == *etag) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
+    }
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    if accept.contains("raw") {
+        let kind = "application/vnd.github.raw+json; charset=utf-8";
+        return Ok(([(header::ETAG, etag.as_str()), (header::CONTENT_TYPE, kind)], file.clone())
+            .into_response());
+    }
+    let body = json!({
+        "type": "file", "encoding": "base64", "size": file.len(), "path": path, "sha": sha,
+        "name": path.rsplit('/').next(), "content": STANDARD.encode(file),
+    });
+    Ok(([(header::ETAG, etag)], Json(body)).into_response())
+}
+
+async fn commit(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, sha)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
+    if !repo.commits.contains(&sha) {
+        return Err(refusal(404, "Not Found"));
+    }
+    let url = format!("{}/repos/{}/git/commits/{sha}", state.origin(), repo.full_name);
+    let person = json!({ "date": "2026-01-01T00:00:00Z", "email": "a@example.org", "name": "A" });
+    let body = json!({
+        "sha": sha, "node_id": "C_1", "url": url, "html_url": url, "author": person,
+        "committer": person, "message": "Change", "parents": [],
+        "tree": { "sha": "0".repeat(40), "url": url },
+        "verification": { "verified": false, "reason": "unsigned", "signature": null,
+            "payload": null, "verified_at": null },
+    });
+    Ok(Json(body).into_response())
+}
+
+async fn pull(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, number)): Numbered,
+    headers: HeaderMap,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
+    let pull = repo.pulls.get(&number).ok_or_else(|| refusal(404, "Not Found"))?;
+    Ok(Json(repo.pull_json(pull, state.origin())).into_response())
+}
+
+async fn labels(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, number)): Numbered,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
+    let pull = repo.pulls.get(&number).ok_or_else(|| refusal(404, "Not Found"))?;
+    let all = pull.labels.iter().map(|name| label(name, state.origin())).collect();
+    Ok(Json(page(uri.query(), all)).into_response())
+}
+
+fn comment_json(comment: &Comment, name: &str, origin: &str) -> Value {
+    let Comment { id, number, body, .. } = comment;
+    let at = "2026-01-01T00:00:00Z";
+    json!({
+        "id": id, "node_id": format!("IC_{id}"), "body": body, "created_at": at,
+        "updated_at": at, "url": format!("{origin}/repos/{name}/issues/comments/{id}"),
+        "html_url": format!("{origin}/{name}/pull/{number}#issuecomment-{id}"),
+        "issue_url": format!("{origin}/repos/{name}/issues/{number}"),
+        "user": user("crcr-stand-in[bot]", origin), "author_association": "NONE",
+    })
+}
+
+async fn comments(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, number)): Numbered,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
+    if !repo.pulls.contains_key(&number) {
+        return Err(refusal(404, "Not Found"));
+    }
+    let of_this = repo.comments.iter().filter(|comment| comment.number == number);
+    let all = of_this.map(|comment| comment_json(comment, &name, state.origin())).collect();
+    Ok(Json(page(uri.query(), all)).into_response())
+}
+
+async fn create_comment(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, number)): Numbered,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Answer {
+    #[derive(Deserialize)]
+    struct Body {
+        body: String,
+    }
+    let mut inner = state.world.lock();
+    let id = inner.next_id();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("pull_requests", "write"), state.clock.now())?;
+    if !repo.pulls.contains_key(&number) {
+        return Err(refusal(404, "Not Found"));
+    }
+    let Body { body } = parse(&body)?;
+    let comment = Comment { id, number, body, seen: false };
+    let answer = comment_json(&comment, &name, state.origin());
+    repo.comments.push(comment);
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+async fn rerun(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> Answer {
+    rerun_with(&shared.0, path, &headers, false)
+}
+
+async fn rerun_failed(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> Answer {
+    rerun_with(&shared.0, path, &headers, true)
+}
+
+fn rerun_with(
+    state: &State,
+    Path((owner, repo, run_id)): Numbered,
+    headers: &HeaderMap,
+    failed_only: bool,
+) -> Answer {
+    let name = format!("{owner}/{repo}");
+    let mut inner = state.world.lock();
+    let repo = inner.permitted(headers, &name, ("actions", "write"), state.clock.now())?;
+    let repository = repo.full_name.clone();
+    let run = state.runs.get(run_id).filter(|run| run.repository == repository);
+    let run = run.ok_or_else(|| refusal(404, "Not Found"))?;
+    if run.status != "completed" {
+        return Err(refusal(403, "The workflow run containing this job is already running"));
+    }
+    let attempt = run.attempt + 1;
+    let again = Run { attempt, status: "queued".to_owned(), conclusion: None, ..(*run).clone() };
+    state.runs.add(again);
+    let started = Started::Rerun { repository, run_id, attempt, failed_only };
+    inner.reruns.push(started.clone());
+    inner.tell(started);
+    Ok((StatusCode::CREATED, Json(json!({}))).into_response())
+}

@@ -1,0 +1,242 @@
+//! Who is calling: the App's JWT, installation tokens, and what each may do.
+
+use std::collections::BTreeMap;
+
+use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
+use aws_lc_rs::rsa::{KeyPair, KeySize};
+use aws_lc_rs::signature::KeyPair as _;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::api::refusal;
+use super::model::Repo;
+use super::{Inner, World};
+use crate::oidc::bearer;
+
+/// GitHub gives an installation token an hour, and an App's JWT at most ten minutes.
+const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(1);
+const JWT_LIFE: i64 = 600;
+/// By how much clocks may differ.
+const JWT_SKEW: i64 = 60;
+
+/// What the owner of a GitHub App has in hand.
+#[derive(Clone)]
+pub struct AppIdentity {
+    /// The App's number, as its owner configures it.
+    pub id: String,
+    /// PEM, PKCS#8.
+    pub private_key: String,
+    /// What signs webhooks.
+    pub webhook_secret: String,
+    public_key: Vec<u8>,
+}
+
+impl std::fmt::Debug for AppIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AppIdentity").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl AppIdentity {
+    /// A new key and secret under the number of the world's own App: an impostor, for tests.
+    ///
+    /// # Panics
+    /// When the system has no randomness.
+    #[must_use]
+    pub fn generate() -> Self {
+        let key = KeyPair::generate(KeySize::Rsa2048).expect("the system gives random bytes");
+        let der: Pkcs8V1Der<'_> = key.as_der().expect("a new key can be written down");
+        let text = STANDARD.encode(der.as_ref());
+        let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+        let mut secret = [0; 24];
+        aws_lc_rs::rand::fill(&mut secret).expect("the system gives random bytes");
+        Self {
+            id: "424242".to_owned(),
+            private_key: format!(
+                "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+                lines.join("\n")
+            ),
+            webhook_secret: hex::encode(secret),
+            public_key: key.public_key().as_ref().to_vec(),
+        }
+    }
+}
+
+/// An installation token.
+#[derive(Debug, Clone)]
+pub(super) struct Token {
+    pub(super) installation: u64,
+    /// Numbers of the repositories that it reaches.
+    repositories: Vec<u64>,
+    permissions: BTreeMap<String, String>,
+    expires_at: Timestamp,
+}
+
+/// What `POST /app/installations/{id}/access_tokens` may ask for.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Wanted {
+    repositories: Option<Vec<String>>,
+    repository_ids: Option<Vec<u64>>,
+    permissions: Option<BTreeMap<String, String>>,
+}
+
+impl World {
+    /// Whether the App itself calls; GitHub's refusal otherwise.
+    pub(super) fn check_app(&self, headers: &HeaderMap, now: Timestamp) -> Result<(), Response> {
+        #[derive(Deserialize)]
+        struct Claims {
+            iss: Value,
+            iat: i64,
+            exp: i64,
+        }
+        let unauthorized = |text: &str| refusal(401, text);
+        let token =
+            bearer(headers).ok_or_else(|| unauthorized("A JSON web token could not be decoded"))?;
+        let key = DecodingKey::from_rsa_der(&self.app().public_key);
+        let mut rules = Validation::new(Algorithm::RS256);
+        // The clock is the stand-in's, not the machine's.
+        rules.validate_exp = false;
+        rules.required_spec_claims.clear();
+        let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules)
+            .map_err(|_| unauthorized("A JSON web token could not be decoded"))?
+            .claims;
+        let now = now.as_second();
+        let issuer = claims.iss.as_str().map_or_else(|| claims.iss.to_string(), str::to_owned);
+        if issuer != self.app().id {
+            return Err(unauthorized("Integration not found"));
+        }
+        if claims.exp > now + JWT_LIFE {
+            return Err(unauthorized("'Expiration time' claim ('exp') is too far in the future"));
+        }
+        if claims.exp <= now {
+            return Err(unauthorized(
+                "'Expiration time' claim ('exp') must be a numeric value representing the \
+                 future time at which the assertion expires",
+            ));
+        }
+        if claims.iat > now + JWT_SKEW {
+            return Err(unauthorized(
+                "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Makes a token of installation `id`, no wider than it.
+    pub(super) fn issue(
+        &mut self,
+        id: u64,
+        wanted: Wanted,
+        now: Timestamp,
+        origin: &str,
+    ) -> Result<Value, Response> {
+        let installation = self.installations.get(&id).ok_or_else(|| refusal(404, "Not Found"))?;
+        if installation.suspended_at.is_some() {
+            return Err(refusal(403, "This installation has been suspended"));
+        }
+        let permissions = wanted.permissions.unwrap_or_else(|| installation.permissions.clone());
+        let granted = |(name, level): (&String, &String)| {
+            allows(installation.permissions.get(name).map(String::as_str), level)
+        };
+        if !permissions.iter().all(granted) {
+            return Err(refusal(
+                422,
+                "The permissions requested are not granted to this installation.",
+            ));
+        }
+        let reach: Vec<&Repo> =
+            self.repos.values().filter(|repo| repo.installation == Some(id)).collect();
+        let named = |repo: &&Repo| match (&wanted.repositories, &wanted.repository_ids) {
+            (None, None) => true,
+            (Some(names), _) => names.iter().any(|name| name.eq_ignore_ascii_case(repo.name())),
+            (None, Some(ids)) => ids.contains(&repo.id),
+        };
+        let chosen: Vec<&Repo> = reach.into_iter().filter(named).collect();
+        let asked =
+            wanted.repositories.as_ref().map(Vec::len).or(wanted.repository_ids.map(|i| i.len()));
+        if asked.is_some_and(|asked| asked != chosen.len()) {
+            return Err(refusal(
+                422,
+                "There is at least one repository that does not exist or is not accessible to \
+                 the parent installation.",
+            ));
+        }
+        let expires_at = now + TOKEN_LIFE;
+        let expires_at =
+            Timestamp::from_second(expires_at.as_second()).expect("an hour from now is a time");
+        let mut answer = json!({
+            "expires_at": expires_at, "permissions": permissions,
+            "repository_selection": "selected",
+        });
+        if asked.is_some() {
+            answer["repositories"] = chosen.iter().map(|repo| repo.json(origin)).collect();
+        }
+        let repositories = chosen.iter().map(|repo| repo.id).collect();
+        let secret = format!("ghs_{}", uuid::Uuid::new_v4().simple());
+        answer["token"] = json!(secret);
+        self.tokens
+            .insert(secret, Token { installation: id, repositories, permissions, expires_at });
+        Ok(answer)
+    }
+
+    /// The repository `name`, if the caller may do what needs `permission` at `level` there.
+    ///
+    /// Without any token public repositories can be read, as on GitHub.
+    pub(super) fn permitted(
+        &mut self,
+        headers: &HeaderMap,
+        name: &str,
+        (permission, level): (&str, &str),
+        now: Timestamp,
+    ) -> Result<&mut Repo, Response> {
+        let reads = level == "read";
+        let token = match secret_of(headers) {
+            None if reads => None,
+            Some(secret) if reads && self.readers.contains_key(secret) => None,
+            None => return Err(refusal(401, "Requires authentication")),
+            Some(secret) => {
+                let token = self.tokens.get(secret).filter(|token| token.expires_at > now);
+                Some(token.cloned().ok_or_else(|| refusal(401, "Bad credentials"))?)
+            }
+        };
+        if let Some(token) = &token {
+            let installation = self.installations.get(&token.installation);
+            if installation.is_none_or(|installation| installation.suspended_at.is_some()) {
+                return Err(refusal(403, "This installation has been suspended"));
+            }
+        }
+        let repo = self.repo_mut(name).ok_or_else(|| refusal(404, "Not Found"))?;
+        let Some(token) = token else { return Ok(repo) };
+        if !token.repositories.contains(&repo.id) {
+            return Err(refusal(404, "Not Found"));
+        }
+        if !allows(token.permissions.get(permission).map(String::as_str), level) {
+            return Err(refusal(403, "Resource not accessible by integration"));
+        }
+        Ok(repo)
+    }
+}
+
+fn allows(granted: Option<&str>, wanted: &str) -> bool {
+    let rank = |level: &str| match level {
+        "read" => 1,
+        "write" => 2,
+        "admin" => 3,
+        _ => 0,
+    };
+    granted.is_some_and(|granted| rank(granted) >= rank(wanted))
+}
+
+/// The token in `Authorization`, of whatever scheme.
+pub(super) fn secret_of(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get("authorization")?.to_str().ok()?;
+    value.split_once(' ').map(|(_, token)| token.trim())
+}

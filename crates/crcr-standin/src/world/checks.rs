@@ -1,0 +1,211 @@
+//! Check runs; a check suite is what the runs of one commit share.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::IntoResponse as _;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::api::{Answer, page, parse, refusal};
+use super::model::{CheckRun, Repo, node_id};
+use crate::State;
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    let at = |path: &str| format!("/repos/{{owner}}/{{repo}}{path}");
+    Router::new()
+        .route(&at("/check-runs"), post(create))
+        .route(&at("/check-runs/{id}"), get(show).patch(update))
+        .route(&at("/check-suites/{id}/check-runs"), get(of_suite))
+        .route(&at("/commits/{sha}/check-runs"), get(of_commit))
+}
+
+/// What creation and updates may say.
+#[derive(Debug, Deserialize)]
+struct Fields {
+    name: Option<String>,
+    head_sha: Option<String>,
+    external_id: Option<String>,
+    details_url: Option<String>,
+    status: Option<String>,
+    conclusion: Option<String>,
+    output: Option<Output>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Output {
+    title: Option<String>,
+    summary: String,
+}
+
+const STATUSES: [&str; 3] = ["queued", "in_progress", "completed"];
+const CONCLUSIONS: [&str; 7] =
+    ["action_required", "cancelled", "failure", "neutral", "success", "skipped", "timed_out"];
+
+impl Fields {
+    /// GitHub's rules: known words, `completed` exactly with a conclusion, texts that fit.
+    fn check(&self) -> Result<(), String> {
+        let known = |value: &Option<String>, words: &[&str]| {
+            value.as_deref().is_none_or(|value| words.contains(&value))
+        };
+        if !known(&self.status, &STATUSES) || !known(&self.conclusion, &CONCLUSIONS) {
+            return Err(format!("{:?} or {:?} is unknown", self.status, self.conclusion));
+        }
+        if self.status.as_deref() == Some("completed") && self.conclusion.is_none() {
+            return Err("completed needs a conclusion".to_owned());
+        }
+        let long = |text: &str| text.chars().count() > 65_535;
+        if self.output.as_ref().is_some_and(|output| long(&output.summary)) {
+            return Err("summary is too long".to_owned());
+        }
+        let url = self.details_url.as_deref().unwrap_or("https://");
+        if !url.starts_with("https://") && !url.starts_with("http://") {
+            return Err("details_url must use http or https".to_owned());
+        }
+        Ok(())
+    }
+
+    fn apply(self, run: &mut CheckRun) {
+        let status = self.conclusion.as_ref().map(|_| "completed".to_owned()).or(self.status);
+        if let Some(status) = status {
+            if status != "completed" {
+                run.conclusion = None;
+            }
+            run.status = status;
+        }
+        run.conclusion = self.conclusion.or(run.conclusion.take());
+        run.name = self.name.unwrap_or(std::mem::take(&mut run.name));
+        run.external_id = self.external_id.or(run.external_id.take());
+        run.details_url = self.details_url.or(run.details_url.take());
+        if let Some(output) = self.output {
+            run.title = output.title.unwrap_or_default();
+            run.summary = output.summary;
+        }
+        run.seen = false;
+    }
+}
+
+pub(super) fn show_run(repo: &Repo, run: &CheckRun, origin: &str) -> Value {
+    let name = &repo.full_name;
+    json!({
+        "id": run.id, "node_id": node_id("CR", run.id), "name": run.name,
+        "head_sha": run.head_sha, "external_id": run.external_id.as_deref().unwrap_or(""),
+        "details_url": run.details_url, "status": run.status, "conclusion": run.conclusion,
+        "url": format!("{origin}/repos/{name}/check-runs/{}", run.id),
+        "html_url": format!("{origin}/{name}/runs/{}", run.id),
+        "started_at": null, "completed_at": null,
+        "output": { "title": run.title, "summary": run.summary, "text": null,
+            "annotations_count": 0,
+            "annotations_url": format!("{origin}/repos/{name}/check-runs/{}/annotations", run.id) },
+        "check_suite": { "id": run.suite }, "app": null, "pull_requests": [],
+    })
+}
+
+async fn create(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let (id, new_suite) = (inner.next_id(), inner.next_id());
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("checks", "write"), state.clock.now())?;
+    let fields: Fields = parse(&body)?;
+    fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
+    let (Some(name), Some(head_sha)) = (fields.name.clone(), fields.head_sha.clone()) else {
+        return Err(refusal(
+            422,
+            "Invalid request.\n\n\"name\" and \"head_sha\" weren't supplied.",
+        ));
+    };
+    if !repo.commits.contains(&head_sha) {
+        return Err(refusal(422, &format!("No commit found for SHA: {head_sha}")));
+    }
+    let sibling = repo.check_runs.values().find(|run| run.head_sha == head_sha);
+    let mut run = CheckRun {
+        id,
+        suite: sibling.map_or(new_suite, |run| run.suite),
+        head_sha,
+        name,
+        external_id: None,
+        details_url: None,
+        status: "queued".to_owned(),
+        conclusion: None,
+        title: String::new(),
+        summary: String::new(),
+        updates: 0,
+        seen: false,
+    };
+    fields.apply(&mut run);
+    let answer = show_run(repo, &run, state.origin());
+    repo.check_runs.insert(id, run);
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+async fn update(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, id)): Path<(String, String, u64)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("checks", "write"), state.clock.now())?;
+    let fields: Fields = parse(&body)?;
+    fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
+    let run = repo.check_runs.get_mut(&id).ok_or_else(|| refusal(404, "Not Found"))?;
+    fields.apply(run);
+    run.updates += 1;
+    let run = run.clone();
+    Ok(Json(show_run(repo, &run, state.origin())).into_response())
+}
+
+async fn show(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, id)): Path<(String, String, u64)>,
+    headers: HeaderMap,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("checks", "read"), state.clock.now())?;
+    let run = repo.check_runs.get(&id).ok_or_else(|| refusal(404, "Not Found"))?;
+    Ok(Json(show_run(repo, run, state.origin())).into_response())
+}
+
+async fn of_suite(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, id)): Path<(String, String, u64)>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    list(&state, &format!("{owner}/{repo}"), &headers, &uri, |run| run.suite == id)
+}
+
+async fn of_commit(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, sha)): Path<(String, String, String)>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    list(&state, &format!("{owner}/{repo}"), &headers, &uri, |run| run.head_sha == sha)
+}
+
+fn list(
+    state: &State,
+    name: &str,
+    headers: &HeaderMap,
+    uri: &Uri,
+    wanted: impl Fn(&CheckRun) -> bool,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let repo = inner.permitted(headers, name, ("checks", "read"), state.clock.now())?;
+    let runs = repo.check_runs.values().filter(|run| wanted(run));
+    let all: Vec<Value> = runs.map(|run| show_run(repo, run, state.origin())).collect();
+    let body = json!({ "total_count": all.len(), "check_runs": page(uri.query(), all) });
+    Ok(Json(body).into_response())
+}

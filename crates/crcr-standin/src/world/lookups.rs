@@ -1,0 +1,181 @@
+//! What anybody may look up: repositories and where they moved, people, teams, labels, folders.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::World;
+use super::api::{Answer, refusal};
+use super::auth::secret_of;
+use super::model::{Repo, label, user};
+use crate::State;
+
+impl World {
+    /// A person's token that reads everything public, and the teams of organisations when `teams`
+    /// says so (`read:org`).
+    pub fn reader_token(&self, teams: bool) -> String {
+        let secret = format!("ghp_{}", uuid::Uuid::new_v4().simple());
+        self.lock().readers.insert(secret.clone(), teams);
+        secret
+    }
+
+    /// Renames a repository: its old name leads to the new one.
+    pub fn rename_repo(&self, name: &str, to: &str) {
+        let mut inner = self.lock();
+        let mut repo = inner.repos.remove(&name.to_lowercase()).expect("it was added before");
+        repo.full_name = to.to_owned();
+        inner.moved.insert(name.to_lowercase(), repo.id);
+        inner.repos.insert(to.to_lowercase(), repo);
+    }
+
+    /// Archives a repository.
+    pub fn archive_repo(&self, name: &str) {
+        self.lock().expect(name).archived = true;
+    }
+
+    /// Adds a label to a repository.
+    pub fn add_label(&self, name: &str, label: &str) {
+        self.lock().expect(name).labels.insert(label.to_owned());
+    }
+
+    /// Adds a person or an organisation.
+    pub fn add_user(&self, login: &str) {
+        self.lock().people.insert(login.to_lowercase());
+    }
+
+    /// Adds a team, and its organisation when that is new.
+    pub fn add_team(&self, org: &str, slug: &str) {
+        self.add_user(org);
+        self.lock().teams.insert((org.to_lowercase(), slug.to_lowercase()));
+    }
+}
+
+pub(super) fn routes() -> Router<Arc<State>> {
+    Router::new()
+        .route("/repos/{owner}/{repo}", get(repository))
+        .route("/repositories/{id}", get(repository_by_id))
+        .route("/repos/{owner}/{repo}/labels/{name}", get(repository_label))
+        .route("/users/{login}", get(person))
+        .route("/orgs/{org}/teams", get(teams))
+        .route("/orgs/{org}/teams/{slug}", get(team))
+}
+
+async fn repository(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let moved = inner.moved.get(&name.to_lowercase()).copied();
+    if let Some(id) = moved.filter(|_| inner.repo(&name).is_none()) {
+        let to = format!("{}/repositories/{id}", state.origin());
+        let body = Json(json!({ "message": "Moved Permanently", "url": to }));
+        let moved = StatusCode::MOVED_PERMANENTLY;
+        return Ok((moved, [(header::LOCATION, to)], body).into_response());
+    }
+    let repo = inner.permitted(&headers, &name, ("metadata", "read"), state.clock.now())?;
+    Ok(conditional(&headers, &repo.json(state.origin())))
+}
+
+async fn repository_by_id(
+    Shared(state): Shared<Arc<State>>,
+    Path(id): Path<u64>,
+    headers: HeaderMap,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = inner.repos.values().find(|repo| repo.id == id).map(|repo| repo.full_name.clone());
+    let name = name.ok_or_else(|| refusal(404, "Not Found"))?;
+    let repo = inner.permitted(&headers, &name, ("metadata", "read"), state.clock.now())?;
+    Ok(conditional(&headers, &repo.json(state.origin())))
+}
+
+async fn repository_label(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, name)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let full = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &full, ("metadata", "read"), state.clock.now())?;
+    let found = repo.labels.iter().find(|known| known.eq_ignore_ascii_case(&name));
+    let found = found.ok_or_else(|| refusal(404, "Not Found"))?;
+    Ok(conditional(&headers, &label(found, state.origin())))
+}
+
+async fn person(
+    Shared(state): Shared<Arc<State>>,
+    Path(login): Path<String>,
+    headers: HeaderMap,
+) -> Answer {
+    let inner = state.world.lock();
+    if !inner.people.contains(&login.to_lowercase()) {
+        return Err(refusal(404, "Not Found"));
+    }
+    Ok(conditional(&headers, &user(&login, state.origin())))
+}
+
+/// Who may not list an organisation's teams is told that there is no such thing.
+async fn teams(
+    Shared(state): Shared<Arc<State>>,
+    Path(org): Path<String>,
+    headers: HeaderMap,
+) -> Answer {
+    let inner = state.world.lock();
+    if !inner.reads_teams(&headers) || !inner.people.contains(&org.to_lowercase()) {
+        return Err(refusal(404, "Not Found"));
+    }
+    let of_org = inner.teams.iter().filter(|(of, _)| *of == org.to_lowercase());
+    let list = of_org.map(|(_, slug)| json!({ "slug": slug, "name": slug })).collect();
+    Ok(conditional(&headers, &Value::Array(list)))
+}
+
+async fn team(
+    Shared(state): Shared<Arc<State>>,
+    Path((org, slug)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let inner = state.world.lock();
+    let known = inner.teams.contains(&(org.to_lowercase(), slug.to_lowercase()));
+    if !known || !inner.reads_teams(&headers) {
+        return Err(refusal(404, "Not Found"));
+    }
+    Ok(conditional(&headers, &json!({ "slug": slug, "name": slug })))
+}
+
+impl super::Inner {
+    fn reads_teams(&self, headers: &HeaderMap) -> bool {
+        secret_of(headers).and_then(|secret| self.readers.get(secret)).copied().unwrap_or(false)
+    }
+}
+
+/// The files and folders right below `path`, as the contents API lists them.
+pub(super) fn folder(repo: &Repo, path: &str) -> Option<Value> {
+    let below = format!("{}/", path.trim_matches('/'));
+    let files = repo.files.iter().filter_map(|(name, bytes)| {
+        let rest = name.strip_prefix(&below).filter(|rest| !rest.contains('/'))?;
+        Some(json!({
+            "type": "file", "name": rest, "path": name, "size": bytes.len(),
+            "sha": hex::encode(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, bytes).as_ref()),
+        }))
+    });
+    let list: Vec<Value> = files.collect();
+    (!list.is_empty()).then_some(Value::Array(list))
+}
+
+/// The answer with its `ETag`, or 304 for a caller who has it.
+pub(super) fn conditional(headers: &HeaderMap, body: &Value) -> Response {
+    let text = body.to_string();
+    let sha = digest::digest(&digest::SHA256, text.as_bytes());
+    let etag = format!("W/\"{}\"", hex::encode(sha.as_ref()));
+    if headers.get(header::IF_NONE_MATCH).is_some_and(|known| *known == *etag) {
+        return (StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response();
+    }
+    ([(header::ETAG, etag)], Json(body)).into_response()
+}

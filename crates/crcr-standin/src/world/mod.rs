@@ -1,0 +1,278 @@
+//! GitHub itself: repositories, an App and its installations, pull requests, check runs, comments,
+//! dispatches, runs that are run again, rate limits, webhooks.
+//!
+//! Tests and the demo arrange and read it through [`World`]; the code under test talks to its REST
+//! API over HTTP. Everything that a call changes counts as unseen until somebody reads it back, so
+//! that a test can end with [`World::leftovers`] and notice what nobody expected.
+
+#![expect(
+    clippy::result_large_err,
+    reason = "a refusal is the HTTP answer itself, made once a call"
+)]
+
+mod api;
+mod auth;
+mod calls;
+mod checks;
+mod lookups;
+mod model;
+mod webhooks;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+pub(crate) use api::routes;
+pub use auth::AppIdentity;
+pub use calls::Call;
+pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
+pub use webhooks::{Answer, Delivery};
+
+use crate::traffic::Fault;
+use calls::Calls;
+use model::{Installation, Repo};
+
+/// GitHub's state. Every method locks it for as long as it runs and no longer.
+#[derive(Debug, Default)]
+pub struct World {
+    inner: Mutex<Inner>,
+}
+
+/// Making a key takes a moment, so all worlds of a process share one.
+static APP: LazyLock<AppIdentity> = LazyLock::new(AppIdentity::generate);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By name in lower case: GitHub's names keep their case and compare without it.
+    repos: BTreeMap<String, Repo>,
+    installations: BTreeMap<u64, Installation>,
+    tokens: BTreeMap<String, auth::Token>,
+    /// People's tokens, and whether each reads teams.
+    readers: BTreeMap<String, bool>,
+    /// Names that lead to a repository's number now.
+    moved: BTreeMap<String, u64>,
+    people: BTreeSet<String>,
+    teams: BTreeSet<(String, String)>,
+    dispatches: Vec<Dispatch>,
+    reruns: Vec<Started>,
+    calls: Calls,
+    started: Option<mpsc::UnboundedSender<Started>>,
+    ids: u64,
+}
+
+impl Inner {
+    fn next_id(&mut self) -> u64 {
+        self.ids += 1;
+        700_000 + self.ids
+    }
+
+    fn repo(&self, name: &str) -> Option<&Repo> {
+        self.repos.get(&name.to_lowercase())
+    }
+
+    fn repo_mut(&mut self, name: &str) -> Option<&mut Repo> {
+        self.repos.get_mut(&name.to_lowercase())
+    }
+
+    fn expect(&mut self, name: &str) -> &mut Repo {
+        self.repo_mut(name).unwrap_or_else(|| panic!("`{name}` was added to the world before"))
+    }
+
+    fn tell(&self, started: Started) {
+        if let Some(listener) = &self.started {
+            // A listener that has gone away wants no more news.
+            let _ = listener.send(started);
+        }
+    }
+}
+
+impl World {
+    /// The one App of this GitHub: its number, private key and webhook secret, made on first use.
+    pub fn app(&self) -> &AppIdentity {
+        &APP
+    }
+
+    /// Adds the public repository `owner/name` with a default branch `main`; returns its number.
+    /// One that exists already is left as it is.
+    pub fn add_repo(&self, name: &str) -> u64 {
+        let mut inner = self.lock();
+        if let Some(known) = inner.repo(name) {
+            return known.id;
+        }
+        let id = inner.next_id();
+        inner.repos.insert(name.to_lowercase(), Repo::new(id, name));
+        id
+    }
+
+    /// Deletes a repository: its name is free again, its number is gone for good.
+    pub fn delete_repo(&self, name: &str) {
+        self.lock().repos.remove(&name.to_lowercase());
+    }
+
+    /// Installs the App on `name` (adding the repository when it is new) with everything that the
+    /// relay asks for; returns the installation's number.
+    pub fn install(&self, name: &str) -> u64 {
+        let all = ["actions", "checks", "contents", "pull_requests"];
+        self.install_with(name, &all.map(|permission| (permission, "write")))
+    }
+
+    /// Installs the App with these permissions and `metadata: read`.
+    pub fn install_with(&self, name: &str, permissions: &[(&str, &str)]) -> u64 {
+        self.add_repo(name);
+        let mut inner = self.lock();
+        let id = inner.next_id();
+        let granted = permissions.iter().copied().chain([("metadata", "read")]);
+        let permissions = granted.map(|(p, level)| (p.to_owned(), level.to_owned())).collect();
+        inner.installations.insert(id, Installation { permissions, suspended_at: None });
+        inner.expect(name).installation = Some(id);
+        id
+    }
+
+    /// Removes the App from `name`; its tokens die.
+    pub fn uninstall(&self, name: &str) {
+        let mut inner = self.lock();
+        if let Some(id) = inner.expect(name).installation.take() {
+            inner.installations.remove(&id);
+            inner.tokens.retain(|_, token| token.installation != id);
+        }
+    }
+
+    /// Suspends the installation on `name`, or ends its suspension with `None`.
+    pub fn suspend(&self, name: &str, since: Option<Timestamp>) {
+        let mut inner = self.lock();
+        let id = inner.expect(name).installation.expect("the App is installed there");
+        if let Some(installation) = inner.installations.get_mut(&id) {
+            installation.suspended_at = since;
+        }
+    }
+
+    /// Every installation token dies, as after a change of its permissions.
+    pub fn revoke_tokens(&self) {
+        self.lock().tokens.clear();
+    }
+
+    /// Puts a file on the default branch.
+    pub fn put_file(&self, name: &str, path: &str, bytes: impl Into<Vec<u8>>) {
+        self.lock().expect(name).files.insert(path.to_owned(), bytes.into());
+    }
+
+    /// Makes `name` have the commit `sha`.
+    pub fn add_commit(&self, name: &str, sha: &str) {
+        self.lock().expect(name).commits.insert(sha.to_owned());
+    }
+
+    /// Opens a pull request, or replaces the one of that number; its head becomes a commit.
+    pub fn put_pull(&self, name: &str, pull: PullRequest) {
+        let mut inner = self.lock();
+        let repo = inner.expect(name);
+        repo.commits.insert(pull.head_sha.clone());
+        repo.pulls.insert(pull.number, pull);
+    }
+
+    /// Changes a pull request.
+    ///
+    /// # Panics
+    /// When there is no such pull request.
+    pub fn change_pull(&self, name: &str, number: u64, change: impl FnOnce(&mut PullRequest)) {
+        let mut inner = self.lock();
+        let repo = inner.expect(name);
+        let pull = repo.pulls.get_mut(&number).expect("the pull request was opened before");
+        change(pull);
+        let head = pull.head_sha.clone();
+        repo.commits.insert(head);
+    }
+
+    /// The pull request as it is now.
+    pub fn pull(&self, name: &str, number: u64) -> Option<PullRequest> {
+        self.lock().repo(name)?.pulls.get(&number).cloned()
+    }
+
+    /// Everything that starts downstream from now on is sent to the receiver: what GitHub's own
+    /// runners would hear. A second call replaces the first.
+    pub fn listen(&self) -> mpsc::UnboundedReceiver<Started> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.lock().started = Some(sender);
+        receiver
+    }
+
+    /// The dispatches since the last call of this, in the order of their arrival.
+    pub fn take_dispatches(&self) -> Vec<Dispatch> {
+        std::mem::take(&mut self.lock().dispatches)
+    }
+
+    /// The re-runs since the last call of this.
+    pub fn take_reruns(&self) -> Vec<Started> {
+        std::mem::take(&mut self.lock().reruns)
+    }
+
+    /// The check runs of `name` as they are now, by number; they count as seen until they change.
+    pub fn check_runs(&self, name: &str) -> Vec<CheckRun> {
+        let mut inner = self.lock();
+        let Some(repo) = inner.repo_mut(name) else { return vec![] };
+        repo.check_runs.values_mut().for_each(|run| run.seen = true);
+        repo.check_runs.values().cloned().collect()
+    }
+
+    /// The comments on a pull request, oldest first; they count as seen.
+    pub fn comments(&self, name: &str, number: u64) -> Vec<Comment> {
+        let mut inner = self.lock();
+        let Some(repo) = inner.repo_mut(name) else { return vec![] };
+        let of_this = repo.comments.iter_mut().filter(|comment| comment.number == number);
+        of_this
+            .map(|comment| {
+                comment.seen = true;
+                comment.clone()
+            })
+            .collect()
+    }
+
+    /// Every call so far, refused ones included.
+    pub fn calls(&self) -> Vec<Call> {
+        self.lock().calls.all.clone()
+    }
+
+    /// How many calls were made whose `METHOD /path` is `route`, or starts with it up to a `*`.
+    pub fn count(&self, route: &str) -> usize {
+        self.lock().calls.all.iter().filter(|call| calls::matches(route, &call.route())).count()
+    }
+
+    /// The next `times` calls of `route` meet `fault`. A route is `METHOD /path` without a query,
+    /// like `POST /repos/acme/backend/dispatches`; a `*` at its end stands for anything.
+    pub fn fail(&self, route: &str, times: usize, fault: Fault) {
+        self.lock().calls.fail(route, times, fault);
+    }
+
+    /// Lets `remaining` more calls through until `reset`; after that the limit is 5,000 again.
+    pub fn limit(&self, remaining: u64, reset: Timestamp) {
+        self.lock().calls.limit(remaining, reset);
+    }
+
+    /// What nobody expected or met: dispatches, re-runs, comments and check runs that weren't read
+    /// back, and faults that nothing ran into. Empty at the end of a good test.
+    pub fn leftovers(&self) -> Vec<String> {
+        let inner = self.lock();
+        let mut left: Vec<String> =
+            inner.dispatches.iter().map(|d| format!("dispatch to {}", d.repository)).collect();
+        left.extend(inner.reruns.iter().map(|started| format!("{started:?}")));
+        for repo in inner.repos.values() {
+            let runs = repo.check_runs.values().filter(|run| !run.seen);
+            left.extend(runs.map(|run| format!("check run {} on {}", run.name, repo.full_name)));
+            let comments = repo.comments.iter().filter(|comment| !comment.seen);
+            left.extend(comments.map(|c| format!("comment on {}#{}", repo.full_name, c.number)));
+        }
+        left.extend(inner.calls.unmet());
+        left
+    }
+
+    /// A repository as GitHub's API and webhooks show it.
+    pub fn repository_json(&self, name: &str, origin: &str) -> Option<Value> {
+        self.lock().repo(name).map(|repo| repo.json(origin))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

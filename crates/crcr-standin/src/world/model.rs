@@ -1,0 +1,243 @@
+//! What GitHub remembers, and how its API shows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// A repository.
+#[derive(Debug)]
+pub(super) struct Repo {
+    pub(super) id: u64,
+    pub(super) full_name: String,
+    pub(super) default_branch: String,
+    pub(super) installation: Option<u64>,
+    pub(super) archived: bool,
+    pub(super) labels: BTreeSet<String>,
+    pub(super) files: BTreeMap<String, Vec<u8>>,
+    pub(super) commits: BTreeSet<String>,
+    pub(super) pulls: BTreeMap<u64, PullRequest>,
+    pub(super) comments: Vec<Comment>,
+    pub(super) check_runs: BTreeMap<u64, CheckRun>,
+}
+
+/// An installation of the App.
+#[derive(Debug)]
+pub(super) struct Installation {
+    pub(super) permissions: BTreeMap<String, String>,
+    pub(super) suspended_at: Option<Timestamp>,
+}
+
+/// A pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullRequest {
+    /// Its number.
+    pub number: u64,
+    /// One line.
+    pub title: String,
+    /// Markdown.
+    pub body: String,
+    /// Who opened it.
+    pub author: String,
+    /// `owner/name` of the repository that its commits are in; `None` once it is deleted.
+    pub head_repository: Option<String>,
+    /// The branch there.
+    pub head_ref: String,
+    /// The newest commit.
+    pub head_sha: String,
+    /// The branch it is to be merged into.
+    pub base_ref: String,
+    /// The commit that it branched off.
+    pub base_sha: String,
+    /// The names of its labels.
+    pub labels: BTreeSet<String>,
+    /// Whether it is open.
+    pub open: bool,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+impl PullRequest {
+    /// Number `number` of a stranger, from their fork's branch `topic` into `main`.
+    #[must_use]
+    pub fn from_fork(number: u64, upstream: &str, head_sha: &str, updated_at: Timestamp) -> Self {
+        let name = upstream.rsplit('/').next().unwrap_or_default();
+        Self {
+            number,
+            title: "Speed up the reduction kernel".to_owned(),
+            body: "Uses one pass where two were made.".to_owned(),
+            author: "contributor".to_owned(),
+            head_repository: Some(format!("contributor/{name}")),
+            head_ref: "topic".to_owned(),
+            head_sha: head_sha.to_owned(),
+            base_ref: "main".to_owned(),
+            base_sha: "b5".repeat(20),
+            labels: BTreeSet::new(),
+            open: true,
+            updated_at,
+        }
+    }
+}
+
+/// A check run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckRun {
+    /// Its number.
+    pub id: u64,
+    /// The check suite it belongs to: one per commit.
+    pub suite: u64,
+    /// The commit.
+    pub head_sha: String,
+    /// What people see.
+    pub name: String,
+    /// Whose creator's own reference.
+    pub external_id: Option<String>,
+    /// Where the details are.
+    pub details_url: Option<String>,
+    /// `queued`, `in_progress` or `completed`.
+    pub status: String,
+    /// The verdict, once completed.
+    pub conclusion: Option<String>,
+    /// The title of its page.
+    pub title: String,
+    /// The text of its page.
+    pub summary: String,
+    /// How often it was changed after its creation.
+    pub updates: u32,
+    pub(super) seen: bool,
+}
+
+/// A comment on a pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comment {
+    /// Its number.
+    pub id: u64,
+    /// The pull request's.
+    pub number: u64,
+    /// Markdown.
+    pub body: String,
+    pub(super) seen: bool,
+}
+
+/// A `repository_dispatch` event that GitHub accepted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dispatch {
+    /// Which repository it starts workflows in.
+    pub repository: String,
+    /// The `types:` that listen.
+    pub event_type: String,
+    /// What came with it.
+    pub client_payload: Value,
+}
+
+/// What makes a runner start.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Started {
+    /// A dispatch.
+    Dispatch(Dispatch),
+    /// A run that is run again.
+    Rerun {
+        /// The repository.
+        repository: String,
+        /// The run's number.
+        run_id: u64,
+        /// The new attempt.
+        attempt: u32,
+        /// Only the failed jobs, or all.
+        failed_only: bool,
+    },
+}
+
+impl Repo {
+    pub(super) fn new(id: u64, full_name: &str) -> Self {
+        Self {
+            id,
+            full_name: full_name.to_owned(),
+            default_branch: "main".to_owned(),
+            installation: None,
+            archived: false,
+            labels: BTreeSet::new(),
+            files: BTreeMap::new(),
+            commits: BTreeSet::new(),
+            pulls: BTreeMap::new(),
+            comments: Vec::new(),
+            check_runs: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.full_name.rsplit('/').next().unwrap_or_default()
+    }
+
+    pub(super) fn owner(&self) -> &str {
+        self.full_name.split('/').next().unwrap_or_default()
+    }
+
+    pub(super) fn json(&self, origin: &str) -> Value {
+        let full_name = &self.full_name;
+        json!({
+            "id": self.id, "node_id": node_id("Repository", self.id),
+            "name": self.name(), "full_name": full_name,
+            "private": false, "owner": user(self.owner(), origin), "fork": false,
+            "html_url": format!("{origin}/{full_name}"), "description": null,
+            "url": format!("{origin}/repos/{full_name}"),
+            "clone_url": format!("{origin}/{full_name}.git"),
+            "default_branch": self.default_branch, "visibility": "public",
+            "archived": self.archived,
+        })
+    }
+
+    /// The pull request as the API and webhooks show it.
+    pub(super) fn pull_json(&self, pull: &PullRequest, origin: &str) -> Value {
+        let side = |repo: Value, owner: &str, branch: &str, sha: &str| {
+            json!({ "label": format!("{owner}:{branch}"), "ref": branch, "sha": sha,
+                "user": user(owner, origin), "repo": repo })
+        };
+        let head_name = pull.head_repository.as_deref();
+        let head_repo = head_name.map_or(Value::Null, |name| {
+            if name.eq_ignore_ascii_case(&self.full_name) {
+                return self.json(origin);
+            }
+            let mut fork = Self::new(self.id + 500_000, name).json(origin);
+            fork["fork"] = json!(true);
+            fork
+        });
+        let head_owner = head_name.and_then(|n| n.split('/').next()).unwrap_or("unknown");
+        let labels: Vec<Value> = pull.labels.iter().map(|name| label(name, origin)).collect();
+        let full_name = &self.full_name;
+        let number = pull.number;
+        json!({
+            "url": format!("{origin}/repos/{full_name}/pulls/{number}"),
+            "id": 1_000_000 + number, "node_id": node_id("PullRequest", number),
+            "html_url": format!("{origin}/{full_name}/pull/{number}"), "number": number,
+            "state": if pull.open { "open" } else { "closed" }, "locked": false,
+            "title": pull.title, "user": user(&pull.author, origin), "body": pull.body,
+            "created_at": pull.updated_at, "updated_at": pull.updated_at,
+            "closed_at": (!pull.open).then_some(pull.updated_at), "merged_at": null,
+            "labels": labels, "draft": false,
+            "head": side(head_repo, head_owner, &pull.head_ref, &pull.head_sha),
+            "base": side(self.json(origin), self.owner(), &pull.base_ref, &pull.base_sha),
+            "author_association": "CONTRIBUTOR", "merged": false,
+        })
+    }
+}
+
+/// A user or organisation; its number is made of its name.
+pub(super) fn user(login: &str, origin: &str) -> Value {
+    let id = login.bytes().fold(5381_u64, |hash, byte| (hash * 33 + u64::from(byte)) % 99_999_989);
+    json!({
+        "login": login, "id": id, "node_id": node_id("User", id),
+        "html_url": format!("{origin}/{login}"), "url": format!("{origin}/users/{login}"),
+        "type": if login.ends_with("[bot]") { "Bot" } else { "User" }, "site_admin": false,
+    })
+}
+
+pub(super) fn label(name: &str, origin: &str) -> Value {
+    json!({ "id": name.len(), "node_id": node_id("Label", name.len() as u64), "name": name,
+        "url": format!("{origin}/labels/{name}"), "color": "ededed", "default": false,
+        "description": null })
+}
+
+pub(super) fn node_id(kind: &str, id: u64) -> String {
+    format!("{kind}_{id}")
+}

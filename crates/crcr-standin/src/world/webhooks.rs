@@ -1,0 +1,158 @@
+//! Webhooks: their payloads, their signature, and how they get to the App's URL.
+//!
+//! <https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries>
+
+use aws_lc_rs::hmac;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::World;
+use super::model::{label, user};
+use crate::State;
+
+/// A webhook ready to be sent, as often as one likes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// `X-GitHub-Delivery`.
+    pub id: String,
+    /// `X-GitHub-Event`.
+    pub event: String,
+    /// The exact bytes that the signature is over.
+    pub body: Vec<u8>,
+    /// `X-Hub-Signature-256`.
+    pub signature: String,
+}
+
+/// What the App's URL answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The JSON body; `null` when it is none.
+    pub body: Value,
+}
+
+impl Delivery {
+    /// The delivery's headers, as names and values.
+    #[must_use]
+    pub fn headers(&self) -> [(&'static str, &str); 5] {
+        [
+            ("content-type", "application/json"),
+            ("user-agent", "GitHub-Hookshot/stand-in"),
+            ("x-github-event", &self.event),
+            ("x-github-delivery", &self.id),
+            ("x-hub-signature-256", &self.signature),
+        ]
+    }
+
+    /// Posts it to `url`, once, with the ten seconds that GitHub waits.
+    pub async fn send(&self, client: &reqwest::Client, url: &Url) -> reqwest::Result<Answer> {
+        let mut request = client.post(url.clone()).timeout(std::time::Duration::from_secs(10));
+        for (name, value) in self.headers() {
+            request = request.header(name, value);
+        }
+        let response = request.body(self.body.clone()).send().await?;
+        let status = response.status().as_u16();
+        let body = serde_json::from_slice(&response.bytes().await?).unwrap_or_default();
+        Ok(Answer { status, body })
+    }
+}
+
+impl World {
+    /// Signs `payload` as a webhook of `event`, with a delivery id of its own.
+    #[must_use]
+    pub fn delivery(&self, event: &str, payload: &Value) -> Delivery {
+        self.delivery_of_bytes(event, payload.to_string().into_bytes())
+    }
+
+    /// Signs bytes as they are, JSON or not.
+    #[must_use]
+    pub fn delivery_of_bytes(&self, event: &str, body: Vec<u8>) -> Delivery {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.app().webhook_secret.as_bytes());
+        let signature = format!("sha256={}", hex::encode(hmac::sign(&key, &body)));
+        Delivery { id: uuid::Uuid::new_v4().to_string(), event: event.to_owned(), body, signature }
+    }
+}
+
+impl State {
+    /// The payload of a `pull_request` event of `repository`'s pull request `number`, as it is now.
+    ///
+    /// # Panics
+    /// When the world has no such pull request.
+    #[must_use]
+    pub fn pull_request_payload(&self, repository: &str, number: u64, action: &str) -> Value {
+        let origin = self.origin();
+        let inner = self.world.lock();
+        let repo = inner.repo(repository).expect("the repository was added before");
+        let pull = repo.pulls.get(&number).expect("the pull request was opened before");
+        json!({
+            "action": action, "number": number, "pull_request": repo.pull_json(pull, origin),
+            "repository": repo.json(origin), "sender": user(&pull.author, origin),
+            "installation": { "id": repo.installation.unwrap_or_default() },
+        })
+    }
+
+    /// [`State::pull_request_payload`] of `labeled` or `unlabeled`, after the change was made.
+    #[must_use]
+    pub fn label_payload(&self, repository: &str, number: u64, name: &str, on: bool) -> Value {
+        let action = if on { "labeled" } else { "unlabeled" };
+        let mut payload = self.pull_request_payload(repository, number, action);
+        payload["label"] = label(name, self.origin());
+        payload
+    }
+
+    /// The payload of a `push` of commit `sha` to `git_ref`.
+    ///
+    /// # Panics
+    /// When the world has no such repository.
+    #[must_use]
+    pub fn push_payload(&self, repository: &str, git_ref: &str, sha: &str) -> Value {
+        let origin = self.origin();
+        let inner = self.world.lock();
+        let repo = inner.repo(repository).expect("the repository was added before");
+        json!({
+            "ref": git_ref, "before": "0".repeat(40), "after": sha, "created": false,
+            "deleted": false, "forced": false, "base_ref": null, "commits": [],
+            "compare": format!("{origin}/{repository}/compare/{sha}"),
+            "head_commit": { "id": sha, "message": "Change", "timestamp": self.clock.now() },
+            "repository": repo.json(origin), "pusher": { "name": "octocat", "email": null },
+            "sender": user("octocat", origin),
+            "installation": { "id": repo.installation.unwrap_or_default() },
+        })
+    }
+
+    /// The payload of `check_run` `rerequested` (or another action) for check run `id`.
+    ///
+    /// # Panics
+    /// When the world has no such check run.
+    #[must_use]
+    pub fn check_run_payload(&self, repository: &str, id: u64, action: &str) -> Value {
+        let origin = self.origin();
+        let inner = self.world.lock();
+        let repo = inner.repo(repository).expect("the repository was added before");
+        let run = repo.check_runs.get(&id).expect("the check run was created before");
+        json!({
+            "action": action, "check_run": super::checks::show_run(repo, run, origin),
+            "repository": repo.json(origin), "sender": user("octocat", origin),
+            "installation": { "id": repo.installation.unwrap_or_default() },
+        })
+    }
+
+    /// The payload of `check_suite` `rerequested` (or another action) for suite `id`.
+    ///
+    /// # Panics
+    /// When the world has no such repository.
+    #[must_use]
+    pub fn check_suite_payload(&self, repository: &str, id: u64, action: &str) -> Value {
+        let origin = self.origin();
+        let inner = self.world.lock();
+        let repo = inner.repo(repository).expect("the repository was added before");
+        let first = repo.check_runs.values().find(|run| run.suite == id);
+        json!({
+            "action": action,
+            "check_suite": { "id": id, "head_sha": first.map(|run| &run.head_sha) },
+            "repository": repo.json(origin), "sender": user("octocat", origin),
+            "installation": { "id": repo.installation.unwrap_or_default() },
+        })
+    }
+}

@@ -1,0 +1,422 @@
+//! A proxy in front of a loopback server that lets chosen requests go wrong and remembers all.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use crcr_standin::server::{Bound, Connection, Peer, Server};
+use crcr_standin::traffic::{Fault, flow};
+use futures_util::TryStreamExt as _;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use url::Url;
+
+/// Which requests meet a fault, and which.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    method: Option<Method>,
+    path: String,
+    query: String,
+    skip: usize,
+    times: usize,
+    headers: Vec<(&'static str, String)>,
+    fault: Fault,
+}
+
+impl Rule {
+    /// Every request meets `fault`.
+    ///
+    /// [`Fault::ResetAfterBytes`] and [`Fault::StallAfterBytes`] count the request's body when it
+    /// has one, else the answer's; the other faults of bodies act on the answer.
+    #[must_use]
+    pub fn any(fault: Fault) -> Self {
+        Self {
+            method: None,
+            path: String::new(),
+            query: String::new(),
+            skip: 0,
+            times: usize::MAX,
+            headers: Vec::new(),
+            fault,
+        }
+    }
+
+    /// Only requests with this method.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = Some(method);
+        self
+    }
+
+    /// Only requests whose path has `part` in it, as sent.
+    #[must_use]
+    pub fn path(mut self, part: &str) -> Self {
+        part.clone_into(&mut self.path);
+        self
+    }
+
+    /// Only requests whose query has `part` in it, as sent.
+    #[must_use]
+    pub fn query(mut self, part: &str) -> Self {
+        part.clone_into(&mut self.query);
+        self
+    }
+
+    /// Lets the first `count` matching requests pass.
+    #[must_use]
+    pub fn after(mut self, count: usize) -> Self {
+        self.skip = count;
+        self
+    }
+
+    /// At most `count` requests.
+    #[must_use]
+    pub fn times(mut self, count: usize) -> Self {
+        self.times = count;
+        self
+    }
+
+    /// A header of the answer, in the place of the server's.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    fn matches(&self, request: &Request) -> bool {
+        self.method.as_ref().is_none_or(|method| method == request.method())
+            && request.uri().path().contains(&self.path)
+            && request.uri().query().unwrap_or_default().contains(&self.query)
+    }
+}
+
+/// A request that came, and what became of it.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The method.
+    pub method: Method,
+    /// The path, as sent.
+    pub path: String,
+    /// The query, as sent, without its question mark.
+    pub query: String,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The answer's status; `None` while there is none, and for ever after a reset or a stall.
+    pub status: Option<StatusCode>,
+}
+
+/// A running proxy. Dropping it stops it; the server behind it goes on.
+#[derive(Debug)]
+pub struct FaultProxy {
+    server: Server,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    upstream: Url,
+    client: Client<HttpConnector, Body>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    rules: Vec<Rule>,
+    seen: Vec<Seen>,
+}
+
+impl FaultProxy {
+    /// Starts in front of `upstream`, without rules.
+    ///
+    /// Fails when no port or thread is to be had.
+    pub fn start(upstream: &Url) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            upstream: upstream.clone(),
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            known: Mutex::default(),
+        });
+        let handler = shared.clone();
+        let router = Router::new().fallback(async move |peer: Peer, request: Request| {
+            handler.handle(peer.0, request).await
+        });
+        let server = Bound::loopback()?.serve(router)?;
+        Ok(Self { server, shared })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        self.server.url()
+    }
+
+    /// Adds a rule. The first one that matches a request acts.
+    pub fn add(&self, rule: Rule) {
+        self.shared.lock().rules.push(rule);
+    }
+
+    /// Forgets all rules.
+    pub fn clear(&self) {
+        self.shared.lock().rules.clear();
+    }
+
+    /// Every request so far, in order.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        self.shared.lock().seen.clone()
+    }
+
+    /// How many requests came with this method, path part and query part.
+    #[must_use]
+    pub fn count(&self, method: &Method, path: &str, query: &str) -> usize {
+        let known = self.shared.lock();
+        let seen = known.seen.iter().filter(|seen| {
+            seen.method == method && seen.path.contains(path) && seen.query.contains(query)
+        });
+        seen.count()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn handle(&self, peer: Connection, request: Request) -> Response {
+        let (number, rule) = self.record(&request);
+        let response = match rule {
+            None => self.forward(request).await,
+            Some(rule) => self.act(rule, peer, request).await,
+        };
+        self.lock().seen[number].status = Some(response.status());
+        response
+    }
+
+    /// Remembers a request and finds the rule that is its turn.
+    fn record(&self, request: &Request) -> (usize, Option<Rule>) {
+        let mut known = self.lock();
+        known.seen.push(Seen {
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            headers: request.headers().clone(),
+            status: None,
+        });
+        let number = known.seen.len() - 1;
+        for rule in &mut known.rules {
+            if rule.times == 0 || !rule.matches(request) {
+                continue;
+            }
+            if rule.skip > 0 {
+                rule.skip -= 1;
+                continue;
+            }
+            rule.times -= 1;
+            return (number, Some(rule.clone()));
+        }
+        (number, None)
+    }
+
+    async fn act(&self, rule: Rule, peer: Connection, request: Request) -> Response {
+        let has_body = !request.body().is_end_stream();
+        let mut response = match rule.fault {
+            Fault::Reset => peer.reset().await,
+            Fault::Stall => std::future::pending().await,
+            Fault::Answer { status, retry_after, body } => {
+                let mut response = (status, body).into_response();
+                if let Some(seconds) = retry_after {
+                    response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+                }
+                response
+            }
+            Fault::Delay(time) => {
+                tokio::time::sleep(time).await;
+                self.forward(request).await
+            }
+            Fault::ResetAfterwards => {
+                // The server is to have done it before the caller hears of the reset.
+                let response = self.forward(request).await;
+                let _ = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+                peer.reset().await
+            }
+            fault @ (Fault::ResetAfterBytes(_) | Fault::StallAfterBytes(_)) if has_body => {
+                let request = request.map(|body| through(body, fault, peer));
+                self.forward(request).await
+            }
+            fault => {
+                let response = self.forward(request).await;
+                shortened(response, &fault).map(|body| through(body, fault, peer))
+            }
+        };
+        for (name, value) in rule.headers {
+            let value = value.parse().expect("a test names a valid header");
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+
+    /// Sends a request on, unchanged but for its address: what is signed stays signed.
+    async fn forward(&self, mut request: Request) -> Response {
+        let mut parts = request.uri().clone().into_parts();
+        parts.scheme = self.upstream.scheme().parse().ok();
+        parts.authority = self.upstream.authority().parse().ok();
+        *request.uri_mut() = Uri::from_parts(parts).expect("the upstream is a whole address");
+        match self.client.request(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:?}")).into_response(),
+        }
+    }
+}
+
+/// A body with `fault` acted out on its bytes.
+fn through(body: Body, fault: Fault, peer: Connection) -> Body {
+    let limit = match fault {
+        Fault::ShortenTo(bytes) => Some(bytes),
+        _ => None,
+    };
+    let chunks = body.into_data_stream().map_err(io::Error::other);
+    let chunks = flow(chunks, Some(fault), peer);
+    match limit {
+        Some(limit) => Body::from_stream(limited(chunks, limit)),
+        None => Body::from_stream(chunks),
+    }
+}
+
+/// The first `limit` bytes of a body.
+fn limited(
+    chunks: impl futures_util::Stream<Item = io::Result<bytes::Bytes>> + Send + 'static,
+    limit: u64,
+) -> impl futures_util::Stream<Item = io::Result<bytes::Bytes>> + Send + 'static {
+    let mut left = limit;
+    chunks.try_filter_map(move |mut chunk| {
+        chunk.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= chunk.len() as u64;
+        std::future::ready(Ok((!chunk.is_empty()).then_some(chunk)))
+    })
+}
+
+/// An answer that says it has as many bytes as [`Fault::ShortenTo`] leaves it.
+fn shortened(mut response: Response, fault: &Fault) -> Response {
+    if let Fault::ShortenTo(bytes) = fault {
+        response.headers_mut().insert(header::CONTENT_LENGTH, (*bytes).into());
+    }
+    response
+}
+
+/// S3's `503 Slow Down`.
+#[must_use]
+pub fn slow_down() -> Fault {
+    let body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>SlowDown</Code>\
+                <Message>Please reduce your request rate.</Message></Error>";
+    Fault::Answer {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        retry_after: None,
+        body: body.to_owned(),
+    }
+}
+
+/// S3's `403 Access Denied`.
+#[must_use]
+pub fn access_denied() -> Fault {
+    let body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>AccessDenied</Code>\
+                <Message>Access Denied</Message></Error>";
+    Fault::Answer { status: StatusCode::FORBIDDEN, retry_after: None, body: body.to_owned() }
+}
+
+/// S3's `301 Permanent Redirect` for a bucket of `region`.
+#[must_use]
+pub fn other_region(region: &str) -> Rule {
+    let body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>PermanentRedirect</Code>\
+                <Message>The bucket you are attempting to access must be addressed using the \
+                specified endpoint.</Message></Error>";
+    let status = StatusCode::MOVED_PERMANENTLY;
+    let fault = Fault::Answer { status, retry_after: None, body: body.to_owned() };
+    Rule::any(fault).header("x-amz-bucket-region", region)
+}
+
+/// Every reply takes this much longer: a network with a round trip.
+#[must_use]
+pub fn round_trip(time: Duration) -> Rule {
+    Rule::any(Fault::Delay(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::any;
+
+    use super::*;
+
+    /// A server that answers with the bytes it got, after a mark of its own.
+    fn echo() -> Server {
+        let answer = async |request: Request| {
+            let host = request.headers()["host"].to_str().unwrap().to_owned();
+            let body =
+                axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap_or_default();
+            ([("x-host", host)], [b"echo:", &body[..]].concat())
+        };
+        let router = Router::new().fallback(any(answer));
+        Bound::loopback().unwrap().serve(router).unwrap()
+    }
+
+    async fn post(url: &Url, path: &str) -> reqwest::Result<reqwest::Response> {
+        let client = reqwest::Client::new();
+        client.post(url.join(path).unwrap()).body("x".repeat(200_000)).send().await
+    }
+
+    #[tokio::test]
+    async fn without_a_rule_requests_pass_unchanged_and_are_remembered() {
+        let server = echo();
+        let proxy = FaultProxy::start(server.url()).unwrap();
+        let response = post(proxy.url(), "a/b%20c?d=e").await.unwrap();
+        let host = proxy.url().authority().to_owned();
+        assert_eq!(response.headers()["x-host"], host, "what was signed is still true");
+        assert_eq!(response.bytes().await.unwrap().len(), 200_005);
+        let seen = &proxy.seen()[0];
+        assert_eq!((seen.path.as_str(), seen.query.as_str()), ("/a/b%20c", "d=e"));
+        assert_eq!(seen.status, Some(StatusCode::OK));
+        assert_eq!(proxy.count(&Method::POST, "/a/", "d="), 1);
+        assert_eq!(proxy.count(&Method::GET, "", ""), 0);
+    }
+
+    #[tokio::test]
+    async fn a_rule_acts_on_its_requests_in_its_turn() {
+        let server = echo();
+        let proxy = FaultProxy::start(server.url()).unwrap();
+        let rule = Rule::any(Fault::status(503)).method(Method::POST).path("/a").query("q");
+        proxy.add(rule.after(1).times(2).header("retry-after", "1"));
+        let mut statuses = Vec::new();
+        for path in ["a?q", "b?q", "a", "a?q", "a?q", "a?q"] {
+            statuses.push(post(proxy.url(), path).await.unwrap().status().as_u16());
+        }
+        assert_eq!(statuses, [200, 200, 200, 503, 503, 200]);
+        proxy.add(other_region("eu-west-1"));
+        let response = post(proxy.url(), "a").await.unwrap();
+        assert_eq!(response.status(), 301);
+        assert_eq!(response.headers()["x-amz-bucket-region"], "eu-west-1");
+    }
+
+    #[tokio::test]
+    async fn bodies_break_on_the_way_there_and_back() {
+        let server = echo();
+        let proxy = FaultProxy::start(server.url()).unwrap();
+        for fault in [Fault::Reset, Fault::ResetAfterwards, Fault::ResetAfterBytes(1000)] {
+            proxy.add(Rule::any(fault.clone()).times(1));
+            assert!(post(proxy.url(), "a").await.is_err(), "{fault:?}");
+        }
+        assert!(proxy.seen().iter().all(|seen| seen.status.is_none()));
+        proxy.add(Rule::any(Fault::CutAfterBytes(1000)).times(1));
+        assert!(post(proxy.url(), "a").await.unwrap().bytes().await.is_err());
+        proxy.add(Rule::any(Fault::ShortenTo(7)).times(1));
+        assert_eq!(post(proxy.url(), "a").await.unwrap().bytes().await.unwrap(), "echo:xx");
+        proxy.add(Rule::any(Fault::Corrupt).times(1));
+        let turned = post(proxy.url(), "a").await.unwrap().bytes().await.unwrap();
+        assert_eq!((turned.len(), turned[0]), (200_005, !b'e'));
+        proxy.clear();
+        assert_eq!(post(proxy.url(), "a").await.unwrap().status(), 200);
+    }
+}
