@@ -1,0 +1,175 @@
+//! Every clap type and nothing else; one submodule per family of commands.
+
+pub mod allowlist;
+pub mod artifact;
+pub mod checkout;
+#[cfg(feature = "relay")]
+pub mod demo;
+pub mod oidc;
+#[cfg(feature = "relay")]
+pub mod relay;
+pub mod report;
+
+use std::ffi::OsString;
+
+use clap::{
+    ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+};
+use clap_complete::Shell;
+
+use crate::env_vars::Env;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "crcr",
+    version,
+    about = "Cross-repository CI: credentials and artifacts with fallback, the allowlist, the relay",
+    after_help = "Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service",
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every command takes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArgs {
+    /// When to use colour
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    pub color: ColorChoice,
+    /// Print data, warnings and errors only
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Log what happens to stderr; twice for the libraries too
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// When to use colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    Auto,
+    Always,
+    Never,
+}
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DataFormat {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Which repositories take part in cross-repository CI, and how deeply
+    #[command(subcommand)]
+    Allowlist(allowlist::AllowlistCommand),
+    /// Store, fetch and list artifacts of a workflow run
+    #[command(subcommand)]
+    Artifact(artifact::ArtifactCommand),
+    /// Credentials from the job's OIDC token
+    #[command(subcommand)]
+    Oidc(oidc::OidcCommand),
+    /// The relay server, and tools beside it
+    #[cfg(feature = "relay")]
+    #[command(subcommand)]
+    Relay(relay::RelayCommand),
+    /// Show the whole loop on this machine, without an account
+    #[cfg(feature = "relay")]
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::DemoArgs),
+    /// Tell the relay how a downstream job stands
+    #[command(after_help = report::EXAMPLES)]
+    Report(Box<report::ReportArgs>),
+    /// Check out the exact commit that the relay dispatched
+    #[command(after_help = checkout::EXAMPLES)]
+    Checkout(Box<checkout::CheckoutArgs>),
+    /// Print the completion script of a shell
+    #[command(after_help = "Example:\n  crcr completions bash > /etc/bash_completion.d/crcr")]
+    Completions {
+        /// The shell to complete for
+        shell: Shell,
+    },
+}
+
+/// Parses the command line, with `INPUT_*` variables standing in for flags that are absent.
+///
+/// A composite action hands each of its inputs over as `INPUT_<NAME>`, dashes as underscores, and
+/// each is a flag of the same name. A flag on the command line wins; an empty value, in the
+/// environment or on the command line, counts as absent.
+pub fn parse(args: Vec<OsString>, env: &Env) -> Result<Cli, clap::Error> {
+    let args = with_inputs(args, env);
+    Cli::from_arg_matches(&Cli::command().try_get_matches_from(args)?)
+}
+
+/// The definition of the command line, for completions.
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
+fn with_inputs(args: Vec<OsString>, env: &Env) -> Vec<OsString> {
+    let root = Cli::command();
+    let mut leaf = &root;
+    for arg in args.iter().skip(1) {
+        if let Some(sub) = arg.to_str().and_then(|name| leaf.find_subcommand(name)) {
+            leaf = sub;
+        }
+    }
+    let takes_value = |flag: &str| {
+        leaf.get_arguments()
+            .filter(|arg| arg.get_action().takes_values())
+            .find(|arg| arg.get_long() == Some(flag))
+            .is_some()
+    };
+    let mut given = Vec::new();
+    let mut out = Vec::with_capacity(args.len());
+    let mut rest = args.into_iter().peekable();
+    let mut positional_only = None;
+    while let Some(arg) = rest.next() {
+        if arg == "--" {
+            positional_only = Some(out.len());
+            out.push(arg);
+            out.extend(rest);
+            break;
+        }
+        if let Some(flag) = arg.to_str().and_then(|text| text.strip_prefix("--")) {
+            let (name, value) = match flag.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (flag, None),
+            };
+            if takes_value(name) {
+                let next_is_empty = value.is_none() && rest.peek().is_some_and(|v| v.is_empty());
+                if value == Some("") || next_is_empty {
+                    if next_is_empty {
+                        rest.next();
+                    }
+                    continue;
+                }
+                given.push(name.to_owned());
+            }
+        }
+        out.push(arg);
+    }
+    let inputs = leaf.get_arguments().filter_map(|arg| {
+        let name = arg.get_long().filter(|_| arg.get_action().takes_values())?;
+        let variable = format!("INPUT_{}", name.to_uppercase().replace('-', "_"));
+        let value = env.get(&variable).filter(|_| !given.iter().any(|flag| flag == name))?;
+        Some(OsString::from(format!("--{name}={value}")))
+    });
+    match positional_only.filter(|_| !std::ptr::eq(leaf, &root)) {
+        Some(at) => drop(out.splice(at..at, inputs)),
+        None if !std::ptr::eq(leaf, &root) => out.extend(inputs),
+        None => {}
+    }
+    out
+}

@@ -1,0 +1,280 @@
+//! `crcr artifact …`: artifacts that land in S3 or, without credentials, in GitHub's own store.
+
+use std::fmt;
+
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
+
+use crate::cli::DataFormat;
+
+/// What to do with an artifact.
+#[derive(Debug, Subcommand)]
+pub enum ArtifactCommand {
+    /// Store files as an artifact: in S3 where there are credentials, else with GitHub
+    #[command(after_help = UPLOAD_EXAMPLES)]
+    Upload(Box<UploadArgs>),
+    /// Fetch artifacts from wherever they are, verified before anything becomes visible
+    #[command(after_help = DOWNLOAD_EXAMPLES)]
+    Download(Box<DownloadArgs>),
+    /// Print the artifacts of a run: name, store, size, created, digest
+    #[command(after_help = LIST_EXAMPLES)]
+    List(Box<ListArgs>),
+}
+
+const DOWNLOAD_EXAMPLES: &str = "\
+Examples:
+  crcr artifact download --name wheels --path dist --s3-bucket my-artifacts
+  crcr artifact download --pattern 'wheels-*' --path dist --merge-multiple true
+  crcr artifact download --name logs --repository acme/app --run-id 4242 --github-token \"$TOKEN\"
+
+Without --name, --pattern, --artifact-ids and --locator: all artifacts of the run, a folder each.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  crcr artifact list --s3-bucket my-artifacts
+  crcr artifact list --repository acme/app --run-id 4242 --format json";
+
+const UPLOAD_EXAMPLES: &str = "\
+Examples:
+  crcr artifact upload --name wheels --path dist --s3-bucket my-artifacts
+  crcr artifact upload --name logs --path $'**/*.log\\n!**/secret.log' --if-no-files-found ignore
+  crcr artifact upload --name stats --path stats.json --required false
+
+S3 takes the artifact when there are credentials and a bucket. Without, or when S3 refuses, GitHub
+does: that needs the job's runtime token, which the action `upload-artifact-with-fallback` hands
+over as CRCR_RUNTIME_TOKEN and CRCR_RESULTS_URL.";
+
+/// Where S3 is and who asks; the same for every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "S3")]
+pub struct S3Args {
+    /// Bucket of the artifacts; without one, only GitHub's store is used
+    #[arg(long, value_name = "BUCKET")]
+    pub s3_bucket: Option<String>,
+    /// Folder of the artifact; `{owner}`, `{repo}`, `{run_id}`, `{run_attempt}`, `{job}` and
+    /// `{name}` are filled in [default: {owner}/{repo}/{run_id}/{name}]
+    #[arg(long, value_name = "TEMPLATE")]
+    pub s3_prefix: Option<String>,
+    /// Region of the bucket [default: AWS_REGION, AWS_DEFAULT_REGION, or what the bucket says]
+    #[arg(long, value_name = "REGION")]
+    pub aws_region: Option<String>,
+    /// URL of a server that speaks S3 [default: Amazon's]
+    #[arg(long, value_name = "URL")]
+    pub s3_endpoint: Option<String>,
+    /// Whose credentials [default: CRCR_AUTH_MODE, then `env` where AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY are set, then `anonymous`]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub auth_mode: Option<AuthMode>,
+}
+
+/// Whose credentials S3 sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AuthMode {
+    /// Those that `crcr oidc configure` exported; where its session has the default name and no
+    /// policies, and the job may mint tokens, they are made anew when they run out
+    Oidc,
+    /// The AWS_* variables of this process
+    Env,
+    /// Whatever the machine has: profiles, container and instance roles
+    Ambient,
+    /// None
+    Anonymous,
+}
+
+/// The inputs of `upload-artifact-with-fallback`.
+#[derive(Debug, Clone, Args)]
+pub struct UploadArgs {
+    /// Name of the artifact, unique in the run [default: artifact; with `--archive none`, the
+    /// name of the one file]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// File, folder or glob to upload; repeats, or one a line; `!` excludes, the last match wins
+    #[arg(long, value_name = "PATH", required = true, allow_hyphen_values = true)]
+    pub path: Vec<String>,
+    /// What to do when nothing matches
+    #[arg(long, value_enum, default_value_t = NoFiles::Warn, value_name = "WHAT")]
+    pub if_no_files_found: NoFiles,
+    /// Days to keep the artifact, 1 to 90; 0 is the store's own default
+    #[arg(long, value_name = "DAYS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=400))]
+    pub retention_days: u32,
+    /// `auto` (fast, and stored where it doesn't shrink) or 0 (stored) to 9 (smallest)
+    #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = compression_level)]
+    pub compression_level: CompressionLevel,
+    /// Replace an artifact of the same name that this attempt of the run has stored already
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub overwrite: bool,
+    /// Take hidden files, and files in hidden folders, too
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub include_hidden_files: bool,
+    /// One zip, or the files as they are (with GitHub, that is for a single file of the artifact's
+    /// name)
+    #[arg(long, value_enum, default_value_t = ArchiveArg::Zip, value_name = "HOW")]
+    pub archive: ArchiveArg,
+    #[command(flatten)]
+    pub s3: S3Args,
+    /// `auto`: GitHub when S3 can't; `never`: S3 or fail; `always`: GitHub, S3 isn't tried
+    #[arg(long, value_enum, default_value_t = FallbackArg::Auto, value_name = "WHEN")]
+    pub fallback: FallbackArg,
+    /// `false` skips the upload, with a notice, where there are no credentials
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub required: bool,
+    /// Whether GitHub's full storage fails the step
+    #[arg(long, value_enum, default_value_t = OnQuota::Fail, value_name = "WHAT")]
+    pub on_quota: OnQuota,
+}
+
+/// What to do when no file is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NoFiles {
+    /// A warning
+    Warn,
+    /// Fail
+    Error,
+    /// Nothing
+    Ignore,
+}
+
+/// What to do when the storage is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnQuota {
+    /// Fail
+    Fail,
+    /// A warning
+    Warn,
+}
+
+/// How the files are stored; `true` and `false` are the words of upload-artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ArchiveArg {
+    /// One zip
+    #[value(alias = "true")]
+    Zip,
+    /// The files as they are
+    #[value(alias = "false")]
+    None,
+}
+
+/// When GitHub's store is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FallbackArg {
+    /// When S3 can't
+    Auto,
+    /// Never: S3 or fail
+    Never,
+    /// Always: S3 isn't tried
+    Always,
+}
+
+/// How hard to compress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompressionLevel {
+    /// Fast, and stored where it doesn't shrink.
+    Auto,
+    /// 0 to 9.
+    Fixed(u8),
+}
+
+fn compression_level(text: &str) -> Result<CompressionLevel, String> {
+    match text {
+        "auto" => Ok(CompressionLevel::Auto),
+        digit => match digit.parse() {
+            Ok(level @ 0..=9) => Ok(CompressionLevel::Fixed(level)),
+            _ => Err("it is `auto` or a digit from 0 to 9".to_owned()),
+        },
+    }
+}
+
+/// Which run's artifacts, and who asks GitHub.
+#[derive(Clone, Args)]
+pub struct RunArgs {
+    /// Token with `actions: read`, for artifacts of another run or repository [default:
+    /// GITHUB_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub github_token: Option<String>,
+    /// Repository of the run, as `owner/repo` [default: this one]
+    #[arg(long, value_name = "REPOSITORY")]
+    pub repository: Option<String>,
+    /// Number of the run [default: this one]
+    #[arg(long, value_name = "RUN")]
+    pub run_id: Option<u64>,
+}
+
+/// The inputs of `download-artifact-with-fallback`.
+#[derive(Debug, Clone, Args)]
+pub struct DownloadArgs {
+    /// Name of the artifact
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pattern", "artifact_ids"])]
+    pub name: Option<String>,
+    /// Folder to unpack into [default: the working directory; in a privileged event a fresh
+    /// temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub path: Option<String>,
+    /// Glob of names
+    #[arg(long, value_name = "GLOB", conflicts_with = "artifact_ids")]
+    pub pattern: Option<String>,
+    /// Numbers of artifacts at GitHub; repeats, or several with commas or one a line
+    #[arg(long, value_name = "NUMBERS")]
+    pub artifact_ids: Vec<String>,
+    /// Unpack several artifacts into one folder, in order, instead of a folder each
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub merge_multiple: bool,
+    /// What to do when two artifacts hold one path
+    #[arg(long, value_enum, default_value_t = OnCollisionArg::Error, value_name = "WHAT")]
+    pub on_collision: OnCollisionArg,
+    /// What to do when an artifact isn't what its digest says
+    #[arg(long, value_enum, default_value_t = DigestMismatch::Error, value_name = "WHAT")]
+    pub digest_mismatch: DigestMismatch,
+    /// Output `locator` of the upload, or the path of a file with it: where to look
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["pattern", "artifact_ids"])]
+    pub locator: Option<String>,
+    /// In a privileged event, take what a fork's code has made
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub allow_fork: bool,
+    #[command(flatten)]
+    pub run: RunArgs,
+    #[command(flatten)]
+    pub s3: S3Args,
+}
+
+/// The flags of `crcr artifact list`.
+#[derive(Debug, Clone, Args)]
+pub struct ListArgs {
+    /// Glob of names
+    #[arg(long, value_name = "GLOB")]
+    pub pattern: Option<String>,
+    #[command(flatten)]
+    pub run: RunArgs,
+    #[command(flatten)]
+    pub s3: S3Args,
+    /// How to print: a table, or an array of locators
+    #[arg(long, value_enum, default_value_t = DataFormat::Text, value_name = "FORMAT")]
+    pub format: DataFormat,
+}
+
+/// What to do when two artifacts hold one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnCollisionArg {
+    /// Fail
+    Error,
+    /// Take the later artifact's file
+    Last,
+}
+
+/// What to do when an artifact isn't what its digest says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DigestMismatch {
+    /// Nothing
+    Ignore,
+    /// A line in the log
+    Info,
+    /// A warning
+    Warn,
+    /// Fail, with nothing unpacked
+    Error,
+}
+
+impl fmt::Debug for RunArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { github_token: _, repository, run_id } = self;
+        write!(f, "run {run_id:?} of {repository:?}")
+    }
+}

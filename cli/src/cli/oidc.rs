@@ -1,0 +1,114 @@
+//! `crcr oidc …`: credentials from the job's OIDC token, or a deliberate step down without them.
+
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
+
+use super::DataFormat;
+
+/// What to do with the job's OIDC token.
+#[derive(Debug, Subcommand)]
+pub enum OidcCommand {
+    /// Get AWS credentials for this job, or go on without them where the event gives none
+    #[command(after_help = CONFIGURE_EXAMPLES)]
+    Configure(Box<ConfigureArgs>),
+}
+
+const CONFIGURE_EXAMPLES: &str = "\
+Examples:
+  crcr oidc configure --role-to-assume arn:aws:iam::123456789012:role/ci --aws-region us-east-1
+  crcr oidc configure --role-to-assume \"$ROLE\" --aws-region us-east-1 --sccache-bucket my-cache
+  crcr oidc configure --role-to-assume \"$ROLE\" --aws-region us-east-1 --explain
+
+The role and its settings are looked at only where a token can be had: on a fork, where secrets are
+empty, they may be absent.";
+
+/// The inputs of `configure-oidc-fallback`.
+#[derive(Debug, Clone, Args)]
+pub struct ConfigureArgs {
+    /// Role to assume: `arn:PARTITION:iam::ACCOUNT:role/NAME`
+    #[arg(long, value_name = "ARN")]
+    pub role_to_assume: Option<String>,
+    /// Region of the credentials and of the STS endpoint
+    #[arg(long, value_name = "REGION")]
+    pub aws_region: Option<String>,
+    /// Audience of the token, as the identity provider in AWS has it
+    #[arg(long, value_name = "AUDIENCE", default_value = "sts.amazonaws.com")]
+    pub audience: String,
+    /// Life of the credentials, 900 to 43200 and at most what the role allows
+    #[arg(long, value_name = "SECONDS", default_value = "3600")]
+    pub role_duration_seconds: String,
+    /// Name of the session in AWS's logs [default: REPO-RUN_ID-ATTEMPT]
+    #[arg(long, value_name = "NAME")]
+    pub role_session_name: Option<String>,
+    /// JSON policy that narrows the session
+    #[arg(long, value_name = "JSON")]
+    pub inline_session_policy: Option<String>,
+    /// ARN of a managed policy that narrows the session; repeats, or one a line
+    #[arg(long, value_name = "ARN")]
+    pub managed_session_policies: Vec<String>,
+    /// Accounts that the role may belong to; repeats, or one a line or comma
+    #[arg(long, value_name = "ID")]
+    pub allowed_account_ids: Vec<String>,
+    /// Endpoint of STS [default: the region's own]
+    #[arg(long, value_name = "URL")]
+    pub sts_endpoint: Option<String>,
+    /// How long tries may go on, for token and credentials together
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub timeout: u64,
+    /// Owners whose repositories get credentials; in anybody else's fork the job goes on without;
+    /// repeats, or one a line or comma
+    #[arg(long, value_name = "OWNER")]
+    pub owners: Vec<String>,
+    /// Whether credentials of the machine may serve where no token can be had, or no role is named
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Ambient::Never)]
+    pub ambient: Ambient,
+    /// Keep credentials for the same role and policies that an earlier step of the job got
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true,
+          action = ArgAction::Set, value_name = "BOOL")]
+    pub use_existing: bool,
+    /// When there are no credentials: `auto` goes on where the event can't give any and fails where
+    /// something is broken, `degrade` always goes on, `fail` always fails
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = OnUnavailable::Auto)]
+    pub on_unavailable: OnUnavailable,
+    /// Bucket of sccache; exports the settings that sccache needs, after one probe
+    #[arg(long, value_name = "BUCKET")]
+    pub sccache_bucket: Option<String>,
+    /// Region of the bucket of sccache [default: the one of --aws-region]
+    #[arg(long, value_name = "REGION")]
+    pub sccache_region: Option<String>,
+    /// Prefix of sccache's keys in the bucket
+    #[arg(long, value_name = "PREFIX")]
+    pub sccache_key_prefix: Option<String>,
+    /// S3 endpoint for sccache [default: AWS's own for the region]
+    #[arg(long, value_name = "URL")]
+    pub sccache_endpoint: Option<String>,
+    /// Confine the session to this run's own artifacts below PREFIX in this bucket
+    #[arg(long, value_name = "BUCKET[/PREFIX]")]
+    pub s3_scope: Option<String>,
+    /// Print what is seen and what would be done; do nothing
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
+          action = ArgAction::Set, value_name = "BOOL")]
+    pub explain: bool,
+    /// How --explain prints
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+/// Whether the machine's own credentials may serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Ambient {
+    /// Not tried
+    Never,
+    /// The AWS SDK's default chain is asked
+    Allow,
+}
+
+/// What happens when there are no credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnUnavailable {
+    /// Success where the event can't give credentials, failure where something is broken
+    Auto,
+    /// Never a failure; what is broken is a warning
+    Degrade,
+    /// Always a failure
+    Fail,
+}

@@ -1,0 +1,103 @@
+//! `crcr report`: the state of a downstream job, told to the relay.
+
+use clap::{Args, ValueEnum};
+use crcr_domain::lifecycle::Conclusion;
+
+/// Examples of the command.
+pub const EXAMPLES: &str = "\
+Examples:
+  crcr report --status in_progress --callback-url https://relay.example.org/github/callback
+  crcr report --status completed --conclusion success --junit 'test-reports/**/*.xml'
+  crcr report --status completed --conclusion failure --phase test --environment 'npu-910b, CANN 8.2'
+  crcr report --status completed --conclusion success --event-type nightly --delivery-id SHA
+
+The job needs `permissions: id-token: write`. What the relay dispatched is read from the event of the
+run; CRCR_CLIENT_PAYLOAD (JSON) stands in for it on other CI systems. Exit codes: 0 taken, already
+known, or ignored because of the level; 1 refused; 2 unreachable with `--on-unreachable fail`.";
+
+/// The inputs of `report-ci-result`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// The job's state
+    #[arg(long, value_enum, value_name = "STATUS")]
+    pub status: Status,
+    /// How the job ended, with `completed`: `${{ job.status }}` in a workflow
+    #[arg(long, value_name = "CONCLUSION", value_parser = conclusion)]
+    pub conclusion: Option<Conclusion>,
+    /// Name of the job; give each job of a matrix its own [default: the job's key]
+    #[arg(long, value_name = "NAME")]
+    pub job_name: Option<String>,
+    /// Counts as JSON, `{"passed": 1, "failed": 0, "skipped": 0}`; they win over `--junit`
+    #[arg(long, value_name = "JSON")]
+    pub test_results: Option<String>,
+    /// JUnit reports to count, with their failing tests; repeats, or one glob a line
+    #[arg(long, value_name = "GLOB")]
+    pub junit: Vec<String>,
+    /// Where the job's artifact is (https)
+    #[arg(long, value_name = "URL")]
+    pub artifact_url: Option<String>,
+    /// What the job was doing when it ended: `checkout`, `setup`, `build`, `test`, …
+    #[arg(long, value_name = "PHASE")]
+    pub phase: Option<String>,
+    /// Where it ran: device, driver, image
+    #[arg(long, value_name = "TEXT")]
+    pub environment: Option<String>,
+    /// The delivery that started the run; of a nightly or periodic run, the upstream commit
+    #[arg(long, value_name = "ID", requires = "event_type")]
+    pub delivery_id: Option<String>,
+    /// The event of that delivery; `nightly` or `periodic` for a run of your own
+    #[arg(long, value_name = "EVENT", requires = "delivery_id")]
+    pub event_type: Option<String>,
+    /// Upstream repository of a nightly or periodic run
+    #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
+    pub upstream_repository: String,
+    /// The relay's callback address [default: CRCR_CALLBACK_URL]
+    #[arg(long, value_name = "URL")]
+    pub callback_url: Option<String>,
+    /// Audience of the OIDC token [default: CRCR_OIDC_AUDIENCE, then pytorch-cross-repo-ci-relay]
+    #[arg(long, value_name = "AUDIENCE")]
+    pub audience: Option<String>,
+    /// Seconds that one try may take; no new try starts after three times as many
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub max_time: u64,
+    /// What to do when the relay can't be reached
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnUnreachable::Warn)]
+    pub on_unreachable: OnUnreachable,
+}
+
+/// The state of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Status {
+    /// It runs
+    #[value(name = "in_progress")]
+    InProgress,
+    /// It ended
+    #[value(name = "completed")]
+    Completed,
+}
+
+impl Status {
+    /// As it is sent.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+        }
+    }
+}
+
+/// What an unreachable relay means for the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnUnreachable {
+    /// A warning, and exit code 0
+    Warn,
+    /// Exit code 2
+    Fail,
+}
+
+fn conclusion(text: &str) -> Result<Conclusion, String> {
+    text.parse().map_err(|()| {
+        let known = Conclusion::BEST_TO_WORST.map(Conclusion::as_str).join(", ");
+        format!("one of {known}")
+    })
+}

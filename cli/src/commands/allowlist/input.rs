@@ -1,0 +1,123 @@
+//! The file that a command is about: on disk, on standard input, or in a git revision.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crcr_domain::allowlist::{MAX_BYTES, ParseOutcome};
+use crcr_domain::{Allowlist, RepoName};
+
+use crate::cli::allowlist::{DEFAULT_FILE, FileArgs};
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::render::{Format, Report};
+
+/// A file's name, as it is shown, and its bytes: at most one more than the reader takes.
+pub struct Input {
+    pub name: String,
+    pub bytes: Vec<u8>,
+}
+
+impl FileArgs {
+    /// The name of the file, or `-`.
+    pub fn name(&self) -> &str {
+        self.path.as_deref().or(self.file.as_deref()).unwrap_or(DEFAULT_FILE)
+    }
+}
+
+impl Input {
+    /// Reads a file; `-` is standard input. A file that isn't there is exit code 2.
+    pub fn read(name: &str) -> Result<Self, Failure> {
+        if name == "-" {
+            let bytes = bounded(io::stdin().lock()).map_err(|e| {
+                Failure::unexpected("allowlist-unreadable", "standard input can't be read")
+                    .because(e)
+            })?;
+            return Ok(Self { name: "<stdin>".to_owned(), bytes });
+        }
+        let bytes = File::open(name).and_then(bounded).map_err(|e| {
+            Failure::unexpected("allowlist-unreadable", format!("`{name}` can't be read"))
+                .because(e)
+                .hint("name the file, or `-` for standard input")
+        })?;
+        Ok(Self { name: name.to_owned(), bytes })
+    }
+
+    /// Reads a file, `REVISION:PATH` or the allowlist of a git revision. A revision that has no
+    /// such file reads as an empty one: the change adds it.
+    pub fn read_revision(name: &str) -> Result<Self, Failure> {
+        if name == "-" || Path::new(name).exists() {
+            return Self::read(name);
+        }
+        let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
+        let odd = |what: String| {
+            Failure::unexpected("no-such-revision", what)
+                .hint("name a file, a git revision, or REVISION:PATH; in a workflow, check out with `fetch-depth: 0`")
+        };
+        if revision.is_empty() || revision.starts_with('-') || path.is_empty() {
+            return Err(odd(format!("`{name}` is neither a file nor a git revision")));
+        }
+        let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options"])
+            .arg(format!("{revision}^{{commit}}"))
+            .stdout(Stdio::null())
+            .status();
+        match commit {
+            Ok(status) if status.success() => {}
+            Ok(_) => return Err(odd(format!("`{name}` is neither a file nor a git revision"))),
+            Err(error) => return Err(odd("git can't be run".to_owned()).because(error)),
+        }
+        let object = format!("{revision}:{path}");
+        let mut child = git(&["cat-file", "blob"])
+            .arg(&object)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| odd("git can't be run".to_owned()).because(error))?;
+        let stdout = child.stdout.take().expect("the output is a pipe");
+        let bytes = bounded(stdout)
+            .map_err(|error| odd(format!("`{object}` can't be read")).because(error))?;
+        // Killed or not, the bytes that are wanted have been read; without any, there is no file.
+        let _ = child.wait();
+        Ok(Self { name: object, bytes })
+    }
+
+    /// What it says.
+    pub fn parse(&self, upstream: &RepoName) -> ParseOutcome {
+        Allowlist::parse(&self.bytes, upstream)
+    }
+
+    /// What it says, when it has no error; else its findings go to stderr and the command ends
+    /// with exit code 1.
+    pub fn parse_valid(
+        &self,
+        upstream: &RepoName,
+        printer: &Printer,
+    ) -> Result<ParseOutcome, Failure> {
+        let outcome = self.parse(upstream);
+        if outcome.findings.errors() == 0 {
+            return Ok(outcome);
+        }
+        let report = Report {
+            file: &self.name,
+            source: &outcome.source,
+            findings: &outcome.findings,
+            repositories: outcome.policy.len(),
+            not_checked: &[],
+        };
+        printer.line(report.render(Format::Text, false).trim_end());
+        Err(Failure::user("invalid-allowlist", format!("`{}` has errors", self.name))
+            .hint("put them right first; `crcr allowlist validate` prints them, too"))
+    }
+}
+
+fn git(args: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    command.args(args).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

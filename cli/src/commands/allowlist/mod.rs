@@ -1,0 +1,29 @@
+//! `crcr allowlist …`: one file per command.
+
+mod diff;
+#[cfg(feature = "relay")]
+mod evidence;
+mod explain;
+mod fix;
+mod input;
+mod online;
+mod schema;
+mod show;
+mod validate;
+
+use crate::cli::allowlist::AllowlistCommand;
+use crate::env_vars::Env;
+use crate::failure::Outcome;
+use crate::printer::Printer;
+
+/// Runs one of them.
+pub async fn run(command: AllowlistCommand, env: &Env, printer: &Printer) -> Outcome {
+    match command {
+        AllowlistCommand::Validate(args) => validate::run(&args, env, printer).await,
+        AllowlistCommand::Show(args) => show::run(&args, printer),
+        AllowlistCommand::Explain(args) => explain::run(&args, printer),
+        AllowlistCommand::Diff(args) => diff::run(&args, printer),
+        AllowlistCommand::Fix(args) => fix::run(&args, env, printer).await,
+        AllowlistCommand::Schema => schema::run(printer),
+    }
+}

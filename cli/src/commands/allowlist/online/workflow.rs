@@ -1,0 +1,90 @@
+//! What a workflow of a downstream repository does, as far as its text tells.
+
+use serde_yaml::Value;
+
+/// Actions that report to the relay, by the end of their path.
+const REPORTING_ACTIONS: [&str; 2] = ["/report-ci-result", "/cross-repo-ci-relay-callback"];
+
+/// What one or several workflows do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Workflow {
+    /// One starts on `repository_dispatch`.
+    pub receives: bool,
+    /// One has a step that reports.
+    pub reports: bool,
+    /// One calls a workflow or an action that this doesn't read, and that may report.
+    pub calls_others: bool,
+}
+
+impl Workflow {
+    /// Reads a workflow. What isn't YAML does nothing, as on GitHub.
+    pub fn read(text: &str) -> Self {
+        let Ok(workflow) = serde_yaml::from_str::<Value>(text) else { return Self::default() };
+        // YAML 1.1 reads the key `on` as a boolean.
+        let starts = workflow.get("on").or_else(|| workflow.get(Value::Bool(true)));
+        let mut seen = Self { receives: starts.is_some_and(on_dispatch), ..Self::default() };
+        let jobs = workflow.get("jobs").and_then(Value::as_mapping);
+        for job in jobs.into_iter().flat_map(|jobs| jobs.values()) {
+            if let Some(called) = job.get("uses").and_then(Value::as_str) {
+                // A workflow of the same repository is read like all others.
+                seen.calls_others |= !called.starts_with("./");
+            }
+            let steps = job.get("steps").and_then(Value::as_sequence);
+            for step in steps.into_iter().flatten() {
+                let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
+                let (action, run) = (text("uses"), text("run"));
+                let path = action.split('@').next().unwrap_or_default();
+                seen.reports |= REPORTING_ACTIONS.iter().any(|end| path.ends_with(end));
+                seen.reports |= run.contains("crcr report");
+                seen.calls_others |= path.starts_with("./");
+            }
+        }
+        seen
+    }
+
+    /// What both do.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            receives: self.receives | other.receives,
+            reports: self.reports | other.reports,
+            calls_others: self.calls_others | other.calls_others,
+        }
+    }
+}
+
+fn on_dispatch(starts: &Value) -> bool {
+    const EVENT: &str = "repository_dispatch";
+    match starts {
+        Value::String(event) => event == EVENT,
+        Value::Sequence(events) => events.iter().any(|event| event == EVENT),
+        Value::Mapping(events) => events.contains_key(EVENT),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workflow_receives_and_reports() {
+        let read = |text: &str| {
+            let seen = Workflow::read(text);
+            (seen.receives, seen.reports, seen.calls_others)
+        };
+        assert_eq!(read("on: repository_dispatch"), (true, false, false));
+        assert_eq!(read("on: [push, repository_dispatch]"), (true, false, false));
+        assert_eq!(read("on:\n  repository_dispatch:\n    types: [push]\n"), (true, false, false));
+        assert_eq!(read("on: push # repository_dispatch"), (false, false, false));
+        assert_eq!(read("on: {push: "), (false, false, false));
+        let step = |step: &str| read(&format!("jobs: {{a: {{steps: [{{{step}}}]}}}}"));
+        assert_eq!(step("uses: pytorch/crcr/actions/report-ci-result@v1"), (false, true, false));
+        let callback = "uses: pytorch/test-infra/.github/actions/cross-repo-ci-relay-callback@main";
+        assert_eq!(step(callback), (false, true, false));
+        assert_eq!(step("run: crcr report --status completed"), (false, true, false));
+        assert_eq!(step("uses: actions/checkout@v6"), (false, false, false));
+        assert_eq!(step("uses: ./.github/actions/ci"), (false, false, true));
+        assert_eq!(read("jobs: {a: {uses: x/y/.github/workflows/z.yml@v1}}"), (false, false, true));
+        assert_eq!(read("jobs: {a: {uses: ./.github/workflows/z.yml}}"), (false, false, false));
+    }
+}

@@ -1,0 +1,81 @@
+//! `crcr allowlist show`: the repositories by level.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use crcr_domain::allowlist::ParseOutcome;
+use crcr_domain::{Entry, EventSet, Level};
+use serde_json::json;
+
+use super::input::Input;
+use crate::cli::DataFormat;
+use crate::cli::allowlist::ShowArgs;
+use crate::failure::Outcome;
+use crate::printer::Printer;
+use crate::render::plural;
+
+/// Prints the list to stdout.
+pub fn run(args: &ShowArgs, printer: &Printer) -> Outcome {
+    let input = Input::read(args.file.name())?;
+    let outcome = input.parse_valid(&args.file.upstream, printer)?;
+    match args.format {
+        DataFormat::Text => printer.data(&text(&outcome)),
+        DataFormat::Json => printer.data(&json(&input.name, &outcome)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(outcome: &ParseOutcome) -> String {
+    let mut out = String::new();
+    let width = outcome.policy.iter().map(|entry| entry.repo.as_str().len()).max().unwrap_or(0);
+    for level in Level::ALL {
+        let entries: Vec<_> = outcome.policy.at_level(level).collect();
+        if entries.is_empty() {
+            continue;
+        }
+        let count = plural(entries.len(), "repository", "repositories");
+        let _ = writeln!(out, "{level} {}: {count}", level.title());
+        for entry in entries {
+            let line = format!("  {:width$}  {}", entry.repo, details(entry));
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+    }
+    if out.is_empty() {
+        out.push_str("nobody is listed\n");
+    }
+    out
+}
+
+/// `xpu  oncall: a, b  nightly only`.
+fn details(entry: &Entry) -> String {
+    let mut parts = Vec::new();
+    parts.extend(entry.device.as_ref().map(ToString::to_string));
+    if !entry.oncalls.is_empty() {
+        let names: Vec<_> = entry.oncalls.iter().map(ToString::to_string).collect();
+        parts.push(format!("oncall: {}", names.join(", ")));
+    }
+    if let EventSet::Only(kind) = entry.events {
+        parts.push(format!("{kind} only"));
+    }
+    parts.join("  ")
+}
+
+fn json(file: &str, outcome: &ParseOutcome) -> String {
+    let repositories: Vec<_> = outcome
+        .policy
+        .iter()
+        .zip(&outcome.places)
+        .map(|(entry, places)| {
+            json!({
+                "repository": entry.repo,
+                "level": entry.level,
+                "device": entry.device,
+                "oncalls": entry.oncalls,
+                "events": entry.events,
+                "line": places.repo.start.line,
+                "column": places.repo.start.column,
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!({"version": 1, "file": file, "repositories": repositories}))
+}

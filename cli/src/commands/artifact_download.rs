@@ -1,0 +1,287 @@
+//! `crcr artifact download`: artifacts of a run, from wherever they are, into a folder.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crcr_artifacts::download::{self, Artifact, Downloaded, Error, Request};
+use crcr_artifacts::find::Select;
+use crcr_artifacts::locator::{self, Locator, Trust};
+use crcr_artifacts::trust::is_privileged;
+use crcr_artifacts::unpack::OnCollision;
+use globset::{Glob, GlobMatcher};
+
+use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
+use crate::commands::artifact_sources::{not_found, run_of, sources, store_failed};
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::{Printer, human_bytes};
+use crate::runner::{Runner, markdown_text};
+
+/// Downloads, prints what came from where, and sets the outputs.
+pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
+    let runner = Runner::new(env, printer);
+    let run = run_of(&args.run, env)?;
+    let sources = sources(&args.run, &args.s3, env, printer)?;
+    let privileged = is_privileged(runner.event_name());
+    let destination = destination(args, &runner, privileged)?;
+    let progress = Arc::new(printer.progress("downloading", 0));
+    let told = progress.clone();
+    let request = Request {
+        run,
+        select: select(args)?,
+        destination: destination.path.clone(),
+        merge: args.merge_multiple,
+        on_collision: match args.on_collision {
+            OnCollisionArg::Error => OnCollision::Error,
+            OnCollisionArg::Last => OnCollision::Last,
+        },
+        privileged,
+        allow_fork: args.allow_fork,
+        // Where trust matters, bytes that nobody vouches for are never taken.
+        digest_must_match: privileged || args.digest_mismatch == DigestMismatch::Error,
+        cache: cache(&runner),
+        arrived: Arc::new(move |bytes| told.advance(bytes)),
+    };
+    let done = tokio::select! {
+        done = download::download(&sources, &request) => done.map_err(failure),
+        signal = stopped() => Err(signal),
+    };
+    progress.finish();
+    match done {
+        Ok(done) => {
+            report(&done, args, &request, printer, &runner)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(failure) => {
+            if destination.fresh {
+                // It is empty: nothing becomes visible on a failure.
+                let _ = std::fs::remove_dir(&destination.path);
+            }
+            Err(failure)
+        }
+    }
+}
+
+struct Destination {
+    path: PathBuf,
+    /// Made by us, and empty.
+    fresh: bool,
+}
+
+fn destination(
+    args: &DownloadArgs,
+    runner: &Runner,
+    privileged: bool,
+) -> Result<Destination, Failure> {
+    let home = runner.env().get(env_vars::HOME);
+    let given = args.path.as_deref().map(str::trim).filter(|path| !path.is_empty());
+    if let Some(path) = given {
+        let below_home =
+            path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let path = match (below_home, home) {
+            (Some(rest), Some(home)) => PathBuf::from(format!("{home}{rest}")),
+            _ => PathBuf::from(path),
+        };
+        return Ok(Destination { path, fresh: false });
+    }
+    if privileged {
+        let path = download::fresh_folder(&runner.temp_dir()).map_err(|error| {
+            Failure::unexpected("destination", "no temporary folder can be created").because(error)
+        })?;
+        return Ok(Destination { path, fresh: true });
+    }
+    Ok(Destination { path: PathBuf::from("."), fresh: false })
+}
+
+/// The runner's temporary folder, else the user's cache.
+fn cache(runner: &Runner) -> PathBuf {
+    let env = runner.env();
+    let in_home = || env.get(env_vars::HOME).map(|home| PathBuf::from(home).join(".cache"));
+    let base = env.get(env_vars::RUNNER_TEMP).or_else(|| env.get(env_vars::XDG_CACHE_HOME));
+    let base = base.map(PathBuf::from).or_else(in_home).unwrap_or_else(std::env::temp_dir);
+    base.join("crcr").join("downloads")
+}
+
+fn select(args: &DownloadArgs) -> Result<Select, Failure> {
+    if let Some(text) = &args.locator {
+        let locator = read_locator(text)?;
+        if let Some(name) = args.name.as_deref().filter(|name| *name != locator.name) {
+            let text = format!("the locator is for `{}`, and `{name}` is wanted", locator.name);
+            return Err(Failure::user("locator-refused", text));
+        }
+        return Ok(Select::Locator(Box::new(locator)));
+    }
+    if let Some(name) = &args.name {
+        return Ok(Select::Name(name.clone()));
+    }
+    if let Some(pattern) = &args.pattern {
+        return Ok(Select::Pattern(glob(pattern)?));
+    }
+    if args.artifact_ids.is_empty() {
+        return Ok(Select::All);
+    }
+    let mut ids = Vec::new();
+    let texts = args.artifact_ids.iter().flat_map(|text| text.split([',', '\n', ' ']));
+    for text in texts.map(str::trim).filter(|text| !text.is_empty()) {
+        let id = text.parse().map_err(|_| {
+            Failure::user("artifact-ids", format!("`artifact-ids`: `{text}` isn't a number"))
+        })?;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok(Select::Ids(ids))
+}
+
+/// A glob over names, which have no folders.
+pub fn glob(pattern: &str) -> Result<GlobMatcher, Failure> {
+    let glob = Glob::new(pattern.trim()).map_err(|error| {
+        Failure::user("pattern", format!("`pattern` (`{pattern}`) isn't a glob")).because(error)
+    })?;
+    Ok(glob.compile_matcher())
+}
+
+/// The input `locator`: the JSON itself, or the path of a file that holds it.
+fn read_locator(text: &str) -> Result<Locator, Failure> {
+    let refused = || Failure::user("locator-refused", "`locator` can't be used");
+    let text = text.trim();
+    if text.starts_with('{') {
+        return Locator::parse(text.as_bytes()).map_err(|error| refused().because(error));
+    }
+    let size = std::fs::metadata(text).map_err(|error| refused().because(error))?.len();
+    if size > locator::MAX_BYTES as u64 {
+        return Err(refused().because(locator::Error::TooLarge(size as usize)));
+    }
+    let bytes = std::fs::read(text).map_err(|error| refused().because(error))?;
+    Locator::parse(&bytes).map_err(|error| refused().because(error))
+}
+
+/// Waits for the signal of a job that is cancelled, so that nothing half-written stays behind.
+async fn stopped() -> Failure {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return Failure::unexpected("cancelled", "the download was cancelled");
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+    Failure::unexpected("cancelled", "the download was cancelled")
+}
+
+fn report(
+    done: &Downloaded,
+    args: &DownloadArgs,
+    request: &Request,
+    printer: &Printer,
+    runner: &Runner,
+) -> Result<(), Failure> {
+    let mut summary = String::new();
+    let grouped = done.artifacts.len() > 1;
+    if grouped {
+        printer.group(&format!("{} artifacts", done.artifacts.len()));
+    }
+    for artifact in &done.artifacts {
+        if let Some(why) = &artifact.mismatch {
+            let text = format!("`{}` isn't what was uploaded: {why}", artifact.found.name);
+            match args.digest_mismatch {
+                DigestMismatch::Ignore => {}
+                DigestMismatch::Info => printer.line(&text),
+                DigestMismatch::Warn | DigestMismatch::Error => printer.warning(&text, None),
+            }
+        }
+        let line = line(artifact);
+        printer.line(&format!("{} {line}", artifact.found.name));
+        summary.push_str(&format!("- **{}** {line}\n", markdown_text(&artifact.found.name)));
+    }
+    if grouped {
+        printer.end_group();
+    }
+    if done.artifacts.is_empty() {
+        printer.notice("no artifact matches: nothing was downloaded");
+    }
+    let path = std::path::absolute(&request.destination)
+        .unwrap_or_else(|_| request.destination.clone())
+        .components()
+        .collect::<PathBuf>();
+    let path = path.display().to_string();
+    printer.line(&format!("into {path}"));
+    let mut stores: Vec<_> = done.artifacts.iter().map(|one| one.found.store()).collect();
+    stores.sort_unstable();
+    stores.dedup();
+    let store = if stores.is_empty() { "none".to_owned() } else { stores.join(",") };
+    let sum = |of: fn(&Artifact) -> u64| done.artifacts.iter().map(of).sum::<u64>().to_string();
+    let single = (done.artifacts.len() == 1).then(|| &done.artifacts[0]);
+    let of_single = |of: &dyn Fn(&Artifact) -> String| single.map(of).unwrap_or_default();
+    runner.set_outputs(&[
+        ("download-path", &path),
+        ("store", &store),
+        ("reason", if done.artifacts.is_empty() { "no-artifacts" } else { "ok" }),
+        ("artifact-digest", &of_single(&|one| one.digest.to_string())),
+        (
+            "artifact-id",
+            &of_single(&|one| one.found.artifact_id().map(|id| id.to_string()).unwrap_or_default()),
+        ),
+        ("size", &sum(|one| one.size)),
+        ("files", &sum(|one| one.unpacked.files)),
+    ])?;
+    if summary.is_empty() { Ok(()) } else { runner.summary(summary.trim_end()) }
+}
+
+/// Store, sizes and digest of one artifact.
+fn line(artifact: &Artifact) -> String {
+    let resumed = match artifact.resumed {
+        0 => String::new(),
+        bytes => format!(", {} of it fetched before", human_bytes(bytes)),
+    };
+    let trust = match artifact.trust {
+        Some(Trust::Fork) => ", made by a fork",
+        Some(Trust::SameRepo) | None => "",
+    };
+    format!(
+        "from {}: {} files, {} fetched{resumed}, {} unpacked{trust}, {}",
+        artifact.found.store(),
+        artifact.unpacked.files,
+        human_bytes(artifact.size),
+        human_bytes(artifact.unpacked.bytes),
+        artifact.digest
+    )
+}
+
+/// How a failed download reads.
+fn failure(error: Error) -> Failure {
+    let text = error.to_string();
+    if error.is_disk_full() {
+        return Failure::user("disk-full", text).hint("free some space, or choose another `path`");
+    }
+    match error {
+        Error::Find(error) => not_found(error),
+        Error::TrustUnknown => Failure::user("token-needed", text)
+            .hint("in a privileged event pass `github-token` with `permissions: actions: read`"),
+        Error::Trust { why: crcr_artifacts::trust::Refused::Fork(_), .. } => {
+            Failure::user("untrusted-artifact", text).hint(
+                "`allow-fork: true` takes it; treat every byte of it as the fork's, and never run \
+                 it with this event's rights",
+            )
+        }
+        Error::Trust { .. } => Failure::user("untrusted-artifact", text)
+            .hint("pass the output `locator` of the job that uploaded it"),
+        Error::Fetch { source: crcr_artifacts::fetch::Error::Store(error), .. } => {
+            store_failed(error)
+        }
+        Error::Fetch { .. } | Error::Objects { .. } => Failure::unexpected("fetch", text)
+            .hint("run the step again: what has arrived is kept where the network broke"),
+        Error::Digest { .. } => Failure::unexpected("digest-mismatch", text)
+            .hint("upload it again; `digest-mismatch: warn` would take it as it is"),
+        Error::Unpack { .. } => {
+            Failure::user("artifact-refused", text).hint("nothing of it was written")
+        }
+        Error::Publish(_) => Failure::user("destination", text)
+            .hint("choose another `path`; what is there was left as it was"),
+    }
+}

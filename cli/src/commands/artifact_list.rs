@@ -1,0 +1,67 @@
+//! `crcr artifact list`: what a run has stored, in either store.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use crcr_artifacts::find::{Found, Select};
+
+use crate::cli::DataFormat;
+use crate::cli::artifact::ListArgs;
+use crate::commands::artifact_download::glob;
+use crate::commands::artifact_sources::{not_found, run_of, sources};
+use crate::env_vars::Env;
+use crate::failure::Outcome;
+use crate::printer::{Printer, human_bytes, neutral};
+
+/// Prints name, store, size, created and digest; or an array of locators.
+pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
+    let run = run_of(&args.run, env)?;
+    let sources = sources(&args.run, &args.s3, env, printer)?;
+    let select = match &args.pattern {
+        Some(pattern) => Select::Pattern(glob(pattern)?),
+        None => Select::All,
+    };
+    let found = sources.find(&run, &select).await.map_err(not_found)?;
+    let text = match args.format {
+        DataFormat::Json => {
+            let all: Vec<_> = found.iter().map(|found| found.to_json(&run)).collect();
+            format!("{:#}\n", serde_json::json!(all))
+        }
+        DataFormat::Text => table(&found),
+    };
+    printer.data(&text);
+    if found.is_empty() {
+        printer.line(&format!("run {} of `{}` has no artifacts", run.id, run.repository));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(found: &[Found]) -> String {
+    let dash = || "-".to_owned();
+    let rows: Vec<[String; 5]> = found
+        .iter()
+        .map(|found| {
+            [
+                neutral(&found.name).into_owned(),
+                found.store().to_owned(),
+                found.size.map_or_else(dash, human_bytes),
+                found.created.map_or_else(dash, |at| format!("{at:.0}")),
+                found.digest.map_or_else(dash, |digest| digest.to_string()),
+            ]
+        })
+        .collect();
+    let mut widths = [0; 4];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(text, "{cell:width$}  ");
+        }
+        let _ = writeln!(text, "{}", row[4]);
+    }
+    text
+}

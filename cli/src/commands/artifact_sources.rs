@@ -1,0 +1,192 @@
+//! What the artifact commands have in common: who asks which store, and how a failure reads.
+
+use std::sync::Arc;
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use crcr_artifacts::choose::{self, AuthMode};
+use crcr_artifacts::find::{self, Bucket, Run, Sources};
+use crcr_artifacts::layout::Layout;
+use crcr_artifacts::store;
+use crcr_artifacts::store::github::{GitHubStore, Mask};
+use crcr_artifacts::store::s3::{S3Access, S3Config};
+use crcr_github::artifact::ArtifactService;
+use crcr_github::http;
+use crcr_github::runs_artifacts::Actions;
+use secrecy::SecretString;
+
+use super::oidc::Renewing;
+use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
+use crate::env_vars::{self, Env};
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// The bucket and who asks; `None` where no bucket is configured.
+pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
+    let Some(bucket) = bucket(args) else { return Ok(None) };
+    let endpoint = args.s3_endpoint.as_deref().map(|text| {
+        text.trim().parse().map_err(|error: url::ParseError| {
+            Failure::user("s3-endpoint", format!("`s3-endpoint` (`{text}`) isn't a URL"))
+                .because(error)
+        })
+    });
+    let region = args.aws_region.as_deref().map(str::trim);
+    let region = region.or_else(|| env.get(env_vars::AWS_REGION));
+    let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
+    Ok(Some(S3Config {
+        bucket: bucket.to_owned(),
+        region: region.map(str::to_owned),
+        endpoint: endpoint.transpose()?,
+        access: access(auth_mode(args, env), env, printer)?,
+    }))
+}
+
+/// The name of the bucket, where one is configured.
+pub fn bucket(args: &S3Args) -> Option<&str> {
+    args.s3_bucket.as_deref().map(str::trim).filter(|bucket| !bucket.is_empty())
+}
+
+/// Whose credentials S3 sees.
+pub fn auth_mode(args: &S3Args, env: &Env) -> AuthMode {
+    let asked = args.auth_mode.map(|mode| match mode {
+        AuthArg::Oidc => AuthMode::Oidc,
+        AuthArg::Env => AuthMode::Env,
+        AuthArg::Ambient => AuthMode::Ambient,
+        AuthArg::Anonymous => AuthMode::Anonymous,
+    });
+    let keys = [env_vars::AWS_ACCESS_KEY_ID, env_vars::AWS_SECRET_ACCESS_KEY];
+    let keys = keys.iter().all(|key| env.get(key).is_some());
+    choose::auth_mode(asked, env.get(env_vars::CRCR_AUTH_MODE), keys)
+}
+
+fn access(mode: AuthMode, env: &Env, printer: &Printer) -> Result<S3Access, Failure> {
+    match mode {
+        AuthMode::Anonymous => return Ok(S3Access::Anonymous),
+        AuthMode::Ambient => return Ok(S3Access::Ambient),
+        AuthMode::Oidc | AuthMode::Env => {}
+    }
+    let key = env.get(env_vars::AWS_ACCESS_KEY_ID);
+    let Some((key, secret)) = key.zip(env.get(env_vars::AWS_SECRET_ACCESS_KEY)) else {
+        return Err(Failure::user(
+            "no-credentials",
+            "`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` aren't set, and `auth-mode` wants them",
+        )
+        .hint("run `configure-oidc-fallback` before this step, or set `auth-mode: anonymous`"));
+    };
+    let token = env.get(env_vars::AWS_SESSION_TOKEN).map(str::to_owned);
+    let credentials = Credentials::new(key, secret, token, None, "environment");
+    let renewing = (mode == AuthMode::Oidc)
+        .then(|| Renewing::new(credentials.clone(), env, printer))
+        .flatten();
+    Ok(S3Access::Given(match renewing {
+        Some(renewing) => SharedCredentialsProvider::new(renewing),
+        None => SharedCredentialsProvider::new(credentials),
+    }))
+}
+
+/// Tells the runner to hide a secret.
+pub fn mask(printer: &Printer) -> Mask {
+    let printer = printer.clone();
+    Arc::new(move |secret| printer.mask(secret))
+}
+
+/// The artifact service of the job's run; `None` where its token isn't there.
+pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Failure> {
+    let pair = |token, url| Some((env.get(token)?, env.get(url)?));
+    let ours = pair(env_vars::CRCR_RUNTIME_TOKEN, env_vars::CRCR_RESULTS_URL);
+    let runners = || pair(env_vars::ACTIONS_RUNTIME_TOKEN, env_vars::ACTIONS_RESULTS_URL);
+    let Some((token, url)) = ours.or_else(runners) else { return Ok(None) };
+    printer.mask(token);
+    let service = ArtifactService::new(client()?, url, token.to_owned().into());
+    let service = service.map_err(|error| {
+        Failure::unexpected("runtime-token", "the artifact service can't be used").because(error)
+    })?;
+    Ok(Some(GitHubStore::new(service, mask(printer))))
+}
+
+/// The run of `args`, else the one that this process is a job of.
+pub fn run_of(args: &RunArgs, env: &Env) -> Result<Run, Failure> {
+    let absent = |what: &str| {
+        Failure::user("no-run", format!("no `{what}`, and this isn't a job of GitHub Actions"))
+            .hint("name the run with `--repository owner/repo` and `--run-id`")
+    };
+    let own_repository = env.get(env_vars::GITHUB_REPOSITORY);
+    let own_id = env.get(env_vars::GITHUB_RUN_ID).and_then(|id| id.parse().ok());
+    let repository = args.repository.as_deref().map(str::trim).or(own_repository);
+    let repository = repository.ok_or_else(|| absent("repository"))?;
+    let well_formed = |part: &str| !part.is_empty() && !part.contains(['/', ' ']);
+    if !repository.split_once('/').is_some_and(|(o, r)| well_formed(o) && well_formed(r)) {
+        let text = format!("`repository` (`{repository}`) isn't `owner/repo`");
+        return Err(Failure::user("repository", text));
+    }
+    let id = args.run_id.or(own_id).ok_or_else(|| absent("run-id"))?;
+    let same = own_repository.is_some_and(|own| own.eq_ignore_ascii_case(repository));
+    Ok(Run { repository: repository.to_owned(), id, own: same && own_id == Some(id) })
+}
+
+/// Every place to look for artifacts.
+pub fn sources(
+    run: &RunArgs,
+    s3_args: &S3Args,
+    env: &Env,
+    printer: &Printer,
+) -> Result<Sources, Failure> {
+    let token = run.github_token.as_deref().or_else(|| env.get(env_vars::GITHUB_TOKEN));
+    let rest = match token {
+        Some(token) => {
+            printer.mask(token);
+            let base = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
+            let base = base.parse().map_err(|error: url::ParseError| {
+                Failure::unexpected("api-url", "`GITHUB_API_URL` isn't a URL").because(error)
+            })?;
+            Some(Actions::new(client()?, base, SecretString::from(token.to_owned())))
+        }
+        None => None,
+    };
+    let bucket = match s3(s3_args, env, printer)? {
+        Some(config) => Some(Bucket { config, layout: layout(s3_args)? }),
+        None => None,
+    };
+    Ok(Sources { service: service(env, printer)?, rest, bucket, mask: mask(printer) })
+}
+
+/// Where artifacts lie in the bucket.
+pub fn layout(args: &S3Args) -> Result<Layout, Failure> {
+    Layout::new(args.s3_prefix.as_deref().unwrap_or_default())
+        .map_err(|error| Failure::user("s3-prefix", "`s3-prefix` can't be used").because(error))
+}
+
+/// How a search that failed reads.
+pub fn not_found(error: find::Error) -> Failure {
+    match error {
+        find::Error::TokenNeeded { .. } => Failure::user("token-needed", error.to_string())
+            .hint("pass `github-token` with `permissions: actions: read`"),
+        find::Error::Nowhere => Failure::user("nowhere-to-look", error.to_string()).hint(
+            "use the action `download-artifact-with-fallback`, or pass `github-token` or \
+             `s3-bucket`",
+        ),
+        find::Error::Missing { .. } => Failure::user("artifact-not-found", error.to_string())
+            .hint("`crcr artifact list` prints what is there; the upload must have ended"),
+        find::Error::Locator(_) => Failure::user("locator-refused", error.to_string())
+            .hint("a locator is followed only into the configured bucket, below this run's prefix"),
+        find::Error::Store(error) => store_failed(error),
+    }
+}
+
+/// How a store's refusal reads.
+pub fn store_failed(error: store::Error) -> Failure {
+    let text = error.to_string();
+    match error {
+        store::Error::Denied { .. } => Failure::user("store-denied", text)
+            .hint("the credentials or the token need the right to read and list artifacts"),
+        store::Error::MissingBucket(_) => Failure::user("missing-bucket", text)
+            .hint("check `s3-bucket`, `aws-region` and `s3-endpoint`"),
+        store::Error::NotFound { .. } => Failure::user("artifact-not-found", text),
+        store::Error::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
+        _ => Failure::unexpected("store-refused", text),
+    }
+}
+
+fn client() -> Result<reqwest::Client, Failure> {
+    http::client().map_err(|e| Failure::unexpected("http-client", "TLS can't be set up").because(e))
+}

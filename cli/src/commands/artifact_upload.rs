@@ -1,0 +1,362 @@
+//! `crcr artifact upload`: files in, an artifact in a store, and the outputs that say where.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crcr_artifacts::choose::{Plan, Reason};
+use crcr_artifacts::collect::{self, Collected, Query};
+use crcr_artifacts::locator::{Archive, MAX_OUTPUT_BYTES, Place, Trust};
+use crcr_artifacts::name;
+use crcr_artifacts::source::Source;
+use crcr_artifacts::store;
+use crcr_artifacts::upload::{self, Failed, Run, Stores, Uploaded};
+use crcr_artifacts::zip::write::Level;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::artifact_inputs as inputs;
+use crate::cli::artifact::{ArchiveArg, CompressionLevel, NoFiles, OnQuota, UploadArgs};
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::{Printer, human_bytes};
+use crate::runner::{Runner, markdown_text};
+
+/// Uploads. Whatever happens, the outputs are set.
+pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
+    let runner = Runner::new(env, printer);
+    let plan = inputs::plan(args, env);
+    match Box::pin(attempt(args, plan, &runner, printer)).await {
+        Ok(Done::Stored { source, uploaded }) => tell(&source, &uploaded, &runner, printer),
+        Ok(Done::Nothing(reason)) => {
+            set_empty_outputs(&runner, Some(reason))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(Missed { reason, failure }) => {
+            let planned = match plan {
+                Plan::GitHub(reason) | Plan::Impossible(reason) => Some(reason),
+                _ => None,
+            };
+            set_empty_outputs(&runner, reason.or(planned))?;
+            Err(failure)
+        }
+    }
+}
+
+/// How an upload that didn't fail ends.
+enum Done {
+    Stored { source: Box<Source>, uploaded: Box<Uploaded> },
+    Nothing(Reason),
+}
+
+/// Why nothing is stored, and the output `reason` where it differs from what was planned.
+struct Missed {
+    reason: Option<Reason>,
+    failure: Failure,
+}
+
+impl From<Failure> for Missed {
+    fn from(failure: Failure) -> Self {
+        Self { reason: None, failure }
+    }
+}
+
+async fn attempt(
+    args: &UploadArgs,
+    plan: Plan,
+    runner: &Runner,
+    printer: &Printer,
+) -> Result<Done, Missed> {
+    let env = runner.env();
+    let found = collect(args, env)?;
+    tell_oddities(&found, printer);
+    if found.entries.is_empty() {
+        return nothing(args, &found, printer);
+    }
+    let name = artifact_name(args, &found);
+    check_names(&name, &found)?;
+    if plan == Plan::Skip {
+        printer.notice(&format!(
+            "the upload of `{name}` is skipped: it isn't required, and there are no credentials"
+        ));
+        return Ok(Done::Nothing(Reason::Skipped));
+    }
+    let (run, attempt, job) = facts(runner)?;
+    let folder = inputs::folder(&args.s3, &run, attempt, &job, &name)?;
+    let stores = Stores {
+        s3: if matches!(plan, Plan::S3ThenGitHub | Plan::S3Only) {
+            super::artifact_sources::s3(&args.s3, env, printer)?
+        } else {
+            None
+        },
+        folder,
+        github: inputs::github(env, printer),
+    };
+    let progress = Arc::new(printer.progress("upload", found.entries.iter().map(|e| e.size).sum()));
+    let advance = progress.clone();
+    let source = Source {
+        name,
+        attempt,
+        job,
+        root: found.root,
+        entries: Arc::new(found.entries),
+        level: match args.compression_level {
+            CompressionLevel::Auto => Level::Auto,
+            CompressionLevel::Fixed(level) => Level::Fixed(level),
+        },
+        archive: match args.archive {
+            ArchiveArg::Zip => Archive::Zip,
+            ArchiveArg::None => Archive::None,
+        },
+        overwrite: args.overwrite,
+        retention_days: retention(args, env, printer),
+        stop: stop_on_signal(),
+        progress: Arc::new(move |bytes| advance.advance(bytes)),
+    };
+    let done = Box::pin(upload::upload(&source, plan, &stores, &run, Timestamp::now)).await;
+    progress.finish();
+    match done {
+        Ok(uploaded) => Ok(Done::Stored { source: Box::new(source), uploaded: Box::new(uploaded) }),
+        Err(failed) => fail(args, &source.name, failed, printer),
+    }
+}
+
+fn collect(args: &UploadArgs, env: &Env) -> Result<Collected, Failure> {
+    let cwd = std::env::current_dir().map_err(|e| {
+        Failure::unexpected("working-folder", "the working folder is gone").because(e)
+    })?;
+    let query = Query {
+        patterns: &args.path,
+        cwd: &cwd,
+        home: env.get(env_vars::HOME).map(Path::new),
+        hidden: args.include_hidden_files,
+    };
+    collect::collect(&query).map_err(|error| match error {
+        collect::Error::Pattern(_) => Failure::user("bad-pattern", error.to_string()),
+        _ => Failure::user("unreadable", "the files can't be collected").because(error),
+    })
+}
+
+fn tell_oddities(found: &Collected, printer: &Printer) {
+    for path in &found.skipped {
+        printer.warning(&format!("`{}` is no file that can be stored", path.display()), None);
+    }
+}
+
+fn nothing(args: &UploadArgs, found: &Collected, printer: &Printer) -> Result<Done, Missed> {
+    let patterns = args.path.join(", ").replace('\n', ", ");
+    let message = format!("no files were found for `{patterns}`");
+    let hint = found.left_out.as_ref().map(|path| {
+        format!("`{}` is hidden: set `include-hidden-files` to take it", path.display())
+    });
+    match args.if_no_files_found {
+        NoFiles::Ignore => printer.line(&message),
+        NoFiles::Warn => printer.warning(&message, hint.as_deref()),
+        NoFiles::Error => {
+            let hint = hint.unwrap_or_else(|| "check `path`, and the step that makes them".into());
+            let failure = Failure::user("no-files", message).hint(hint);
+            return Err(Missed { reason: Some(Reason::NoFiles), failure });
+        }
+    }
+    Ok(Done::Nothing(Reason::NoFiles))
+}
+
+fn artifact_name(args: &UploadArgs, found: &Collected) -> String {
+    match (&args.name, args.archive, found.entries.as_slice()) {
+        (Some(name), ..) => name.trim().to_owned(),
+        (None, ArchiveArg::None, [only]) => {
+            only.path.rsplit('/').next().unwrap_or_default().to_owned()
+        }
+        _ => "artifact".to_owned(),
+    }
+}
+
+/// Every name and path that one of the stores forbids, at most twenty of them.
+fn check_names(name: &str, found: &Collected) -> Result<(), Failure> {
+    const TOLD: usize = 20;
+    if let Err(why) = name::check_name(name) {
+        return Err(Failure::user(
+            "bad-name",
+            format!("an artifact can't be named `{name}`: {why}"),
+        )
+        .hint("rename it: both stores must take the name"));
+    }
+    let bad: Vec<_> = found
+        .entries
+        .iter()
+        .filter_map(|entry| Some((entry, name::check_path(&entry.path).err()?)))
+        .collect();
+    if bad.is_empty() {
+        return Ok(());
+    }
+    let mut text = format!("{} files have paths that an artifact can't hold", bad.len());
+    for (entry, why) in bad.iter().take(TOLD) {
+        text.push_str(&format!("\n  `{}`: {why}", entry.path.escape_debug()));
+    }
+    Err(Failure::user("bad-path", text).hint("rename them, or exclude them with `!`"))
+}
+
+/// The run, the attempt and the job; outside Actions, made up so that S3 can be used.
+fn facts(runner: &Runner) -> Result<(Run, u64, String), Failure> {
+    let env = runner.env();
+    let number = |name| env.get(name).and_then(|text| text.parse().ok());
+    let event = runner.event()?;
+    let repository = runner.repository().unwrap_or("local/local").to_owned();
+    let fork = event.pull_request.is_some_and(|pull_request| {
+        pull_request.head.repo.is_none_or(|head| head.full_name != repository)
+    });
+    let run = Run {
+        repository,
+        run_id: number(env_vars::GITHUB_RUN_ID).unwrap_or(0),
+        trust: if fork { Trust::Fork } else { Trust::SameRepo },
+    };
+    let attempt = number(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1);
+    Ok((run, attempt, env.get(env_vars::GITHUB_JOB).unwrap_or("local").to_owned()))
+}
+
+fn retention(args: &UploadArgs, env: &Env, printer: &Printer) -> Option<u32> {
+    let most: Option<u32> = env.get(env_vars::GITHUB_RETENTION_DAYS).and_then(|t| t.parse().ok());
+    match (args.retention_days, most) {
+        (0, _) => None,
+        (days, Some(most)) if days > most => {
+            printer.warning(&format!("`retention-days` {days} is more than the {most} days that the repository allows"), None);
+            Some(most)
+        }
+        (days, _) => Some(days),
+    }
+}
+
+/// Ctrl-C, and SIGTERM when the job is cancelled: the upload cleans up after itself.
+fn stop_on_signal() -> CancellationToken {
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        signal().await;
+        told.cancel();
+    });
+    stop
+}
+
+#[cfg(unix)]
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        done = tokio::signal::ctrl_c() => if done.is_err() { std::future::pending().await },
+        _ = terminate.recv() => {}
+    }
+}
+
+#[cfg(not(unix))]
+async fn signal() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) -> Outcome {
+    for warning in &done.warnings {
+        printer.warning(warning, None);
+    }
+    if !matches!(done.reason, Reason::Ok | Reason::Anonymous | Reason::NoBucket | Reason::Forced) {
+        printer.warning(
+            &format!("`{}` went to GitHub's store instead of S3 ({})", source.name, done.reason),
+            Some("check the bucket, its region and policy, and the role of this job"),
+        );
+    }
+    let store = done.locator.place.store();
+    let url = link(done, runner.env());
+    let id = done.stored.artifact_id.map(|id| id.to_string()).unwrap_or_default();
+    let (digest, size) = (done.stored.digest.hex(), done.stored.size);
+    let count = source.entries.len();
+    runner.set_outputs(&[
+        ("store", store),
+        ("reason", &done.reason.to_string()),
+        ("artifact-id", &id),
+        ("artifact-url", &url),
+        ("artifact-digest", &digest),
+        ("locator", &done.locator.to_json(MAX_OUTPUT_BYTES)),
+        ("size", &size.to_string()),
+        ("files", &count.to_string()),
+    ])?;
+    let (before, after) = (human_bytes(source.raw_size()), human_bytes(size));
+    let was = if done.stored.already { "was there already" } else { "is stored" };
+    printer.line(&format!(
+        "`{}` {was} in {store} ({}): {count} files, {before}, {after} stored, sha256 {digest}",
+        source.name, done.reason
+    ));
+    printer.line(&url);
+    let name = markdown_text(&source.name);
+    let link = if url.starts_with("http") { format!("[{name}]({url})") } else { name };
+    runner.summary(&format!(
+        "Artifact {link}: {store} ({}), {count} files, {before} → {after}, `sha256:{digest}`",
+        done.reason
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where people find the artifact.
+fn link(done: &Uploaded, env: &Env) -> String {
+    let locator = &done.locator;
+    match &locator.place {
+        Place::GitHub { artifact_id } => {
+            let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
+            let (repository, run) = (&locator.repository, locator.run_id);
+            format!("{server}/{repository}/actions/runs/{run}/artifacts/{artifact_id}")
+        }
+        Place::S3 { bucket, key, .. } => format!("s3://{bucket}/{key}"),
+    }
+}
+
+/// The outputs where nothing is stored; `reason` is empty where none of its words fits.
+fn set_empty_outputs(runner: &Runner, reason: Option<Reason>) -> Result<(), Failure> {
+    let reason = reason.map(|reason| reason.to_string()).unwrap_or_default();
+    runner.set_outputs(&[
+        ("store", "none"),
+        ("reason", &reason),
+        ("artifact-id", ""),
+        ("artifact-url", ""),
+        ("artifact-digest", ""),
+        ("locator", ""),
+        ("size", "0"),
+        ("files", "0"),
+    ])
+}
+
+fn fail(args: &UploadArgs, name: &str, failed: Failed, printer: &Printer) -> Result<Done, Missed> {
+    let what = format!("the artifact `{name}` isn't stored");
+    let reason = failed.reason();
+    let failure = match failed {
+        Failed::Store(store::Error::Quota { message, .. }) => {
+            let what = format!("{what}: GitHub's storage is full");
+            if args.on_quota == OnQuota::Warn {
+                printer.warning(&format!("{what}: {message}"), None);
+                return Ok(Done::Nothing(Reason::Quota));
+            }
+            Failure::unexpected("quota", what).because(std::io::Error::other(message)).hint(
+                "delete old artifacts, or set `on-quota` to `warn`; usage is counted anew every 6 \
+                 to 12 hours",
+            )
+        }
+        Failed::Store(error @ store::Error::Conflict { .. }) => Failure::user("conflict", what)
+            .because(error)
+            .hint("set `overwrite`, choose another name, or put `{run_attempt}` into `s3-prefix`"),
+        Failed::Store(store::Error::Source(error)) => Failure::user("unreadable", what)
+            .because(error)
+            .hint("files must stay as they are while they are uploaded"),
+        Failed::Store(error @ store::Error::Stopped) => {
+            Failure::unexpected("stopped", what).because(error)
+        }
+        Failed::NoGitHub { .. } => Failure::unexpected("no-store", what).because(failed).hint(
+            "use the action `upload-artifact-with-fallback`, which hands over the runtime token, \
+             or give S3 credentials and `s3-bucket`",
+        ),
+        Failed::Impossible(_) => Failure::unexpected("no-store", what)
+            .because(failed)
+            .hint("give credentials and `s3-bucket`, or set `fallback` to `auto`"),
+        other => Failure::unexpected("no-store", what).because(other),
+    };
+    Err(Missed { reason, failure })
+}

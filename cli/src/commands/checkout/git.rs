@@ -1,0 +1,118 @@
+//! Runs git: arguments without a shell, nothing asked, and the token in its environment alone.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use crcr_github::http::Retry;
+use tokio::process::Command;
+
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// git in one folder.
+pub struct Git<'a> {
+    folder: PathBuf,
+    /// Settings for this process only, as names and values.
+    settings: Vec<(String, String)>,
+    protocols: &'static str,
+    printer: &'a Printer,
+}
+
+impl<'a> Git<'a> {
+    /// git in `folder`, which shows `token` to `server` and to nobody else.
+    pub fn new(folder: &Path, server: &str, token: Option<&str>, printer: &'a Printer) -> Self {
+        let mut settings = vec![
+            // Submodules name GitHub's SSH address; there is no key here, and https does as well.
+            (format!("url.{server}/.insteadOf"), "git@github.com:".to_owned()),
+            ("advice.detachedHead".to_owned(), "false".to_owned()),
+            ("core.hooksPath".to_owned(), "/dev/null".to_owned()),
+            ("credential.helper".to_owned(), String::new()),
+        ];
+        if let Some(token) = token {
+            let basic = STANDARD.encode(format!("x-access-token:{token}"));
+            printer.mask(token);
+            printer.mask(&basic);
+            let name = format!("http.{server}/.extraheader");
+            settings.push((name, format!("AUTHORIZATION: basic {basic}")));
+        }
+        // What a stranger's `.gitmodules` names is fetched over the network only: no file of this
+        // machine, no command.
+        let protocols = if server.starts_with("http://") { "http" } else { "https" };
+        Self { folder: folder.to_owned(), settings, protocols, printer }
+    }
+
+    /// Runs `git ARGUMENTS`.
+    pub async fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
+        self.output(arguments).await.map(|_| ())
+    }
+
+    /// Runs it up to three times: what it does goes over the network.
+    pub async fn retried<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
+        let retry = Retry { tries: 3, base: Duration::from_secs(1), ..Retry::default() };
+        let mut tried = 1;
+        loop {
+            let failure = match self.run(arguments).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let text = failure.causes().join(" ");
+            // These answers stay: the server knows what was asked for and hasn't got it.
+            let final_words = ["not our ref", "couldn't find remote ref", "not found", "denied"];
+            let stays = final_words.iter().any(|word| text.contains(word));
+            if stays || tried >= retry.tries || failure.code() != "git" {
+                return Err(failure);
+            }
+            self.printer.line(&format!("git failed ({text}); trying again"));
+            tokio::time::sleep(retry.pause(tried, None)).await;
+            tried += 1;
+        }
+    }
+
+    /// Runs it and returns what it prints, trimmed.
+    pub async fn read<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<String, Failure> {
+        let output = self.output(arguments).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    async fn output<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<Output, Failure> {
+        let mut command = Command::new("git");
+        command
+            .args(arguments)
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_ASKPASS", "")
+            .env("GIT_ALLOW_PROTOCOL", self.protocols)
+            .env("LC_ALL", "C")
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_WORK_TREE")
+            .env("GIT_CONFIG_COUNT", self.settings.len().to_string());
+        for (n, (name, value)) in self.settings.iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{n}"), name);
+            command.env(format!("GIT_CONFIG_VALUE_{n}"), value);
+        }
+        let output = command.output().await.map_err(|error| {
+            Failure::unexpected("no-git", "`git` can't be run")
+                .because(error)
+                .hint("install git on the runner, or in the job's container")
+        })?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let verb = arguments.first().map(|verb| verb.as_ref().to_string_lossy().into_owned());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        let said = said.collect::<Vec<_>>().join("; ");
+        let said: String = said.chars().take(500).collect();
+        Err(Failure::unexpected("git", format!("`git {}` failed", verb.unwrap_or_default()))
+            .because(anyhow::anyhow!(
+                "{}",
+                if said.is_empty() { "it said nothing" } else { &said }
+            )))
+    }
+}

@@ -1,0 +1,146 @@
+//! Which commit of which repository: from the dispatched event, or from the flags.
+
+use crcr_domain::event::is_sha;
+use crcr_domain::repo::RepoName;
+use serde::Deserialize;
+use url::{Host, Url};
+
+use crate::cli::checkout::CheckoutArgs;
+use crate::env_vars::{self, Env};
+use crate::failure::Failure;
+use crate::runner::Runner;
+
+/// What to check out.
+#[derive(Debug)]
+pub struct Source {
+    pub repository: RepoName,
+    pub sha: String,
+    /// Where the pull request's commits come from, when that is another repository.
+    pub head_repository: Option<RepoName>,
+    pub pull_request: Option<u64>,
+}
+
+/// What of `client_payload` counts here. It is untrusted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Dispatched {
+    payload: Payload,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Payload {
+    repository: Option<Named>,
+    pull_request: Option<PullRequest>,
+    after: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PullRequest {
+    number: u64,
+    head: Head,
+}
+
+#[derive(Debug, Deserialize)]
+struct Head {
+    sha: String,
+    repo: Option<Named>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    full_name: String,
+}
+
+impl Source {
+    /// Reads the flags, and the event for what they don't say.
+    ///
+    /// Fails with exit code 1 when a name or hash isn't one: both become arguments of git.
+    pub fn find(args: &CheckoutArgs, runner: &Runner) -> Result<Self, Failure> {
+        let payload = dispatched(runner)?;
+        let pull = payload.pull_request;
+        let event_sha = pull.as_ref().map(|pull| pull.head.sha.clone()).or(payload.after);
+        let chosen = args.sha.is_some() || args.repository.is_some();
+        let nothing = |what: &str| {
+            Failure::user("no-commit", format!("nothing says which {what} to check out")).hint(
+                "run on `repository_dispatch`, whose payload the relay made, or set the inputs \
+                 `repository` and `sha`",
+            )
+        };
+        let named = payload.repository.map(|repository| repository.full_name);
+        let repository = args.repository.clone().or(named).ok_or_else(|| nothing("repository"))?;
+        let sha = args.sha.clone().or(event_sha).ok_or_else(|| nothing("commit"))?;
+        if !is_sha(&sha) {
+            return Err(Failure::user(
+                "bad-sha",
+                format!("`{}` is no full commit hash", shown(&sha)),
+            )
+            .hint("a commit is named by its 40 hexadecimal digits; branches and tags move"));
+        }
+        if sha.bytes().all(|byte| byte == b'0') {
+            return Err(Failure::user("no-commit", "the push deleted the branch")
+                .hint("there is nothing to build; skip this job on deletions"));
+        }
+        let repository = name(&repository)?;
+        let fork = pull.as_ref().and_then(|pull| pull.head.repo.as_ref());
+        let fork = fork.map(|fork| name(&fork.full_name)).transpose()?;
+        Ok(Self {
+            head_repository: fork.filter(|fork| *fork != repository && !chosen),
+            pull_request: pull.filter(|_| !chosen).map(|pull| pull.number),
+            repository,
+            sha: sha.to_ascii_lowercase(),
+        })
+    }
+
+    /// The branch that GitHub keeps the merge result at.
+    pub fn merge_ref(&self) -> Result<String, Failure> {
+        self.pull_request.map(|number| format!("refs/pull/{number}/merge")).ok_or_else(|| {
+            Failure::user("no-merge", "only a dispatched pull request has a merge result")
+                .hint("leave `merge` out for pushes and for a commit of your own choice")
+        })
+    }
+}
+
+fn dispatched(runner: &Runner) -> Result<Payload, Failure> {
+    let Some(payload) = runner.event()?.client_payload else { return Ok(Payload::default()) };
+    serde_json::from_value::<Dispatched>(payload).map(|dispatched| dispatched.payload).map_err(
+        |error| {
+            Failure::user("client-payload", "the dispatched payload isn't what the relay sends")
+                .because(error)
+                .hint("set the inputs `repository` and `sha` for a dispatch of your own")
+        },
+    )
+}
+
+fn name(text: &str) -> Result<RepoName, Failure> {
+    text.parse::<RepoName>().map_err(|error| {
+        Failure::user("bad-repository", format!("`{}` is no repository", shown(text)))
+            .because(error)
+            .hint("a repository is named as `owner/repo`")
+    })
+}
+
+/// A stranger's text for a message: short.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+/// The address of GitHub, without a `/` at its end: https, or http on this machine.
+pub fn server(args: &CheckoutArgs, env: &Env) -> Result<String, Failure> {
+    let given = args.server_url.as_deref().or_else(|| env.get(env_vars::GITHUB_SERVER_URL));
+    let given = given.unwrap_or("https://github.com").trim_end_matches('/');
+    let url = Url::parse(given).ok().filter(|url| match (url.scheme(), url.host()) {
+        ("https", Some(_)) => true,
+        ("http", Some(Host::Ipv4(address))) => address.is_loopback(),
+        ("http", Some(Host::Domain(name))) => name == "localhost",
+        _ => false,
+    });
+    let plain = url.filter(|url| url.username().is_empty() && url.query().is_none());
+    plain.map(|url| url.as_str().trim_end_matches('/').to_owned()).ok_or_else(|| {
+        Failure::user(
+            "server-url",
+            format!("`{}` isn't the https address of a GitHub", shown(given)),
+        )
+        .hint("leave `server-url` out for the GitHub that runs this job")
+    })
+}

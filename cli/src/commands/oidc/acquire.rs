@@ -1,0 +1,203 @@
+//! From the job's token to credentials: tries, fresh tokens, and what is final at once.
+
+use std::time::{Duration, Instant};
+
+use crcr_github::http::{Error as HttpError, Retry};
+use crcr_github::oidc::{MintError, TokenEndpoint, unverified_claims};
+use crcr_github::sts::{self, AssumeRole, Class, Credentials, StsError};
+use jiff::Timestamp;
+use reqwest::Client;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use crate::commands::oidc::decide::Reason;
+use crate::commands::oidc::words;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// The longest that one request takes.
+const PER_TRY: Duration = Duration::from_secs(10);
+/// A changed policy may take seconds to be seen by every STS: two more tries within five seconds.
+const AFTER_DENIAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+/// S3 refuses a signature whose time is further off than this.
+const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
+/// What a trust policy can look at.
+const CLAIMS: [&str; 6] = ["sub", "aud", "repository", "ref", "environment", "job_workflow_ref"];
+
+/// What went wrong, as the decision's word and as people read it.
+pub type Refusal = (Reason, Failure);
+
+/// One exchange.
+pub struct Exchange<'a> {
+    pub client: &'a Client,
+    pub endpoint: &'a TokenEndpoint,
+    pub audience: &'a str,
+    pub request: &'a AssumeRole,
+    pub timeout: Duration,
+    pub printer: &'a Printer,
+}
+
+impl Exchange<'_> {
+    /// Mints and assumes, within the time-out for both together.
+    pub async fn run(&self) -> Result<Credentials, Refusal> {
+        let started = Instant::now();
+        let pauses = Retry { tries: u32::MAX, total: self.timeout, ..Retry::default() };
+        let mut denials = AFTER_DENIAL.iter();
+        let mut token = None;
+        let mut skew_told = false;
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let current = match token.take() {
+                Some(token) => token,
+                None => self.mint(self.left(started)).await?,
+            };
+            let limit = PER_TRY.min(self.left(started));
+            let answered =
+                sts::assume_role_with_web_identity(self.client, self.request, &current, limit)
+                    .await;
+            if let Some(server) = answered.server_time.filter(|_| !skew_told) {
+                skew_told = self.tell_skew(server, Timestamp::now());
+            }
+            let error = match answered.result {
+                Ok(credentials) => return Ok(credentials),
+                Err(error) => error,
+            };
+            let pause = match error.class() {
+                Class::Denied => denials.next().copied(),
+                Class::Expired | Class::Transient => Some(pauses.pause(tried, error.retry_after())),
+                Class::Refused | Class::Foreign => None,
+            };
+            let Some(pause) = pause.filter(|pause| *pause < self.left(started)) else {
+                return Err(self.refused(&error, &current));
+            };
+            tracing::debug!(%error, tried, ?pause, "asking STS again");
+            tokio::time::sleep(pause).await;
+            // The second try has a token of its own; later ones only when it is too old.
+            if tried > 1 && error.class() != Class::Expired {
+                token = Some(current);
+            }
+        }
+    }
+
+    fn left(&self, started: Instant) -> Duration {
+        self.timeout.saturating_sub(started.elapsed())
+    }
+
+    async fn mint(&self, left: Duration) -> Result<SecretString, Refusal> {
+        let retry = Retry { total: left, ..Retry::default() };
+        let mint = self.endpoint.mint(self.client, self.audience, retry, PER_TRY.min(left));
+        let token = mint.await.map_err(|error| token_endpoint(&error))?;
+        self.printer.mask(token.expose_secret());
+        Ok(token)
+    }
+
+    fn refused(&self, error: &StsError, token: &SecretString) -> Refusal {
+        let role = &self.request.role_arn;
+        match (error, error.class()) {
+            (StsError::Answer { code, message, .. }, Class::Denied | Class::Refused) => {
+                let failure = Failure::user(
+                    Reason::StsDenied.word(),
+                    format!("STS refused the role `{role}`: `{code}`: {message}"),
+                )
+                .hint(denied_hint(code, token));
+                (Reason::StsDenied, failure)
+            }
+            _ => {
+                let host = self.request.endpoint.host_str().unwrap_or_default();
+                let failure = Failure::unexpected(
+                    Reason::StsUnreachable.word(),
+                    format!("STS at `{host}` gave no credentials"),
+                )
+                .because(anyhow::anyhow!("{error}"))
+                .hint(
+                    "run the job again; if it stays, look at the network, the proxy and the state \
+                     of AWS, or go on without credentials by `on-unavailable: degrade`",
+                );
+                (Reason::StsUnreachable, failure)
+            }
+        }
+    }
+
+    /// Warns of a clock that S3 will refuse; whether it did.
+    fn tell_skew(&self, server: Timestamp, now: Timestamp) -> bool {
+        let Some((minutes, way)) = skew(server, now) else { return false };
+        let (what, hint) = words::skew(minutes, way);
+        self.printer.warning(&what, Some(hint));
+        true
+    }
+}
+
+/// How far this machine's clock is off, in minutes, when it is too far for S3.
+pub fn skew(server: Timestamp, now: Timestamp) -> Option<(u64, &'static str)> {
+    let off = now.duration_since(server);
+    let way = if off.is_negative() { "slow" } else { "fast" };
+    let off = off.unsigned_abs();
+    (off > MAX_SKEW).then_some((off.as_secs() / 60, way))
+}
+
+/// What to say when GitHub gives no token.
+pub fn token_endpoint(error: &MintError) -> Refusal {
+    let hint = match error {
+        MintError::Http(HttpError::Status { status, .. }) if status.is_client_error() => {
+            "GitHub refused: the job may have run for longer than its request token lives, or the \
+             variables belong to another job"
+        }
+        _ => "run the job again; if it stays, look at the network, the proxy and GitHub's status",
+    };
+    let failure =
+        Failure::unexpected(Reason::TokenEndpoint.word(), "GitHub's token endpoint gave no token")
+            .because(anyhow::anyhow!("{error}"))
+            .hint(hint);
+    (Reason::TokenEndpoint, failure)
+}
+
+/// What to do, with the claims that a trust policy matches and never the token.
+fn denied_hint(code: &str, token: &SecretString) -> String {
+    let what = match code {
+        "AccessDenied" | "InvalidIdentityToken" | "IDPRejectedClaim" => {
+            "the role's trust policy, and the identity provider in that account, must match the \
+             claims of this job's token:"
+        }
+        _ => "correct what AWS names above; the claims of this job's token are:",
+    };
+    let claims = unverified_claims(token).unwrap_or_default();
+    let mut text = what.to_owned();
+    for name in CLAIMS {
+        let value = match claims.get(name) {
+            Some(Value::String(value)) => value.clone(),
+            Some(value) => value.to_string(),
+            None => continue,
+        };
+        text.push_str(&format!("\n  {name}: {value}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_off_after_fifteen_minutes() {
+        let server: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
+        let at = |text: &str| skew(server, text.parse().unwrap());
+        assert_eq!(at("2026-11-20T12:15:00Z"), None);
+        assert_eq!(at("2026-11-20T11:45:00Z"), None);
+        assert_eq!(at("2026-11-20T12:16:00Z"), Some((16, "fast")));
+        assert_eq!(at("2026-11-20T11:30:00Z"), Some((30, "slow")));
+    }
+
+    #[test]
+    fn the_hint_tells_claims_and_never_the_token() {
+        // {"sub":"repo:a/b:ref:x","aud":["sts.amazonaws.com"],"jti":"j"}
+        let payload =
+            "eyJzdWIiOiJyZXBvOmEvYjpyZWY6eCIsImF1ZCI6WyJzdHMuYW1hem9uYXdzLmNvbSJdLCJqdGkiOiJqIn0";
+        let hint = denied_hint("AccessDenied", &format!("head.{payload}.sig").into());
+        assert!(
+            hint.ends_with("\n  sub: repo:a/b:ref:x\n  aud: [\"sts.amazonaws.com\"]"),
+            "{hint}"
+        );
+        assert!(!hint.contains("jti") && !hint.contains(payload), "{hint}");
+    }
+}

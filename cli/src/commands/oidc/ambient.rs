@@ -1,0 +1,68 @@
+//! Credentials that the machine has by itself: asked for only with `ambient: allow`.
+
+use std::time::Duration;
+
+use aws_config::BehaviorVersion;
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::ProvideCredentials as _;
+use aws_sdk_sts::config::Region;
+
+use crate::cli::oidc::ConfigureArgs;
+use crate::commands::oidc::inputs;
+use crate::failure::Failure;
+
+/// The machine's credentials and whose they are.
+pub struct Found {
+    pub credentials: Credentials,
+    pub account: String,
+    pub arn: String,
+}
+
+/// Asks the AWS SDK's default chain, and STS whose credentials they are.
+///
+/// `Err` tells why they don't serve: none found, refused, or another account's.
+pub async fn find(args: &ConfigureArgs) -> Result<Found, Failure> {
+    let limit = Duration::from_secs(args.timeout);
+    tokio::time::timeout(limit, ask(args)).await.unwrap_or_else(|_| {
+        let seconds = args.timeout;
+        Err(inputs::invalid(format!("the machine's credentials took longer than {seconds} s")))
+    })
+}
+
+async fn ask(args: &ConfigureArgs) -> Result<Found, Failure> {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .retry_config(RetryConfig::standard().with_max_attempts(3))
+        .timeout_config(
+            TimeoutConfig::builder()
+                .operation_attempt_timeout(Duration::from_secs(10))
+                .connect_timeout(Duration::from_secs(3))
+                .build(),
+        );
+    if let Some(region) = args.aws_region.as_deref() {
+        loader = loader.region(Region::new(region.trim().to_owned()));
+    }
+    if let Some(text) = args.sts_endpoint.as_deref() {
+        let endpoint = inputs::endpoint("sts-endpoint", text)?;
+        loader = loader.endpoint_url(endpoint.as_str().trim_end_matches('/'));
+    }
+    let config = loader.load().await;
+    let none = || inputs::invalid("the machine has no AWS credentials");
+    let provider = config.credentials_provider().ok_or_else(none)?;
+    let credentials = provider.provide_credentials().await.map_err(|e| none().because(e))?;
+    if config.region().is_none() {
+        return Err(inputs::invalid(
+            "the input `aws-region` is empty, and the machine names no region",
+        ));
+    }
+    let identity = aws_sdk_sts::Client::new(&config).get_caller_identity().send().await;
+    let identity = identity.map_err(|e| {
+        let why = aws_sdk_sts::error::DisplayErrorContext(&e).to_string();
+        inputs::invalid("AWS doesn't know the machine's credentials").because(anyhow::anyhow!(why))
+    })?;
+    let (account, arn) =
+        (identity.account().unwrap_or_default(), identity.arn().unwrap_or_default());
+    inputs::allow_account(account, &args.allowed_account_ids)?;
+    Ok(Found { credentials, account: account.to_owned(), arn: arn.to_owned() })
+}

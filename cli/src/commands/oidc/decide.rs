@@ -1,0 +1,260 @@
+//! Whether this job can have credentials, and what each ending means: two tables, no I/O.
+
+use std::fmt;
+
+use crate::cli::oidc::OnUnavailable;
+
+/// What the decision looks at. The names come from the runner and from the event's payload.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Name of the event.
+    pub event: String,
+    /// `owner/repo` of the workflow.
+    pub repository: Option<String>,
+    /// Owners whose repositories get credentials; empty when everybody's do.
+    pub owners: Vec<String>,
+    /// Who started the workflow.
+    pub actor: Option<String>,
+    /// The pull request of the event.
+    pub pull_request: Option<PullRequestFacts>,
+    /// Whether `ACTIONS_ID_TOKEN_REQUEST_URL` is set.
+    pub token_url: bool,
+    /// Whether `ACTIONS_ID_TOKEN_REQUEST_TOKEN` is set.
+    pub token_bearer: bool,
+    /// Whether credentials of the machine may serve.
+    pub ambient: bool,
+    /// Whether a role is named.
+    pub role: bool,
+}
+
+/// The pull request as the decision sees it.
+#[derive(Debug, Clone, Default)]
+pub struct PullRequestFacts {
+    /// `owner/repo` of the head; `None` when it has been deleted.
+    pub head: Option<String>,
+    /// `owner/repo` of the base.
+    pub base: Option<String>,
+    /// Login of the author.
+    pub author: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Mint a token and assume the role.
+    Token,
+    /// Ask the AWS SDK's default chain; when it has nothing, what [`Plan::without_ambient`] says.
+    Ambient,
+    /// Go on without credentials: the event gives none.
+    Anonymous(Reason),
+    /// Something is broken.
+    Broken(Reason),
+}
+
+/// Why the job has, or has not, credentials. The words are outputs, so they are stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    Ok,
+    Fork,
+    Dependabot,
+    ForeignRepo,
+    NoPermission,
+    PartialToken,
+    StsDenied,
+    TokenEndpoint,
+    StsUnreachable,
+    InvalidInput,
+    EventPayload,
+}
+
+impl Reason {
+    /// The stable word, which is also the code of the error.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Fork => "fork",
+            Self::Dependabot => "dependabot",
+            Self::ForeignRepo => "foreign-repo",
+            Self::NoPermission => "no-permission",
+            Self::PartialToken => "partial-token",
+            Self::StsDenied => "sts-denied",
+            Self::TokenEndpoint => "token-endpoint",
+            Self::StsUnreachable => "sts-unreachable",
+            Self::InvalidInput => "invalid-input",
+            Self::EventPayload => "event-payload",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+const DEPENDABOT: &str = "dependabot[bot]";
+
+impl Facts {
+    /// The first row that matches: foreign repository, Dependabot, fork, then the variables.
+    pub fn plan(&self) -> Plan {
+        let no_token = !self.token_url && !self.token_bearer;
+        if self.is_foreign() {
+            return Plan::Anonymous(Reason::ForeignRepo);
+        }
+        if no_token && self.is_dependabot() {
+            return Plan::Anonymous(Reason::Dependabot);
+        }
+        if no_token && self.is_fork() {
+            return Plan::Anonymous(Reason::Fork);
+        }
+        match (self.token_url, self.token_bearer) {
+            (true, true) if self.ambient && !self.role => Plan::Ambient,
+            (true, true) => Plan::Token,
+            (false, false) if self.ambient => Plan::Ambient,
+            (false, false) => Plan::Broken(Reason::NoPermission),
+            _ => Plan::Broken(Reason::PartialToken),
+        }
+    }
+
+    /// The plan when the machine has no credentials of its own.
+    pub fn without_ambient(&self) -> Plan {
+        Self { ambient: false, ..self.clone() }.plan()
+    }
+
+    /// Whether the pull request's head is in another repository than the workflow, or in none.
+    ///
+    /// Names are compared and not GitHub's `fork` flag: the upstream repository may be a fork.
+    pub fn is_fork(&self) -> bool {
+        let Some(pull_request) = self.pull_request.as_ref() else { return false };
+        let here = self.repository.as_ref().or(pull_request.base.as_ref());
+        self.event.starts_with("pull_request")
+            && match (&pull_request.head, here) {
+                (Some(head), Some(here)) => !head.eq_ignore_ascii_case(here),
+                (None, _) => true,
+                (Some(_), None) => false,
+            }
+    }
+
+    fn is_dependabot(&self) -> bool {
+        let author = self.pull_request.as_ref().and_then(|p| p.author.as_deref());
+        self.actor.as_deref() == Some(DEPENDABOT) || author == Some(DEPENDABOT)
+    }
+
+    fn is_foreign(&self) -> bool {
+        let owner = self.repository.as_deref().and_then(|name| name.split_once('/'));
+        owner.is_some_and(|(owner, _)| {
+            !self.owners.is_empty() && !self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
+        })
+    }
+}
+
+/// How it ended, before the policy has its say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// STS gave credentials.
+    Oidc,
+    /// The machine has credentials.
+    Ambient,
+    /// The event gives none.
+    Anonymous(Reason),
+    /// Something is broken.
+    Broken(Reason),
+}
+
+/// The word of the output `mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Oidc,
+    Ambient,
+    Anonymous,
+    Error,
+}
+
+impl Mode {
+    /// The stable word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Oidc => "oidc",
+            Self::Ambient => "ambient",
+            Self::Anonymous => "anonymous",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// How loudly an ending is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Voice {
+    Line,
+    Notice,
+    Warning,
+    Error,
+}
+
+/// One row of the outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    pub mode: Mode,
+    pub reason: Reason,
+    /// Whether this is what the event should give.
+    pub expected: bool,
+    /// Whether the job goes on with less than credentials.
+    pub degraded: bool,
+    /// Whether later steps can write to S3.
+    pub can_write: bool,
+    pub exit: u8,
+    pub voice: Voice,
+}
+
+/// The outputs and the exit code of an ending.
+pub fn row(ended: Ended, policy: OnUnavailable) -> Row {
+    let good = |mode| Row {
+        mode,
+        reason: Reason::Ok,
+        expected: true,
+        degraded: false,
+        can_write: true,
+        exit: 0,
+        voice: Voice::Line,
+    };
+    match ended {
+        Ended::Oidc => good(Mode::Oidc),
+        Ended::Ambient => good(Mode::Ambient),
+        Ended::Anonymous(reason) => {
+            let fails = policy == OnUnavailable::Fail;
+            Row {
+                mode: Mode::Anonymous,
+                reason,
+                expected: true,
+                degraded: true,
+                can_write: false,
+                exit: fails.into(),
+                voice: if fails { Voice::Error } else { Voice::Notice },
+            }
+        }
+        Ended::Broken(reason) => {
+            let softened = policy == OnUnavailable::Degrade;
+            Row {
+                mode: if softened { Mode::Anonymous } else { Mode::Error },
+                reason,
+                expected: false,
+                degraded: softened,
+                can_write: false,
+                exit: if softened { 0 } else { exit_of(reason) },
+                voice: if softened { Voice::Warning } else { Voice::Error },
+            }
+        }
+    }
+}
+
+/// 1 where the user can fix it, 2 for usage, the network and services.
+fn exit_of(reason: Reason) -> u8 {
+    match reason {
+        Reason::NoPermission | Reason::PartialToken | Reason::StsDenied => 1,
+        _ => 2,
+    }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+//! Credentials that an earlier step of the job got here and that still serve.
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use crcr_github::sts::AssumeRole;
+use jiff::Timestamp;
+
+use crate::env_vars::{self, Env};
+
+/// Credentials that end sooner than this are replaced.
+const MARGIN: Duration = Duration::from_secs(5 * 60);
+
+/// Ties an exported key to the session that was asked for: role, name and policies.
+///
+/// It names the key by its id, so credentials of another step are not taken for ours, and it holds
+/// nothing secret.
+pub fn fingerprint(request: &AssumeRole, access_key_id: &str) -> String {
+    let arns = request.policy_arns.join(",");
+    let policy = request.policy.as_deref().unwrap_or_default();
+    let parts = [access_key_id, &request.role_arn, &request.session_name, policy, &arns];
+    let text = parts.map(|part| format!("{}:{part}", part.len())).concat();
+    let hash = digest(&SHA256, text.as_bytes());
+    hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// When the credentials in the environment end, if they are ours, for the same session, complete
+/// and good for five more minutes.
+pub fn still_good(request: &AssumeRole, env: &Env, now: Timestamp) -> Option<Timestamp> {
+    let id = env.get(env_vars::AWS_ACCESS_KEY_ID)?;
+    env.get(env_vars::AWS_SECRET_ACCESS_KEY)?;
+    env.get(env_vars::AWS_SESSION_TOKEN)?;
+    let ours = env.get(env_vars::CRCR_AUTH_MODE) == Some("oidc")
+        && env.get(env_vars::CRCR_AUTH_FINGERPRINT) == Some(&fingerprint(request, id));
+    let expiration: Timestamp = env.get(env_vars::CRCR_AUTH_EXPIRATION)?.parse().ok()?;
+    let left = expiration.duration_since(now);
+    (ours && !left.is_negative() && left.unsigned_abs() > MARGIN).then_some(expiration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> AssumeRole {
+        AssumeRole {
+            endpoint: "https://sts.us-east-1.amazonaws.com".parse().unwrap(),
+            role_arn: "arn:aws:iam::123456789012:role/ci".to_owned(),
+            session_name: "s".to_owned(),
+            duration_seconds: 3600,
+            policy: None,
+            policy_arns: vec![],
+        }
+    }
+
+    #[test]
+    fn only_our_own_complete_and_fresh_credentials_of_the_same_session_are_kept() {
+        let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
+        let fingerprint = fingerprint(&request(), "ASIA1");
+        let good = [
+            ("AWS_ACCESS_KEY_ID", "ASIA1"),
+            ("AWS_SECRET_ACCESS_KEY", "s"),
+            ("AWS_SESSION_TOKEN", "t"),
+            ("CRCR_AUTH_MODE", "oidc"),
+            ("CRCR_AUTH_FINGERPRINT", &fingerprint),
+            ("CRCR_AUTH_EXPIRATION", "2026-11-20T12:06:00Z"),
+        ];
+        let env: Env = good.into_iter().collect();
+        assert!(still_good(&request(), &env, now).is_some());
+        let late = "2026-11-20T12:01:00Z".parse().unwrap();
+        assert_eq!(still_good(&request(), &env, late), None, "five minutes are left");
+        let gone = "2026-11-20T13:00:00Z".parse().unwrap();
+        assert_eq!(still_good(&request(), &env, gone), None, "expired");
+        for (name, _) in good {
+            for value in ["", "another"] {
+                if value == "another"
+                    && ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].contains(&name)
+                {
+                    continue;
+                }
+                let env: Env =
+                    good.into_iter().map(|(n, v)| (n, if n == name { value } else { v })).collect();
+                assert_eq!(still_good(&request(), &env, now), None, "{name}={value}");
+            }
+        }
+        let env: Env = good.into_iter().collect();
+        for other in [
+            AssumeRole { role_arn: "arn:aws:iam::123456789012:role/other".into(), ..request() },
+            AssumeRole { policy: Some("{}".to_owned()), ..request() },
+            AssumeRole { policy_arns: vec!["arn:aws:iam::aws:policy/X".into()], ..request() },
+            AssumeRole { session_name: "t".to_owned(), ..request() },
+        ] {
+            assert_eq!(still_good(&other, &env, now), None);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `--explain`: what is seen and what would be done, as data; nothing is asked or changed.
+
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::cli::DataFormat;
+use crate::cli::oidc::{ConfigureArgs, OnUnavailable};
+use crate::commands::oidc::decide::{Ended, Facts, Mode, Plan, Reason, Row, row};
+use crate::commands::oidc::sccache::Cache;
+use crate::commands::oidc::{existing, inputs, sccache, words};
+use crate::failure::{Failure, Outcome};
+use crate::printer::{Printer, neutral};
+use crate::runner::Runner;
+
+/// Prints it.
+pub fn run(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Printer) -> Outcome {
+    let seen = seen(facts, runner);
+    let would = would(args, facts, runner);
+    let text = match args.format {
+        DataFormat::Json => format!("{:#}\n", json!({"sees": seen, "would": would})),
+        DataFormat::Text => {
+            let part = |title: &str, pairs: &Map<String, Value>| {
+                let lines = pairs.iter().map(|(name, value)| match value {
+                    Value::String(value) => format!("  {name}: {value}\n"),
+                    value => format!("  {name}: {value}\n"),
+                });
+                format!("{title}\n{}", lines.collect::<String>())
+            };
+            neutral(&format!("{}{}", part("sees", &seen), part("would", &would))).into_owned()
+        }
+    };
+    printer.data(&text);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn seen(facts: &Facts, runner: &Runner) -> Map<String, Value> {
+    let none = || "none".to_owned();
+    let pull_request = facts.pull_request.as_ref().map_or_else(none, |pull_request| {
+        let head = pull_request.head.as_deref().unwrap_or("a deleted repository");
+        let author = pull_request.author.as_deref().unwrap_or("nobody");
+        let fork = if facts.is_fork() { "a fork" } else { "not a fork" };
+        format!("from {head} ({fork}), by {author}")
+    });
+    let variables = match (facts.token_url, facts.token_bearer) {
+        (true, true) => "both set",
+        (false, false) => "not set: no `id-token: write`, or an event that GitHub gives no token",
+        (true, false) => "only the URL is set",
+        (false, true) => "only the bearer is set",
+    };
+    let leftovers = sccache::leftovers(runner.env());
+    let mut seen = Map::new();
+    let mut put = |name: &str, value: String| drop(seen.insert(name.to_owned(), value.into()));
+    put("event", if facts.event.is_empty() { none() } else { facts.event.clone() });
+    put("repository", facts.repository.clone().unwrap_or_else(none));
+    put("actor", facts.actor.clone().unwrap_or_else(none));
+    put("pull request", pull_request);
+    put("owners", if facts.owners.is_empty() { "any".into() } else { facts.owners.join(", ") });
+    put("token variables", variables.to_owned());
+    put(
+        "AWS keys defined already",
+        if leftovers.is_empty() { none() } else { leftovers.join(", ") },
+    );
+    seen
+}
+
+fn would(args: &ConfigureArgs, facts: &Facts, runner: &Runner) -> Map<String, Value> {
+    let plan = facts.plan();
+    let mut would = Map::new();
+    let mut put = |name: &str, value: Value| drop(would.insert(name.to_owned(), value));
+    put("do", words::plan(plan).into());
+    let ended = match plan {
+        Plan::Ambient => Ended::Ambient,
+        Plan::Anonymous(reason) => Ended::Anonymous(reason),
+        Plan::Broken(reason) => Ended::Broken(reason),
+        Plan::Token => match inputs::check(args, runner) {
+            Ok(inputs) => {
+                let request = &inputs.request;
+                let kept = existing::still_good(request, runner.env(), Timestamp::now());
+                if kept.is_some_and(|_| args.use_existing) {
+                    put("do", "keep the credentials of an earlier step".into());
+                }
+                put("role", request.role_arn.clone().into());
+                put("session", request.session_name.clone().into());
+                put("seconds", request.duration_seconds.into());
+                put("region", inputs.region.into());
+                put("STS", request.endpoint.as_str().into());
+                put("audience", args.audience.clone().into());
+                if let Some(policy) = &request.policy {
+                    put("session policy", policy.clone().into());
+                }
+                Ended::Oidc
+            }
+            Err(failure) => {
+                put("do", wrong(&failure).into());
+                Ended::Broken(Reason::InvalidInput)
+            }
+        },
+    };
+    let Row { mode, reason, expected, degraded, can_write, exit, .. } =
+        row(ended, args.on_unavailable);
+    let policy = match args.on_unavailable {
+        OnUnavailable::Auto => "auto",
+        OnUnavailable::Degrade => "degrade",
+        OnUnavailable::Fail => "fail",
+    };
+    put("on-unavailable", policy.into());
+    put("sccache", cache(args, mode, can_write, runner).into());
+    put("mode", mode.word().into());
+    put("reason", reason.word().into());
+    put("expected", expected.into());
+    put("degraded", degraded.into());
+    put("can-write", can_write.into());
+    put("exit", exit.into());
+    would
+}
+
+fn cache(args: &ConfigureArgs, mode: Mode, write: bool, runner: &Runner) -> String {
+    let Some(cache) = Cache::from_inputs(args).filter(|_| mode != Mode::Error) else {
+        return "off".to_owned();
+    };
+    let cache = cache.and_then(|cache| sccache::starts(write, runner.env()).map(|()| cache));
+    cache.map_or_else(|off| format!("off: {}", off.why), |cache| cache.plan())
+}
+
+fn wrong(failure: &Failure) -> String {
+    format!("stop: {}", failure.message())
+}

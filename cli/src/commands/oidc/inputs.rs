@@ -1,0 +1,315 @@
+//! The role and its settings, checked only once a token is to be had: on a fork they are empty.
+
+use crcr_github::sts::{self, AssumeRole};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::cli::oidc::ConfigureArgs;
+use crate::commands::oidc::decide::Reason;
+use crate::env_vars;
+use crate::failure::Failure;
+use crate::runner::Runner;
+
+/// The longest inline policy that STS takes, in characters.
+const MAX_POLICY: usize = 2048;
+/// The most managed policies that STS takes.
+const MAX_MANAGED: usize = 10;
+
+/// A role's name, taken apart: `arn:PARTITION:iam::ACCOUNT:role/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleArn {
+    pub text: String,
+    pub partition: String,
+    pub account: String,
+}
+
+/// Everything that the exchange needs.
+#[derive(Debug, Clone)]
+pub struct RoleInputs {
+    pub role: RoleArn,
+    pub region: String,
+    pub request: AssumeRole,
+}
+
+/// Splits a list input: several values, several lines, commas; empty entries don't count.
+pub fn list(values: &[String]) -> Vec<String> {
+    values
+        .iter()
+        .flat_map(|value| value.split(['\n', ',']))
+        .map(|entry| entry.trim().to_owned())
+        .filter(|entry| !entry.is_empty())
+        .collect()
+}
+
+/// A wrong input, by its name.
+pub fn invalid(message: impl Into<String>) -> Failure {
+    Failure::unexpected(Reason::InvalidInput.word(), message)
+}
+
+/// Checks the role and its settings. Each problem names the input; all of them are usage (exit 2).
+pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failure> {
+    let role = role_arn(args.role_to_assume.as_deref())?;
+    allow_account(&role.account, &args.allowed_account_ids)?;
+    let region = args.aws_region.as_deref().ok_or_else(|| {
+        invalid("the input `aws-region` is empty").hint(
+            "give the region of the credentials, such as `us-east-1`; if it comes from a variable \
+             or secret, check that the repository defines it",
+        )
+    })?;
+    let region = region.trim().to_owned();
+    let regional = sts::regional_endpoint(&region)
+        .ok_or_else(|| invalid(format!("`aws-region` is not the name of a region: `{region}`")))?;
+    let endpoint = match args.sts_endpoint.as_deref() {
+        Some(text) => endpoint("sts-endpoint", text)?,
+        None => regional,
+    };
+    let policy_arns = list(&args.managed_session_policies);
+    if policy_arns.len() > MAX_MANAGED {
+        let n = policy_arns.len();
+        return Err(invalid(format!(
+            "`managed-session-policies` has {n} policies, STS takes {MAX_MANAGED}"
+        )));
+    }
+    if let Some(odd) = policy_arns.iter().find(|arn| !arn.starts_with("arn:")) {
+        return Err(invalid(format!(
+            "`managed-session-policies` has an entry that is no ARN: `{odd}`"
+        )));
+    }
+    let request = AssumeRole {
+        endpoint,
+        role_arn: role.text.clone(),
+        session_name: session_name(args.role_session_name.as_deref(), runner),
+        duration_seconds: duration(&args.role_duration_seconds)?,
+        policy: policy(args, &role.partition, runner)?,
+        policy_arns,
+    };
+    Ok(RoleInputs { role, region, request })
+}
+
+fn role_arn(input: Option<&str>) -> Result<RoleArn, Failure> {
+    const FORM: &str = "a role looks like `arn:aws:iam::123456789012:role/ci`";
+    let text = input.unwrap_or_default().trim();
+    if text.is_empty() {
+        return Err(invalid("the input `role-to-assume` is empty").hint(
+            "give the role's ARN; if it comes from a secret or variable, check that the repository \
+             defines it and that this event may read it",
+        ));
+    }
+    let parts: Vec<_> = text.splitn(6, ':').collect();
+    let role = match parts[..] {
+        ["arn", partition, "iam", "", account, name] if partition.starts_with("aws") => {
+            let digits = account.len() == 12 && account.bytes().all(|b| b.is_ascii_digit());
+            let name_ok = name
+                .strip_prefix("role/")
+                .is_some_and(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic()));
+            (digits && name_ok && text.len() <= 2048).then(|| RoleArn {
+                text: text.to_owned(),
+                partition: partition.to_owned(),
+                account: account.to_owned(),
+            })
+        }
+        _ => None,
+    };
+    role.ok_or_else(|| {
+        invalid(format!("`role-to-assume` is not the ARN of a role: `{text}`")).hint(FORM)
+    })
+}
+
+/// Refuses an account that `allowed-account-ids`, when given, doesn't name.
+pub fn allow_account(account: &str, allowed: &[String]) -> Result<(), Failure> {
+    let allowed = list(allowed);
+    if allowed.is_empty() || allowed.iter().any(|id| id == account) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the account `{account}` is not among `allowed-account-ids`: {}",
+        allowed.join(", ")
+    ))
+    .hint("correct `role-to-assume`, or add the account to `allowed-account-ids`"))
+}
+
+/// A URL of a service: https, or http on this machine.
+pub fn endpoint(input: &str, text: &str) -> Result<Url, Failure> {
+    let text = text.trim();
+    let url = Url::parse(text)
+        .ok()
+        .filter(|url| url.has_host())
+        .ok_or_else(|| invalid(format!("`{input}` is not a URL: `{text}`")))?;
+    let loopback = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => Ok(url),
+        "http" if loopback => Ok(url),
+        _ => Err(invalid(format!("`{input}` must be an https URL: `{text}`"))
+            .hint("http is allowed for an address of this machine only")),
+    }
+}
+
+fn duration(text: &str) -> Result<u32, Failure> {
+    text.trim().parse().ok().filter(|n| (900..=43_200).contains(n)).ok_or_else(|| {
+        invalid(format!("`role-duration-seconds` must be a number from 900 to 43200, not `{text}`"))
+    })
+}
+
+/// `[\w+=,.@-]{2,64}`: the given name, or repository, run and attempt, where the repository gives
+/// way when it is too long.
+/// The name of the session: the given one, else made of the repository, the run and the attempt.
+pub fn session_name(given: Option<&str>, runner: &Runner) -> String {
+    let clean = |text: &str| -> String {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_+=,.@-".contains(c);
+        text.trim().chars().map(|c| if allowed(c) { c } else { '-' }).collect()
+    };
+    let env = runner.env();
+    let mut name = match given {
+        Some(name) => clean(name),
+        None => {
+            let mut name = clean(runner.repository().unwrap_or("crcr"));
+            let mut tail = String::new();
+            for variable in [env_vars::GITHUB_RUN_ID, env_vars::GITHUB_RUN_ATTEMPT] {
+                if let Some(number) = env.get(variable) {
+                    tail = format!("{tail}-{}", clean(number));
+                }
+            }
+            name.truncate(64_usize.saturating_sub(tail.len()));
+            name + &tail
+        }
+    };
+    name.truncate(64);
+    while name.len() < 2 {
+        name.push('-');
+    }
+    name
+}
+
+/// The inline policy of the session: the user's own, the one of `s3-scope`, or both in one.
+fn policy(
+    args: &ConfigureArgs,
+    partition: &str,
+    runner: &Runner,
+) -> Result<Option<String>, Failure> {
+    let own = args.inline_session_policy.as_deref().map(parse_policy).transpose()?;
+    let scope = match args.s3_scope.as_deref() {
+        Some(scope) => scope_statements(scope, args, partition, runner)?,
+        None => vec![],
+    };
+    let policy = match (own, scope.is_empty()) {
+        (None, true) => return Ok(None),
+        (Some(own), true) => own,
+        (None, false) => json!({"Version": "2012-10-17", "Statement": scope}),
+        (Some(mut own), false) => {
+            let statements = match own["Statement"].take() {
+                Value::Array(statements) => statements,
+                one => vec![one],
+            };
+            own["Statement"] = statements.into_iter().chain(scope).collect();
+            own
+        }
+    };
+    let text = policy.to_string();
+    let length = text.chars().count();
+    if length > MAX_POLICY {
+        return Err(invalid(format!(
+            "the inline session policy has {length} characters, STS takes {MAX_POLICY}"
+        ))
+        .hint("shorten `inline-session-policy`, or move it to `managed-session-policies`"));
+    }
+    Ok(Some(text))
+}
+
+fn parse_policy(text: &str) -> Result<Value, Failure> {
+    let policy: Value = serde_json::from_str(text)
+        .map_err(|e| invalid("`inline-session-policy` is not JSON").because(e))?;
+    match &policy["Statement"] {
+        Value::Array(_) | Value::Object(_) => Ok(policy),
+        _ => Err(invalid("`inline-session-policy` has no `Statement`")),
+    }
+}
+
+/// What a run needs for its own artifacts, and nothing of other runs.
+fn scope_statements(
+    scope: &str,
+    args: &ConfigureArgs,
+    partition: &str,
+    runner: &Runner,
+) -> Result<Vec<Value>, Failure> {
+    let (bucket, prefix) = scope.trim().split_once('/').unwrap_or((scope.trim(), ""));
+    check_resource("s3-scope", bucket, prefix)?;
+    let run_id = runner.env().get(env_vars::GITHUB_RUN_ID);
+    let (Some(repository), Some(run_id)) = (runner.repository(), run_id) else {
+        return Err(invalid(
+            "`s3-scope` needs `GITHUB_REPOSITORY` and `GITHUB_RUN_ID`, which a workflow run has",
+        ));
+    };
+    let run = format!("{}{repository}/{run_id}/*", folder(prefix));
+    check_resource("s3-scope", bucket, run.trim_end_matches('*'))?;
+    let mut statements = statements(
+        partition,
+        bucket,
+        &run,
+        &[
+            "s3:PutObject",
+            "s3:PutObjectTagging",
+            "s3:GetObject",
+            "s3:AbortMultipartUpload",
+            "s3:ListMultipartUploadParts",
+        ],
+        &["s3:ListBucket", "s3:ListBucketMultipartUploads"],
+    );
+    // A session policy leaves only what it names: the cache would be out of reach without this.
+    if let Some(bucket) = args.sccache_bucket.as_deref() {
+        let prefix = args.sccache_key_prefix.as_deref().unwrap_or_default();
+        check_resource("sccache-bucket", bucket, prefix)?;
+        let keys = format!("{}*", folder(prefix));
+        let objects = ["s3:GetObject", "s3:PutObject"];
+        statements.extend(self::statements(partition, bucket, &keys, &objects, &["s3:ListBucket"]));
+    }
+    Ok(statements)
+}
+
+fn statements(
+    partition: &str,
+    bucket: &str,
+    keys: &str,
+    on_objects: &[&str],
+    on_bucket: &[&str],
+) -> Vec<Value> {
+    let bucket = format!("arn:{partition}:s3:::{bucket}");
+    vec![
+        json!({"Effect": "Allow", "Action": on_objects, "Resource": format!("{bucket}/{keys}")}),
+        json!({
+            "Effect": "Allow",
+            "Action": on_bucket,
+            "Resource": bucket,
+            "Condition": {"StringLike": {"s3:prefix": keys}},
+        }),
+    ]
+}
+
+/// A prefix as the start of a key: without slashes around it, with one at its end unless empty.
+pub fn folder(prefix: &str) -> String {
+    match prefix.trim().trim_matches('/') {
+        "" => String::new(),
+        prefix => format!("{prefix}/"),
+    }
+}
+
+/// Refuses what is no bucket, and what IAM would read as a pattern or a variable.
+pub fn check_resource(input: &str, bucket: &str, prefix: &str) -> Result<(), Failure> {
+    let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
+    if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(letters) {
+        return Err(invalid(format!("`{input}` is not the name of a bucket: `{bucket}`"))
+            .hint("3 to 63 lower-case letters, digits, dots and dashes; no `s3://`"));
+    }
+    if prefix.contains(['*', '?', '$', '"', '\\']) || prefix.chars().any(char::is_control) {
+        return Err(invalid(format!("the prefix in `{input}` has a `*`, `?`, `$`, `\"` or `\\`")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "inputs_tests.rs"]
+mod tests;

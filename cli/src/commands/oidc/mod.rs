@@ -1,0 +1,38 @@
+//! `crcr oidc …`: credentials from the job's token, or a deliberate step down.
+
+mod acquire;
+mod ambient;
+mod configure;
+mod decide;
+mod existing;
+mod explain;
+mod inputs;
+mod renew;
+mod sccache;
+mod words;
+
+use std::ffi::OsString;
+
+pub use renew::Renewing;
+
+use crate::cli::oidc::OidcCommand;
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// When a step's arguments or inputs made no sense to the command line: writes the outputs that
+/// later steps read all the same.
+pub fn misused(args: &[OsString], env: &Env, printer: &Printer) -> Result<(), Failure> {
+    let configure = args.windows(2).any(|pair| pair[0] == "oidc" && pair[1] == "configure");
+    if !configure || env.get(env_vars::GITHUB_OUTPUT).is_none() {
+        return Ok(());
+    }
+    configure::misused(env, printer)
+}
+
+/// Runs the command that `command` names.
+pub async fn run(command: OidcCommand, env: &Env, printer: &Printer) -> Outcome {
+    match command {
+        OidcCommand::Configure(args) => configure::run(&args, env, printer).await,
+    }
+}

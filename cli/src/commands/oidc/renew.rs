@@ -1,0 +1,111 @@
+//! Credentials of the job's token that are made anew when they end while a command runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, future};
+use crcr_github::http;
+use crcr_github::oidc::TokenEndpoint;
+use crcr_github::sts::{self, AssumeRole};
+use jiff::Timestamp;
+use secrecy::ExposeSecret as _;
+
+use super::acquire::Exchange;
+use super::{existing, inputs};
+use crate::env_vars::{self, Env};
+use crate::printer::Printer;
+use crate::runner::Runner;
+
+/// The audience that `oidc configure` asks for where it isn't told another.
+const AUDIENCE: &str = "sts.amazonaws.com";
+/// The length of a session, in seconds; the shortest that STS gives would end with a long upload.
+const SESSION_SECONDS: u32 = 3600;
+/// How long one exchange may take with all its tries.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Credentials that end sooner than this are not used.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// The credentials that `oidc configure` exported, and how to make others of the same session.
+pub struct Renewing {
+    first: Credentials,
+    ends: Timestamp,
+    client: reqwest::Client,
+    endpoint: TokenEndpoint,
+    request: AssumeRole,
+    printer: Printer,
+}
+
+impl Renewing {
+    /// `None` where `first` can't be made anew: they aren't those of `oidc configure`, the session
+    /// was narrowed by policies or named by hand (which isn't known here, and a wider one is not to
+    /// replace it), or the job may not mint tokens.
+    pub fn new(first: Credentials, env: &Env, printer: &Printer) -> Option<Self> {
+        let ends = env.get(env_vars::CRCR_AUTH_EXPIRATION)?.parse().ok()?;
+        let region = env.get(env_vars::AWS_REGION)?;
+        let endpoint = match env.get(env_vars::AWS_ENDPOINT_URL_STS) {
+            Some(url) => url.parse().ok()?,
+            None => sts::regional_endpoint(region)?,
+        };
+        let request = AssumeRole {
+            endpoint,
+            role_arn: env.get(env_vars::CRCR_AUTH_ROLE_ARN)?.to_owned(),
+            session_name: inputs::session_name(None, &Runner::new(env, printer)),
+            duration_seconds: SESSION_SECONDS,
+            policy: None,
+            policy_arns: vec![],
+        };
+        let same = existing::fingerprint(&request, first.access_key_id());
+        if env.get(env_vars::CRCR_AUTH_FINGERPRINT) != Some(&same) {
+            return None;
+        }
+        let url = env.get(env_vars::ACTIONS_ID_TOKEN_REQUEST_URL)?;
+        let bearer = env.get(env_vars::ACTIONS_ID_TOKEN_REQUEST_TOKEN)?;
+        let endpoint = TokenEndpoint::new(url, bearer).ok()?;
+        let client = http::client().ok()?;
+        Some(Self { first, ends, client, endpoint, request, printer: printer.clone() })
+    }
+
+    async fn load(&self) -> Result<Credentials, CredentialsError> {
+        if Timestamp::now() + MARGIN < self.ends {
+            let mut first = self.first.clone();
+            *first.expiry_mut() = Some(self.ends.into());
+            return Ok(first);
+        }
+        let exchange = Exchange {
+            client: &self.client,
+            endpoint: &self.endpoint,
+            audience: AUDIENCE,
+            request: &self.request,
+            timeout: TIMEOUT,
+            printer: &self.printer,
+        };
+        let made = exchange.run().await.map_err(|(_, failure)| {
+            CredentialsError::provider_error(std::io::Error::other(failure.to_string()))
+        })?;
+        let (secret, token) =
+            (made.secret_access_key.expose_secret(), made.session_token.expose_secret());
+        for hidden in [made.access_key_id.as_str(), secret, token] {
+            self.printer.mask(hidden);
+        }
+        let ends = Some(made.expiration.into());
+        let token = Some(token.to_owned());
+        Ok(Credentials::new(made.access_key_id.as_str(), secret, token, ends, "job token"))
+    }
+}
+
+impl ProvideCredentials for Renewing {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.load())
+    }
+}
+
+impl fmt::Debug for Renewing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "credentials of `{}` that end at {}", self.request.role_arn, self.ends)
+    }
+}

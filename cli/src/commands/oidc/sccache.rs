@@ -1,0 +1,285 @@
+//! The settings of sccache, after the one request that its server makes when it starts.
+//!
+//! sccache's server reads `.sccache_check` first and doesn't start when that is refused; then the
+//! compiler fails. So the same request is made here, and a cache that would kill the build is off.
+
+use std::time::{Duration, SystemTime};
+
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
+    UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4;
+use crcr_github::sts::{date, domain_of};
+use jiff::Timestamp;
+use reqwest::header::HeaderMap;
+use reqwest::{Client, RequestBuilder, StatusCode};
+use url::Url;
+
+use crate::cli::oidc::ConfigureArgs;
+use crate::commands::oidc::acquire::skew;
+use crate::commands::oidc::{inputs, words};
+use crate::env_vars::{self, Env};
+use crate::failure::Failure;
+
+/// How long the probe may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A bucket as sccache addresses it.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    bucket: String,
+    region: String,
+    prefix: String,
+    /// The endpoint, when sccache must be told.
+    endpoint: Option<Url>,
+}
+
+/// Why the cache is off, and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Off {
+    pub why: String,
+    pub hint: String,
+}
+
+impl Off {
+    fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { why: why.into(), hint: hint.into() }
+    }
+}
+
+impl From<Failure> for Off {
+    fn from(failure: Failure) -> Self {
+        Self::new(failure.message(), failure.help().unwrap_or("correct the input"))
+    }
+}
+
+impl Cache {
+    /// The cache that the inputs name, if any. Wrong inputs turn it off, they don't fail the job.
+    pub fn from_inputs(args: &ConfigureArgs) -> Option<Result<Self, Off>> {
+        let bucket = args.sccache_bucket.as_deref()?.trim();
+        Some(Self::checked(bucket, args))
+    }
+
+    fn checked(bucket: &str, args: &ConfigureArgs) -> Result<Self, Off> {
+        let prefix = inputs::folder(args.sccache_key_prefix.as_deref().unwrap_or_default());
+        inputs::check_resource("sccache-bucket", bucket, &prefix)?;
+        let region = args.sccache_region.as_deref().or(args.aws_region.as_deref());
+        let Some(region) = region.map(str::trim).filter(|region| !region.is_empty()) else {
+            return Err(Off::new(
+                "the region of the bucket is unknown: `sccache-region` and `aws-region` are empty",
+                "give `sccache-region` as plain text: variables and secrets can be empty on a fork",
+            ));
+        };
+        let endpoint = match args.sccache_endpoint.as_deref() {
+            // Without a scheme sccache would take http.
+            Some(text) if !text.contains("://") => {
+                Some(inputs::endpoint("sccache-endpoint", &format!("https://{}", text.trim()))?)
+            }
+            Some(text) => Some(inputs::endpoint("sccache-endpoint", text)?),
+            // sccache knows the addresses of the first partition only.
+            None if domain_of(region) != "amazonaws.com" => {
+                Url::parse(&format!("https://s3.{region}.{}", domain_of(region))).ok()
+            }
+            None => None,
+        };
+        let prefix = prefix.trim_end_matches('/').to_owned();
+        let cache = Self { bucket: bucket.to_owned(), region: region.to_owned(), prefix, endpoint };
+        let odd = || inputs::invalid(format!("`sccache-region` is not a region: `{region}`"));
+        cache.check_url().ok_or_else(odd)?;
+        Ok(cache)
+    }
+
+    /// The object that sccache reads first, addressed as it does: the bucket in the path.
+    fn check_url(&self) -> Option<Url> {
+        let mut url = match &self.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => Url::parse(&format!("https://s3.{}.amazonaws.com", self.region)).ok()?,
+        };
+        let host = url.host_str()?.to_owned();
+        if self.endpoint.is_none() && host != format!("s3.{}.amazonaws.com", self.region) {
+            return None;
+        }
+        url.path_segments_mut()
+            .ok()?
+            .pop_if_empty()
+            .push(&self.bucket)
+            .extend(self.prefix.split('/').filter(|part| !part.is_empty()))
+            .push(".sccache_check");
+        Some(url)
+    }
+
+    /// What `--explain` tells of the probe.
+    pub fn plan(&self) -> String {
+        let url = self.check_url().map(String::from).unwrap_or_default();
+        format!("on if GET {url} answers 200, 404 or 503")
+    }
+
+    /// Makes the one request: signed when there are credentials, no redirect followed.
+    pub async fn probe(
+        &self,
+        client: &Client,
+        credentials: Option<&Credentials>,
+    ) -> Result<(), Off> {
+        let unreachable = |why: String| {
+            Off::new(
+                format!("the bucket `{}` can't be reached: {why}", self.bucket),
+                "look at the bucket's name, `sccache-region`, `sccache-endpoint` and the network",
+            )
+        };
+        let url = self.check_url().ok_or_else(|| unreachable("no valid address".to_owned()))?;
+        let mut request = client.get(url.clone()).timeout(PATIENCE);
+        if let Some(credentials) = credentials {
+            request = sign_get(request, &url, &self.region, credentials, SystemTime::now())
+                .map_err(|e| unreachable(e.to_string()))?;
+        }
+        let answer = request.send().await.map_err(|e| {
+            let late = "no answer within two seconds".to_owned();
+            unreachable(if e.is_timeout() { late } else { "no connection".to_owned() })
+        })?;
+        self.judge(answer.status(), answer.headers(), credentials.is_some(), Timestamp::now())
+    }
+
+    /// What sccache's server would do with this answer.
+    fn judge(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        signed: bool,
+        now: Timestamp,
+    ) -> Result<(), Off> {
+        let bucket = &self.bucket;
+        let region = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok());
+        let skew = date(headers).and_then(|server| skew(server, now)).filter(|_| signed);
+        let objects = if self.prefix.is_empty() {
+            format!("arn:aws:s3:::{bucket}/*")
+        } else {
+            format!("arn:aws:s3:::{bucket}/{}/*", self.prefix)
+        };
+        match (status.as_u16(), skew) {
+            // A missing check object is fine, and 503 starts with misses.
+            (200 | 404 | 503, _) => Ok(()),
+            (403, Some((minutes, way))) => {
+                let (what, hint) = words::skew(minutes, way);
+                Err(Off::new(format!("the bucket `{bucket}` answers 403, and {what}"), hint))
+            }
+            (403, None) => {
+                let who = if signed {
+                    "the role's policy (and a session policy, if given)".to_owned()
+                } else {
+                    format!("the bucket policy of `{bucket}`")
+                };
+                let whom = if signed { "" } else { " to everybody (`\"Principal\": \"*\"`)" };
+                Err(Off::new(
+                    format!(
+                        "the bucket `{bucket}` answers 403 to the request that sccache starts with"
+                    ),
+                    format!(
+                        "{who} must allow `s3:GetObject` on `{objects}` and `s3:ListBucket` on \
+                         `arn:aws:s3:::{bucket}`{whom}: without the second, S3 answers 403 for a \
+                         missing key"
+                    ),
+                ))
+            }
+            (301 | 307 | 308, _) => {
+                let there = match region.filter(|region| *region != self.region) {
+                    Some(region) => {
+                        format!("the bucket is in `{region}`: give that as `sccache-region`")
+                    }
+                    None => "give the bucket's own region as `sccache-region`".to_owned(),
+                };
+                let status = status.as_u16();
+                Err(Off::new(
+                    format!(
+                        "the bucket `{bucket}` answers {status}: it is not in `{}`",
+                        self.region
+                    ),
+                    there,
+                ))
+            }
+            (other, _) => Err(Off::new(
+                format!(
+                    "the bucket `{bucket}` answers {other} to the request that sccache starts with"
+                ),
+                "look at the bucket's name, `sccache-region` and `sccache-endpoint`, and at the \
+                 bucket policy",
+            )),
+        }
+    }
+
+    /// What sccache must find in its environment.
+    pub fn exports(&self, write: bool) -> Vec<(&'static str, String)> {
+        let mut exports = vec![
+            (env_vars::SCCACHE_BUCKET, self.bucket.clone()),
+            (env_vars::SCCACHE_REGION, self.region.clone()),
+        ];
+        if !self.prefix.is_empty() {
+            exports.push((env_vars::SCCACHE_S3_KEY_PREFIX, self.prefix.clone()));
+        }
+        if let Some(endpoint) = &self.endpoint {
+            let endpoint = endpoint.as_str().trim_end_matches('/').to_owned();
+            exports.push((env_vars::SCCACHE_ENDPOINT, endpoint));
+        }
+        let rw_mode = if write { "READ_WRITE" } else { "READ_ONLY" };
+        exports.extend([
+            (env_vars::SCCACHE_S3_NO_CREDENTIALS, (!write).to_string()),
+            (env_vars::SCCACHE_S3_RW_MODE, rw_mode.to_owned()),
+            (env_vars::SCCACHE_IGNORE_SERVER_IO_ERROR, "1".to_owned()),
+        ]);
+        exports
+    }
+}
+
+/// The credential variables that exist, even empty: without credentials sccache refuses to start
+/// beside any of them.
+pub fn leftovers(env: &Env) -> Vec<&'static str> {
+    [env_vars::AWS_ACCESS_KEY_ID, env_vars::AWS_SECRET_ACCESS_KEY]
+        .into_iter()
+        .filter(|name| env.is_defined(name))
+        .collect()
+}
+
+/// Whether sccache starts beside the credential variables that exist: without credentials of its
+/// own it refuses to.
+pub fn starts(write: bool, env: &Env) -> Result<(), Off> {
+    let leftovers = leftovers(env);
+    if write || leftovers.is_empty() {
+        return Ok(());
+    }
+    let names = words::quoted(&leftovers);
+    let why =
+        format!("without credentials it refuses to start where {names} is defined, even empty");
+    Err(Off::new(why, words::REMOVE))
+}
+
+/// Signs a GET without body for S3.
+fn sign_get(
+    request: RequestBuilder,
+    url: &Url,
+    region: &str,
+    credentials: &Credentials,
+    now: SystemTime,
+) -> Result<RequestBuilder, Box<dyn std::error::Error>> {
+    let identity = credentials.clone().into();
+    let mut settings = SigningSettings::default();
+    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    settings.percent_encoding_mode = PercentEncodingMode::Single;
+    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+    let params = v4::SigningParams::builder()
+        .identity(&identity)
+        .region(region)
+        .name("s3")
+        .time(now)
+        .settings(settings)
+        .build()?
+        .into();
+    let signable =
+        SignableRequest::new("GET", url.as_str(), [].into_iter(), SignableBody::empty())?;
+    let (instructions, _) = sign(signable, &params)?.into_parts();
+    Ok(instructions.headers().fold(request, |request, (name, value)| request.header(name, value)))
+}
+
+#[cfg(test)]
+#[path = "sccache_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+use clap::Parser as _;
+
+use super::*;
+use crate::cli::oidc::OidcCommand;
+use crate::cli::{Cli, Command};
+
+fn cache(flags: &[&str]) -> Result<Cache, Off> {
+    let start = ["crcr", "oidc", "configure", "--sccache-bucket", "cache"];
+    match Cli::try_parse_from(start.iter().chain(flags)).unwrap().command {
+        Command::Oidc(OidcCommand::Configure(args)) => Cache::from_inputs(&args).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_probe_asks_where_sccache_will() {
+    for (flags, url) in [
+        (
+            vec!["--aws-region", "us-east-2"],
+            "https://s3.us-east-2.amazonaws.com/cache/.sccache_check",
+        ),
+        (
+            vec![
+                "--aws-region",
+                "us-east-2",
+                "--sccache-region",
+                "eu-west-1",
+                "--sccache-key-prefix",
+                "/a/b/",
+            ],
+            "https://s3.eu-west-1.amazonaws.com/cache/a/b/.sccache_check",
+        ),
+        (
+            vec!["--sccache-region", "cn-north-1"],
+            "https://s3.cn-north-1.amazonaws.com.cn/cache/.sccache_check",
+        ),
+        (
+            vec!["--sccache-region", "us-east-1", "--sccache-endpoint", "minio.example.com:9000"],
+            "https://minio.example.com:9000/cache/.sccache_check",
+        ),
+        (
+            vec!["--sccache-region", "us-east-1", "--sccache-endpoint", "http://127.0.0.1:9000/"],
+            "http://127.0.0.1:9000/cache/.sccache_check",
+        ),
+    ] {
+        assert_eq!(cache(&flags).unwrap().check_url().unwrap().as_str(), url);
+    }
+}
+
+#[test]
+fn wrong_inputs_turn_the_cache_off_and_are_named() {
+    for (flags, names) in [
+        (vec![], "`sccache-region`"),
+        (vec!["--sccache-region", "evil.com/"], "`sccache-region`"),
+        (
+            vec!["--sccache-region", "us-east-1", "--sccache-endpoint", "http://s3.example.com"],
+            "`sccache-endpoint`",
+        ),
+        (vec!["--sccache-region", "us-east-1", "--sccache-key-prefix", "a*"], "`sccache-bucket`"),
+    ] {
+        let off = cache(&flags).unwrap_err();
+        assert!(off.why.contains(names), "{off:?}");
+    }
+}
+
+#[test]
+fn every_answer_is_on_or_off() {
+    let cache = cache(&["--sccache-region", "us-east-1", "--sccache-key-prefix", "p"]).unwrap();
+    let headers = |date: &str| -> HeaderMap {
+        [("x-amz-bucket-region", "eu-west-1"), ("date", date)]
+            .into_iter()
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect()
+    };
+    let at = |date: &str, status: u16, signed| {
+        let status = StatusCode::from_u16(status).unwrap();
+        cache.judge(status, &headers(date), signed, "2026-11-20T12:00:00Z".parse().unwrap())
+    };
+    let judge = |status, signed| at("Fri, 20 Nov 2026 12:00:00 GMT", status, signed);
+    for signed in [true, false] {
+        for on in [200, 404, 503] {
+            assert_eq!(judge(on, signed), Ok(()), "{on}");
+        }
+        for off in [204, 301, 302, 307, 400, 401, 403, 500, 502] {
+            assert!(judge(off, signed).is_err(), "{off}");
+        }
+    }
+    let anonymous = judge(403, false).unwrap_err().hint;
+    for text in
+        ["bucket policy of `cache`", "s3:GetObject", "arn:aws:s3:::cache/p/*", "s3:ListBucket"]
+    {
+        assert!(anonymous.contains(text), "{anonymous}");
+    }
+    assert!(judge(403, true).unwrap_err().hint.starts_with("the role's policy"));
+    assert!(judge(301, true).unwrap_err().hint.contains("`eu-west-1`"));
+    let late = "Fri, 20 Nov 2026 12:20:00 GMT";
+    assert!(at(late, 403, true).unwrap_err().why.contains("20 minutes slow"));
+    assert!(!at(late, 403, false).unwrap_err().why.contains("minutes"), "nothing was signed");
+}
+
+#[test]
+fn sccache_is_told_everything_and_nothing_empty() {
+    let exports = cache(&["--sccache-region", "us-east-1"]).unwrap().exports(false);
+    assert_eq!(
+        exports,
+        [
+            ("SCCACHE_BUCKET", "cache".to_owned()),
+            ("SCCACHE_REGION", "us-east-1".to_owned()),
+            ("SCCACHE_S3_NO_CREDENTIALS", "true".to_owned()),
+            ("SCCACHE_S3_RW_MODE", "READ_ONLY".to_owned()),
+            ("SCCACHE_IGNORE_SERVER_IO_ERROR", "1".to_owned()),
+        ]
+    );
+    let flags = ["--sccache-region", "cn-north-1", "--sccache-key-prefix", "p/"];
+    let exports = cache(&flags).unwrap().exports(true);
+    assert!(exports.contains(&("SCCACHE_S3_KEY_PREFIX", "p".to_owned())));
+    assert!(
+        exports
+            .contains(&("SCCACHE_ENDPOINT", "https://s3.cn-north-1.amazonaws.com.cn".to_owned()))
+    );
+    assert!(exports.contains(&("SCCACHE_S3_NO_CREDENTIALS", "false".to_owned())));
+    assert!(exports.contains(&("SCCACHE_S3_RW_MODE", "READ_WRITE".to_owned())));
+}

@@ -1,0 +1,90 @@
+//! What people read of each situation: what happened, why, what to do.
+
+use crate::commands::oidc::decide::{Facts, Plan, Reason};
+use crate::env_vars;
+use crate::failure::Failure;
+use crate::runner::Runner;
+
+/// Why the event gives no credentials: an error as it stands, with `on-unavailable: fail`.
+pub fn anonymous(reason: Reason, facts: &Facts) -> Failure {
+    let repository = facts.repository.as_deref().unwrap_or("this repository");
+    let message = match reason {
+        Reason::ForeignRepo => {
+            format!("no AWS credentials: `{repository}` belongs to none of the `owners`")
+        }
+        Reason::Dependabot => {
+            "no AWS credentials: GitHub gives Dependabot's runs no OIDC token".to_owned()
+        }
+        _ => {
+            let head = facts.pull_request.as_ref().and_then(|p| p.head.as_deref());
+            let whose =
+                head.map_or("a deleted fork".to_owned(), |head| format!("the fork `{head}`"));
+            format!("no AWS credentials: GitHub gives a pull request from {whose} no OIDC token")
+        }
+    };
+    Failure::user(reason.word(), message)
+        .hint("to let the job go on without, take `on-unavailable: auto`")
+}
+
+/// What is broken, for the rows that the variables alone decide.
+pub fn broken(reason: Reason, facts: &Facts, runner: &Runner) -> Failure {
+    match reason {
+        Reason::PartialToken => {
+            let (url, token) =
+                (env_vars::ACTIONS_ID_TOKEN_REQUEST_URL, env_vars::ACTIONS_ID_TOKEN_REQUEST_TOKEN);
+            let (here, gone) = if facts.token_url { (url, token) } else { (token, url) };
+            Failure::user(
+                reason.word(),
+                format!(
+                    "only one half of the OIDC request is here: `{here}` is set, `{gone}` is not"
+                ),
+            )
+            .hint(format!(
+                "something passes the variables on by name: pass `{url}` and `{token}`, into the \
+                 container too"
+            ))
+        }
+        _ if !runner.env().is_true(env_vars::GITHUB_ACTIONS) => Failure::user(
+            reason.word(),
+            "there is no OIDC token to be had: this is not a job of GitHub Actions",
+        )
+        .hint("elsewhere, use the credentials of the machine: `--ambient allow`"),
+        _ => Failure::user(
+            reason.word(),
+            "this job may not mint an OIDC token: `ACTIONS_ID_TOKEN_REQUEST_URL` and \
+             `ACTIONS_ID_TOKEN_REQUEST_TOKEN` are not set",
+        )
+        .hint(
+            "add `permissions: id-token: write` to this job; for a reusable workflow to the \
+             caller's job too; for a job in a container that you start yourself, pass both \
+             variables into it",
+        ),
+    }
+}
+
+/// What to do about a variable that can't be unset.
+pub const REMOVE: &str = "remove the `env:` entry that defines it, or the step that exported it";
+
+/// Names in backticks, joined.
+pub fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
+}
+
+/// A clock that S3 refuses, and what to do.
+pub fn skew(minutes: u64, way: &str) -> (String, &'static str) {
+    let what = format!(
+        "the clock of this machine is {minutes} minutes {way}: S3 refuses requests that are more \
+         than 15 minutes off"
+    );
+    (what, "set the clock of the runner, by NTP for example")
+}
+
+/// The plan in a few words.
+pub fn plan(plan: Plan) -> String {
+    match plan {
+        Plan::Token => "mint a token and assume the role".to_owned(),
+        Plan::Ambient => "use the credentials of the machine".to_owned(),
+        Plan::Anonymous(reason) => format!("go on without credentials ({reason})"),
+        Plan::Broken(reason) => format!("stop: something is broken ({reason})"),
+    }
+}

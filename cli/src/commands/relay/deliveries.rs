@@ -1,0 +1,112 @@
+//! `crcr relay deliveries`: what came, what became of it, and another try.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use crcr_domain::RepoName;
+use crcr_relay::deliveries::{self, Overview};
+use serde_json::json;
+
+use super::{now, open_store, store_failure};
+use crate::cli::DataFormat;
+use crate::cli::relay::DeliveriesCommand;
+use crate::env_vars::Env;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// Runs the command that `command` names.
+pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Outcome {
+    match command {
+        DeliveriesCommand::List { store, limit, format } => {
+            let store = open_store(&store, env)?;
+            let found = deliveries::newest(&store, limit).await.map_err(store_failure)?;
+            let dead = deliveries::dead(&store, limit).await.map_err(store_failure)?;
+            match format {
+                DataFormat::Json => {
+                    printer.data_line(&json!({ "deliveries": found, "dead": dead }).to_string());
+                }
+                DataFormat::Text => {
+                    found.iter().for_each(|overview| printer.data_line(&line(overview)));
+                    for task in dead {
+                        let why = task.last_error.unwrap_or_default();
+                        printer.data_line(&format!("given up: {} ({why})", task.key));
+                    }
+                }
+            }
+        }
+        DeliveriesCommand::Show { id, store, format } => {
+            let store = open_store(&store, env)?;
+            let found = deliveries::one(&store, &id).await.map_err(store_failure)?;
+            let overview = found.ok_or_else(|| unknown(&id))?;
+            match format {
+                DataFormat::Json => printer.data_line(&json!(overview).to_string()),
+                DataFormat::Text => printer.data_line(&page(&overview)),
+            }
+        }
+        DeliveriesCommand::Redeliver { id, repo, store, .. } => {
+            let repo = repo.map(|text| RepoName::new(&text)).transpose().map_err(|error| {
+                Failure::user("repo", "`--repo` takes `owner/repo`").because(error)
+            })?;
+            let store = open_store(&store, env)?;
+            let Some(id) = id else {
+                let count =
+                    deliveries::given_up_again(&store, now()).await.map_err(store_failure)?;
+                printer.data_line(&format!("{count} tasks are in the queue again"));
+                return Ok(ExitCode::SUCCESS);
+            };
+            if deliveries::one(&store, &id).await.map_err(store_failure)?.is_none() {
+                return Err(unknown(&id));
+            }
+            let count = deliveries::again(&store, &id, repo.as_ref(), now())
+                .await
+                .map_err(store_failure)?;
+            printer.data_line(&format!("{count} dispatches are in the queue again"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unknown(id: &str) -> Failure {
+    Failure::user("delivery", format!("no delivery `{id}` is known"))
+        .hint("`crcr relay deliveries list` shows the newest; they are kept for 35 days")
+}
+
+fn line(overview: &Overview) -> String {
+    let delivery = &overview.delivery;
+    let mut counts: Vec<(&str, usize)> = vec![];
+    for dispatch in &overview.dispatches {
+        let status = dispatch.status.as_str();
+        match counts.iter_mut().find(|(known, _)| *known == status) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((status, 1)),
+        }
+    }
+    let counts: Vec<_> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    let about = match delivery.pull_request {
+        Some(number) => format!("{} #{number}", delivery.event),
+        None => delivery.event.clone(),
+    };
+    format!("{} {:.0} {about}: {}", delivery.id, delivery.received_at, counts.join(", "))
+}
+
+fn page(overview: &Overview) -> String {
+    let mut text = line(overview);
+    let _ = write!(text, "\nhead {}", overview.delivery.head_sha);
+    if let Some(by) = &overview.delivery.superseded_by {
+        let _ = write!(text, "\nsuperseded by {by}");
+    }
+    for dispatch in &overview.dispatches {
+        let _ = write!(
+            text,
+            "\n  {} {} {} after {} tries",
+            dispatch.level,
+            dispatch.repo,
+            dispatch.status.as_str(),
+            dispatch.tries
+        );
+        if let Some(error) = &dispatch.last_error {
+            let _ = write!(text, ": {error}");
+        }
+    }
+    text
+}

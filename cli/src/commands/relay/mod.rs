@@ -1,0 +1,53 @@
+//! `crcr relay …`: the server, and tools beside it.
+
+mod deliveries;
+mod replay;
+mod secrets;
+mod serve;
+mod sweep;
+
+pub use self::serve::stop_on_signal;
+
+use std::path::PathBuf;
+
+use crcr_relay::store::{Role, Sqlite};
+use jiff::Timestamp;
+
+use crate::cli::relay::{RelayCommand, StoreArgs};
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// Runs the command that `command` names.
+pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome {
+    match command {
+        RelayCommand::Serve(args) => serve::run(&args, env, printer).await,
+        RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
+        RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
+        RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
+    }
+}
+
+/// Opens the store of a relay that may be running.
+fn open_store(args: &StoreArgs, env: &Env) -> Result<Sqlite, Failure> {
+    let url = args.store.as_deref().or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
+    let path = url.strip_prefix("sqlite:").map(PathBuf::from).ok_or_else(|| {
+        Failure::user("store", format!("`{url}` is no store")).hint("use `--store sqlite:PATH`")
+    })?;
+    if !path.exists() {
+        return Err(Failure::user("store", format!("there is no store at `{}`", path.display()))
+            .hint("`crcr relay serve` creates it; name it by `--store` or CRCR_STORE"));
+    }
+    Sqlite::open(&path, Role::Tool)
+        .map_err(|error| Failure::unexpected("store", "the store can't be opened").because(error))
+}
+
+/// What time it is.
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// A store's error.
+fn store_failure(error: crcr_relay::store::StoreError) -> Failure {
+    Failure::unexpected("store", "the store can't be used").because(error)
+}

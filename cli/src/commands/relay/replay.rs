@@ -1,0 +1,64 @@
+//! `crcr relay replay`: stored webhook payloads, signed and sent.
+
+use std::fs;
+use std::process::ExitCode;
+
+use crcr_relay::signature;
+use secrecy::SecretString;
+
+use crate::cli::relay::ReplayArgs;
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// The largest answer that is read, in bytes.
+const MAX_ANSWER: usize = 64 * 1024;
+
+/// Sends each file once, in order, and prints the answers.
+pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
+    let secret = secret(env)?;
+    let client = crcr_github::http::client()
+        .map_err(|error| Failure::unexpected("http", "no HTTP client").because(error))?;
+    let url = format!("{}/github/webhook", args.url.trim_end_matches('/'));
+    for path in &args.files {
+        let name = path.display();
+        let body = fs::read(path).map_err(|error| {
+            Failure::user("file", format!("`{name}` can't be read")).because(error)
+        })?;
+        let request = client
+            .post(&url)
+            .header("content-type", "application/json")
+            .header("x-github-event", &args.event)
+            .header("x-github-delivery", signature::digest(&body))
+            .header("x-hub-signature-256", signature::sign(&secret, &body))
+            .body(body);
+        let response = crcr_github::http::send_once(request).await.map_err(|error| {
+            let what = format!("the relay didn't take `{name}`");
+            match error.status() {
+                Some(status) if status.is_client_error() => Failure::user("replay", what)
+                    .because(error)
+                    .hint("a 401 means that GITHUB_APP_SECRET isn't the relay's"),
+                _ => Failure::unexpected("replay", what).because(error),
+            }
+        })?;
+        let answer = crcr_github::http::read(response, MAX_ANSWER).await.map_err(|error| {
+            Failure::unexpected("replay", "the relay's answer can't be read").because(error)
+        })?;
+        printer.data_line(&format!("{name}: {}", String::from_utf8_lossy(&answer)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn secret(env: &Env) -> Result<SecretString, Failure> {
+    if let Some(secret) = env.get(env_vars::GITHUB_APP_SECRET) {
+        return Ok(secret.into());
+    }
+    let path = env.get(env_vars::GITHUB_APP_SECRET_FILE).ok_or_else(|| {
+        Failure::user("settings", "GITHUB_APP_SECRET is missing")
+            .hint("set it, or GITHUB_APP_SECRET_FILE, to the App's webhook secret")
+    })?;
+    let text = fs::read_to_string(path).map_err(|error| {
+        Failure::user("settings", format!("`{path}` can't be read")).because(error)
+    })?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned().into())
+}

@@ -1,0 +1,123 @@
+//! `crcr relay serve`: settings, store, listeners, until a signal.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use crcr_relay::config::{self, StoreUrl};
+use crcr_relay::serve::Bound;
+use crcr_relay::store::{Role, Sqlite};
+use crcr_relay::{Config, Problem, Relay};
+use tokio_util::sync::CancellationToken;
+
+use super::{now, secrets};
+use crate::cli::relay::ServeArgs;
+use crate::env_vars::Env;
+use crate::failure::{Failure, Outcome};
+use crate::printer::{self, Printer};
+
+/// Serves, or only validates with `--check`.
+pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
+    printer::init_server_logging();
+    let stored = secrets::fetch(env).await?;
+    let flags = flags(args);
+    let lookup = |name: &str| flags.get(name).cloned().or_else(|| env.get(name).map(str::to_owned));
+    for setting in config::without_effect(&lookup) {
+        tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
+    }
+    let config = Config::read(&lookup, stored).map_err(|problems| settings_failure(&problems))?;
+    let StoreUrl::Sqlite(path) = config.store.clone();
+    let store = Sqlite::open(&path, Role::Server).map_err(|error| {
+        Failure::unexpected("store", format!("the store `{}` can't be opened", path.display()))
+            .because(error)
+    })?;
+    let (listen, admin_listen) = (config.listen.clone(), config.admin_listen.clone());
+    let relay = Relay::new(config, store, Arc::new(now)).map_err(|error| {
+        Failure::user("relay", "the relay can't start with these settings").because(error)
+    })?;
+    if args.check {
+        relay.allowlist.refresh(&relay.app, relay.now()).await;
+        if let Some(problem) = relay.allowlist.standing().problem {
+            return Err(Failure::user("allowlist", format!("the allowlist: {problem}"))
+                .hint("check ALLOWLIST_URL, and the file with `crcr allowlist validate`"));
+        }
+        printer.line("the settings are good");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let bound = Bound::new(&listen, admin_listen.as_deref())
+        .await
+        .map_err(|error| Failure::unexpected("listen", error.to_string()).because(error))?;
+    let address = bound.address().map_err(|error| {
+        Failure::unexpected("listen", "the address that was bound is unknown").because(error)
+    })?;
+    printer.data_line(&format!("listening on http://{address}"));
+    if let Some(admin) = bound.admin_address() {
+        printer.data_line(&format!("operators on http://{admin}"));
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(stop_on_signal(stop.clone()));
+    bound
+        .serve(Arc::new(relay), stop)
+        .await
+        .map_err(|error| Failure::unexpected("serve", "the server stopped").because(error))?;
+    printer.line("stopped; nothing is lost, open work goes on after the next start");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Flags by the names of their environment variables.
+fn flags(args: &ServeArgs) -> BTreeMap<&'static str, String> {
+    let single = [
+        ("CRCR_LISTEN", &args.listen),
+        ("CRCR_ADMIN_LISTEN", &args.admin_listen),
+        ("CRCR_STORE", &args.store.store),
+        ("ALLOWLIST_URL", &args.allowlist_url),
+        ("UPSTREAM_REPO", &args.upstream_repo),
+        ("CRCR_NEVER_STARTED_AFTER", &args.never_started_after),
+        ("ZOMBIE_TIMEOUT_SECONDS", &args.lost_after),
+        ("CRCR_SILENT_L4", &args.silent_l4),
+        ("CRCR_NONBLOCKING_CONCLUSION", &args.nonblocking_conclusion),
+        ("CRCR_ONCALL_COMMENTS", &args.oncall_comments),
+    ];
+    let mut flags: BTreeMap<_, _> =
+        single.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+    if !args.push_ref.is_empty() {
+        flags.insert("CRCR_PUSH_REF", args.push_ref.join(","));
+    }
+    flags
+}
+
+fn settings_failure(problems: &[Problem]) -> Failure {
+    let lines: Vec<String> =
+        problems.iter().map(|problem| format!("  {}: {}", problem.name, problem.what)).collect();
+    let count = match problems.len() {
+        1 => "1 setting is".to_owned(),
+        count => format!("{count} settings are"),
+    };
+    Failure::user("settings", format!("{count} missing or odd:\n{}", lines.join("\n")))
+        .hint("each may also be given as NAME_FILE, the path of a file that holds it; see `crcr relay serve --help`")
+}
+
+/// Cancels `stop` at the first signal that asks the process to end.
+#[cfg(unix)]
+pub async fn stop_on_signal(stop: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        tracing::error!("signals can't be heard; the relay stops only when it is killed");
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+}
+
+/// Cancels `stop` at Ctrl-C.
+#[cfg(not(unix))]
+pub async fn stop_on_signal(stop: CancellationToken) {
+    if tokio::signal::ctrl_c().await.is_ok() {
+        stop.cancel();
+    }
+}

@@ -1,0 +1,266 @@
+//! What a relay's answer means, and what to do about it: ours, and the one that is deployed today.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// What an answer means.
+#[derive(Debug)]
+pub enum Meaning {
+    /// It is in.
+    Recorded,
+    /// It was in already: an earlier try arrived whose answer got lost.
+    Duplicate,
+    /// An earlier try was noted and then not saved, and can't be sent again.
+    Unsaved,
+    /// A later state of the job came first.
+    Stale,
+    /// The repository's level is too low.
+    Ignored,
+    /// Another try may help.
+    Again(Again),
+    /// It is refused.
+    Refused(Failure),
+}
+
+/// A failure that may pass.
+#[derive(Debug)]
+pub struct Again {
+    /// What the relay asked to wait.
+    pub after: Option<Duration>,
+    /// What to say when it doesn't pass.
+    pub end: Failure,
+    /// Whether the relay didn't do its work, as opposed to not liking what it got.
+    pub unreachable: bool,
+    /// What this try may have left behind at the relay.
+    pub leaves: Before,
+}
+
+/// What earlier tries may have left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Before {
+    /// Nothing.
+    Nothing,
+    /// The report may have been taken: no answer came.
+    Silence,
+    /// The report may have been noted: the relay failed afterwards, and said so.
+    Failed,
+}
+
+impl Again {
+    /// The relay, or GitHub, didn't do its work.
+    pub fn unreachable(end: Failure, leaves: Before) -> Self {
+        Self { after: None, end, unreachable: true, leaves }
+    }
+}
+
+/// Reads an answer. `body` is the address of a redirect. `before` is what earlier tries may have
+/// left behind.
+pub fn read(status: u16, body: &[u8], after: Option<Duration>, before: Before) -> Meaning {
+    #[derive(Deserialize)]
+    struct Answer {
+        #[serde(default)]
+        detail: Value,
+        #[serde(default)]
+        ok: bool,
+        #[serde(default)]
+        duplicate: bool,
+        #[serde(default)]
+        stale: bool,
+        status: Option<String>,
+    }
+    let answer: Option<Answer> = serde_json::from_slice(body).ok();
+    if status == 200
+        && let Some(answer) = answer.as_ref().filter(|answer| answer.ok)
+    {
+        return match answer.status.as_deref() {
+            Some("ignored") => Meaning::Ignored,
+            _ if answer.duplicate => Meaning::Duplicate,
+            _ if answer.stale => Meaning::Stale,
+            _ => Meaning::Recorded,
+        };
+    }
+    let detail = answer.map(|answer| answer.detail).unwrap_or_default();
+    let detail = match &detail {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    match status {
+        500.. => Meaning::Again(Again { after, ..failed(status, &detail) }),
+        300..400 => Meaning::Refused(moved(body)),
+        _ if detail.is_empty() => Meaning::Refused(stranger(status)),
+        _ => refused(status, &detail, after, before),
+    }
+}
+
+/// Said while the relay was asked.
+fn refusal(code: &'static str, status: u16, detail: &str) -> Failure {
+    Failure::user(code, format!("the relay refused this report: {status} {detail}"))
+}
+
+fn refused(status: u16, detail: &str, after: Option<Duration>, before: Before) -> Meaning {
+    let says = |part: &str| detail.contains(part);
+    let stop = |code, hint: &str| Meaning::Refused(refusal(code, status, detail).hint(hint));
+    let again = |code, hint: &str| {
+        Meaning::Again(Again {
+            after,
+            end: refusal(code, status, detail).hint(hint),
+            unreachable: false,
+            leaves: Before::Nothing,
+        })
+    };
+    match status {
+        400 if says("invalid state transition") => match before {
+            Before::Silence => Meaning::Duplicate,
+            Before::Failed => Meaning::Unsaved,
+            Before::Nothing => stop(
+                "state-transition",
+                "each job of each attempt reports `in_progress` once and `completed` once after \
+                 it: report the start too, and give every job of a matrix its own `job-name`",
+            ),
+        },
+        400 if says("no matching dispatch record") => again(
+            "no-dispatch",
+            "the relay has no record that it dispatched this delivery to this repository; records \
+             are kept for days, so start the workflow by a new event upstream",
+        ),
+        400 if says("nightly/periodic") => stop(
+            "self-report",
+            "a nightly or periodic run is reported once, with `status: completed`",
+        ),
+        400 => stop("callback-body", "correct the input that the relay names"),
+        401 if says("Unsupported OIDC issuer") => stop(
+            "issuer",
+            "the relay trusts other CI systems than this one; its operators set which",
+        ),
+        401 if says("Missing authorization token") => stop(
+            "token-lost",
+            "something between here and the relay removed the `Authorization` header",
+        ),
+        401 if says("Invalid authorization token") => again(
+            "token-refused",
+            "the relay may expect another audience (input `audience`) or have older keys of the \
+             issuer; run the job again, and tell its operators if it stays",
+        ),
+        401 => stop("token-refused", "the token isn't what this relay takes from this report"),
+        403 => stop(
+            "not-registered",
+            "ask the relay's operators to register this pipeline, or correct its entry",
+        ),
+        404 | 405 => stop("callback-url", "the callback URL ends with `/github/callback`"),
+        413 => stop("too-large", "send fewer or shorter texts"),
+        429 => again("rate-limit", "report less often: once when a job starts, once when it ends"),
+        _ if says("HUD rejected callback") => {
+            stop("hud", "the relay took the report and the HUD didn't; tell the relay's operators")
+        }
+        _ => stop("refused", "tell the relay's operators"),
+    }
+}
+
+fn failed(status: u16, detail: &str) -> Again {
+    let detail = if detail.is_empty() { "without a word why" } else { detail };
+    let end = Failure::unexpected("relay-failed", format!("the relay failed: {status} {detail}"))
+        .hint("the result of this job isn't recorded; run the job again to report it");
+    Again::unreachable(end, Before::Failed)
+}
+
+fn moved(to: &[u8]) -> Failure {
+    let to: String = String::from_utf8_lossy(to).chars().take(200).collect();
+    Failure::user("callback-url", format!("the callback URL has moved to `{to}`")).hint(
+        "set `callback-url` to the new address if it is the relay's; tokens follow no redirect",
+    )
+}
+
+fn stranger(status: u16) -> Failure {
+    Failure::user("callback-url", format!("something that is no relay answered with {status}"))
+        .hint("the callback URL ends with `/github/callback`; a proxy may have answered instead")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(status: u16, body: &str, before: Before) -> String {
+        match read(status, body.as_bytes(), None, before) {
+            Meaning::Again(again) => {
+                let kind = if again.unreachable { "unreachable" } else { "refused" };
+                format!("again, then {kind} [{}]", again.end.code())
+            }
+            Meaning::Refused(failure) => {
+                assert!(failure.help().is_some(), "a refusal says what to do");
+                format!("refused [{}]", failure.code())
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
+    fn detail(text: &str) -> String {
+        serde_json::json!({ "detail": text }).to_string()
+    }
+
+    #[test]
+    fn every_good_answer_of_both_relays() {
+        for (body, meaning) in [
+            (r#"{"ok":true,"status":"in_progress"}"#, "Recorded"),
+            (r#"{"ok":true,"status":"completed"}"#, "Recorded"),
+            (r#"{"ok":true,"status":"ignored"}"#, "Ignored"),
+            (r#"{"ok":true,"duplicate":true}"#, "Duplicate"),
+            (r#"{"ok":true,"stale":true}"#, "Stale"),
+            ("<html>welcome</html>", "refused [callback-url]"),
+            ("{}", "refused [callback-url]"),
+        ] {
+            assert_eq!(told(200, body, Before::Nothing), meaning, "{body}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_of_both_relays() {
+        let transition =
+            "callback rejected: invalid state transition delivery_id=D repo=R status=S";
+        let internal = "An internal failure occurred. Your update was not saved, retry later";
+        for (status, text, meaning) in [
+            (400, "Invalid JSON body", "refused [callback-body]"),
+            (400, "callback body missing required field: 'workflow'", "refused [callback-body]"),
+            (400, "unknown callback status: 'x'", "refused [callback-body]"),
+            (
+                400,
+                "callback rejected: no matching dispatch record",
+                "again, then refused [no-dispatch]",
+            ),
+            (400, transition, "refused [state-transition]"),
+            (
+                400,
+                "nightly/periodic callbacks must have status 'completed', got 'in_progress'",
+                "refused [self-report]",
+            ),
+            (401, "Missing authorization token", "refused [token-lost]"),
+            (401, "Unsupported OIDC issuer: None", "refused [issuer]"),
+            (401, "Invalid authorization token", "again, then refused [token-refused]"),
+            (401, "GitHub OIDC token missing 'repository' claim", "refused [token-refused]"),
+            (403, "Buildkite pipeline O/P is not registered with CRCR", "refused [not-registered]"),
+            (404, "Not found", "refused [callback-url]"),
+            (405, "Method not allowed", "refused [callback-url]"),
+            (413, "body too large", "refused [too-large]"),
+            (422, "HUD rejected callback: HTTP 422: no", "refused [hud]"),
+            (429, "rate limit exceeded for a/b", "again, then refused [rate-limit]"),
+            (500, internal, "again, then unreachable [relay-failed]"),
+            (503, "redis temporary outage", "again, then unreachable [relay-failed]"),
+        ] {
+            assert_eq!(told(status, &detail(text), Before::Nothing), meaning, "{text}");
+        }
+        assert_eq!(told(502, "<html>", Before::Nothing), "again, then unreachable [relay-failed]");
+        assert_eq!(told(403, "<html>", Before::Nothing), "refused [callback-url]");
+        assert_eq!(told(307, "https://other/", Before::Nothing), "refused [callback-url]");
+    }
+
+    #[test]
+    fn a_transition_refused_after_a_lost_answer_is_the_earlier_try() {
+        let body = detail("callback rejected: invalid state transition delivery_id=D");
+        assert_eq!(told(400, &body, Before::Silence), "Duplicate");
+        assert_eq!(told(400, &body, Before::Failed), "Unsaved");
+    }
+}

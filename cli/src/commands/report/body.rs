@@ -1,0 +1,212 @@
+//! The callback's body, schema version 1: what was dispatched, and one key `workflow`.
+
+use crcr_domain::callback::{FailedTest, TestCounts};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::junit::Tests;
+use crate::cli::report::{ReportArgs, Status};
+use crate::env_vars::{self, Env};
+use crate::failure::Failure;
+use crate::runner::Runner;
+
+/// A body ready to be sent.
+pub struct Body {
+    pub json: Vec<u8>,
+    /// Whose result it is, for people.
+    pub job: String,
+}
+
+/// The key `workflow`. What isn't given isn't sent, but for the keys that version 1 always has.
+#[derive(Serialize)]
+struct Workflow<'a> {
+    schema_version: &'static str,
+    status: &'static str,
+    conclusion: Option<&'static str>,
+    name: &'a str,
+    url: String,
+    run_id: &'a str,
+    run_attempt: String,
+    job_name: &'a str,
+    check_run_id: String,
+    started_at: Option<String>,
+    completed_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    test_results: Option<TestCounts>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed_tests: Vec<FailedTest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifact_url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phase: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<&'a str>,
+}
+
+/// The run and job that this is, on either CI system.
+struct Job<'a> {
+    workflow: &'a str,
+    url: String,
+    run_id: &'a str,
+    attempt: u64,
+    name: &'a str,
+}
+
+/// Builds the body. Fails, with exit code 1, on what the relay would refuse.
+pub fn build(
+    args: &ReportArgs,
+    runner: &Runner,
+    tests: Option<Tests>,
+    now: Timestamp,
+) -> Result<Body, Failure> {
+    let conclusion = match (args.status, args.conclusion) {
+        (Status::InProgress, _) => None,
+        (Status::Completed, Some(conclusion)) => Some(conclusion.as_str()),
+        (Status::Completed, None) => {
+            return Err(Failure::user("no-conclusion", "a completed job needs a conclusion")
+                .hint("set the input `conclusion` to `${{ job.status }}`"));
+        }
+    };
+    let mut echo = dispatched(args, runner)?;
+    let job = Job::find(args, runner.env())?;
+    let given = args.test_results.as_deref().map(counts).transpose()?;
+    let (counted, failed_tests) =
+        tests.map_or((None, vec![]), |tests| (Some(tests.counts), tests.failed));
+    let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    // A run of one's own is reported once, when it is over: it says when that was in both.
+    let (started, ended) = match args.status {
+        Status::InProgress => (Some(time), None),
+        Status::Completed if is_own(args) => (Some(time.clone()), Some(time)),
+        Status::Completed => (None, Some(time)),
+    };
+    let check_run_id = runner.env().get(env_vars::CRCR_CHECK_RUN_ID).map(str::to_owned);
+    let workflow = Workflow {
+        schema_version: "1",
+        status: args.status.word(),
+        conclusion,
+        name: job.workflow,
+        url: job.url,
+        run_id: job.run_id,
+        run_attempt: job.attempt.to_string(),
+        job_name: job.name,
+        check_run_id: check_run_id.unwrap_or_else(|| format!("{}-{}", job.run_id, job.attempt)),
+        started_at: started,
+        completed_at: ended,
+        test_results: given.or(counted),
+        failed_tests,
+        artifact_url: args.artifact_url.as_deref(),
+        phase: args.phase.as_deref(),
+        environment: args.environment.as_deref(),
+    };
+    echo.insert("workflow".to_owned(), json!(workflow));
+    let json = Value::Object(echo).to_string().into_bytes();
+    // The relay's own rules: what it would refuse is better said here, by its name.
+    crcr_domain::callback::read(&json).map_err(|error| {
+        Failure::user("report", "this report isn't what a relay takes").because(error)
+    })?;
+    Ok(Body { json, job: job.name.to_owned() })
+}
+
+fn is_own(args: &ReportArgs) -> bool {
+    matches!(args.event_type.as_deref(), Some("nightly" | "periodic"))
+}
+
+/// What the relay dispatched, or what the flags say in its place.
+fn dispatched(args: &ReportArgs, runner: &Runner) -> Result<Map<String, Value>, Failure> {
+    let payload = match runner.env().get(env_vars::CRCR_CLIENT_PAYLOAD) {
+        Some(text) => Some(serde_json::from_str(text).map_err(|error| {
+            Failure::user("client-payload", "`CRCR_CLIENT_PAYLOAD` isn't JSON").because(error)
+        })?),
+        None => runner.event()?.client_payload,
+    };
+    let payload = payload.and_then(|payload| match payload {
+        Value::Object(fields) => Some(fields),
+        _ => None,
+    });
+    let (Some(delivery), Some(event)) = (&args.delivery_id, &args.event_type) else {
+        return payload.filter(|fields| fields.contains_key("delivery_id")).ok_or_else(|| {
+            Failure::user("no-delivery", "nothing says which delivery this run answers").hint(
+                "run on `repository_dispatch`, whose payload the relay made; or, for a run of \
+                 your own, set `event-type: nightly` (or `periodic`) and `delivery-id` to the \
+                 upstream commit",
+            )
+        });
+    };
+    // The flags of the dispatch itself keep the rest of it, the proof that the relay wants too.
+    if let Some(payload) =
+        payload.filter(|fields| fields.get("delivery_id") == Some(&json!(delivery)))
+    {
+        return Ok(payload);
+    }
+    let mut upstream = json!({ "repository": { "full_name": args.upstream_repository } });
+    if is_own(args) {
+        upstream["head_sha"] = json!(delivery);
+    }
+    let fields = json!({ "event_type": event, "delivery_id": delivery, "payload": upstream });
+    match fields {
+        Value::Object(fields) => Ok(fields),
+        _ => unreachable!("an object was just written"),
+    }
+}
+
+fn counts(text: &str) -> Result<TestCounts, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Given {
+        #[serde(default)]
+        passed: u64,
+        #[serde(default)]
+        failed: u64,
+        #[serde(default)]
+        skipped: u64,
+        total: Option<u64>,
+    }
+    let Given { passed, failed, skipped, total } = serde_json::from_str(text).map_err(|error| {
+        Failure::user("test-results", "`test-results` isn't what it should be")
+            .because(error)
+            .hint(r#"it looks like `{"passed": 10, "failed": 0, "skipped": 2}`"#)
+    })?;
+    let sum = passed.saturating_add(failed).saturating_add(skipped);
+    Ok(TestCounts { passed, failed, skipped, total: total.unwrap_or(sum) })
+}
+
+impl<'a> Job<'a> {
+    fn find(args: &'a ReportArgs, env: &'a Env) -> Result<Self, Failure> {
+        let missing = |name: &str| {
+            Failure::unexpected("no-run", format!("`{name}` isn't set"))
+                .hint("this command runs in a job of GitHub Actions or Buildkite, which set it")
+        };
+        let need = |name: &'static str| env.get(name).ok_or_else(|| missing(name));
+        let attempt = |name: &str| env.get(name).and_then(|text| text.parse::<u64>().ok());
+        if env.is_true(env_vars::BUILDKITE) && env.get(env_vars::GITHUB_RUN_ID).is_none() {
+            let label = env.get(env_vars::BUILDKITE_LABEL);
+            let name = args.job_name.as_deref().or(label);
+            return Ok(Self {
+                workflow: need(env_vars::BUILDKITE_PIPELINE_SLUG)?,
+                url: env.get(env_vars::BUILDKITE_BUILD_URL).unwrap_or_default().to_owned(),
+                run_id: need(env_vars::BUILDKITE_BUILD_ID)?,
+                attempt: attempt(env_vars::BUILDKITE_RETRY_COUNT).unwrap_or(0) + 1,
+                name: name.map_or_else(|| need(env_vars::BUILDKITE_STEP_KEY), Ok)?,
+            });
+        }
+        let run_id = need(env_vars::GITHUB_RUN_ID)?;
+        let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
+        let repository = need(env_vars::GITHUB_REPOSITORY)?;
+        // The relay takes https only; elsewhere (a stand-in on this machine) there is no page.
+        let url = if server.starts_with("https://") {
+            format!("{server}/{repository}/actions/runs/{run_id}")
+        } else {
+            String::new()
+        };
+        Ok(Self {
+            workflow: need(env_vars::GITHUB_WORKFLOW)?,
+            url,
+            run_id,
+            attempt: attempt(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1),
+            name: match args.job_name.as_deref() {
+                Some(name) => name,
+                None => need(env_vars::GITHUB_JOB)?,
+            },
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! `crcr report`: tells the relay how a downstream job stands, as often as it takes and once.
+
+mod answer;
+mod body;
+mod junit;
+mod token;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use crcr_github::http::{self, Retry};
+use reqwest::Client;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::{Host, Url};
+
+use self::answer::{Again, Meaning};
+use crate::cli::report::{OnUnreachable, ReportArgs};
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+use crate::runner::Runner;
+
+/// The largest answer of a relay that is read, in bytes.
+const MAX_ANSWER: usize = 64 * 1024;
+/// The audience that relays expect, unless they are set up otherwise.
+const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
+
+/// Reports.
+pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
+    let runner = Runner::new(env, printer);
+    let url = callback_url(args, env)?;
+    let tests = junit::read(&args.junit, env, printer)?;
+    let body = body::build(args, &runner, tests, jiff::Timestamp::now())?;
+    let source = token::Source::find(args.audience.as_deref(), env)?;
+    let client = http::client()
+        .map_err(|error| Failure::unexpected("http-client", "no HTTP client").because(error))?;
+    let call = Call { client, url, body: Bytes::from(body.json), source, args, printer };
+    match call.until_answered().await {
+        Ok(meaning) => tell(&meaning, &body.job, args, &call.url, &runner, printer),
+        Err(Unanswered::Refused(failure)) => Err(failure),
+        Err(Unanswered::Unreachable(failure)) => match args.on_unreachable {
+            OnUnreachable::Fail => Err(failure),
+            OnUnreachable::Warn => {
+                runner.set_outputs(&[("outcome", "unreachable")])?;
+                let why = failure.causes().join(": ");
+                let text = if why.is_empty() {
+                    failure.message().to_owned()
+                } else {
+                    format!("{}: {why}", failure.message())
+                };
+                printer.warning(&text, failure.help());
+                Ok(ExitCode::SUCCESS)
+            }
+        },
+    }
+}
+
+/// The relay's address: https, or http on this machine; a `/` at its end is dropped.
+fn callback_url(args: &ReportArgs, env: &Env) -> Result<Url, Failure> {
+    let given = args.callback_url.as_deref().or_else(|| env.get(env_vars::CRCR_CALLBACK_URL));
+    let Some(given) = given else {
+        return Err(Failure::user("no-callback-url", "no relay to report to").hint(
+            "set the input `callback-url` or the variable `CRCR_CALLBACK_URL` to the relay's \
+             address, which ends with `/github/callback`",
+        ));
+    };
+    let wrong = |why: &str| {
+        Failure::user("callback-url", format!("the callback URL {why}")).hint(
+            "it looks like `https://relay.example.org/github/callback`; http is for this machine \
+             only, because the request carries a token",
+        )
+    };
+    let url = Url::parse(given.trim().trim_end_matches('/'))
+        .map_err(|error| wrong("is no URL").because(error))?;
+    let loopback = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    match url.scheme() {
+        "https" => {}
+        "http" if loopback => {}
+        _ => return Err(wrong("isn't https")),
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("has a user name or password in it"));
+    }
+    Ok(url)
+}
+
+/// Why there is no good answer.
+enum Unanswered {
+    Refused(Failure),
+    Unreachable(Failure),
+}
+
+struct Call<'a> {
+    client: Client,
+    url: Url,
+    body: Bytes,
+    source: token::Source,
+    args: &'a ReportArgs,
+    printer: &'a Printer,
+}
+
+impl Call<'_> {
+    /// Sends the report until it has an answer that stays, with a fresh token each time.
+    async fn until_answered(&self) -> Result<Meaning, Unanswered> {
+        let per_try = Duration::from_secs(self.args.max_time);
+        let retry = Retry { tries: 4, total: per_try * 3, ..Retry::default() };
+        let started = Instant::now();
+        let mut before = answer::Before::Nothing;
+        for tried in 1.. {
+            let again = match self.attempt(per_try, before).await {
+                Meaning::Again(again) => again,
+                Meaning::Refused(failure) => return Err(Unanswered::Refused(failure)),
+                good => return Ok(good),
+            };
+            let pause = retry.pause(tried, again.after);
+            if tried >= retry.tries || started.elapsed() + pause > retry.total {
+                return Err(if again.unreachable {
+                    Unanswered::Unreachable(again.end)
+                } else {
+                    Unanswered::Refused(again.end)
+                });
+            }
+            tracing::debug!(reason = again.end.message(), tried, ?pause, "reporting again");
+            before = before.max(again.leaves);
+            tokio::time::sleep(pause).await;
+        }
+        unreachable!("the loop ends by its number of tries")
+    }
+
+    async fn attempt(&self, per_try: Duration, before: answer::Before) -> Meaning {
+        let token = match self.source.mint(&self.client, per_try).await {
+            Ok(token) => token,
+            Err(token::Error::Final(failure)) => return Meaning::Refused(failure),
+            Err(token::Error::Again(failure)) => {
+                return Meaning::Again(Again::unreachable(failure, answer::Before::Nothing));
+            }
+        };
+        self.printer.mask(token.expose_secret());
+        match self.post(&token, per_try).await {
+            Ok((status, body, after)) => answer::read(status, &body, after, before),
+            Err(error) => {
+                let host = self.url.host_str().unwrap_or_default();
+                let failure = Failure::unexpected(
+                    "relay-unreachable",
+                    format!("the relay at `{host}` can't be reached"),
+                )
+                .because(error)
+                .hint("the result of this job isn't recorded; run the job again to report it");
+                Meaning::Again(Again::unreachable(failure, answer::Before::Silence))
+            }
+        }
+    }
+
+    async fn post(
+        &self,
+        token: &SecretString,
+        per_try: Duration,
+    ) -> Result<(u16, Bytes, Option<Duration>), http::Error> {
+        let request = self
+            .client
+            .post(self.url.clone())
+            .timeout(per_try)
+            .bearer_auth(token.expose_secret())
+            .header("content-type", "application/json")
+            .body(self.body.clone());
+        match http::send_once(request).await {
+            Ok(response) => {
+                let status = response.status().as_u16();
+                Ok((status, http::read(response, MAX_ANSWER).await?, None))
+            }
+            Err(http::Error::Status { status, body, retry_after, headers }) => {
+                let moved = headers.get("location").map(|to| Bytes::copy_from_slice(to.as_bytes()));
+                Ok((
+                    status.as_u16(),
+                    moved.filter(|_| status.is_redirection()).unwrap_or(body),
+                    retry_after,
+                ))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn tell(
+    meaning: &Meaning,
+    job: &str,
+    args: &ReportArgs,
+    url: &Url,
+    runner: &Runner,
+    printer: &Printer,
+) -> Outcome {
+    let state = match args.conclusion.filter(|_| args.status.word() == "completed") {
+        Some(conclusion) => format!("{} ({conclusion})", args.status.word()),
+        None => args.status.word().to_owned(),
+    };
+    let host = url.host_str().unwrap_or_default();
+    let repository = runner.repository().unwrap_or("this repository");
+    let outcome = match meaning {
+        Meaning::Recorded => {
+            printer.line(&format!("reported to {host}: `{job}` is {state}"));
+            "recorded"
+        }
+        Meaning::Duplicate => {
+            printer
+                .line(&format!("the relay at {host} has this report already: `{job}` is {state}"));
+            "duplicate"
+        }
+        Meaning::Unsaved => {
+            printer.warning(
+                &format!("the relay noted that `{job}` is {state}, and then failed to save it"),
+                Some("the result may be missing on the HUD; run the job again to report it anew"),
+            );
+            "duplicate"
+        }
+        Meaning::Stale => {
+            printer.line(&format!("a later report of `{job}` reached the relay before this one"));
+            "stale"
+        }
+        Meaning::Ignored => {
+            printer.warning(
+                &format!(
+                    "the relay ignored this report: results need L2, and `{repository}` is at L1 \
+                     or not on the allowlist"
+                ),
+                Some("ask for L2 by a pull request to the allowlist, or remove the report step"),
+            );
+            "ignored"
+        }
+        Meaning::Again(_) | Meaning::Refused(_) => unreachable!("these never leave the loop"),
+    };
+    runner.set_outputs(&[("outcome", outcome)])?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ReportArgs,
+    }
+
+    fn url(given: &str) -> Result<String, String> {
+        let line = ["crcr", "--status", "in_progress", "--callback-url", given];
+        let args = Line::parse_from(line).args;
+        callback_url(&args, &Env::default())
+            .map(|url| url.to_string())
+            .map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_token_goes_to_https_or_to_this_machine() {
+        let ours = "https://relay.example.org/github/callback";
+        assert_eq!(url(ours).unwrap(), ours);
+        assert_eq!(url(&format!("{ours}/")).unwrap(), ours);
+        for local in ["http://127.0.0.1:8080/x", "http://localhost/x", "http://[::1]:1/x"] {
+            assert_eq!(url(local).unwrap(), local);
+        }
+        for wrong in [
+            "http://relay.example.org/x",
+            "http://127.0.0.1.example.org/x",
+            "ftp://relay.example.org",
+            "relay.example.org",
+            "https://user:secret@relay.example.org/x",
+            "https://token@relay.example.org/x",
+        ] {
+            let error = url(wrong).unwrap_err();
+            assert!(error.starts_with("the callback URL") && !error.contains("secret"), "{error}");
+        }
+    }
+}

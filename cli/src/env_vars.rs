@@ -1,0 +1,216 @@
+//! Every environment variable that `crcr` reads, and the only place that reads them.
+
+use std::collections::BTreeMap;
+
+/// A snapshot of the environment, so that a command's inputs are a value that tests can make.
+#[derive(Clone, Default)]
+pub struct Env(BTreeMap<String, String>);
+
+impl Env {
+    /// The variables of this process. Names and values that are not UTF-8 are left out.
+    pub fn from_process() -> Self {
+        Self(
+            std::env::vars_os()
+                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+                .collect(),
+        )
+    }
+
+    /// The value, or `None` when the variable is absent or empty: an empty value is an absent one.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Whether the variable exists at all, even empty. Some tools (sccache) make the difference.
+    pub fn is_defined(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Whether the variable holds `true` or `1`.
+    pub fn is_true(&self, name: &str) -> bool {
+        matches!(self.get(name), Some("true" | "1"))
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Env {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(iter: T) -> Self {
+        Self(iter.into_iter().map(|(k, v)| (k.into(), v.into())).collect())
+    }
+}
+
+// The runner: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
+
+/// `true` when a workflow of GitHub Actions runs this process.
+pub const GITHUB_ACTIONS: &str = "GITHUB_ACTIONS";
+/// Set by every CI system; turns progress bars into quiet lines.
+pub const CI: &str = "CI";
+/// File that takes step outputs.
+pub const GITHUB_OUTPUT: &str = "GITHUB_OUTPUT";
+/// File that takes environment variables for later steps.
+pub const GITHUB_ENV: &str = "GITHUB_ENV";
+/// File that takes the step's markdown summary.
+pub const GITHUB_STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
+/// Path of the JSON payload of the event that started the workflow.
+pub const GITHUB_EVENT_PATH: &str = "GITHUB_EVENT_PATH";
+/// Name of the event that started the workflow.
+pub const GITHUB_EVENT_NAME: &str = "GITHUB_EVENT_NAME";
+/// `owner/repo` of the workflow.
+pub const GITHUB_REPOSITORY: &str = "GITHUB_REPOSITORY";
+/// Login of whoever started the workflow.
+pub const GITHUB_ACTOR: &str = "GITHUB_ACTOR";
+/// Commit of the workflow run.
+pub const GITHUB_SHA: &str = "GITHUB_SHA";
+/// Number of the workflow run, the same for all its attempts.
+pub const GITHUB_RUN_ID: &str = "GITHUB_RUN_ID";
+/// Attempt of the workflow run, from 1.
+pub const GITHUB_RUN_ATTEMPT: &str = "GITHUB_RUN_ATTEMPT";
+/// Key of the job in the workflow file.
+pub const GITHUB_JOB: &str = "GITHUB_JOB";
+/// Name of the workflow.
+pub const GITHUB_WORKFLOW: &str = "GITHUB_WORKFLOW";
+/// Checkout folder of the job.
+pub const GITHUB_WORKSPACE: &str = "GITHUB_WORKSPACE";
+/// URL of GitHub's web pages.
+pub const GITHUB_SERVER_URL: &str = "GITHUB_SERVER_URL";
+/// URL of GitHub's REST API.
+pub const GITHUB_API_URL: &str = "GITHUB_API_URL";
+/// The job's token for GitHub's API, when the workflow passes it on.
+pub const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
+/// The most days that the repository keeps artifacts.
+pub const GITHUB_RETENTION_DAYS: &str = "GITHUB_RETENTION_DAYS";
+/// Folder for temporary files, emptied by the runner after the job.
+pub const RUNNER_TEMP: &str = "RUNNER_TEMP";
+/// `1` when the workflow runs with debug logging.
+pub const RUNNER_DEBUG: &str = "RUNNER_DEBUG";
+
+// OIDC: https://docs.github.com/en/actions/reference/security/oidc
+
+/// URL that mints an OIDC token; absent without `permissions: id-token: write`.
+pub const ACTIONS_ID_TOKEN_REQUEST_URL: &str = "ACTIONS_ID_TOKEN_REQUEST_URL";
+/// Bearer token for [`ACTIONS_ID_TOKEN_REQUEST_URL`].
+pub const ACTIONS_ID_TOKEN_REQUEST_TOKEN: &str = "ACTIONS_ID_TOKEN_REQUEST_TOKEN";
+
+// The artifact service, which only JavaScript actions get
+
+/// The job's token for the artifact service, as our composite actions hand it to one step.
+pub const CRCR_RUNTIME_TOKEN: &str = "CRCR_RUNTIME_TOKEN";
+/// Address of the artifact service, likewise.
+pub const CRCR_RESULTS_URL: &str = "CRCR_RESULTS_URL";
+/// The job's token for the artifact service, as the runner gives it to JavaScript actions.
+pub const ACTIONS_RUNTIME_TOKEN: &str = "ACTIONS_RUNTIME_TOKEN";
+/// Address of the artifact service, likewise.
+pub const ACTIONS_RESULTS_URL: &str = "ACTIONS_RESULTS_URL";
+
+// The user's folders: https://specifications.freedesktop.org/basedir-spec/latest/
+
+/// The user's folder; `~` in a path stands for it.
+pub const HOME: &str = "HOME";
+/// Folder for what may be lost; `~/.cache` where it is absent.
+pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
+
+// The relay's clients
+
+/// The relay's callback address, where the flag or input doesn't give it.
+pub const CRCR_CALLBACK_URL: &str = "CRCR_CALLBACK_URL";
+/// Audience of the OIDC token that the relay takes.
+pub const CRCR_OIDC_AUDIENCE: &str = "CRCR_OIDC_AUDIENCE";
+/// Number of the job's own check run, which only the workflow's contexts know.
+pub const CRCR_CHECK_RUN_ID: &str = "CRCR_CHECK_RUN_ID";
+/// What the relay dispatched, as JSON, where no event payload holds it.
+pub const CRCR_CLIENT_PAYLOAD: &str = "CRCR_CLIENT_PAYLOAD";
+
+// Buildkite: https://buildkite.com/docs/pipelines/configure/environment-variables
+
+/// `true` in a job of Buildkite.
+pub const BUILDKITE: &str = "BUILDKITE";
+/// Name of the pipeline in its address.
+pub const BUILDKITE_PIPELINE_SLUG: &str = "BUILDKITE_PIPELINE_SLUG";
+/// Address of the build.
+pub const BUILDKITE_BUILD_URL: &str = "BUILDKITE_BUILD_URL";
+/// UUID of the build.
+pub const BUILDKITE_BUILD_ID: &str = "BUILDKITE_BUILD_ID";
+/// How often the job was retried.
+pub const BUILDKITE_RETRY_COUNT: &str = "BUILDKITE_RETRY_COUNT";
+/// What people call the step.
+pub const BUILDKITE_LABEL: &str = "BUILDKITE_LABEL";
+/// Key of the step.
+pub const BUILDKITE_STEP_KEY: &str = "BUILDKITE_STEP_KEY";
+
+// The terminal: https://no-color.org and https://bixense.com/clicolors
+
+/// Turns colour off when not empty.
+pub const NO_COLOR: &str = "NO_COLOR";
+/// Turns colour on when it is neither empty nor `0`, terminal or not.
+pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
+/// Kind of terminal; `dumb` has no colour and no cursor.
+pub const TERM: &str = "TERM";
+/// What to log, as `target=level` pairs; see the tracing-subscriber documentation.
+pub const CRCR_LOG: &str = "CRCR_LOG";
+
+// What `oidc configure` leaves to the later steps of the job
+
+/// How the job has credentials: `oidc`, `ambient`, `anonymous` or `error`.
+pub const CRCR_AUTH_MODE: &str = "CRCR_AUTH_MODE";
+/// Why, in one stable word.
+pub const CRCR_AUTH_REASON: &str = "CRCR_AUTH_REASON";
+/// The role whose credentials are exported.
+pub const CRCR_AUTH_ROLE_ARN: &str = "CRCR_AUTH_ROLE_ARN";
+/// When the exported credentials end, as RFC 3339.
+pub const CRCR_AUTH_EXPIRATION: &str = "CRCR_AUTH_EXPIRATION";
+/// SHA-256 over the exported key's id and the session it belongs to: a later call with the same
+/// inputs recognises its own credentials by it.
+pub const CRCR_AUTH_FINGERPRINT: &str = "CRCR_AUTH_FINGERPRINT";
+
+// AWS: https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
+
+/// Name of an access key.
+pub const AWS_ACCESS_KEY_ID: &str = "AWS_ACCESS_KEY_ID";
+/// The access key.
+pub const AWS_SECRET_ACCESS_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+/// Token of temporary credentials.
+pub const AWS_SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
+/// Region, for most SDKs.
+pub const AWS_REGION: &str = "AWS_REGION";
+/// Region, for the AWS CLI and older SDKs.
+pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
+/// `true` keeps SDKs from the instance's own credentials.
+pub const AWS_EC2_METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
+/// URL of STS, in place of the region's own.
+pub const AWS_ENDPOINT_URL_STS: &str = "AWS_ENDPOINT_URL_STS";
+
+// sccache: https://github.com/mozilla/sccache/blob/main/docs/S3.md
+
+/// Bucket of the cache.
+pub const SCCACHE_BUCKET: &str = "SCCACHE_BUCKET";
+/// Region of the bucket.
+pub const SCCACHE_REGION: &str = "SCCACHE_REGION";
+/// Prefix of the keys.
+pub const SCCACHE_S3_KEY_PREFIX: &str = "SCCACHE_S3_KEY_PREFIX";
+/// S3 endpoint.
+pub const SCCACHE_ENDPOINT: &str = "SCCACHE_ENDPOINT";
+/// Exactly `true` or `false`; an empty value stops sccache.
+pub const SCCACHE_S3_NO_CREDENTIALS: &str = "SCCACHE_S3_NO_CREDENTIALS";
+/// `READ_ONLY` or `READ_WRITE`.
+pub const SCCACHE_S3_RW_MODE: &str = "SCCACHE_S3_RW_MODE";
+/// `1` compiles without the cache when the server fails.
+pub const SCCACHE_IGNORE_SERVER_IO_ERROR: &str = "SCCACHE_IGNORE_SERVER_IO_ERROR";
+
+// The relay. Its other settings are listed by `crcr relay serve --help`, and read by these names in
+// `crcr_relay::config`.
+
+/// Where the relay's state is: `sqlite:PATH`.
+pub const CRCR_STORE: &str = "CRCR_STORE";
+/// The GitHub App's number.
+pub const GITHUB_APP_ID: &str = "GITHUB_APP_ID";
+/// The GitHub App's private key, as PEM.
+pub const GITHUB_APP_PRIVATE_KEY: &str = "GITHUB_APP_PRIVATE_KEY";
+/// Path of a file that holds [`GITHUB_APP_PRIVATE_KEY`].
+pub const GITHUB_APP_PRIVATE_KEY_FILE: &str = "GITHUB_APP_PRIVATE_KEY_FILE";
+/// The GitHub App's webhook secret.
+pub const GITHUB_APP_SECRET: &str = "GITHUB_APP_SECRET";
+/// Path of a file that holds [`GITHUB_APP_SECRET`].
+pub const GITHUB_APP_SECRET_FILE: &str = "GITHUB_APP_SECRET_FILE";
+/// A secret in AWS Secrets Manager that holds settings of the relay as JSON.
+pub const SECRET_STORE_ARN: &str = "SECRET_STORE_ARN";
+/// Endpoint of AWS Secrets Manager, where it isn't the region's own.
+pub const AWS_ENDPOINT_URL_SECRETS_MANAGER: &str = "AWS_ENDPOINT_URL_SECRETS_MANAGER";

@@ -1,0 +1,57 @@
+//! The `crcr` binary: parse, log, run, print the error, exit code.
+
+mod cli;
+mod commands;
+mod env_vars;
+mod failure;
+mod printer;
+mod render;
+mod runner;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use crate::env_vars::Env;
+use crate::printer::Printer;
+
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let env = Env::from_process();
+    let args: Vec<_> = std::env::args_os().collect();
+    let cli = match cli::parse(args.clone(), &env) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed stdout or stderr leaves nobody to tell.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => {
+                    commands::misused(&args, &env);
+                    ExitCode::from(2)
+                }
+            };
+        }
+    };
+    let printer = Printer::new(&cli.global, &env);
+    printer::init_logging(&cli.global, &env);
+    // The only TLS provider of the process; it fails only when one is installed already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            printer.failure(&failure::Failure::unexpected("runtime", error.to_string()));
+            return ExitCode::from(2);
+        }
+    };
+    match runtime.block_on(commands::run(cli, &env, &printer)) {
+        Ok(code) => code,
+        Err(failure) => {
+            printer.failure(&failure);
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Annotations of GitHub Actions.
+
+use super::Report;
+use crate::runner::command;
+
+/// One workflow command a finding, escaped; the counts as a plain line.
+pub(super) fn render(report: &Report<'_>) -> String {
+    let mut out = String::new();
+    for found in report.findings.kept() {
+        let (start, end) = (found.span.start, found.span.end);
+        let title = found.rule.code();
+        let [line, end_line] = [start.line, end.line].map(|line| line.to_string());
+        let [column, end_column] = [start.column, end.column].map(|column| column.to_string());
+        let mut properties = vec![("title", title), ("file", report.file), ("line", &line)];
+        // The runner takes columns only for a stretch of one line.
+        if start.line == end.line {
+            properties.extend([("col", &*column), ("endColumn", &*end_column)]);
+        } else {
+            properties.push(("endLine", &end_line));
+        }
+        let message = match &found.help {
+            Some(help) => format!("{}\nhelp: {help}", found.message),
+            None => found.message.clone(),
+        };
+        out.push_str(&command(found.severity.as_str(), &properties, &message));
+        out.push('\n');
+    }
+    let counts = command("debug", &[], &format!("{}: {}", report.file, report.counts()));
+    out.push_str(&counts);
+    out.push('\n');
+    out
+}
