@@ -1,0 +1,287 @@
+//! The actions and the fork-build template, run by a real workflow runner on loopback services.
+//!
+//! act gives every step its own `ACTIONS_RUNTIME_*`; here those are poison, and only the stand-in for
+//! `actions/github-script` knows the real ones. So an upload works only when the action hands them
+//! from that step to the next.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use axum::Router;
+use axum::routing::post;
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_standin::server::{Bound, Server};
+use crcr_testkit::s3::{ACCESS_KEY, Anonymous, S3Server, SECRET_KEY};
+use serde_yaml::Value;
+use tempfile::TempDir;
+
+const GITHUB_SCRIPT: &str = "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
+const BUCKET: &str = "example-artifacts";
+const KEY: &str = "acme/upstream/4242/build/artifacts.zip";
+
+/// Everything outside of the workflow: GitHub, STS, S3, and a checkout on disk.
+struct Outside {
+    folder: TempDir,
+    github: StandIn,
+    sts: Server,
+    s3: S3Server,
+    run: Run,
+}
+
+/// What a run of the workflow left behind.
+struct Ran {
+    succeeded: bool,
+    log: String,
+}
+
+impl Outside {
+    fn new(run: Run) -> Self {
+        let github = StandIn::start().unwrap();
+        let s3 = S3Server::start(BUCKET).unwrap();
+        s3.rules(|rules| rules.anonymous = Anonymous::ReadAndList);
+        let answer = format!(
+            r#"<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+            <AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>{ACCESS_KEY}</AccessKeyId>
+            <SecretAccessKey>{SECRET_KEY}</SecretAccessKey><SessionToken>session</SessionToken>
+            <Expiration>2099-01-01T00:00:00Z</Expiration></Credentials><AssumedRoleUser>
+            <AssumedRoleId>AROA:build</AssumedRoleId>
+            <Arn>arn:aws:sts::123456789012:assumed-role/ci-build/build</Arn></AssumedRoleUser>
+            </AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"#
+        );
+        let router = Router::new().route("/", post(move || std::future::ready(answer.clone())));
+        let sts = Bound::loopback().unwrap().serve(router).unwrap();
+        Self { folder: tempfile::tempdir().unwrap(), github, sts, s3, run }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The template as a repository would have it: services on loopback, the binary under test, and
+    /// a build of one line.
+    fn write_workflow(&self) {
+        let mut workflow: Value =
+            serde_yaml::from_str(&read("workflows-templates/fork-build.yml")).unwrap();
+        for job in ["build", "test"] {
+            for step in workflow["jobs"][job]["steps"].as_sequence_mut().unwrap() {
+                let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default().to_owned();
+                if uses.starts_with("pytorch/crcr/") {
+                    let with = step["with"].as_mapping_mut().unwrap();
+                    let mut set = |name: &str, value: &str| {
+                        with.insert(name.into(), value.into());
+                    };
+                    set("binary", env!("CARGO_BIN_EXE_crcr"));
+                    if uses.contains("configure-oidc-fallback") {
+                        set("sts-endpoint", self.sts.url().as_str());
+                        set("sccache-endpoint", self.s3.url().as_str());
+                    } else {
+                        set("s3-endpoint", self.s3.url().as_str());
+                    }
+                }
+                let script = match step.get("name").and_then(Value::as_str) {
+                    Some("Build with sccache") => BUILD,
+                    Some("Test") => TEST,
+                    _ => continue,
+                };
+                step["run"] = script.into();
+            }
+        }
+        workflow["env"]["CACHE_BUCKET"] = BUCKET.into();
+        let text = serde_yaml::to_string(&workflow).unwrap();
+        fs::create_dir_all(self.path("checkout/.github/workflows")).unwrap();
+        fs::write(self.path("checkout/.github/workflows/build.yml"), text).unwrap();
+    }
+
+    /// Runs the workflow; `handed_over` is what JavaScript actions alone get from the runner.
+    fn act(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
+        self.write_workflow();
+        let checkout = self.path("checkout");
+        fs::create_dir_all(self.path("home")).unwrap();
+        git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
+        git(&checkout, &["remote", "add", "origin", "https://github.com/acme/upstream.git"]);
+        git(&checkout, &["add", "--all"]);
+        git(&checkout, &["commit", "--quiet", "--message", "build"]);
+        // Only the actions: act copies the whole folder.
+        copy(&root().join("actions"), &self.path("crcr/actions"));
+        fs::write(self.path("event.json"), self.run.payload().to_string()).unwrap();
+        let variables = self.path("runner-variables.json");
+        fs::write(&variables, serde_json::to_string(handed_over).unwrap()).unwrap();
+
+        let script = root().join("tests/peers/github-script");
+        let mut act = Command::new("act");
+        act.arg("pull_request").arg("--eventpath").arg(self.path("event.json"));
+        act.args(["--actor", &self.run.actor, "--platform", "ubuntu-latest=-self-hosted"]);
+        act.args(["--no-cache-server", "--pull=false"]);
+        act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
+        let crcr = self.path("crcr");
+        act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
+        let mut env = BTreeMap::from([
+            ("ACTIONS_RUNTIME_TOKEN", "poison".to_owned()),
+            ("ACTIONS_RESULTS_URL", "http://127.0.0.1:1/".to_owned()),
+            ("GITHUB_RUN_ID", self.run.id.to_string()),
+            ("GITHUB_API_URL", self.github.state().origin().to_owned()),
+            ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
+        ]);
+        let job = self.github.state().runs.add_job(self.run.id, "build");
+        let given = self.github.state().job_environment(&job);
+        for name in ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"] {
+            if let Some(value) = given.get(name).filter(|_| token) {
+                env.insert(name, value.clone());
+            }
+        }
+        for (name, value) in env {
+            act.arg("--env").arg(format!("{name}={value}"));
+        }
+        act.current_dir(&checkout).env_clear();
+        act.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", self.path("home"));
+        act.env("XDG_CACHE_HOME", self.path("home/.cache")).env("TMPDIR", self.folder.path());
+        act.stdin(Stdio::null());
+        let output = act.output().expect("`act` is installed by tests/setup");
+        let log = String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr);
+        Ran { succeeded: output.status.success(), log }
+    }
+
+    /// What a real runner gives JavaScript actions of a job of this run.
+    fn runner_variables(&self) -> BTreeMap<&'static str, String> {
+        self.github.state().runs.add(self.run.clone());
+        let job = self.github.state().runs.add_job(self.run.id, "build");
+        let mut variables = self.github.state().job_environment(&job);
+        variables.retain(|name, _| ["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"].contains(name));
+        variables
+    }
+
+    fn on_github(&self) -> Vec<String> {
+        let artifacts = self.github.state().artifacts.all();
+        artifacts.into_iter().map(|artifact| artifact.name).collect()
+    }
+}
+
+/// Stands for the build; says what credentials and cache it would have had.
+const BUILD: &str = r#"
+mkdir -p build
+echo built > build/tool
+chmod +x build/tool
+echo "build: mode=$CRCR_AUTH_MODE key=${AWS_ACCESS_KEY_ID+defined} anonymous=$SCCACHE_S3_NO_CREDENTIALS"
+echo "build: token=$ACTIONS_RUNTIME_TOKEN handed=${CRCR_RUNTIME_TOKEN+defined}"
+"#;
+
+/// Stands for the tests: the other job has what the first one made, mode bits included.
+const TEST: &str = r#"test -x build/tool && echo "test: $(cat build/tool)""#;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+fn git(folder: &Path, args: &[&str]) {
+    let status = Command::new("git")
+        .args(["-c", "user.name=octocat", "-c", "user.email=octocat@example.com"])
+        .args(["-c", "commit.gpgsign=false"])
+        .args(args)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .status()
+        .unwrap();
+    assert!(status.success(), "git {args:?}");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, &to).unwrap();
+        }
+    }
+}
+
+/// A pull request whose job gets no token: everything works without, and lands on GitHub.
+fn builds_without_credentials(run: Run, reason: &str) {
+    let outside = Outside::new(run);
+    let variables = outside.runner_variables();
+    let Ran { succeeded, log } = outside.act(&variables, true);
+    assert!(succeeded, "{log}");
+    for line in [
+        "::set-output:: mode=anonymous",
+        &format!("::set-output:: reason={reason}"),
+        "::set-output:: expected=true",
+        "build: mode=anonymous key= anonymous=true",
+        "build: token=poison handed=\n",
+        "::set-output:: store=github",
+        "test: built",
+    ] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+    assert!(!log.contains(&variables["ACTIONS_RUNTIME_TOKEN"]), "the token is in the log");
+    assert!(outside.on_github().contains(&"build".to_owned()), "{:?}", outside.on_github());
+    assert_eq!(outside.s3.keys(), Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn a_fork_builds_stores_and_fetches_without_credentials() {
+    builds_without_credentials(Run::fork(), "fork");
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn dependabot_builds_stores_and_fetches_without_credentials() {
+    builds_without_credentials(Run::dependabot(), "dependabot");
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn a_branch_of_the_repository_stores_on_s3_with_oidc() {
+    let outside = Outside::new(Run::same_repository());
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), true);
+    assert!(succeeded, "{log}");
+    for line in [
+        "::set-output:: mode=oidc",
+        "build: mode=oidc key=defined anonymous=false",
+        "::set-output:: store=s3",
+        "test: built",
+    ] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+    assert!(!log.contains(SECRET_KEY), "the secret key is in the log");
+    assert!(outside.s3.keys().contains(&KEY.to_owned()), "{:?}", outside.s3.keys());
+    assert!(!outside.on_github().contains(&"build".to_owned()), "{:?}", outside.on_github());
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn a_branch_without_the_permission_fails_and_says_which() {
+    let outside = Outside::new(Run::same_repository());
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
+    assert!(!succeeded, "{log}");
+    assert!(log.contains("id-token: write"), "{log}");
+    assert!(log.contains("::set-output:: reason=no-permission"), "{log}");
+    assert!(!log.contains("test: built"), "{log}");
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn an_upload_without_the_hand_over_fails() {
+    let outside = Outside::new(Run::fork());
+    outside.runner_variables();
+    let Ran { succeeded, log } = outside.act(&BTreeMap::new(), true);
+    assert!(!succeeded, "the poisoned variables were enough\n{log}");
+    for text in [
+        "the artifact `build` isn't stored",
+        "the runtime token is none of GitHub Actions",
+        "use the action `upload-artifact-with-fallback`, which hands over the runtime token",
+    ] {
+        assert!(log.contains(text), "{text}\n{log}");
+    }
+    assert_eq!(outside.on_github(), Vec::<String>::new());
+}

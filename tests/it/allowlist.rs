@@ -1,0 +1,351 @@
+//! `crcr allowlist …`: what a maintainer reads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::Crcr;
+
+fn fixtures(kind: &str) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder().join(kind))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "yml"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/allowlist")
+}
+
+/// The snapshot of a file lies beside the folders of files, under the file's name.
+fn assert_reads(kind: &str, file: &Path, text: &str) {
+    let mut settings = insta::Settings::new();
+    settings.set_snapshot_path(folder().join("snapshots"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.set_input_file(file.file_name().unwrap());
+    let name = format!("{kind}__{}", file.file_stem().unwrap().to_str().unwrap());
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+fn json(file: &Path, flags: &[&str]) -> (i32, Value) {
+    let mut args = vec!["allowlist", "validate", "--format", "json"];
+    args.extend(flags);
+    args.push(file.to_str().unwrap());
+    let ran = Crcr::new(&args).run();
+    (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.report())))
+}
+
+#[test]
+fn each_file_reads_as_a_maintainer_reads_it() {
+    let mut files = 0;
+    for (kind, code) in [("valid", 0), ("invalid", 1)] {
+        for path in fixtures(kind) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let run = Crcr::new(&["allowlist", "validate", name]).dir(path.parent().unwrap());
+            let ran = run.run().expect_code(code);
+            assert!(ran.stderr.is_empty(), "{}", ran.report());
+            assert_reads(kind, &path, &ran.stdout);
+            files += 1;
+        }
+    }
+    assert!(files >= 60, "{files} files");
+}
+
+#[test]
+fn strict_makes_every_warning_an_error_in_every_count() {
+    for path in fixtures("valid") {
+        let (_, loose) = json(&path, &[]);
+        let (code, strict) = json(&path, &["--strict"]);
+        let warnings = loose["summary"]["warnings"].as_u64().unwrap();
+        assert_eq!(code, i32::from(warnings > 0), "{}", path.display());
+        assert_eq!(strict["summary"]["errors"], warnings);
+        assert_eq!(strict["summary"]["warnings"], 0);
+        let diagnostics = strict["diagnostics"].as_array().unwrap();
+        assert!(diagnostics.iter().all(|found| found["severity"] == "error"));
+    }
+}
+
+#[test]
+fn json_is_one_document_with_the_fields_it_promises() {
+    let file = folder().join("invalid/duplicate-repository-two-levels.yml");
+    let (code, mut document) = json(&file, &[]);
+    assert_eq!(code, 1);
+    let duplicate = document["diagnostics"].as_array_mut().unwrap().pop().unwrap();
+    let expected = serde_json::json!({
+        "rule": "duplicate-repository",
+        "severity": "error",
+        "message": "`org2/repo2` is listed at two levels",
+        "line": 7, "column": 5, "end_line": 7, "end_column": 15,
+        "related": [{"message": "first listed here", "line": 4, "column": 5}],
+        "help": "keep the entry at the level the repository holds now",
+    });
+    assert_eq!(duplicate, expected);
+    assert_eq!(document["version"], 1);
+    assert_eq!(document["file"], file.to_str().unwrap());
+    let summary = serde_json::json!({"errors": 1, "warnings": 1, "repositories": 1});
+    assert_eq!(document["summary"], summary);
+}
+
+#[test]
+fn standard_input_is_named_in_the_findings() {
+    let ran = Crcr::new(&["allowlist", "validate", "-"]).stdin("L5: []\n").run().expect_code(1);
+    assert!(ran.stdout.contains("--> <stdin>:1:1"), "{}", ran.report());
+}
+
+#[test]
+fn the_default_file_is_the_one_of_the_repository() {
+    let run = Crcr::new(&["allowlist", "validate"]);
+    fs::create_dir(run.folder().join(".github")).unwrap();
+    fs::write(run.folder().join(".github/allowlist.yml"), "L1: [a/b]\n").unwrap();
+    let ran = run.run().expect_code(0);
+    assert_eq!(ran.stdout, ".github/allowlist.yml: valid; 1 repository\n");
+}
+
+#[test]
+fn what_cannot_be_checked_is_exit_2_with_nothing_on_stdout() {
+    for args in
+        [&["no-such.yml"][..], &["."], &[], &["--format", "xml", "-"], &["--upstream", "x", "-"]]
+    {
+        let ran = Crcr::new(&[&["allowlist", "validate"][..], args].concat()).run().expect_code(2);
+        assert!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{}", ran.report());
+    }
+}
+
+#[test]
+fn a_hostile_file_is_refused() {
+    for bytes in [vec![b'#'; 50_000_000], vec![0; 1_000_000], b"[".repeat(5000)] {
+        let ran = Crcr::new(&["allowlist", "validate", "-"]).stdin(bytes).run().expect_code(1);
+        assert!(ran.stdout.contains("error[yaml-syntax]"), "{}", ran.report());
+        assert!(ran.stdout.len() < 10_000);
+    }
+}
+
+#[test]
+fn a_file_full_of_mistakes_is_reported_within_bounds() {
+    let text = "L1: [".to_owned() + &"a, ".repeat(100_000) + "]";
+    let args = ["allowlist", "validate", "--format", "json", "-"];
+    let ran = Crcr::new(&args).stdin(text).run().expect_code(1);
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(document["summary"]["errors"], 100_000);
+    assert_eq!(document["summary"]["left_out"], 90_000);
+    assert_eq!(document["diagnostics"].as_array().unwrap().len(), 10_000);
+}
+
+#[test]
+fn github_annotations_are_escaped() {
+    let run = Crcr::new(&["allowlist", "validate", "--format", "github", "a,b:c%.yml"]);
+    fs::write(run.folder().join("a,b:c%.yml"), "L4:\n  - acme/backend\n  - \"a\\n::error::x\"\n")
+        .unwrap();
+    let ran = run.run().expect_code(1);
+    assert_eq!(
+        ran.stdout,
+        "::error title=missing-oncall,file=a%2Cb%3Ac%25.yml,line=2,col=5,endColumn=17::`acme/backend` \
+         has no oncall at L4%0Ahelp: name at least one login or team: `[login, org/team]`\n\
+         ::error title=invalid-repository,file=a%2Cb%3Ac%25.yml,line=3,col=5,endColumn=20::\
+         `a\\n::error::x` isn't `owner/repo`: it has no `/`%0Ahelp: one name to a line, without \
+         spaces; check the indentation of the next line\n\
+         ::error title=missing-oncall,file=a%2Cb%3Ac%25.yml,line=3,col=5,endColumn=20::\
+         `a\\n::error::x` has no oncall at L4%0Ahelp: name at least one login or team: `[login, \
+         org/team]`\n\
+         ::debug::a,b:c%25.yml: 3 errors; 1 repository\n"
+    );
+}
+
+#[test]
+fn a_step_gets_outputs_a_summary_and_a_sarif_file() {
+    let args = ["allowlist", "validate", "a.yml", "--sarif-file", "a.sarif"];
+    let run = Crcr::step(&args, "pull_request", &serde_json::json!({}));
+    fs::write(run.folder().join("a.yml"), "L1: ['##[error]x']\n").unwrap();
+    let ran = run.run().expect_code(1);
+    assert!(!ran.stdout.contains("##["), "{}", ran.report());
+    assert_eq!(ran.outputs["valid"], "false");
+    assert_eq!((&*ran.outputs["errors"], &*ran.outputs["repositories"]), ("1", "0"));
+    assert!(ran.outputs["comment"].starts_with("<!-- crcr: allowlist -->"), "{}", ran.report());
+    assert!(ran.summary.contains("invalid-repository"), "{}", ran.report());
+    let sarif: Value = serde_json::from_slice(&fs::read(ran.path("a.sarif")).unwrap()).unwrap();
+    assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "invalid-repository");
+}
+
+#[test]
+fn the_real_allowlist_is_explained() {
+    let file = folder().join("valid/pytorch.yml");
+    let explain = |repo: &str, flags: &[&str]| {
+        let mut args = vec!["allowlist", "explain", repo, "--file", file.to_str().unwrap()];
+        args.extend(["--format", "json"]);
+        args.extend(flags);
+        let ran = Crcr::new(&args).run().expect_code(0);
+        let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let answers = ["receives_event", "shown_on_hud", "check_run", "blocks_merge"]
+            .map(|key| document[key]["value"].as_bool().unwrap());
+        (document["level"].as_str().unwrap().to_owned(), answers)
+    };
+    let on = |level: &str, answers| (level.to_owned(), answers);
+    for repo in [
+        "riseproject-dev/pytorch-ci",
+        "NVIDIA-dev/pytorch-oot-internal",
+        "NVIDIA/pytorch-windows-ci",
+        "google-pytorch/torch_tpu",
+        "rbln-sw/TORCH-RBLN",
+    ] {
+        assert_eq!(explain(repo, &[]), on("L1", [true, false, false, false]));
+    }
+    for repo in [
+        "TorchedHat/pytorch-redhat-ci",
+        "Ascend/pytorch",
+        "torch-spyre/torch-spyre",
+        "vllm-project/vllm",
+    ] {
+        assert_eq!(explain(repo, &[]), on("L2", [true, true, false, false]));
+    }
+    let (repo, label) = ("pytorch/crcr-test", "ciflow/crcr/crcr-test");
+    assert_eq!(explain(repo, &[]), on("L3", [true, true, false, false]));
+    assert_eq!(explain(repo, &["--label", label]), on("L3", [true, true, true, false]));
+    assert_eq!(
+        explain(repo, &["--event", "push", "--label", label]),
+        on("L3", [true, true, false, false])
+    );
+    assert_eq!(explain(repo, &["--event", "nightly"]), on("L3", [false, true, false, false]));
+    let args = ["allowlist", "explain", "acme/stranger", "--file", file.to_str().unwrap()];
+    let ran = Crcr::new(&args).run().expect_code(1);
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("isn't listed"), "{}", ran.report());
+}
+
+#[test]
+fn an_explanation_and_a_list_for_people() {
+    let file = folder().join("valid/pytorch.yml");
+    let mut text = String::new();
+    for args in [
+        &["show", "pytorch.yml"][..],
+        &["explain", "Ascend/pytorch", "--file", "pytorch.yml"],
+        &[
+            "explain",
+            "pytorch/crcr-test",
+            "--file",
+            "pytorch.yml",
+            "--label",
+            "ciflow/crcr/crcr-test",
+        ],
+    ] {
+        let args = [&["allowlist"][..], args].concat();
+        let ran = Crcr::new(&args).dir(file.parent().unwrap()).run().expect_code(0);
+        text.push_str(&format!("$ crcr {}\n{}\n", args.join(" "), ran.stdout));
+    }
+    assert_reads("people", &file, &text);
+}
+
+#[test]
+fn fix_leaves_a_file_that_validates_and_changes_nothing_else() {
+    let mut fixed = 0;
+    for path in [fixtures("valid"), fixtures("invalid")].concat() {
+        let Ok(before) = fs::read_to_string(&path) else { continue };
+        let (_, document) = json(&path, &[]);
+        let diagnostics = document["diagnostics"].as_array().unwrap();
+        let fixable = diagnostics.iter().filter(|found| found.get("fix").is_some()).count();
+        let decisions = diagnostics
+            .iter()
+            .filter(|found| found["severity"] == "error" && found.get("fix").is_none())
+            .count();
+        let run = Crcr::new(&["allowlist", "fix", "a.yml"]);
+        fs::write(run.folder().join("a.yml"), &before).unwrap();
+        let ran = run.run();
+        let after = fs::read_to_string(ran.path("a.yml")).unwrap();
+        if fixable == 0 {
+            assert_eq!(after, before, "{}", path.display());
+            continue;
+        }
+        fixed += 1;
+        assert_eq!(before.len() - after.len(), fixable, "each takes one `@` out");
+        assert_eq!(before.replace('@', ""), after.replace('@', ""), "{}", path.display());
+        if decisions == 0 {
+            assert_eq!(ran.code, 0, "{}", ran.report());
+            let checked = Crcr::new(&["allowlist", "validate", "-"]).stdin(after).run();
+            assert_eq!(checked.code, 0, "{}", checked.report());
+        }
+    }
+    assert!(fixed >= 3, "{fixed} fixable files");
+}
+
+#[test]
+fn fix_can_print_the_difference_instead() {
+    let run = Crcr::new(&["allowlist", "fix", "--diff", "a.yml"]);
+    let text = "\u{feff}L4: # c\r\n  - a/b: [@x,  \"@y\"]\r\n";
+    fs::write(run.folder().join("a.yml"), text).unwrap();
+    let ran = run.run().expect_code(0);
+    assert_eq!(
+        ran.stdout,
+        "--- a.yml\n+++ a.yml\n@@ -2 +2 @@\n-  - a/b: [@x,  \"@y\"]\r\n+  - a/b: [x,  \"y\"]\r\n"
+    );
+    assert_eq!(fs::read_to_string(ran.path("a.yml")).unwrap(), text);
+    let ran = Crcr::new(&["allowlist", "fix", "-"]).stdin(text).run().expect_code(0);
+    assert_eq!(ran.stdout, "\u{feff}L4: # c\r\n  - a/b: [x,  \"y\"]\r\n");
+}
+
+#[test]
+fn a_change_is_reviewed_by_its_effect() {
+    let run = Crcr::new(&["allowlist", "diff", "old.yml", "new.yml"]);
+    fs::write(run.folder().join("old.yml"), "L1: [a/b, c/d]\nL2: [e/f, g/h]\n").unwrap();
+    let new = "# e/f rests\nL4: [{a/b: [x]}]\nL1: [e/f]\nL2: [c/d]\n";
+    fs::write(run.folder().join("new.yml"), new).unwrap();
+    let ran = run.run().expect_code(1);
+    assert_reads("diff", Path::new("effect.yml"), &ran.stdout);
+    let run = Crcr::new(&["allowlist", "diff", "old.yml", "new.yml", "--format", "json"]);
+    fs::write(run.folder().join("old.yml"), "L1: [a/b, c/d]\n").unwrap();
+    fs::write(run.folder().join("new.yml"), "# sorted\nL1:\n  - c/d\n  - a/b\n").unwrap();
+    let ran = run.run().expect_code(0);
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(document["changes"], serde_json::json!([]));
+}
+
+#[test]
+fn git_revisions_are_compared() {
+    let run = Crcr::new(&["allowlist", "diff", "HEAD~1", "HEAD"]);
+    let git = |args: &[&str]| {
+        let identity =
+            ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"];
+        let ran = Command::new("git").args(identity).args(args).current_dir(run.folder()).output();
+        assert!(ran.unwrap().status.success(), "git {args:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "nothing yet"]);
+    fs::create_dir(run.folder().join(".github")).unwrap();
+    fs::write(run.folder().join(".github/allowlist.yml"), "L1: [a/b]\n").unwrap();
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "list"]);
+    let ran = run.run().expect_code(0);
+    assert_eq!(ran.stdout, "added     a/b: L1\n\n");
+    for odd in ["no-such-branch", "--help", "--upload-pack=x"] {
+        let ran = Crcr::new(&["allowlist", "diff", "--", odd, odd]).run().expect_code(2);
+        assert!(ran.stdout.is_empty(), "{}", ran.report());
+    }
+}
+
+#[test]
+fn the_schema_is_json() {
+    let ran = Crcr::new(&["allowlist", "schema"]).run().expect_code(0);
+    let schema: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+}
+
+#[test]
+#[ignore = "needs check-jsonschema from tests/peers/requirements.txt"]
+fn sarif_validates_against_its_published_schema() {
+    let logs = tempfile::tempdir().unwrap();
+    let mut check = Command::new("check-jsonschema");
+    // The published schema has a pattern that is no Unicode regular expression.
+    check.args(["--regex-variant", "nonunicode", "--schemafile"]);
+    check.arg(folder().join("../sarif-schema-2.1.0.json"));
+    for (n, path) in [fixtures("valid"), fixtures("invalid")].concat().iter().enumerate() {
+        let args = ["allowlist", "validate", "--format", "sarif", path.to_str().unwrap()];
+        let log = logs.path().join(format!("{n}.sarif"));
+        fs::write(&log, Crcr::new(&args).run().stdout).unwrap();
+        check.arg(log);
+    }
+    let ran = check.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+}

@@ -1,0 +1,194 @@
+//! `crcr allowlist … --online` against a stand-in for GitHub on loopback.
+
+use std::fs;
+use std::path::Path;
+
+use crcr_standin::StandIn;
+use crcr_standin::traffic::Fault;
+use crcr_standin::world::World;
+use serde_json::Value;
+
+use crate::support::{Crcr, Ran};
+
+const DISPATCHED: &str = "on: {repository_dispatch: {types: [pull_request]}}\n\
+    jobs: {a: {steps: [{run: make}]}}\n";
+const REPORTING: &str = "on: repository_dispatch\n\
+    jobs: {a: {steps: [{uses: pytorch/crcr/actions/report-ci-result@v1}]}}\n";
+
+/// A GitHub on which `LIST` is right.
+fn github() -> StandIn {
+    let github = StandIn::start().unwrap();
+    let world = &github.state().world;
+    world.add_repo("up/stream");
+    world.add_label("up/stream", "ciflow/crcr/npu");
+    for (name, workflow) in
+        [("acme/one", DISPATCHED), ("acme/two", REPORTING), ("acme/three", REPORTING)]
+    {
+        world.add_repo(name);
+        world.put_file(name, ".github/workflows/ci.yml", workflow);
+    }
+    world.add_user("alice");
+    world.add_team("acme", "ci");
+    github
+}
+
+const LIST: &str =
+    "L1: [acme/one]\nL2: [acme/two]\nL3:\n  npu:\n    acme/three: [alice, acme/ci]\n";
+
+fn crcr(github: &StandIn, home: &Path, args: &[&str], list: &str) -> Crcr {
+    let args = [&["allowlist"], args, &["--online", "--upstream", "up/stream", "a.yml"]].concat();
+    let run = Crcr::new(&args);
+    fs::write(run.folder().join("a.yml"), list).unwrap();
+    run.env("GITHUB_API_URL", github.state().origin())
+        .env("GITHUB_TOKEN", &github.state().world.reader_token(true))
+        .env("XDG_CACHE_HOME", home.to_str().unwrap())
+}
+
+fn validate(github: &StandIn, list: &str) -> Ran {
+    let home = tempfile::tempdir().unwrap();
+    crcr(github, home.path(), &["validate", "--format", "json"], list).run()
+}
+
+/// `rule line:column` of each finding.
+fn rules(ran: &Ran) -> Vec<String> {
+    let document: Value =
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.report()));
+    let found = document["diagnostics"].as_array().unwrap();
+    let rule = |found: &Value| {
+        format!("{} {}:{}", found["rule"].as_str().unwrap(), found["line"], found["column"])
+    };
+    found.iter().map(rule).collect()
+}
+
+fn refused(ran: &Ran, code: &str) {
+    assert_eq!(ran.code, 2, "{}", ran.report());
+    assert!(ran.stdout.is_empty() && ran.stderr.contains(code), "{}", ran.report());
+}
+
+#[test]
+fn what_is_right_on_github_has_no_finding_and_says_what_was_not_checked() {
+    let ran = validate(&github(), LIST).expect_code(0);
+    assert_eq!(rules(&ran), [""; 0]);
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let told = document["not_checked"].as_array().unwrap();
+    assert_eq!(told.len(), 2, "{}", ran.report());
+    assert!(told[0].as_str().unwrap().starts_with("`app-not-installed` wasn't checked: needs"));
+    assert!(ran.stderr.contains("`app-permission-missing` wasn't checked"), "{}", ran.report());
+}
+
+#[test]
+fn every_name_is_looked_up() {
+    let github = github();
+    let world = &github.state().world;
+    world.archive_repo("acme/two");
+    world.rename_repo("acme/three", "acme/third");
+    let list = "L1:\n  - acme/gone\n  - Acme/One\nL2:\n  - acme/two\nL3:\n  npu:\n    \
+                acme/three: [alice, bob, acme/no]\n  gpu:\n    acme/four: [nobody/team]\n";
+    world.add_repo("acme/four");
+    world.put_file("acme/four", ".github/workflows/ci.yml", DISPATCHED);
+    let ran = validate(&github, list).expect_code(1);
+    assert_eq!(
+        rules(&ran),
+        [
+            "repository-not-found 2:5",
+            "repository-case 3:5",
+            "repository-archived 5:5",
+            "repository-renamed 8:5",
+            "oncall-not-found 8:25",
+            "oncall-not-found 8:30",
+            "label-missing 9:3",
+            "workflow-missing 10:5",
+            "oncall-not-found 10:17",
+        ],
+        "{}",
+        ran.report()
+    );
+}
+
+#[test]
+fn fix_writes_the_names_that_github_has() {
+    let github = github();
+    let world = &github.state().world;
+    world.rename_repo("acme/three", "acme/third");
+    world.rename_repo("acme/two", "acme/one-more");
+    world.add_repo("acme/one-more");
+    let list = "L1: # c\n  - \"Acme/one\"\n  - acme/gone\n  - acme/three # old\n";
+    let home = tempfile::tempdir().unwrap();
+    let ran = crcr(&github, home.path(), &["fix"], list).run().expect_code(0);
+    let fixed = fs::read_to_string(ran.path("a.yml")).unwrap();
+    assert_eq!(fixed, "L1: # c\n  - \"acme/one\"\n  - acme/gone\n  - acme/third # old\n");
+    let both = "L1: [acme/three, acme/third]\n";
+    let ran = crcr(&github, home.path(), &["fix"], both).run().expect_code(0);
+    assert_eq!(fs::read_to_string(ran.path("a.yml")).unwrap(), both, "listed twice otherwise");
+}
+
+#[test]
+fn an_outage_is_never_called_missing() {
+    for fault in [Fault::status(500), Fault::Reset] {
+        let github = github();
+        github.state().world.fail("GET /repos/acme/two", 9, fault);
+        refused(&validate(&github, LIST), "github-unavailable");
+    }
+    let github = github();
+    github.state().world.fail("GET /users/alice", 1, Fault::status(502));
+    validate(&github, LIST).expect_code(0);
+    let ran = crcr(&github, Path::new("/nonexistent"), &["validate"], LIST)
+        .env("GITHUB_TOKEN", "ghp_wrong")
+        .run();
+    refused(&ran, "github-token");
+    let ran = crcr(&github, Path::new("/nonexistent"), &["validate"], LIST).without("GITHUB_TOKEN");
+    refused(&ran.run(), "no-github-token");
+}
+
+#[test]
+fn a_spent_rate_limit_says_when_to_come_back_and_the_next_run_goes_on() {
+    let github = github();
+    let world = &github.state().world;
+    let home = tempfile::tempdir().unwrap();
+    let run = || crcr(&github, home.path(), &["validate"], LIST).run();
+    world.limit(5, jiff::Timestamp::from_second(4_102_444_800).unwrap());
+    let ran = run();
+    refused(&ran, "rate-limited");
+    assert!(ran.stderr.contains("2100-01-01T00:00:00Z"), "{}", ran.report());
+    let asked = world.calls().len();
+    assert!(asked <= 14, "{asked} calls with five left");
+    world.limit(5000, jiff::Timestamp::from_second(4_102_444_800).unwrap());
+    run().expect_code(0);
+    let (before, whole) = (world.calls().len(), home.path().join("crcr/github.json"));
+    run().expect_code(0);
+    let again = world.calls().split_off(before);
+    assert!(again.iter().all(|call| call.status == 304), "{again:?}");
+    let kept = fs::read_to_string(whole).unwrap();
+    assert!(!kept.contains("ghp_"), "a token is on disk");
+}
+
+#[test]
+fn teams_that_the_token_cannot_see_are_not_called_missing() {
+    let github = github();
+    let home = tempfile::tempdir().unwrap();
+    let ran = crcr(&github, home.path(), &["validate"], LIST)
+        .env("GITHUB_TOKEN", &github.state().world.reader_token(false))
+        .run()
+        .expect_code(0);
+    assert!(
+        ran.stderr.contains("`oncall-not-found` wasn't checked: the teams of `acme`"),
+        "{}",
+        ran.report()
+    );
+}
+
+#[test]
+fn the_apps_installations_are_checked_with_its_own_identity() {
+    let github = github();
+    let world: &World = &github.state().world;
+    world.install("acme/one");
+    world.install_with("acme/three", &[("contents", "write")]);
+    let home = tempfile::tempdir().unwrap();
+    let ran = crcr(&github, home.path(), &["validate", "--format", "json"], LIST)
+        .env("GITHUB_APP_ID", &world.app().id)
+        .env("GITHUB_APP_PRIVATE_KEY", &world.app().private_key)
+        .run()
+        .expect_code(1);
+    assert_eq!(rules(&ran), ["app-not-installed 2:6", "app-permission-missing 5:5"]);
+    assert!(!ran.stderr.contains("wasn't checked"), "{}", ran.report());
+}

@@ -1,0 +1,486 @@
+//! `crcr artifact download` and `list`: from either store, whole or not at all.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Cursor, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use crcr_artifacts::digest::Digest;
+use crcr_artifacts::locator::{Archive, Locator, Place, Trust, VERSION};
+use crcr_artifacts::store::s3::{S3Access, S3Config, S3Store};
+use crcr_github::artifact::ArtifactService;
+use crcr_standin::StandIn;
+use crcr_standin::runs::{Job, Run};
+use crcr_standin::traffic::Fault;
+use crcr_testkit::s3::{ACCESS_KEY, Anonymous, S3Server, SECRET_KEY};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::support::{Crcr, Ran};
+
+const BUCKET: &str = "artifacts";
+
+/// GitHub, a bucket, and a job of run 4242 that reads what another has stored.
+struct World {
+    github: StandIn,
+    s3: S3Server,
+    job: Job,
+    runtime: Runtime,
+}
+
+impl World {
+    fn new(run: Run) -> Self {
+        let github = StandIn::start().unwrap();
+        let runs = &github.state().runs;
+        let job = runs.add_job(runs.add(run), "build");
+        let s3 = S3Server::start(BUCKET).unwrap();
+        Self { github, s3, job, runtime: Runtime::new().unwrap() }
+    }
+
+    /// Stores a blob with GitHub and gives its number.
+    fn github(&self, name: &str, kind: &str, bytes: &[u8]) -> u64 {
+        let environment = self.github.state().job_environment(&self.job);
+        let http = crcr_github::http::client().unwrap();
+        let token = environment["ACTIONS_RUNTIME_TOKEN"].clone().into();
+        self.runtime.block_on(async {
+            let url = &environment["ACTIONS_RESULTS_URL"];
+            let service = ArtifactService::new(http.clone(), url, token).unwrap();
+            let url = service.create(name, None, kind).await.unwrap();
+            let put = http.put(url.expose_secret()).header("x-ms-blob-type", "BlockBlob");
+            assert_eq!(put.body(bytes.to_vec()).send().await.unwrap().status(), 201);
+            let digest = Digest::of(bytes).to_string();
+            service.finalize(name, bytes.len() as u64, &digest).await.unwrap()
+        })
+    }
+
+    /// Stores an object with metadata.
+    fn s3(&self, key: &str, bytes: &[u8], metadata: &[(&str, &str)]) {
+        let credentials =
+            aws_credential_types::Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "test");
+        let config = S3Config {
+            bucket: BUCKET.to_owned(),
+            region: Some("us-east-1".to_owned()),
+            endpoint: Some(self.s3.url().clone()),
+            access: S3Access::Given(
+                aws_credential_types::provider::SharedCredentialsProvider::new(credentials),
+            ),
+        };
+        self.runtime.block_on(async {
+            let store = S3Store::connect(config).await.unwrap();
+            let mut put = store.client().put_object().bucket(BUCKET).key(key);
+            for (name, value) in metadata {
+                put = put.metadata(*name, *value);
+            }
+            put.body(bytes.to_vec().into()).send().await.unwrap();
+        });
+    }
+
+    /// The locator of a zip in the bucket.
+    fn locator(&self, key: &str, bytes: &[u8]) -> Locator {
+        Locator {
+            version: VERSION,
+            name: "wheels".to_owned(),
+            repository: "acme/upstream".to_owned(),
+            run_id: 4242,
+            run_attempt: 1,
+            job: "build".to_owned(),
+            place: Place::S3 {
+                bucket: BUCKET.to_owned(),
+                key: key.to_owned(),
+                endpoint: Some(self.s3.url().to_string()),
+                region: None,
+            },
+            archive: Archive::Zip,
+            digest: Digest::of(bytes),
+            size: bytes.len() as u64,
+            file_count: 1,
+            files: vec![],
+            created: "2026-01-02T03:04:05Z".parse().unwrap(),
+            trust: Trust::SameRepo,
+        }
+    }
+
+    /// A step of the job, with the token of the artifact service.
+    fn step(&self, command: &str, args: &[&str]) -> Crcr {
+        self.step_of(&self.job.run.event, command, args)
+    }
+
+    fn step_of(&self, event: &str, command: &str, args: &[&str]) -> Crcr {
+        let mut step = Crcr::step(&["artifact", command], event, &json!({}));
+        let environment: BTreeMap<_, _> = self.github.state().job_environment(&self.job);
+        step = step.env("GITHUB_API_URL", &environment["GITHUB_API_URL"]);
+        step = step.env("CRCR_RUNTIME_TOKEN", &environment["ACTIONS_RUNTIME_TOKEN"]);
+        step = step.env("CRCR_RESULTS_URL", &environment["ACTIONS_RESULTS_URL"]);
+        args.iter().fold(step, |step, arg| step.arg(arg))
+    }
+
+    /// The same with the bucket and credentials for it.
+    fn signed(&self, step: Crcr) -> Crcr {
+        step.arg("--s3-bucket")
+            .arg(BUCKET)
+            .arg("--s3-endpoint")
+            .arg(self.s3.url().as_str())
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    }
+}
+
+fn zip(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let mut writer = zip::ZipWriter::new(Cursor::new(vec![]));
+    for (name, mode, content) in files {
+        let options = zip::write::SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Stored)
+            .unix_permissions(*mode);
+        writer.start_file(*name, options).unwrap();
+        writer.write_all(content).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+/// Bytes that no two ranges have in common.
+fn noise(length: usize) -> Vec<u8> {
+    (0..length as u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
+}
+
+/// What the step sees in its own folder, but for the runner's files.
+fn visible(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name());
+    let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| name != "runner");
+    names.sort();
+    names
+}
+
+#[track_caller]
+fn refused(ran: &Ran, code: &str, texts: &[&str]) {
+    assert!(ran.stderr.contains(&format!("[{code}]")), "{}", ran.report());
+    for text in texts {
+        assert!(ran.stderr.contains(text), "`{text}` in\n{}", ran.report());
+    }
+    assert_eq!(visible(&ran.path("")), [""; 0], "{}", ran.report());
+}
+
+#[test]
+fn what_another_job_stored_with_github_arrives_with_its_modes() {
+    let world = World::new(Run::fork());
+    let bytes = zip(&[("bin/tool", 0o755, b"run"), ("note.txt", 0o600, b"hello")]);
+    let id = world.github("wheels", "application/zip", &bytes);
+    world.github("other", "application/zip", &zip(&[("x", 0o644, b"x")]));
+    let ran = world.step("download", &["--name", "wheels", "--path", "out"]).run().expect_code(0);
+    let mode = |name: &str| fs::metadata(ran.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("out/bin/tool"), mode("out/note.txt")), (0o755, 0o600));
+    assert_eq!(fs::read(ran.path("out/note.txt")).unwrap(), b"hello");
+    assert_eq!(visible(&ran.path("")), ["out"]);
+    assert_eq!(ran.outputs["store"], "github");
+    assert_eq!(ran.outputs["artifact-id"], id.to_string());
+    assert_eq!(ran.outputs["artifact-digest"], Digest::of(&bytes).to_string());
+    assert_eq!(ran.outputs["download-path"], ran.path("out").to_str().unwrap());
+    assert_eq!((&*ran.outputs["files"], &*ran.outputs["reason"]), ("2", "ok"));
+}
+
+#[test]
+fn several_artifacts_get_a_folder_each_or_are_merged_in_order() {
+    let world = World::new(Run::push());
+    for (name, content) in [("a-1", "one"), ("a-2", "two"), ("b", "no")] {
+        world.github(name, "application/zip", &zip(&[("same", 0o644, content.as_bytes())]));
+    }
+    world.github("a-3.crcr.json", "application/json", b"hidden, unless there is an a-3");
+    fn read(ran: &Ran, name: &str) -> String {
+        fs::read_to_string(ran.path(name)).unwrap()
+    }
+    let world_step = |args: &[&str]| world.step("download", args);
+    let ran = world_step(&["--pattern", "a-[12]"]).run().expect_code(0);
+    assert_eq!((&*read(&ran, "a-1/same"), &*read(&ran, "a-2/same")), ("one", "two"));
+    let merge = ["--pattern", "a-[12]", "--merge-multiple", "true"];
+    let ran = world_step(&merge).run().expect_code(1);
+    refused(&ran, "artifact-refused", &["`same` is there twice"]);
+    let ran = world_step(&merge).arg("--on-collision=last").run().expect_code(0);
+    assert_eq!(read(&ran, "same"), "two");
+    let ran = world_step(&["--pattern", "nothing-*"]).run().expect_code(0);
+    assert_eq!(ran.outputs["store"], "none");
+}
+
+#[test]
+fn a_single_raw_file_keeps_its_name() {
+    let world = World::new(Run::push());
+    world.github("report.txt", "text/plain", b"plain");
+    let ran = world.step("download", &["--name", "report.txt"]).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("report.txt")).unwrap(), b"plain");
+}
+
+#[test]
+fn the_bucket_is_read_by_the_conventional_key_signed_and_then_anonymously() {
+    let world = World::new(Run::same_repository());
+    let bytes = zip(&[("a", 0o644, b"from s3")]);
+    let digest = Digest::of(&bytes).hex();
+    let key = "acme/upstream/4242/wheels/artifacts.zip";
+    world.s3(key, &bytes, &[("sha256", &digest), ("crcr-attempt", "1")]);
+    let step = world.signed(world.step("download", &["--name", "wheels"]));
+    let ran = step.run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"from s3");
+    assert_eq!(ran.outputs["store"], "s3");
+    world.s3.rules(|rules| rules.anonymous = Anonymous::Read);
+    let wrong = world.signed(world.step("download", &["--name", "wheels"]));
+    let ran = wrong.env("AWS_SECRET_ACCESS_KEY", "wrong").run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"from s3");
+}
+
+#[test]
+fn objects_of_their_own_arrive_with_modes() {
+    let world = World::new(Run::push());
+    world.s3("acme/upstream/4242/logs/d/run.sh", b"run", &[("crcr-mode", "755")]);
+    world.s3("acme/upstream/4242/logs/empty", b"", &[]);
+    let ran = world.signed(world.step("download", &["--name", "logs"])).run().expect_code(0);
+    let mode = fs::metadata(ran.path("d/run.sh")).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode, fs::read(ran.path("empty")).unwrap()), (0o755, vec![]));
+    let lie = [("sha256", &*"0".repeat(64))];
+    world.s3("acme/upstream/4242/logs/lie", b"x", &lie);
+    let ran = world.signed(world.step("download", &["--name", "logs"])).run().expect_code(2);
+    refused(&ran, "digest-mismatch", &["`lie`"]);
+}
+
+#[test]
+fn of_two_attempts_the_higher_is_taken() {
+    let world = World::new(Run::push());
+    for (attempt, content) in [("2", "second"), ("1", "first")] {
+        let bytes = zip(&[("a", 0o644, content.as_bytes())]);
+        world.s3(&format!("ci/4242/{attempt}/wheels/artifacts.zip"), &bytes, &[]);
+    }
+    let args = ["--name", "wheels", "--s3-prefix", "ci/{run_id}/{run_attempt}/{name}"];
+    let ran = world.signed(world.step("download", &args)).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"second");
+}
+
+#[test]
+fn a_locator_is_followed_only_into_the_prefix_of_its_run() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, b"x")]);
+    let good = world.locator("acme/upstream/4242/wheels/artifacts.zip", &bytes);
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &bytes, &[]);
+    world.s3("acme/upstream/4141/wheels/artifacts.zip", &bytes, &[]);
+    let download = |locator: &Locator| {
+        let json = locator.to_json(64 * 1024);
+        world.signed(world.step("download", &["--locator", &json])).run()
+    };
+    let ran = download(&good).expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"x");
+
+    let outside = world.locator("acme/upstream/4141/wheels/artifacts.zip", &bytes);
+    let ran = download(&outside).expect_code(1);
+    refused(&ran, "locator-refused", &["isn't below `acme/upstream/4242/wheels/`"]);
+    let climbing = world.locator("acme/upstream/4242/wheels/../../4141/wheels/a.zip", &bytes);
+    refused(&download(&climbing).expect_code(1), "locator-refused", &[]);
+    let place = Place::S3 {
+        bucket: "elsewhere".to_owned(),
+        key: "acme/upstream/4242/wheels/artifacts.zip".to_owned(),
+        endpoint: Some(world.s3.url().to_string()),
+        region: None,
+    };
+    let ran = download(&Locator { place, ..good.clone() }).expect_code(1);
+    refused(&ran, "locator-refused", &["bucket `elsewhere`"]);
+    let ran = download(&Locator { run_id: 1, ..good.clone() }).expect_code(1);
+    refused(&ran, "locator-refused", &["run `1`"]);
+    let ran = download(&Locator { digest: Digest::of(b"other"), ..good }).expect_code(2);
+    refused(&ran, "digest-mismatch", &["its digest is"]);
+}
+
+#[test]
+fn a_locator_stored_with_github_leads_to_the_bucket() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, b"by locator")]);
+    let locator = world.locator("acme/upstream/4242/wheels/artifacts.zip", &bytes);
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &bytes, &[]);
+    let json = locator.to_json(64 * 1024);
+    world.github("wheels.crcr.json", "application/json", json.as_bytes());
+    let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"by locator");
+    let ran = world.signed(world.step("list", &["--format", "json"])).run().expect_code(0);
+    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(listed, json!([locator]));
+    let ran = world.step("download", &["--name", "wheels"]).run().expect_code(1);
+    refused(&ran, "locator-refused", &["no `s3-bucket` is configured"]);
+}
+
+#[test]
+fn list_prints_name_store_size_created_and_digest() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, b"x")]);
+    world.github("wheels", "application/zip", &bytes);
+    let ran = world.step("list", &[]).run().expect_code(0);
+    let digest = Digest::of(&bytes).to_string();
+    let line: Vec<_> = ran.stdout.split_whitespace().collect();
+    assert_eq!((line[0], line[1]), ("wheels", "github"));
+    assert_eq!(*line.last().unwrap(), digest);
+    assert_eq!(ran.stdout.lines().count(), 1);
+}
+
+#[test]
+fn a_missing_artifact_says_where_it_was_looked_for() {
+    let world = World::new(Run::push());
+    let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(1);
+    let places = ["GitHub's list of run 4242", "s3://artifacts/acme/upstream/4242/wheels"];
+    refused(&ran, "artifact-not-found", &places);
+}
+
+#[test]
+fn a_forbidden_bucket_and_a_missing_one_say_so() {
+    let world = World::new(Run::push());
+    world.s3.rules(|rules| {
+        rules.denied.extend(["HeadObject", "GetObject", "ListObjectsV2"]);
+    });
+    let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(1);
+    refused(&ran, "artifact-not-found", &["signed: S3 refused"]);
+    let step = world.step("download", &["--name", "x", "--s3-bucket", "missing", "--s3-endpoint"]);
+    let step = step.arg(world.s3.url().as_str()).env("AWS_REGION", "us-east-1");
+    let ran = step.env("AWS_ACCESS_KEY_ID", ACCESS_KEY);
+    let ran = ran.env("AWS_SECRET_ACCESS_KEY", SECRET_KEY).run().expect_code(1);
+    assert!(visible(&ran.path("")).is_empty(), "{}", ran.report());
+}
+
+#[test]
+fn another_run_needs_a_token() {
+    let world = World::new(Run::push());
+    world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
+    let job = world.github.state().runs.add_job(other, "later");
+    let reader = World { job, ..world };
+    let args = ["--name", "wheels", "--run-id", "4242"];
+    let step = || reader.step("download", &args).env("GITHUB_RUN_ID", "5000");
+    refused(&step().run().expect_code(1), "token-needed", &["run 4242"]);
+    let ran = step().arg("--github-token=ghs_reader").run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"x");
+}
+
+#[test]
+fn a_broken_connection_is_taken_up_where_it_broke() {
+    let world = World::new(Run::push());
+    let content = noise(20 << 20);
+    world.github("big", "application/zip", &zip(&[("a", 0o644, &content)]));
+    let traffic = &world.github.state().traffic;
+    traffic.fail("GetBlob", 2, Fault::ResetAfterBytes(3 << 20));
+    traffic.fail("GetBlob", 1, Fault::CutAfterBytes(1 << 20));
+    traffic.fail("GetBlob", 1, Fault::ShortenTo(1 << 20));
+    traffic.fail("GetBlob", 1, Fault::status(503));
+    let ran = world.step("download", &["--name", "big"]).run().expect_code(0);
+    assert!(fs::read(ran.path("a")).unwrap() == content);
+    assert_eq!(traffic.unmet(), [""; 0]);
+}
+
+#[test]
+fn a_url_that_has_run_out_is_asked_for_again() {
+    let world = World::new(Run::push());
+    world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    world.github.state().traffic.fail("GetSignedArtifactURL", 1, Fault::ExpiredUrl);
+    world.step("download", &["--name", "wheels"]).run().expect_code(0);
+    assert_eq!(world.github.state().traffic.calls("GetSignedArtifactURL"), 2);
+}
+
+#[test]
+fn a_server_that_lies_about_the_bytes_leaves_nothing() {
+    let world = World::new(Run::push());
+    let id = world.github("wheels", "application/zip", &zip(&[("a", 0o644, &noise(5000))]));
+    let traffic = &world.github.state().traffic;
+    traffic.fail("GetBlob", 1, Fault::Corrupt);
+    let ran = world.step("download", &["--name", "wheels"]).run().expect_code(2);
+    refused(&ran, "digest-mismatch", &["isn't what was uploaded"]);
+    let altered = world.github.state().artifacts.alter(id, |artifact| artifact.size = 7);
+    assert!(altered);
+    let ran = world.step("download", &["--name", "wheels"]).run().expect_code(2);
+    refused(&ran, "fetch", &["the artifact has 7"]);
+    assert_eq!(traffic.unmet(), [""; 0]);
+}
+
+#[test]
+fn a_hostile_archive_leaves_nothing() {
+    let world = World::new(Run::push());
+    world.github("evil", "application/zip", &zip(&[("ok", 0o644, b"x"), ("../up", 0o644, b"x")]));
+    let ran = world.step("download", &["--name", "evil"]).run().expect_code(1);
+    refused(&ran, "artifact-refused", &["`../up` is refused"]);
+}
+
+#[test]
+fn a_cancelled_download_leaves_nothing_visible_and_the_next_goes_on() {
+    let world = World::new(Run::push());
+    let content = noise(20 << 20);
+    world.github("big", "application/zip", &zip(&[("a", 0o644, &content)]));
+    let keep = tempfile::tempdir().unwrap();
+    let temp = keep.path().to_str().unwrap();
+    let traffic = &world.github.state().traffic;
+    traffic.fail("GetBlob", 3, Fault::StallAfterBytes(2 << 20));
+    let mut step = world.step("download", &["--name", "big"]).env("RUNNER_TEMP", temp);
+    let command = step.command().stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    // All three ranges have begun once the server has been asked for them.
+    let began = std::time::Instant::now();
+    while traffic.calls("GetBlob") < 3 && began.elapsed().as_secs() < 30 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let blob = || walk(keep.path()).into_iter().find(|path| path.ends_with("blob"));
+    let arrived = || blob().and_then(|path| fs::metadata(path).ok()).map_or(0, |m| m.len());
+    while arrived() < (16 << 20) && began.elapsed().as_secs() < 30 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    assert_eq!(visible(step.folder()), [""; 0]);
+
+    let note = walk(keep.path()).into_iter().find(|path| path.ends_with("note")).unwrap();
+    let text = fs::read_to_string(&note).unwrap();
+    assert!(!text.contains("sig=") && !text.contains("http"), "{text}");
+    assert_eq!(fs::metadata(note).unwrap().permissions().mode() & 0o777, 0o600);
+    let step = world.step("download", &["--name", "big"]).env("RUNNER_TEMP", temp);
+    let ran = step.run().expect_code(0);
+    assert!(ran.stderr.contains("of it fetched before"), "{}", ran.report());
+    assert!(fs::read(ran.path("a")).unwrap() == content);
+    assert!(blob().is_none(), "nothing is kept after success");
+}
+
+fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut files = vec![];
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
+    }
+    files
+}
+
+#[test]
+fn in_a_privileged_event_github_says_whose_code_made_it() {
+    let world = World::new(Run::fork());
+    world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    let token = "--github-token=ghs_reader";
+    let step = |args: &[&str]| world.step_of("workflow_run", "download", args);
+    let ran = step(&["--name", "wheels"]).run().expect_code(1);
+    refused(&ran, "token-needed", &["can't be checked"]);
+    let ran = step(&["--name", "wheels", token]).run().expect_code(1);
+    refused(&ran, "untrusted-artifact", &["contributor/upstream", "allow-fork"]);
+    let ran = step(&["--name", "wheels", token, "--allow-fork=true"]).run().expect_code(0);
+    let path = Path::new(&ran.outputs["download-path"]);
+    assert!(path.starts_with(ran.path("runner")), "a fresh folder: {path:?}");
+    assert_eq!(fs::read(path.join("a")).unwrap(), b"x");
+    assert_eq!(visible(&ran.path("")), [""; 0]);
+    world.github("git", "application/zip", &zip(&[(".github/workflows/x.yml", 0o644, b"x")]));
+    let ran = step(&["--name", "git", token, "--allow-fork=true"]).run().expect_code(1);
+    refused(&ran, "artifact-refused", &[".github"]);
+}
+
+#[test]
+fn in_a_privileged_event_a_digest_from_beside_the_object_proves_nothing() {
+    let world = World::new(Run::same_repository());
+    let bytes = zip(&[("a", 0o644, b"x")]);
+    let key = "acme/upstream/4242/wheels/artifacts.zip";
+    world.s3(key, &bytes, &[("sha256", &Digest::of(&bytes).hex())]);
+    let step = |args: &[&str]| {
+        let step = world.step_of("pull_request_target", "download", args);
+        world.signed(step.arg("--github-token=ghs_reader"))
+    };
+    let ran = step(&["--name", "wheels"]).run().expect_code(1);
+    refused(&ran, "untrusted-artifact", &["its digest must come from a job's output"]);
+    let json = world.locator(key, &bytes).to_json(64 * 1024);
+    step(&["--locator", &json]).run().expect_code(0);
+}

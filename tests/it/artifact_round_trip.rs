@@ -1,0 +1,289 @@
+//! `crcr artifact upload`, then `download` and `list`, on either store.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+use serde_json::{Value, json};
+
+use crate::support::{Crcr, Ran};
+
+const BUCKET: &str = "artifacts";
+
+/// Where artifacts go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Store {
+    S3,
+    GitHub,
+}
+
+use Store::{GitHub, S3};
+
+/// One run of a workflow, with both stores.
+struct World {
+    github: StandIn,
+    s3: S3Server,
+}
+
+type Files<'a> = &'a [(&'a str, u32, &'a [u8])];
+
+impl World {
+    fn new() -> Self {
+        Self { github: StandIn::start().unwrap(), s3: S3Server::start(BUCKET).unwrap() }
+    }
+
+    /// A step of a new job in this attempt of the run, with credentials or without.
+    fn step(&self, store: Store, attempt: u32, command: &str, args: &[&str]) -> Crcr {
+        let state = self.github.state();
+        let job = state.runs.add_job(state.runs.add(Run { attempt, ..Run::push() }), "build");
+        let environment = state.job_environment(&job);
+        let mut step = Crcr::step(&["artifact", command], "push", &json!({}))
+            .env("GITHUB_RUN_ATTEMPT", &attempt.to_string())
+            .env("GITHUB_API_URL", &environment["GITHUB_API_URL"])
+            .env("CRCR_RUNTIME_TOKEN", &environment["ACTIONS_RUNTIME_TOKEN"])
+            .env("CRCR_RESULTS_URL", &environment["ACTIONS_RESULTS_URL"]);
+        if store == S3 {
+            step = step
+                .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+                .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+                .env("AWS_REGION", "us-east-1");
+        }
+        step = step.arg("--s3-bucket").arg(BUCKET).arg("--s3-endpoint").arg(self.s3.url().as_str());
+        args.iter().fold(step, |step, arg| step.arg(arg))
+    }
+
+    fn upload(&self, store: Store, attempt: u32, args: &[&str], files: Files<'_>) -> Ran {
+        let step = self.step(store, attempt, "upload", args).arg("--path").arg("dist");
+        for (name, mode, bytes) in files {
+            let path = step.folder().join("dist").join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
+        }
+        step.run()
+    }
+
+    fn download(&self, store: Store, attempt: u32, args: &[&str]) -> Ran {
+        self.step(store, attempt, "download", args).arg("--path").arg("out").run()
+    }
+
+    /// Names of what is stored with GitHub, unfinished uploads included.
+    fn names(&self) -> Vec<String> {
+        let all = self.github.state().artifacts.all().into_iter();
+        let mut names: Vec<_> = all.map(|artifact| artifact.name).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Store {
+    fn name(self) -> &'static str {
+        match self {
+            S3 => "s3",
+            GitHub => "github",
+        }
+    }
+}
+
+/// Every file below `root`, with its mode and bytes.
+fn tree(root: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            found.insert(name, (mode, fs::read(&path).unwrap()));
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn arrived(ran: &Ran, files: Files<'_>) {
+    let wanted = files.iter().map(|(name, mode, bytes)| {
+        let bytes = bytes.to_vec();
+        ((*name).to_owned(), (*mode, bytes))
+    });
+    let wanted: BTreeMap<_, _> = wanted.collect();
+    let there = tree(&ran.path("out"));
+    let names = |of: &BTreeMap<String, (u32, Vec<u8>)>| {
+        of.iter()
+            .map(|(name, (mode, bytes))| (name.clone(), *mode, bytes.len()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&there), names(&wanted), "{}", ran.report());
+    assert!(there == wanted, "the bytes differ");
+}
+
+/// Bytes that don't compress.
+fn noise(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    aws_lc_rs::rand::fill(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn files_come_back_with_names_modes_and_bytes() {
+    let noise = noise(20 << 20);
+    let text = "every line is the same\n".repeat(1_000_000);
+    let files: Files<'_> = &[
+        ("bin/tool", 0o755, b"run"),
+        ("deep/er/ünï cödé 🦀.txt", 0o644, b"hello"),
+        ("empty", 0o600, b""),
+        ("noise.bin", 0o640, &noise),
+        ("text", 0o644, text.as_bytes()),
+    ];
+    for store in [S3, GitHub] {
+        for archive in ["zip", "none"] {
+            let world = World::new();
+            let args = ["--name", "my wheels", "--archive", archive];
+            let ran = world.upload(store, 1, &args, files).expect_code(0);
+            assert_eq!(ran.outputs["store"], store.name(), "{}", ran.report());
+            let down = world.download(store, 1, &["--name", "my wheels"]).expect_code(0);
+            arrived(&down, files);
+            assert_eq!(down.outputs["store"], store.name());
+            assert!(world.s3.unfinished().is_empty());
+            let by_locator = ["--locator", &ran.outputs["locator"]];
+            arrived(&world.download(store, 1, &by_locator).expect_code(0), files);
+        }
+    }
+}
+
+#[test]
+fn a_single_file_as_it_is_keeps_its_own_name() {
+    let files: Files<'_> = &[("report.html", 0o644, b"<p>")];
+    for store in [S3, GitHub] {
+        let world = World::new();
+        for name in ["report.html", "coverage"] {
+            let args = ["--name", name, "--archive", "none"];
+            world.upload(store, 1, &args, files).expect_code(0);
+            arrived(&world.download(store, 1, &["--name", name]).expect_code(0), files);
+        }
+    }
+}
+
+#[test]
+fn a_rerun_with_other_bytes_replaces_what_the_first_attempt_stored() {
+    for store in [S3, GitHub] {
+        for archive in ["zip", "none"] {
+            let world = World::new();
+            let args = ["--name", "wheels", "--archive", archive];
+            let first =
+                world.upload(store, 1, &args, &[("a", 0o644, b"first"), ("b", 0o644, b"b")]);
+            first.expect_code(0);
+            let (keys, names) = (world.s3.keys(), world.names());
+            let files: Files<'_> = &[("a", 0o644, b"second"), ("b", 0o644, b"b")];
+            let second = world.upload(store, 2, &args, files).expect_code(0);
+            assert_eq!(second.outputs["store"], store.name(), "{}", second.report());
+            assert_eq!((world.s3.keys(), world.names()), (keys, names), "one copy, as before");
+            let down = world.download(store, 2, &["--name", "wheels"]).expect_code(0);
+            arrived(&down, files);
+            assert_eq!(
+                down.outputs["artifact-digest"].trim_start_matches("sha256:"),
+                second.outputs["artifact-digest"]
+            );
+            arrived(&world.download(store, 2, &["--locator", &second.outputs["locator"]]), files);
+            // The first attempt's artifact is not to win over the second one's.
+            let late = world.upload(store, 1, &args, &[("a", 0o644, b"late"), ("b", 0o644, b"b")]);
+            late.expect_code(1);
+            arrived(&world.download(store, 2, &["--name", "wheels"]), files);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_the_rerun_no_longer_makes_is_gone() {
+    for store in [S3, GitHub] {
+        let world = World::new();
+        let args = ["--name", "wheels", "--archive", "none"];
+        world.upload(store, 1, &args, &[("a", 0o644, b"1"), ("old", 0o644, b"1")]).expect_code(0);
+        let files: Files<'_> = &[("a", 0o644, b"2"), ("b", 0o644, b"2")];
+        world.upload(store, 2, &args, files).expect_code(0);
+        arrived(&world.download(store, 2, &["--name", "wheels"]).expect_code(0), files);
+    }
+}
+
+#[test]
+fn a_rerun_with_equal_bytes_succeeds() {
+    let files: Files<'_> = &[("a", 0o755, b"same"), ("b", 0o644, b"b")];
+    for store in [S3, GitHub] {
+        for archive in ["zip", "none"] {
+            let world = World::new();
+            let args = ["--name", "wheels", "--archive", archive];
+            let first = world.upload(store, 1, &args, files).expect_code(0);
+            for attempt in [1, 2] {
+                let again = world.upload(store, attempt, &args, files).expect_code(0);
+                assert_eq!(again.outputs["artifact-digest"], first.outputs["artifact-digest"]);
+            }
+            arrived(&world.download(store, 2, &["--name", "wheels"]).expect_code(0), files);
+        }
+    }
+}
+
+#[test]
+fn other_bytes_in_the_same_attempt_are_a_conflict_unless_overwritten() {
+    for store in [S3, GitHub] {
+        for archive in ["zip", "none"] {
+            let world = World::new();
+            let args = ["--name", "wheels", "--archive", archive];
+            world
+                .upload(store, 1, &args, &[("a", 0o644, b"one"), ("b", 0o644, b"b")])
+                .expect_code(0);
+            let files: Files<'_> = &[("a", 0o644, b"two"), ("b", 0o644, b"b")];
+            let refused = world.upload(store, 1, &args, files).expect_code(1);
+            for word in ["[conflict]", "overwrite", "{run_attempt}"] {
+                assert!(refused.stderr.contains(word), "{word}\n{}", refused.report());
+            }
+            let overwrite = [&args[..], &["--overwrite"]].concat();
+            world.upload(store, 1, &overwrite, files).expect_code(0);
+            arrived(&world.download(store, 1, &["--name", "wheels"]).expect_code(0), files);
+        }
+    }
+}
+
+#[test]
+fn list_shows_both_stores_and_no_locators() {
+    let world = World::new();
+    let in_s3 = world.upload(S3, 1, &["--name", "wheels"], &[("a", 0o644, b"a")]).expect_code(0);
+    let with_github =
+        world.upload(GitHub, 1, &["--name", "logs"], &[("b", 0o644, b"b")]).expect_code(0);
+    let ran = world.step(S3, 1, "list", &[]).run().expect_code(0);
+    let rows: Vec<Vec<_>> =
+        ran.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let digest = |ran: &Ran| format!("sha256:{}", ran.outputs["artifact-digest"]);
+    let shown: Vec<_> = rows.iter().map(|row| (row[0], row[1], *row.last().unwrap())).collect();
+    let (logs, wheels) = (digest(&with_github), digest(&in_s3));
+    assert_eq!(shown, [("logs", "github", &*logs), ("wheels", "s3", &*wheels)], "{}", ran.report());
+
+    let ran = world.step(S3, 1, "list", &["--format", "json"]).run().expect_code(0);
+    let listed: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let locator = |ran: &Ran| serde_json::from_str::<Value>(&ran.outputs["locator"]).unwrap();
+    assert_eq!(listed, [locator(&with_github), locator(&in_s3)]);
+    assert!(world.names().contains(&"wheels.crcr.json".to_owned()), "{:?}", world.names());
+
+    let ran = world.step(S3, 1, "download", &["--path", "out"]).run().expect_code(0);
+    arrived(&ran, &[("logs/b", 0o644, b"b"), ("wheels/a", 0o644, b"a")]);
+}
+
+#[test]
+fn a_locator_leads_to_an_artifact_stored_by_a_template_of_its_own() {
+    let world = World::new();
+    let prefix = ["--s3-prefix", "ci/{run_id}/{run_attempt}/{job}/{name}"];
+    let args = [&["--name", "wheels"], &prefix[..]].concat();
+    let files: Files<'_> = &[("a", 0o644, b"by locator")];
+    let ran = world.upload(S3, 1, &args, files).expect_code(0);
+    let args = [&["--locator", &*ran.outputs["locator"]], &prefix[..]].concat();
+    let down = world.download(S3, 1, &args).expect_code(0);
+    arrived(&down, files);
+    assert_eq!(down.outputs["store"], "s3");
+}

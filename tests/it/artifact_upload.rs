@@ -1,0 +1,202 @@
+//! `crcr artifact upload` against S3 and against GitHub's artifact service.
+
+use std::fs;
+use std::io::Cursor;
+
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_testkit::s3::{ACCESS_KEY, S3Server, SECRET_KEY};
+
+use crate::support::Crcr;
+
+const KEY: &str = "acme/upstream/4242/linux/artifacts.zip";
+const LOCATOR: &str = "acme/upstream/4242/linux.crcr.json";
+
+/// An upload of `linux`, unless `args` name it, in a folder with two small files in `dist`.
+pub(crate) fn step(args: &[&str]) -> Crcr {
+    let mut all = vec!["artifact", "upload"];
+    if !args.contains(&"--name") {
+        all.extend(["--name", "linux"]);
+    }
+    all.extend(args);
+    let step = Crcr::step(&all, "push", &serde_json::json!({}));
+    fs::create_dir_all(step.folder().join("dist/sub")).unwrap();
+    fs::write(step.folder().join("dist/a.txt"), "a\n".repeat(1000)).unwrap();
+    fs::write(step.folder().join("dist/sub/b.txt"), "b").unwrap();
+    step
+}
+
+/// The step with a bucket and its credentials.
+pub(crate) fn with_s3(step: Crcr, s3: &S3Server) -> Crcr {
+    step.arg("--s3-bucket")
+        .arg("artifacts")
+        .arg("--s3-endpoint")
+        .arg(s3.url().as_str())
+        .arg("--aws-region")
+        .arg("us-east-1")
+        .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+}
+
+/// The step as a job of `run` of the stand-in.
+pub(crate) fn with_github(mut step: Crcr, github: &StandIn, run: &Run) -> Crcr {
+    let state = github.state();
+    if state.runs.get(run.id).is_none() {
+        state.runs.add(run.clone());
+    }
+    let job = state.runs.add_job(run.id, "build");
+    let environment = state.job_environment(&job);
+    for (name, poison) in [
+        ("ACTIONS_RUNTIME_TOKEN", "CRCR_RUNTIME_TOKEN"),
+        ("ACTIONS_RESULTS_URL", "CRCR_RESULTS_URL"),
+    ] {
+        step = step.env(poison, &environment[name]).env(name, "poison");
+    }
+    step
+}
+
+/// Bytes that don't shrink, always the same.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut bytes = vec![0; len];
+    for chunk in bytes.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+    }
+    bytes
+}
+
+#[test]
+fn with_credentials_and_a_bucket_s3_takes_the_artifact() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let ran = with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("s3", "ok"));
+    assert_eq!(s3.keys(), [LOCATOR, KEY]);
+    let zip = s3.object(KEY).unwrap();
+    let archive = zip::ZipArchive::new(Cursor::new(zip)).unwrap();
+    assert_eq!(archive.file_names().collect::<Vec<_>>(), ["a.txt", "sub/b.txt"]);
+    assert!(ran.summary.contains("s3 (ok), 2 files"), "{}", ran.report());
+    let locator: serde_json::Value = serde_json::from_str(&ran.outputs["locator"]).unwrap();
+    assert_eq!(locator["key"], KEY);
+    assert!(s3.unfinished().is_empty());
+}
+
+#[test]
+fn without_credentials_github_takes_it_with_a_locator() {
+    let github = StandIn::start().unwrap();
+    let run = Run::push();
+    let ran = with_github(step(&["--path", "dist"]), &github, &run).run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("github", "no-bucket"));
+    let mut names: Vec<_> =
+        github.state().artifacts.all().into_iter().map(|artifact| artifact.name).collect();
+    names.sort();
+    assert_eq!(names, ["linux", "linux.crcr.json"]);
+    assert!(!ran.outputs["artifact-id"].is_empty());
+    let again = with_github(step(&["--path", "dist"]), &github, &run).run().expect_code(0);
+    assert_eq!(again.outputs["artifact-digest"], ran.outputs["artifact-digest"]);
+    assert_eq!(github.state().artifacts.all().len(), 2, "the same bytes are there once");
+}
+
+#[test]
+fn a_refusal_of_s3_falls_back_with_a_warning() {
+    let github = StandIn::start().unwrap();
+    let s3 = S3Server::start("artifacts").unwrap();
+    s3.rules(|rules| {
+        rules.denied.insert("PutObject");
+    });
+    let step = with_github(with_s3(step(&["--path", "dist"]), &s3), &github, &Run::push());
+    let ran = step.run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("github", "s3-denied"));
+    assert!(ran.stderr.contains("::warning"), "{}", ran.report());
+    assert!(s3.keys().is_empty());
+}
+
+#[test]
+fn never_falls_back_when_told_so() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    s3.rules(|rules| {
+        rules.denied.insert("PutObject");
+    });
+    let ran = with_s3(step(&["--path", "dist", "--fallback", "never"]), &s3).run().expect_code(2);
+    assert_eq!(ran.outputs["store"], "none");
+}
+
+#[test]
+fn an_earlier_attempt_is_replaced_and_the_same_one_is_a_conflict() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
+    let first = s3.object(KEY).unwrap();
+    with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
+    let other = with_s3(step(&["--path", "dist"]), &s3);
+    fs::write(other.folder().join("dist/a.txt"), "other").unwrap();
+    let ran = other.run().expect_code(1);
+    for word in ["conflict", "overwrite", "{run_attempt}"] {
+        assert!(ran.stderr.contains(word), "{}", ran.report());
+    }
+    assert!(s3.object(KEY).unwrap() == first);
+    let second = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_RUN_ATTEMPT", "2");
+    fs::write(second.folder().join("dist/a.txt"), "other").unwrap();
+    second.run().expect_code(0);
+    assert!(s3.object(KEY).unwrap() != first);
+}
+
+#[test]
+fn no_files_a_bad_name_and_an_upload_that_is_not_required() {
+    let ran = step(&["--path", "nothing"]).run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "no-files"));
+    step(&["--path", "nothing", "--if-no-files-found", "error"]).run().expect_code(1);
+    let ran = step(&["--path", "dist", "--required", "false"]).run().expect_code(0);
+    assert_eq!(ran.outputs["reason"], "skipped");
+    let ran = Crcr::step(
+        &["artifact", "upload", "--name", "a:b", "--path", "."],
+        "push",
+        &serde_json::json!({}),
+    )
+    .run()
+    .expect_code(1);
+    assert!(ran.stderr.contains("bad-name"), "{}", ran.report());
+    let ran = step(&["--path", "dist"]).run().expect_code(2);
+    assert!(ran.stderr.contains("upload-artifact-with-fallback"), "{}", ran.report());
+}
+
+#[test]
+fn files_as_they_are_become_objects_with_type_and_mode() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let step = with_s3(step(&["--path", "dist", "--archive", "none"]), &s3);
+    fs::write(step.folder().join("dist/big.bin"), vec![7; 20 << 20]).unwrap();
+    step.run().expect_code(0);
+    let folder = "acme/upstream/4242/linux";
+    assert_eq!(s3.object(&format!("{folder}/sub/b.txt")).unwrap(), b"b");
+    assert_eq!(s3.object(&format!("{folder}/big.bin")).unwrap().len(), 20 << 20);
+    assert!(s3.unfinished().is_empty());
+}
+
+#[test]
+fn credentials_of_the_job_token_that_have_ended_are_made_anew() {
+    let world = crate::oidc_configure::world();
+    let job = world.job(Run::same_repository());
+    let configured = world.step(&job).run().expect_code(0);
+    let s3 = S3Server::start("artifacts").unwrap();
+    let (id, secret) = crcr_testkit::sts::key(2);
+    s3.add_key(&id, &secret);
+    let upload = || {
+        let mut step = with_s3(step(&["--path", "dist", "--fallback", "never"]), &s3)
+            .env("AWS_ENDPOINT_URL_STS", world.sts.url().as_str());
+        let job = world.github.state().job_environment(&job);
+        for name in ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"] {
+            step = step.env(name, &job[name]);
+        }
+        for (name, value) in &configured.exported {
+            step = step.env(name, value);
+        }
+        step.env("CRCR_AUTH_EXPIRATION", "2020-01-02T03:04:05Z")
+    };
+    let ran = upload().env("CRCR_AUTH_FINGERPRINT", "a narrower session").run().expect_code(2);
+    assert_eq!((&*ran.outputs["reason"], world.sts.granted().len()), ("s3-denied", 1));
+    let ran = upload().run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], world.sts.granted().len()), ("s3", 2));
+    let shown = ran.stderr.replace(&format!("::add-mask::{secret}\n"), "");
+    assert!(shown.len() < ran.stderr.len() && !shown.contains(&secret), "{}", ran.report());
+}

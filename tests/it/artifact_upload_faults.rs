@@ -1,0 +1,235 @@
+//! `crcr artifact upload` with bad input, and with stores that refuse, fail or are full.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use axum::http::Method;
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule};
+use crcr_testkit::s3::S3Server;
+
+use crate::artifact_upload::{noise, step, with_github, with_s3};
+use crate::support::{Crcr, Ran};
+
+fn outcome(ran: &Ran) -> (&str, &str) {
+    (&ran.outputs["store"], &ran.outputs["reason"])
+}
+
+/// The step with `bucket` behind `endpoint`.
+fn with_bucket(step: Crcr, bucket: &str, endpoint: &str) -> Crcr {
+    step.arg("--s3-bucket")
+        .arg(bucket)
+        .arg("--s3-endpoint")
+        .arg(endpoint)
+        .arg("--aws-region")
+        .arg("us-east-1")
+        .env("AWS_ACCESS_KEY_ID", crcr_testkit::s3::ACCESS_KEY)
+        .env("AWS_SECRET_ACCESS_KEY", crcr_testkit::s3::SECRET_KEY)
+}
+
+/// Runs the step and calls `act` once the proxy has seen `count` requests with `method`.
+fn act_during(
+    step: Crcr,
+    proxy: &FaultProxy,
+    (method, count): (Method, usize),
+    act: impl FnOnce(),
+) -> Ran {
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| step.run());
+        let started = Instant::now();
+        while proxy.count(&method, "", "") < count {
+            assert!(started.elapsed() < Duration::from_secs(60) && !running.is_finished());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        act();
+        running.join().unwrap()
+    })
+}
+
+#[test]
+fn a_path_that_matches_nothing_does_what_if_no_files_found_says() {
+    let nothing = |more: &[&str]| step(&[&["--path", "nothing"], more].concat()).run();
+    let ran = nothing(&[]).expect_code(0);
+    assert!(ran.stderr.contains("::warning") && ran.stderr.contains("nothing"), "{}", ran.report());
+    let ran = nothing(&["--if-no-files-found", "ignore"]).expect_code(0);
+    assert!(!ran.stderr.contains("::warning"), "{}", ran.report());
+    let ran = nothing(&["--if-no-files-found", "error"]).expect_code(1);
+    assert!(ran.stderr.contains("::error") && ran.stderr.contains("no-files"), "{}", ran.report());
+    assert_eq!(outcome(&ran), ("none", "no-files"));
+}
+
+#[test]
+fn a_name_or_path_that_one_store_forbids_fails_before_anything_is_sent() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let ran = with_s3(step(&["--path", "dist", "--name", "a/b"]), &s3).run().expect_code(1);
+    assert!(ran.stderr.contains("bad-name"), "{}", ran.report());
+    assert_eq!(ran.outputs["store"], "none");
+    let step = with_s3(step(&["--path", "dist"]), &s3);
+    fs::write(step.folder().join("dist/a:b\n::error::x"), "").unwrap();
+    let ran = step.run().expect_code(1);
+    assert!(ran.stderr.contains("bad-path") && ran.stderr.contains("a:b"), "{}", ran.report());
+    assert!(!ran.stderr.contains("\n::error::x"), "{}", ran.report());
+    assert!(s3.calls().is_empty());
+}
+
+#[test]
+fn a_file_that_disappears_or_changes_before_it_is_read_is_named_and_nothing_is_stored() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    for (archive, gone) in [("zip", true), ("zip", false), ("none", true), ("none", false)] {
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        proxy.add(Rule::any(Fault::Delay(Duration::from_secs(1))).method(Method::GET).times(1));
+        let step = step(&["--path", "dist/a.txt", "--archive", archive]);
+        let step = with_bucket(step, "artifacts", proxy.url().as_str());
+        let path = step.folder().join("dist/a.txt");
+        let act = || if gone { fs::remove_file(path) } else { fs::write(path, "x") }.unwrap();
+        let ran = act_during(step, &proxy, (Method::GET, 1), act).expect_code(1);
+        let word = if gone { "can't be read" } else { "changed while it was read" };
+        for word in ["unreadable", "a.txt", word] {
+            assert!(ran.stderr.contains(word), "{}", ran.report());
+        }
+        assert_eq!(ran.outputs["store"], "none");
+        assert!(s3.keys().is_empty());
+    }
+}
+
+#[test]
+fn a_large_file_that_changes_while_it_is_sent_leaves_no_unfinished_upload() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::Delay(Duration::from_secs(1))).query("partNumber=1").times(1));
+    let step = step(&["--path", "dist", "--archive", "none"]);
+    let step = with_bucket(step, "artifacts", proxy.url().as_str());
+    let path = step.folder().join("dist/large.bin");
+    fs::File::create(&path).unwrap().set_len(96 << 20).unwrap();
+    let shrink = || fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1).unwrap();
+    let ran = act_during(step, &proxy, (Method::POST, 1), shrink).expect_code(1);
+    assert!(ran.stderr.contains("changed while it was read"), "{}", ran.report());
+    assert!(s3.unfinished().is_empty() && !s3.keys().iter().any(|key| key.contains("large")));
+}
+
+#[test]
+fn a_missing_bucket_falls_back_with_a_warning() {
+    let github = StandIn::start().unwrap();
+    let s3 = S3Server::start("artifacts").unwrap();
+    let missing = || with_bucket(step(&["--path", "dist"]), "missing", s3.url().as_str());
+    let ran = with_github(missing(), &github, &Run::push()).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "s3-missing-bucket"));
+    assert!(
+        ran.stderr.contains("::warning") && ran.stderr.contains("`missing`"),
+        "{}",
+        ran.report()
+    );
+    let ran = missing().arg("--fallback").arg("never").run().expect_code(2);
+    assert_eq!(outcome(&ran), ("none", "s3-missing-bucket"));
+    assert!(ran.stderr.contains("doesn't exist"), "{}", ran.report());
+}
+
+#[test]
+fn an_s3_that_is_not_there_falls_back_with_a_warning() {
+    let github = StandIn::start().unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    drop(silent);
+    let step = with_bucket(step(&["--path", "dist"]), "artifacts", &endpoint);
+    let ran = with_github(step, &github, &Run::push()).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "s3-unreachable"));
+    assert!(ran.stderr.contains("::warning"), "{}", ran.report());
+}
+
+#[test]
+fn a_bucket_in_another_region_is_found_there() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    s3.rules(|rules| rules.region = "eu-west-1".to_owned());
+    let ran = with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("s3", "ok"));
+    assert!(ran.stderr.contains("eu-west-1") && ran.outputs["locator"].contains("eu-west-1"));
+}
+
+#[test]
+fn s3_that_fails_for_a_while_is_tried_again_and_leaves_one_copy() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::status(503)).query("uploads").times(1));
+    proxy.add(Rule::any(Fault::ResetAfterBytes(100_000)).query("partNumber=2").times(1));
+    proxy.add(Rule::any(Fault::ResetAfterwards).method(Method::POST).query("uploadId").times(1));
+    let step = with_bucket(step(&["--path", "dist"]), "artifacts", proxy.url().as_str());
+    fs::write(step.folder().join("dist/large.bin"), noise(9 << 20)).unwrap();
+    let ran = step.run().expect_code(0);
+    assert_eq!(outcome(&ran), ("s3", "ok"));
+    assert!(s3.unfinished().is_empty() && s3.keys().len() == 2, "{:?}", s3.keys());
+}
+
+#[test]
+fn github_that_fails_for_a_while_is_tried_again_and_leaves_one_copy() {
+    let github = StandIn::start().unwrap();
+    let traffic = &github.state().traffic;
+    traffic.fail("CreateArtifact", 1, Fault::ResetAfterwards);
+    traffic.fail("PutBlock", 1, Fault::ResetAfterBytes(100_000));
+    traffic.fail("PutBlock", 1, Fault::status(503));
+    traffic.fail("PutBlockList", 1, Fault::Reset);
+    traffic.fail("FinalizeArtifact", 1, Fault::ResetAfterwards);
+    let step = with_github(step(&["--path", "dist"]), &github, &Run::push());
+    fs::write(step.folder().join("dist/large.bin"), noise(9 << 20)).unwrap();
+    let ran = step.run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "no-bucket"));
+    let all = github.state().artifacts.all();
+    assert!(all.len() == 2 && all.iter().all(|artifact| artifact.finalized), "{all:?}");
+    assert!(traffic.unmet().is_empty(), "{:?}", traffic.unmet());
+}
+
+#[test]
+fn a_full_storage_warns_or_fails() {
+    let github = StandIn::start().unwrap();
+    github.state().artifacts.spend_quota(true);
+    let full = || with_github(step(&["--path", "dist"]), &github, &Run::push());
+    let ran = full().run().expect_code(2);
+    assert_eq!(outcome(&ran), ("none", "quota"));
+    assert!(ran.stderr.contains("on-quota"), "{}", ran.report());
+    let ran = full().arg("--on-quota").arg("warn").run().expect_code(0);
+    assert_eq!(outcome(&ran), ("none", "quota"));
+    assert!(
+        ran.stderr.contains("::warning") && !ran.stderr.contains("::error"),
+        "{}",
+        ran.report()
+    );
+}
+
+#[test]
+fn without_an_output_file_the_outputs_are_printed() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let step = with_s3(step(&["--path", "dist"]), &s3).without("GITHUB_OUTPUT");
+    let ran = step.run().expect_code(0);
+    for line in ["store=s3\n", "reason=ok\n", "files=2\n"] {
+        assert!(ran.stdout.contains(line), "{}", ran.report());
+    }
+}
+
+#[test]
+fn on_github_enterprise_server_only_s3_takes_artifacts() {
+    let github = StandIn::start().unwrap();
+    let step = with_github(step(&["--path", "dist"]), &github, &Run::push());
+    let ran = step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(2);
+    assert!(ran.stderr.contains("GitHub Enterprise Server"), "{}", ran.report());
+    assert_eq!(outcome(&ran), ("none", "no-bucket"));
+}
+
+#[test]
+fn an_upload_that_is_told_to_stop_leaves_nothing() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::Stall).query("partNumber=2"));
+    let mut step = with_bucket(step(&["--path", "dist"]), "artifacts", proxy.url().as_str());
+    fs::write(step.folder().join("dist/large.bin"), noise(9 << 20)).unwrap();
+    let mut child = step.command().spawn().unwrap();
+    let started = Instant::now();
+    while proxy.count(&Method::PUT, "", "partNumber=2") == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let told = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(told.success());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    assert!(s3.unfinished().is_empty() && s3.keys().is_empty());
+}

@@ -1,0 +1,342 @@
+//! What the actions, workflows and documents promise each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use regex::Regex;
+use serde_yaml::Value;
+
+use crate::support::Crcr;
+
+/// Where this repository's own actions are used from in documents.
+const OWN: &str = "pytorch/crcr";
+
+/// Flags that no action passes on, and why.
+const NOT_INPUTS: &[(&str, &str)] = &[
+    ("color", "the log of a job decides for itself"),
+    ("explain", "for a person at a terminal"),
+    ("format", "for a person or a script at a terminal"),
+    ("help", "for a person at a terminal"),
+    ("quiet", "the log of a job is read when something is wrong"),
+    ("verbose", "`RUNNER_DEBUG` does it"),
+    ("version", "an action's `version` is the one to install"),
+];
+
+/// Inputs that `install.sh` takes instead of the command.
+const INSTALL_INPUTS: &[&str] = &["binary", "version"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Files below `folder` that `wanted` accepts, as paths from the root.
+fn files(folder: &str, wanted: impl Fn(&str) -> bool + Copy) -> Vec<String> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(root().join(folder)) else { return found };
+    for entry in entries {
+        let path = PathBuf::from(folder).join(entry.unwrap().file_name());
+        let name = path.to_str().unwrap().to_owned();
+        if root().join(&path).is_dir() {
+            found.extend(files(&name, wanted));
+        } else if wanted(&name) {
+            found.push(name);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+fn yaml(what: &str, text: &str) -> Value {
+    serde_yaml::from_str(text).unwrap_or_else(|e| panic!("{what}: {e}"))
+}
+
+/// `action.yml` of every action here, the root's included.
+fn actions() -> Vec<String> {
+    let mut found = files("actions", |name| name.ends_with("/action.yml"));
+    assert!(found.len() >= 4, "{found:?}");
+    found.push("action.yml".to_owned());
+    found
+}
+
+fn workflows() -> Vec<String> {
+    let mut found = files(".github/workflows", |name| name.ends_with(".yml"));
+    found.extend(files("workflows-templates", |name| name.ends_with(".yml")));
+    assert!(!found.is_empty());
+    found
+}
+
+/// The YAML blocks of the documents that users read, with where they are from.
+fn documented() -> Vec<(String, String)> {
+    let mut documents = vec!["README.md".to_owned()];
+    for folder in ["actions", "docs", "workflows-templates"] {
+        documents.extend(files(folder, |name| name.ends_with(".md")));
+    }
+    let block = Regex::new(r"(?s)```ya?ml\n(.*?)```").unwrap();
+    let mut blocks = Vec::new();
+    for document in documents {
+        for (n, found) in block.captures_iter(&text(&document)).enumerate() {
+            blocks.push((format!("{document}, block {}", n + 1), found[1].to_owned()));
+        }
+    }
+    blocks
+}
+
+/// Every step below `value`, at whatever depth: a mapping with `uses` or `run`.
+fn steps(value: &Value) -> Vec<&Value> {
+    let mut found = Vec::new();
+    if let Some(map) = value.as_mapping() {
+        if value.get("uses").is_some_and(Value::is_string)
+            || value.get("run").is_some_and(Value::is_string)
+        {
+            found.push(value);
+        }
+        found.extend(map.iter().flat_map(|(_, inner)| steps(inner)));
+    } else if let Some(list) = value.as_sequence() {
+        found.extend(list.iter().flat_map(steps));
+    }
+    found
+}
+
+fn keys(value: Option<&Value>) -> BTreeSet<String> {
+    let Some(map) = value.and_then(Value::as_mapping) else { return BTreeSet::new() };
+    map.iter().map(|(key, _)| key.as_str().unwrap().to_owned()).collect()
+}
+
+fn env_of(step: &Value) -> BTreeMap<String, String> {
+    let Some(map) = step.get("env").and_then(Value::as_mapping) else { return BTreeMap::new() };
+    map.iter()
+        .map(|(k, v)| (k.as_str().unwrap().to_owned(), v.as_str().unwrap().to_owned()))
+        .collect()
+}
+
+fn input_variable(input: &str) -> String {
+    format!("INPUT_{}", input.to_uppercase().replace('-', "_"))
+}
+
+/// Flags that no help lists: a secret doesn't belong on a command line, only into `INPUT_…`.
+const HIDDEN_FLAGS: [&str; 1] = ["token"];
+
+/// The flags of a command that take a value, as its help lists them.
+fn flags(command: &str) -> BTreeSet<String> {
+    let mut args: Vec<_> = command.split_whitespace().collect();
+    args.push("--help");
+    let help = Crcr::new(&args).run().expect_code(0).stdout;
+    let flag = Regex::new(r"(?m)^\s+(?:-\w, )?--([a-z0-9-]+)").unwrap();
+    let told = flag.captures_iter(&help).map(|found| found[1].to_owned());
+    let knows = |name: &&str| {
+        let secret = format!("--{name}=x");
+        let mut args: Vec<_> = command.split_whitespace().collect();
+        args.extend([&*secret, "--help"]);
+        Crcr::new(&args).run().code == 0
+    };
+    told.chain(HIDDEN_FLAGS.into_iter().filter(knows).map(str::to_owned)).collect()
+}
+
+#[test]
+fn every_input_of_an_action_reaches_its_command_and_every_flag_is_an_input() {
+    let call = Regex::new(r#"exec "\$CRCR" ([a-z -]+)"#).unwrap();
+    for path in actions() {
+        let action = yaml(&path, &text(&path));
+        let inputs = keys(action.get("inputs"));
+        let steps = steps(&action["runs"]);
+        let mut mapped = BTreeSet::new();
+        let mut wanted = BTreeSet::new();
+        for step in &steps {
+            for (variable, value) in env_of(step).iter().filter(|(k, _)| k.starts_with("INPUT_")) {
+                let input = value.trim_start_matches("${{ inputs.").trim_end_matches(" }}");
+                assert_eq!(*variable, input_variable(input), "{path}: {variable}: {value}");
+                mapped.insert(input.to_owned());
+            }
+            if let Some(found) = step["run"].as_str().and_then(|run| call.captures(run)) {
+                wanted.extend(flags(found[1].trim()));
+                for (flag, reason) in NOT_INPUTS {
+                    assert!(!reason.is_empty());
+                    if !inputs.contains(*flag) {
+                        wanted.remove(*flag);
+                    }
+                }
+            }
+        }
+        assert_eq!(inputs, mapped, "{path}: an input without a variable, or the reverse");
+        wanted.extend(INSTALL_INPUTS.iter().map(|&name| name.to_owned()));
+        assert_eq!(inputs, wanted, "{path}: inputs (left) against flags (right)");
+    }
+}
+
+#[test]
+fn every_output_comes_from_a_step_and_everything_is_described() {
+    let output = Regex::new(r"^\$\{\{ steps\.([a-z-]+)\.outputs\.([a-z-]+) \}\}$").unwrap();
+    for path in actions() {
+        let action = yaml(&path, &text(&path));
+        let ids: BTreeSet<_> =
+            steps(&action["runs"]).iter().filter_map(|step| step["id"].as_str()).collect();
+        for name in keys(action.get("outputs")) {
+            let value = action["outputs"][&*name]["value"].as_str().unwrap();
+            let found = output.captures(value).unwrap_or_else(|| panic!("{path}: {value}"));
+            assert!(ids.contains(&found[1]), "{path}: `{name}` is of no step");
+            assert_eq!(&found[2], name, "{path}");
+        }
+        for part in ["inputs", "outputs"] {
+            for name in keys(action.get(part)) {
+                let described = action[part][&*name]["description"].as_str().unwrap_or_default();
+                assert!(described.len() > 8, "{path}: `{name}` is not described");
+                assert!(!described.trim_end().ends_with('.'), "{path}: `{name}` ends in a stop");
+            }
+        }
+        let readme = path.replace("action.yml", "README.md");
+        assert!(root().join(&readme).is_file(), "{readme} is missing");
+    }
+}
+
+#[test]
+fn no_script_holds_an_expression_and_every_shell_starts_clean() {
+    for path in actions() {
+        let action = yaml(&path, &text(&path));
+        for step in steps(&action["runs"]) {
+            if let Some(script) = step["with"].get("script").and_then(Value::as_str) {
+                assert!(!script.contains("${{"), "{path}: an expression in a script");
+            }
+            let Some(run) = step.get("run").and_then(Value::as_str) else { continue };
+            assert_eq!(step["shell"].as_str(), Some("bash"), "{path}");
+            assert!(run.starts_with("unset BASH_ENV ENV LD_PRELOAD\n"), "{path}: {run}");
+            let env = env_of(step);
+            for variable in ["BASH_ENV", "ENV", "LD_PRELOAD"] {
+                assert_eq!(env.get(variable).map(String::as_str), Some(""), "{path}: {variable}");
+            }
+        }
+    }
+    for path in actions().into_iter().chain(workflows()) {
+        for step in steps(&yaml(&path, &text(&path))) {
+            let run = step.get("run").and_then(Value::as_str).unwrap_or_default();
+            assert!(!run.contains("${{"), "{path}: an expression in `run`: {run}");
+        }
+    }
+}
+
+#[test]
+fn the_artifact_token_goes_to_one_step_only() {
+    let mut steps_with_token = 0;
+    for path in actions() {
+        let action = yaml(&path, &text(&path));
+        let all = text(&path);
+        let given = steps(&action["runs"])
+            .into_iter()
+            .filter(|step| env_of(step).contains_key("CRCR_RUNTIME_TOKEN"))
+            .inspect(|step| assert!(step["run"].as_str().unwrap().contains("exec \"$CRCR\"")))
+            .count();
+        assert_eq!(given, all.matches("steps.runtime.outputs.token").count(), "{path}");
+        assert!(!keys(action.get("outputs")).contains("token"), "{path}");
+        steps_with_token += given;
+    }
+    assert_eq!(steps_with_token, 2, "upload and download");
+}
+
+#[test]
+fn every_action_of_somebody_else_is_pinned_by_commit() {
+    let mut all: Vec<_> =
+        actions().into_iter().chain(workflows()).map(|p| (p.clone(), text(&p))).collect();
+    all.extend(documented());
+    let uses = Regex::new(r"(?m)^[^#\n]*\buses:\s*(\S+)(.*)$").unwrap();
+    let pinned = Regex::new(r"^[\w.-]+/[\w./-]+@[0-9a-f]{40}$").unwrap();
+    let mut seen = 0;
+    for (path, text) in all {
+        for found in uses.captures_iter(&text) {
+            let action = &found[1];
+            if action.starts_with("./") || action.starts_with(OWN) {
+                continue;
+            }
+            assert!(pinned.is_match(action), "{path}: `{action}` is not pinned by commit");
+            assert!(found[2].trim().starts_with("# v"), "{path}: `{action}` without its version");
+            seen += 1;
+        }
+    }
+    assert!(seen > 4, "the pattern finds {seen} uses");
+}
+
+#[test]
+fn templates_and_documents_give_our_actions_inputs_that_exist() {
+    let own = Regex::new(&format!(r"^(?:\./|{OWN}/?)([\w/-]*)(?:@.*)?$")).unwrap();
+    let mut all: Vec<_> = workflows().into_iter().map(|p| (p.clone(), text(&p))).collect();
+    all.extend(documented());
+    let mut seen = 0;
+    for (path, text) in all {
+        let value = yaml(&path, &text);
+        for step in steps(&value) {
+            let Some(found) = step["uses"].as_str().and_then(|uses| own.captures(uses)) else {
+                continue;
+            };
+            let file = Path::new(&found[1]).join("action.yml");
+            let file = file.to_str().unwrap();
+            assert!(root().join(file).is_file(), "{path}: {file} doesn't exist");
+            let inputs = keys(yaml(file, &self::text(file)).get("inputs"));
+            let given = keys(step.get("with"));
+            let unknown: Vec<_> = given.difference(&inputs).collect();
+            assert!(unknown.is_empty(), "{path}: {file} has no input {unknown:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 6, "{seen}");
+}
+
+#[test]
+fn workflows_grant_nothing_by_default_and_keep_no_credentials() {
+    for path in workflows() {
+        let workflow = yaml(&path, &text(&path));
+        let permissions = workflow.get("permissions").and_then(Value::as_mapping);
+        assert!(permissions.is_some_and(|map| map.is_empty()), "{path}: `permissions: {{}}`");
+        for step in steps(&workflow) {
+            if step["uses"].as_str().is_some_and(|uses| uses.starts_with("actions/checkout@")) {
+                let kept = step["with"].get("persist-credentials").and_then(Value::as_bool);
+                assert_eq!(kept, Some(false), "{path}: checkout keeps the token");
+            }
+        }
+        for (name, job) in workflow["jobs"].as_mapping().unwrap() {
+            assert!(job.get("timeout-minutes").is_some(), "{path}: {name:?} may run for hours");
+        }
+    }
+}
+
+#[test]
+fn the_manifest_lists_hashes_of_versions_for_platforms() {
+    let manifest: serde_json::Value =
+        serde_json::from_str(&text("actions/install/manifest.json")).unwrap();
+    let default = manifest["default"].as_str().unwrap();
+    let hashes = manifest["sha256"].as_object().unwrap();
+    let name = Regex::new(r"^\d+\.\d+\.\d+(-[\w.-]+)?/(x86_64|aarch64)-[a-z]+-[a-z-]+$").unwrap();
+    let hash = Regex::new("^[0-9a-f]{64}$").unwrap();
+    for (key, value) in hashes {
+        assert!(name.is_match(key) && hash.is_match(value.as_str().unwrap()), "{key}: {value}");
+    }
+    let listed = hashes.keys().any(|key| key.starts_with(&format!("{default}/")));
+    assert!(listed || (default.is_empty() && hashes.is_empty()), "the default is not listed");
+}
+
+#[test]
+fn there_is_one_tls_stack() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--workspace", "--target", "all"])
+        .args(["--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let packages: BTreeSet<_> = tree
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(name, rest)| (name, rest.split(' ').next().unwrap_or_default()))
+        .collect();
+    let count = |name: &str| packages.iter().filter(|package| package.0 == name).count();
+    for single in ["rustls", "hyper", "h2", "reqwest", "tokio-rustls", "aws-lc-rs"] {
+        assert_eq!(count(single), 1, "`{single}` has to be there once");
+    }
+    for banned in ["ring", "native-tls", "openssl", "openssl-sys"] {
+        assert_eq!(count(banned), 0, "`{banned}` is a second TLS stack");
+    }
+}

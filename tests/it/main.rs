@@ -1,0 +1,31 @@
+//! The real binary, end to end: one file per action or command, one test binary.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests stop at what is wrong, and find programs on PATH"
+)]
+
+mod act;
+mod allowlist;
+#[cfg(feature = "relay")]
+mod allowlist_evidence;
+mod allowlist_online;
+mod artifact_download;
+mod artifact_round_trip;
+mod artifact_upload;
+mod artifact_upload_again;
+mod artifact_upload_faults;
+mod artifact_upload_killed;
+mod checkout;
+mod contracts;
+mod demo;
+mod general;
+mod install;
+mod oidc_configure;
+mod peer_artifact;
+mod relay_cli;
+mod relay_crash;
+mod relay_process;
+mod report;
+mod sccache;
+mod support;

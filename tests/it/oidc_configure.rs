@@ -1,0 +1,476 @@
+//! `crcr oidc configure`, with a token issuer and an STS on loopback.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crcr_standin::StandIn;
+use crcr_standin::runs::{Job, Run};
+use crcr_standin::traffic::Fault;
+use crcr_testkit::s3::{Anonymous, S3Server};
+use crcr_testkit::sts::{self, OPERATION, Role, Sts};
+use serde_json::json;
+
+use crate::support::{Crcr, Ran};
+
+const ROLE: &str = "arn:aws:iam::123456789012:role/ci";
+const SECRETS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+
+pub(crate) struct World {
+    pub(crate) github: StandIn,
+    pub(crate) sts: Sts,
+}
+
+pub(crate) fn world() -> World {
+    let github = StandIn::start().unwrap();
+    let role = Role {
+        arn: ROLE.to_owned(),
+        issuer: github.state().origin().to_owned(),
+        audience: "sts.amazonaws.com".to_owned(),
+        subject: "repo:acme/upstream:*".to_owned(),
+        max_seconds: 3600,
+    };
+    World { github, sts: Sts::start(vec![role]).unwrap() }
+}
+
+impl World {
+    pub(crate) fn job(&self, run: Run) -> Job {
+        let runs = &self.github.state().runs;
+        runs.add_job(runs.add(run), "build")
+    }
+
+    /// A step of `job` with the role, the region and this world's STS.
+    pub(crate) fn step(&self, job: &Job) -> Crcr {
+        let step = self.bare_step(job);
+        step.arg("--role-to-assume").arg(ROLE).arg("--aws-region").arg("us-east-1")
+    }
+
+    fn bare_step(&self, job: &Job) -> Crcr {
+        self.step_without_sts(job).arg("--sts-endpoint").arg(self.sts.url().as_str())
+    }
+
+    fn step_without_sts(&self, job: &Job) -> Crcr {
+        let mut step = Crcr::step(&["oidc", "configure"], &job.run.event, &job.run.payload());
+        for (name, value) in self.github.state().job_environment(job) {
+            step = step.env(name, &value);
+        }
+        step
+    }
+
+    fn configured(&self) -> Crcr {
+        self.step(&self.job(Run::same_repository()))
+    }
+
+    fn calls(&self) -> (usize, usize) {
+        (self.github.state().traffic.calls("mint"), self.sts.traffic().calls(OPERATION))
+    }
+}
+
+fn outputs(ran: &Ran) -> [&str; 6] {
+    ["mode", "reason", "expected", "degraded", "can-write", "sccache-mode"]
+        .map(|name| ran.outputs[name].as_str())
+}
+
+/// Whatever happened: no empty AWS variable, and the same words in outputs and environment.
+fn coherent(ran: &Ran) {
+    for (name, value) in &ran.exported {
+        assert!(!value.is_empty(), "{name} is empty\n{}", ran.report());
+    }
+    assert_eq!(ran.exported["CRCR_AUTH_MODE"], ran.outputs["mode"]);
+    assert_eq!(ran.exported["CRCR_AUTH_REASON"], ran.outputs["reason"]);
+    for name in ["aws-account-id", "role-arn", "expiration"] {
+        assert!(ran.outputs.contains_key(name), "{name}");
+    }
+    assert!(!ran.summary.is_empty());
+}
+
+fn no_credentials(ran: &Ran) {
+    coherent(ran);
+    for name in SECRETS {
+        assert!(!ran.exported.contains_key(name), "{}", ran.report());
+    }
+}
+
+#[test]
+fn a_same_repository_pull_request_gets_credentials_masked_before_anything_else() {
+    let world = world();
+    let ran = world.configured().run().expect_code(0);
+    coherent(&ran);
+    assert_eq!(outputs(&ran), ["oidc", "ok", "true", "false", "true", "off"]);
+    let (id, secret) = sts::key(1);
+    assert_eq!(ran.exported["AWS_ACCESS_KEY_ID"], id);
+    assert_eq!(ran.exported["AWS_SECRET_ACCESS_KEY"], secret);
+    assert_eq!(ran.exported["AWS_SESSION_TOKEN"], "standin//session+token=1&x");
+    assert_eq!(ran.exported["AWS_REGION"], "us-east-1");
+    assert_eq!(ran.exported["AWS_DEFAULT_REGION"], "us-east-1");
+    assert!(!ran.exported.contains_key("AWS_EC2_METADATA_DISABLED"));
+    assert_eq!(ran.outputs["aws-account-id"], "123456789012");
+    assert_eq!(ran.outputs["role-arn"], ROLE);
+    assert!(ran.outputs["expiration"].ends_with('Z'));
+    let granted = &world.sts.granted()[0];
+    assert_eq!(granted.form["RoleSessionName"], "acme-upstream-4242-1");
+    assert_eq!(granted.form["DurationSeconds"], "3600");
+    for secret in [&id, &secret, "standin//session+token=1&x", &granted.token] {
+        let text = ran.stderr.replace(&format!("::add-mask::{secret}\n"), "");
+        assert!(text.len() < ran.stderr.len(), "{secret} is masked");
+        assert!(!text.contains(secret) && !ran.stdout.contains(secret), "{secret} is shown");
+        assert!(ran.outputs.values().all(|value| !value.contains(secret)));
+    }
+    assert_eq!(world.calls(), (1, 1));
+}
+
+#[test]
+fn events_without_a_token_go_on_without_credentials() {
+    let world = world();
+    for (run, reason) in [
+        (Run::fork(), "fork"),
+        (Run { head_repository: None, ..Run::fork() }, "fork"),
+        (Run::dependabot(), "dependabot"),
+    ] {
+        let job = world.job(run);
+        // Secrets are empty on a fork: neither role nor region is there.
+        let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(0);
+        no_credentials(&ran);
+        assert_eq!(outputs(&ran), ["anonymous", reason, "true", "true", "false", "off"]);
+        assert_eq!(ran.exported["AWS_EC2_METADATA_DISABLED"], "true");
+        assert!(!ran.exported.contains_key("AWS_REGION"));
+        assert_eq!(ran.stderr.matches("::notice").count(), 1, "{}", ran.report());
+
+        let ran = world.step(&job).arg("--on-unavailable").arg("fail").run().expect_code(1);
+        no_credentials(&ran);
+        assert_eq!(outputs(&ran), ["anonymous", reason, "true", "true", "false", "off"]);
+        assert_eq!(ran.exported["AWS_REGION"], "us-east-1");
+        assert!(!format!("{}{}", ran.stderr, ran.summary).contains("goes on"), "{}", ran.report());
+    }
+    let ran = world.configured().arg("--owners").arg("pytorch\nother").run().expect_code(0);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["anonymous", "foreign-repo", "true", "true", "false", "off"]);
+    assert_eq!(world.calls(), (0, 0), "nobody was asked");
+}
+
+#[test]
+fn a_job_that_may_not_mint_is_told_to_add_the_permission() {
+    let world = world();
+    let step = || {
+        world
+            .configured()
+            .without("ACTIONS_ID_TOKEN_REQUEST_URL")
+            .without("ACTIONS_ID_TOKEN_REQUEST_TOKEN")
+    };
+    let ran = step().run().expect_code(1);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["error", "no-permission", "false", "false", "false", "off"]);
+    assert!(ran.stderr.contains("permissions: id-token: write"), "{}", ran.report());
+
+    let ran = step().arg("--on-unavailable").arg("degrade").run().expect_code(0);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["anonymous", "no-permission", "false", "true", "false", "off"]);
+    assert!(ran.stderr.contains("::warning"), "{}", ran.report());
+
+    let ran = world.configured().without("ACTIONS_ID_TOKEN_REQUEST_TOKEN").run().expect_code(1);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["error", "partial-token", "false", "false", "false", "off"]);
+}
+
+#[test]
+fn a_role_that_refuses_fails_at_once_and_tells_the_claims() {
+    let world = world();
+    let other = "acme/other".to_owned();
+    let run = Run { repository: other.clone(), head_repository: Some(other), ..Run::push() };
+    let job = world.job(run);
+    let started = Instant::now();
+    let ran = world.step(&job).run().expect_code(1);
+    assert!(started.elapsed() < Duration::from_secs(6), "two more tries within five seconds");
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["error", "sts-denied", "false", "false", "false", "off"]);
+    assert_eq!(world.calls().1, 3);
+    for claim in ["sub: repo:acme/other:ref:refs/heads/main", "aud: sts.amazonaws.com"] {
+        assert!(ran.stderr.contains(claim), "{}", ran.report());
+    }
+    let ran = world.configured().arg("--audience").arg("wrong").run().expect_code(1);
+    assert_eq!(ran.outputs["reason"], "sts-denied");
+    assert!(ran.stderr.contains("InvalidIdentityToken") && ran.stderr.contains("aud: wrong"));
+    assert_eq!(world.calls().1, 4, "a wrong audience is not tried again");
+}
+
+#[test]
+fn what_may_pass_is_tried_again_with_a_fresh_token() {
+    let world = world();
+    let faults = [
+        sts::error(400, "IDPCommunicationError", "Error communicating"),
+        sts::error(400, "InvalidIdentityToken", "Couldn't retrieve verification key from your IdP"),
+        sts::error(400, "ExpiredTokenException", "Token expired"),
+        Fault::status(503),
+    ];
+    for fault in faults {
+        world.sts.traffic().fail(OPERATION, 1, fault);
+    }
+    let ran = world.configured().run().expect_code(0);
+    assert_eq!(outputs(&ran)[0], "oidc");
+    // The second try and the expired token have tokens of their own.
+    assert_eq!(world.calls(), (3, 5));
+    assert!(world.sts.traffic().unmet().is_empty());
+}
+
+#[test]
+fn services_that_stay_away_are_not_the_users_fault() {
+    let world = world();
+    world.sts.traffic().fail(OPERATION, 99, sts::error(400, "Throttling", "Rate exceeded"));
+    let ran = world.configured().arg("--timeout").arg("2").run().expect_code(2);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["error", "sts-unreachable", "false", "false", "false", "off"]);
+    assert!(ran.stderr.contains("Rate exceeded"), "{}", ran.report());
+
+    world.github.state().traffic.fail("mint", 99, Fault::status(500));
+    let step = || world.configured().arg("--timeout").arg("1");
+    let ran = step().run().expect_code(2);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["error", "token-endpoint", "false", "false", "false", "off"]);
+    let ran = step().arg("--on-unavailable").arg("degrade").run().expect_code(0);
+    assert_eq!(outputs(&ran), ["anonymous", "token-endpoint", "false", "true", "false", "off"]);
+}
+
+#[test]
+fn an_empty_or_odd_input_is_named_and_the_outputs_are_written() {
+    let world = world();
+    let job = world.job(Run::same_repository());
+    let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(2);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["error", "invalid-input", "false", "false", "false", "off"]);
+    assert!(ran.stderr.contains("`role-to-assume` is empty"), "{}", ran.report());
+    let ran = world.configured().arg("--allowed-account-ids").arg("111111111111").run();
+    assert!(ran.code == 2 && ran.stderr.contains("`allowed-account-ids`"), "{}", ran.report());
+    let broken = world.configured();
+    std::fs::write(broken.folder().join("runner/event.json"), "{").unwrap();
+    let ran = broken.run().expect_code(2);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran)[..2], ["error", "event-payload"]);
+    // Even where the command line already refuses it.
+    for (input, value) in [("INPUT_TIMEOUT", "soon"), ("INPUT_ON_UNAVAILABLE", "never")] {
+        let ran = world.configured().env(input, value).run().expect_code(2);
+        no_credentials(&ran);
+        assert_eq!(outputs(&ran), ["error", "invalid-input", "false", "false", "false", "off"]);
+        assert!(ran.stderr.contains(value), "{}", ran.report());
+    }
+    assert_eq!(world.calls(), (0, 0));
+}
+
+#[test]
+fn valid_credentials_for_the_same_role_are_kept() {
+    let world = world();
+    let first = world.configured().run().expect_code(0);
+    let again = |change: fn(Crcr) -> Crcr| {
+        let step = first.exported.iter().fold(world.configured(), |s, (k, v)| s.env(k, v));
+        change(step).run().expect_code(0)
+    };
+    let kept = again(|step| step);
+    assert_eq!(world.sts.granted().len(), 1);
+    assert_eq!(outputs(&kept), outputs(&first));
+    assert_eq!(kept.outputs["expiration"], first.outputs["expiration"]);
+    coherent(&kept);
+    again(|step| step.arg("--use-existing=false"));
+    again(|step| step.arg("--role-session-name").arg("another"));
+    again(|step| step.env("AWS_ACCESS_KEY_ID", "AKIASOMEBODYELSE0001"));
+    assert_eq!(world.sts.granted().len(), 4);
+}
+
+#[test]
+fn a_session_is_confined_to_its_run() {
+    let world = world();
+    world.configured().arg("--s3-scope").arg("artifacts/ci").run().expect_code(0);
+    let policy = &world.sts.granted()[0].form["Policy"];
+    assert!(policy.contains("arn:aws:s3:::artifacts/ci/acme/upstream/4242/*"), "{policy}");
+    let arns = "arn:aws:iam::aws:policy/A\narn:aws:iam::aws:policy/B";
+    world.configured().env("INPUT_MANAGED_SESSION_POLICIES", arns).run().expect_code(0);
+    let form = &world.sts.granted()[1].form;
+    assert_eq!(form["PolicyArns.member.1.arn"], "arn:aws:iam::aws:policy/A");
+    assert_eq!(form["PolicyArns.member.2.arn"], "arn:aws:iam::aws:policy/B");
+}
+
+#[test]
+fn the_machines_own_credentials_serve_when_they_are_asked_for() {
+    let world = world();
+    let step = || {
+        world
+            .configured()
+            .without("ACTIONS_ID_TOKEN_REQUEST_URL")
+            .without("ACTIONS_ID_TOKEN_REQUEST_TOKEN")
+            .env("AWS_ACCESS_KEY_ID", "AKIARUNNER0000000001")
+            .env("AWS_SECRET_ACCESS_KEY", "runner")
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+    };
+    let ran = step().arg("--ambient").arg("allow").run().expect_code(0);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["ambient", "ok", "true", "false", "true", "off"]);
+    assert_eq!(ran.outputs["aws-account-id"], "123456789012");
+    assert_eq!(ran.exported["AWS_REGION"], "us-east-1");
+    let ran = step().arg("--ambient").arg("allow").arg("--allowed-account-ids").arg("111111111111");
+    let ran = ran.run().expect_code(1);
+    assert_eq!(ran.outputs["reason"], "no-permission");
+    assert!(ran.stderr.contains("`allowed-account-ids`"), "{}", ran.report());
+    let ran = step().run().expect_code(1);
+    assert_eq!(ran.outputs["reason"], "no-permission", "never tried unless asked");
+}
+
+#[test]
+fn what_hands_credentials_to_a_fork_or_breaks_later_is_warned_of() {
+    let world = world();
+    let target = Run { event: "pull_request_target".to_owned(), ..Run::fork() };
+    let mut job = world.job(target);
+    job.may_mint = true;
+    world.github.state().runs.update_job(&job);
+    let ran = world.step(&job).run().expect_code(0);
+    assert!(ran.stderr.contains("pull_request_target"), "{}", ran.report());
+
+    world.sts.set_clock_ahead(jiff::SignedDuration::from_mins(20));
+    let ran = world.configured().run().expect_code(0);
+    assert!(ran.stderr.contains("minutes slow"), "{}", ran.report());
+
+    let fork = world.job(Run::fork());
+    let ran = world.step(&fork).env("AWS_ACCESS_KEY_ID", "").run().expect_code(0);
+    assert!(ran.stderr.contains("`AWS_ACCESS_KEY_ID` is defined already"), "{}", ran.report());
+}
+
+#[test]
+fn the_proxy_of_the_environment_is_used() {
+    let world = world();
+    // A proxy gets the whole URL; the STS answers whatever host is in it.
+    let step = world.step_without_sts(&world.job(Run::same_repository()));
+    let ran = step
+        .arg("--role-to-assume")
+        .arg(ROLE)
+        .arg("--aws-region")
+        .arg("us-east-1")
+        .arg("--sts-endpoint")
+        .arg("http://sts.localhost/")
+        .env("HTTP_PROXY", world.sts.url().as_str())
+        .env("NO_PROXY", "127.0.0.1")
+        .run()
+        .expect_code(0);
+    assert_eq!(outputs(&ran)[0], "oidc");
+    assert_eq!(world.calls(), (1, 1));
+}
+
+/// A server of the Python package `moto`, which knows the shapes of AWS's own service model.
+struct Moto(Child, String);
+
+impl Moto {
+    fn start() -> Self {
+        let mut command = Command::new("moto_server");
+        command.args(["-H", "127.0.0.1", "-p", "0"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let url = lines.find_map(|line| {
+            let line = line.unwrap();
+            line.split_once("Running on ").map(|(_, url)| url.trim().to_owned())
+        });
+        // The log goes on; a full pipe would stop the server.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self(child, url.expect("it says where it listens"))
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs moto_server"]
+fn another_sts_understands_the_request_and_is_understood() {
+    let world = world();
+    let moto = Moto::start();
+    let job = world.job(Run::same_repository());
+    let step = || {
+        let step = world.step_without_sts(&job).arg("--role-to-assume").arg(ROLE);
+        step.arg("--aws-region").arg("us-east-1").arg("--sts-endpoint").arg(&moto.1)
+    };
+    let scoped = step().arg("--s3-scope").arg("artifacts/ci").arg("--role-duration-seconds");
+    let ran = scoped.arg("900").run().expect_code(0);
+    coherent(&ran);
+    assert_eq!(outputs(&ran), ["oidc", "ok", "true", "false", "true", "off"]);
+    assert!(ran.exported["AWS_ACCESS_KEY_ID"].starts_with("ASIA"), "{}", ran.report());
+    assert_eq!(ran.exported["AWS_SECRET_ACCESS_KEY"].len(), 40);
+    assert!(ran.exported["AWS_SESSION_TOKEN"].len() > 100);
+    assert_eq!(ran.outputs["aws-account-id"], "123456789012");
+    let end: jiff::Timestamp = ran.outputs["expiration"].parse().unwrap();
+    let left = end.duration_since(jiff::Timestamp::now()).as_secs();
+    assert!((800..=900).contains(&left), "the duration arrived: {left} s");
+    // What it gave is good: the machine's own credentials, as a later step would find them.
+    let keys = SECRETS.map(|name| (name, ran.exported[name].clone()));
+    let later = keys.iter().fold(step().arg("--ambient").arg("allow"), |s, (k, v)| s.env(k, v));
+    let later = later
+        .without("ACTIONS_ID_TOKEN_REQUEST_URL")
+        .without("ACTIONS_ID_TOKEN_REQUEST_TOKEN")
+        .run()
+        .expect_code(0);
+    assert_eq!(later.outputs["mode"], "ambient");
+    let arn = "arn:aws:sts::123456789012:assumed-role/ci/acme-upstream-4242-1";
+    assert_eq!(later.outputs["role-arn"], arn, "{}", later.report());
+}
+
+#[test]
+fn explain_prints_and_does_nothing() {
+    let world = world();
+    let ran = world.configured().arg("--explain").run().expect_code(0);
+    assert!(ran.stdout.contains("do: mint a token and assume the role"), "{}", ran.report());
+    assert!(ran.outputs.is_empty() && ran.exported.is_empty());
+    let ran = world.step(&world.job(Run::fork())).arg("--explain").arg("--format").arg("json");
+    let ran = ran.run().expect_code(0);
+    let explained: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(explained["would"]["reason"], json!("fork"));
+    assert_eq!(explained["would"]["sccache"], json!("off"));
+    let ran = world.configured().arg("--explain").arg("--sccache-bucket").arg("cache").run();
+    let probe = "sccache: on if GET https://s3.us-east-1.amazonaws.com/cache/.sccache_check";
+    assert!(ran.stdout.contains(probe), "{}", ran.report());
+    assert_eq!(world.calls(), (0, 0));
+}
+
+#[test]
+fn the_cache_is_wired_as_far_as_the_bucket_lets() {
+    let world = world();
+    let s3 = S3Server::start("cache").unwrap();
+    let (id, secret) = sts::key(1);
+    s3.add_key(&id, &secret);
+    let wire = |step: Crcr| {
+        let step = step.arg("--sccache-bucket").arg("cache").arg("--sccache-region");
+        step.arg("us-east-1").arg("--sccache-key-prefix").arg("v1").arg("--sccache-endpoint")
+    };
+    let ran = wire(world.configured()).arg(s3.url().as_str()).run().expect_code(0);
+    assert_eq!(ran.outputs["sccache-mode"], "rw", "{}", ran.report());
+    assert_eq!(ran.exported["SCCACHE_S3_NO_CREDENTIALS"], "false");
+    assert_eq!(ran.exported["SCCACHE_S3_RW_MODE"], "READ_WRITE");
+    assert_eq!(ran.exported["SCCACHE_S3_KEY_PREFIX"], "v1");
+    assert_eq!(ran.exported["SCCACHE_IGNORE_SERVER_IO_ERROR"], "1");
+
+    let fork = || wire(world.step(&world.job(Run::fork()))).arg(s3.url().as_str());
+    s3.rules(|rules| rules.anonymous = Anonymous::ReadAndList);
+    let ran = fork().run().expect_code(0);
+    assert_eq!(outputs(&ran), ["anonymous", "fork", "true", "true", "false", "ro"]);
+    assert_eq!(ran.exported["SCCACHE_S3_NO_CREDENTIALS"], "true");
+    assert_eq!(ran.exported["SCCACHE_S3_RW_MODE"], "READ_ONLY");
+
+    let off = |ran: Ran, why: &str| {
+        let ran = ran.expect_code(0);
+        assert_eq!(ran.outputs["sccache-mode"], "off", "{}", ran.report());
+        assert!(!ran.exported.keys().any(|name| name.starts_with("SCCACHE")), "{}", ran.report());
+        assert_eq!(ran.stderr.matches("sccache is off").count(), 1, "{}", ran.report());
+        assert!(ran.stderr.contains(why), "{}", ran.report());
+    };
+    off(fork().env("AWS_SECRET_ACCESS_KEY", "").run(), "even empty");
+    // A reader that may not list gets 403 for the missing key.
+    s3.rules(|rules| rules.anonymous = Anonymous::Read);
+    off(fork().run(), "s3:ListBucket");
+    // Connections are accepted, and nobody answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    let started = Instant::now();
+    off(wire(world.step(&world.job(Run::fork()))).arg(&address).run(), "within two seconds");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    // Nothing is asked for a job that fails.
+    let failed = wire(world.configured()).arg(&address).without("ACTIONS_ID_TOKEN_REQUEST_URL");
+    let failed = failed.run().expect_code(1);
+    assert_eq!(outputs(&failed), ["error", "partial-token", "false", "false", "false", "off"]);
+}

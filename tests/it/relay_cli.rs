@@ -1,0 +1,339 @@
+//! `crcr relay`: the server as a process, and the tools beside it.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crcr_standin::traffic::Fault;
+use crcr_standin::world::{Answer, PullRequest};
+use jiff::Timestamp;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::relay_process::{Place, Running, UPSTREAM, eventually};
+use crate::support::Crcr;
+
+const ALL: [&str; 3] = ["acme/one", "acme/two", "acme/four"];
+const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two]\nL4:\n  - acme/four: [dave]\n";
+const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+fn place() -> Place {
+    let place = Place::new(&ALL, ALLOWLIST);
+    let pull = PullRequest::from_fork(7, UPSTREAM, HEAD, Timestamp::now());
+    place.github.state().world.put_pull(UPSTREAM, pull);
+    place
+}
+
+fn payload(place: &Place) -> Value {
+    place.github.state().pull_request_payload(UPSTREAM, 7, "opened")
+}
+
+/// Opens pull request 7; returns the delivery's id and the answer.
+async fn open(place: &Place, relay: &Running) -> (String, Answer) {
+    let delivery = place.github.state().world.delivery("pull_request", &payload(place));
+    let target = relay.url.join("github/webhook").unwrap();
+    let answer = delivery.send(&reqwest::Client::new(), &target).await.unwrap();
+    (delivery.id, answer)
+}
+
+async fn get(url: &url::Url, path: &str) -> (StatusCode, String) {
+    let response = reqwest::get(url.join(path).unwrap()).await.unwrap();
+    (response.status(), response.text().await.unwrap())
+}
+
+/// Waits for the dispatches to these repositories, and for nothing else.
+async fn dispatched(place: &Place, expected: &[&str]) {
+    let mut found = vec![];
+    eventually("the dispatches", async || {
+        let dispatches = place.github.state().world.take_dispatches();
+        found.extend(dispatches.into_iter().map(|dispatch| dispatch.repository));
+        found.len() >= expected.len()
+    })
+    .await;
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+/// `crcr relay deliveries show ID --format json`, waited for until no dispatch is queued.
+async fn settled(place: &Place, id: &str) -> Value {
+    let mut shown = Value::Null;
+    eventually("every dispatch is settled", async || {
+        let args = ["relay", "deliveries", "show", id, "--format", "json"];
+        let (code, stdout, stderr) = place.run(&args);
+        assert_eq!(code, 0, "{stderr}");
+        shown = serde_json::from_str(&stdout).unwrap();
+        !stdout.contains("\"queued\"")
+    })
+    .await;
+    shown
+}
+
+#[test]
+fn check_tells_every_missing_or_odd_setting_at_once() {
+    let ran = Crcr::new(&["relay", "serve", "--check"])
+        .env("CRCR_STORE", "mongodb://somewhere")
+        .env("RATE_LIMIT_PER_MIN", "0")
+        .env("GITHUB_APP_PRIVATE_KEY_FILE", "/nowhere/key.pem")
+        .env("HUD_API_URL", "https://hud.example.com/api")
+        .run();
+    insta::assert_snapshot!(ran.report());
+}
+
+#[test]
+fn check_says_that_good_settings_are_good_and_serves_nothing() {
+    let place = place();
+    let (code, stdout, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
+    assert!(stderr.contains("the settings are good"), "{stderr}");
+}
+
+#[test]
+fn check_refuses_an_allowlist_with_errors_and_a_key_that_is_none() {
+    let place = place();
+    std::fs::write(place.folder().join("allowlist.yml"), "L9: [acme/one]\n").unwrap();
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("allowlist") && stderr.contains("hint"), "{stderr}");
+    let place = place.set("GITHUB_APP_PRIVATE_KEY", "not-even-a-key");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(!stderr.contains("not-even-a-key"), "{stderr}");
+}
+
+#[tokio::test]
+async fn it_serves_on_free_ports_and_stops_on_sigterm() {
+    let place = place().set("HUD_MAX_RETRIES", "3");
+    let mut relay = place.serve();
+    assert_ne!(relay.url.port(), Some(0));
+    assert_eq!(get(&relay.url, "healthz").await, (StatusCode::OK, r#"{"ok":true}"#.to_owned()));
+    relay.ready().await;
+    let admin = relay.admin.clone().unwrap();
+    let (status, text) = get(&admin, "metrics").await;
+    assert!(status == StatusCode::OK && text.contains("crcr_allowlist_repositories 3"), "{text}");
+    assert_eq!(get(&relay.url, "metrics").await.0, StatusCode::NOT_FOUND);
+    // A second relay on the same file is refused.
+    let (code, _, stderr) = place.run(&["relay", "serve"]);
+    assert!(code == 2 && stderr.contains("another relay is using the store"), "{code}: {stderr}");
+    relay.terminate();
+    assert_eq!(relay.end(Duration::from_secs(5)).await, 0, "{}", place.log());
+    assert!(place.log().contains("stopped; nothing is lost"), "{}", place.log());
+    assert!(place.log().contains(r#""setting":"HUD_MAX_RETRIES""#), "{}", place.log());
+    assert!(reqwest::get(relay.url.join("healthz").unwrap()).await.is_err(), "it is gone");
+}
+
+#[tokio::test]
+async fn a_request_that_never_comes_whole_does_not_hold_up_the_stop() {
+    let place = place();
+    let mut relay = place.serve();
+    let address = relay.url.socket_addrs(|| None).unwrap()[0];
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.write_all(b"POST /github/webhook HTTP/1.1\r\ncontent-length: 10\r\nhost: a\r\n\r\n{")
+        .unwrap();
+    relay.ready().await;
+    relay.terminate();
+    assert_eq!(relay.end(Duration::from_secs(20)).await, 0, "{}", place.log());
+}
+
+#[tokio::test]
+async fn a_broken_allowlist_is_told_while_the_last_good_one_stays_in_force() {
+    let place = place();
+    let relay = place.serve();
+    // The first webhook after the start finds the allowlist in force.
+    assert_eq!(open(&place, &relay).await.1.status, 202);
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+    let admin = relay.admin.clone().unwrap();
+    let file = place.folder().join("allowlist.yml");
+    std::fs::write(&file, "L9: [acme/one]\n").unwrap();
+    eventually("the operators are told", async || {
+        get(&admin, "metrics").await.1.contains("crcr_allowlist_good 0")
+    })
+    .await;
+    let told = get(&relay.url, "readyz").await.1;
+    assert!(told.contains("the newest version has"), "{told}");
+    assert!(place.log().contains("the allowlist is broken"), "{}", place.log());
+    let (_, answer) = open(&place, &relay).await;
+    assert_eq!((answer.status, &answer.body["tasks"]), (202, &json!(4)));
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+    std::fs::write(&file, "L2: [acme/two]\n").unwrap();
+    eventually("the repaired one is in force", async || {
+        let metrics = get(&admin, "metrics").await.1;
+        metrics.contains("crcr_allowlist_good 1")
+            && metrics.contains("crcr_allowlist_repositories 1")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_accepted_before_a_stop_goes_out_after_the_next_start() {
+    let place = place();
+    let fault = Fault::Answer {
+        status: StatusCode::BAD_GATEWAY,
+        retry_after: Some(1),
+        body: String::new(),
+    };
+    place.github.state().world.fail("POST /repos/acme/two/dispatches", 1, fault);
+    let mut relay = place.serve();
+    relay.ready().await;
+    let (id, answer) = open(&place, &relay).await;
+    assert_eq!((answer.status, &answer.body["ok"]), (202, &json!(true)));
+    dispatched(&place, &["acme/four", "acme/one"]).await;
+    relay.terminate();
+    assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
+    let (_, stdout, _) = place.run(&["relay", "deliveries", "show", &id]);
+    assert!(stdout.contains("acme/two queued after 1 tries"), "{stdout}");
+    let _relay = place.serve();
+    dispatched(&place, &["acme/two"]).await;
+}
+
+#[tokio::test]
+async fn secrets_come_from_files_and_are_never_printed() {
+    let place = place()
+        .set("CRCR_ADMIN_TOKEN", "the-admin-token")
+        .set("CRCR_CALLBACK_KEY", "the-callback-key")
+        .set("HUD_API_URL", "http://127.0.0.1:1/api")
+        .set("HUD_BOT_KEY", "the-hud-key")
+        .set("CRCR_LOG", "trace");
+    let app = place.github.state().world.app();
+    let mut secrets = vec![app.webhook_secret.clone()];
+    secrets
+        .extend(app.private_key.lines().filter(|line| !line.starts_with('-')).map(str::to_owned));
+    secrets.extend(["the-admin-token", "the-callback-key", "the-hud-key"].map(str::to_owned));
+    // Installation tokens and the App's own.
+    secrets.extend(["ghs_", "eyJ"].map(str::to_owned));
+    let place = [
+        "GITHUB_APP_SECRET",
+        "GITHUB_APP_PRIVATE_KEY",
+        "CRCR_ADMIN_TOKEN",
+        "CRCR_CALLBACK_KEY",
+        "HUD_BOT_KEY",
+    ]
+    .into_iter()
+    .fold(place, Place::move_to_file);
+    let mut relay = place.serve();
+    relay.ready().await;
+    let (id, answer) = open(&place, &relay).await;
+    assert_eq!(answer.status, 202, "the secret of the file holds");
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+    let metrics = relay.url.join("metrics").unwrap();
+    let client = reqwest::Client::new();
+    let with = async |token| client.get(metrics.clone()).bearer_auth(token).send().await.unwrap();
+    assert_eq!(with("the-admin-token").await.status(), StatusCode::OK);
+    assert_eq!(with("eyJ-wrong").await.status(), StatusCode::NOT_FOUND);
+    let callback = client.post(relay.url.join("github/callback").unwrap());
+    let refused = callback.bearer_auth("eyJhbGciOiJub25lIn0.e30.").body("{}").send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let mut said = refused.text().await.unwrap();
+    settled(&place, &id).await;
+    relay.terminate();
+    relay.end(Duration::from_secs(15)).await;
+    for args in [&["relay", "deliveries", "list"][..], &["relay", "serve", "--check"]] {
+        let (code, stdout, stderr) = place.run(args);
+        assert_eq!(code, 0, "{stderr}");
+        said.extend([stdout, stderr]);
+    }
+    said.push_str(&place.log());
+    assert!(said.contains(&id), "it logs what it does");
+    for secret in secrets {
+        let found = said.lines().find(|line| line.contains(&secret));
+        assert_eq!(found, None, "`{secret}` was printed");
+    }
+}
+
+#[tokio::test]
+async fn replay_sends_stored_payloads_signed_and_dispatches_them_once() {
+    let place = place();
+    let mut relay = place.serve();
+    relay.ready().await;
+    std::fs::write(place.folder().join("opened.json"), payload(&place).to_string()).unwrap();
+    let url = relay.url.to_string();
+    let args = ["relay", "replay", "--url", &url, "opened.json", "opened.json"];
+    let (code, stdout, stderr) = place.run(&args);
+    assert_eq!(code, 0, "{stderr}");
+    let answers: Vec<_> = stdout.lines().collect();
+    assert_eq!(answers.len(), 2);
+    assert!(answers[0].starts_with("opened.json: {") && answers[0].contains(r#""tasks":4"#));
+    assert_eq!(answers[1], r#"opened.json: {"ok":true,"duplicate":true}"#);
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+    // Another secret is the user's mistake, a relay that is gone isn't.
+    let place = place.set("GITHUB_APP_SECRET", "another");
+    let (code, _, stderr) = place.run(&args);
+    assert!(code == 1 && stderr.contains("Bad signature"), "{code}: {stderr}");
+    let (code, _, stderr) = place.run(&["relay", "replay", "--url", &url, "closed.json"]);
+    assert!(code == 1 && stderr.contains("`closed.json` can't be read"), "{code}: {stderr}");
+    relay.kill();
+    let (code, _, stderr) = place.run(&args);
+    assert!(code == 2 && stderr.contains("no answer"), "{code}: {stderr}");
+}
+
+#[tokio::test]
+async fn deliveries_are_listed_shown_and_sent_again_beside_a_running_or_stopped_relay() {
+    let place = place();
+    let body = json!({ "message": "Not Found" }).to_string();
+    let fault = Fault::Answer { status: StatusCode::UNPROCESSABLE_ENTITY, retry_after: None, body };
+    let world = &place.github.state().world;
+    world.fail("POST /repos/acme/two/dispatches", 2, fault);
+    let (code, _, stderr) = place.run(&["relay", "deliveries", "list"]);
+    assert!(code == 1 && stderr.contains("there is no store at `crcr.db`"), "{code}: {stderr}");
+    let mut relay = place.serve();
+    relay.ready().await;
+    let (id, _) = open(&place, &relay).await;
+    dispatched(&place, &["acme/four", "acme/one"]).await;
+    let show = |what: Value| {
+        let of = |repo: &str| {
+            let all = what["dispatches"].as_array().unwrap();
+            all.iter().find(|one| one["repo"] == repo).unwrap().to_string()
+        };
+        (of("acme/one"), of("acme/two"))
+    };
+    let (one, two) = show(settled(&place, &id).await);
+    assert!(one.contains("sent") && two.contains("dead"), "{one} {two}");
+    let (_, listed, _) = place.run(&["relay", "deliveries", "list"]);
+    let lines: Vec<_> = listed.lines().collect();
+    assert!(lines[0].starts_with(&id) && lines[0].contains("pull_request #7"), "{listed}");
+    assert!(lines[0].contains("2 sent") && lines[0].contains("1 dead"), "{listed}");
+    assert!(lines[1].starts_with("given up: ") && lines[1].contains("422"), "{listed}");
+    // Beside the running relay, which takes it at once; GitHub refuses a second time.
+    let again = ["relay", "deliveries", "redeliver", &id, "--repo", "acme/two"];
+    assert_eq!(place.run(&again).1, "1 dispatches are in the queue again\n");
+    eventually("the second refusal", async || world.count("POST /repos/acme/two/dispatches") == 2)
+        .await;
+    settled(&place, &id).await;
+    relay.terminate();
+    assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
+    // Beside a stopped one: it goes out after the next start, and only it.
+    assert_eq!(place.run(&again).1, "1 dispatches are in the queue again\n");
+    let _relay = place.serve();
+    dispatched(&place, &["acme/two"]).await;
+    settled(&place, &id).await;
+    assert_eq!(place.run(&again).1, "0 dispatches are in the queue again\n");
+    let (code, _, stderr) = place.run(&["relay", "deliveries", "show", "unknown"]);
+    assert!(code == 1 && stderr.contains("no delivery `unknown` is known"), "{code}: {stderr}");
+    let (code, _, stderr) = place.run(&["relay", "deliveries", "redeliver", &id, "--repo", "two"]);
+    assert!(code == 1 && stderr.contains("`--repo` takes `owner/repo`"), "{code}: {stderr}");
+}
+
+#[tokio::test]
+async fn a_sweep_looks_after_open_dispatches_now() {
+    let place = place();
+    let mut relay = place.serve();
+    relay.ready().await;
+    let (id, _) = open(&place, &relay).await;
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+    settled(&place, &id).await;
+    relay.terminate();
+    assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
+    // The next look is in two hours; with less patience it has to be asked for.
+    let place = place.set("CRCR_NEVER_STARTED_AFTER", "1s");
+    let relay = place.serve();
+    relay.ready().await;
+    let checks = || place.github.state().world.check_runs(UPSTREAM);
+    assert!(checks().iter().all(|run| run.conclusion.is_none()));
+    let (code, _, stderr) = place.run(&["relay", "sweep"]);
+    assert!(code == 0 && stderr.contains("2 open dispatches"), "{code}: {stderr}");
+    eventually("the silent repository at L4 has failed", async || {
+        checks().iter().any(|run| run.conclusion.as_deref() == Some("failure"))
+    })
+    .await;
+    let (_, shown, _) = place.run(&["relay", "deliveries", "show", &id, "--format", "json"]);
+    assert!(shown.contains("never started"), "{shown}");
+}

@@ -1,0 +1,352 @@
+//! `crcr report` against a relay's answers: ours, and those of the one that is deployed.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use serde_json::{Value, json};
+
+use crate::support::{Crcr, Ran};
+
+const DELIVERY: &str = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
+
+/// A relay that gives these answers, one a connection, and hands over what it was sent.
+struct Relay {
+    url: String,
+    requests: mpsc::Receiver<Request>,
+}
+
+#[derive(Debug)]
+struct Request {
+    line: String,
+    authorization: String,
+    body: Value,
+}
+
+/// What the relay does with a request.
+enum Answer {
+    Say(u16, &'static str),
+    /// Takes it and closes the connection.
+    Silence,
+}
+
+impl Relay {
+    fn start(answers: Vec<Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/github/callback", listener.local_addr().unwrap());
+        let (sender, requests) = mpsc::channel();
+        std::thread::spawn(move || {
+            for answer in answers {
+                let (stream, _) = listener.accept().unwrap();
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                let (mut length, mut authorization) = (0, String::new());
+                loop {
+                    let mut header = String::new();
+                    reader.read_line(&mut header).unwrap();
+                    let Some((name, value)) = header.trim().split_once(": ") else { break };
+                    match name.to_lowercase().as_str() {
+                        "content-length" => length = value.parse().unwrap(),
+                        "authorization" => authorization = value.to_owned(),
+                        _ => {}
+                    }
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                let body = serde_json::from_slice(&body).unwrap();
+                let line = line.trim().to_owned();
+                sender.send(Request { line, authorization, body }).unwrap();
+                if let Answer::Say(status, body) = answer {
+                    let length = body.len();
+                    write!(
+                        &stream,
+                        "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+                    )
+                    .unwrap();
+                }
+            }
+        });
+        Self { url, requests }
+    }
+
+    fn next(&self) -> Request {
+        self.requests.recv_timeout(Duration::from_secs(10)).unwrap()
+    }
+}
+
+/// A job of `acme/backend` that the relay dispatched a pull request to.
+struct Job {
+    github: StandIn,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Job {
+    fn new() -> Self {
+        let github = StandIn::start().unwrap();
+        let run = Run {
+            repository: "acme/backend".to_owned(),
+            head_repository: Some("acme/backend".to_owned()),
+            event: "repository_dispatch".to_owned(),
+            ..Run::push()
+        };
+        let runs = &github.state().runs;
+        let job = runs.add_job(runs.add(run), "build");
+        let mut environment: Vec<_> = github.state().job_environment(&job).into_iter().collect();
+        environment.push(("GITHUB_SERVER_URL", "https://github.com".to_owned()));
+        Self { github, environment }
+    }
+
+    fn report(&self, relay: &Relay, args: &[&str]) -> Crcr {
+        let args = [&["report", "--callback-url", &relay.url], args].concat();
+        let mut run = Crcr::step(&args, "repository_dispatch", &event());
+        for (name, value) in &self.environment {
+            run = run.env(name, value);
+        }
+        run.env("GITHUB_EVENT_NAME", "repository_dispatch")
+    }
+
+    fn minted(&self) -> usize {
+        self.github.state().traffic.calls("mint")
+    }
+}
+
+fn event() -> Value {
+    json!({ "action": "pull_request", "client_payload": {
+        "event_type": "pull_request", "delivery_id": DELIVERY, "callback_token": "v1.k1.abc",
+        "payload": { "action": "opened", "pull_request": { "number": 7 } },
+    } })
+}
+
+const OK: &str = r#"{"ok":true,"status":"completed"}"#;
+const IN_PROGRESS: [&str; 2] = ["--status", "in_progress"];
+const SUCCESS: [&str; 4] = ["--status", "completed", "--conclusion", "success"];
+
+fn without_port(ran: &Ran) -> String {
+    ran.report()
+        .lines()
+        .filter(|line| !line.contains("::add-mask::"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn a_report_is_the_dispatched_payload_and_one_key() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let ran = job.report(&relay, &IN_PROGRESS).run().expect_code(0);
+    let Request { line, authorization, mut body } = relay.next();
+    assert_eq!(line, "POST /github/callback HTTP/1.1");
+    assert!(authorization.starts_with("Bearer ey"), "{authorization}");
+    let token = authorization.trim_start_matches("Bearer ");
+    let shown = ran.report().replace(&format!("::add-mask::{token}"), "");
+    assert!(!shown.contains(token), "the token is masked and nowhere else");
+    let started = body["workflow"]["started_at"].take();
+    assert!(started.as_str().unwrap().ends_with('Z'), "{started}");
+    let mut expected = event()["client_payload"].clone();
+    expected["workflow"] = json!({
+        "schema_version": "1", "status": "in_progress", "conclusion": null, "name": "build",
+        "url": "https://github.com/acme/backend/actions/runs/4242", "run_id": "4242",
+        "run_attempt": "1", "job_name": "build", "check_run_id": "4242-1", "started_at": null,
+        "completed_at": null,
+    });
+    assert_eq!(body, expected);
+    assert_eq!(ran.outputs["outcome"], "recorded");
+    assert!(
+        ran.stderr.contains("reported to 127.0.0.1: `build` is in_progress"),
+        "{}",
+        ran.report()
+    );
+}
+
+#[test]
+fn junit_reports_are_counted_and_failing_tests_named() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let run = job.report(
+        &relay,
+        &[
+            "--status",
+            "completed",
+            "--conclusion",
+            "failure",
+            "--junit",
+            "reports/**/*.xml",
+            "--phase",
+            "test",
+            "--environment",
+            "npu-910b",
+            "--job-name",
+            "build (3.12)",
+        ],
+    );
+    let reports = run.folder().join("reports/a");
+    fs::create_dir_all(&reports).unwrap();
+    let failing: String = (0..60)
+        .map(|n| format!("<testcase classname='c' name='t{n}'><failure message='no'/></testcase>"))
+        .collect();
+    fs::write(reports.join("1.xml"), format!("<testsuite>{failing}</testsuite>")).unwrap();
+    let passing = "<testsuites><testsuite><testcase name='a'/><testcase name='b'><skipped/>\
+                   </testcase><testcase name='cut";
+    fs::write(reports.join("2.xml"), passing).unwrap();
+    fs::write(reports.join("3.xml"), "<html/>").unwrap();
+    let ran = run.run().expect_code(0);
+    let workflow = relay.next().body["workflow"].take();
+    let counts = json!({ "passed": 1, "failed": 60, "skipped": 1, "total": 62 });
+    assert_eq!(workflow["test_results"], counts);
+    assert_eq!(workflow["failed_tests"].as_array().unwrap().len(), 50);
+    assert_eq!(workflow["failed_tests"][0], json!({ "name": "c.t0", "message": "no" }));
+    assert_eq!(workflow["phase"], "test");
+    assert_eq!(
+        (&workflow["environment"], &workflow["job_name"]),
+        (&json!("npu-910b"), &json!("build (3.12)"))
+    );
+    assert!(ran.stderr.contains("2.xml`: the report stops in the middle"), "{}", ran.report());
+    assert!(ran.stderr.contains("3.xml`: it is no JUnit report"), "{}", ran.report());
+}
+
+#[test]
+fn a_nightly_run_reports_itself_against_an_upstream_commit() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let sha = "ab".repeat(20);
+    let args = [&SUCCESS[..], &["--event-type", "nightly", "--delivery-id", &sha]].concat();
+    job.report(&relay, &args).run().expect_code(0);
+    let body = relay.next().body;
+    assert_eq!(body["delivery_id"], sha);
+    let payload = json!({ "repository": { "full_name": "pytorch/pytorch" }, "head_sha": sha });
+    assert_eq!(body["payload"], payload);
+    assert!(body["workflow"]["started_at"].is_string() && body.get("callback_token").is_none());
+}
+
+#[test]
+fn every_try_has_a_token_of_its_own() {
+    let answers = vec![
+        Answer::Say(503, r#"{"detail":"redis temporary outage"}"#),
+        Answer::Silence,
+        Answer::Say(200, OK),
+    ];
+    let (job, relay) = (Job::new(), Relay::start(answers));
+    job.report(&relay, &SUCCESS).run().expect_code(0);
+    let tokens: Vec<_> = (0..3).map(|_| relay.next().authorization).collect();
+    assert!(tokens[0] != tokens[1] && tokens[1] != tokens[2]);
+    assert_eq!(job.minted(), 3);
+}
+
+#[test]
+fn a_lost_answer_of_the_deployed_relay_is_no_failure() {
+    let refused =
+        r#"{"detail":"callback rejected: invalid state transition delivery_id=D repo=R status=S"}"#;
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Silence, Answer::Say(400, refused)]));
+    let ran = job.report(&relay, &SUCCESS).run().expect_code(0);
+    assert_eq!(ran.outputs["outcome"], "duplicate");
+
+    let relay = Relay::start(vec![Answer::Say(400, refused)]);
+    let ran = job.report(&relay, &SUCCESS).run().expect_code(1);
+    insta::assert_snapshot!(without_port(&ran));
+}
+
+#[test]
+fn a_level_that_is_too_low_is_a_warning() {
+    let answer = Answer::Say(200, r#"{"ok":true,"status":"ignored"}"#);
+    let (job, relay) = (Job::new(), Relay::start(vec![answer]));
+    let ran = job.report(&relay, &SUCCESS).run().expect_code(0);
+    insta::assert_snapshot!(without_port(&ran));
+}
+
+#[test]
+fn an_unreachable_relay_costs_the_job_only_when_asked() {
+    let job = Job::new();
+    let dead = || Relay {
+        // A port that was free a moment ago and that nobody listens on.
+        url: {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            format!("http://{}/github/callback", listener.local_addr().unwrap())
+        },
+        requests: mpsc::channel().1,
+    };
+    let quick = [&SUCCESS[..], &["--max-time", "1"]].concat();
+    let ran = job.report(&dead(), &quick).run().expect_code(0);
+    assert_eq!(ran.outputs["outcome"], "unreachable");
+    assert!(
+        ran.stderr.contains("::warning::the relay at `127.0.0.1` can't be reached"),
+        "{}",
+        ran.report()
+    );
+    let fail = [&quick[..], &["--on-unreachable", "fail"]].concat();
+    let ran = job.report(&dead(), &fail).run().expect_code(2);
+    assert!(ran.outputs.is_empty(), "{}", ran.report());
+}
+
+#[test]
+fn what_a_relay_would_refuse_is_refused_here() {
+    let (job, relay) = (Job::new(), Relay::start(vec![]));
+    for (args, code) in [
+        (&["--status", "completed"][..], "no-conclusion"),
+        (&[&SUCCESS[..], &["--artifact-url", "http://x/y"]].concat(), "report"),
+        (&[&SUCCESS[..], &["--test-results", r#"{"passed": -1}"#]].concat(), "test-results"),
+        (&[&SUCCESS[..], &["--job-name", &"x".repeat(201)]].concat(), "report"),
+        (&[&SUCCESS[..], &["--event-type", "nightly", "--delivery-id", "main"]].concat(), "report"),
+    ] {
+        let ran = job.report(&relay, args).run().expect_code(1);
+        assert!(ran.stderr.contains(&format!("[{code}]")), "{code}: {}", ran.report());
+    }
+    let wrong = ["--status", "completed", "--conclusion", "green"];
+    job.report(&relay, &wrong).run().expect_code(2);
+    assert_eq!(job.minted(), 0, "no token is minted for nothing");
+}
+
+#[test]
+fn without_permission_it_says_which_one() {
+    let (job, relay) = (Job::new(), Relay::start(vec![]));
+    let ran = job
+        .report(&relay, &SUCCESS)
+        .without("ACTIONS_ID_TOKEN_REQUEST_URL")
+        .without("ACTIONS_ID_TOKEN_REQUEST_TOKEN")
+        .run()
+        .expect_code(1);
+    assert!(ran.stderr.contains("id-token: write"), "{}", ran.report());
+}
+
+#[test]
+fn without_a_relay_or_a_delivery_it_says_what_to_set() {
+    let ran =
+        Crcr::step(&["report", "--status", "in_progress"], "push", &json!({})).run().expect_code(1);
+    assert!(ran.stderr.contains("callback-url"), "{}", ran.report());
+    let (job, relay) = (Job::new(), Relay::start(vec![]));
+    let ran = job.report(&relay, &IN_PROGRESS).env("GITHUB_EVENT_PATH", "").run().expect_code(1);
+    assert!(ran.stderr.contains("repository_dispatch"), "{}", ran.report());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_job_of_buildkite_reports_with_its_agents_token() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let relay = Relay::start(vec![Answer::Say(200, OK)]);
+    let payload = event()["client_payload"].to_string();
+    let mut run = Crcr::new(&["report", "--callback-url", &relay.url])
+        .arg("--status=completed")
+        .arg("--conclusion=success")
+        .env("BUILDKITE", "true")
+        .env("BUILDKITE_PIPELINE_SLUG", "npu-ci")
+        .env("BUILDKITE_BUILD_ID", "01970000-0000-7000-8000-000000000001")
+        .env("BUILDKITE_BUILD_URL", "https://buildkite.com/acme/npu-ci/builds/3")
+        .env("BUILDKITE_RETRY_COUNT", "1")
+        .env("BUILDKITE_STEP_KEY", "test")
+        .env("CRCR_CLIENT_PAYLOAD", &payload);
+    let bin = run.folder().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let agent = bin.join("buildkite-agent");
+    fs::write(&agent, "#!/bin/sh\n[ \"$*\" = \"oidc request-token --audience pytorch-cross-repo-ci-relay --lifetime 300\" ] || exit 9\necho a.b.c\n").unwrap();
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    run.command().env("PATH", path);
+    run.run().expect_code(0);
+    let request = relay.next();
+    assert_eq!(request.authorization, "Bearer a.b.c");
+    let workflow = &request.body["workflow"];
+    assert_eq!(workflow["run_id"], "01970000-0000-7000-8000-000000000001");
+    assert_eq!((&workflow["name"], &workflow["job_name"]), (&json!("npu-ci"), &json!("test")));
+    assert_eq!(workflow["run_attempt"], "2");
+}
