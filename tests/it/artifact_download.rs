@@ -387,6 +387,7 @@ fn a_server_that_lies_about_the_bytes_leaves_nothing() {
     traffic.fail("GetBlob", 1, Fault::Corrupt);
     let ran = world.step("download", &["--name", "wheels"]).run().expect_code(2);
     refused(&ran, "digest-mismatch", &["isn't what was uploaded"]);
+    assert_eq!(traffic.calls("GetBlob"), 1, "the range that is open is read, not asked for again");
     let altered = world.github.state().artifacts.alter(id, |artifact| artifact.size = 7);
     assert!(altered);
     let ran = world.step("download", &["--name", "wheels"]).run().expect_code(2);

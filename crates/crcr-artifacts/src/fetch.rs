@@ -190,7 +190,8 @@ impl Transfer {
             progress: Mutex::new(progress),
             over: Mutex::new(false),
             news: Condvar::new(),
-            next: AtomicUsize::new(0),
+            // The first range is open already, and belongs to the reader that gets it.
+            next: AtomicUsize::new(usize::from(first.is_some())),
             arrived: arrived.clone(),
         };
         Ok(Self { shared: Arc::new(shared), first, resumed })
@@ -248,17 +249,19 @@ impl Drop for EndOnDrop {
 }
 
 impl Shared {
-    /// Reads one range after the other until there are none left.
-    async fn read_ranges(&self, mut first: Option<Part>) -> Result<(), Error> {
+    /// Reads one range after the other until there are none left; `first` is the first one.
+    async fn read_ranges(&self, first: Option<Part>) -> Result<(), Error> {
+        let parts = lock(&self.progress).done.len();
+        if let Some(part) = first.filter(|_| parts > 0) {
+            self.read_range(0, Some(part)).await?;
+            self.note();
+        }
         loop {
             let n = self.next.fetch_add(1, Ordering::Relaxed);
-            let parts = lock(&self.progress).done.len();
             if n >= parts {
                 return Ok(());
             }
-            // The first reader has the first range open already.
-            let open = if n == 0 { first.take() } else { None };
-            self.read_range(n, open).await?;
+            self.read_range(n, None).await?;
             self.note();
         }
     }
