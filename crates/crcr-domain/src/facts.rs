@@ -2,7 +2,7 @@
 //!
 //! Dashboards, rates and reviews are computed from these and from nothing else.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::callback::{FailedTest, TestCounts};
@@ -21,8 +21,8 @@ pub enum Fact {
     Callback(CallbackFact),
 }
 
-/// An upstream event for one downstream repository, as it stands at `at`. The newest row of a
-/// (delivery, repository) holds.
+/// An upstream event for one downstream repository, as it stands at `at`. Of the rows of a
+/// (delivery, repository) the one with the greatest [`DispatchFact::version`] holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DispatchFact {
     /// When this row was written.
@@ -66,6 +66,9 @@ pub struct DispatchFact {
 pub struct AttemptFact {
     /// When the relay received what this row says.
     pub received_at: Timestamp,
+    /// When the upstream event was accepted; of a self-report, when it was received. An attempt
+    /// belongs to this time, so that it stays in one window however long it takes.
+    pub dispatched_at: Timestamp,
     /// The downstream repository.
     pub repo: String,
     /// The delivery; of a self-report, the upstream commit.
@@ -116,11 +119,35 @@ pub struct AttemptFact {
     pub head_sha: String,
 }
 
+impl DispatchFact {
+    /// What decides between rows of one key: time, and within a millisecond what can only follow.
+    #[must_use]
+    pub fn version(&self) -> (i64, u8) {
+        let rank = match self.status.as_str() {
+            "queued" => 0,
+            "sent" => 1,
+            "never_started" => 3,
+            "superseded" => 4,
+            _ => 2,
+        };
+        (self.at.as_millisecond(), rank)
+    }
+}
+
 impl AttemptFact {
     /// What decides between rows of one key.
     #[must_use]
     pub fn version(&self) -> (u32, u8, Timestamp) {
         (self.run_attempt, self.state.rank(), self.received_at)
+    }
+
+    /// When it began, as well as it is known: by its time in the queue, else when it was received.
+    #[must_use]
+    pub fn began(&self) -> Timestamp {
+        let queue = self.queue_seconds.and_then(|s| SignedDuration::try_from_secs_f64(s).ok());
+        queue
+            .and_then(|queue| self.dispatched_at.checked_add(queue).ok())
+            .unwrap_or(self.received_at)
     }
 }
 

@@ -478,6 +478,7 @@ fn self_report_fact(report: &Report<'_>, job: &Job, now: Timestamp) -> AttemptFa
     };
     AttemptFact {
         received_at: now,
+        dispatched_at: now,
         repo: report.entry.repo.as_str().to_owned(),
         delivery: report.callback.delivery.clone(),
         workflow: job.id.workflow.clone(),

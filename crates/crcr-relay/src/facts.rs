@@ -14,6 +14,7 @@ pub(crate) fn attempt_fact(dispatch: &Dispatch, job: &Job, now: Timestamp) -> At
     let first = dispatch.sent_at().unwrap_or(dispatch.enqueued_at);
     AttemptFact {
         received_at: now,
+        dispatched_at: dispatch.enqueued_at,
         repo: dispatch.repo.as_str().to_owned(),
         delivery: dispatch.delivery.clone(),
         workflow: job.id.workflow.clone(),

@@ -12,8 +12,8 @@ use crate::allowlist::Source;
 use crate::auth::{Issuer, ProviderMap, Verifier};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::results::sqlite::SqliteResults;
-use crate::store::{Batch, Commit, Sqlite, Store, StoreError};
+use crate::results::Results;
+use crate::store::{Batch, Commit, Store, StoreError};
 use crate::token::CallbackKeys;
 use crate::{file, limits};
 
@@ -24,7 +24,7 @@ pub struct Relay {
     /// What is remembered.
     pub store: Arc<dyn Store>,
     /// What happened, for rates and pages.
-    pub results: SqliteResults,
+    pub results: Arc<dyn Results>,
     /// GitHub.
     pub app: App,
     /// Who takes part.
@@ -59,9 +59,12 @@ pub enum StartError {
 
 impl Relay {
     /// A relay of these parts.
-    pub fn new(config: Config, store: Sqlite, clock: Clock) -> Result<Self, StartError> {
-        let results = SqliteResults::new(&store);
-        let store = Arc::new(store);
+    pub fn new(
+        config: Config,
+        store: Arc<dyn Store>,
+        results: Arc<dyn Results>,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
         let http = crcr_github::http::client().map_err(StartError::Http)?;
         let app = App::new(
             http.clone(),

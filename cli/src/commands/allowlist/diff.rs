@@ -14,7 +14,7 @@ use crate::printer::Printer;
 use crate::render::{Format, Report, code_and_text};
 
 /// Prints the changes and the review to stdout. Exit code 1 when the review has an error.
-pub fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
+pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
     let base = Input::read_revision(&args.base)?.parse(&args.upstream).policy;
     let input = Input::read_revision(&args.head)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
@@ -24,7 +24,7 @@ pub fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
     #[cfg(feature = "relay")]
     if let Some(results) = &args.results {
         let until = args.until.unwrap_or_else(jiff::Timestamp::now);
-        head.findings.extend(super::evidence::review(&base, &head, results, until)?);
+        head.findings.extend(super::evidence::review(&base, &head, results, until).await?);
     }
     if args.strict {
         head.findings.make_strict();

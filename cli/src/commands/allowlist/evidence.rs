@@ -1,7 +1,5 @@
 //! What the recorded results say to a repository that goes up.
 
-use std::path::Path;
-
 use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::allowlist::diff::{Change, ChangeKind, changes};
 use crcr_domain::diagnostic::{Diagnostic, Rule};
@@ -10,9 +8,7 @@ use crcr_domain::results::criteria::{
 };
 use crcr_domain::results::{Criteria, Criterion, Verdict};
 use crcr_domain::{Allowlist, Level};
-use crcr_relay::results::Window;
-use crcr_relay::results::sqlite::SqliteResults;
-use crcr_relay::store::sqlite::{Role, Sqlite};
+use crcr_relay::results::{self, Results, ResultsError, ResultsUrl, Window};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::failure::Failure;
@@ -22,38 +18,36 @@ const LOOK_BACK_DAYS: i64 = 366;
 
 /// Reviews every promotion by the facts up to `until` in the store at `place`: `sqlite:PATH` or a
 /// path.
-pub fn review(
+pub async fn review(
     base: &Allowlist,
     head: &ParseOutcome,
     place: &str,
     until: Timestamp,
 ) -> Result<Vec<Diagnostic>, Failure> {
-    let path = Path::new(place.strip_prefix("sqlite:").unwrap_or(place));
     let unreadable = |why: anyhow::Error| {
         Failure::unexpected("results-unreadable", format!("the results in `{place}` can't be read"))
             .because(why)
             .hint("name the relay's store: `sqlite:PATH`")
     };
-    // Opening would create it.
-    std::fs::metadata(path).map_err(|error| unreadable(error.into()))?;
-    let store = Sqlite::open(path, Role::Tool).map_err(|error| unreadable(error.into()))?;
-    let results = SqliteResults::new(&store);
+    let url = if place.contains(':') { place.to_owned() } else { format!("sqlite:{place}") };
+    let url = ResultsUrl::parse(&url).map_err(|what| unreadable(anyhow::anyhow!(what)))?;
+    let results = results::open(&url).await.map_err(|error| unreadable(error.into()))?;
     let mut found = vec![];
     for change in changes(base, &head.policy) {
         if change.kind() == ChangeKind::Promoted {
-            let finding = promoted(&change, head, &results, until);
+            let finding = promoted(&change, head, &*results, until).await;
             found.extend(finding.map_err(|error| unreadable(error.into()))?);
         }
     }
     Ok(found)
 }
 
-fn promoted(
+async fn promoted(
     change: &Change<'_>,
     head: &ParseOutcome,
-    results: &SqliteResults,
+    results: &dyn Results,
     until: Timestamp,
-) -> Result<Option<Diagnostic>, crcr_relay::store::StoreError> {
+) -> Result<Option<Diagnostic>, ResultsError> {
     let (Some(before), Some(after)) = (change.before, change.after) else { return Ok(None) };
     let criteria = Criteria::default();
     let read = |from| Window { from, to: until, repo: Some(after.repo.as_str().to_owned()) };
@@ -64,7 +58,7 @@ fn promoted(
     if after.level == Level::L2 {
         // Before L2 nothing but a signal is asked for.
         let from = promotion_from(until, &criteria);
-        let silent = results.callbacks(&read(from))?.is_empty();
+        let silent = results.callbacks(&read(from)).await?.is_empty();
         let message = format!("{step}, and never reported in {} days", criteria.promotion_days);
         let found = Diagnostic::new(Rule::NoEvidence, span, message).label("no signal");
         return Ok(silent.then(|| found.help(format!("the evidence: {page}"))));
@@ -72,20 +66,20 @@ fn promoted(
     let stays = before.level >= Level::L3;
     let from =
         if stays { demotion_from(until, &criteria) } else { promotion_from(until, &criteria) };
-    let mut attempts = results.attempts(&read(from))?;
+    let mut attempts = results.attempts(&read(from)).await?;
     // Promotions rest on pull requests; nightly runs have a page of their own.
     attempts.retain(|row| matches!(row.event.as_str(), "pull_request" | "push"));
     if attempts.is_empty() {
         let found = Diagnostic::new(Rule::NoEvidence, span, format!("{step} without any results"));
         return Ok(Some(found.label("no results").help(format!("the evidence: {page}"))));
     }
-    let dispatches = results.dispatches(&read(from))?;
+    let dispatches = results.dispatches(&read(from)).await?;
     let facts = Facts { attempts: &attempts, dispatches: &dispatches, until };
     let evidence = if stays {
         demotion(facts, &criteria)
     } else {
         let start = until - SignedDuration::from_hours(24 * LOOK_BACK_DAYS);
-        let since = at_level_since(&results.dispatches(&read(start))?, Level::L2);
+        let since = at_level_since(&results.dispatches(&read(start)).await?, Level::L2);
         promotion(facts, since, &criteria)
     };
     let of = |verdict| -> Vec<String> {

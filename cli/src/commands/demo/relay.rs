@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crcr_relay::relay::Relay;
 use crcr_relay::results::generate;
+use crcr_relay::results::sqlite::SqliteResults;
 use crcr_relay::serve::Bound;
 use crcr_relay::store::{Batch, Role, Sqlite, Store as _};
 use crcr_standin::State;
@@ -59,7 +60,9 @@ impl Running {
         if let Some(days) = history {
             invent(&store, days, upstream.as_str()).await?;
         }
-        let relay = Relay::new(config, store, Arc::new(Timestamp::now))
+        let store = Arc::new(store);
+        let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
+        let relay = Relay::new(config, store, results, Arc::new(Timestamp::now))
             .map_err(|error| failed("the relay can't start").because(error))?;
         let relay = Arc::new(relay);
         relay.allowlist.refresh(&relay.app, relay.now()).await;

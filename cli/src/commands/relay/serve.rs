@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crcr_relay::config::{self, StoreUrl};
+use crcr_relay::results::sqlite::SqliteResults;
 use crcr_relay::serve::Bound;
 use crcr_relay::store::{Role, Sqlite};
 use crcr_relay::{Config, Problem, Relay};
@@ -31,8 +32,10 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         Failure::unexpected("store", format!("the store `{}` can't be opened", path.display()))
             .because(error)
     })?;
+    let store = Arc::new(store);
+    let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
     let (listen, admin_listen) = (config.listen.clone(), config.admin_listen.clone());
-    let relay = Relay::new(config, store, Arc::new(now)).map_err(|error| {
+    let relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
     if args.check {

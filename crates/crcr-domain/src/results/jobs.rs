@@ -56,15 +56,14 @@ fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
 /// The jobs of record, in the order of their repository, commit, workflow and name.
 ///
 /// A job is (repository, upstream, head SHA, event, workflow, job). Of it counts the highest
-/// attempt within the newest run; the newest run is the one that was heard of last for the first
-/// time. `dispatches` tell which commit of a pull request was its head when an attempt ended.
+/// attempt within the newest run; the newest run is the one that began last. `dispatches` tell which commit of a pull request was its head when an attempt ended.
 #[must_use]
 pub fn jobs_of_record(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<Job> {
     let heads = Heads::new(dispatches);
-    let mut first_heard: HashMap<(&str, &str), Timestamp> = HashMap::new();
+    let mut began: HashMap<(&str, &str), Timestamp> = HashMap::new();
     for row in rows {
-        let at = first_heard.entry((&row.repo, &row.run_id)).or_insert(row.received_at);
-        *at = row.received_at.min(*at);
+        let at = began.entry((&row.repo, &row.run_id)).or_insert(row.began());
+        *at = row.began().min(*at);
     }
     let mut by_job: HashMap<_, Vec<&AttemptFact>> = HashMap::new();
     for row in current_rows(rows) {
@@ -83,8 +82,8 @@ pub fn jobs_of_record(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<
     jobs.into_iter()
         .filter_map(|(_, mut attempts)| {
             attempts.sort_by_key(|row| {
-                let heard = first_heard[&(row.repo.as_str(), row.run_id.as_str())];
-                (heard, row.run_id.as_str(), row.version())
+                let began = began[&(row.repo.as_str(), row.run_id.as_str())];
+                (began, row.run_id.as_str(), row.version())
             });
             let record = *attempts.last()?;
             let first = *attempts.iter().find(|row| row.run_id == record.run_id)?;

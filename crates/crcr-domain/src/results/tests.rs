@@ -21,6 +21,7 @@ fn at(seconds: i64) -> Timestamp {
 fn attempt(delivery: &str, sha: &str, run: &str, number: u32, state: State, s: i64) -> AttemptFact {
     AttemptFact {
         received_at: at(s),
+        dispatched_at: at(s - 60),
         repo: "acme/backend".into(),
         delivery: delivery.into(),
         workflow: "ci".into(),

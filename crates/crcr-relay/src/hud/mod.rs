@@ -26,8 +26,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::query::{PullQuery, Span, SpanQuery};
 use crate::relay::Relay;
-use crate::results::sqlite::SqliteResults;
-use crate::store::StoreError;
+use crate::results::{Results, ResultsError};
 
 /// Gives the allowlist in force, if there is one.
 pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
@@ -35,7 +34,7 @@ pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
 /// What the pages are made of.
 pub struct Hud {
     /// The facts.
-    pub results: SqliteResults,
+    pub results: Arc<dyn Results>,
     /// Who takes part.
     pub policy: PolicyInForce,
     /// What time it is.
@@ -52,7 +51,7 @@ impl Hud {
     pub fn of(relay: &Arc<Relay>) -> Self {
         let (policy, clock) = (Arc::clone(relay), Arc::clone(relay));
         Self {
-            results: relay.results.clone(),
+            results: Arc::clone(&relay.results),
             policy: Box::new(move || policy.allowlist.get()),
             clock: Box::new(move || clock.now()),
             upstream: relay.config.upstream.clone(),
@@ -107,8 +106,8 @@ enum Problem {
     Store(String),
 }
 
-impl From<StoreError> for Problem {
-    fn from(error: StoreError) -> Self {
+impl From<ResultsError> for Problem {
+    fn from(error: ResultsError) -> Self {
         Self::Store(error.to_string())
     }
 }
@@ -147,12 +146,13 @@ fn as_json<T: Serialize>(model: Result<T, Problem>) -> Response {
     }
 }
 
-/// Computes a model off the threads that serve requests.
+/// Computes a model off the threads that serve requests: reading waits, and computing takes long.
 async fn compute<T: Send + 'static>(
     hud: Arc<Hud>,
-    build: impl FnOnce(&Hud) -> Result<T, Problem> + Send + 'static,
+    build: impl AsyncFnOnce(&Hud) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::task::spawn_blocking(move || build(&hud))
+    let runtime = tokio::runtime::Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(build(&hud)))
         .await
         .unwrap_or_else(|error| Err(Problem::Store(error.to_string())))
 }
@@ -170,7 +170,7 @@ async fn build_overview(
     hud: Arc<Hud>,
     query: SpanQuery,
 ) -> Result<model::overview::Overview, Problem> {
-    compute(hud, move |hud| model::overview::build(hud, &span(hud, &query)?)).await
+    compute(hud, async move |hud| model::overview::build(hud, &span(hud, &query)?).await).await
 }
 
 async fn overview(State(hud): State<Arc<Hud>>, Query(query): Query<SpanQuery>) -> Response {
@@ -186,8 +186,8 @@ async fn build_repository(
     (owner, repo): (String, String),
     query: SpanQuery,
 ) -> Result<model::repository::Repository, Problem> {
-    compute(hud, move |hud| {
-        model::repository::build(hud, &repo_name(&owner, &repo)?, &span(hud, &query)?)
+    compute(hud, async move |hud| {
+        model::repository::build(hud, &repo_name(&owner, &repo)?, &span(hud, &query)?).await
     })
     .await
 }
@@ -228,9 +228,9 @@ async fn build_level(
     (owner, repo): (String, String),
     query: SpanQuery,
 ) -> Result<model::level::LevelReview, Problem> {
-    compute(hud, move |hud| {
+    compute(hud, async move |hud| {
         let until = span(hud, &query)?.to;
-        model::level::build(hud, &repo_name(&owner, &repo)?, until)
+        model::level::build(hud, &repo_name(&owner, &repo)?, until).await
     })
     .await
 }
@@ -256,13 +256,13 @@ async fn build_pull(
     number: u64,
     query: PullQuery,
 ) -> Result<model::pull::Pull, Problem> {
-    compute(hud, move |hud| {
+    compute(hud, async move |hud| {
         let upstream = match &query.upstream {
             Some(text) => RepoName::new(text)
                 .map_err(|_| Problem::Query("`upstream` has to be `owner/repo`".to_owned()))?,
             None => hud.upstream.clone(),
         };
-        model::pull::build(hud, &upstream, number)
+        model::pull::build(hud, &upstream, number).await
     })
     .await
 }

@@ -23,7 +23,6 @@ const UPSTREAM: &str = "acme/upstream";
 
 struct Site {
     router: Router,
-    _store: Sqlite,
     _folder: TempDir,
 }
 
@@ -34,17 +33,18 @@ fn now() -> Timestamp {
 async fn site(facts: Vec<Fact>) -> Site {
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(&folder.path().join("store.db"), Role::Server).unwrap();
+    let store = Arc::new(store);
     store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
     let hud = Hud {
-        results: SqliteResults::new(&store),
+        results: Arc::new(SqliteResults::new(store)),
         policy: Box::new(move || policy.clone()),
         clock: Box::new(now),
         upstream,
         criteria: Criteria::default(),
     };
-    Site { router: router(Arc::new(hud)), _store: store, _folder: folder }
+    Site { router: router(Arc::new(hud)), _folder: folder }
 }
 
 impl Site {

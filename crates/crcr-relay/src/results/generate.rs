@@ -192,6 +192,7 @@ impl Month<'_> {
         let failing = u64::from(phase == Some("test")) * self.random.random_range(1..4_u64);
         let row = AttemptFact {
             received_at: ended,
+            dispatched_at: at,
             repo: backend.repo.to_owned(),
             delivery: delivery.to_owned(),
             workflow: "ci".to_owned(),

@@ -3,7 +3,15 @@
 pub mod generate;
 pub mod sqlite;
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
 use jiff::Timestamp;
+
+use self::sqlite::SqliteResults;
+use crate::store::{Role, Sqlite, StoreError};
 
 /// Which facts: of a time span, and of one downstream repository when it is named.
 #[derive(Debug, Clone)]
@@ -14,4 +22,88 @@ pub struct Window {
     pub to: Timestamp,
     /// One repository, compared without case; else all.
     pub repo: Option<String>,
+}
+
+/// Facts that can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// They can't be reached; nothing is known of what was to be written.
+    #[error("the results can't be used: {0}")]
+    Unavailable(String),
+}
+
+impl From<StoreError> for ResultsError {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+/// Where facts are kept and read.
+///
+/// Every implementation gives the same rows for the same facts; rates are computed from those rows
+/// by `crcr_domain::results`.
+#[async_trait]
+pub trait Results: Send + Sync {
+    /// Keeps facts, durably before this returns. Of the rows of one dispatch or attempt the one
+    /// with the greatest version stays, in whatever order they come; the same row again changes
+    /// nothing.
+    async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError>;
+
+    /// Dispatches that were accepted in the window, in that order.
+    async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError>;
+
+    /// Attempts of dispatches that were accepted in the window, in the order of arrival; one that
+    /// nobody dispatched counts when it arrived.
+    async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
+
+    /// Reports that were received in the window, in that order.
+    async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError>;
+
+    /// Everything about one pull request: its attempts in the order of arrival, and its dispatches. The
+    /// upstream repository compares without case.
+    async fn of_pull(
+        &self,
+        upstream: &str,
+        number: u64,
+    ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
+}
+
+/// Tells reports apart that are not the same row written twice.
+fn callback_id(fact: &CallbackFact) -> u64 {
+    let json = serde_json::to_vec(fact).expect("facts are always JSON");
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &json);
+    let first = digest.as_ref().first_chunk().copied().unwrap_or_default();
+    u64::from_le_bytes(first)
+}
+
+/// Where facts are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResultsUrl {
+    /// `sqlite:PATH`: a relay's store.
+    Sqlite(PathBuf),
+}
+
+impl ResultsUrl {
+    /// Reads `sqlite:PATH`; refuses anything else with what was expected.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("sqlite:") {
+            Some(path) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            _ => Err("expected sqlite:PATH".to_owned()),
+        }
+    }
+}
+
+/// Opens facts for a tool beside the relay; a file that isn't there is an error.
+pub async fn open(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
+    match url {
+        ResultsUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path)?)),
+    }
+}
+
+fn open_sqlite(path: &Path) -> Result<SqliteResults, ResultsError> {
+    // Opening would create it.
+    if !path.exists() {
+        return Err(ResultsError::Unavailable(format!("there is no file `{}`", path.display())));
+    }
+    Ok(SqliteResults::new(Arc::new(Sqlite::open(path, Role::Tool)?)))
 }

@@ -1,7 +1,8 @@
-//! Facts in SQLite: three tables that only ever grow, written by the store's own transactions.
+//! Facts in SQLite: three tables, written by the store's own transactions.
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
 use crcr_domain::lifecycle::State;
 use jiff::Timestamp;
@@ -9,18 +10,21 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
 
-use super::Window;
-use crate::store::StoreError;
-use crate::store::sqlite::{Readers, Sqlite, millis, timestamp};
+use super::{Results, ResultsError, Window, callback_id};
+use crate::store::sqlite::{Sqlite, millis, timestamp};
+use crate::store::{Batch, Store as _, StoreError};
 
-/// Times are milliseconds since 1970; repositories compare without case.
+/// Times are milliseconds since 1970; repositories compare without case. Of the rows of a dispatch
+/// or an attempt only the one that holds is kept.
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS fact_dispatch (
     at INTEGER NOT NULL, delivery TEXT NOT NULL, upstream TEXT NOT NULL, pull_request INTEGER,
     head_sha TEXT NOT NULL, event TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE,
     level TEXT NOT NULL, labels TEXT NOT NULL, enqueued_at INTEGER NOT NULL, sent_at INTEGER,
-    status TEXT NOT NULL, superseded_by TEXT, tries INTEGER NOT NULL, last_error TEXT
+    status TEXT NOT NULL, superseded_by TEXT, tries INTEGER NOT NULL, last_error TEXT,
+    rank INTEGER NOT NULL
 );
+CREATE UNIQUE INDEX IF NOT EXISTS fact_dispatch_key ON fact_dispatch (delivery, repo);
 CREATE INDEX IF NOT EXISTS fact_dispatch_repo ON fact_dispatch (repo, enqueued_at);
 CREATE INDEX IF NOT EXISTS fact_dispatch_time ON fact_dispatch (enqueued_at);
 CREATE INDEX IF NOT EXISTS fact_dispatch_pull ON fact_dispatch (pull_request);
@@ -31,20 +35,23 @@ CREATE TABLE IF NOT EXISTS fact_attempt (
     phase TEXT, queue_seconds REAL, execution_seconds REAL, started_at INTEGER,
     completed_at INTEGER, tests TEXT, failed_tests TEXT NOT NULL, url TEXT, artifact_url TEXT,
     environment TEXT, level TEXT NOT NULL, event TEXT NOT NULL, upstream TEXT NOT NULL,
-    pull_request INTEGER, head_sha TEXT NOT NULL
+    pull_request INTEGER, head_sha TEXT NOT NULL, dispatched_at INTEGER NOT NULL
 );
-CREATE INDEX IF NOT EXISTS fact_attempt_repo ON fact_attempt (repo, received_at);
-CREATE INDEX IF NOT EXISTS fact_attempt_time ON fact_attempt (received_at);
+CREATE UNIQUE INDEX IF NOT EXISTS fact_attempt_key ON fact_attempt (delivery, repo, run_id,
+    run_attempt, workflow, ifnull(job, ''), ifnull(check_run_id, ''));
+CREATE INDEX IF NOT EXISTS fact_attempt_repo ON fact_attempt (repo, dispatched_at);
+CREATE INDEX IF NOT EXISTS fact_attempt_time ON fact_attempt (dispatched_at);
 CREATE INDEX IF NOT EXISTS fact_attempt_pull ON fact_attempt (pull_request);
 CREATE TABLE IF NOT EXISTS fact_callback (
     at INTEGER NOT NULL, repo TEXT COLLATE NOCASE, delivery TEXT, run_id TEXT, job TEXT,
     status TEXT, conclusion TEXT, outcome TEXT NOT NULL, answer INTEGER NOT NULL, detail TEXT,
-    latency_ms REAL NOT NULL
+    latency_ms REAL NOT NULL, id INTEGER NOT NULL
 );
-CREATE INDEX IF NOT EXISTS fact_callback_time ON fact_callback (at);
+CREATE UNIQUE INDEX IF NOT EXISTS fact_callback_time ON fact_callback (at, id);
+CREATE INDEX IF NOT EXISTS fact_callback_repo ON fact_callback (repo, at);
 ";
 
-/// Appends a row, inside the transaction that made it true.
+/// Keeps a row, inside the transaction that made it true, unless a newer one is there.
 pub(crate) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<()> {
     match fact {
         Fact::Dispatch(fact) => append_dispatch(connection, fact),
@@ -56,7 +63,16 @@ pub(crate) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<(
 fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO fact_dispatch VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)",
+            "INSERT INTO fact_dispatch
+             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)
+             ON CONFLICT (delivery, repo) DO UPDATE SET at = excluded.at,
+               upstream = excluded.upstream, pull_request = excluded.pull_request,
+               head_sha = excluded.head_sha, event = excluded.event, repo = excluded.repo,
+               level = excluded.level, labels = excluded.labels,
+               enqueued_at = excluded.enqueued_at, sent_at = excluded.sent_at,
+               status = excluded.status, superseded_by = excluded.superseded_by,
+               tries = excluded.tries, last_error = excluded.last_error, rank = excluded.rank
+             WHERE (excluded.at, excluded.rank) > (at, rank)",
         )?
         .execute(params![
             millis(fact.at),
@@ -74,6 +90,7 @@ fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Re
             fact.superseded_by,
             fact.tries,
             fact.last_error,
+            fact.version().1,
         ])?;
     Ok(())
 }
@@ -82,7 +99,20 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
     connection
         .prepare_cached(
             "INSERT INTO fact_attempt VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,
-             ?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26)",
+             ?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27)
+             ON CONFLICT (delivery, repo, run_id, run_attempt, workflow, ifnull(job, ''),
+               ifnull(check_run_id, '')) DO UPDATE SET received_at = excluded.received_at,
+               repo = excluded.repo, state = excluded.state, rank = excluded.rank,
+               start_unknown = excluded.start_unknown, phase = excluded.phase,
+               queue_seconds = excluded.queue_seconds,
+               execution_seconds = excluded.execution_seconds,
+               started_at = excluded.started_at, completed_at = excluded.completed_at,
+               tests = excluded.tests, failed_tests = excluded.failed_tests, url = excluded.url,
+               artifact_url = excluded.artifact_url, environment = excluded.environment,
+               level = excluded.level, event = excluded.event, upstream = excluded.upstream,
+               pull_request = excluded.pull_request, head_sha = excluded.head_sha,
+               dispatched_at = excluded.dispatched_at
+             WHERE (excluded.rank, excluded.received_at) > (rank, received_at)",
         )?
         .execute(params![
             millis(fact.received_at),
@@ -111,13 +141,16 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
             fact.upstream,
             fact.pull_request.map(u64::cast_signed),
             fact.head_sha,
+            millis(fact.dispatched_at),
         ])?;
     Ok(())
 }
 
 fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Result<()> {
     connection
-        .prepare_cached("INSERT INTO fact_callback VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)")?
+        .prepare_cached(
+            "INSERT OR IGNORE INTO fact_callback VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)",
+        )?
         .execute(params![
             millis(fact.at),
             fact.repo,
@@ -130,6 +163,7 @@ fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Re
             fact.answer,
             fact.detail,
             fact.latency_ms,
+            callback_id(fact).cast_signed(),
         ])?;
     Ok(())
 }
@@ -137,75 +171,112 @@ fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Re
 /// Reads facts of a SQLite store.
 #[derive(Clone)]
 pub struct SqliteResults {
-    readers: Arc<Readers>,
+    store: Arc<Sqlite>,
+}
+
+#[async_trait]
+impl Results for SqliteResults {
+    async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError> {
+        let batch = Batch { facts, ..Batch::default() };
+        self.store.commit(batch, Timestamp::now()).await?;
+        Ok(())
+    }
+
+    async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.dispatches(&window)).await
+    }
+
+    async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.attempts(&window)).await
+    }
+
+    async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.callbacks(&window)).await
+    }
+
+    async fn of_pull(
+        &self,
+        upstream: &str,
+        number: u64,
+    ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
+        let upstream = upstream.to_owned();
+        self.blocking(move |this| this.of_pull(&upstream, number)).await
+    }
 }
 
 impl SqliteResults {
     /// The facts that `store` holds.
     #[must_use]
-    pub fn new(store: &Sqlite) -> Self {
-        Self { readers: Arc::clone(store.readers()) }
+    pub fn new(store: Arc<Sqlite>) -> Self {
+        Self { store }
     }
 
-    /// Dispatches that were accepted in the window; of each (delivery, repository) the newest row,
-    /// in the order of acceptance.
+    /// Reads off the threads that serve requests.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ResultsError> {
+        let this = self.clone();
+        match tokio::task::spawn_blocking(move || read(&this)).await {
+            Ok(answer) => Ok(answer?),
+            Err(error) => Err(ResultsError::Unavailable(error.to_string())),
+        }
+    }
+
+    /// See [`Results::dispatches`].
     pub fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, StoreError> {
         self.select(
-            "SELECT * FROM fact_dispatch AS f WHERE enqueued_at >= ?1 AND enqueued_at < ?2
-               AND (?3 IS NULL OR repo = ?3)
-               AND NOT EXISTS (SELECT 1 FROM fact_dispatch AS newer WHERE newer.repo = f.repo
-                 AND newer.enqueued_at = f.enqueued_at AND newer.delivery = f.delivery
-                 AND newer.rowid > f.rowid)
-             ORDER BY enqueued_at, rowid",
+            "SELECT * FROM fact_dispatch WHERE enqueued_at >= ?1 AND enqueued_at < ?2
+               AND (?3 IS NULL OR repo = ?3) ORDER BY enqueued_at, delivery, repo",
             window,
             read_dispatch,
         )
     }
 
-    /// Every row of attempts that was received in the window, in that order.
+    /// See [`Results::attempts`].
     pub fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
         self.select(
-            "SELECT * FROM fact_attempt WHERE received_at >= ?1 AND received_at < ?2
-               AND (?3 IS NULL OR repo = ?3) ORDER BY received_at, rowid",
+            "SELECT * FROM fact_attempt WHERE dispatched_at >= ?1 AND dispatched_at < ?2
+               AND (?3 IS NULL OR repo = ?3) ORDER BY received_at, delivery, repo, run_id,
+               run_attempt, workflow, job, check_run_id",
             window,
             read_attempt,
         )
     }
 
-    /// Reports that were received in the window, in that order.
+    /// See [`Results::callbacks`].
     pub fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, StoreError> {
         self.select(
             "SELECT * FROM fact_callback WHERE at >= ?1 AND at < ?2
-               AND (?3 IS NULL OR repo = ?3) ORDER BY at, rowid",
+               AND (?3 IS NULL OR repo = ?3) ORDER BY at, id",
             window,
             read_callback,
         )
     }
 
-    /// Everything about one pull request: the rows of its attempts in the order of arrival, and of
-    /// each of its dispatches the newest row. The upstream repository compares without case.
+    /// See [`Results::of_pull`].
     pub fn of_pull(
         &self,
         upstream: &str,
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
         let number = number.cast_signed();
-        self.readers.with(|connection| {
+        self.store.readers().with(|connection| {
             let attempts = connection
                 .prepare_cached(
                     "SELECT * FROM fact_attempt WHERE pull_request = ?2
-                       AND upstream = ?1 COLLATE NOCASE ORDER BY received_at, rowid",
+                       AND upstream = ?1 COLLATE NOCASE ORDER BY received_at, delivery, repo,
+                       run_id, run_attempt, workflow, job, check_run_id",
                 )?
                 .query_map(params![upstream, number], read_attempt)?
                 .collect::<rusqlite::Result<_>>()?;
             let dispatches = connection
                 .prepare_cached(
-                    "SELECT * FROM fact_dispatch AS f WHERE pull_request = ?2
-                       AND upstream = ?1 COLLATE NOCASE
-                       AND NOT EXISTS (SELECT 1 FROM fact_dispatch AS newer
-                         WHERE newer.repo = f.repo AND newer.enqueued_at = f.enqueued_at
-                         AND newer.delivery = f.delivery AND newer.rowid > f.rowid)
-                     ORDER BY enqueued_at, rowid",
+                    "SELECT * FROM fact_dispatch WHERE pull_request = ?2
+                       AND upstream = ?1 COLLATE NOCASE ORDER BY enqueued_at, delivery, repo",
                 )?
                 .query_map(params![upstream, number], read_dispatch)?
                 .collect::<rusqlite::Result<_>>()?;
@@ -219,7 +290,7 @@ impl SqliteResults {
         window: &Window,
         row: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        self.readers.with(|connection| {
+        self.store.readers().with(|connection| {
             connection
                 .prepare_cached(query)?
                 .query_map(params![millis(window.from), millis(window.to), window.repo], row)?
@@ -252,6 +323,7 @@ fn read_attempt(row: &Row<'_>) -> rusqlite::Result<AttemptFact> {
     let tests: Option<String> = row.get("tests")?;
     Ok(AttemptFact {
         received_at: time(row, "received_at")?,
+        dispatched_at: time(row, "dispatched_at")?,
         repo: row.get("repo")?,
         delivery: row.get("delivery")?,
         workflow: row.get("workflow")?,

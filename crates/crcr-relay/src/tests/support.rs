@@ -201,10 +201,11 @@ async fn start(
     ]);
     map.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
     let config = Config::read(&|name| map.get(name).cloned(), BTreeMap::new()).unwrap();
-    let store = Sqlite::open(&folder.join("crcr.db"), Role::Server).unwrap();
-    let results = SqliteResults::new(&store);
+    let store = Arc::new(Sqlite::open(&folder.join("crcr.db"), Role::Server).unwrap());
+    let results = SqliteResults::new(Arc::clone(&store));
     let state = Arc::clone(github.state());
-    let relay = Relay::new(config, store, Arc::new(move || state.clock.now())).unwrap();
+    let clock = Arc::new(move || state.clock.now());
+    let relay = Relay::new(config, store, Arc::new(results.clone()), clock).unwrap();
     relay.allowlist.refresh(&relay.app, relay.now()).await;
     assert!(relay.verifier.refresh(relay.now()).await);
     (Arc::new(relay), results)

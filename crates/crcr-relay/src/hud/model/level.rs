@@ -45,7 +45,7 @@ pub(in super::super) enum Question {
     Stay,
 }
 
-pub(in super::super) fn build(
+pub(in super::super) async fn build(
     hud: &Hud,
     repo: &RepoName,
     to: Timestamp,
@@ -56,9 +56,9 @@ pub(in super::super) fn build(
     let from =
         if stays { demotion_from(to, &hud.criteria) } else { promotion_from(to, &hud.criteria) };
     let read = |from: Timestamp| Window { from, to, repo: Some(repo.as_str().to_owned()) };
-    let mut attempts = hud.results.attempts(&read(from))?;
+    let mut attempts = hud.results.attempts(&read(from)).await?;
     attempts.retain(|row| Events::Pr.has(&row.event));
-    let dispatches = hud.results.dispatches(&read(from))?;
+    let dispatches = hud.results.dispatches(&read(from)).await?;
     if entry.is_none() && attempts.is_empty() && dispatches.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(Problem::NotFound(text));
@@ -68,7 +68,7 @@ pub(in super::super) fn build(
         demotion(facts, &hud.criteria)
     } else {
         let start = to - jiff::SignedDuration::from_hours(24 * LOOK_BACK_DAYS);
-        let since = at_level_since(&hud.results.dispatches(&read(start))?, Level::L2);
+        let since = at_level_since(&hud.results.dispatches(&read(start)).await?, Level::L2);
         promotion(facts, since, &hud.criteria)
     };
     let verdict = if evidence.iter().any(|e| e.verdict == Verdict::NotMet) {

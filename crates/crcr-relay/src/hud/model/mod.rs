@@ -144,12 +144,12 @@ pub(super) struct Facts {
     pub(super) newest: Option<Timestamp>,
 }
 
-pub(super) fn facts(hud: &Hud, span: &Span, repo: Option<&str>) -> Result<Facts, Problem> {
+pub(super) async fn facts(hud: &Hud, span: &Span, repo: Option<&str>) -> Result<Facts, Problem> {
     let window = Window { from: span.from, to: span.to, repo: repo.map(str::to_owned) };
-    let mut attempts: Vec<AttemptFact> = hud.results.attempts(&window)?;
+    let mut attempts: Vec<AttemptFact> = hud.results.attempts(&window).await?;
     let newest = attempts.iter().map(|row| row.received_at).max();
     attempts.retain(|row| span.events.has(&row.event));
-    let mut dispatches = hud.results.dispatches(&window)?;
+    let mut dispatches = hud.results.dispatches(&window).await?;
     dispatches.retain(|dispatch| span.events.has(&dispatch.event));
     Ok(Facts { jobs: jobs_of_record(&attempts, &dispatches), dispatches, newest })
 }

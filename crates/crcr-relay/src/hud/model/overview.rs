@@ -76,10 +76,10 @@ pub(in super::super) struct RelayHealth {
     pub(in super::super) orphans: u64,
 }
 
-pub(in super::super) fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
-    let all = facts(hud, span, None)?;
+pub(in super::super) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
+    let all = facts(hud, span, None).await?;
     let window = Window { from: span.from, to: span.to, repo: None };
-    let callbacks = hud.results.callbacks(&window)?;
+    let callbacks = hud.results.callbacks(&window).await?;
     let relay = health(&all.dispatches, &callbacks);
     let (newest, mut by_repo) = (all.newest, split(all));
     let policy = (hud.policy)();

@@ -59,12 +59,12 @@ pub(in super::super) struct PullJob {
     pub(in super::super) on_branch: Option<Outcome>,
 }
 
-pub(in super::super) fn build(
+pub(in super::super) async fn build(
     hud: &Hud,
     upstream: &RepoName,
     number: u64,
 ) -> Result<Pull, Problem> {
-    let (attempts, dispatches) = hud.results.of_pull(upstream.as_str(), number)?;
+    let (attempts, dispatches) = hud.results.of_pull(upstream.as_str(), number).await?;
     let Some(head_sha) = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()))
     else {
         let text = format!("no results of pull request {number} of {upstream} are known");
@@ -88,7 +88,7 @@ pub(in super::super) fn build(
     let mut backends = Vec::new();
     for dispatch in newest_of_head(&dispatches, &head_sha) {
         let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
-        backends.push(backend(hud, upstream, dispatch, jobs)?);
+        backends.push(backend(hud, upstream, dispatch, jobs).await?);
     }
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
     Ok(Pull {
@@ -122,14 +122,14 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
     newest.into_values().collect()
 }
 
-fn backend(
+async fn backend(
     hud: &Hud,
     upstream: &RepoName,
     dispatch: &DispatchFact,
     jobs: Vec<Job>,
 ) -> Result<Backend, Problem> {
     let failing = jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed));
-    let branch = if failing { on_branch(hud, upstream, &dispatch.repo)? } else { vec![] };
+    let branch = if failing { on_branch(hud, upstream, &dispatch.repo).await? } else { vec![] };
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
     let jobs = jobs
         .into_iter()
@@ -174,11 +174,11 @@ fn backend(
 }
 
 /// The jobs of record of a backend on upstream's pushes.
-fn on_branch(hud: &Hud, upstream: &RepoName, repo: &str) -> Result<Vec<Job>, Problem> {
+async fn on_branch(hud: &Hud, upstream: &RepoName, repo: &str) -> Result<Vec<Job>, Problem> {
     let to = (hud.clock)();
     let from = to - jiff::SignedDuration::from_hours(24 * BASE_DAYS);
     let mut rows: Vec<AttemptFact> =
-        hud.results.attempts(&Window { from, to, repo: Some(repo.to_owned()) })?;
+        hud.results.attempts(&Window { from, to, repo: Some(repo.to_owned()) }).await?;
     rows.retain(|row| {
         row.pull_request.is_none()
             && Events::Pr.has(&row.event)

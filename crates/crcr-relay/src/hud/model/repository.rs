@@ -87,12 +87,12 @@ pub(in super::super) struct Refused {
     pub(in super::super) detail: Option<String>,
 }
 
-pub(in super::super) fn build(
+pub(in super::super) async fn build(
     hud: &Hud,
     repo: &RepoName,
     span: &Span,
 ) -> Result<Repository, Problem> {
-    let own = facts(hud, span, Some(repo.as_str()))?;
+    let own = facts(hud, span, Some(repo.as_str())).await?;
     let entry = entry_of(hud, repo);
     if entry.is_none() && own.jobs.is_empty() && own.dispatches.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
@@ -101,7 +101,8 @@ pub(in super::super) fn build(
     let window = Window { from: span.from, to: span.to, repo: Some(repo.as_str().to_owned()) };
     let mut refused: Vec<_> = hud
         .results
-        .callbacks(&window)?
+        .callbacks(&window)
+        .await?
         .into_iter()
         .filter(|callback| callback.answer >= 400)
         .map(|callback| Refused {

@@ -301,7 +301,7 @@ async fn a_run_of_buildkite_has_a_uuid_and_is_taken_like_any_other() {
         assert_eq!(world.work().await, Vec::<String>::new());
     }
     assert_eq!(checks(&world)[0], check(DISPATCH, "completed", Some("success")));
-    assert_eq!(world.results.attempts(&world.always()).unwrap()[1].run_id, build);
+    assert_eq!(world.results.attempts(&world.always()).unwrap()[0].run_id, build);
 }
 
 #[tokio::test]
