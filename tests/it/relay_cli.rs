@@ -101,8 +101,42 @@ fn check_refuses_an_allowlist_with_errors_and_a_key_that_is_none() {
 }
 
 #[tokio::test]
+async fn check_tries_everything_and_tells_all_of_it_beside_a_running_relay() {
+    let place = place();
+    let relay = place.serve();
+    relay.ready().await;
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 0, "the store is in use and good: {stderr}");
+    place.github.state().world.install_with(UPSTREAM, &[("checks", "write"), ("contents", "read")]);
+    std::fs::write(place.folder().join("allowlist.yml"), "L9: [acme/one]\n").unwrap();
+    let place = place
+        .set("CRCR_STORE", "sqlite:/nowhere/crcr.db")
+        .set("CRCR_LISTEN", "everywhere")
+        .set("CI_PROVIDERS_URL", "file:/nowhere/providers.yml")
+        .set("CRCR_OIDC_ISSUERS", "http://127.0.0.1:1");
+    let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert_eq!(code, 1, "{stderr}");
+    for told in [
+        "8 settings do not work",
+        "CRCR_STORE: `/nowhere/crcr.db`",
+        "CRCR_LISTEN: `everywhere` is no address",
+        "CRCR_OIDC_ISSUERS: the keys of `http://127.0.0.1:1` can't be fetched",
+        "UPSTREAM_REPO: the App has `actions: none`, and needs `write`",
+        "UPSTREAM_REPO: the App has `contents: read`, and needs `write`",
+        "UPSTREAM_REPO: the App has `pull_requests: none`, and needs `read`",
+        "ALLOWLIST_URL: the newest version has",
+        "CI_PROVIDERS_URL: ",
+    ] {
+        assert!(stderr.contains(told), "{told} is not in {stderr}");
+    }
+    let place = place.set("GITHUB_APP_ID", "999");
+    let (_, _, stderr) = place.run(&["relay", "serve", "--check"]);
+    assert!(stderr.contains("GITHUB_APP_ID: not the App of this private key"), "{stderr}");
+}
+
+#[tokio::test]
 async fn it_serves_on_free_ports_and_stops_on_sigterm() {
-    let place = place().set("HUD_MAX_RETRIES", "3");
+    let place = place().set("MAX_CLEANUP_WORKERS", "3");
     let mut relay = place.serve();
     assert_ne!(relay.url.port(), Some(0));
     assert_eq!(get(&relay.url, "healthz").await, (StatusCode::OK, r#"{"ok":true}"#.to_owned()));
@@ -117,7 +151,7 @@ async fn it_serves_on_free_ports_and_stops_on_sigterm() {
     relay.terminate();
     assert_eq!(relay.end(Duration::from_secs(5)).await, 0, "{}", place.log());
     assert!(place.log().contains("stopped; nothing is lost"), "{}", place.log());
-    assert!(place.log().contains(r#""setting":"HUD_MAX_RETRIES""#), "{}", place.log());
+    assert!(place.log().contains(r#""setting":"MAX_CLEANUP_WORKERS""#), "{}", place.log());
     assert!(reqwest::get(relay.url.join("healthz").unwrap()).await.is_err(), "it is gone");
 }
 

@@ -35,7 +35,11 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   CI_PROVIDERS_URL         mapping of other CI systems' pipelines, as ALLOWLIST_URL [none]
   CRCR_LABEL_PREFIX        labels that ask for check runs [ciflow/crcr/]
   CRCR_ADMIN_TOKEN         lets operators in on the public listener [nobody]
-  HUD_API_URL, HUD_BOT_KEY an external HUD that gets every result too [none]
+  HUD_API_URL, HUD_BOT_KEY an external HUD that gets every result too, or `off` [none]
+  HUD_MAX_RETRIES          tries of a result for it after the first one [14]
+  CRCR_STATUS_TTL          how long deliveries and jobs are known [35d]
+  IN_PROGRESS_WARN_THRESHOLD  warn of more open dispatches than this [never]
+  MAX_DISPATCH_WORKERS     tasks that are worked on at a time [32]
   RATE_LIMIT_PER_MIN       reports of one repository a minute [100]
   ALLOWLIST_TTL_SECONDS    how often the allowlist is asked for [60]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
@@ -62,7 +66,7 @@ Examples:
 /// The server's flags; each wins over its environment variable.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Validate the settings, the store and the App's key, and exit
+    /// Try the settings out, tell everything that doesn't work, and exit
     #[arg(long)]
     pub check: bool,
     /// Where to listen [env: CRCR_LISTEN] [default: 127.0.0.1:8080]

@@ -351,12 +351,14 @@ impl Report<'_> {
         })
     }
 
-    /// The same token again: with the same body the same answer, with another one none.
+    /// The same token again: with the same body the same answer, with another one none. What stands
+    /// in for a token's id says nothing of the body: then the job's life decides.
     fn replayed(&self, used: Option<&Used>) -> Option<Verdict> {
         let used = used?;
         if used.body == digest(self.body) {
             return Some(Verdict { outcome: CallbackOutcome::Duplicate, result: Ok("duplicate") });
         }
+        self.identity.jti.as_ref()?;
         Some(Verdict::bad_token("the token was used for another report; mint one per report"))
     }
 
@@ -527,19 +529,26 @@ fn fact(relay: &Relay, seen: &Seen, verdict: &Verdict, latency: Duration) -> Cal
 }
 
 /// Records a report that changed nothing. It changes no answer, so nobody waits for it; what isn't
-/// of a listed repository is only counted, so that strangers can't fill the disk.
+/// of a listed repository, or is more than it may report, is only counted, so that nobody can fill
+/// the disk.
 fn record(relay: &Arc<Relay>, seen: &Seen, verdict: &Verdict, latency: Duration) {
     let outage = verdict.result.as_ref().is_err_and(|refusal| refusal.status.as_u16() >= 500);
-    let listed = seen.repo.as_ref().is_some_and(|repo| {
+    let Some(repo) = seen.repo.as_ref().filter(|repo| {
         relay.allowlist.get().is_some_and(|allowlist| allowlist.get(repo).is_some())
-    });
-    if outage || !listed {
+    }) else {
+        return;
+    };
+    if outage {
         return;
     }
+    // A bucket of their own: what is refused costs nothing of what may be reported.
+    let charge =
+        Charge { bucket: records::refused(repo), per_minute: relay.config.rate_per_minute };
     let facts = vec![Fact::Callback(fact(relay, seen, verdict, latency))];
+    let batch = Batch { charge: Some(charge), facts, ..Batch::default() };
     let relay = Arc::clone(relay);
     tokio::spawn(async move {
-        if let Err(error) = relay.commit(Batch { facts, ..Batch::default() }).await {
+        if let Err(error) = relay.commit(batch).await {
             tracing::warn!(%error, "a report's fact is lost");
         }
     });

@@ -14,10 +14,7 @@ use url::Url;
 use crate::limits;
 
 /// Settings of the deployed relay that change nothing here, and why.
-const WITHOUT_EFFECT: [(&str, &str); 6] = [
-    ("CRCR_STATUS_TTL", "records live for 35 days, as long as GitHub re-runs and tokens are taken"),
-    ("HUD_MAX_RETRIES", "what the HUD can't take now stays in the queue"),
-    ("IN_PROGRESS_WARN_THRESHOLD", "`crcr_queue_tasks` of /metrics counts the open work"),
+const WITHOUT_EFFECT: [(&str, &str); 3] = [
     ("MAX_CLEANUP_WORKERS", "the queue's workers sweep too: MAX_DISPATCH_WORKERS"),
     ("REDIS_ENDPOINT", "the state is in SQLite: CRCR_STORE"),
     ("REDIS_LOGIN", "the state is in SQLite: CRCR_STORE"),
@@ -76,6 +73,10 @@ pub struct Config {
     pub nonblocking: Option<Conclusion>,
     /// Whether failing check runs call their oncalls.
     pub oncall_comments: bool,
+    /// How long records live.
+    pub keep: Duration,
+    /// More open dispatches than this are warned of.
+    pub warn_open: Option<u32>,
 }
 
 /// An external HUD.
@@ -85,6 +86,8 @@ pub struct Hud {
     pub url: Url,
     /// Its `x-hud-internal-bot` key.
     pub key: SecretString,
+    /// Tries of a result after the first one.
+    pub retries: u32,
 }
 
 /// A file on this machine or in a repository on GitHub.
@@ -165,7 +168,7 @@ impl Settings<'_> {
         };
         let api_url = self.url("GITHUB_API_URL", "https://api.github.com");
         let server_url = self.or("GITHUB_SERVER_URL", "https://github.com");
-        let store = self.or("CRCR_STORE", "sqlite:crcr.db");
+        let store = self.store();
         let store = match store.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
             _ => self.problem("CRCR_STORE", "expected sqlite:PATH".to_owned()),
@@ -179,6 +182,8 @@ impl Settings<'_> {
         let allowlist_ttl = self.number("ALLOWLIST_TTL_SECONDS", 60);
         let never_started_after = self.duration("CRCR_NEVER_STARTED_AFTER", 2 * 3600);
         let lost_after = self.duration("ZOMBIE_TIMEOUT_SECONDS", 6 * 3600);
+        let keep = self.keep(never_started_after.max(lost_after));
+        let warn_open = self.optional_number("IN_PROGRESS_WARN_THRESHOLD");
         let silent_l4 = self.choice(
             "CRCR_SILENT_L4",
             "failure",
@@ -234,6 +239,8 @@ impl Settings<'_> {
             silent_l4: silent_l4?,
             nonblocking: nonblocking?,
             oncall_comments: oncall_comments?,
+            keep: keep?,
+            warn_open: warn_open?,
         })
     }
 
@@ -312,13 +319,61 @@ impl Settings<'_> {
         }
     }
 
-    fn hud(&mut self) -> Option<Option<Hud>> {
-        if self.get("HUD_API_URL").is_none() {
-            return Some(None);
+    /// Where the state is. Whoever had it in Redis is asked: SQLite somewhere is no good guess.
+    fn store(&mut self) -> String {
+        let given = self.get("CRCR_STORE");
+        if given.is_none() && self.get("REDIS_ENDPOINT").is_some() {
+            let what = "missing beside REDIS_ENDPOINT: the state is in SQLite, set sqlite:PATH";
+            self.note("CRCR_STORE", what.to_owned());
         }
-        let url = self.url("HUD_API_URL", "");
-        let key = self.required("HUD_BOT_KEY").map(SecretString::from);
-        Some(Some(Hud { url: url?, key: key? }))
+        given.unwrap_or_else(|| "sqlite:crcr.db".to_owned())
+    }
+
+    /// How long records live: no less than what is waited for.
+    fn keep(&mut self, least: Option<Duration>) -> Option<Duration> {
+        const NAME: &str = "CRCR_STATUS_TTL";
+        let keep = self.duration(NAME, limits::KEEP.as_secs())?;
+        if least.is_some_and(|least| keep < least) {
+            let waits = "CRCR_NEVER_STARTED_AFTER and ZOMBIE_TIMEOUT_SECONDS";
+            return self.problem(NAME, format!("{} s is shorter than {waits}", keep.as_secs()));
+        }
+        Some(keep)
+    }
+
+    /// The external HUD. Its key alone is no answer: the deployed relay had a default address.
+    fn hud(&mut self) -> Option<Option<Hud>> {
+        let retries = self.retries();
+        let key = self.get("HUD_BOT_KEY").map(SecretString::from);
+        match (self.get("HUD_API_URL").as_deref(), key) {
+            (Some("off"), _) | (None, None) => retries.map(|_| None),
+            (None, Some(_)) => self.problem(
+                "HUD_API_URL",
+                "missing beside HUD_BOT_KEY: the base of the HUD's API (the deployed relay's \
+                 default is https://hud.pytorch.org/api), or `off` to forward nothing"
+                    .to_owned(),
+            ),
+            (Some(_), None) => {
+                self.url("HUD_API_URL", "");
+                self.problem("HUD_BOT_KEY", "missing".to_owned())
+            }
+            (Some(_), Some(key)) => {
+                let url = self.url("HUD_API_URL", "");
+                Some(Some(Hud { url: url?, key, retries: retries? }))
+            }
+        }
+    }
+
+    fn retries(&mut self) -> Option<u32> {
+        const NAME: &str = "HUD_MAX_RETRIES";
+        let Some(text) = self.get(NAME) else { return Some(limits::TRIES - 1) };
+        match text.trim().parse() {
+            Ok(number) => Some(number),
+            Err(_) => self.problem(NAME, format!("`{text}` is no whole number")),
+        }
+    }
+
+    fn optional_number(&mut self, name: &str) -> Option<Option<u32>> {
+        if self.get(name).is_some() { self.number(name, 1).map(Some) } else { Some(None) }
     }
 
     fn issuers(&mut self) -> Vec<(String, Option<Url>)> {
@@ -482,13 +537,46 @@ mod tests {
     #[test]
     fn a_setting_of_the_deployed_relay_without_effect_is_told() {
         let lookup = |name: &str| {
-            ["CRCR_STATUS_TTL", "MAX_DISPATCH_WORKERS"].contains(&name).then(|| "7".to_owned())
+            ["MAX_CLEANUP_WORKERS", "MAX_DISPATCH_WORKERS"].contains(&name).then(|| "7".to_owned())
         };
         let told = without_effect(&lookup);
-        assert!(told.len() == 1 && told[0].name == "CRCR_STATUS_TTL", "{told:?}");
+        assert!(told.len() == 1 && told[0].name == "MAX_CLEANUP_WORKERS", "{told:?}");
         let mut pairs = NEEDED.to_vec();
         pairs.push(("MAX_DISPATCH_WORKERS", "7"));
         assert_eq!(read(&pairs).unwrap().workers, 7);
+    }
+
+    #[test]
+    fn settings_of_the_deployed_relay_are_followed_or_asked_about() {
+        let with = |more: &[(&str, &str)]| read(&[&NEEDED[..], more].concat());
+        let asked = |more: &[(&str, &str)]| {
+            let problems = with(more).unwrap_err();
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            problems[0].name.clone()
+        };
+        let hud = [("HUD_API_URL", "https://hud.test/api"), ("HUD_BOT_KEY", "k")];
+        let known = with(&hud).unwrap();
+        assert_eq!(known.hud.unwrap().retries, limits::TRIES - 1);
+        assert_eq!((known.keep, known.warn_open), (limits::KEEP, None));
+        let more = [
+            ("HUD_MAX_RETRIES", "0"),
+            ("CRCR_STATUS_TTL", "259200"),
+            ("IN_PROGRESS_WARN_THRESHOLD", "9"),
+        ];
+        let config = with(&[&hud[..], &more].concat()).unwrap();
+        assert_eq!(config.hud.unwrap().retries, 0);
+        assert_eq!(config.keep, Duration::from_secs(3 * 86_400));
+        assert_eq!(config.warn_open, Some(9));
+        // The deployed relay had a default for the one, and no need of the other.
+        assert_eq!(asked(&[hud[1]]), "HUD_API_URL");
+        assert_eq!(asked(&[hud[0]]), "HUD_BOT_KEY");
+        assert_eq!(asked(&[("REDIS_ENDPOINT", "redis.test:6379")]), "CRCR_STORE");
+        assert!(with(&[("HUD_API_URL", "off"), hud[1]]).unwrap().hud.is_none());
+        assert!(with(&[("REDIS_ENDPOINT", "r"), ("CRCR_STORE", "sqlite:a.db")]).is_ok());
+        // What is waited for has to be known for as long.
+        assert_eq!(asked(&[("CRCR_STATUS_TTL", "1h")]), "CRCR_STATUS_TTL");
+        assert_eq!(asked(&[("HUD_MAX_RETRIES", "-1")]), "HUD_MAX_RETRIES");
+        assert_eq!(asked(&[("IN_PROGRESS_WARN_THRESHOLD", "0")]), "IN_PROGRESS_WARN_THRESHOLD");
     }
 
     #[test]

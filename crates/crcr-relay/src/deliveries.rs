@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use crcr_domain::RepoName;
@@ -117,8 +117,17 @@ pub async fn sweep_now(store: &dyn Store, now: Timestamp) -> Result<usize, Store
 }
 
 /// `GET /api/v1/deliveries?limit=`.
-pub async fn list(State(relay): State<Arc<Relay>>, Query(query): Query<ListQuery>) -> Response {
-    let limit = query.limit.unwrap_or(50).min(500);
+pub async fn list(
+    State(relay): State<Arc<Relay>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Response {
+    let limit = match query {
+        Ok(Query(query)) => query.limit.unwrap_or(50).min(500),
+        Err(_) => {
+            let detail = "`limit` is no whole number: expected 1 to 500";
+            return Refusal::new(StatusCode::BAD_REQUEST, detail).into_response();
+        }
+    };
     let found = async {
         let deliveries = newest(relay.store.as_ref(), limit).await?;
         Ok::<_, StoreError>((deliveries, dead(relay.store.as_ref(), limit).await?))
@@ -145,14 +154,24 @@ pub struct Redelivery {
 /// `POST /api/v1/deliveries` with a delivery's id: another try for what was given up of it.
 ///
 /// A browser's request must come from this site.
-pub async fn redeliver(
-    State(relay): State<Arc<Relay>>,
-    headers: HeaderMap,
-    Json(what): Json<Redelivery>,
-) -> Response {
-    if !is_own_origin(&headers) {
+pub async fn redeliver(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    if !is_own_origin(&head.headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
+    let what = match answer::body(body, limits::ADMIN_BYTES).await {
+        Ok(body) => serde_json::from_slice::<Redelivery>(&body),
+        Err(refusal) => return refusal.into_response(),
+    };
+    let what = match what {
+        Ok(what) => what,
+        Err(error) => {
+            let detail = format!(
+                "Body is no {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` may be left out): {error}"
+            );
+            return Refusal::new(StatusCode::BAD_REQUEST, detail).into_response();
+        }
+    };
     let now = relay.now();
     match again(relay.store.as_ref(), &what.delivery, what.repo.as_ref(), now).await {
         Ok(count) => {

@@ -6,8 +6,24 @@ use std::time::Duration;
 pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
 /// The largest callback body, in bytes.
 pub const CALLBACK_BYTES: usize = 1024 * 1024;
+/// The largest body of an operator's request, in bytes.
+pub const ADMIN_BYTES: usize = 64 * 1024;
 /// The largest allowlist, in bytes.
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
+/// The largest head of a request, in bytes.
+pub const HEAD_BYTES: usize = 64 * 1024;
+/// How long a connection may be silent, or take for a request's head. Longer than load balancers
+/// keep an idle connection (60 s), so that they close it and no request meets a closed one.
+pub const HEAD: Duration = Duration::from_secs(75);
+/// The longest that a request may take, its body included.
+pub const REQUEST: Duration = Duration::from_secs(60);
+/// Connections of one listener at a time: with what the relay opens itself, below the usual limit
+/// of 1,024 open files.
+pub const CONNECTIONS: usize = 800;
+/// Connections of the operators' listener at a time.
+pub const ADMIN_CONNECTIONS: usize = 50;
+/// How old a connection gets before it is closed, so that none is held for ever.
+pub const CONNECTION_LIFE: Duration = Duration::from_secs(3600);
 /// The longest `X-GitHub-Delivery`, in characters.
 pub const DELIVERY_CHARS: usize = 100;
 /// The largest serialised `client_payload`, in bytes, with `<`, `>` and `&` counted as six:

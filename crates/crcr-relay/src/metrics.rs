@@ -21,6 +21,7 @@ pub struct Metrics {
     dispatch_seconds: Histogram,
     callback_seconds: Histogram,
     queue: Family<Labels, Gauge>,
+    open_dispatches: Gauge,
     allowlist_repositories: Gauge,
     allowlist_good: Gauge,
 }
@@ -44,6 +45,9 @@ impl Metrics {
         registry.register("callback_seconds", help, callback_seconds.clone());
         let queue = Family::<Labels, Gauge>::default();
         registry.register("queue_tasks", "Tasks in the queue by state", queue.clone());
+        let open_dispatches = Gauge::default();
+        let help = "Dispatches that were sent to L2 or above and are not known to be over";
+        registry.register("open_dispatches", help, open_dispatches.clone());
         let allowlist_repositories = Gauge::default();
         let help = "Repositories of the allowlist in force";
         registry.register("allowlist_repositories", help, allowlist_repositories.clone());
@@ -58,6 +62,7 @@ impl Metrics {
             dispatch_seconds,
             callback_seconds,
             queue,
+            open_dispatches,
             allowlist_repositories,
             allowlist_good,
         }
@@ -86,13 +91,14 @@ impl Metrics {
 
     /// Everything as text.
     #[must_use]
-    pub fn text(&self, depth: Depth, allowlist: &Standing) -> String {
+    pub fn text(&self, depth: Depth, open: u64, allowlist: &Standing) -> String {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (state, count) in
             [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]
         {
             self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
         }
+        self.open_dispatches.set(gauge(open));
         self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
         self.allowlist_good.set(i64::from(allowlist.loaded && allowlist.problem.is_none()));
         let mut text = String::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rand::Rng as _;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::handlers::{self, Fail, Outcome, Work};
@@ -14,28 +14,29 @@ use crate::limits;
 use crate::relay::Relay;
 use crate::store::{Batch, How, Task, Want};
 
-/// What a worker says when it stops.
-struct Finished {
-    lane: String,
-    /// GitHub wants this lane to wait.
-    pause: Option<Timestamp>,
+/// The work that is under way.
+#[derive(Default)]
+struct Workers {
+    /// Each one ends with the time until which GitHub wants its lane to wait.
+    running: JoinSet<Option<Timestamp>>,
+    tasks: HashMap<Id, Task>,
+    /// Tasks of each lane that are worked on.
+    busy: HashMap<String, usize>,
+    /// Lanes that wait.
+    paused: HashMap<String, Timestamp>,
 }
 
-/// Works until `stop`, then finishes what is under way within [`limits::GRACE`] and gives the
-/// rest back.
-pub async fn work(relay: Arc<Relay>, stop: CancellationToken) {
-    let mut workers = JoinSet::new();
-    let mut busy: HashMap<String, usize> = HashMap::new();
-    let mut paused: HashMap<String, Timestamp> = HashMap::new();
+/// Works until `stop`, then finishes what is under way within `grace` and gives the rest back.
+pub async fn work(relay: Arc<Relay>, stop: CancellationToken, grace: Duration) {
+    let mut workers = Workers::default();
     while !stop.is_cancelled() {
         let now = relay.now();
-        paused.retain(|_, until| *until > now);
-        let free = relay.config.workers.saturating_sub(workers.len());
-        let leased = if free > 0 { lease(&relay, free, &busy, &paused, now).await } else { vec![] };
+        workers.paused.retain(|_, until| *until > now);
+        let free = relay.config.workers.saturating_sub(workers.tasks.len());
+        let leased = if free > 0 { lease(&relay, free, &workers, now).await } else { vec![] };
         let more = leased.len() == free && free > 0;
         for task in leased {
-            *busy.entry(task.lane.clone()).or_default() += 1;
-            workers.spawn(one(Arc::clone(&relay), task));
+            workers.start(&relay, task);
         }
         if more {
             continue;
@@ -44,25 +45,58 @@ pub async fn work(relay: Arc<Relay>, stop: CancellationToken) {
             () = stop.cancelled() => {}
             () = relay.work.notified() => {}
             () = tokio::time::sleep(limits::POLL) => {}
-            Some(finished) = workers.join_next() => settle_lane(finished, &mut busy, &mut paused),
+            Some(ended) = workers.running.join_next_with_id() => workers.end(&relay, ended).await,
         }
     }
-    let _ =
-        tokio::time::timeout(limits::GRACE, async { while workers.join_next().await.is_some() {} })
-            .await;
-    // What is still under way is dropped; its lease ends, and it comes back.
-    workers.abort_all();
+    let rest = async {
+        while let Some(ended) = workers.running.join_next_with_id().await {
+            workers.end(&relay, ended).await;
+        }
+    };
+    let _ = tokio::time::timeout(grace, rest).await;
+    workers.give_back(&relay).await;
 }
 
-async fn lease(
-    relay: &Relay,
-    free: usize,
-    busy: &HashMap<String, usize>,
-    paused: &HashMap<String, Timestamp>,
-    now: Timestamp,
-) -> Vec<Task> {
-    let mut busy = busy.clone();
-    busy.extend(paused.keys().map(|lane| (lane.clone(), limits::WORKERS_PER_LANE)));
+impl Workers {
+    fn start(&mut self, relay: &Arc<Relay>, task: Task) {
+        *self.busy.entry(task.lane.clone()).or_default() += 1;
+        let worker = self.running.spawn(one(Arc::clone(relay), task.clone()));
+        self.tasks.insert(worker.id(), task);
+    }
+
+    async fn end(&mut self, relay: &Relay, ended: Result<(Id, Option<Timestamp>), JoinError>) {
+        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+        let Some(task) = self.tasks.remove(&id) else { return };
+        if let Some(count) = self.busy.get_mut(&task.lane) {
+            *count -= 1;
+            if *count == 0 {
+                self.busy.remove(&task.lane);
+            }
+        }
+        match ended {
+            Ok((_, Some(until))) => drop(self.paused.insert(task.lane, until)),
+            Ok((_, None)) => {}
+            // A panic in a handler is a failure like any other.
+            Err(_) => record(relay, &task, Err(Fail::retry("the handler panicked"))).await,
+        }
+    }
+
+    /// What takes too long is dropped, and is the next worker's from now on.
+    async fn give_back(mut self, relay: &Relay) {
+        self.running.shutdown().await;
+        for task in self.tasks.into_values() {
+            tracing::warn!(key = task.key, "given back unfinished");
+            let settle = Some(task.settle(How::Release));
+            if let Err(error) = relay.commit(Batch { settle, ..Batch::default() }).await {
+                tracing::error!(%error, key = task.key, "it comes back when its lease ends");
+            }
+        }
+    }
+}
+
+async fn lease(relay: &Relay, free: usize, workers: &Workers, now: Timestamp) -> Vec<Task> {
+    let mut busy = workers.busy.clone();
+    busy.extend(workers.paused.keys().map(|lane| (lane.clone(), limits::WORKERS_PER_LANE)));
     let want = Want {
         now,
         until: now + limits::LEASE,
@@ -79,40 +113,18 @@ async fn lease(
     }
 }
 
-fn settle_lane(
-    finished: Result<Finished, tokio::task::JoinError>,
-    busy: &mut HashMap<String, usize>,
-    paused: &mut HashMap<String, Timestamp>,
-) {
-    let Ok(finished) = finished else { return };
-    if let Some(count) = busy.get_mut(&finished.lane) {
-        *count -= 1;
-        if *count == 0 {
-            busy.remove(&finished.lane);
-        }
-    }
-    if let Some(until) = finished.pause {
-        paused.insert(finished.lane, until);
-    }
+/// Works on one task and records its end.
+async fn one(relay: Arc<Relay>, task: Task) -> Option<Timestamp> {
+    let result = handlers::run(&relay, &task).await;
+    let pause = result.as_ref().err().and_then(|fail| fail.retry_at);
+    record(&relay, &task, result).await;
+    pause
 }
 
-/// Works on one task. A panic in a handler is a failure like any other.
-async fn one(relay: Arc<Relay>, task: Task) -> Finished {
-    let lane = task.lane.clone();
-    let worker = tokio::spawn({
-        let (relay, task) = (Arc::clone(&relay), task.clone());
-        async move { handlers::run(&relay, &task).await }
-    });
-    let result = match worker.await {
-        Ok(result) => result,
-        Err(error) if error.is_cancelled() => return Finished { lane, pause: None },
-        Err(_) => Err(Fail::retry("the handler panicked")),
-    };
-    let pause = result.as_ref().err().and_then(|fail| fail.retry_at);
-    if let Err(error) = settle(&relay, &task, result).await {
+async fn record(relay: &Relay, task: &Task, result: Result<Outcome, Fail>) {
+    if let Err(error) = settle(relay, task, result).await {
         tracing::error!(%error, key = task.key, "a task's end can't be recorded; it comes back");
     }
-    Finished { lane, pause }
 }
 
 pub(crate) async fn settle(
@@ -136,7 +148,7 @@ pub(crate) async fn settle(
         }
         Err(fail) => {
             let tries = task.failed + 1;
-            let dead = fail.permanent || tries >= limits::TRIES;
+            let dead = fail.permanent || tries >= Work::tries(&task.payload, &relay.config);
             let error = fail.error;
             tracing::warn!(key = task.key, kind, tries, dead, error, "a task failed");
             relay.metrics.task(kind, if dead { "dead" } else { "retry" });

@@ -148,6 +148,12 @@ pub fn rate(repo: &RepoName) -> Key {
     Key::new(&["rate", &repo.key()])
 }
 
+/// The bucket that limits what is recorded of a repository's reports that changed nothing.
+#[must_use]
+pub fn refused(repo: &RepoName) -> Key {
+    Key::new(&["refused", &repo.key()])
+}
+
 /// Where it is remembered that the oncalls of a repository were called to a pull request.
 #[must_use]
 pub fn called(upstream: &RepoName, pull: u64, repo: &RepoName) -> Key {

@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use crate::allowlist::Source;
-use crate::auth::{Issuer, ProviderMap, Verifier};
+use crate::auth::{Issuer, Verifier};
+use crate::check;
 use crate::config::Config;
+use crate::handlers::Work;
 use crate::metrics::Metrics;
 use crate::results::Results;
 use crate::store::{Batch, Commit, Store, StoreError};
 use crate::token::CallbackKeys;
-use crate::{file, limits};
 
 /// Everything that requests and tasks share.
 pub struct Relay {
@@ -73,12 +74,7 @@ impl Relay {
             &config.private_key,
             Arc::clone(&clock),
         )?;
-        let issuers = match &config.issuers[..] {
-            [] => Issuer::compiled_in(),
-            named => {
-                named.iter().filter_map(|(name, keys)| Issuer::new(name, keys.clone())).collect()
-            }
-        };
+        let issuers = Issuer::of(&config.issuers);
         Ok(Self {
             verifier: Verifier::new(&http, issuers, &config.audience),
             allowlist: Source::new(
@@ -118,22 +114,21 @@ impl Relay {
     /// last good one in force.
     pub async fn refresh_providers(&self) {
         let Some(url) = &self.config.providers_url else { return };
-        let found = file::fetch(url, &self.app, None, limits::ALLOWLIST_BYTES).await;
-        let parsed = found.and_then(|found| {
-            let (bytes, _) = found.unwrap_or_default();
-            let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
-            ProviderMap::parse(&text).map_err(|error| error.to_string())
-        });
-        match parsed {
+        match check::providers(url, &self.app).await {
             Ok(providers) => self.verifier.set_providers(providers),
             Err(problem) => tracing::error!(%problem, "the provider map can't be used"),
         }
     }
 
+    /// How many dispatches are looked after: sent to L2 or above, and not known to be over.
+    pub async fn open_dispatches(&self) -> Result<u64, StoreError> {
+        self.store.count_of(Work::SWEEP).await
+    }
+
     /// When records that are written now may be forgotten.
     #[must_use]
     pub fn expiry(&self) -> Timestamp {
-        self.now() + limits::KEEP
+        self.now() + self.config.keep
     }
 
     /// The fact of how a dispatch stands.

@@ -1,7 +1,6 @@
 //! Every path of the relay, on one page.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_lc_rs::constant_time;
 use axum::Router;
@@ -13,15 +12,12 @@ use axum::routing::{get, post};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::timeout::TimeoutLayer;
 
 use crate::answer::{self, Refusal};
 use crate::hud::{self, Hud};
 use crate::relay::Relay;
-use crate::{callback, deliveries, webhook};
-
-/// The longest that a request may take, its body included.
-const REQUEST: Duration = Duration::from_secs(60);
+use crate::store::StoreError;
+use crate::{callback, deliveries, limits, records, webhook};
 
 /// The public listener.
 pub fn public(relay: &Arc<Relay>) -> Router {
@@ -60,7 +56,16 @@ fn finish(relay: &Arc<Relay>, router: Router<Arc<Relay>>) -> Router {
         .layer(CatchPanicLayer::custom(|_| {
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error").into_response()
         }))
-        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST))
+        .layer(middleware::from_fn(in_time))
+}
+
+/// Whoever sends a body byte by byte gets no more than [`limits::REQUEST`].
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(limits::REQUEST, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "The request did not arrive in time")
+            .into_response(),
+    }
 }
 
 fn not_found() -> Response {
@@ -73,7 +78,8 @@ async fn healthz() -> Response {
 
 /// Green when the store answers, an allowlist is in force, and every issuer's keys are known.
 async fn readyz(State(relay): State<Arc<Relay>>) -> Response {
-    let store = relay.store.depth().await.err().map(|error| error.to_string());
+    let store = relay.store.get(&[records::deliveries()]).await;
+    let store = store.err().map(|error| error.to_string());
     let allowlist = relay.allowlist.standing();
     let issuers = relay.verifier.unready(relay.now());
     let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
@@ -83,10 +89,12 @@ async fn readyz(State(relay): State<Arc<Relay>>) -> Response {
 }
 
 async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
-    match relay.store.depth().await {
-        Ok(depth) => {
+    let counted =
+        async { Ok::<_, StoreError>((relay.store.depth().await?, relay.open_dispatches().await?)) };
+    match counted.await {
+        Ok((depth, open)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            let text = relay.metrics.text(depth, &relay.allowlist.standing());
+            let text = relay.metrics.text(depth, open, &relay.allowlist.standing());
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),

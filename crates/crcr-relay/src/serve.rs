@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::connections::{self, Bounds};
 use crate::relay::Relay;
 use crate::{limits, queue, router};
 
@@ -50,14 +50,14 @@ impl Bound {
 
     /// Serves until `stop`: then no new request and no new work is taken, and what is under way is
     /// finished or given back.
-    pub async fn serve(self, relay: Arc<Relay>, stop: CancellationToken) -> std::io::Result<()> {
+    pub async fn serve(self, relay: Arc<Relay>, stop: CancellationToken) {
         // GitHub sends a delivery once: those that come now wait for the allowlist.
         let first = relay.allowlist.refresh(&relay.app, relay.now());
         if tokio::time::timeout(limits::FIRST_ALLOWLIST, first).await.is_err() {
             tracing::warn!("the allowlist takes its time; until it is read webhooks get 503");
         }
         let mut parts = JoinSet::new();
-        parts.spawn(queue::work(Arc::clone(&relay), stop.clone()));
+        parts.spawn(queue::work(Arc::clone(&relay), stop.clone(), limits::GRACE));
         let timers = {
             let (relay, stop) = (Arc::clone(&relay), stop.clone());
             async move {
@@ -71,36 +71,14 @@ impl Bound {
             }
         };
         parts.spawn(timers);
+        let bounds = Bounds::default();
         if let Some(admin) = self.admin {
-            let serve = answer(admin, router::admin(&relay), stop.clone());
-            parts.spawn(async move {
-                if let Err(error) = serve.await {
-                    tracing::error!(%error, "the operators' listener has stopped");
-                }
-            });
+            let router = router::admin(&relay);
+            let bounds = Bounds { most: limits::ADMIN_CONNECTIONS, ..bounds };
+            parts.spawn(connections::serve(admin, router, bounds, stop.clone()));
         }
-        let served = answer(self.public, router::public(&relay), stop.clone()).await;
-        stop.cancel();
+        connections::serve(self.public, router::public(&relay), bounds, stop).await;
         while parts.join_next().await.is_some() {}
-        served
-    }
-}
-
-/// Answers until `stop`; a request that hasn't come whole [`limits::GRACE`] later is dropped.
-async fn answer(
-    listener: TcpListener,
-    router: Router,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
-    let served =
-        axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-    let late = async {
-        stop.cancelled().await;
-        tokio::time::sleep(limits::GRACE).await;
-    };
-    tokio::select! {
-        served = served.into_future() => served,
-        () = late => Ok(()),
     }
 }
 
@@ -117,6 +95,15 @@ async fn prune(relay: &Relay) {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "expired records are forgotten"),
             Err(error) => tracing::warn!(%error, "expired records can't be forgotten"),
+        }
+        if let Some(most) = relay.config.warn_open {
+            match relay.open_dispatches().await {
+                Ok(open) if open > u64::from(most) => {
+                    tracing::warn!(open, most, "more dispatches are open than the threshold");
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "open dispatches can't be counted"),
+            }
         }
     }
 }

@@ -197,7 +197,7 @@ fn record(
     batch.put.push(Put {
         key: records::body(&delivery.id),
         value: body.to_vec(),
-        expires_at: now + limits::KEEP_BODY,
+        expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
     });
 }
 

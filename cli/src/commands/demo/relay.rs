@@ -28,7 +28,7 @@ const FACTS: usize = 5000;
 pub struct Running {
     url: Url,
     stop: CancellationToken,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<()>,
 }
 
 impl Running {
@@ -94,11 +94,7 @@ impl Running {
     /// Stops it, and waits until what it was at is done.
     pub async fn close(self) -> Result<(), Failure> {
         self.stop.cancel();
-        match self.serving.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(failed("the relay didn't end well").because(error)),
-            Err(error) => Err(failed("the relay didn't end well").because(error)),
-        }
+        self.serving.await.map_err(|error| failed("the relay didn't end well").because(error))
     }
 }
 

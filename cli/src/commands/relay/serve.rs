@@ -8,7 +8,7 @@ use crcr_relay::config::{self, StoreUrl};
 use crcr_relay::results::sqlite::SqliteResults;
 use crcr_relay::serve::Bound;
 use crcr_relay::store::{Role, Sqlite};
-use crcr_relay::{Config, Problem, Relay};
+use crcr_relay::{Config, Problem, Relay, check};
 use tokio_util::sync::CancellationToken;
 
 use super::{now, secrets};
@@ -26,7 +26,17 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     for setting in config::without_effect(&lookup) {
         tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
     }
-    let config = Config::read(&lookup, stored).map_err(|problems| settings_failure(&problems))?;
+    let config = Config::read(&lookup, stored).map_err(|problems| {
+        settings_failure("is missing or odd", "are missing or odd", &problems)
+    })?;
+    if args.check {
+        let problems = check::problems(&config, Arc::new(now)).await;
+        if !problems.is_empty() {
+            return Err(settings_failure("does not work", "do not work", &problems));
+        }
+        printer.line("the settings are good");
+        return Ok(ExitCode::SUCCESS);
+    }
     let StoreUrl::Sqlite(path) = config.store.clone();
     let store = Sqlite::open(&path, Role::Server).map_err(|error| {
         Failure::unexpected("store", format!("the store `{}` can't be opened", path.display()))
@@ -38,15 +48,6 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
-    if args.check {
-        relay.allowlist.refresh(&relay.app, relay.now()).await;
-        if let Some(problem) = relay.allowlist.standing().problem {
-            return Err(Failure::user("allowlist", format!("the allowlist: {problem}"))
-                .hint("check ALLOWLIST_URL, and the file with `crcr allowlist validate`"));
-        }
-        printer.line("the settings are good");
-        return Ok(ExitCode::SUCCESS);
-    }
     let bound = Bound::new(&listen, admin_listen.as_deref())
         .await
         .map_err(|error| Failure::unexpected("listen", error.to_string()).because(error))?;
@@ -59,10 +60,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     }
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    bound
-        .serve(Arc::new(relay), stop)
-        .await
-        .map_err(|error| Failure::unexpected("serve", "the server stopped").because(error))?;
+    bound.serve(Arc::new(relay), stop).await;
     printer.line("stopped; nothing is lost, open work goes on after the next start");
     Ok(ExitCode::SUCCESS)
 }
@@ -89,14 +87,14 @@ fn flags(args: &ServeArgs) -> BTreeMap<&'static str, String> {
     flags
 }
 
-fn settings_failure(problems: &[Problem]) -> Failure {
+fn settings_failure(one: &str, several: &str, problems: &[Problem]) -> Failure {
     let lines: Vec<String> =
         problems.iter().map(|problem| format!("  {}: {}", problem.name, problem.what)).collect();
     let count = match problems.len() {
-        1 => "1 setting is".to_owned(),
-        count => format!("{count} settings are"),
+        1 => format!("1 setting {one}"),
+        count => format!("{count} settings {several}"),
     };
-    Failure::user("settings", format!("{count} missing or odd:\n{}", lines.join("\n")))
+    Failure::user("settings", format!("{count}:\n{}", lines.join("\n")))
         .hint("each may also be given as NAME_FILE, the path of a file that holds it; see `crcr relay serve --help`")
 }
 

@@ -59,6 +59,15 @@ impl Issuer {
         Some(Self { name: name.to_owned(), jwks_url: jwks_url.or_else(usual)?, kind })
     }
 
+    /// The issuers that the settings name, or else those compiled in.
+    #[must_use]
+    pub fn of(named: &[(String, Option<Url>)]) -> Vec<Self> {
+        if named.is_empty() {
+            return Self::compiled_in();
+        }
+        named.iter().filter_map(|(name, keys)| Self::new(name, keys.clone())).collect()
+    }
+
     /// GitHub's own issuer and Buildkite's.
     #[must_use]
     pub fn compiled_in() -> Vec<Self> {

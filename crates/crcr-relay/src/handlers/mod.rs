@@ -15,6 +15,8 @@ use crcr_domain::dispatch::Dispatch;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
+use crate::limits;
 use crate::relay::Relay;
 use crate::store::{How, Key, NewTask, StoreError, Task};
 
@@ -177,6 +179,9 @@ pub async fn failed(
 }
 
 impl Work {
+    /// The first part of a sweep's key.
+    pub const SWEEP: &'static str = "sweep";
+
     /// The task that sends a dispatch.
     #[must_use]
     pub fn dispatch(dispatch: &Dispatch) -> Self {
@@ -245,6 +250,15 @@ impl Work {
         }
     }
 
+    /// How often a payload's task is tried before it is given up.
+    #[must_use]
+    pub fn tries(payload: &str, config: &Config) -> u32 {
+        match (serde_json::from_str(payload), &config.hud) {
+            (Ok(Self::Forward { .. }), Some(hud)) => hud.retries.saturating_add(1),
+            _ => limits::TRIES,
+        }
+    }
+
     fn key(&self) -> Key {
         match self {
             Self::Dispatch { delivery, repo } => Key::new(&["dispatch", delivery, &repo.key()]),
@@ -260,7 +274,7 @@ impl Work {
                 Key::new(&["rerun", &repo.key(), &run_id.to_string()])
             }
             Self::RerunSuite { suite } => Key::new(&["rerun_suite", &suite.to_string()]),
-            Self::Sweep { delivery, repo } => Key::new(&["sweep", delivery, &repo.key()]),
+            Self::Sweep { delivery, repo } => Key::new(&[Self::SWEEP, delivery, &repo.key()]),
             Self::Forward { key, .. } => {
                 let mut parts = vec!["forward"];
                 parts.extend(key.iter().map(String::as_str));

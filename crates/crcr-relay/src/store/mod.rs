@@ -274,6 +274,9 @@ pub trait Store: Send + Sync {
     /// How many tasks there are.
     async fn depth(&self) -> Result<Depth, StoreError>;
 
+    /// How many tasks there are, in any state, whose key has `kind` as its first part.
+    async fn count_of(&self, kind: &str) -> Result<u64, StoreError>;
+
     /// Forgets what has expired; returns how many records.
     async fn prune(&self, now: Timestamp) -> Result<u64, StoreError>;
 }

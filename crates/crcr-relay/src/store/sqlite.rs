@@ -228,6 +228,17 @@ impl Store for Sqlite {
         })
     }
 
+    async fn count_of(&self, kind: &str) -> Result<u64, StoreError> {
+        // Keys are JSON lists, and `-` comes after the `,` that ends their first part.
+        let key = Key::new(&[kind]);
+        let start = key.as_str().trim_end_matches(']');
+        self.readers.with(|connection| {
+            connection
+                .prepare_cached("SELECT count(*) FROM task WHERE key >= ?1 AND key < ?2")?
+                .query_row([format!("{start},"), format!("{start}-")], |row| count(row, 0))
+        })
+    }
+
     async fn prune(&self, now: Timestamp) -> Result<u64, StoreError> {
         self.send(|reply| Op::Prune(now, reply)).await
     }

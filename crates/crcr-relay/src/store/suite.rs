@@ -46,6 +46,7 @@ pub(super) async fn all<S: Store + 'static>(fresh: impl Fn() -> S) {
     members_come_newest_first(&fresh()).await;
     a_bucket_refills_and_refused_calls_cost_nothing(&fresh()).await;
     a_task_is_one_workers_until_its_lease_ends(&fresh()).await;
+    tasks_are_counted_by_the_first_part_of_their_key(&fresh()).await;
     a_task_that_is_asked_for_again_comes_again(&fresh()).await;
     failures_are_counted_and_the_dead_wait(&fresh()).await;
     a_full_lane_lets_others_pass(&fresh()).await;
@@ -135,6 +136,16 @@ async fn a_task_is_one_workers_until_its_lease_ends(store: &dyn Store) {
     assert_eq!(store.depth().await.unwrap().leased, 2, "the old lease settles nothing");
     settle(store, &again[0], How::Done, 61).await;
     assert_eq!(store.depth().await.unwrap(), Depth { leased: 1, ..Depth::default() });
+}
+
+async fn tasks_are_counted_by_the_first_part_of_their_key(store: &dyn Store) {
+    let keyed = |parts: &[&str]| NewTask { key: Key::new(parts), ..task("", "l", 0) };
+    let tasks = [&["a", "x"][..], &["a", "y"], &["a\",\"z", "x"], &["ab", "x"], &["b", "a"]];
+    enqueue(store, tasks.map(keyed).to_vec(), 0).await;
+    lease(store, 0).await;
+    for (kind, count) in [("a", 2), ("ab", 1), ("x", 0)] {
+        assert_eq!(store.count_of(kind).await.unwrap(), count, "{kind}");
+    }
 }
 
 async fn a_task_that_is_asked_for_again_comes_again(store: &dyn Store) {

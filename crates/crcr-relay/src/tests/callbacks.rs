@@ -291,6 +291,39 @@ async fn rerequested_runs_the_downstream_run_again() {
 }
 
 #[tokio::test]
+async fn a_check_suite_runs_each_downstream_run_of_l3_and_l4_again_once() {
+    let world = World::new().await;
+    let run = open(&world).await;
+    let four = run("acme/four");
+    for job in ["test", "build"] {
+        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        run.end(&world, "success").await;
+    }
+    world.work().await;
+    let state = world.github.state();
+    let completed = |id, repo: &str| Run {
+        id,
+        repository: repo.to_owned(),
+        status: "completed".to_owned(),
+        conclusion: Some("success".to_owned()),
+        ..Run::push()
+    };
+    state.runs.add(completed(RUN, "acme/four"));
+    let suite = state.world.check_runs(UPSTREAM)[0].suite;
+    let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
+    let again = async || {
+        world.send(&state.world.delivery("check_suite", &payload)).await;
+        assert_eq!(world.work().await, Vec::<String>::new());
+        state.world.take_reruns().len()
+    };
+    assert_eq!(again().await, 1, "three check runs and one run");
+    // Its level is what it is now.
+    world.allow("L2: [acme/four]");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    assert_eq!(again().await, 0);
+}
+
+#[tokio::test]
 async fn oncalls_are_called_once() {
     let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
     let four = open(&world).await("acme/four");
@@ -345,8 +378,12 @@ async fn the_rate_limit_is_per_repository_and_refused_calls_cost_nothing() {
         assert_eq!(body["detail"], "rate limit exceeded for acme/two");
     }
     assert_eq!(run("acme/three").start(&world).await, said("in_progress"));
+    // What was refused left nothing behind: the very same token and body are taken later.
+    let (claims, body) = (two.claims(&world), two.body("completed", Some("success")));
+    let (status, _) = two.report_as(&world, &claims, &body).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
     world.later(Duration::from_secs(31));
-    assert_eq!(two.end(&world, "success").await, noted("duplicate"));
+    assert_eq!(two.report_as(&world, &claims, &body).await, noted("duplicate"));
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! Each fault of the relay in production, as a test of this one.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::dispatch::Status;
 use crcr_standin::traffic::Fault;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::support::{ALL, ALLOWLIST, UPSTREAM, World};
-use crate::deliveries;
+use crate::{deliveries, queue};
 
 async fn ready(world: &World) -> (StatusCode, Value) {
     world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await
@@ -85,7 +89,7 @@ async fn a_broken_allowlist_keeps_the_last_good_one_and_says_so() {
     assert_eq!(status, StatusCode::OK);
     assert!(body["allowlist"]["problem"].is_string(), "{body}");
     let depth = world.relay.store.depth().await.unwrap();
-    let text = world.relay.metrics.text(depth, &standing);
+    let text = world.relay.metrics.text(depth, 0, &standing);
     assert!(text.contains("crcr_allowlist_good 0"), "{text}");
 }
 
@@ -110,14 +114,37 @@ async fn a_store_outage_is_503_and_the_same_delivery_is_taken_afterwards() {
         assert_eq!(world.dispatched(), ALL);
     }
     let world = World::new().await;
-    world.rename("task", "away");
+    world.rename("record", "away");
     let (status, body) = ready(&world).await;
     assert!(status == StatusCode::SERVICE_UNAVAILABLE && body["store"].is_string(), "{body}");
-    world.rename("away", "task");
+    world.rename("away", "record");
     assert_eq!(ready(&world).await.0, StatusCode::OK);
 }
 
 const PATH: &str = ".github/allowlist.yml";
+
+#[tokio::test]
+async fn a_stop_gives_back_what_takes_too_long_and_loses_nothing() {
+    let world = World::new().await;
+    let route = "POST /repos/acme/two/dispatches";
+    world.github.state().world.fail(route, 1, Fault::Stall);
+    world.send(&world.pull_request("opened")).await;
+    let stop = CancellationToken::new();
+    let grace = Duration::from_millis(50);
+    let working = tokio::spawn(queue::work(Arc::clone(&world.relay), stop.clone(), grace));
+    let mut sent = vec![];
+    while sent.len() < 3 || world.github.state().world.count(route) == 0 {
+        sent.extend(world.dispatched());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    working.await.unwrap();
+    assert_eq!(world.relay.store.depth().await.unwrap().leased, 0, "no lease has to end first");
+    assert_eq!(world.work().await, Vec::<String>::new());
+    sent.extend(world.dispatched());
+    sent.sort();
+    assert_eq!(sent, ALL, "each one once");
+}
 
 #[tokio::test]
 async fn the_allowlist_comes_through_the_app_and_only_new_versions_are_sent() {

@@ -117,6 +117,31 @@ async fn operators_pages_are_nowhere_without_the_token() {
 }
 
 #[tokio::test]
+async fn what_operators_ask_wrongly_is_answered_in_our_own_words() {
+    let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in")]).await;
+    let path = "/api/v1/deliveries";
+    let ask = |request: http::request::Builder, body: &'static str| {
+        let request = request.header("authorization", "Bearer let-me-in");
+        world.call(request.body(Body::from(body)).unwrap())
+    };
+    let (status, body) = ask(Request::get(format!("{path}?limit=all")), "").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(body, detail("`limit` is no whole number: expected 1 to 500"));
+    for junk in ["", "[", "{}", r#"{"delivery": 7}"#, r#"{"delivery": "d", "repo": "two"}"#] {
+        let (status, body) = ask(Request::post(path), junk).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{junk}");
+        let told = body["detail"].as_str().unwrap();
+        assert!(told.starts_with(r#"Body is no {"delivery": ID"#), "{told}");
+    }
+    let (status, _) = ask(Request::post(path), Box::leak(" ".repeat(65_537).into())).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    let (status, body) = ask(Request::post(path), r#"{"delivery": "unknown"}"#).await;
+    assert_eq!((status, &body["redelivered"]), (StatusCode::OK, &json!(0)));
+    let foreign = Request::post(path).header("origin", "https://evil.test");
+    assert_eq!(ask(foreign.header("host", "relay.test"), "{}").await.0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
 async fn a_push_to_the_default_branch_is_dispatched_and_others_are_not() {
     let world = World::new().await;
     let state = world.github.state();

@@ -1,5 +1,7 @@
 //! Each fault of the relay in production that a report meets.
 
+use axum::body::Body;
+use axum::http::Request;
 use crcr_standin::traffic::Fault;
 
 use super::*;
@@ -210,6 +212,63 @@ async fn a_random_kid_never_makes_a_good_token_fail() {
 }
 
 #[tokio::test]
+async fn keys_serve_for_a_day_after_the_last_good_fetch_and_then_the_answer_is_503() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    let ready = async || world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await;
+    world.github.state().traffic.fail("jwks", 100, Fault::status(500));
+    world.later(Duration::from_secs(23 * 3600));
+    assert_eq!(ready().await.0, StatusCode::OK);
+    assert_eq!(two.start(&world).await, said("in_progress"));
+    world.later(Duration::from_secs(3601));
+    let (status, body) = ready().await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body["keys_missing_of"], json!([world.github.state().origin()]));
+    let (status, answer) = two.end(&world, "success").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_refused_can_not_fill_the_disk() {
+    let world = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await;
+    let run = open(&world).await;
+    let two = run("acme/two");
+    for _ in 0..20 {
+        assert_eq!(run("acme/one").start(&world).await, said("ignored"));
+        let (status, _) = two.report(&world, &json!({ "delivery_id": "x" })).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+    }
+    // Good reports are not what pays for it.
+    assert_eq!(two.start(&world).await, said("in_progress"));
+    let facts = || world.rows("fact_callback");
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        if facts() == 7 {
+            break;
+        }
+    }
+    assert_eq!(facts(), 7, "three of each and the good one");
+}
+
+#[tokio::test]
+async fn the_hud_is_tried_again_as_often_as_is_set() {
+    let hud = wiremock::MockServer::start().await;
+    let url = format!("{}/api", hud.uri());
+    let settings = [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "k"), ("HUD_MAX_RETRIES", "1")];
+    let down = wiremock::ResponseTemplate::new(502);
+    wiremock::Mock::given(wiremock::matchers::any()).respond_with(down).mount(&hud).await;
+    let world = World::with(&settings).await;
+    let two = open(&world).await("acme/two");
+    two.start(&world).await;
+    for _ in 0..4 {
+        world.work().await;
+        world.later(Duration::from_secs(700));
+    }
+    assert_eq!(hud.received_requests().await.unwrap().len(), 2);
+    assert_eq!(deliveries::dead(world.relay.store.as_ref(), 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn the_hud_gets_what_was_recorded_even_when_it_was_down() {
     let hud = wiremock::MockServer::start().await;
     let path = wiremock::matchers::path("/api/crcr/results");
@@ -287,6 +346,10 @@ async fn a_run_of_buildkite_has_a_uuid_and_is_taken_like_any_other() {
         said("completed"),
         "no `jti` is needed"
     );
+    // The same end at another time is a duplicate: nothing but the job names it.
+    let mut later = end.clone();
+    later["workflow"]["completed_at"] = json!("2026-08-01T11:00:00Z");
+    assert_eq!(four.report_as(&world, &claims, &later).await, noted("duplicate"));
     let other = with_run(four.body("in_progress", None), "0190046e-0000-453b-a302-a21a4d649d31");
     assert_eq!(four.report_as(&world, &claims, &other).await.0, StatusCode::UNAUTHORIZED);
     world.work().await;
