@@ -9,16 +9,15 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use crcr_domain::callback::{self, Callback, Details, JobId, Kind};
 use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, Fact};
+use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_domain::identity::{Claims, Identity};
 use crcr_domain::lifecycle::{self, State as JobState, Step};
 use crcr_domain::{Entry, EventKind, Level, RepoName};
-use jiff::Timestamp;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::answer::{self, Refusal};
-use crate::facts::attempt_fact;
+use crate::facts::{Occasion, attempt_fact};
 use crate::handlers::{Work, forward};
 use crate::limits;
 use crate::records::{self, Job, Used};
@@ -231,7 +230,7 @@ impl Report<'_> {
                 expires_at: relay.expiry(),
             });
         }
-        let fact = attempt_fact(dispatch, &next, now);
+        let fact = attempt_fact(&dispatch.into(), &next, now);
         let times = (fact.queue_seconds, fact.execution_seconds);
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.follow(dispatch, &next.id, &mut batch);
@@ -291,7 +290,18 @@ impl Report<'_> {
         };
         let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
         batch.update(&job, &next, relay.expiry());
-        batch.facts.push(Fact::Attempt(Box::new(self_report_fact(self, &next, now))));
+        let occasion = Occasion {
+            repo: &self.entry.repo,
+            delivery: &callback.delivery,
+            level: self.entry.level,
+            dispatched_at: now,
+            event: if callback.kind == Kind::Nightly { "nightly" } else { "periodic" },
+            upstream: upstream.as_str(),
+            pull_request: None,
+            head_sha: &callback.delivery,
+            since: None,
+        };
+        batch.facts.push(Fact::Attempt(Box::new(attempt_fact(&occasion, &next, now))));
         self.forward(&key, (None, None), &mut batch);
         self.finish(batch, &used, self.status(), CallbackOutcome::Accepted).await
     }
@@ -470,41 +480,6 @@ fn merge(before: Option<Details>, report: &Details) -> Details {
         artifact_url: report.artifact_url.or(before.artifact_url),
         phase: report.phase.or(before.phase),
         environment: report.environment.or(before.environment),
-    }
-}
-
-fn self_report_fact(report: &Report<'_>, job: &Job, now: Timestamp) -> AttemptFact {
-    let event = match report.callback.kind {
-        Kind::Nightly => "nightly",
-        Kind::Periodic | Kind::Dispatch => "periodic",
-    };
-    AttemptFact {
-        received_at: now,
-        dispatched_at: now,
-        repo: report.entry.repo.as_str().to_owned(),
-        delivery: report.callback.delivery.clone(),
-        workflow: job.id.workflow.clone(),
-        job: job.id.job.clone(),
-        run_id: job.id.run_id.clone(),
-        run_attempt: job.id.run_attempt,
-        check_run_id: job.details.check_run_id.clone(),
-        state: job.state,
-        start_unknown: false,
-        phase: job.details.phase.clone(),
-        queue_seconds: None,
-        execution_seconds: None,
-        started_at: job.details.started_at,
-        completed_at: job.details.completed_at,
-        tests: job.details.tests,
-        failed_tests: job.details.failed_tests.clone(),
-        url: job.details.url.clone(),
-        artifact_url: job.details.artifact_url.clone(),
-        environment: job.details.environment.clone(),
-        level: report.entry.level,
-        event: event.to_owned(),
-        upstream: report.relay.config.upstream.as_str().to_owned(),
-        pull_request: None,
-        head_sha: report.callback.delivery.clone(),
     }
 }
 

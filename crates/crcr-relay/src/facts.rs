@@ -2,21 +2,52 @@
 
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::AttemptFact;
+use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
 use crate::records::Job;
 
-/// The fact of how a job of a dispatch stands.
-pub(crate) fn attempt_fact(dispatch: &Dispatch, job: &Job, now: Timestamp) -> AttemptFact {
-    let seconds = |from: Timestamp, to: Timestamp| {
+/// What a job answers: a dispatch, or a schedule of the repository's own.
+pub(crate) struct Occasion<'a> {
+    pub(crate) repo: &'a RepoName,
+    pub(crate) delivery: &'a str,
+    pub(crate) level: Level,
+    pub(crate) event: &'a str,
+    pub(crate) upstream: &'a str,
+    pub(crate) pull_request: Option<u64>,
+    pub(crate) head_sha: &'a str,
+    /// When the event was accepted.
+    pub(crate) dispatched_at: Timestamp,
+    /// From when on it waited.
+    pub(crate) since: Option<Timestamp>,
+}
+
+impl<'a> From<&'a Dispatch> for Occasion<'a> {
+    fn from(dispatch: &'a Dispatch) -> Self {
+        Self {
+            repo: &dispatch.repo,
+            delivery: &dispatch.delivery,
+            level: dispatch.level,
+            event: &dispatch.event,
+            upstream: &dispatch.upstream,
+            pull_request: dispatch.pull_request,
+            head_sha: &dispatch.head_sha,
+            dispatched_at: dispatch.enqueued_at,
+            since: Some(dispatch.sent_at().unwrap_or(dispatch.enqueued_at)),
+        }
+    }
+}
+
+/// The fact of how a job stands.
+pub(crate) fn attempt_fact(occasion: &Occasion<'_>, job: &Job, now: Timestamp) -> AttemptFact {
+    let seconds = |(from, to): (Timestamp, Timestamp)| {
         (to.duration_since(from).as_secs_f64().max(0.0) * 1000.0).round() / 1000.0
     };
-    let first = dispatch.sent_at().unwrap_or(dispatch.enqueued_at);
     AttemptFact {
         received_at: now,
-        dispatched_at: dispatch.enqueued_at,
-        repo: dispatch.repo.as_str().to_owned(),
-        delivery: dispatch.delivery.clone(),
+        dispatched_at: occasion.dispatched_at,
+        repo: occasion.repo.as_str().to_owned(),
+        delivery: occasion.delivery.to_owned(),
         workflow: job.id.workflow.clone(),
         job: job.id.job.clone(),
         run_id: job.id.run_id.clone(),
@@ -25,11 +56,8 @@ pub(crate) fn attempt_fact(dispatch: &Dispatch, job: &Job, now: Timestamp) -> At
         state: job.state,
         start_unknown: job.start_unknown,
         phase: job.details.phase.clone(),
-        queue_seconds: job.started_at.map(|started| seconds(first, started)),
-        execution_seconds: job
-            .started_at
-            .zip(job.ended_at)
-            .map(|(started, ended)| seconds(started, ended)),
+        queue_seconds: occasion.since.zip(job.started_at).map(seconds),
+        execution_seconds: job.started_at.zip(job.ended_at).map(seconds),
         started_at: job.details.started_at,
         completed_at: job.details.completed_at,
         tests: job.details.tests,
@@ -37,10 +65,10 @@ pub(crate) fn attempt_fact(dispatch: &Dispatch, job: &Job, now: Timestamp) -> At
         url: job.details.url.clone(),
         artifact_url: job.details.artifact_url.clone(),
         environment: job.details.environment.clone(),
-        level: dispatch.level,
-        event: dispatch.event.clone(),
-        upstream: dispatch.upstream.clone(),
-        pull_request: dispatch.pull_request,
-        head_sha: dispatch.head_sha.clone(),
+        level: occasion.level,
+        event: occasion.event.to_owned(),
+        upstream: occasion.upstream.to_owned(),
+        pull_request: occasion.pull_request,
+        head_sha: occasion.head_sha.to_owned(),
     }
 }

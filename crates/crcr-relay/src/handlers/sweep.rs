@@ -112,7 +112,7 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
         lost.ended_at = Some(now);
         let mut batch = Batch::default();
         batch.update(&known, &lost, relay.expiry());
-        batch.facts.push(Fact::Attempt(Box::new(attempt_fact(dispatch, &lost, now))));
+        batch.facts.push(Fact::Attempt(Box::new(attempt_fact(&dispatch.into(), &lost, now))));
         batch.tasks.push(Work::check_run(dispatch, Some(&lost.id)).task(relay, now));
         if relay.config.hud.is_some() {
             let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());

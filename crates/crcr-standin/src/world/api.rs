@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::auth::Wanted;
-use super::model::{Comment, Dispatch, Started, label, user};
+use super::model::{Comment, Dispatch, Repo, Started, label, user};
 use super::{calls, checks, lookups};
 use crate::State;
 use crate::runs::Run;
@@ -225,30 +225,40 @@ async fn commit(
     Ok(Json(body).into_response())
 }
 
-async fn pull(
-    Shared(state): Shared<Arc<State>>,
+/// Lets `act` at a pull request, for whoever may do what needs `level` there.
+fn at_pull(
+    state: &State,
     Path((owner, repo, number)): Numbered,
-    headers: HeaderMap,
+    headers: &HeaderMap,
+    level: &str,
+    act: impl FnOnce(&mut Repo, u64) -> Answer,
 ) -> Answer {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
-    let pull = repo.pulls.get(&number).ok_or_else(|| refusal(404, "Not Found"))?;
-    Ok(Json(repo.pull_json(pull, state.origin())).into_response())
+    let repo = inner.permitted(headers, &name, ("pull_requests", level), state.clock.now())?;
+    if !repo.pulls.contains_key(&number) {
+        return Err(refusal(404, "Not Found"));
+    }
+    act(repo, number)
+}
+
+async fn pull(Shared(state): Shared<Arc<State>>, at: Numbered, headers: HeaderMap) -> Answer {
+    at_pull(&state, at, &headers, "read", |repo, number| {
+        Ok(Json(repo.pull_json(&repo.pulls[&number], state.origin())).into_response())
+    })
 }
 
 async fn labels(
     Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, number)): Numbered,
+    at: Numbered,
     headers: HeaderMap,
     uri: Uri,
 ) -> Answer {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
-    let pull = repo.pulls.get(&number).ok_or_else(|| refusal(404, "Not Found"))?;
-    let all = pull.labels.iter().map(|name| label(name, state.origin())).collect();
-    Ok(Json(page(uri.query(), all)).into_response())
+    at_pull(&state, at, &headers, "read", |repo, number| {
+        let names = repo.pulls[&number].labels.iter();
+        let all = names.map(|name| label(name, state.origin())).collect();
+        Ok(Json(page(uri.query(), all)).into_response())
+    })
 }
 
 fn comment_json(comment: &Comment, name: &str, origin: &str) -> Value {
@@ -265,24 +275,20 @@ fn comment_json(comment: &Comment, name: &str, origin: &str) -> Value {
 
 async fn comments(
     Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, number)): Numbered,
+    at: Numbered,
     headers: HeaderMap,
     uri: Uri,
 ) -> Answer {
-    let mut inner = state.world.lock();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
-    if !repo.pulls.contains_key(&number) {
-        return Err(refusal(404, "Not Found"));
-    }
-    let of_this = repo.comments.iter().filter(|comment| comment.number == number);
-    let all = of_this.map(|comment| comment_json(comment, &name, state.origin())).collect();
-    Ok(Json(page(uri.query(), all)).into_response())
+    at_pull(&state, at, &headers, "read", |repo, number| {
+        let of_this = repo.comments.iter().filter(|comment| comment.number == number);
+        let show = |comment| comment_json(comment, &repo.full_name, state.origin());
+        Ok(Json(page(uri.query(), of_this.map(show).collect())).into_response())
+    })
 }
 
 async fn create_comment(
     Shared(state): Shared<Arc<State>>,
-    Path((owner, repo, number)): Numbered,
+    at: Numbered,
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Answer {
@@ -290,18 +296,14 @@ async fn create_comment(
     struct Body {
         body: String,
     }
-    let mut inner = state.world.lock();
-    let id = inner.next_id();
-    let name = format!("{owner}/{repo}");
-    let repo = inner.permitted(&headers, &name, ("pull_requests", "write"), state.clock.now())?;
-    if !repo.pulls.contains_key(&number) {
-        return Err(refusal(404, "Not Found"));
-    }
-    let Body { body } = parse(&body)?;
-    let comment = Comment { id, number, body, seen: false };
-    let answer = comment_json(&comment, &name, state.origin());
-    repo.comments.push(comment);
-    Ok((StatusCode::CREATED, Json(answer)).into_response())
+    let id = state.world.lock().next_id();
+    at_pull(&state, at, &headers, "write", |repo, number| {
+        let Body { body } = parse(&body)?;
+        let comment = Comment { id, number, body, seen: false };
+        let answer = comment_json(&comment, &repo.full_name, state.origin());
+        repo.comments.push(comment);
+        Ok((StatusCode::CREATED, Json(answer)).into_response())
+    })
 }
 
 async fn rerun(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> Answer {
