@@ -318,6 +318,27 @@ fn the_manifest_lists_hashes_of_versions_for_platforms() {
 }
 
 #[test]
+fn every_test_that_the_threat_model_names_is_there() {
+    let is_test = |path: &str| path.ends_with(".rs");
+    let sources: String = ["crates", "cli/src", "tests/it"]
+        .iter()
+        .flat_map(|folder| files(folder, is_test))
+        .map(|path| text(&path))
+        .collect();
+    let page = text("docs/threat-model.md");
+    let names: Vec<_> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|name| name.matches('_').count() > 3 && !name.contains(' '))
+        .collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        assert!(sources.contains(&format!("fn {name}()")), "no test is called `{name}`");
+    }
+}
+
+#[test]
 fn there_is_one_tls_stack() {
     let tree = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--workspace", "--target", "all"])

@@ -117,6 +117,11 @@ fn refused(status: u16, detail: &str, after: Option<Duration>, before: Before) -
         400 if says("invalid state transition") => match before {
             Before::Silence => Meaning::Duplicate,
             Before::Failed => Meaning::Unsaved,
+            Before::Nothing if says("has ended with another conclusion") => stop(
+                "state-transition",
+                "the first conclusion stays: report each job's end once, and give every job of a \
+                 matrix its own `job-name`",
+            ),
             Before::Nothing => stop(
                 "state-transition",
                 "each job of each attempt reports `in_progress` once and `completed` once after \

@@ -103,7 +103,10 @@ pub fn build(
     let json = Value::Object(echo).to_string().into_bytes();
     // The relay's own rules: what it would refuse is better said here, by its name.
     crcr_domain::callback::read(&json).map_err(|error| {
-        Failure::user("report", "this report isn't what a relay takes").because(error)
+        Failure::user("report", "this report isn't what a relay takes").because(error).hint(
+            "correct what the field is made from: the input of that name, or the workflow's own \
+             `name`",
+        )
     })?;
     Ok(Body { json, job: job.name.to_owned() })
 }

@@ -96,7 +96,10 @@ impl Source {
         let output = tokio::time::timeout(limit, run)
             .await
             .map_err(|_| Error::Again(failed()))?
-            .map_err(|error| Error::Final(failed().because(error)))?;
+            .map_err(|error| {
+                let failure = failed().because(error);
+                Error::Final(failure.hint("run this step where `buildkite-agent` is on PATH"))
+            })?;
         let token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if !output.status.success() || token.split('.').count() != 3 {
             return Err(Error::Again(failed()));

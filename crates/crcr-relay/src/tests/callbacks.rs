@@ -195,6 +195,28 @@ async fn a_silent_l4_ends_as_failure_and_a_late_result_still_wins() {
 }
 
 #[tokio::test]
+async fn a_silent_repository_ends_as_is_set_and_at_l3_as_timed_out() {
+    let world = World::with(&[("CRCR_SILENT_L4", "timed_out")]).await;
+    world.change(|pull| {
+        pull.labels.insert("ciflow/crcr/npu".to_owned());
+    });
+    world.send(&world.pull_request("synchronize")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let three = "crcr/acme/three/relay/dispatch";
+    let sorted = || {
+        let mut all = checks(&world);
+        all.sort();
+        all
+    };
+    let queued = [check(DISPATCH, "queued", None), check(three, "queued", None)];
+    assert_eq!(sorted(), queued, "labelled before it was dispatched");
+    world.later(Duration::from_secs(2 * 3600 + 1));
+    world.work().await;
+    let lost = Some("timed_out");
+    assert_eq!(sorted(), [check(DISPATCH, "completed", lost), check(three, "completed", lost)]);
+}
+
+#[tokio::test]
 async fn a_job_whose_end_is_never_heard_is_lost_and_a_late_end_wins() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");

@@ -201,14 +201,15 @@ async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
     let world = World::new().await;
     world.github.state().world.uninstall("acme/two");
     world.github.state().world.suspend("acme/one", Some(world.relay.now()));
+    world.github.state().world.install_with("acme/three", &[("contents", "read")]);
     let delivery = world.pull_request("opened");
     world.send(&delivery).await;
     assert_eq!(world.work().await, Vec::<String>::new());
-    assert_eq!(world.dispatched(), ["acme/four", "acme/three"]);
+    assert_eq!(world.dispatched(), ["acme/four"]);
     let overview =
         deliveries::one(world.relay.store.as_ref(), &delivery.id).await.unwrap().unwrap();
     for dispatch in overview.dispatches {
-        let unreachable = ["acme/one", "acme/two"].contains(&dispatch.repo.as_str());
+        let unreachable = ["acme/one", "acme/three", "acme/two"].contains(&dispatch.repo.as_str());
         assert_eq!(dispatch.status == Status::Unreachable, unreachable, "{dispatch:?}");
         assert_eq!(dispatch.last_error.is_some(), unreachable);
     }
