@@ -172,15 +172,15 @@ echo "build: token=$ACTIONS_RUNTIME_TOKEN handed=${CRCR_RUNTIME_TOKEN+defined}"
 /// Stands for the tests: the other job has what the first one made, mode bits included.
 const TEST: &str = r#"test -x build/tool && echo "test: $(cat build/tool)""#;
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-fn git(folder: &Path, args: &[&str]) {
+pub(crate) fn git(folder: &Path, args: &[&str]) {
     let status = Command::new("git")
         .args(["-c", "user.name=octocat", "-c", "user.email=octocat@example.com"])
         .args(["-c", "commit.gpgsign=false"])
@@ -192,7 +192,7 @@ fn git(folder: &Path, args: &[&str]) {
     assert!(status.success(), "git {args:?}");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();

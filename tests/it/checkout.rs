@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use crate::support::{Crcr, Ran};
 
 /// A server of bare repositories: `git http-backend` behind a listener.
-struct Server {
-    url: String,
+pub(crate) struct Server {
+    pub(crate) url: String,
     root: TempDir,
     /// The `Authorization` headers that came, one a request.
     authorizations: Arc<Mutex<Vec<String>>>,
@@ -111,14 +111,14 @@ fn git(folder: &Path, args: &[&str]) -> String {
 }
 
 /// `acme/upstream` with a base of two commits and pull request 7 from a fork.
-struct Upstream {
-    server: Server,
+pub(crate) struct Upstream {
+    pub(crate) server: Server,
     work: TempDir,
-    head: String,
+    pub(crate) head: String,
 }
 
 impl Upstream {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = Server::start();
         let bare = server.bare("acme/upstream");
         let work = tempfile::tempdir().unwrap();

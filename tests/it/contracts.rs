@@ -187,6 +187,8 @@ fn every_output_comes_from_a_step_and_everything_is_described() {
                 let described = action[part][&*name]["description"].as_str().unwrap_or_default();
                 assert!(described.len() > 8, "{path}: `{name}` is not described");
                 assert!(!described.trim_end().ends_with('.'), "{path}: `{name}` ends in a stop");
+                // Runners read it as an expression, and refuse the whole action.
+                assert!(!described.contains("${{"), "{path}: `{name}` is described by a template");
             }
         }
         let readme = path.replace("action.yml", "README.md");

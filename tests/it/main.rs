@@ -6,6 +6,7 @@
 )]
 
 mod act;
+mod act_downstream;
 mod allowlist;
 #[cfg(feature = "relay")]
 mod allowlist_evidence;
