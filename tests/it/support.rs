@@ -84,6 +84,20 @@ impl Crcr {
         self
     }
 
+    /// The same step where no file can grow beyond this many KiB: a disk that takes no more.
+    pub(crate) fn with_file_limit(mut self, kib: u64) -> Self {
+        let limit = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\"");
+        let mut command = Command::new("bash");
+        command.arg("-c").arg(limit).arg("bash").arg(self.command.get_program());
+        command.args(self.command.get_args()).env_clear();
+        for (name, value) in self.command.get_envs() {
+            command.envs(value.map(|value| (name, value)));
+        }
+        command.current_dir(self.command.get_current_dir().unwrap_or(self.folder.path()));
+        self.command = command;
+        self
+    }
+
     pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(bytes.into());
         self

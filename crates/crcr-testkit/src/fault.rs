@@ -15,6 +15,7 @@ use futures_util::TryStreamExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use tokio::sync::watch;
 use url::Url;
 
 /// Which requests meet a fault, and which.
@@ -26,10 +27,16 @@ pub struct Rule {
     skip: usize,
     times: usize,
     headers: Vec<(&'static str, String)>,
-    fault: Fault,
+    fault: Option<Fault>,
 }
 
 impl Rule {
+    /// Every request waits until [`FaultProxy::release`], and is served then.
+    #[must_use]
+    pub fn hold() -> Self {
+        Self { fault: None, ..Self::any(Fault::Stall) }
+    }
+
     /// Every request meets `fault`.
     ///
     /// [`Fault::ResetAfterBytes`] and [`Fault::StallAfterBytes`] count the request's body when it
@@ -43,7 +50,7 @@ impl Rule {
             skip: 0,
             times: usize::MAX,
             headers: Vec::new(),
-            fault,
+            fault: Some(fault),
         }
     }
 
@@ -123,6 +130,7 @@ struct Shared {
     upstream: Url,
     client: Client<HttpConnector, Body>,
     known: Mutex<Known>,
+    released: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +148,7 @@ impl FaultProxy {
             upstream: upstream.clone(),
             client: Client::builder(TokioExecutor::new()).build_http(),
             known: Mutex::default(),
+            released: watch::Sender::new(false),
         });
         let handler = shared.clone();
         let router = Router::new().fallback(async move |peer: Peer, request: Request| {
@@ -163,6 +172,11 @@ impl FaultProxy {
     /// Forgets all rules.
     pub fn clear(&self) {
         self.shared.lock().rules.clear();
+    }
+
+    /// Lets everything pass that [`Rule::hold`] holds, now and later.
+    pub fn release(&self) {
+        self.shared.released.send_replace(true);
     }
 
     /// Every request so far, in order.
@@ -224,7 +238,12 @@ impl Shared {
 
     async fn act(&self, rule: Rule, peer: Connection, request: Request) -> Response {
         let has_body = !request.body().is_end_stream();
-        let mut response = match rule.fault {
+        let Some(fault) = rule.fault else {
+            // The sender lives as long as `self`, so the wait ends by a release only.
+            let _ = self.released.subscribe().wait_for(|released| *released).await;
+            return self.forward(request).await;
+        };
+        let mut response = match fault {
             Fault::Reset => peer.reset().await,
             Fault::Stall => std::future::pending().await,
             Fault::Answer { status, retry_after, body } => {

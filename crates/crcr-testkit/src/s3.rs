@@ -303,6 +303,14 @@ struct Store {
 }
 
 impl Store {
+    /// The tags of a header; refused where the caller may not tag.
+    fn allowed_tags(&self, header: Option<&str>) -> S3Result<BTreeMap<String, String>> {
+        if header.is_some() && self.shared.lock().rules.denied.contains("PutObjectTagging") {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        }
+        Ok(tags_of_header(header))
+    }
+
     /// 404 becomes 403 for a caller who may not list.
     fn missing(&self, error: S3Error, signed: bool) -> S3Error {
         let known = self.shared.lock();
@@ -423,7 +431,7 @@ impl S3 for Store {
         request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let key = request.input.key.clone();
-        let tags = tags_of_header(request.input.tagging.as_deref());
+        let tags = self.allowed_tags(request.input.tagging.as_deref())?;
         let answer = self.files.put_object(request).await?;
         self.shared.lock().tags.insert(key, tags);
         Ok(answer)
@@ -464,7 +472,7 @@ impl S3 for Store {
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         let upload = Upload {
             key: request.input.key.clone(),
-            tags: tags_of_header(request.input.tagging.as_deref()),
+            tags: self.allowed_tags(request.input.tagging.as_deref())?,
             initiated: Timestamp::from(std::time::SystemTime::now()),
             parts: BTreeMap::new(),
         };
