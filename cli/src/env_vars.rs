@@ -101,6 +101,9 @@ pub const ACTIONS_RUNTIME_TOKEN: &str = "ACTIONS_RUNTIME_TOKEN";
 /// Address of the artifact service, likewise.
 pub const ACTIONS_RESULTS_URL: &str = "ACTIONS_RESULTS_URL";
 
+/// Seconds that a store may be silent before a connection counts as broken; 60 where it is absent.
+pub const CRCR_READ_TIMEOUT: &str = "CRCR_READ_TIMEOUT";
+
 // The user's folders: https://specifications.freedesktop.org/basedir-spec/latest/
 
 /// The user's folder; `~` in a path stands for it.
@@ -155,6 +158,10 @@ pub const CRCR_AUTH_MODE: &str = "CRCR_AUTH_MODE";
 pub const CRCR_AUTH_REASON: &str = "CRCR_AUTH_REASON";
 /// The role whose credentials are exported.
 pub const CRCR_AUTH_ROLE_ARN: &str = "CRCR_AUTH_ROLE_ARN";
+/// The audience of the token that the role was assumed with.
+pub const CRCR_AUTH_AUDIENCE: &str = "CRCR_AUTH_AUDIENCE";
+/// URL of the STS that gave them.
+pub const CRCR_AUTH_STS_ENDPOINT: &str = "CRCR_AUTH_STS_ENDPOINT";
 /// When the exported credentials end, as RFC 3339.
 pub const CRCR_AUTH_EXPIRATION: &str = "CRCR_AUTH_EXPIRATION";
 /// SHA-256 over the exported key's id and the session it belongs to: a later call with the same
@@ -175,8 +182,6 @@ pub const AWS_REGION: &str = "AWS_REGION";
 pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
 /// `true` keeps SDKs from the instance's own credentials.
 pub const AWS_EC2_METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
-/// URL of STS, in place of the region's own.
-pub const AWS_ENDPOINT_URL_STS: &str = "AWS_ENDPOINT_URL_STS";
 
 // sccache: https://github.com/mozilla/sccache/blob/main/docs/S3.md
 

@@ -25,12 +25,14 @@ fn main() -> ExitCode {
     let cli = match cli::parse(args.clone(), &env) {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed stdout or stderr leaves nobody to tell.
-            let _ = error.print();
             return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                    // A closed stdout leaves nobody to tell.
+                    let _ = error.print();
+                    ExitCode::SUCCESS
+                }
                 _ => {
-                    commands::misused(&args, &env);
+                    commands::misused(&args, &env, &error);
                     ExitCode::from(2)
                 }
             };

@@ -215,6 +215,11 @@ impl Progress {
     /// How often a quiet log hears of it.
     const EVERY: Duration = Duration::from_secs(10);
 
+    /// Sets how many bytes there are, where that is known late.
+    pub fn set_total(&self, total: u64) {
+        self.bar.set_length(total);
+    }
+
     /// Adds `bytes` to what is done.
     pub fn advance(&self, bytes: u64) {
         self.bar.inc(bytes);

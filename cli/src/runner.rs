@@ -4,7 +4,7 @@
 //! Formats: <https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands>
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use rand::Rng as _;
@@ -187,12 +187,18 @@ impl Runner {
             .open(path)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|e| {
+                let hint = match e.kind() {
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                        "free some space on the runner's disk"
+                    }
+                    _ => "the runner names this file; a container job must mount its folder",
+                };
                 Failure::unexpected(
                     "runner-file",
                     format!("`{variable}` (`{path}`) can't be written"),
                 )
                 .because(e)
-                .hint("the runner names this file; a container job must mount its folder")
+                .hint(hint)
             })
     }
 }

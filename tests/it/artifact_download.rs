@@ -14,25 +14,27 @@ use crcr_github::artifact::ArtifactService;
 use crcr_standin::StandIn;
 use crcr_standin::runs::{Job, Run};
 use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule};
 use crcr_testkit::s3::{ACCESS_KEY, Anonymous, S3Server, SECRET_KEY};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::artifact_upload_faults::with_bucket;
 use crate::support::{Crcr, Ran};
 
 const BUCKET: &str = "artifacts";
 
 /// GitHub, a bucket, and a job of run 4242 that reads what another has stored.
-struct World {
-    github: StandIn,
-    s3: S3Server,
+pub(crate) struct World {
+    pub(crate) github: StandIn,
+    pub(crate) s3: S3Server,
     job: Job,
     runtime: Runtime,
 }
 
 impl World {
-    fn new(run: Run) -> Self {
+    pub(crate) fn new(run: Run) -> Self {
         let github = StandIn::start().unwrap();
         let runs = &github.state().runs;
         let job = runs.add_job(runs.add(run), "build");
@@ -41,7 +43,7 @@ impl World {
     }
 
     /// Stores a blob with GitHub and gives its number.
-    fn github(&self, name: &str, kind: &str, bytes: &[u8]) -> u64 {
+    pub(crate) fn github(&self, name: &str, kind: &str, bytes: &[u8]) -> u64 {
         let environment = self.github.state().job_environment(&self.job);
         let http = crcr_github::http::client().unwrap();
         let token = environment["ACTIONS_RUNTIME_TOKEN"].clone().into();
@@ -57,13 +59,14 @@ impl World {
     }
 
     /// Stores an object with metadata.
-    fn s3(&self, key: &str, bytes: &[u8], metadata: &[(&str, &str)]) {
+    pub(crate) fn s3(&self, key: &str, bytes: &[u8], metadata: &[(&str, &str)]) {
         let credentials =
             aws_credential_types::Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "test");
         let config = S3Config {
             bucket: BUCKET.to_owned(),
             region: Some("us-east-1".to_owned()),
             endpoint: Some(self.s3.url().clone()),
+            silence: crcr_github::http::SILENCE,
             access: S3Access::Given(
                 aws_credential_types::provider::SharedCredentialsProvider::new(credentials),
             ),
@@ -79,7 +82,7 @@ impl World {
     }
 
     /// The locator of a zip in the bucket.
-    fn locator(&self, key: &str, bytes: &[u8]) -> Locator {
+    pub(crate) fn locator(&self, key: &str, bytes: &[u8]) -> Locator {
         Locator {
             version: VERSION,
             name: "wheels".to_owned(),
@@ -104,7 +107,7 @@ impl World {
     }
 
     /// A step of the job, with the token of the artifact service.
-    fn step(&self, command: &str, args: &[&str]) -> Crcr {
+    pub(crate) fn step(&self, command: &str, args: &[&str]) -> Crcr {
         self.step_of(&self.job.run.event, command, args)
     }
 
@@ -118,7 +121,7 @@ impl World {
     }
 
     /// The same with the bucket and credentials for it.
-    fn signed(&self, step: Crcr) -> Crcr {
+    pub(crate) fn signed(&self, step: Crcr) -> Crcr {
         step.arg("--s3-bucket")
             .arg(BUCKET)
             .arg("--s3-endpoint")
@@ -129,7 +132,7 @@ impl World {
     }
 }
 
-fn zip(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+pub(crate) fn zip(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(Cursor::new(vec![]));
     for (name, mode, content) in files {
         let options = zip::write::SimpleFileOptions::default()
@@ -142,12 +145,12 @@ fn zip(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
 }
 
 /// Bytes that no two ranges have in common.
-fn noise(length: usize) -> Vec<u8> {
+pub(crate) fn noise(length: usize) -> Vec<u8> {
     (0..length as u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
 /// What the step sees in its own folder, but for the runner's files.
-fn visible(folder: &Path) -> Vec<String> {
+pub(crate) fn visible(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name());
     let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
     names.retain(|name| name != "runner");
@@ -156,7 +159,7 @@ fn visible(folder: &Path) -> Vec<String> {
 }
 
 #[track_caller]
-fn refused(ran: &Ran, code: &str, texts: &[&str]) {
+pub(crate) fn refused(ran: &Ran, code: &str, texts: &[&str]) {
     assert!(ran.stderr.contains(&format!("[{code}]")), "{}", ran.report());
     for text in texts {
         assert!(ran.stderr.contains(text), "`{text}` in\n{}", ran.report());
@@ -177,7 +180,7 @@ fn what_another_job_stored_with_github_arrives_with_its_modes() {
     assert_eq!(visible(&ran.path("")), ["out"]);
     assert_eq!(ran.outputs["store"], "github");
     assert_eq!(ran.outputs["artifact-id"], id.to_string());
-    assert_eq!(ran.outputs["artifact-digest"], Digest::of(&bytes).to_string());
+    assert_eq!(ran.outputs["artifact-digest"], Digest::of(&bytes).hex());
     assert_eq!(ran.outputs["download-path"], ran.path("out").to_str().unwrap());
     assert_eq!((&*ran.outputs["files"], &*ran.outputs["reason"]), ("2", "ok"));
 }
@@ -268,6 +271,9 @@ fn a_locator_is_followed_only_into_the_prefix_of_its_run() {
     };
     let ran = download(&good).expect_code(0);
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"x");
+    assert_eq!(ran.outputs["locator"], good.to_json(64 * 1024));
+    let url = "s3://artifacts/acme/upstream/4242/wheels/artifacts.zip";
+    assert_eq!(ran.outputs["artifact-url"], url);
 
     let outside = world.locator("acme/upstream/4141/wheels/artifacts.zip", &bytes);
     let ran = download(&outside).expect_code(1);
@@ -324,6 +330,38 @@ fn a_missing_artifact_says_where_it_was_looked_for() {
     let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(1);
     let places = ["GitHub's list of run 4242", "s3://artifacts/acme/upstream/4242/wheels"];
     refused(&ran, "artifact-not-found", &places);
+    let empty = ["download-path", "artifact-id", "artifact-url", "artifact-digest", "locator"];
+    assert!(empty.iter().all(|name| ran.outputs[*name].is_empty()), "{}", ran.report());
+    let reason = (&*ran.outputs["store"], &*ran.outputs["reason"]);
+    assert_eq!(reason, ("none", "artifact-not-found"));
+    let step = world.signed(world.step("download", &["--name", "wheels"]));
+    let ran = step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(1);
+    refused(&ran, "artifact-not-found", &["GitHub Enterprise Server has no v4 artifacts; there"]);
+}
+
+#[test]
+fn a_bucket_in_another_region_is_read_there() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, b"x")]);
+    let key = "acme/upstream/4242/wheels/artifacts.zip";
+    world.s3(key, &bytes, &[]);
+    world.s3("acme/upstream/4242/logs/l", b"l", &[]);
+    let locator = world.locator(key, &bytes).to_json(64 * 1024);
+    world.s3.rules(|rules| rules.region = "eu-west-1".to_owned());
+    let signed = |args: &[&str]| world.signed(world.step("download", args)).run().expect_code(0);
+    for args in [["--name", "wheels"], ["--locator", &locator]] {
+        assert_eq!(fs::read(signed(&args).path("a")).unwrap(), b"x");
+    }
+    assert_eq!(fs::read(signed(&["--name", "logs"]).path("l")).unwrap(), b"l");
+    let ran = world.signed(world.step("list", &[])).run().expect_code(0);
+    assert_eq!(ran.stdout.lines().count(), 2, "{}", ran.report());
+
+    // A server that says only that it is elsewhere.
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::status(301)));
+    let step = world.step("download", &["--name", "wheels"]);
+    let ran = with_bucket(step, BUCKET, proxy.url().as_str()).run().expect_code(1);
+    refused(&ran, "wrong-region", &["another region, not in `us-east-1`", "`aws-region`"]);
 }
 
 #[test]
@@ -333,12 +371,19 @@ fn a_forbidden_bucket_and_a_missing_one_say_so() {
         rules.denied.extend(["HeadObject", "GetObject", "ListObjectsV2"]);
     });
     let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(1);
-    refused(&ran, "artifact-not-found", &["signed: S3 refused"]);
+    refused(&ran, "store-denied", &["bucket `artifacts` is forbidden", "signed: S3", "GetObject"]);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "store-denied"));
+    let step = world.signed(world.step("download", &["--name", "wheels"]));
+    let ran = step.arg("--auth-mode=anonymous").run().expect_code(1);
+    refused(&ran, "store-denied", &["is forbidden", "anonymous: S3", "to everybody"]);
+    let ran = world.signed(world.step("list", &[])).run().expect_code(1);
+    refused(&ran, "store-denied", &["s3:ListBucket"]);
+    world.s3.rules(|rules| rules.denied.clear());
     let step = world.step("download", &["--name", "x", "--s3-bucket", "missing", "--s3-endpoint"]);
     let step = step.arg(world.s3.url().as_str()).env("AWS_REGION", "us-east-1");
     let ran = step.env("AWS_ACCESS_KEY_ID", ACCESS_KEY);
     let ran = ran.env("AWS_SECRET_ACCESS_KEY", SECRET_KEY).run().expect_code(1);
-    assert!(visible(&ran.path("")).is_empty(), "{}", ran.report());
+    refused(&ran, "missing-bucket", &["`missing` doesn't exist"]);
 }
 
 #[test]
@@ -353,6 +398,29 @@ fn another_run_needs_a_token() {
     refused(&step().run().expect_code(1), "token-needed", &["run 4242"]);
     let ran = step().arg("--github-token=ghs_reader").run().expect_code(0);
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"x");
+}
+
+#[test]
+fn artifacts_of_another_run_are_found_by_their_numbers() {
+    let world = World::new(Run::push());
+    let one = world.github("one", "application/zip", &zip(&[("a", 0o644, b"1")]));
+    let two = world.github("two", "application/zip", &zip(&[("a", 0o644, b"2")]));
+    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
+    let job = world.github.state().runs.add_job(other, "later");
+    let reader = World { job, ..world };
+    let step = |ids: &str| {
+        let args = ["--artifact-ids", ids, "--run-id", "4242", "--github-token", "ghs_reader"];
+        reader.step("download", &args).env("GITHUB_RUN_ID", "5000")
+    };
+    let ran = step(&one.to_string()).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"1");
+    assert_eq!(ran.outputs["artifact-id"], one.to_string());
+    let url = format!("https://github.com/acme/upstream/actions/runs/4242/artifacts/{one}");
+    assert_eq!(ran.outputs["artifact-url"], url);
+    let ran = step(&format!("{one}, {two}")).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("two/a")).unwrap(), b"2");
+    let ran = step("77").run().expect_code(1);
+    refused(&ran, "artifact-not-found", &["the number 77", "run 4242"]);
 }
 
 #[test]

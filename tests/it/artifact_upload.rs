@@ -175,15 +175,20 @@ fn files_as_they_are_become_objects_with_type_and_mode() {
 
 #[test]
 fn credentials_of_the_job_token_that_have_ended_are_made_anew() {
-    let world = crate::oidc_configure::world();
+    for audience in ["sts.amazonaws.com", "sts.example.com"] {
+        renewed(audience);
+    }
+}
+
+fn renewed(audience: &str) {
+    let world = crate::oidc_configure::world_with(audience);
     let job = world.job(Run::same_repository());
-    let configured = world.step(&job).run().expect_code(0);
+    let configured = world.step(&job).arg("--audience").arg(audience).run().expect_code(0);
     let s3 = S3Server::start("artifacts").unwrap();
     let (id, secret) = crcr_testkit::sts::key(2);
     s3.add_key(&id, &secret);
     let upload = || {
-        let mut step = with_s3(step(&["--path", "dist", "--fallback", "never"]), &s3)
-            .env("AWS_ENDPOINT_URL_STS", world.sts.url().as_str());
+        let mut step = with_s3(step(&["--path", "dist", "--fallback", "never"]), &s3);
         let job = world.github.state().job_environment(&job);
         for name in ["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"] {
             step = step.env(name, &job[name]);

@@ -38,13 +38,13 @@ fn a_large_artifact_again_is_success_and_another_one_in_its_place_is_a_conflict(
         let again = large(&s3, archive, 1).run().expect_code(0);
         assert!(again.stderr.contains("was there already"), "{}", again.report());
         assert_eq!(first.outputs["artifact-digest"], again.outputs["artifact-digest"]);
-        is_conflict(large(&s3, archive, 2).run(), "");
+        is_conflict(large(&s3, archive, 2).run(), "conflict");
         assert!(s3.keys() == keys && s3.unfinished().is_empty());
         let other = large(&s3, archive, 2).arg("--overwrite").run().expect_code(0);
         assert_ne!(first.outputs["artifact-digest"], other.outputs["artifact-digest"]);
         large(&s3, archive, 2).run().expect_code(0);
         large(&s3, archive, 3).env("GITHUB_RUN_ATTEMPT", "2").run().expect_code(0);
-        is_conflict(large(&s3, archive, 4).env("GITHUB_RUN_ATTEMPT", "2").run(), "");
+        is_conflict(large(&s3, archive, 4).env("GITHUB_RUN_ATTEMPT", "2").run(), "conflict");
         assert!(s3.unfinished().is_empty());
     }
 }
@@ -55,7 +55,7 @@ fn an_artifact_of_another_job_is_a_conflict_in_every_attempt() {
     with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
     let other = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_JOB", "test");
     fs::write(other.folder().join("dist/a.txt"), "other").unwrap();
-    is_conflict(other.env("GITHUB_RUN_ATTEMPT", "2").run(), "");
+    is_conflict(other.env("GITHUB_RUN_ATTEMPT", "2").run(), "conflict");
     let github = StandIn::start().unwrap();
     let run = Run::push();
     with_github(step(&["--path", "dist"]), &github, &run).run().expect_code(0);
@@ -97,10 +97,25 @@ fn files_that_the_new_artifact_has_not_are_removed() {
     let third = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_RUN_ATTEMPT", "3");
     third.run().expect_code(0);
     assert_eq!(s3.keys(), below(&["artifacts.zip"]));
+    with_s3(step(&["--path", "dist", "--archive", "none"]), &s3)
+        .env("GITHUB_RUN_ATTEMPT", "4")
+        .run()
+        .expect_code(0);
+    // What a locator is like that can't list its files, because there are too many.
+    let locator = format!("{FOLDER}.crcr.json");
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&s3.object(&locator).unwrap()).unwrap();
+    json.as_object_mut().unwrap().remove("files").unwrap();
+    s3.tamper(&locator, json.to_string().as_bytes()).unwrap();
+    with_s3(step(&["--path", "dist/a.txt", "--archive", "none"]), &s3)
+        .env("GITHUB_RUN_ATTEMPT", "5")
+        .run()
+        .expect_code(0);
+    assert_eq!(s3.keys(), below(&["a.txt"]));
     s3.rules(|rules| {
         rules.denied.insert("DeleteObject");
     });
-    let fourth = with_s3(step(&["--path", "dist", "--archive", "none"]), &s3);
-    let ran = fourth.env("GITHUB_RUN_ATTEMPT", "4").run().expect_code(0);
+    let last = with_s3(step(&["--path", "dist/sub", "--archive", "none"]), &s3);
+    let ran = last.env("GITHUB_RUN_ATTEMPT", "6").run().expect_code(0);
     assert!(ran.stderr.contains("s3:DeleteObject"), "{}", ran.report());
 }

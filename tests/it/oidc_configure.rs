@@ -22,11 +22,16 @@ pub(crate) struct World {
 }
 
 pub(crate) fn world() -> World {
+    world_with("sts.amazonaws.com")
+}
+
+/// A world whose role wants another audience.
+pub(crate) fn world_with(audience: &str) -> World {
     let github = StandIn::start().unwrap();
     let role = Role {
         arn: ROLE.to_owned(),
         issuer: github.state().origin().to_owned(),
-        audience: "sts.amazonaws.com".to_owned(),
+        audience: audience.to_owned(),
         subject: "repo:acme/upstream:*".to_owned(),
         max_seconds: 3600,
     };

@@ -5,28 +5,53 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crcr_artifacts::download::{self, Artifact, Downloaded, Error, Request};
-use crcr_artifacts::find::Select;
-use crcr_artifacts::locator::{self, Locator, Trust};
+use crcr_artifacts::find::{At, Select};
+use crcr_artifacts::locator::{self, Locator, MAX_OUTPUT_BYTES, Trust};
 use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
 use globset::{Glob, GlobMatcher};
 
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
-use crate::commands::artifact_sources::{not_found, run_of, sources, store_failed};
+use crate::commands::artifact_sources::{
+    github_url, not_found, run_of, set_empty_outputs, sources, store_failed,
+};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
 use crate::runner::{Runner, markdown_text};
 
-/// Downloads, prints what came from where, and sets the outputs.
+/// Every output of the action.
+pub const OUTPUTS: [&str; 9] = [
+    "download-path",
+    "store",
+    "reason",
+    "artifact-id",
+    "artifact-url",
+    "artifact-digest",
+    "locator",
+    "size",
+    "files",
+];
+
+/// Downloads. Whatever happens, the outputs are set.
 pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
+    let done = Box::pin(attempt(args, &runner, printer)).await;
+    if let Err(failure) = &done {
+        set_empty_outputs(&OUTPUTS, failure.code(), &runner, printer);
+    }
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Downloads, prints what came from where, and sets the outputs.
+async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Result<(), Failure> {
+    let env = runner.env();
     let run = run_of(&args.run, env)?;
     let sources = sources(&args.run, &args.s3, env, printer)?;
     let privileged = is_privileged(runner.event_name());
-    let destination = destination(args, &runner, privileged)?;
+    let destination = destination(args, runner, privileged)?;
     let progress = Arc::new(printer.progress("downloading", 0));
-    let told = progress.clone();
+    let (told, known) = (progress.clone(), progress.clone());
     let request = Request {
         run,
         select: select(args)?,
@@ -40,19 +65,17 @@ pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
         allow_fork: args.allow_fork,
         // Where trust matters, bytes that nobody vouches for are never taken.
         digest_must_match: privileged || args.digest_mismatch == DigestMismatch::Error,
-        cache: cache(&runner),
+        cache: cache(runner),
+        total: Box::new(move |bytes| known.set_total(bytes)),
         arrived: Arc::new(move |bytes| told.advance(bytes)),
     };
     let done = tokio::select! {
-        done = download::download(&sources, &request) => done.map_err(failure),
+        done = download::download(&sources, &request) => done.map_err(|error| failure(error, env)),
         signal = stopped() => Err(signal),
     };
     progress.finish();
     match done {
-        Ok(done) => {
-            report(&done, args, &request, printer, &runner)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Ok(done) => report(&done, args, &request, printer, runner),
         Err(failure) => {
             if destination.fresh {
                 // It is empty: nothing becomes visible on a failure.
@@ -217,19 +240,27 @@ fn report(
     let store = if stores.is_empty() { "none".to_owned() } else { stores.join(",") };
     let sum = |of: fn(&Artifact) -> u64| done.artifacts.iter().map(of).sum::<u64>().to_string();
     let single = (done.artifacts.len() == 1).then(|| &done.artifacts[0]);
-    let of_single = |of: &dyn Fn(&Artifact) -> String| single.map(of).unwrap_or_default();
-    runner.set_outputs(&[
-        ("download-path", &path),
-        ("store", &store),
-        ("reason", if done.artifacts.is_empty() { "no-artifacts" } else { "ok" }),
-        ("artifact-digest", &of_single(&|one| one.digest.to_string())),
-        (
-            "artifact-id",
-            &of_single(&|one| one.found.artifact_id().map(|id| id.to_string()).unwrap_or_default()),
-        ),
-        ("size", &sum(|one| one.size)),
-        ("files", &sum(|one| one.unpacked.files)),
-    ])?;
+    let id = single.and_then(|one| one.found.artifact_id());
+    let url = match (single.map(|one| &one.found.at), id) {
+        (Some(At::S3 { store, key }), _) => format!("s3://{}/{key}", store.bucket()),
+        (_, Some(id)) => github_url(runner.env(), &request.run.repository, request.run.id, id),
+        _ => String::new(),
+    };
+    let locator = single.and_then(|one| one.found.locator.as_ref());
+    let reason = if done.artifacts.is_empty() { "no-artifacts" } else { "ok" };
+    let values = [
+        path,
+        store,
+        reason.to_owned(),
+        id.map(|id| id.to_string()).unwrap_or_default(),
+        url,
+        single.map(|one| one.digest.hex()).unwrap_or_default(),
+        locator.map(|locator| locator.to_json(MAX_OUTPUT_BYTES)).unwrap_or_default(),
+        sum(|one| one.size),
+        sum(|one| one.unpacked.files),
+    ];
+    let outputs: Vec<_> = OUTPUTS.into_iter().zip(values.iter().map(String::as_str)).collect();
+    runner.set_outputs(&outputs)?;
     if summary.is_empty() { Ok(()) } else { runner.summary(summary.trim_end()) }
 }
 
@@ -254,13 +285,13 @@ fn line(artifact: &Artifact) -> String {
 }
 
 /// How a failed download reads.
-fn failure(error: Error) -> Failure {
+fn failure(error: Error, env: &Env) -> Failure {
     let text = error.to_string();
     if error.is_disk_full() {
         return Failure::user("disk-full", text).hint("free some space, or choose another `path`");
     }
     match error {
-        Error::Find(error) => not_found(error),
+        Error::Find(error) => not_found(error, env),
         Error::TrustUnknown => Failure::user("token-needed", text)
             .hint("in a privileged event pass `github-token` with `permissions: actions: read`"),
         Error::Trust { why: crcr_artifacts::trust::Refused::Fork(_), .. } => {

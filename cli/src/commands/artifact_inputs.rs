@@ -4,11 +4,10 @@ use crcr_artifacts::choose::{self, Fallback, Plan};
 use crcr_artifacts::layout::Facts;
 use crcr_artifacts::store::github::GitHubStore;
 use crcr_artifacts::upload::Run;
-use crcr_github::artifact::is_enterprise_server;
 
-use super::artifact_sources;
+use super::artifact_sources::{self, NO_V4, is_enterprise};
 use crate::cli::artifact::{FallbackArg, S3Args, UploadArgs};
-use crate::env_vars::{self, Env};
+use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
@@ -43,8 +42,8 @@ pub fn folder(
 
 /// GitHub's store, or why it can't be used.
 pub fn github(env: &Env, printer: &Printer) -> Result<GitHubStore, String> {
-    if env.get(env_vars::GITHUB_SERVER_URL).is_some_and(is_enterprise_server) {
-        return Err("GitHub Enterprise Server has no artifact service of this kind (v4)".into());
+    if is_enterprise(env) {
+        return Err(NO_V4.to_owned());
     }
     match artifact_sources::service(env, printer) {
         Ok(Some(service)) => Ok(service),

@@ -21,7 +21,7 @@ pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
         Some(pattern) => Select::Pattern(glob(pattern)?),
         None => Select::All,
     };
-    let found = sources.find(&run, &select).await.map_err(not_found)?;
+    let found = sources.find(&run, &select).await.map_err(|error| not_found(error, env))?;
     let text = match args.format {
         DataFormat::Json => {
             let all: Vec<_> = found.iter().map(|found| found.to_json(&run)).collect();

@@ -1,6 +1,7 @@
 //! What the artifact commands have in common: who asks which store, and how a failure reads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
@@ -9,8 +10,8 @@ use crcr_artifacts::find::{self, Bucket, Run, Sources};
 use crcr_artifacts::layout::Layout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, Mask};
-use crcr_artifacts::store::s3::{S3Access, S3Config};
-use crcr_github::artifact::ArtifactService;
+use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
+use crcr_github::artifact::{ArtifactService, is_enterprise_server};
 use crcr_github::http;
 use crcr_github::runs_artifacts::Actions;
 use secrecy::SecretString;
@@ -20,6 +21,15 @@ use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::runner::Runner;
+
+/// What there is to know first where the server is GitHub Enterprise Server.
+pub const NO_V4: &str = "GitHub Enterprise Server has no v4 artifacts";
+
+/// Whether the workflow runs on GitHub Enterprise Server.
+pub fn is_enterprise(env: &Env) -> bool {
+    env.get(env_vars::GITHUB_SERVER_URL).is_some_and(is_enterprise_server)
+}
 
 /// The bucket and who asks; `None` where no bucket is configured.
 pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
@@ -38,6 +48,7 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         region: region.map(str::to_owned),
         endpoint: endpoint.transpose()?,
         access: access(auth_mode(args, env), env, printer)?,
+        silence: silence(env)?,
     }))
 }
 
@@ -90,14 +101,16 @@ pub fn mask(printer: &Printer) -> Mask {
     Arc::new(move |secret| printer.mask(secret))
 }
 
-/// The artifact service of the job's run; `None` where its token isn't there.
+/// The artifact service of the job's run; `None` where there is none, or its token isn't there.
 pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Failure> {
     let pair = |token, url| Some((env.get(token)?, env.get(url)?));
     let ours = pair(env_vars::CRCR_RUNTIME_TOKEN, env_vars::CRCR_RESULTS_URL);
     let runners = || pair(env_vars::ACTIONS_RUNTIME_TOKEN, env_vars::ACTIONS_RESULTS_URL);
-    let Some((token, url)) = ours.or_else(runners) else { return Ok(None) };
+    let Some((token, url)) = ours.or_else(runners).filter(|_| !is_enterprise(env)) else {
+        return Ok(None);
+    };
     printer.mask(token);
-    let service = ArtifactService::new(client()?, url, token.to_owned().into());
+    let service = ArtifactService::new(client(env)?, url, token.to_owned().into());
     let service = service.map_err(|error| {
         Failure::unexpected("runtime-token", "the artifact service can't be used").because(error)
     })?;
@@ -139,7 +152,7 @@ pub fn sources(
             let base = base.parse().map_err(|error: url::ParseError| {
                 Failure::unexpected("api-url", "`GITHUB_API_URL` isn't a URL").because(error)
             })?;
-            Some(Actions::new(client()?, base, SecretString::from(token.to_owned())))
+            Some(Actions::new(client(env)?, base, SecretString::from(token.to_owned())))
         }
         None => None,
     };
@@ -157,36 +170,123 @@ pub fn layout(args: &S3Args) -> Result<Layout, Failure> {
 }
 
 /// How a search that failed reads.
-pub fn not_found(error: find::Error) -> Failure {
+pub fn not_found(error: find::Error, env: &Env) -> Failure {
+    let text = match &error {
+        find::Error::Nowhere | find::Error::Missing { .. } if is_enterprise(env) => {
+            format!("{NO_V4}; {error}")
+        }
+        error => error.to_string(),
+    };
     match error {
-        find::Error::TokenNeeded { .. } => Failure::user("token-needed", error.to_string())
+        find::Error::TokenNeeded { .. } => Failure::user("token-needed", text)
             .hint("pass `github-token` with `permissions: actions: read`"),
-        find::Error::Nowhere => Failure::user("nowhere-to-look", error.to_string()).hint(
+        find::Error::Nowhere => Failure::user("nowhere-to-look", text).hint(
             "use the action `download-artifact-with-fallback`, or pass `github-token` or \
              `s3-bucket`",
         ),
-        find::Error::Missing { .. } => Failure::user("artifact-not-found", error.to_string())
+        find::Error::Missing { .. } => Failure::user("artifact-not-found", text)
             .hint("`crcr artifact list` prints what is there; the upload must have ended"),
-        find::Error::Locator(_) => Failure::user("locator-refused", error.to_string())
+        find::Error::Forbidden { signed: true, .. } => Failure::user("store-denied", text).hint(
+            "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
+             bucket: without the second, S3 answers 403 for what isn't there, too",
+        ),
+        find::Error::Forbidden { signed: false, .. } => Failure::user("store-denied", text).hint(
+            "run `configure-oidc-fallback` before this step, or let the bucket policy allow \
+             `s3:GetObject` and `s3:ListBucket` to everybody",
+        ),
+        find::Error::Locator(_) => Failure::user("locator-refused", text)
             .hint("a locator is followed only into the configured bucket, below this run's prefix"),
         find::Error::Store(error) => store_failed(error),
     }
 }
 
-/// How a store's refusal reads.
+/// How a store's refusal to give something reads.
 pub fn store_failed(error: store::Error) -> Failure {
+    const RIGHTS: &str = "the credentials need `s3:GetObject` on the artifact and \
+                          `s3:ListBucket` on the bucket";
     let text = error.to_string();
-    match error {
-        store::Error::Denied { .. } => Failure::user("store-denied", text)
-            .hint("the credentials or the token need the right to read and list artifacts"),
-        store::Error::MissingBucket(_) => Failure::user("missing-bucket", text)
-            .hint("check `s3-bucket`, `aws-region` and `s3-endpoint`"),
+    let hint = store_hint(&error, RIGHTS);
+    let failure = match error {
+        store::Error::Denied { .. } => Failure::user("store-denied", text),
+        store::Error::MissingBucket(_) => Failure::user("missing-bucket", text),
+        store::Error::WrongRegion { .. } => Failure::user("wrong-region", text),
         store::Error::NotFound { .. } => Failure::user("artifact-not-found", text),
         store::Error::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
         _ => Failure::unexpected("store-refused", text),
+    };
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 
-fn client() -> Result<reqwest::Client, Failure> {
-    http::client().map_err(|e| Failure::unexpected("http-client", "TLS can't be set up").because(e))
+/// What to do about a store that says no; `rights` is what S3 must allow.
+pub fn store_hint(error: &store::Error, rights: &'static str) -> Option<&'static str> {
+    Some(match error {
+        store::Error::Denied { store: S3, message } if message.starts_with("ExpiredToken") => {
+            "the credentials have ended: raise `role-duration-seconds` of \
+             `configure-oidc-fallback`, or run it right before this step"
+        }
+        store::Error::Denied { store: S3, message }
+            if message.starts_with("RequestTimeTooSkewed") =>
+        {
+            "set the clock of the runner, by NTP for example"
+        }
+        store::Error::Denied { store: S3, .. } => rights,
+        store::Error::Denied { .. } => {
+            "the runtime token lives as long as its job, a URL for an upload an hour; a \
+             `github-token` needs `permissions: actions: read`"
+        }
+        store::Error::MissingBucket(_) => "check `s3-bucket` and `s3-endpoint`",
+        store::Error::WrongRegion { .. } => {
+            "give the bucket's own region as `aws-region`, or leave it out"
+        }
+        store::Error::NotFound { .. } => {
+            "`crcr artifact list` prints what is there; the upload must have ended"
+        }
+        store::Error::Unreachable { store: S3, .. } => {
+            "run the job again; if it stays, look at `s3-endpoint`, the network and the proxy"
+        }
+        store::Error::Unreachable { .. } => {
+            "run the job again; if it stays, look at the network, the proxy and GitHub's status"
+        }
+        _ => return None,
+    })
+}
+
+/// Where people find an artifact that is with GitHub.
+pub fn github_url(env: &Env, repository: &str, run_id: u64, artifact_id: u64) -> String {
+    let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
+    format!("{server}/{repository}/actions/runs/{run_id}/artifacts/{artifact_id}")
+}
+
+/// The outputs of an upload or a download that ended with nothing. One that can't be written is
+/// told beside what went wrong, and not in its place.
+pub fn set_empty_outputs(outputs: &[&str], reason: &str, runner: &Runner, printer: &Printer) {
+    let value = |name: &str| match name {
+        "store" => "none".to_owned(),
+        "reason" => reason.to_owned(),
+        "size" | "files" => "0".to_owned(),
+        _ => String::new(),
+    };
+    let values: Vec<_> = outputs.iter().map(|name| (*name, value(name))).collect();
+    let pairs: Vec<_> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    if let Err(failure) = runner.set_outputs(&pairs) {
+        printer.warning(&format!("{failure}: {}", failure.causes().join(": ")), failure.help());
+    }
+}
+
+/// How long a server may be silent.
+fn silence(env: &Env) -> Result<Duration, Failure> {
+    let Some(text) = env.get(env_vars::CRCR_READ_TIMEOUT) else { return Ok(http::SILENCE) };
+    let seconds = text.trim().parse().ok().filter(|seconds| (1..=3600).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        let name = env_vars::CRCR_READ_TIMEOUT;
+        Failure::unexpected("read-timeout", format!("`{name}` (`{text}`) isn't 1 to 3600 seconds"))
+    })
+}
+
+fn client(env: &Env) -> Result<reqwest::Client, Failure> {
+    http::client_with(silence(env)?)
+        .map_err(|e| Failure::unexpected("http-client", "TLS can't be set up").because(e))
 }

@@ -16,11 +16,28 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::artifact_inputs as inputs;
+use super::artifact_sources::{NO_V4, github_url, is_enterprise, set_empty_outputs, store_hint};
 use crate::cli::artifact::{ArchiveArg, CompressionLevel, NoFiles, OnQuota, UploadArgs};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
 use crate::runner::{Runner, markdown_text};
+
+/// What S3 must allow.
+const RIGHTS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
+                      `s3:AbortMultipartUpload` where the artifact goes";
+
+/// Every output of the action.
+pub const OUTPUTS: [&str; 8] = [
+    "store",
+    "reason",
+    "artifact-id",
+    "artifact-url",
+    "artifact-digest",
+    "locator",
+    "size",
+    "files",
+];
 
 /// Uploads. Whatever happens, the outputs are set.
 pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
@@ -29,7 +46,7 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
     match Box::pin(attempt(args, plan, &runner, printer)).await {
         Ok(Done::Stored { source, uploaded }) => tell(&source, &uploaded, &runner, printer),
         Ok(Done::Nothing(reason)) => {
-            set_empty_outputs(&runner, Some(reason))?;
+            set_empty_outputs(&OUTPUTS, &reason.to_string(), &runner, printer);
             Ok(ExitCode::SUCCESS)
         }
         Err(Missed { reason, failure }) => {
@@ -37,7 +54,9 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
                 Plan::GitHub(reason) | Plan::Impossible(reason) => Some(reason),
                 _ => None,
             };
-            set_empty_outputs(&runner, reason.or(planned))?;
+            let reason = reason.or(planned).map(|reason| reason.to_string());
+            let reason = reason.unwrap_or_else(|| failure.code().to_owned());
+            set_empty_outputs(&OUTPUTS, &reason, &runner, printer);
             Err(failure)
         }
     }
@@ -117,7 +136,7 @@ async fn attempt(
     progress.finish();
     match done {
         Ok(uploaded) => Ok(Done::Stored { source: Box::new(source), uploaded: Box::new(uploaded) }),
-        Err(failed) => fail(args, &source.name, failed, printer),
+        Err(failed) => fail(args, &source.name, failed, env, printer),
     }
 }
 
@@ -139,7 +158,8 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<Collected, Failure> {
 
 fn tell_oddities(found: &Collected, printer: &Printer) {
     for path in &found.skipped {
-        printer.warning(&format!("`{}` is no file that can be stored", path.display()), None);
+        let why = "it is a broken link, or neither file nor folder";
+        printer.warning(&format!("`{}` is left out: {why}", path.display()), None);
     }
 }
 
@@ -260,39 +280,38 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
     for warning in &done.warnings {
         printer.warning(warning, None);
     }
-    if !matches!(done.reason, Reason::Ok | Reason::Anonymous | Reason::NoBucket | Reason::Forced) {
-        printer.warning(
-            &format!("`{}` went to GitHub's store instead of S3 ({})", source.name, done.reason),
-            Some("check the bucket, its region and policy, and the role of this job"),
-        );
+    if let Some(refusal) = &done.refusal {
+        let (name, reason) = (&source.name, done.reason);
+        let text = format!("`{name}` went to GitHub's store instead of S3 ({reason}): {refusal}");
+        printer.warning(&text, store_hint(refusal, RIGHTS));
     }
     let store = done.locator.place.store();
     let url = link(done, runner.env());
     let id = done.stored.artifact_id.map(|id| id.to_string()).unwrap_or_default();
     let (digest, size) = (done.stored.digest.hex(), done.stored.size);
     let count = source.entries.len();
-    runner.set_outputs(&[
-        ("store", store),
-        ("reason", &done.reason.to_string()),
-        ("artifact-id", &id),
-        ("artifact-url", &url),
-        ("artifact-digest", &digest),
-        ("locator", &done.locator.to_json(MAX_OUTPUT_BYTES)),
-        ("size", &size.to_string()),
-        ("files", &count.to_string()),
-    ])?;
     let (before, after) = (human_bytes(source.raw_size()), human_bytes(size));
     let was = if done.stored.already { "was there already" } else { "is stored" };
     printer.line(&format!(
         "`{}` {was} in {store} ({}): {count} files, {before}, {after} stored, sha256 {digest}",
         source.name, done.reason
     ));
+    if (source.archive, done.stored.archive) == (Archive::None, Archive::Zip) {
+        let why = "GitHub takes an artifact as one file of its own name";
+        printer
+            .line(&format!("the {count} files are in one zip, in spite of `archive: none`: {why}"));
+    }
     printer.line(&url);
+    let reason = done.reason.to_string();
+    let (size, count) = (size.to_string(), count.to_string());
+    let locator = done.locator.to_json(MAX_OUTPUT_BYTES);
+    let values = [store, &reason, &id, &url, &digest, &locator, &size, &count];
+    let outputs: Vec<_> = OUTPUTS.into_iter().zip(values).collect();
+    runner.set_outputs(&outputs)?;
     let name = markdown_text(&source.name);
     let link = if url.starts_with("http") { format!("[{name}]({url})") } else { name };
     runner.summary(&format!(
-        "Artifact {link}: {store} ({}), {count} files, {before} → {after}, `sha256:{digest}`",
-        done.reason
+        "Artifact {link}: {store} ({reason}), {count} files, {before} → {after}, `sha256:{digest}`",
     ))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -302,30 +321,19 @@ fn link(done: &Uploaded, env: &Env) -> String {
     let locator = &done.locator;
     match &locator.place {
         Place::GitHub { artifact_id } => {
-            let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
-            let (repository, run) = (&locator.repository, locator.run_id);
-            format!("{server}/{repository}/actions/runs/{run}/artifacts/{artifact_id}")
+            github_url(env, &locator.repository, locator.run_id, *artifact_id)
         }
         Place::S3 { bucket, key, .. } => format!("s3://{bucket}/{key}"),
     }
 }
 
-/// The outputs where nothing is stored; `reason` is empty where none of its words fits.
-fn set_empty_outputs(runner: &Runner, reason: Option<Reason>) -> Result<(), Failure> {
-    let reason = reason.map(|reason| reason.to_string()).unwrap_or_default();
-    runner.set_outputs(&[
-        ("store", "none"),
-        ("reason", &reason),
-        ("artifact-id", ""),
-        ("artifact-url", ""),
-        ("artifact-digest", ""),
-        ("locator", ""),
-        ("size", "0"),
-        ("files", "0"),
-    ])
-}
-
-fn fail(args: &UploadArgs, name: &str, failed: Failed, printer: &Printer) -> Result<Done, Missed> {
+fn fail(
+    args: &UploadArgs,
+    name: &str,
+    failed: Failed,
+    env: &Env,
+    printer: &Printer,
+) -> Result<Done, Missed> {
     let what = format!("the artifact `{name}` isn't stored");
     let reason = failed.reason();
     let failure = match failed {
@@ -349,6 +357,14 @@ fn fail(args: &UploadArgs, name: &str, failed: Failed, printer: &Printer) -> Res
         Failed::Store(error @ store::Error::Stopped) => {
             Failure::unexpected("stopped", what).because(error)
         }
+        Failed::NoGitHub { s3, .. } if is_enterprise(env) => {
+            let failure = Failure::unexpected("no-store", format!("{NO_V4}, so {what}"));
+            let failure = match s3 {
+                Some(error) => failure.because(error),
+                None => failure,
+            };
+            failure.hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")
+        }
         Failed::NoGitHub { .. } => Failure::unexpected("no-store", what).because(failed).hint(
             "use the action `upload-artifact-with-fallback`, which hands over the runtime token, \
              or give S3 credentials and `s3-bucket`",
@@ -356,7 +372,22 @@ fn fail(args: &UploadArgs, name: &str, failed: Failed, printer: &Printer) -> Res
         Failed::Impossible(_) => Failure::unexpected("no-store", what)
             .because(failed)
             .hint("give credentials and `s3-bucket`, or set `fallback` to `auto`"),
-        other => Failure::unexpected("no-store", what).because(other),
+        Failed::Store(error) => {
+            let hint = store_hint(&error, RIGHTS);
+            with_hint(Failure::unexpected("no-store", what).because(error), hint)
+        }
+        Failed::Neither { s3, github } => {
+            let hint = store_hint(&s3, RIGHTS).or(store_hint(&github, RIGHTS));
+            let what = format!("{what}: neither store took it");
+            with_hint(Failure::unexpected("no-store", what).because(s3).because(github), hint)
+        }
     };
     Err(Missed { reason, failure })
+}
+
+fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
 }

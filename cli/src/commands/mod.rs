@@ -19,16 +19,37 @@ use std::ffi::OsString;
 
 use crate::cli::artifact::ArtifactCommand;
 use crate::cli::{Cli, ColorChoice, Command, GlobalArgs};
-use crate::env_vars::Env;
-use crate::failure::Outcome;
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::runner::Runner;
 
-/// What a command owes the later steps of a job although its arguments made no sense.
-pub fn misused(args: &[OsString], env: &Env) {
+/// Tells what is wrong with the arguments, and the later steps of a job what a command owes them
+/// all the same.
+pub fn misused(args: &[OsString], env: &Env, error: &clap::Error) {
     let global = GlobalArgs { color: ColorChoice::Auto, quiet: false, verbose: 0 };
     let printer = Printer::new(&global, env);
+    if printer.actions() {
+        let text = error.to_string();
+        let text = text.trim_start_matches("error: ").split("\n\nFor more").next();
+        printer.failure(&Failure::unexpected("usage", text.unwrap_or_default().trim()));
+    } else {
+        // A closed stderr leaves nobody to tell.
+        let _ = error.print();
+    }
     if let Err(failure) = oidc::misused(args, env, &printer) {
         printer.failure(&failure);
+    }
+    let is =
+        |command: &str| args.windows(2).any(|pair| pair[0] == "artifact" && pair[1] == command);
+    let outputs: &[&str] = match () {
+        () if is("upload") => &artifact_upload::OUTPUTS,
+        () if is("download") => &artifact_download::OUTPUTS,
+        () => return,
+    };
+    if env.get(env_vars::GITHUB_OUTPUT).is_some() {
+        let runner = Runner::new(env, &printer);
+        artifact_sources::set_empty_outputs(outputs, "usage", &runner, &printer);
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Request {
     pub digest_must_match: bool,
     /// Where what has been fetched is kept until it is unpacked.
     pub cache: PathBuf,
+    /// Is told how many bytes there are, as far as that is known, once everything is found.
+    pub total: Box<dyn Fn(u64) + Send + Sync>,
     /// Is told how many bytes have arrived.
     pub arrived: Arrived,
 }
@@ -129,11 +131,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the disk is full.
+    /// Whether the disk takes no more: it is full, or the file too large for it.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         let full = |e: &io::Error| {
-            matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+            matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
         };
         match self {
             Self::Fetch { source: fetch::Error::Disk { source, .. }, .. }
@@ -153,6 +156,7 @@ impl Error {
 pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded, Error> {
     let found = sources.find(&request.run, &request.select).await?;
     let trust = check_trust(sources, request, &found).await?;
+    (request.total)(found.iter().filter_map(|one| one.size).sum());
 
     // A single artifact goes to the destination itself, as several do that are merged.
     let single = match &request.select {

@@ -18,7 +18,7 @@ use crate::layout::{Facts, Layout};
 use crate::locator::{self, Archive, File, Locator, Place, Trust, is_locator_name};
 use crate::store;
 use crate::store::github::{GitHubStore, Mask};
-use crate::store::s3::{S3Config, S3Store};
+use crate::store::s3::{S3Access, S3Config, S3Store};
 
 /// Which artifacts.
 #[derive(Debug, Clone)]
@@ -131,6 +131,18 @@ pub enum Error {
         /// Where it was looked for, and what was there.
         looked: Vec<String>,
     },
+    /// It is nowhere else, and the bucket doesn't say.
+    #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; looked at {}", .looked.join(", then at "))]
+    Forbidden {
+        /// What was wanted.
+        what: String,
+        /// The bucket.
+        bucket: String,
+        /// Whether somebody with credentials asked.
+        signed: bool,
+        /// Where it was looked for, and what was there.
+        looked: Vec<String>,
+    },
     /// A locator that may not be followed.
     #[error("the locator is refused: {0}")]
     Locator(String),
@@ -174,13 +186,21 @@ impl Sources {
                 run.id, run.repository
             ));
         }
+        let what = format!("artifact `{name}`");
         if let Some(bucket) = &self.bucket {
             match bucket.by_name(run, name).await? {
                 Ok(found) => return Ok(found),
-                Err(places) => looked.extend(places),
+                Err(not_there) => {
+                    looked.extend(not_there.looked);
+                    if not_there.forbidden {
+                        let signed = !matches!(bucket.config.access, S3Access::Anonymous);
+                        let bucket = bucket.config.bucket.clone();
+                        return Err(Error::Forbidden { what, bucket, signed, looked });
+                    }
+                }
             }
         }
-        Err(Error::Missing { what: format!("artifact `{name}`"), looked })
+        Err(Error::Missing { what, looked })
     }
 
     async fn all(&self, run: &Run, wanted: impl Fn(&str) -> bool) -> Result<Vec<Found>, Error> {

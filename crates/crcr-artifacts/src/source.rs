@@ -59,8 +59,8 @@ pub struct Stored {
     pub already: bool,
     /// Whether the bucket refused the tag for the retention.
     pub untagged: bool,
-    /// How many objects of the artifact that was replaced could not be deleted.
-    pub leftover: usize,
+    /// What is left of the artifact that was replaced and why, where something is.
+    pub leftover: Option<String>,
     /// GitHub's number of the artifact.
     pub artifact_id: Option<u64>,
     /// How the files are stored, which may differ from what was asked for.

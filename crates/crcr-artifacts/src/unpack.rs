@@ -112,11 +112,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the disk is full.
+    /// Whether the disk takes no more: it is full, or the file too large for it.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         let full = |e: &io::Error| {
-            matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+            matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
         };
         match self {
             Self::Write { source, .. } => full(source),

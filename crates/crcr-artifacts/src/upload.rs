@@ -40,6 +40,8 @@ pub struct Uploaded {
     pub stored: Stored,
     /// Where it is.
     pub locator: Locator,
+    /// Why S3 didn't take it, where it was asked and GitHub has the artifact.
+    pub refusal: Option<Error>,
     /// What went wrong on the way without stopping anything.
     pub warnings: Vec<String>,
 }
@@ -107,13 +109,10 @@ pub async fn upload(
         match to_s3(source, config, &stores.folder, run, &now, &mut warnings).await {
             Ok((stored, locator)) => {
                 locator_to_github(stores, source, &locator, &mut warnings).await;
-                return Ok(Uploaded { reason, stored, locator, warnings });
+                return Ok(Uploaded { reason, stored, locator, refusal, warnings });
             }
             Err(error) => match fallback_reason(&error) {
-                Some(why) if fallback => {
-                    warnings.push(format!("S3 didn't take the artifact: {error}"));
-                    (reason, refusal) = (why, Some(error));
-                }
+                Some(why) if fallback => (reason, refusal) = (why, Some(error)),
                 _ => return Err(error.into()),
             },
         }
@@ -122,8 +121,8 @@ pub async fn upload(
         Ok(github) => github,
         Err(why) => return Err(Failed::NoGitHub { why: why.clone(), s3: refusal }),
     };
-    let stored = match (github.put(source).await, refusal) {
-        (Ok(stored), _) => stored,
+    let (stored, refusal) = match (github.put(source).await, refusal) {
+        (Ok(stored), refusal) => (stored, refusal),
         (Err(github), Some(s3)) if !is_own_fault(&github) => {
             return Err(Failed::Neither { s3, github });
         }
@@ -132,7 +131,7 @@ pub async fn upload(
     let place = Place::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
     let locator = locator(source, &stored, place, run, now());
     locator_to_github(stores, source, &locator, &mut warnings).await;
-    Ok(Uploaded { reason, stored, locator, warnings })
+    Ok(Uploaded { reason, stored, locator, refusal, warnings })
 }
 
 async fn to_s3(
@@ -144,30 +143,24 @@ async fn to_s3(
     warnings: &mut Vec<String>,
 ) -> Result<(Stored, Locator), Error> {
     let mut bucket = S3Store::connect(config.clone()).await?;
-    let stored = match bucket.put(source, folder).await {
-        Err(Error::WrongRegion(_)) => {
-            bucket = bucket.in_its_region().await?;
+    let (stored, before) = match bucket.put(source, folder).await {
+        Err(Error::WrongRegion { asked, there, .. }) => {
+            bucket = bucket.in_region(there).await?;
             warnings.push(format!(
-                "the bucket `{}` is in `{}`, not in `{}`",
+                "the bucket `{}` is in `{}`, not in `{asked}`: correct `aws-region`",
                 config.bucket,
                 bucket.region(),
-                config.region.as_deref().unwrap_or_default()
             ));
             bucket.put(source, folder).await?
         }
         other => other?,
     };
     if stored.untagged {
-        warnings
-            .push("the bucket refused the tag `retention-days`, so no rule will delete it".into());
+        let why = "the bucket refused the tag `retention-days`, so no lifecycle rule will delete \
+                   the artifact: the credentials need `s3:PutObjectTagging`";
+        warnings.push(why.to_owned());
     }
-    if stored.leftover > 0 {
-        warnings.push(format!(
-            "{} objects of the artifact that was replaced can't be deleted: the credentials need \
-             `s3:DeleteObject`",
-            stored.leftover
-        ));
-    }
+    warnings.extend(stored.leftover.clone());
     let place = Place::S3 {
         bucket: config.bucket.clone(),
         key: match stored.archive {
@@ -178,14 +171,16 @@ async fn to_s3(
         region: Some(bucket.region().to_owned()),
     };
     let locator = locator(source, &stored, place, run, now());
-    bucket.put_locator(&locator, folder).await?;
+    bucket.put_locator(&locator, folder, &before).await?;
     Ok((stored, locator))
 }
 
 /// Whether GitHub may take what S3 didn't, and the reason that is given then.
 fn fallback_reason(error: &Error) -> Option<Reason> {
     match error {
-        Error::Denied { store: s3::STORE, .. } | Error::WrongRegion(_) => Some(Reason::S3Denied),
+        Error::Denied { store: s3::STORE, .. } | Error::WrongRegion { .. } => {
+            Some(Reason::S3Denied)
+        }
         Error::MissingBucket(_) => Some(Reason::S3MissingBucket),
         Error::Unreachable { store: s3::STORE, .. } => Some(Reason::S3Unreachable),
         _ => None,

@@ -85,6 +85,14 @@ pub enum Error {
     /// The account's storage is full.
     #[error("the storage for artifacts is full: {0}")]
     Quota(String),
+    /// The service doesn't take the token, or not for this.
+    #[error("the artifact service refused {method}: {message}")]
+    Denied {
+        /// The method.
+        method: &'static str,
+        /// What it said.
+        message: String,
+    },
     /// The service refused for another reason.
     #[error("the artifact service refused {method}: {message}")]
     Refused {
@@ -354,6 +362,9 @@ fn refusal(method: &'static str, error: http::Error) -> Error {
     match (*status, twirp.code.as_str()) {
         (StatusCode::CONFLICT, _) | (_, "already_exists") => Error::NameTaken,
         (StatusCode::NOT_FOUND, "not_found") => Error::NotFound,
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) if !twirp.msg.is_empty() => {
+            Error::Denied { method, message: one_line(&twirp.msg) }
+        }
         _ if error.is_transient() || twirp.msg.is_empty() => Error::Http { method, source: error },
         _ => Error::Refused { method, message: one_line(&twirp.msg) },
     }
@@ -472,6 +483,9 @@ mod tests {
         let server = answering("CreateArtifact", 403, quota).await;
         let error = service(&server).await.create("a", None, "application/zip").await;
         assert!(matches!(error, Err(Error::Quota(_))));
+        let server = answering("CreateArtifact", 401, twirp("unauthenticated", "expired")).await;
+        let error = service(&server).await.create("a", None, "application/zip").await;
+        assert!(matches!(error, Err(Error::Denied { .. })));
         let server = answering("DeleteArtifact", 404, twirp("not_found", "no")).await;
         assert!(matches!(service(&server).await.delete("a").await, Err(Error::NotFound)));
         let server = answering("DeleteArtifact", 200, json!({"ok": false})).await;

@@ -10,15 +10,23 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 /// The most of an error's body that is kept, in bytes.
 const ERROR_BODY_BYTES: usize = 64 * 1024;
 
+/// How long a server may be silent before a connection counts as broken.
+pub const SILENCE: Duration = Duration::from_secs(60);
+
 /// The client for everything but the AWS SDK: the system's roots and proxies, 10 s to connect,
-/// 60 s of silence, and no redirect followed unless the caller does.
+/// [`SILENCE`], and no redirect followed unless the caller does.
 ///
 /// Fails when the TLS set-up of the machine is broken.
 pub fn client() -> Result<Client, Error> {
+    client_with(SILENCE)
+}
+
+/// The same client with another `silence`.
+pub fn client_with(silence: Duration) -> Result<Client, Error> {
     Client::builder()
         .user_agent(concat!("crcr/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_secs(10))
-        .read_timeout(Duration::from_secs(60))
+        .read_timeout(silence)
         .redirect(reqwest::redirect::Policy::none())
         .tcp_nodelay(true)
         .build()

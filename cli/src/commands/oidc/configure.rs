@@ -184,10 +184,15 @@ async fn assume(
     printer.mask(credentials.session_token.expose_secret());
     let account = credentials.assumed_role_arn.split(':').nth(4).unwrap_or_default();
     inputs::allow_account(account, &args.allowed_account_ids).map_err(wrong)?;
-    Ok(fresh_grant(&inputs, account, &credentials))
+    Ok(fresh_grant(&inputs, &args.audience, account, &credentials))
 }
 
-fn fresh_grant(inputs: &RoleInputs, account: &str, credentials: &Credentials) -> Grant {
+fn fresh_grant(
+    inputs: &RoleInputs,
+    audience: &str,
+    account: &str,
+    credentials: &Credentials,
+) -> Grant {
     let id = &credentials.access_key_id;
     let secret = credentials.secret_access_key.expose_secret();
     let token = credentials.session_token.expose_secret();
@@ -202,6 +207,8 @@ fn fresh_grant(inputs: &RoleInputs, account: &str, credentials: &Credentials) ->
             (env_vars::AWS_SECRET_ACCESS_KEY, secret.to_owned()),
             (env_vars::AWS_SESSION_TOKEN, token.to_owned()),
             (env_vars::CRCR_AUTH_ROLE_ARN, inputs.role.text.clone()),
+            (env_vars::CRCR_AUTH_AUDIENCE, audience.to_owned()),
+            (env_vars::CRCR_AUTH_STS_ENDPOINT, inputs.request.endpoint.to_string()),
             (env_vars::CRCR_AUTH_EXPIRATION, expiration.clone()),
             (env_vars::CRCR_AUTH_FINGERPRINT, existing::fingerprint(&inputs.request, id)),
         ],

@@ -8,7 +8,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, future};
 use crcr_github::http;
 use crcr_github::oidc::TokenEndpoint;
-use crcr_github::sts::{self, AssumeRole};
+use crcr_github::sts::AssumeRole;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
@@ -18,8 +18,6 @@ use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// The audience that `oidc configure` asks for where it isn't told another.
-const AUDIENCE: &str = "sts.amazonaws.com";
 /// The length of a session, in seconds; the shortest that STS gives would end with a long upload.
 const SESSION_SECONDS: u32 = 3600;
 /// How long one exchange may take with all its tries.
@@ -34,6 +32,7 @@ pub struct Renewing {
     client: reqwest::Client,
     endpoint: TokenEndpoint,
     request: AssumeRole,
+    audience: String,
     printer: Printer,
 }
 
@@ -43,13 +42,9 @@ impl Renewing {
     /// replace it), or the job may not mint tokens.
     pub fn new(first: Credentials, env: &Env, printer: &Printer) -> Option<Self> {
         let ends = env.get(env_vars::CRCR_AUTH_EXPIRATION)?.parse().ok()?;
-        let region = env.get(env_vars::AWS_REGION)?;
-        let endpoint = match env.get(env_vars::AWS_ENDPOINT_URL_STS) {
-            Some(url) => url.parse().ok()?,
-            None => sts::regional_endpoint(region)?,
-        };
+        let sts = env.get(env_vars::CRCR_AUTH_STS_ENDPOINT)?;
         let request = AssumeRole {
-            endpoint,
+            endpoint: inputs::endpoint(env_vars::CRCR_AUTH_STS_ENDPOINT, sts).ok()?,
             role_arn: env.get(env_vars::CRCR_AUTH_ROLE_ARN)?.to_owned(),
             session_name: inputs::session_name(None, &Runner::new(env, printer)),
             duration_seconds: SESSION_SECONDS,
@@ -64,7 +59,8 @@ impl Renewing {
         let bearer = env.get(env_vars::ACTIONS_ID_TOKEN_REQUEST_TOKEN)?;
         let endpoint = TokenEndpoint::new(url, bearer).ok()?;
         let client = http::client().ok()?;
-        Some(Self { first, ends, client, endpoint, request, printer: printer.clone() })
+        let audience = env.get(env_vars::CRCR_AUTH_AUDIENCE)?.to_owned();
+        Some(Self { first, ends, client, endpoint, request, audience, printer: printer.clone() })
     }
 
     async fn load(&self) -> Result<Credentials, CredentialsError> {
@@ -76,7 +72,7 @@ impl Renewing {
         let exchange = Exchange {
             client: &self.client,
             endpoint: &self.endpoint,
-            audience: AUDIENCE,
+            audience: &self.audience,
             request: &self.request,
             timeout: TIMEOUT,
             printer: &self.printer,

@@ -6,7 +6,7 @@ use super::{At, Bucket, Error, Found, Run, facts};
 use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
 use crate::locator::{self, Archive, Locator, Place, is_locator_name};
 use crate::store;
-use crate::store::s3::{S3Access, S3Config, S3Store, is_wrong_region};
+use crate::store::s3::{S3Access, S3Config, S3Store};
 
 /// Where an artifact may be: its folder, and what the folder's own name tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,24 +16,35 @@ struct Candidate {
     attempt: Option<u64>,
 }
 
-/// The artifact, or where it was looked for in vain.
-type Answer = Result<Found, Vec<String>>;
+/// An artifact that the bucket doesn't give.
+pub(super) struct NotThere {
+    /// Where it was looked for, and what was said there.
+    pub(super) looked: Vec<String>,
+    /// Whether everybody who asked was refused, so that it may be there.
+    pub(super) forbidden: bool,
+}
 
 impl Bucket {
     /// The artifact of this name, of the highest attempt, then the newest.
-    pub(super) async fn by_name(&self, run: &Run, name: &str) -> Result<Answer, Error> {
+    pub(super) async fn by_name(
+        &self,
+        run: &Run,
+        name: &str,
+    ) -> Result<Result<Found, NotThere>, Error> {
         let place =
             format!("s3://{}/{}", self.config.bucket, self.layout.render(&facts(run, Some(name))));
-        let mut looked = vec![];
+        let (mut looked, mut forbidden) = (vec![], true);
         for (who, config) in self.askers() {
-            let asked = async {
-                let store = S3Store::connect(config).await?;
-                self.look(&store, run, Some(name), |_| true).await
-            };
+            let asked = in_its_region(config, async |store| {
+                self.look(store, run, Some(name), |_| true).await
+            });
             match asked.await {
                 Ok(found) => match found.into_iter().next() {
                     Some(found) => return Ok(Ok(found)),
-                    None => looked.push(format!("`{place}` ({who}: nothing there)")),
+                    None => {
+                        forbidden = false;
+                        looked.push(format!("`{place}` ({who}: nothing there)"));
+                    }
                 },
                 Err(Error::Store(error @ store::Error::Denied { .. })) => {
                     looked.push(format!("`{place}` ({who}: {error})"));
@@ -41,7 +52,7 @@ impl Bucket {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Err(looked))
+        Ok(Err(NotThere { looked, forbidden }))
     }
 
     /// Every artifact of the run in the bucket that is `wanted`.
@@ -52,8 +63,9 @@ impl Bucket {
     ) -> Result<Vec<Found>, Error> {
         let mut refused = None;
         for (_, config) in self.askers() {
-            let store = S3Store::connect(config).await?;
-            match self.look(&store, run, None, &wanted).await {
+            let asked =
+                in_its_region(config, async |store| self.look(store, run, None, &wanted).await);
+            match asked.await {
                 Ok(found) => return Ok(found),
                 Err(Error::Store(error @ store::Error::Denied { .. })) => {
                     refused.get_or_insert(error);
@@ -74,9 +86,11 @@ impl Bucket {
         let key = self.check(run, locator)?;
         let mut refused = None;
         for (_, config) in self.askers() {
-            let store = S3Store::connect(config).await?;
-            match self.is_readable(&store, locator, &key).await {
-                Ok(()) => {
+            let asked = in_its_region(config, async |store| {
+                self.is_readable(store, locator, &key).await.map(|()| store.clone())
+            });
+            match asked.await {
+                Ok(store) => {
                     return Ok(Found::of_locator(locator, At::S3 { store, key }, independent));
                 }
                 Err(error) => {
@@ -84,7 +98,7 @@ impl Bucket {
                 }
             }
         }
-        Err(refused.map_or(Error::Nowhere, Error::Store))
+        Err(refused.unwrap_or(Error::Nowhere))
     }
 
     /// The key of a locator, if it may be followed.
@@ -145,7 +159,7 @@ impl Bucket {
             _ => key.to_owned(),
         };
         let head = store.client().head_object().bucket(store.bucket()).key(&key).send().await;
-        head.map(drop).map_err(|error| head_error(store, &error, &key))
+        head.map(drop).map_err(|error| store.error(&error, &key))
     }
 
     /// Reads every candidate, and of each name keeps the highest attempt, then the newest.
@@ -202,7 +216,7 @@ impl Bucket {
         let name = name.unwrap_or_else(|| folder.rsplit('/').next().unwrap_or_default());
         let key = archive_key(folder);
         let head = store.client().head_object().bucket(store.bucket()).key(&key).send().await;
-        match head.map_err(|error| head_error(store, &error, &key)) {
+        match head.map_err(|error| store.error(&error, &key)) {
             Ok(head) => {
                 let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
                 let digest = meta(META_SHA256).and_then(|text| text.parse().ok());
@@ -250,21 +264,21 @@ fn plain(name: &str, at: At, archive: Archive) -> Found {
     }
 }
 
-/// A refusal of a HEAD has no body, so its code is only a status; one that means another region
-/// says so.
-fn head_error<E>(
-    store: &S3Store,
-    error: &aws_sdk_s3::error::SdkError<E, aws_sdk_s3::config::http::HttpResponse>,
-    key: &str,
-) -> store::Error
+/// Works with the bucket; once more where it really is when it isn't where it was looked for.
+async fn in_its_region<T, E>(
+    config: S3Config,
+    work: impl AsyncFn(&S3Store) -> Result<T, E>,
+) -> Result<T, Error>
 where
-    E: aws_sdk_s3::error::ProvideErrorMetadata + std::error::Error + 'static,
+    Error: From<E>,
 {
-    if is_wrong_region(error, store.region()) {
-        let message = format!("the bucket isn't in `{}`: set `aws-region`", store.region());
-        return store::Error::Refused { store: store::s3::STORE, message };
+    let store = S3Store::connect(config).await?;
+    match work(&store).await.map_err(Error::from) {
+        Err(Error::Store(store::Error::WrongRegion { there, .. })) => {
+            Ok(work(&store.in_region(there).await?).await?)
+        }
+        done => done,
     }
-    store.error(error, key)
 }
 
 /// The locator at a key, if there is one.

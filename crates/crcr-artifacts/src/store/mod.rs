@@ -19,8 +19,15 @@ pub enum Error {
     #[error("the bucket `{0}` doesn't exist")]
     MissingBucket(String),
     /// The bucket is in another region than the one that was asked.
-    #[error("the bucket `{0}` is in another region")]
-    WrongRegion(String),
+    #[error("the bucket `{bucket}` is in {}, not in `{asked}`", quoted(.there.as_deref()))]
+    WrongRegion {
+        /// The bucket.
+        bucket: String,
+        /// The region that was asked.
+        asked: String,
+        /// The bucket's own region, where the server says it.
+        there: Option<String>,
+    },
     /// There is no such object or artifact.
     #[error("{store} has no `{what}`")]
     NotFound {
@@ -67,4 +74,8 @@ pub enum Error {
     /// The upload was stopped from outside.
     #[error("the upload was stopped")]
     Stopped,
+}
+
+fn quoted(region: Option<&str>) -> String {
+    region.map_or_else(|| "another region".to_owned(), |region| format!("`{region}`"))
 }

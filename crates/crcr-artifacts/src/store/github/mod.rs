@@ -56,7 +56,9 @@ impl GitHubStore {
             artifact::Error::NotFound => Error::NotFound { store: STORE, what: what.to_owned() },
             artifact::Error::NameTaken => Error::Conflict { store: STORE, message },
             artifact::Error::Quota(message) => Error::Quota { store: STORE, message },
-            artifact::Error::Token(_) => Error::Denied { store: STORE, message },
+            artifact::Error::Token(_) | artifact::Error::Denied { .. } => {
+                Error::Denied { store: STORE, message }
+            }
             artifact::Error::Http { ref source, .. } => match source.status() {
                 Some(status) if matches!(status.as_u16(), 401 | 403) => {
                     Error::Denied { store: STORE, message }

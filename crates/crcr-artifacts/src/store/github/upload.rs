@@ -60,7 +60,7 @@ impl GitHubStore {
             files: source.files(&digests),
             already,
             untagged: false,
-            leftover: 0,
+            leftover: None,
             artifact_id: Some(id),
             archive,
         })

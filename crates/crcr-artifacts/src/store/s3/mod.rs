@@ -41,6 +41,8 @@ pub struct S3Config {
     pub endpoint: Option<Url>,
     /// Who asks.
     pub access: S3Access,
+    /// How long the server may be silent before a request counts as broken.
+    pub silence: Duration,
 }
 
 /// Who asks.
@@ -75,9 +77,9 @@ impl S3Store {
         Ok(Self { client: client(&config, &region).await, config, region })
     }
 
-    /// The same bucket where it really is, after a refusal that says "not here".
-    pub async fn in_its_region(&self) -> Result<Self, Error> {
-        Self::connect(S3Config { region: None, ..self.config.clone() }).await
+    /// The same bucket in the region that a refusal named; asked for where it named none.
+    pub async fn in_region(&self, there: Option<String>) -> Result<Self, Error> {
+        Self::connect(S3Config { region: there, ..self.config.clone() }).await
     }
 
     /// The client of the SDK.
@@ -122,8 +124,9 @@ impl S3Store {
                 None => code.to_owned(),
             }
         };
-        if is_wrong_region(error, &self.region) {
-            return Error::WrongRegion(self.config.bucket.clone());
+        if let Some(there) = wrong_region(error, &self.region) {
+            let (bucket, asked) = (self.config.bucket.clone(), self.region.clone());
+            return Error::WrongRegion { bucket, asked, there };
         }
         let status = error.raw_response().map(|response| response.status().as_u16());
         match (error.code().unwrap_or_default(), status) {
@@ -150,26 +153,29 @@ impl S3Store {
     }
 }
 
-/// Whether the bucket is somewhere else than in `asked`, where the request went. The refusal of a
-/// HEAD has no body, so no code: the region that it names tells then.
-pub fn is_wrong_region<E>(error: &SdkError<E, HttpResponse>, asked: &str) -> bool
+/// The bucket's own region, as far as the server names it, where it isn't `asked`, to which the
+/// request went. The refusal of a HEAD has no body, so no code: status and header tell then.
+fn wrong_region<E>(error: &SdkError<E, HttpResponse>, asked: &str) -> Option<Option<String>>
 where
     E: ProvideErrorMetadata,
 {
-    let elsewhere = |response: &HttpResponse| match response.status().as_u16() {
+    let response = error.raw_response()?;
+    let there = response.headers().get(REGION_HEADER).filter(|region| *region != asked);
+    let elsewhere = match response.status().as_u16() {
         301 => true,
-        400 => response.headers().get(REGION_HEADER).is_some_and(|region| region != asked),
+        307 | 400 => there.is_some(),
         _ => false,
     };
-    matches!(error.code(), Some("PermanentRedirect" | "AuthorizationHeaderMalformed"))
-        || error.raw_response().is_some_and(elsewhere)
+    let told = matches!(error.code(), Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
+    (elsewhere || told).then(|| there.map(str::to_owned))
 }
 
 async fn client(config: &S3Config, region: &str) -> Client {
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(10))
-        .read_timeout(Duration::from_secs(60))
+        .read_timeout(config.silence)
         .build();
+    let stalls = StalledStreamProtectionConfig::enabled().grace_period(config.silence);
     let retries = RetryConfig::standard()
         .with_max_attempts(5)
         .with_initial_backoff(Duration::from_millis(250))
@@ -180,7 +186,7 @@ async fn client(config: &S3Config, region: &str) -> Client {
         .http_client(http_client())
         .timeout_config(timeouts)
         .retry_config(retries)
-        .stalled_stream_protection(StalledStreamProtectionConfig::enabled().build())
+        .stalled_stream_protection(stalls.build())
         // Making credentials anew takes a token and an answer of STS, each maybe more than once.
         .identity_cache(IdentityCache::lazy().load_timeout(Duration::from_secs(60)).build())
         // The upload brings its own checksums; other servers refuse those that the SDK adds.

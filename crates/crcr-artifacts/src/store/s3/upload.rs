@@ -1,12 +1,15 @@
 //! Storing an artifact in a bucket: one zip, or an object for each file.
 //!
 //! The locator beside the objects is written last and holds the digest, which an object in parts
-//! can't be told beforehand. One of this attempt without a locator of this attempt is of an upload
-//! that was killed, and is replaced.
+//! can't be told beforehand. Whoever stores an object first wins: every write is tied to what was
+//! there before, so that of two uploads at the same time one ends whole and the other one finds a
+//! conflict.
 
 mod multipart;
+mod tidy;
 
-use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::operation::put_object::builders::PutObjectFluentBuilder;
@@ -15,13 +18,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::StreamExt as _;
 use tokio::sync::Semaphore;
 
 use super::{S3Store, STORE};
 use crate::blocks::{self, Blocks};
 use crate::collect::Entry;
-use crate::digest::Digest;
+use crate::digest::{Digest, Hasher};
 use crate::layout::{self, META_ATTEMPT, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{Archive, Locator, MAX_BYTES, Place, files_digest};
 use crate::source::{Source, Stored, content_type};
@@ -50,23 +53,29 @@ struct Object<'a> {
 enum Claim {
     /// Nothing is there: write, unless somebody else is faster.
     Free,
-    /// Write, whatever is there.
+    /// Write, whatever is there: it can't be seen, or its server gives no versions.
     Any,
     /// Write, as long as this version is there.
     Version(String),
 }
 
+/// The locator that was beside the objects when an upload began, as far as it can be read.
+pub struct Beside {
+    version: Option<String>,
+    locator: Option<Locator>,
+}
+
 impl S3Store {
-    /// Stores an artifact below `folder`. What fails or is stopped on the way leaves no unfinished
-    /// upload behind.
-    pub async fn put(&self, source: &Source, folder: &str) -> Result<Stored, Error> {
-        let before = self.locator(folder).await?;
+    /// Stores an artifact below `folder`, and gives what [`Self::put_locator`] wants then. What
+    /// fails or is stopped on the way leaves no unfinished upload behind.
+    pub async fn put(&self, source: &Source, folder: &str) -> Result<(Stored, Beside), Error> {
+        let beside = self.beside(folder).await?;
+        let before = beside.locator.as_ref();
         let (is_zip, key) = match source.archive {
             Archive::Zip => (true, layout::archive_key(folder)),
             Archive::None => (false, format!("{folder}/")),
         };
         let ours = before
-            .as_ref()
             .filter(|locator| locator.run_attempt == source.attempt && is_of_job(locator, source));
         let at_key = |locator: &&Locator| match &locator.place {
             Place::S3 { key: there, .. } => *there == key,
@@ -81,41 +90,22 @@ impl S3Store {
         } else {
             self.put_files(source, folder, known).await
         }?;
+        self.abort_others(source, folder).await;
         if let Some(before) = before.filter(|locator| is_of_job(locator, source)) {
-            stored.leftover = self.delete_stale(source, folder, &before).await;
+            stored.leftover = self.delete_stale(source, folder, before).await;
         }
-        Ok(stored)
+        Ok((stored, beside))
     }
 
-    /// Deletes what `before` lists and the artifact that is there now hasn't; says how many objects
-    /// could not be deleted.
-    async fn delete_stale(&self, source: &Source, folder: &str, before: &Locator) -> usize {
-        let now: HashSet<String> = match source.archive {
-            Archive::Zip => HashSet::from([layout::archive_key(folder)]),
-            Archive::None => {
-                source.entries.iter().map(|entry| format!("{folder}/{}", entry.path)).collect()
-            }
-        };
-        let was: Vec<String> = match before.archive {
-            Archive::Zip => vec![layout::archive_key(folder)],
-            Archive::None => {
-                before.files.iter().map(|file| format!("{folder}/{}", file.path)).collect()
-            }
-        };
-        let delete = |key: String| async move {
-            let gone = self.client().delete_object().bucket(self.bucket()).key(&key).send().await;
-            gone.inspect_err(|error| tracing::debug!(key, %error, "can't be deleted")).is_err()
-        };
-        futures_util::stream::iter(was.into_iter().filter(|key| !now.contains(key)))
-            .map(delete)
-            .buffer_unordered(OBJECTS)
-            .filter(|failed| std::future::ready(*failed))
-            .count()
-            .await
-    }
-
-    /// Stores the locator beside the objects, in place of an older one.
-    pub async fn put_locator(&self, locator: &Locator, folder: &str) -> Result<(), Error> {
+    /// Stores the locator beside the objects, in place of the one that was there before.
+    ///
+    /// Fails with [`Error::Conflict`] when another upload has stored its own meanwhile.
+    pub async fn put_locator(
+        &self,
+        locator: &Locator,
+        folder: &str,
+        before: &Beside,
+    ) -> Result<(), Error> {
         let key = layout::locator_key(folder);
         let bytes = Bytes::from(locator.to_json(MAX_BYTES));
         let put = self
@@ -124,7 +114,19 @@ impl S3Store {
             .bucket(self.bucket())
             .key(&key)
             .content_type("application/json");
-        self.send_put(put, bytes).await.map_err(|e| self.error(&e, &key))
+        let put = match &before.version {
+            Some(version) => put.if_match(version),
+            None => put.if_none_match("*"),
+        };
+        match self.send_put(put, bytes).await {
+            Ok(()) => Ok(()),
+            // It may be ours after all, when the answer to a first try was lost.
+            Err(error) if is_unmet(&error) => match self.beside(folder).await?.locator {
+                Some(there) if is_same(&there, locator) => Ok(()),
+                _ => Err(conflict(&key)),
+            },
+            Err(error) => Err(self.error(&error, &key)),
+        }
     }
 
     async fn put_zip(
@@ -143,7 +145,7 @@ impl S3Store {
             files: source.files(&made.files),
             already,
             untagged,
-            leftover: 0,
+            leftover: None,
             artifact_id: None,
             archive: Archive::Zip,
         })
@@ -163,21 +165,51 @@ impl S3Store {
                 if files_digest(&source.files(&digests)) != known {
                     return Err(conflict(folder));
                 }
-                digests.into_iter().map(Some).collect()
+                digests.into_iter().map(Some).collect::<Vec<_>>()
             }
             None => vec![None; source.entries.len()],
         };
         let memory = Semaphore::new(MEMORY_KIB as usize);
-        let put = |(entry, known)| self.put_file(source, folder, entry, known, &memory);
+        let failed = AtomicBool::new(false);
+        let written = Mutex::new(Vec::new());
+        let (memory, failed, written) = (&memory, &failed, &written);
+        let put = |(n, known): (usize, Option<Digest>)| async move {
+            let entry = &source.entries[n];
+            if failed.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            let put = self.put_file(source, folder, entry, known, memory).await;
+            match &put {
+                Ok((_, already, _)) if !already => {
+                    lock(written).push(format!("{folder}/{}", entry.path));
+                }
+                Ok(_) => {}
+                Err(_) => failed.store(true, Ordering::Relaxed),
+            }
+            put
+        };
         let stopped = async {
             source.stop.cancelled().await;
-            Err(Error::Stopped)
+            vec![Err(Error::Stopped)]
         };
-        let all = futures_util::stream::iter(source.entries.iter().zip(known))
+        // What is on its way when a file fails goes on to its end, so that it is known what there
+        // is to remove.
+        let all = futures_util::stream::iter(known.into_iter().enumerate())
             .map(put)
             .buffered(OBJECTS)
-            .try_collect::<Vec<_>>();
-        let done = tokio::select! { done = all => done, stopped = stopped => stopped }?;
+            .collect::<Vec<_>>();
+        let (done, errors): (Vec<_>, Vec<_>) =
+            tokio::select! { done = all => done, stopped = stopped => stopped }
+                .into_iter()
+                .partition(Result::is_ok);
+        let mut errors = errors.into_iter().filter_map(Result::err);
+        if let Some(first) = errors.next() {
+            let written = std::mem::take(&mut *lock(written));
+            self.delete(written).await;
+            let told = |error: &Error| !matches!(error, Error::Stopped);
+            return Err(Some(first).into_iter().chain(errors).find(told).unwrap_or(Error::Stopped));
+        }
+        let done: Vec<_> = done.into_iter().filter_map(Result::ok).collect();
         let digests: Vec<_> = done.iter().map(|(digest, ..)| *digest).collect();
         let files = source.files(&digests);
         Ok(Stored {
@@ -186,7 +218,7 @@ impl S3Store {
             files,
             already: done.iter().all(|(_, already, _)| *already),
             untagged: done.iter().any(|(.., untagged)| *untagged),
-            leftover: 0,
+            leftover: None,
             artifact_id: None,
             archive: Archive::None,
         })
@@ -237,10 +269,9 @@ impl S3Store {
         known: Option<Digest>,
         open: impl Fn() -> Blocks,
     ) -> Result<(blocks::Made, bool, bool), Error> {
-        match self.try_blob(object, known, &open, true).await {
-            // An unfinished upload that was found may be ended under our hands, by the last request
-            // of the process that began it.
-            Err(Error::NotFound { .. }) => self.try_blob(object, known, &open, false).await,
+        match self.try_blob(object, known, &open).await {
+            // Another upload of the key has ended and has aborted this one: once more, to see it.
+            Err(Error::NotFound { .. }) => self.try_blob(object, known, &open).await,
             done => done,
         }
     }
@@ -250,7 +281,6 @@ impl S3Store {
         object: &Object<'_>,
         known: Option<Digest>,
         open: &impl Fn() -> Blocks,
-        reuse: bool,
     ) -> Result<(blocks::Made, bool, bool), Error> {
         match send::start(open()).await? {
             Start::Whole(bytes, made) => {
@@ -270,7 +300,7 @@ impl S3Store {
                         return Err(conflict(&object.key));
                     }
                 };
-                self.put_parts(object, known, claim, (first, blocks), reuse).await
+                self.put_parts(object, &claim, (first, blocks)).await
             }
         }
     }
@@ -353,15 +383,15 @@ impl S3Store {
 
     /// What is at the key, and what may be done about it.
     async fn look(&self, object: &Object<'_>, known: Option<Digest>) -> Result<Look, Error> {
-        if object.source.overwrite {
-            return Ok(Look::Write(Claim::Any));
-        }
+        let source = object.source;
         let head = self.client().head_object().bucket(self.bucket()).key(&object.key).send().await;
         let there = match head {
             Ok(there) => there,
             Err(error) => {
                 return match self.error(&error, &object.key) {
                     Error::NotFound { .. } => Ok(Look::Write(Claim::Free)),
+                    // Who may only write sees nothing of what is there.
+                    Error::Denied { .. } if source.overwrite => Ok(Look::Write(Claim::Any)),
                     // Without the right to list, S3 answers 403 for what isn't there.
                     Error::Denied { .. } => Ok(Look::Write(Claim::Free)),
                     error => Err(error),
@@ -370,24 +400,24 @@ impl S3Store {
         };
         let meta = |name: &str| there.metadata().and_then(|all| all.get(name));
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
-        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&object.source.job));
+        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job));
         let noted = meta(META_SHA256).and_then(|text| text.parse().ok());
-        let version = there.e_tag().map(|etag| Claim::Version(etag.to_owned()));
+        let version = there.e_tag().map_or(Claim::Any, |etag| Claim::Version(etag.to_owned()));
         match (attempt, noted.or(known)) {
-            (Some(attempt), _) if attempt < object.source.attempt => {
-                Ok(Look::Write(version.unwrap_or(Claim::Any)))
-            }
+            _ if source.overwrite => Ok(Look::Write(version)),
+            (Some(attempt), _) if attempt < source.attempt => Ok(Look::Write(version)),
             (_, Some(digest)) => Ok(Look::Compare(digest)),
-            // Ours, and no locator: an upload that was killed.
-            (Some(attempt), None) if attempt == object.source.attempt => {
-                Ok(Look::Write(version.unwrap_or(Claim::Any)))
-            }
-            _ => Err(conflict(&object.key)),
+            // Of an upload that was killed, or of one at the same time as this: its bytes tell.
+            (Some(_), None) => match self.read_digest(&object.key).await? {
+                Some(digest) => Ok(Look::Compare(digest)),
+                None => Ok(Look::Write(Claim::Free)),
+            },
+            (None, None) => Err(conflict(&object.key)),
         }
     }
 
-    /// The locator beside the objects, if there is one that can be read.
-    async fn locator(&self, folder: &str) -> Result<Option<Locator>, Error> {
+    /// The locator beside the objects.
+    async fn beside(&self, folder: &str) -> Result<Beside, Error> {
         let key = layout::locator_key(folder);
         let get = self.client().get_object().bucket(self.bucket()).key(&key).send().await;
         let answer = match get {
@@ -395,17 +425,38 @@ impl S3Store {
             Err(error) => {
                 return match self.error(&error, &key) {
                     Error::NotFound { .. } | Error::Denied { .. } | Error::Refused { .. } => {
-                        Ok(None)
+                        Ok(Beside { version: None, locator: None })
                     }
                     error => Err(error),
                 };
             }
         };
+        let version = answer.e_tag().map(str::to_owned);
+        let nothing = Beside { version: version.clone(), locator: None };
         if answer.content_length().is_none_or(|length| length > MAX_BYTES as i64) {
-            return Ok(None);
+            return Ok(nothing);
         }
-        let Ok(body) = answer.body.collect().await else { return Ok(None) };
-        Ok(Locator::parse(&body.into_bytes()).ok())
+        let Ok(body) = answer.body.collect().await else { return Ok(nothing) };
+        Ok(Beside { version, locator: Locator::parse(&body.into_bytes()).ok() })
+    }
+
+    /// The digest of an object, read to be sure; `None` when there is none.
+    async fn read_digest(&self, key: &str) -> Result<Option<Digest>, Error> {
+        let get = self.client().get_object().bucket(self.bucket()).key(key).send().await;
+        let mut answer = match get.map_err(|e| self.error(&e, key)) {
+            Ok(answer) => answer,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut hasher = Hasher::default();
+        let broken = |error: aws_sdk_s3::primitives::ByteStreamError| Error::Unreachable {
+            store: STORE,
+            message: error.to_string(),
+        };
+        while let Some(chunk) = answer.body.try_next().await.map_err(broken)? {
+            hasher.update(&chunk);
+        }
+        Ok(Some(hasher.finish()))
     }
 }
 
@@ -414,12 +465,22 @@ fn is_of_job(locator: &Locator, source: &Source) -> bool {
     locator.job == source.job && locator.name == source.name
 }
 
+/// Whether two uploads stored the same.
+fn is_same(one: &Locator, other: &Locator) -> bool {
+    let told = |locator: &Locator| (locator.job.clone(), locator.run_attempt, locator.digest);
+    told(one) == told(other)
+}
+
 /// What follows from what is at a key.
 enum Look {
     /// It may be written.
     Write(Claim),
     /// It has this digest: the same one is success, another one a conflict.
     Compare(Digest),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn conflict(key: &str) -> Error {

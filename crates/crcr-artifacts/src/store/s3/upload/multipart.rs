@@ -1,46 +1,37 @@
-//! An object in parts, with those of an unfinished upload of the same key reused.
-
-use std::collections::HashMap;
+//! An object in parts. Each upload has its own: the parts of another process are never touched, so
+//! that two uploads at once can't mix.
 
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, Part};
+use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
 
-use super::{Claim, Look, Object, checksum, conflict, is_unmet, may_be_the_tag, tag};
+use super::{Claim, Object, checksum, conflict, is_unmet, may_be_the_tag, tag};
 use crate::blocks::{Blocks, Made};
-use crate::digest::{Digest, Hasher};
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::Error;
 use crate::store::s3::S3Store;
 use crate::store::send;
 
-/// An upload, new or found, and the parts that it has.
+/// An upload that has begun.
 struct Upload {
     id: String,
-    parts: HashMap<usize, Part>,
     untagged: bool,
 }
 
 impl S3Store {
-    /// Stores a long blob, going on with an unfinished upload when `reuse` says so; the flags say
-    /// whether it was there already and whether the tag was refused. A failure aborts the upload.
+    /// Stores a long blob; the flags say whether it was there already and whether the tag was
+    /// refused. A failure aborts the upload.
     pub(super) async fn put_parts(
         &self,
         object: &Object<'_>,
-        known: Option<Digest>,
-        claim: Claim,
+        claim: &Claim,
         (first, blocks): (Vec<Bytes>, Blocks),
-        reuse: bool,
     ) -> Result<(Made, bool, bool), Error> {
-        let found = if reuse { self.unfinished(&object.key).await } else { None };
-        let upload = match found {
-            Some(upload) => upload,
-            None => self.begin(object).await?,
-        };
+        let upload = self.begin(object).await?;
         let put = |n, bytes| self.put_part(object, &upload, n, bytes);
         let stored = match send::all(first, blocks, &object.source.stop, put).await {
             Ok((parts, made)) => self
-                .claim_and_complete(object, &upload, known, claim, &made, parts)
+                .complete(object, &upload, claim, &made, parts)
                 .await
                 .map(|already| (made, already)),
             Err(error) => Err(error),
@@ -49,65 +40,6 @@ impl S3Store {
             self.abort(&object.key, &upload.id).await;
         }
         stored.map(|(made, already)| (made, already, upload.untagged))
-    }
-
-    /// Completes the upload; says whether the same bytes were there already. When the claim doesn't
-    /// hold, what has come there meanwhile (the last request of an upload that was killed, say) is
-    /// looked at once more.
-    async fn claim_and_complete(
-        &self,
-        object: &Object<'_>,
-        upload: &Upload,
-        known: Option<Digest>,
-        claim: Claim,
-        made: &Made,
-        parts: Vec<CompletedPart>,
-    ) -> Result<bool, Error> {
-        if self.complete(object, upload, &claim, made, parts.clone()).await? {
-            return Ok(false);
-        }
-        match self.look(object, known).await? {
-            Look::Compare(there) if there == made.digest => Ok(true),
-            Look::Write(claim) if self.complete(object, upload, &claim, made, parts).await? => {
-                Ok(false)
-            }
-            Look::Compare(_) | Look::Write(_) => Err(conflict(&object.key)),
-        }
-    }
-
-    /// The newest unfinished upload of the key; older ones are aborted. Its parts are compared by
-    /// checksum, so any plan will do. Where the bucket doesn't let us look, there is none.
-    async fn unfinished(&self, key: &str) -> Option<Upload> {
-        let list = self.client().list_multipart_uploads().bucket(self.bucket()).prefix(key);
-        let mut found = list.send().await.ok()?.uploads.unwrap_or_default();
-        found.retain(|upload| upload.key() == Some(key));
-        found.sort_by_key(|upload| upload.initiated().copied());
-        let newest = found.pop()?.upload_id?;
-        for stale in found.iter().filter_map(|upload| upload.upload_id()) {
-            self.abort(key, stale).await;
-        }
-        let mut pages = self
-            .client()
-            .list_parts()
-            .bucket(self.bucket())
-            .key(key)
-            .upload_id(&newest)
-            .into_paginator()
-            .send();
-        let mut parts = HashMap::new();
-        while let Some(page) = pages.next().await {
-            let Ok(page) = page else {
-                self.abort(key, &newest).await;
-                return None;
-            };
-            for part in page.parts.unwrap_or_default() {
-                if let Some(n) = part.part_number().and_then(|n| usize::try_from(n).ok()) {
-                    parts.insert(n, part);
-                }
-            }
-        }
-        tracing::debug!(key, parts = parts.len(), "going on with an unfinished upload");
-        Some(Upload { id: newest, parts, untagged: false })
     }
 
     async fn begin(&self, object: &Object<'_>) -> Result<Upload, Error> {
@@ -139,7 +71,7 @@ impl S3Store {
             store: super::STORE,
             message: format!("it gave no upload for `{}`", object.key),
         })?;
-        Ok(Upload { id, parts: HashMap::new(), untagged })
+        Ok(Upload { id, untagged })
     }
 
     async fn put_part(
@@ -154,13 +86,6 @@ impl S3Store {
         let part = CompletedPart::builder()
             .part_number(i32::try_from(number).unwrap_or(i32::MAX))
             .checksum_crc64_nvme(&sum);
-        let there = upload.parts.get(&number).filter(|part| {
-            part.size() == i64::try_from(bytes.len()).ok()
-                && part.checksum_crc64_nvme() == Some(sum.as_str())
-        });
-        if let Some(there) = there {
-            return Ok(part.set_e_tag(there.e_tag.clone()).build());
-        }
         let put = self
             .client()
             .upload_part()
@@ -176,8 +101,9 @@ impl S3Store {
         Ok(part.set_e_tag(done.e_tag).build())
     }
 
-    /// Says whether the claim held. An upload that is gone may have been completed by a try whose
-    /// answer was lost: then the object is there.
+    /// Completes the upload; says whether the same bytes were there already. Where the claim
+    /// doesn't hold, and where the upload is gone (completed by a try whose answer was lost, or
+    /// aborted by another upload that has ended), what is there tells.
     async fn complete(
         &self,
         object: &Object<'_>,
@@ -198,40 +124,21 @@ impl S3Store {
             Claim::Version(etag) => complete.if_match(etag),
             Claim::Any => complete,
         };
-        match complete.send().await {
-            Ok(_) => Ok(true),
-            Err(error) if is_unmet(&error) => Ok(false),
-            Err(error) => match self.error(&error, &object.key) {
-                Error::NotFound { .. } if self.holds(&object.key, made).await? => Ok(true),
-                error => Err(error),
-            },
+        let Err(error) = complete.send().await else { return Ok(false) };
+        let is_unmet = is_unmet(&error);
+        let error = self.error(&error, &object.key);
+        if !is_unmet && !matches!(error, Error::NotFound { .. }) {
+            return Err(error);
         }
-    }
-
-    /// Whether the object at `key` has the bytes of `made`, read to be sure.
-    async fn holds(&self, key: &str, made: &Made) -> Result<bool, Error> {
-        let get = self.client().get_object().bucket(self.bucket()).key(key).send().await;
-        let mut answer = match get.map_err(|e| self.error(&e, key)) {
-            Ok(answer) => answer,
-            Err(Error::NotFound { .. }) => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        if answer.content_length().and_then(|len| u64::try_from(len).ok()) != Some(made.size) {
-            return Ok(false);
+        match self.read_digest(&object.key).await? {
+            Some(there) if there == made.digest => Ok(true),
+            None if !is_unmet => Err(error),
+            _ => Err(conflict(&object.key)),
         }
-        let mut hasher = Hasher::default();
-        let broken = |error: aws_sdk_s3::primitives::ByteStreamError| Error::Unreachable {
-            store: super::STORE,
-            message: error.to_string(),
-        };
-        while let Some(chunk) = answer.body.try_next().await.map_err(broken)? {
-            hasher.update(&chunk);
-        }
-        Ok(hasher.finish() == made.digest)
     }
 
     /// Aborts an upload; what can't be aborted is left to the bucket's lifecycle rules.
-    async fn abort(&self, key: &str, id: &str) {
+    pub(super) async fn abort(&self, key: &str, id: &str) {
         let abort = self.client().abort_multipart_upload().bucket(self.bucket()).key(key);
         if let Err(error) = abort.upload_id(id).send().await {
             let error = self.error(&error, key);

@@ -1,0 +1,110 @@
+//! Removes what an upload leaves of others, or of itself.
+
+use std::collections::HashSet;
+
+use futures_util::StreamExt as _;
+
+use super::OBJECTS;
+use crate::layout::{self, META_ATTEMPT, META_JOB};
+use crate::locator::{Archive, Locator, is_locator_name};
+use crate::source::Source;
+use crate::store::Error;
+use crate::store::s3::S3Store;
+
+/// The keys of an artifact's objects.
+fn keys(source: &Source, folder: &str) -> HashSet<String> {
+    match source.archive {
+        Archive::Zip => HashSet::from([layout::archive_key(folder)]),
+        Archive::None => {
+            source.entries.iter().map(|entry| format!("{folder}/{}", entry.path)).collect()
+        }
+    }
+}
+
+impl S3Store {
+    /// Aborts every unfinished upload of this artifact's keys: those of processes that were killed,
+    /// and of others that are still at it and have lost. Where the bucket doesn't let us look, they
+    /// are left to its lifecycle rules.
+    pub(super) async fn abort_others(&self, source: &Source, folder: &str) {
+        let list = self.client().list_multipart_uploads().bucket(self.bucket());
+        let Ok(list) = list.prefix(format!("{folder}/")).send().await else { return };
+        let uploads = list.uploads();
+        let keys = if uploads.is_empty() { HashSet::new() } else { keys(source, folder) };
+        for upload in uploads {
+            if let Some((key, id)) = upload.key().zip(upload.upload_id())
+                && keys.contains(key)
+            {
+                self.abort(key, id).await;
+            }
+        }
+    }
+
+    /// Deletes what the artifact in `before` has and the one that is there now hasn't; says what
+    /// had to be left.
+    pub(super) async fn delete_stale(
+        &self,
+        source: &Source,
+        folder: &str,
+        before: &Locator,
+    ) -> Option<String> {
+        let now = keys(source, folder);
+        let was = match (before.archive, before.files.as_slice()) {
+            (Archive::Zip, _) => vec![layout::archive_key(folder)],
+            // There were too many files for the locator to list.
+            (Archive::None, []) => match self.of_job_below(source, folder, &now).await {
+                Ok(keys) => keys,
+                Err(error) => {
+                    return Some(format!(
+                        "files of the artifact that was replaced may be left below `{folder}/`, \
+                         which can't be listed: the credentials need `s3:ListBucket` ({error})"
+                    ));
+                }
+            },
+            (Archive::None, files) => {
+                files.iter().map(|file| format!("{folder}/{}", file.path)).collect()
+            }
+        };
+        let left = self.delete(was.into_iter().filter(|key| !now.contains(key)).collect()).await;
+        (left > 0).then(|| {
+            format!(
+                "{left} objects of the artifact that was replaced can't be deleted: the \
+                 credentials need `s3:DeleteObject`"
+            )
+        })
+    }
+
+    /// The keys below `folder` that aren't in `now`, of objects that this job has stored.
+    async fn of_job_below(
+        &self,
+        source: &Source,
+        folder: &str,
+        now: &HashSet<String>,
+    ) -> Result<Vec<String>, Error> {
+        let (objects, _) = self.list(&format!("{folder}/"), false).await?;
+        let keys = objects.into_iter().map(|object| object.key);
+        let others = keys.filter(|key| !now.contains(key) && !is_locator_name(key));
+        let of_job = |key: String| async move {
+            let head = self.client().head_object().bucket(self.bucket()).key(&key).send().await;
+            let head = head.ok()?;
+            let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
+            let attempt: u64 = meta(META_ATTEMPT)?.parse().ok()?;
+            (meta(META_JOB) == Some(&source.job) && attempt <= source.attempt).then_some(key)
+        };
+        let found = futures_util::stream::iter(others).map(of_job).buffer_unordered(OBJECTS);
+        Ok(found.filter_map(std::future::ready).collect().await)
+    }
+
+    /// Deletes objects; says how many could not be deleted.
+    pub(super) async fn delete(&self, keys: Vec<String>) -> usize {
+        let delete = |key: String| async move {
+            let gone = self.client().delete_object().bucket(self.bucket()).key(&key).send().await;
+            gone.inspect_err(|error| tracing::debug!(key, %error, "can't be deleted")).is_err()
+        };
+        futures_util::stream::iter(keys)
+            .map(delete)
+            .buffer_unordered(OBJECTS)
+            .filter(|failed| std::future::ready(*failed))
+            .count()
+            .await
+    }
+}

@@ -1,0 +1,65 @@
+//! Artifacts in a bucket behind a proxy, as the usual variables name it.
+
+use std::fs;
+
+use axum::http::Method;
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule};
+use crcr_testkit::s3::Anonymous;
+use serde_json::json;
+
+use crate::artifact_download::World;
+use crate::support::Crcr;
+
+/// A name that nobody but the proxy can know.
+const ENDPOINT: &str = "http://s3.example.invalid";
+
+/// A download of two objects without credentials, which takes a list, with nothing but the bucket.
+fn anonymous(endpoint: &str, proxy: &FaultProxy) -> Crcr {
+    let args = ["artifact", "download", "--name", "logs", "--auth-mode", "anonymous"];
+    let step = Crcr::step(&args, "push", &json!({})).env("AWS_REGION", "us-east-1");
+    let step = step.arg("--s3-bucket").arg("artifacts").arg("--s3-endpoint").arg(endpoint);
+    step.env("HTTP_PROXY", proxy.url().as_str()).env("HTTPS_PROXY", proxy.url().as_str())
+}
+
+fn world() -> (World, FaultProxy) {
+    let world = World::new(Run::push());
+    world.s3("acme/upstream/4242/logs/a", b"1", &[]);
+    world.s3("acme/upstream/4242/logs/d/b", b"2", &[]);
+    world.s3.rules(|rules| rules.anonymous = Anonymous::ReadAndList);
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    (world, proxy)
+}
+
+#[test]
+fn without_credentials_a_bucket_is_listed_and_read_through_the_proxy() {
+    let (_world, proxy) = world();
+    let ran = anonymous(ENDPOINT, &proxy).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"1");
+    assert_eq!(fs::read(ran.path("d/b")).unwrap(), b"2");
+    assert!(proxy.count(&Method::GET, "", "list-type=2") > 0);
+    assert!(proxy.seen().iter().all(|seen| !seen.headers.contains_key("authorization")));
+}
+
+#[test]
+fn what_no_proxy_names_is_asked_directly() {
+    let (world, proxy) = world();
+    let step = anonymous(world.s3.url().as_str(), &proxy).env("NO_PROXY", "127.0.0.1");
+    let ran = step.run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"1");
+    assert!(proxy.seen().is_empty());
+}
+
+#[test]
+fn a_proxy_that_refuses_the_tunnel_is_told() {
+    let (_world, proxy) = world();
+    proxy.add(Rule::any(Fault::status(407)).method(Method::CONNECT));
+    let ran = anonymous("https://s3.example.invalid", &proxy).run().expect_code(2);
+    assert!(proxy.count(&Method::CONNECT, "", "") > 0, "{}", ran.report());
+    assert!(
+        ran.stderr.contains("[store-unreachable]") && ran.stderr.contains("the proxy"),
+        "{}",
+        ran.report()
+    );
+}

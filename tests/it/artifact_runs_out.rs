@@ -1,0 +1,208 @@
+//! Artifacts when something runs out: a server's answer, the disk, a token, a right.
+
+use std::fs;
+
+use axum::http::{Method, StatusCode};
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule};
+use crcr_testkit::s3::S3Server;
+
+use crate::artifact_download::{World, noise as bytes, visible, zip};
+use crate::artifact_upload::{noise, step, with_github, with_s3};
+use crate::artifact_upload_faults::{outcome, with_bucket};
+use crate::support::{Crcr, Ran};
+
+/// More than one part or block.
+fn large(args: &[&str]) -> Crcr {
+    let step = step(&[&["--path", "dist"], args].concat());
+    fs::write(step.folder().join("dist/large.bin"), noise(9 << 20)).unwrap();
+    step
+}
+
+fn answer(status: u16, body: &str) -> Fault {
+    let status = StatusCode::from_u16(status).unwrap();
+    Fault::Answer { status, retry_after: None, body: body.to_owned() }
+}
+
+/// A step that gives up on a silent server soon, and yet not on a slow machine.
+fn impatient(step: Crcr) -> Crcr {
+    step.env("CRCR_READ_TIMEOUT", "5")
+}
+
+#[track_caller]
+fn says(ran: &Ran, words: &[&str]) {
+    for word in words {
+        assert!(ran.stderr.contains(word), "`{word}` in\n{}", ran.report());
+    }
+}
+
+#[test]
+fn an_upload_to_a_server_that_falls_silent_is_tried_again() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::StallAfterBytes(1 << 20)).query("partNumber=1").times(1));
+    proxy.add(Rule::any(Fault::Stall).method(Method::POST).query("uploads").times(1));
+    let step = with_bucket(large(&[]), "artifacts", proxy.url().as_str());
+    let ran = impatient(step).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("s3", "ok"));
+    assert!(s3.unfinished().is_empty() && s3.keys().len() == 2, "{:?}", s3.keys());
+
+    let github = StandIn::start().unwrap();
+    github.state().traffic.fail("PutBlock", 1, Fault::Stall);
+    github.state().traffic.fail("FinalizeArtifact", 1, Fault::Stall);
+    let ran = impatient(with_github(large(&[]), &github, &Run::push())).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "no-bucket"));
+    assert!(github.state().traffic.unmet().is_empty());
+}
+
+#[test]
+fn an_upload_to_a_server_that_stays_silent_goes_elsewhere_and_leaves_nothing() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::Stall).query("partNumber=2"));
+    let github = StandIn::start().unwrap();
+    let step = with_bucket(large(&[]), "artifacts", proxy.url().as_str());
+    let ran = impatient(with_github(step, &github, &Run::push())).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "s3-unreachable"));
+    says(&ran, &["::warning", "`linux` went to GitHub's store", "s3-endpoint"]);
+    assert!(s3.unfinished().is_empty() && s3.keys().is_empty());
+}
+
+#[test]
+fn a_download_from_a_server_that_falls_silent_is_tried_again_and_then_fails_with_nothing_left() {
+    let world = World::new(Run::push());
+    let content = bytes(20 << 20);
+    world.github("big", "application/zip", &zip(&[("a", 0o644, &content)]));
+    let step = || impatient(world.step("download", &["--name", "big"]));
+    let traffic = &world.github.state().traffic;
+    traffic.fail("GetBlob", 2, Fault::StallAfterBytes(1 << 20));
+    traffic.fail("GetBlob", 1, Fault::Stall);
+    let ran = step().run().expect_code(0);
+    assert!(fs::read(ran.path("a")).unwrap() == content && traffic.unmet().is_empty());
+    traffic.fail("GetBlob", 40, Fault::Stall);
+    let ran = step().run().expect_code(2);
+    says(&ran, &["[fetch]", "timed out", "run the step again"]);
+    assert_eq!(visible(&ran.path("")), [""; 0]);
+    assert_eq!(outcome(&ran), ("none", "fetch"));
+}
+
+#[test]
+fn objects_from_a_server_that_falls_silent_are_tried_again() {
+    let world = World::new(Run::push());
+    let content = bytes(3 << 20);
+    world.s3("acme/upstream/4242/logs/one", &content, &[]);
+    world.s3("acme/upstream/4242/logs/two", b"2", &[]);
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    proxy.add(Rule::any(Fault::StallAfterBytes(1 << 20)).path("logs/one").times(1));
+    proxy.add(Rule::any(Fault::Stall).path("logs/two").times(1));
+    let step = impatient(world.step("download", &["--name", "logs"]));
+    let ran = with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(0);
+    assert!(fs::read(ran.path("one")).unwrap() == content);
+    assert_eq!(fs::read(ran.path("two")).unwrap(), b"2");
+}
+
+#[test]
+fn a_time_out_that_is_no_number_of_seconds_is_named() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    for wrong in ["0", "1.5", "soon"] {
+        let step = with_s3(step(&["--path", "dist"]), &s3).env("CRCR_READ_TIMEOUT", wrong);
+        says(&step.run().expect_code(2), &["CRCR_READ_TIMEOUT", wrong]);
+    }
+}
+
+#[test]
+fn a_disk_that_takes_no_more_ends_a_download_with_nothing_left() {
+    let world = World::new(Run::push());
+    let long = vec![7; 4 << 20];
+    world.s3("acme/upstream/4242/objects/long", &long, &[]);
+    let archive = zip(&[("first", 0o644, b"x"), ("long", 0o644, &long)]);
+    world.github("fetched", "application/zip", &archive);
+    let mut small = zip::ZipWriter::new(std::io::Cursor::new(vec![]));
+    small.start_file("long", zip::write::SimpleFileOptions::default()).unwrap();
+    std::io::Write::write_all(&mut small, &long).unwrap();
+    let small = small.finish().unwrap().into_inner();
+    assert!(small.len() < 1 << 20, "it fits, and what is in it doesn't");
+    world.github("unpacked", "application/zip", &small);
+    for name in ["fetched", "unpacked", "objects"] {
+        let step = world.signed(world.step("download", &["--name", name, "--path", "out"]));
+        let ran = step.with_file_limit(1024).run().expect_code(1);
+        says(&ran, &["[disk-full]", "can't be written", "free some space"]);
+        assert_eq!(visible(&ran.path("")), [""; 0], "{}", ran.report());
+        let kept = fs::read_dir(ran.path("runner/crcr/downloads"));
+        assert_eq!(kept.into_iter().flatten().count(), 0, "{}", ran.report());
+        assert_eq!(outcome(&ran), ("none", "disk-full"));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_file_on_a_full_disk_fails_and_the_log_says_where_the_artifact_is() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let ran = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_OUTPUT", "/dev/full");
+    let ran = ran.run().expect_code(2);
+    says(&ran, &["[runner-file]", "No space left", "free some space"]);
+    says(&ran, &["s3://artifacts/acme/upstream/4242/linux/artifacts.zip"]);
+    let ran = with_s3(step(&["--path", "nothing", "--if-no-files-found", "error"]), &s3);
+    let ran = ran.env("GITHUB_OUTPUT", "/dev/full").run().expect_code(1);
+    says(&ran, &["::warning", "No space left", "[no-files]"]);
+}
+
+#[test]
+fn credentials_that_end_during_the_upload_leave_no_unfinished_one() {
+    const EXPIRED: &str = "<Error><Code>ExpiredToken</Code><Message>The provided token has \
+                           expired.</Message></Error>";
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    proxy.add(Rule::any(answer(400, EXPIRED)).query("partNumber=2"));
+    let upload = |args: &[&str]| with_bucket(large(args), "artifacts", proxy.url().as_str());
+    let github = StandIn::start().unwrap();
+    let ran = with_github(upload(&[]), &github, &Run::push()).run().expect_code(0);
+    assert_eq!(outcome(&ran), ("github", "s3-denied"));
+    let words = ["ExpiredToken: The provided token has expired", "role-duration-seconds"];
+    says(&ran, &words);
+    assert!(s3.unfinished().is_empty() && s3.keys().is_empty());
+    let ran = upload(&["--fallback", "never"]).run().expect_code(2);
+    assert_eq!(outcome(&ran), ("none", "s3-denied"));
+    says(&ran, &words);
+}
+
+#[test]
+fn a_runtime_token_that_ends_during_the_upload_is_named_as_the_reason() {
+    let ended = || answer(401, r#"{"code":"unauthenticated","msg":"token has expired"}"#);
+    for (operation, words) in [
+        ("FinalizeArtifact", ["FinalizeArtifact", "token has expired"]),
+        ("CreateArtifact", ["CreateArtifact", "token has expired"]),
+        ("PutBlock", ["401", "lives about an hour"]),
+    ] {
+        let github = StandIn::start().unwrap();
+        github.state().traffic.fail(operation, 2, ended());
+        let ran = with_github(large(&[]), &github, &Run::push()).run().expect_code(2);
+        says(&ran, &words);
+        says(&ran, &["[no-store]", "the runtime token lives as long as its job"]);
+        assert_eq!(outcome(&ran), ("none", "no-bucket"));
+        assert!(github.state().artifacts.all().is_empty(), "{operation}");
+    }
+}
+
+#[test]
+fn a_bucket_that_refuses_the_retention_tag_stores_without_it_and_warns() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let upload = |name: &str, archive: &str| {
+        let args = ["--retention-days", "5", "--name", name, "--archive", archive];
+        with_s3(large(&args), &s3).run().expect_code(0)
+    };
+    let zip = |name: &str| format!("acme/upstream/4242/{name}/artifacts.zip");
+    upload("tagged", "zip");
+    assert_eq!(s3.tags(&zip("tagged"))["retention-days"], "5");
+    s3.rules(|rules| {
+        rules.denied.insert("PutObjectTagging");
+    });
+    for (name, archive) in [("zip", "zip"), ("files", "none")] {
+        let ran = upload(name, archive);
+        assert_eq!(outcome(&ran), ("s3", "ok"));
+        says(&ran, &["::warning", "retention-days", "s3:PutObjectTagging"]);
+    }
+    assert!(s3.tags(&zip("zip")).is_empty() && s3.unfinished().is_empty());
+}
