@@ -24,6 +24,8 @@ pub struct Dispatch {
     pub pull_request: Option<u64>,
     /// The upstream commit.
     pub head_sha: String,
+    /// The commit that a pull request was compared with when the event came.
+    pub base_sha: Option<String>,
     /// The downstream repository, in the allowlist's spelling.
     pub repo: RepoName,
     /// Its level when the event came.
@@ -83,6 +85,12 @@ pub enum Status {
 }
 
 impl Status {
+    /// Whether an operator can have it sent again.
+    #[must_use]
+    pub fn may_come_again(&self) -> bool {
+        matches!(self, Self::Dead | Self::Unreachable)
+    }
+
     /// The name in lists and facts.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
@@ -142,6 +150,7 @@ mod tests {
             action: None,
             pull_request: Some(7),
             head_sha: "0".repeat(40),
+            base_sha: None,
             repo: RepoName::new("acme/backend").unwrap(),
             level: Level::L3,
             device: Some(Device::new("npu").unwrap()),

@@ -28,6 +28,8 @@ pub struct PullRequest {
     pub number: u64,
     /// The commit at its head.
     pub head_sha: String,
+    /// The commit of the branch that it is to be merged into, as far as the event tells it.
+    pub base_sha: Option<String>,
     /// When GitHub last changed it; orders its events, whatever order they arrive in.
     pub updated_at: Timestamp,
     /// The names of its labels.
@@ -255,6 +257,7 @@ fn pull_request(
         action,
         number: pull.number,
         head_sha: pull.head.sha,
+        base_sha: pull.base.map(|base| base.sha).filter(|sha| is_sha(sha)),
         updated_at: pull.updated_at,
         labels: pull.labels.into_iter().map(|label| label.name).collect(),
     })))
@@ -284,6 +287,7 @@ mod raw {
         pub(super) number: u64,
         pub(super) updated_at: Timestamp,
         pub(super) head: Head,
+        pub(super) base: Option<Head>,
         #[serde(default)]
         pub(super) labels: Vec<Label>,
     }
@@ -343,6 +347,7 @@ mod tests {
     use super::*;
 
     const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
+    const BASE: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
     fn interest() -> Interest {
         Interest {
@@ -358,6 +363,7 @@ mod tests {
             "label": {"name": "ciflow/crcr/npu"},
             "pull_request": {
                 "number": 7, "updated_at": "2026-08-01T10:00:00Z", "head": {"sha": SHA},
+                "base": {"sha": BASE},
                 "labels": [{"name": "bug"}, {"name": "ciflow/crcr/npu"}]
             }
         })
@@ -395,6 +401,7 @@ mod tests {
             panic!("a pull request")
         };
         assert_eq!((read.number, read.head_sha.as_str()), (7, SHA));
+        assert_eq!(read.base_sha.as_deref(), Some(BASE));
         assert_eq!(read.labels, ["bug", "ciflow/crcr/npu"]);
     }
 

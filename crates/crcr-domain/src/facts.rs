@@ -35,6 +35,8 @@ pub struct DispatchFact {
     pub pull_request: Option<u64>,
     /// The upstream commit.
     pub head_sha: String,
+    /// The commit that a pull request was compared with when the event came; `None` when unknown.
+    pub base_sha: Option<String>,
     /// The event's name.
     pub event: String,
     /// The downstream repository.

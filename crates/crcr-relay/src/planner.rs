@@ -35,6 +35,7 @@ pub fn dispatches(
             action: pull.map(|pull| pull.action),
             pull_request: pull.map(|pull| pull.number),
             head_sha: head_sha.clone(),
+            base_sha: pull.and_then(|pull| pull.base_sha.clone()),
             repo: entry.repo.clone(),
             level: entry.level,
             device: entry.device.clone(),
@@ -109,6 +110,7 @@ mod tests {
             action,
             number: 7,
             head_sha: head.to_string().repeat(40),
+            base_sha: None,
             updated_at: Timestamp::from_second(second).unwrap(),
             labels: vec![format!("at-{second}")],
         }

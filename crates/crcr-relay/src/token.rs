@@ -86,6 +86,7 @@ mod tests {
             action: None,
             pull_request: Some(7),
             head_sha: "a".repeat(40),
+            base_sha: None,
             repo: RepoName::new("acme/backend").unwrap(),
             level: Level::L4,
             device: None,

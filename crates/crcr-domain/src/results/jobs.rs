@@ -23,6 +23,17 @@ pub struct Job {
     pub attempts: usize,
 }
 
+impl Job {
+    /// Its workflow and its own name, as people read them.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.record.job {
+            Some(name) => format!("{} / {name}", self.record.workflow),
+            None => self.record.workflow.clone(),
+        }
+    }
+}
+
 /// The newest row of every attempt: of the rows with one key the one with the greatest version,
 /// so that a late `in_progress` hides nothing.
 #[must_use]

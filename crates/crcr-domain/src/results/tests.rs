@@ -14,11 +14,18 @@ const GOOD: State = State::Completed(Conclusion::Success);
 const BAD: State = State::Completed(Conclusion::Failure);
 const CANCELLED: State = State::Completed(Conclusion::Cancelled);
 
-fn at(seconds: i64) -> Timestamp {
+pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_790_000_000 + seconds).unwrap()
 }
 
-fn attempt(delivery: &str, sha: &str, run: &str, number: u32, state: State, s: i64) -> AttemptFact {
+pub(super) fn attempt(
+    delivery: &str,
+    sha: &str,
+    run: &str,
+    number: u32,
+    state: State,
+    s: i64,
+) -> AttemptFact {
     AttemptFact {
         received_at: at(s),
         dispatched_at: at(s - 60),
@@ -49,13 +56,14 @@ fn attempt(delivery: &str, sha: &str, run: &str, number: u32, state: State, s: i
     }
 }
 
-fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
+pub(super) fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
     DispatchFact {
         at: at(s),
         delivery: delivery.into(),
         upstream: "acme/upstream".into(),
         pull_request: Some(7),
         head_sha: sha.into(),
+        base_sha: None,
         event: "pull_request".into(),
         repo: "acme/backend".into(),
         level: Level::L2,

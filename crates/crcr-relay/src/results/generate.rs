@@ -90,8 +90,13 @@ L4:
 /// The same seed gives the same facts.
 #[must_use]
 pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &str) -> Vec<Fact> {
-    let mut month =
-        Month { random: StdRng::seed_from_u64(seed), upstream, facts: vec![], run: 900_000 };
+    let mut month = Month {
+        random: StdRng::seed_from_u64(seed),
+        upstream,
+        facts: vec![],
+        run: 900_000,
+        tip: None,
+    };
     let start = until - (24 * i64::from(days)).hours();
     let step = 86_400 / i64::from(per_day.max(1));
     let mut pull = 101_000;
@@ -107,6 +112,9 @@ pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &st
         for backend in &BACKENDS {
             month.dispatch(backend, &delivery, number, &sha, at, until);
         }
+        if number.is_none() {
+            month.tip = Some(sha);
+        }
     }
     month.facts.sort_by_key(|(at, _)| *at);
     month.facts.into_iter().take_while(|(at, _)| *at < until).map(|(_, fact)| fact).collect()
@@ -117,6 +125,8 @@ struct Month<'a> {
     upstream: &'a str,
     facts: Vec<(Timestamp, Fact)>,
     run: u64,
+    /// The newest push.
+    tip: Option<String>,
 }
 
 impl Month<'_> {
@@ -141,6 +151,7 @@ impl Month<'_> {
                 upstream: self.upstream.to_owned(),
                 pull_request,
                 head_sha: sha.to_owned(),
+                base_sha: self.tip.clone().filter(|_| pull_request.is_some()),
                 event: if pull_request.is_some() { "pull_request" } else { "push" }.to_owned(),
                 repo: backend.repo.to_owned(),
                 level: backend.level,

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS fact_dispatch (
     head_sha TEXT NOT NULL, event TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE,
     level TEXT NOT NULL, labels TEXT NOT NULL, enqueued_at INTEGER NOT NULL, sent_at INTEGER,
     status TEXT NOT NULL, superseded_by TEXT, tries INTEGER NOT NULL, last_error TEXT,
-    rank INTEGER NOT NULL
+    rank INTEGER NOT NULL, base_sha TEXT
 );
 CREATE UNIQUE INDEX IF NOT EXISTS fact_dispatch_key ON fact_dispatch (delivery, repo);
 CREATE INDEX IF NOT EXISTS fact_dispatch_repo ON fact_dispatch (repo, enqueued_at);
@@ -64,14 +64,15 @@ fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Re
     connection
         .prepare_cached(
             "INSERT INTO fact_dispatch
-             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)
+             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)
              ON CONFLICT (delivery, repo) DO UPDATE SET at = excluded.at,
                upstream = excluded.upstream, pull_request = excluded.pull_request,
                head_sha = excluded.head_sha, event = excluded.event, repo = excluded.repo,
                level = excluded.level, labels = excluded.labels,
                enqueued_at = excluded.enqueued_at, sent_at = excluded.sent_at,
                status = excluded.status, superseded_by = excluded.superseded_by,
-               tries = excluded.tries, last_error = excluded.last_error, rank = excluded.rank
+               tries = excluded.tries, last_error = excluded.last_error, rank = excluded.rank,
+               base_sha = excluded.base_sha
              WHERE (excluded.at, excluded.rank) > (at, rank)",
         )?
         .execute(params![
@@ -91,6 +92,7 @@ fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Re
             fact.tries,
             fact.last_error,
             fact.version().1,
+            fact.base_sha,
         ])?;
     Ok(())
 }
@@ -316,6 +318,7 @@ fn read_dispatch(row: &Row<'_>) -> rusqlite::Result<DispatchFact> {
         superseded_by: row.get("superseded_by")?,
         tries: row.get("tries")?,
         last_error: row.get("last_error")?,
+        base_sha: row.get("base_sha")?,
     })
 }
 

@@ -1,0 +1,187 @@
+//! When a backend turned red: what a feed tells and an alert is sent for.
+//!
+//! A failure on a pull request is its author's news. That a backend fails on what is merged
+//! already, after it did well there, is its maintainers'.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::jobs::Job;
+use super::outcome::Outcome;
+use crate::facts::DispatchFact;
+
+/// A backend failed on a commit of upstream's own, after it did well on an earlier one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Turn {
+    /// The backend.
+    pub repo: String,
+    /// The upstream repository.
+    pub upstream: String,
+    /// `push`, `nightly` or `periodic`; each has a history of its own.
+    pub event: String,
+    /// The commit.
+    pub head_sha: String,
+    /// The last commit on which it did well.
+    pub good_sha: String,
+    /// When the first failure on the commit was known.
+    pub at: Timestamp,
+    /// The jobs that failed, and how; none when the backend never started.
+    pub failed: Vec<(String, Outcome)>,
+}
+
+/// How a backend did on one commit.
+#[derive(Debug)]
+struct Commit {
+    turn: Turn,
+    began: Timestamp,
+    passed: bool,
+    open: bool,
+    failed: bool,
+}
+
+/// The turns in these jobs of record and dispatches, the newest first.
+///
+/// Only commits without a pull request count, in the order in which their events were accepted. A
+/// commit with an open job and no failure says nothing yet; superseded and neutral jobs say
+/// nothing at all.
+#[must_use]
+pub fn turned_red(jobs: &[Job], dispatches: &[DispatchFact]) -> Vec<Turn> {
+    let mut commits: BTreeMap<[String; 4], Commit> = BTreeMap::new();
+    for job in jobs.iter().filter(|job| job.record.pull_request.is_none()) {
+        let record = &job.record;
+        let id = [&record.repo, &record.event, &record.upstream, &record.head_sha]
+            .map(|text| text.to_ascii_lowercase());
+        let commit = commits.entry(id).or_insert_with(|| Commit {
+            turn: Turn {
+                repo: record.repo.clone(),
+                upstream: record.upstream.clone(),
+                event: record.event.clone(),
+                head_sha: record.head_sha.clone(),
+                good_sha: String::new(),
+                at: record.received_at,
+                failed: vec![],
+            },
+            began: record.dispatched_at,
+            passed: false,
+            open: false,
+            failed: false,
+        });
+        match job.outcome {
+            None => commit.open = true,
+            Some(Outcome::Superseded | Outcome::Neutral) => {}
+            Some(outcome) if outcome.is_pass() => commit.passed = true,
+            Some(outcome) => {
+                let first = commit.turn.at.min(record.received_at);
+                commit.turn.at = if commit.failed { first } else { record.received_at };
+                commit.failed = true;
+                commit.turn.failed.push((job.name(), outcome));
+            }
+        }
+    }
+    let silent = |d: &&DispatchFact| d.pull_request.is_none() && d.status == "never_started";
+    for dispatch in dispatches.iter().filter(silent) {
+        let id = [&dispatch.repo, &dispatch.event, &dispatch.upstream, &dispatch.head_sha]
+            .map(|text| text.to_ascii_lowercase());
+        commits.entry(id).or_insert_with(|| Commit {
+            turn: Turn {
+                repo: dispatch.repo.clone(),
+                upstream: dispatch.upstream.clone(),
+                event: dispatch.event.clone(),
+                head_sha: dispatch.head_sha.clone(),
+                good_sha: String::new(),
+                at: dispatch.at,
+                failed: vec![],
+            },
+            began: dispatch.enqueued_at,
+            passed: false,
+            open: false,
+            failed: true,
+        });
+    }
+    let mut commits: Vec<_> = commits.into_iter().collect();
+    commits.sort_by(|(a, one), (b, other)| (&a[..3], one.began).cmp(&(&b[..3], other.began)));
+    let mut turns = Vec::new();
+    let mut good: Option<([String; 3], String)> = None;
+    for ([repo, event, upstream, _], commit) in commits {
+        let history = [repo, event, upstream];
+        good = good.filter(|(of, _)| *of == history);
+        if commit.failed {
+            if let Some((_, good_sha)) = good.take() {
+                turns.push(Turn { good_sha, ..commit.turn });
+            }
+        } else if commit.passed && !commit.open {
+            good = Some((history, commit.turn.head_sha));
+        }
+    }
+    turns.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.repo.cmp(&b.repo)));
+    turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, attempt, dispatch};
+    use super::*;
+    use crate::facts::AttemptFact;
+    use crate::lifecycle::{Conclusion, State};
+    use crate::results::jobs_of_record;
+
+    /// A job on a push: its commit, its end, and the second in which it ended.
+    fn push(sha: &str, conclusion: Option<Conclusion>, s: i64) -> AttemptFact {
+        let state = conclusion.map_or(State::InProgress, State::Completed);
+        AttemptFact {
+            pull_request: None,
+            event: "push".into(),
+            ..attempt(sha, sha, sha, 1, state, s)
+        }
+    }
+
+    fn turns(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<(String, String, usize)> {
+        turned_red(&jobs_of_record(rows, dispatches), dispatches)
+            .into_iter()
+            .map(|turn| (turn.good_sha, turn.head_sha, turn.failed.len()))
+            .collect()
+    }
+
+    const GOOD: Option<Conclusion> = Some(Conclusion::Success);
+    const BAD: Option<Conclusion> = Some(Conclusion::Failure);
+
+    #[test]
+    fn the_first_failure_after_a_success_is_a_turn_and_the_next_is_none() {
+        let rows = [
+            push("a", BAD, 1),
+            push("b", GOOD, 2),
+            push("c", BAD, 3),
+            push("d", BAD, 4),
+            push("e", GOOD, 5),
+            push("f", Some(Conclusion::Neutral), 6),
+            push("g", None, 7),
+            push("h", BAD, 8),
+        ];
+        let expected = [("e", "h", 1), ("b", "c", 1)];
+        assert_eq!(turns(&rows, &[]), expected.map(|(a, b, n)| (a.into(), b.into(), n)));
+    }
+
+    #[test]
+    fn pull_requests_say_nothing_and_each_event_has_its_own_history() {
+        let pull = AttemptFact { pull_request: Some(7), ..push("b", BAD, 2) };
+        let nightly = AttemptFact { event: "nightly".into(), ..push("c", BAD, 3) };
+        assert_eq!(turns(&[push("a", GOOD, 1), pull, nightly], &[]), []);
+    }
+
+    #[test]
+    fn commits_go_by_their_events_and_silence_is_a_failure() {
+        let dispatches = ["a", "b"].map(|sha| DispatchFact {
+            pull_request: None,
+            event: "push".into(),
+            status: if sha == "b" { "never_started" } else { "sent" }.into(),
+            ..dispatch(sha, sha, if sha == "a" { 10 } else { 20 })
+        });
+        let of = |sha: &str, s| AttemptFact { dispatched_at: at(s), ..push(sha, GOOD, 90) };
+        // The older commit's jobs end after the newer one was given up.
+        assert_eq!(turns(&[of("a", 10)], &dispatches), [("a".into(), "b".into(), 0)]);
+        let late = [of("a", 10), of("b", 20)];
+        assert_eq!(turns(&late, &dispatches), [], "it came after all");
+    }
+}
