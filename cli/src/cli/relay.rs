@@ -35,6 +35,7 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   CI_PROVIDERS_URL         mapping of other CI systems' pipelines, as ALLOWLIST_URL [none]
   CRCR_LABEL_PREFIX        labels that ask for check runs [ciflow/crcr/]
   CRCR_ADMIN_TOKEN         lets operators in on the public listener [nobody]
+  CRCR_ALERT_URL           told by POST when a backend turns red [none]
   HUD_API_URL, HUD_BOT_KEY an external HUD that gets every result too, or `off` [none]
   HUD_MAX_RETRIES          tries of a result for it after the first one [14]
   CRCR_STATUS_TTL          how long deliveries and jobs are known [35d]

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::answer::{self, Refusal};
 use crate::facts::{Occasion, attempt_fact};
-use crate::handlers::{Work, forward};
+use crate::handlers::{Work, alert, forward};
 use crate::limits;
 use crate::records::{self, Job, Used};
 use crate::relay::Relay;
@@ -232,6 +232,7 @@ impl Report<'_> {
         }
         let fact = attempt_fact(&dispatch.into(), &next, now);
         let times = (fact.queue_seconds, fact.execution_seconds);
+        batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.follow(dispatch, &next.id, &mut batch);
         self.forward(&key, times, &mut batch);
@@ -301,7 +302,9 @@ impl Report<'_> {
             head_sha: &callback.delivery,
             since: None,
         };
-        batch.facts.push(Fact::Attempt(Box::new(attempt_fact(&occasion, &next, now))));
+        let fact = attempt_fact(&occasion, &next, now);
+        batch.tasks.extend(alert::task(relay, &fact, now));
+        batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.forward(&key, (None, None), &mut batch);
         self.finish(batch, &used, self.status(), CallbackOutcome::Accepted).await
     }

@@ -59,6 +59,8 @@ pub struct Config {
     pub callback_keys: Vec<SecretString>,
     /// An external HUD that gets every result too.
     pub hud: Option<Hud>,
+    /// Who is told when a backend turns red; such addresses are often secrets.
+    pub alert_url: Option<SecretString>,
     /// Tasks that are worked on at a time.
     pub workers: usize,
     /// Reports of one repository in a minute.
@@ -174,6 +176,7 @@ impl Settings<'_> {
             _ => self.problem("CRCR_STORE", "expected sqlite:PATH".to_owned()),
         };
         let hud = self.hud();
+        let alert_url = self.alert_url();
         let issuers = self.issuers();
         let providers_url = self.get("CI_PROVIDERS_URL");
         let providers_url = providers_url.and_then(|url| self.file_url("CI_PROVIDERS_URL", &url));
@@ -232,6 +235,7 @@ impl Settings<'_> {
             },
             webhook_secret,
             hud: hud?,
+            alert_url: alert_url?,
             workers: workers? as usize,
             rate_per_minute: rate_per_minute?,
             never_started_after: never_started_after?,
@@ -374,6 +378,16 @@ impl Settings<'_> {
 
     fn optional_number(&mut self, name: &str) -> Option<Option<u32>> {
         if self.get(name).is_some() { self.number(name, 1).map(Some) } else { Some(None) }
+    }
+
+    fn alert_url(&mut self) -> Option<Option<SecretString>> {
+        let name = "CRCR_ALERT_URL";
+        match self.get(name) {
+            Some(url) if secure(&url).is_err() => {
+                self.problem(name, "expected an https address".to_owned())
+            }
+            url => Some(url.map(SecretString::from)),
+        }
     }
 
     fn issuers(&mut self) -> Vec<(String, Option<Url>)> {

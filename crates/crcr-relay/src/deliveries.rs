@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use axum::Form;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Redirect, Response};
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, Status};
 use jiff::Timestamp;
@@ -14,10 +15,11 @@ use serde_json::json;
 
 use crate::answer::{self, Refusal};
 use crate::handlers::Work;
-use crate::limits;
+use crate::hud::pages;
 use crate::records::{self, Delivery};
 use crate::relay::Relay;
-use crate::store::{Batch, Commit, Store, StoreError, TaskView, read, read_all};
+use crate::store::{Batch, Commit, Depth, Store, StoreError, TaskView, read, read_all};
+use crate::{limits, operators};
 
 /// A delivery and what became of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -71,7 +73,7 @@ pub async fn again(
         }
         let known = read::<Dispatch>(store, records::dispatch(id, target)).await?;
         let Some(mut dispatch) = known.value.clone() else { continue };
-        if !matches!(dispatch.status, Status::Dead | Status::Unreachable) {
+        if !dispatch.status.may_come_again() {
             continue;
         }
         dispatch.status = Status::Queued;
@@ -90,19 +92,29 @@ pub async fn again(
 pub async fn given_up_again(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
     let mut count = 0;
     for task in dead(store, limits::DEAD).await? {
-        match serde_json::from_str::<Work>(&task.payload) {
-            Ok(Work::Dispatch { delivery, repo }) => {
-                count += again(store, &delivery, Some(&repo), now).await?;
-            }
-            Ok(work) => {
-                let tasks = vec![work.task_at(now)];
-                store.commit(Batch { tasks, ..Batch::default() }, now).await?;
-                count += 1;
-            }
-            Err(error) => tracing::warn!(%error, key = task.key, "not a task of this version"),
-        }
+        count += task_again(store, &task, now).await?;
     }
     Ok(count)
+}
+
+/// Puts a task that was given up back into the queue; returns how much that is.
+async fn task_again(
+    store: &dyn Store,
+    task: &TaskView,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    match serde_json::from_str::<Work>(&task.payload) {
+        Ok(Work::Dispatch { delivery, repo }) => again(store, &delivery, Some(&repo), now).await,
+        Ok(work) => {
+            let tasks = vec![work.task_at(now)];
+            store.commit(Batch { tasks, ..Batch::default() }, now).await?;
+            Ok(1)
+        }
+        Err(error) => {
+            tracing::warn!(%error, key = task.key, "not a task of this version");
+            Ok(0)
+        }
+    }
 }
 
 /// Makes the next look at every open dispatch due now; returns how many.
@@ -116,24 +128,112 @@ pub async fn sweep_now(store: &dyn Store, now: Timestamp) -> Result<usize, Store
     Ok(count)
 }
 
+const ODD_LIMIT: &str = "`limit` is no whole number: expected 1 to 500";
+
+/// What operators look at.
+#[derive(Debug, Serialize)]
+pub struct Board {
+    /// How many tasks there are.
+    pub depth: Depth,
+    /// The newest deliveries.
+    pub deliveries: Vec<Overview>,
+    /// Tasks that were given up.
+    pub dead: Vec<TaskView>,
+    /// Tasks that failed and come again.
+    pub retries: Vec<TaskView>,
+}
+
+impl Board {
+    async fn read(store: &dyn Store, query: &ListQuery) -> Result<Self, StoreError> {
+        let limit = query.limit.unwrap_or(50).min(500);
+        // Those that come again soon are due before most of the looks at open dispatches.
+        let mut retries = store.tasks(Some("ready"), 10 * limit).await?;
+        retries.retain(|task| task.failed > 0);
+        retries.truncate(limit);
+        Ok(Self {
+            depth: store.depth().await?,
+            deliveries: newest(store, limit).await?,
+            dead: dead(store, limit).await?,
+            retries,
+        })
+    }
+}
+
 /// `GET /api/v1/deliveries?limit=`.
 pub async fn list(
     State(relay): State<Arc<Relay>>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Response {
-    let limit = match query {
-        Ok(Query(query)) => query.limit.unwrap_or(50).min(500),
-        Err(_) => {
-            let detail = "`limit` is no whole number: expected 1 to 500";
-            return Refusal::new(StatusCode::BAD_REQUEST, detail).into_response();
+    let Ok(Query(query)) = query else {
+        return Refusal::new(StatusCode::BAD_REQUEST, ODD_LIMIT).into_response();
+    };
+    match Board::read(relay.store.as_ref(), &query).await {
+        Ok(board) => answer::ok(json!(board)),
+        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
+    }
+}
+
+/// `GET /crcr/deliveries?limit=`: the same as a page.
+pub async fn board(
+    State(relay): State<Arc<Relay>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let Ok(Query(query)) = query else {
+        return (StatusCode::BAD_REQUEST, pages::problem(400, ODD_LIMIT)).into_response();
+    };
+    match Board::read(relay.store.as_ref(), &query).await {
+        Ok(board) => {
+            let can_log_out = operators::has_cookie(&headers);
+            pages::deliveries::page(&board, query.done, can_log_out).into_response()
+        }
+        Err(error) => {
+            let page = pages::problem(503, &error.to_string());
+            (StatusCode::SERVICE_UNAVAILABLE, page).into_response()
+        }
+    }
+}
+
+/// What a button of the page asks for: one of these.
+#[derive(Debug, Deserialize)]
+pub struct Button {
+    /// A delivery.
+    delivery: Option<String>,
+    /// The key of a task that was given up.
+    task: Option<String>,
+    /// Everything that was given up.
+    all: Option<bool>,
+}
+
+/// `POST /crcr/deliveries`: another try, from a button of the page.
+pub async fn press(
+    State(relay): State<Arc<Relay>>,
+    headers: HeaderMap,
+    Form(button): Form<Button>,
+) -> Response {
+    if !operators::is_own_origin(&headers) {
+        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
+    }
+    let (store, now) = (relay.store.as_ref(), relay.now());
+    let pressed = async {
+        match button {
+            Button { all: Some(true), .. } => given_up_again(store, now).await,
+            Button { delivery: Some(id), .. } => again(store, &id, None, now).await,
+            Button { task: Some(key), .. } => {
+                let known = dead(store, limits::DEAD).await?;
+                match known.iter().find(|task| task.key == key) {
+                    Some(task) => task_again(store, task, now).await,
+                    None => Ok(0),
+                }
+            }
+            _ => Ok(0),
         }
     };
-    let found = async {
-        let deliveries = newest(relay.store.as_ref(), limit).await?;
-        Ok::<_, StoreError>((deliveries, dead(relay.store.as_ref(), limit).await?))
-    };
-    match found.await {
-        Ok((deliveries, dead)) => answer::ok(json!({ "deliveries": deliveries, "dead": dead })),
+    match pressed.await {
+        Ok(count) => {
+            relay.work.notify_one();
+            Redirect::to(&format!("{}?done={count}", operators::HOME)).into_response()
+        }
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
 }
@@ -142,6 +242,8 @@ pub async fn list(
 #[derive(Debug, Deserialize)]
 pub struct ListQuery {
     limit: Option<usize>,
+    /// How much was put back just now.
+    done: Option<u64>,
 }
 
 /// What to redeliver.
@@ -156,7 +258,7 @@ pub struct Redelivery {
 /// A browser's request must come from this site.
 pub async fn redeliver(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    if !is_own_origin(&head.headers) {
+    if !operators::is_own_origin(&head.headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
     let what = match answer::body(body, limits::ADMIN_BYTES).await {
@@ -180,13 +282,4 @@ pub async fn redeliver(State(relay): State<Arc<Relay>>, request: Request) -> Res
         }
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
-}
-
-/// Whether `Origin`, where a browser sends one, names the host that was asked.
-#[must_use]
-pub fn is_own_origin(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let Some(origin) = text(header::ORIGIN) else { return true };
-    let host = origin.split_once("://").map(|(_, host)| host);
-    host.is_some() && host == text(header::HOST)
 }

@@ -14,6 +14,7 @@ mod handlers;
 pub mod hud;
 pub mod limits;
 mod metrics;
+mod operators;
 mod payload;
 mod planner;
 pub mod queue;

@@ -160,6 +160,12 @@ pub fn called(upstream: &RepoName, pull: u64, repo: &RepoName) -> Key {
     Key::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
 }
 
+/// Where it is remembered that somebody was told of a backend that turned red on a commit.
+#[must_use]
+pub fn alerted(repo: &RepoName, event: &str, head_sha: &str) -> Key {
+    Key::new(&["alerted", &repo.key(), event, head_sha])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::constant_time;
 use axum::Router;
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -17,13 +15,17 @@ use crate::answer::{self, Refusal};
 use crate::hud::{self, Hud};
 use crate::relay::Relay;
 use crate::store::StoreError;
-use crate::{callback, deliveries, limits, records, webhook};
+use crate::{callback, deliveries, limits, operators, records, webhook};
 
 /// The public listener.
 pub fn public(relay: &Arc<Relay>) -> Router {
     let admin = admin_routes()
-        .route_layer(middleware::from_fn_with_state(Arc::clone(relay), with_admin_token));
-    finish(relay, routes().merge(admin))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(relay), operators::only));
+    let login = Router::new()
+        .route(operators::LOGIN, get(operators::form).post(operators::log_in))
+        .route("/crcr/logout", post(operators::log_out))
+        .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
+    finish(relay, routes().merge(admin).merge(hud::with_headers(login)))
 }
 
 /// The operators' listener: the same and, without a token, their pages.
@@ -40,7 +42,10 @@ fn routes() -> Router<Arc<Relay>> {
 }
 
 fn admin_routes() -> Router<Arc<Relay>> {
-    Router::new()
+    let page = Router::new()
+        .route(operators::HOME, get(deliveries::board).post(deliveries::press))
+        .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
+    hud::with_headers(page)
         .route("/metrics", get(metrics))
         .route("/api/v1/deliveries", get(deliveries::list).post(deliveries::redeliver))
 }
@@ -68,7 +73,7 @@ async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
-fn not_found() -> Response {
+pub(crate) fn not_found() -> Response {
     Refusal::new(StatusCode::NOT_FOUND, "Not found").into_response()
 }
 
@@ -99,27 +104,4 @@ async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
         }
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
-}
-
-/// On the public listener operators need the token, and everybody else finds nothing.
-async fn with_admin_token(
-    State(relay): State<Arc<Relay>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if is_admin(&relay, request.headers()) { next.run(request).await } else { not_found() }
-}
-
-/// Whether a request carries the admin token: as a bearer, or as the cookie `crcr_admin`.
-#[must_use]
-pub fn is_admin(relay: &Relay, headers: &HeaderMap) -> bool {
-    let Some(token) = &relay.config.admin_token else { return false };
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let bearer = header(header::AUTHORIZATION).strip_prefix("Bearer ");
-    let cookie =
-        header(header::COOKIE).split(';').find_map(|pair| pair.trim().strip_prefix("crcr_admin="));
-    [bearer, cookie].into_iter().flatten().any(|given| {
-        let token = token.expose_secret().as_bytes();
-        constant_time::verify_slices_are_equal(given.as_bytes(), token).is_ok()
-    })
 }

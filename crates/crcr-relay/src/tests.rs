@@ -2,5 +2,6 @@
 
 mod callbacks;
 mod faults;
+mod operators;
 mod support;
 mod webhooks;

@@ -1,5 +1,6 @@
 //! What the queue works on: one file per kind of task.
 
+pub mod alert;
 mod check_run;
 mod comment;
 mod dispatch;
@@ -76,6 +77,15 @@ pub enum Work {
         lane: String,
         /// What to send, JSON.
         body: String,
+    },
+    /// Look whether a failure turned a backend red, and tell the webhook for that.
+    Alert {
+        /// The downstream repository.
+        repo: RepoName,
+        /// The event's name.
+        event: String,
+        /// The upstream commit.
+        head_sha: String,
     },
     /// Call the oncalls of a repository to a pull request.
     Comment {
@@ -155,6 +165,7 @@ pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
         Work::RerunSuite { suite } => rerun::suite(relay, suite).await,
         Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
         Work::Forward { body, .. } => forward::run(relay, body).await,
+        Work::Alert { repo, event, head_sha } => alert::run(relay, &repo, &event, &head_sha).await,
         Work::Comment { pull, repo, check_run } => {
             comment::run(relay, pull, &repo, &check_run).await
         }
@@ -245,6 +256,7 @@ impl Work {
             Ok(Self::RerunSuite { .. }) => "rerun_suite",
             Ok(Self::Sweep { .. }) => "sweep",
             Ok(Self::Forward { .. }) => "forward",
+            Ok(Self::Alert { .. }) => "alert",
             Ok(Self::Comment { .. }) => "comment",
             Err(_) => "unknown",
         }
@@ -280,6 +292,9 @@ impl Work {
                 parts.extend(key.iter().map(String::as_str));
                 Key::new(&parts)
             }
+            Self::Alert { repo, event, head_sha } => {
+                Key::new(&["alert", &repo.key(), event, head_sha])
+            }
             Self::Comment { pull, repo, .. } => {
                 Key::new(&["comment", &pull.to_string(), &repo.key()])
             }
@@ -296,6 +311,7 @@ impl Work {
             Self::CheckRun { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }
+            | Self::Alert { .. }
             | Self::Comment { .. } => String::new(),
         }
     }

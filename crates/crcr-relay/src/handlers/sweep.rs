@@ -7,7 +7,7 @@ use crcr_domain::{Level, RepoName};
 use crcr_github::Error;
 use jiff::Timestamp;
 
-use super::{Fail, Outcome, Work, check_run, forward};
+use super::{Fail, Outcome, Work, alert, check_run, forward};
 use crate::facts::attempt_fact;
 use crate::limits;
 use crate::records::{self, Job};
@@ -112,7 +112,9 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
         lost.ended_at = Some(now);
         let mut batch = Batch::default();
         batch.update(&known, &lost, relay.expiry());
-        batch.facts.push(Fact::Attempt(Box::new(attempt_fact(&dispatch.into(), &lost, now))));
+        let fact = attempt_fact(&dispatch.into(), &lost, now);
+        batch.tasks.extend(alert::task(relay, &fact, now));
+        batch.facts.push(Fact::Attempt(Box::new(fact)));
         batch.tasks.push(Work::check_run(dispatch, Some(&lost.id)).task(relay, now));
         if relay.config.hud.is_some() {
             let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());

@@ -11,7 +11,16 @@ pub(super) const STYLE: &str = include_str!("hud.css");
 /// Refreshes the page without losing its place; every page reads without it.
 pub(super) const SCRIPT: &str = include_str!("hud.js");
 
-/// A page.
+/// The icon of every page.
+pub(super) const ICON: &str = concat!(
+    r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">"##,
+    r##"<rect width="16" height="16" rx="3" fill="#0757ba"/>"##,
+    r##"<path d="M4 8.5l2.5 2.5L12 5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##
+);
+/// Seconds after which an open page fetches itself again.
+const REFRESH: u32 = 60;
+
+/// A page; with `refresh` it keeps itself fresh.
 pub(super) fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -21,8 +30,10 @@ pub(super) fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) " · CRCR" }
+                link rel="icon" href="/crcr/assets/icon.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/crcr/assets/hud.css";
-                @if refresh { script src="/crcr/assets/hud.js" defer {} }
+                link rel="alternate" type="application/atom+xml" title="Backends that turned red" href="/crcr/feed.atom";
+                script src="/crcr/assets/hud.js" defer {}
             }
             body {
                 a.skip href="#main" { "Skip to content" }
@@ -30,7 +41,7 @@ pub(super) fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
                     a.home href="/crcr" { "Cross-repository CI" }
                     span #refreshed role="status" {}
                 }
-                main #main { (main) }
+                main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH)] { (main) }
                 footer { "Rates are of jobs of record: the highest attempt of the newest run of a job on a commit. Times are UTC." }
             }
         }
@@ -70,10 +81,10 @@ pub(super) fn rate(view: &RateView) -> Markup {
             (Some(value), Some((low, high))) if view.known => {
                 span.rate { (percent(value)) }
                 " " span.detail title=(format!("95 % interval {} to {}", percent(low), percent(high))) {
-                    (n) " · " (percent(low)) "–" (percent(high))
+                    (n) " · " (format!("{:.0}–{:.0} %", 100.0 * low, 100.0 * high))
                 }
             }
-            (Some(_), _) => { span.muted { "unknown" } " " span.detail title="fewer than 20 samples" { (n) } }
+            (Some(_), _) => { span.muted { "unknown" } " " span.detail title="fewer than 20 samples" { (n) ", too few" } }
             (None, _) => { span.muted { "no data" } }
         }
     }
@@ -131,9 +142,9 @@ pub(super) fn external(url: &str, text: &str) -> Markup {
     html! {
         @match host {
             Some(host) => {
-                a href=(url) rel="noreferrer nofollow" { (text) span.host { " (" (host) ")" } }
+                a href=(url) rel="noreferrer nofollow" { bdi { (text) } span.host { " (" (host) ")" } }
             }
-            None => (text),
+            None => bdi { (text) },
         }
     }
 }
@@ -170,7 +181,7 @@ mod tests {
         for odd in
             ["javascript:alert(1)", "http://ci.example/", "//ci.example/", "data:text/html,x"]
         {
-            assert_eq!(external(odd, "log").into_string(), "log", "{odd}");
+            assert_eq!(external(odd, "log").into_string(), "<bdi>log</bdi>", "{odd}");
         }
     }
 }

@@ -7,7 +7,7 @@
 mod chart;
 mod layout;
 mod model;
-mod pages;
+pub(crate) mod pages;
 mod query;
 
 use std::sync::Arc;
@@ -62,34 +62,41 @@ impl Hud {
 
 /// The pages and their twins.
 pub fn router(hud: Arc<Hud>) -> Router {
+    with_headers(
+        Router::new()
+            .route("/crcr", get(overview))
+            .route("/api/v1/overview", get(overview_json))
+            .route("/crcr/{owner}/{repo}", get(repository))
+            .route("/api/v1/repositories/{owner}/{repo}", get(repository_json))
+            .route("/crcr/{owner}/{repo}/level", get(level))
+            .route("/api/v1/repositories/{owner}/{repo}/level", get(level_json))
+            .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
+            .route("/crcr/feed.atom", get(feed))
+            .route("/crcr/{owner}/{repo}/feed.atom", get(feed_of_one))
+            .route("/pr/{number}", get(pull))
+            .route("/api/v1/pulls/{number}", get(pull_json))
+            .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
+            .route("/crcr/assets/icon.svg", get(|| async { asset("image/svg+xml", layout::ICON) }))
+            .route(
+                "/crcr/assets/hud.js",
+                get(|| async { asset("text/javascript", layout::SCRIPT) }),
+            )
+            .with_state(hud),
+    )
+}
+
+/// The headers of every page: it asks no other host for anything, and no other site frames it.
+/// The referrer stays on this site, where a form's `Origin` is made of it.
+pub(crate) fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     // Inline style attributes are used by no page; the one script and style sheet are our own.
     let policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
                   connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-    Router::new()
-        .route("/crcr", get(overview))
-        .route("/api/v1/overview", get(overview_json))
-        .route("/crcr/{owner}/{repo}", get(repository))
-        .route("/api/v1/repositories/{owner}/{repo}", get(repository_json))
-        .route("/crcr/{owner}/{repo}/level", get(level))
-        .route("/api/v1/repositories/{owner}/{repo}/level", get(level_json))
-        .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
-        .route("/pr/{number}", get(pull))
-        .route("/api/v1/pulls/{number}", get(pull_json))
-        .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
-        .route("/crcr/assets/hud.js", get(|| async { asset("text/javascript", layout::SCRIPT) }))
-        .with_state(hud)
-        .layer(SetResponseHeaderLayer::overriding(
-            header::CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static(policy),
-        ))
-        .layer(SetResponseHeaderLayer::overriding(
-            header::X_CONTENT_TYPE_OPTIONS,
-            HeaderValue::from_static("nosniff"),
-        ))
-        .layer(SetResponseHeaderLayer::overriding(
-            header::REFERRER_POLICY,
-            HeaderValue::from_static("no-referrer"),
-        ))
+    let set =
+        |name, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    router
+        .layer(set(header::CONTENT_SECURITY_POLICY, policy))
+        .layer(set(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .layer(set(header::REFERRER_POLICY, "same-origin"))
 }
 
 fn asset(kind: &'static str, text: &'static str) -> Response {
@@ -218,6 +225,36 @@ async fn badge(
             let kind =
                 [(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, "max-age=300")];
             (kind, chart::badge(&model).into_string()).into_response()
+        }
+        Err(problem) => problem.json(),
+    }
+}
+
+async fn feed(State(hud): State<Arc<Hud>>) -> Response {
+    as_feed(hud, None).await
+}
+
+async fn feed_of_one(
+    State(hud): State<Arc<Hud>>,
+    Path((owner, repo)): Path<(String, String)>,
+) -> Response {
+    match repo_name(&owner, &repo) {
+        Ok(repo) => as_feed(hud, Some(repo)).await,
+        Err(problem) => problem.json(),
+    }
+}
+
+async fn as_feed(hud: Arc<Hud>, repo: Option<RepoName>) -> Response {
+    let built = compute(hud, async move |hud| {
+        model::feed::build(hud, repo.as_ref().map(RepoName::as_str)).await
+    });
+    match built.await {
+        Ok(model) => {
+            let kind = [
+                (header::CONTENT_TYPE, "application/atom+xml"),
+                (header::CACHE_CONTROL, "max-age=300"),
+            ];
+            (kind, pages::feed::feed(&model).into_string()).into_response()
         }
         Err(problem) => problem.json(),
     }

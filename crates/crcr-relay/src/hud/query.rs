@@ -1,18 +1,30 @@
 //! What an address asks for: a span of time, a kind of event.
 
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
 
 /// The longest span a page shows, in days.
 const MAX_DAYS: i64 = 366;
 
-/// `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339), and `?events=pr|nightly`.
+/// `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339, or UTC without a zone), `?events=pr|nightly`,
+/// and of a matrix `?heads=all` and `?rows=failing`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct SpanQuery {
     window: Option<String>,
     from: Option<String>,
     to: Option<String>,
     events: Option<String>,
+    heads: Option<String>,
+    rows: Option<String>,
+}
+
+impl SpanQuery {
+    /// The last 30 days.
+    pub(super) fn month() -> Self {
+        Self { window: Some("30d".to_owned()), ..Self::default() }
+    }
 }
 
 /// `?upstream=owner/repo`.
@@ -57,6 +69,10 @@ pub(super) struct Span {
     pub(super) events: Events,
     /// `24h`, `7d` or `30d` when the span ends now.
     pub(super) window: Option<&'static str>,
+    /// Older heads of pull requests too.
+    pub(super) all_heads: bool,
+    /// Only commits on which something failed.
+    pub(super) only_failing: bool,
 }
 
 impl Span {
@@ -67,9 +83,23 @@ impl Span {
             Some("nightly") => Events::Nightly,
             Some(_) => return Err("`events` has to be `pr` or `nightly`".to_owned()),
         };
+        let all_heads = match query.heads.as_deref() {
+            None | Some("current") => false,
+            Some("all") => true,
+            Some(_) => return Err("`heads` has to be `current` or `all`".to_owned()),
+        };
+        let only_failing = match query.rows.as_deref() {
+            None | Some("all") => false,
+            Some("failing") => true,
+            Some(_) => return Err("`rows` has to be `all` or `failing`".to_owned()),
+        };
+        let span = |from, to, window| Self { from, to, events, window, all_heads, only_failing };
         let time = |name: &str, text: &str| {
-            text.parse::<Timestamp>()
-                .map_err(|_| format!("`{name}` has to be a time such as `2026-09-01T00:00:00Z`"))
+            // A form sends what a reader of UTC sees, without a zone.
+            let utc =
+                || Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
+            let known = text.parse::<Timestamp>().ok().or_else(utc);
+            known.ok_or_else(|| format!("`{name}` has to be a time such as `2026-09-01T00:00:00Z`"))
         };
         if query.from.is_some() || query.to.is_some() {
             let to = query.to.as_deref().map_or(Ok(now), |text| time("to", text))?;
@@ -81,7 +111,7 @@ impl Span {
             if from >= to || days > MAX_DAYS {
                 return Err(format!("`from` has to be before `to`, by at most {MAX_DAYS} days"));
             }
-            return Ok(Self { from, to, events, window: None });
+            return Ok(span(from, to, None));
         }
         let (window, hours) = match query.window.as_deref() {
             Some("24h") => ("24h", 24),
@@ -89,14 +119,30 @@ impl Span {
             Some("30d") => ("30d", 30 * 24),
             Some(_) => return Err("`window` has to be `24h`, `7d` or `30d`".to_owned()),
         };
-        Ok(Self { from: ago(now, hours), to: now, events, window: Some(window) })
+        Ok(span(ago(now, hours), now, Some(window)))
+    }
+
+    /// The query of a link to the same, ending now where this one does.
+    pub(super) fn address(&self) -> String {
+        match self.window {
+            Some(window) => {
+                format!("?window={window}&events={}{}", self.events.word(), self.filters())
+            }
+            None => self.permalink(),
+        }
+    }
+
+    fn filters(&self) -> String {
+        let heads = if self.all_heads { "&heads=all" } else { "" };
+        let rows = if self.only_failing { "&rows=failing" } else { "" };
+        format!("{heads}{rows}")
     }
 
     /// The query of a link that shows the same rows for ever.
     pub(super) fn permalink(&self) -> String {
         let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
         let (from, to) = (second(self.from), second(self.to));
-        format!("?from={from}&to={to}&events={}", self.events.word())
+        format!("?from={from}&to={to}&events={}{}", self.events.word(), self.filters())
     }
 }
 
@@ -127,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn a_form_sends_times_without_a_zone_and_filters_stay_in_links() {
+        let span = ask("from=2026-09-01T10:30&to=2026-09-02&heads=all&rows=failing").unwrap();
+        assert_eq!(span.from.to_string(), "2026-09-01T10:30:00Z");
+        assert_eq!(span.to.to_string(), "2026-09-02T00:00:00Z");
+        assert!(span.address().ends_with("&events=pr&heads=all&rows=failing"));
+        let span = ask("window=30d&events=nightly").unwrap();
+        assert_eq!(span.address(), "?window=30d&events=nightly");
+    }
+
+    #[test]
     fn odd_spans_are_refused() {
         for odd in [
             "window=1y",
@@ -134,6 +190,8 @@ mod tests {
             "from=2026-09-16T00:00:00Z",
             "from=2020-01-01T00:00:00Z",
             "events=all",
+            "heads=none",
+            "rows=odd",
         ] {
             assert!(ask(odd).is_err(), "{odd}");
         }

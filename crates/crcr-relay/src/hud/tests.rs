@@ -205,3 +205,70 @@ async fn a_badge_is_an_image_of_level_and_rate() {
     assert_eq!(status, StatusCode::OK);
     assert!(image.starts_with("<svg") && image.contains("L4 ·"), "{image}");
 }
+
+#[tokio::test]
+async fn a_feed_tells_which_backends_turned_red() {
+    let site = site(facts(7, now(), 20, 20, UPSTREAM)).await;
+    let (status, feed) = site.get("/crcr/feed.atom").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(feed.starts_with("<?xml version=\"1.0\" encoding=\"utf-8\"?><feed xmlns="), "{feed}");
+    assert!(feed.ends_with("</feed>") && feed.contains("</link>"), "{feed}");
+    assert!(feed.matches("<entry>").count() > 2, "{feed}");
+    assert!(feed.contains("torch-dune turned red on push"), "{feed}");
+    let (_, one) = site.get("/crcr/dune-example/torch-dune/feed.atom").await;
+    assert!(!one.contains("torch-aurora") && one.contains("<entry>"), "{one}");
+    let (_, none) = self::site(vec![]).await.get("/crcr/feed.atom").await;
+    assert!(!none.contains("<entry>") && none.contains("<updated>2026-09-15T12:00:00Z"), "{none}");
+}
+
+/// The colours of one scheme, by name.
+fn colours(css: &str) -> std::collections::BTreeMap<String, [f64; 3]> {
+    let mut colours = std::collections::BTreeMap::new();
+    for part in css.split(['{', ';', '}']) {
+        let Some((name, value)) = part.trim().split_once(':') else { continue };
+        let (Some(name), Some(hex)) = (name.strip_prefix("--"), value.trim().strip_prefix('#'))
+        else {
+            continue;
+        };
+        let channel = |n: usize| f64::from(u8::from_str_radix(&hex[n..n + 2], 16).unwrap()) / 255.0;
+        colours.insert(name.to_owned(), [channel(0), channel(2), channel(4)]);
+    }
+    colours
+}
+
+/// <https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio>
+fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+    let luminance = |colour: [f64; 3]| {
+        let linear =
+            colour.map(|c| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    };
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+#[test]
+fn every_text_can_be_read_in_both_schemes() {
+    assert!((contrast([0.0; 3], [1.0; 3]) - 21.0).abs() < 1e-9);
+    let css = super::layout::STYLE;
+    let (light, rest) = css.split_once("@media (prefers-color-scheme: dark)").unwrap();
+    let dark = rest.split_once("}\n}").unwrap().0;
+    let mut pairs = vec![];
+    let grounds = ["ground", "panel", "good-tint", "bad-tint", "infra-tint", "running-tint"];
+    for text in ["text", "muted", "link"] {
+        pairs.extend(grounds.map(|ground| (text, ground, 4.5)));
+    }
+    for outcome in ["good", "bad", "infra", "running"] {
+        pairs.extend(grounds.map(|ground| (outcome, ground, 4.5)));
+    }
+    // A button's text, and the chosen one of a group; then lines, which need less.
+    pairs.push(("ground", "link", 4.5));
+    pairs.extend([("a", "ground", 3.0), ("b", "ground", 3.0)]);
+    for (scheme, text) in [("light", light), ("dark", dark)] {
+        let colours = colours(text);
+        for (text, ground, least) in &pairs {
+            let ratio = contrast(colours[*text], colours[*ground]);
+            assert!(ratio >= *least, "{scheme}: {text} on {ground} is {ratio:.2}, under {least}");
+        }
+    }
+}

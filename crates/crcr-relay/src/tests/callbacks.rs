@@ -1,5 +1,6 @@
 //! Reports through the router: real tokens, real keys, real check runs on the stand-in.
 
+mod alerts;
 mod faults;
 
 use std::time::Duration;

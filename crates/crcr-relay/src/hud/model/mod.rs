@@ -1,5 +1,6 @@
 //! What a page says, as data: computed from facts by the definitions in `crcr_domain::results`.
 
+pub(super) mod feed;
 pub(super) mod level;
 pub(super) mod overview;
 pub(super) mod pull;

@@ -55,8 +55,20 @@ pub(in super::super) struct PullJob {
     pub(in super::super) url: Option<String>,
     pub(in super::super) tests: Option<TestCounts>,
     pub(in super::super) failed_tests: Vec<FailedTest>,
-    /// How the same job did on upstream's newest push that it reported on; only for failures.
-    pub(in super::super) on_branch: Option<Outcome>,
+    /// What speaks for or against its failure being new; `None` when it didn't fail its tests, and
+    /// when nothing is known.
+    pub(in super::super) before: Option<Before>,
+}
+
+/// How the same job did without the pull request.
+#[derive(Debug, Serialize)]
+pub(in super::super) struct Before {
+    pub(in super::super) head_sha: String,
+    /// It is the commit that the pull request was compared with, not just the newest push that the
+    /// backend had reported on.
+    pub(in super::super) is_base: bool,
+    pub(in super::super) passed: bool,
+    pub(in super::super) at: Timestamp,
 }
 
 pub(in super::super) async fn build(
@@ -133,29 +145,14 @@ async fn backend(
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
     let jobs = jobs
         .into_iter()
-        .map(|job| {
-            let same = |other: &&Job| {
-                (&other.record.workflow, &other.record.job)
-                    == (&job.record.workflow, &job.record.job)
-            };
-            let failed = job.outcome == Some(Outcome::TestFailed);
-            PullJob {
-                on_branch: branch
-                    .iter()
-                    .filter(same)
-                    .filter(|_| failed)
-                    .max_by_key(|other| other.record.received_at)
-                    .and_then(|other| other.outcome),
-                name: match &job.record.job {
-                    Some(name) => format!("{} / {name}", job.record.workflow),
-                    None => job.record.workflow.clone(),
-                },
-                outcome: job.outcome,
-                attempts: job.attempts,
-                url: job.record.url,
-                tests: job.record.tests,
-                failed_tests: job.record.failed_tests,
-            }
+        .map(|job| PullJob {
+            before: before(dispatch, &job, &branch),
+            name: job.name(),
+            outcome: job.outcome,
+            attempts: job.attempts,
+            url: job.record.url,
+            tests: job.record.tests,
+            failed_tests: job.record.failed_tests,
         })
         .collect();
     Ok(Backend {
@@ -170,6 +167,27 @@ async fn backend(
         dispatch: dispatch.status.clone(),
         last_error: dispatch.last_error.clone(),
         jobs,
+    })
+}
+
+/// How `job` did on the base commit, or else on the newest push that was reported on before it.
+fn before(dispatch: &DispatchFact, job: &Job, branch: &[Job]) -> Option<Before> {
+    if job.outcome != Some(Outcome::TestFailed) {
+        return None;
+    }
+    let is_base = |other: &Job| dispatch.base_sha.as_deref() == Some(&*other.record.head_sha);
+    // Only a verdict of the tests tells something about them.
+    let known = branch.iter().filter(|other| {
+        (&other.record.workflow, &other.record.job) == (&job.record.workflow, &job.record.job)
+            && other.outcome.is_some_and(|o| o.is_pass() || o == Outcome::TestFailed)
+            && (is_base(other) || other.record.received_at < job.record.received_at)
+    });
+    let other = known.max_by_key(|other| (is_base(other), other.record.received_at))?;
+    Some(Before {
+        head_sha: other.record.head_sha.clone(),
+        is_base: is_base(other),
+        passed: other.outcome.is_some_and(Outcome::is_pass),
+        at: other.record.received_at,
     })
 }
 

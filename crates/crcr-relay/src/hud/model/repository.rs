@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::super::query::Span;
 use super::super::{Hud, Problem};
+use super::level::{self, LevelReview};
 use super::overview::entry_of;
 use super::{Day, Worth, facts, trend};
 use crate::results::Window;
@@ -33,6 +34,8 @@ pub(in super::super) struct Repository {
     #[serde(flatten)]
     pub(in super::super) worth: Worth,
     pub(in super::super) trend: Vec<Day>,
+    /// How far it is from what its level, or the next one, asks for; of a listed one.
+    pub(in super::super) review: Option<LevelReview>,
     pub(in super::super) matrix: Matrix,
     pub(in super::super) failing_tests: Vec<FailingTest>,
     pub(in super::super) refused: Vec<Refused>,
@@ -46,6 +49,8 @@ pub(in super::super) struct Matrix {
     /// Commits and jobs that are left out.
     pub(in super::super) more_rows: usize,
     pub(in super::super) more_columns: usize,
+    /// Older heads of pull requests that are folded away.
+    pub(in super::super) older_heads: usize,
 }
 
 /// One commit.
@@ -54,7 +59,10 @@ pub(in super::super) struct Row {
     pub(in super::super) pull_request: Option<u64>,
     pub(in super::super) upstream: String,
     pub(in super::super) head_sha: String,
+    /// When the newest event of it was accepted.
     pub(in super::super) at: Timestamp,
+    /// The pull request has a newer head.
+    pub(in super::super) older: bool,
     /// One per column; `None` where the job did not run.
     pub(in super::super) cells: Vec<Option<Cell>>,
 }
@@ -128,22 +136,18 @@ pub(in super::super) async fn build(
         newest: own.newest,
         worth: Worth::of(&own.jobs, &own.dispatches),
         trend: trend(span, &own.jobs, &own.dispatches),
-        matrix: matrix(&own.jobs),
+        review: match &entry {
+            Some(_) => Some(level::build(hud, repo, span.to).await?),
+            None => None,
+        },
+        matrix: matrix(&own.jobs, span),
         failing_tests: failing_tests(&own.jobs),
         refused,
     })
 }
 
-/// The name of a job's column.
-fn column(job: &Job) -> String {
-    match &job.record.job {
-        Some(name) => format!("{} / {name}", job.record.workflow),
-        None => job.record.workflow.clone(),
-    }
-}
-
-fn matrix(jobs: &[Job]) -> Matrix {
-    let names: BTreeSet<String> = jobs.iter().map(column).collect();
+fn matrix(jobs: &[Job], span: &Span) -> Matrix {
+    let names: BTreeSet<String> = jobs.iter().map(Job::name).collect();
     let more_columns = names.len().saturating_sub(COLUMNS);
     let columns: Vec<String> = names.into_iter().take(COLUMNS).collect();
     let place: HashMap<&str, usize> =
@@ -156,11 +160,12 @@ fn matrix(jobs: &[Job]) -> Matrix {
             pull_request: record.pull_request,
             upstream: record.upstream.clone(),
             head_sha: record.head_sha.clone(),
-            at: record.received_at,
+            at: record.dispatched_at,
+            older: false,
             cells: vec![None; columns.len()],
         });
-        row.at = row.at.max(record.received_at);
-        if let Some(at) = place.get(column(job).as_str()) {
+        row.at = row.at.max(record.dispatched_at);
+        if let Some(at) = place.get(job.name().as_str()) {
             row.cells[*at] = Some(Cell {
                 outcome: job.outcome,
                 attempts: job.attempts,
@@ -170,9 +175,24 @@ fn matrix(jobs: &[Job]) -> Matrix {
     }
     let mut rows: Vec<_> = rows.into_values().collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.at));
+    let mut pulls = BTreeSet::new();
+    for row in &mut rows {
+        let pull = row.pull_request.map(|number| (row.upstream.to_ascii_lowercase(), number));
+        row.older = pull.is_some_and(|pull| !pulls.insert(pull));
+    }
+    let older_heads = rows.iter().filter(|row| row.older).count();
+    rows.retain(|row| {
+        (span.all_heads || !row.older)
+            && (!span.only_failing || row.cells.iter().flatten().any(failed))
+    });
     let more_rows = rows.len().saturating_sub(ROWS);
     rows.truncate(ROWS);
-    Matrix { columns, rows, more_rows, more_columns }
+    Matrix { columns, rows, more_rows, more_columns, older_heads }
+}
+
+fn failed(cell: &Cell) -> bool {
+    cell.outcome
+        .is_some_and(|o| !o.is_pass() && !matches!(o, Outcome::Neutral | Outcome::Superseded))
 }
 
 fn failing_tests(jobs: &[Job]) -> Vec<FailingTest> {

@@ -17,10 +17,12 @@ pub(in super::super) fn page(model: &LevelReview) -> Markup {
         &format!("Level of {}", model.repo),
         false,
         &html! {
-            h1 { "Level of " bdi { (model.repo) } " "
-                @match model.level { Some(level) => span.tag { (level) }, None => span.tag { "not on the allowlist" } }
+            div.title {
+                h1 { "Level of " bdi { (model.repo) } }
+                @match model.level { Some(level) => span.tag { (level) " " (level.title()) }, None => span.tag { "not on the allowlist" } }
+                a href=(format!("/crcr/{}", model.repo)) { "Its results" }
             }
-            p { (question) " " strong { span.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } } }
+            p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
             p.detail { (time(model.from)) " to " (time(model.to)) " · pull requests and pushes · " a href=(format!("{path}{}", model.permalink)) { "permalink" } }
             div.scroll tabindex="0" role="region" aria-label="Criteria" { table {
                 thead { tr {
@@ -34,7 +36,7 @@ pub(in super::super) fn page(model: &LevelReview) -> Markup {
                         td { @match evidence.value { Some(value) => (amount(evidence.criterion, value)), None => span.muted { "no data" } } }
                         td { (target(evidence.criterion, model.question)) " " (amount(evidence.criterion, evidence.target)) }
                         td { (evidence.n) }
-                        td { span.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
+                        td.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
                     }
                 } }
             } }
@@ -43,12 +45,11 @@ pub(in super::super) fn page(model: &LevelReview) -> Markup {
                 div { dt { "Availability" } dd { (rate(&model.availability)) } }
                 div { dt { "Test pass" } dd { (rate(&model.test_pass)) } }
             }
-            p { a href=(format!("/crcr/{}", model.repo)) { "Results of " bdi { (model.repo) } } }
         },
     )
 }
 
-fn verdict(verdict: Verdict) -> (&'static str, &'static str, &'static str) {
+pub(super) fn verdict(verdict: Verdict) -> (&'static str, &'static str, &'static str) {
     match verdict {
         Verdict::Met => ("✓", "good", "met"),
         Verdict::NotMet => ("✗", "bad", "not met"),
@@ -56,15 +57,15 @@ fn verdict(verdict: Verdict) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-fn amount(criterion: Criterion, value: f64) -> String {
+pub(super) fn amount(criterion: Criterion, value: f64) -> String {
     match criterion {
-        Criterion::TimeAtL2 | Criterion::Coverage => format!("{value:.0} d"),
+        Criterion::TimeAtL2 | Criterion::Coverage => format!("{:.0} d", value.floor()),
         Criterion::Queue | Criterion::EndToEnd => duration(value),
         Criterion::Overrun | Criterion::Timeouts | Criterion::JobPass => percent(value),
     }
 }
 
-fn target(criterion: Criterion, question: Question) -> &'static str {
+pub(super) fn target(criterion: Criterion, question: Question) -> &'static str {
     match criterion {
         Criterion::TimeAtL2 | Criterion::Coverage => "≥",
         Criterion::JobPass => ">",

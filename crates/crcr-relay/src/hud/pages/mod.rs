@@ -1,6 +1,9 @@
 //! Markup of the pages; every word of a stranger is escaped by the template.
 
+pub(crate) mod deliveries;
+pub(crate) mod feed;
 pub(super) mod level;
+pub(crate) mod login;
 pub(super) mod overview;
 pub(super) mod pull;
 pub(super) mod repository;
@@ -12,7 +15,7 @@ use super::layout::{shell, time};
 use super::query::{Events, Span};
 
 /// The page of an error.
-pub(super) fn problem(status: u16, text: &str) -> Markup {
+pub(crate) fn problem(status: u16, text: &str) -> Markup {
     let title = match status {
         404 => "Not found",
         400 => "Not a valid address",
@@ -30,26 +33,34 @@ pub(super) fn problem(status: u16, text: &str) -> Markup {
     )
 }
 
-/// Windows and kinds of event as links, and the permalink.
+/// Windows and kinds of event as links, a form for another span, and the permalink.
 fn controls(path: &str, span: &Span, permalink: &str) -> Markup {
+    let link = |window: Option<&'static str>, events: Events| {
+        let span = Span { window: window.or(span.window), events, ..span.clone() };
+        format!("{path}{}", span.address())
+    };
+    let minute = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M").to_string();
     html! {
         nav.controls aria-label="Time span and events" {
-            @for window in ["24h", "7d", "30d"] {
+            span.group { @for (window, name) in [("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d")] {
                 a aria-current=[(span.window == Some(window)).then_some("true")]
-                    href=(format!("{path}?window={window}&events={}", span.events.word())) { (window) }
-            }
-            span.gap {}
-            @for events in [Events::Pr, Events::Nightly] {
-                @let window = span.window.map_or_else(String::new, |window| format!("window={window}&"));
-                a aria-current=[(span.events == events).then_some("true")]
-                    href=(format!("{path}?{window}events={}", events.word())) {
-                    @match events { Events::Pr => "pull requests", Events::Nightly => "nightly" }
+                    href=(link(Some(window), span.events)) { (name) }
+            } }
+            span.group { @for (events, name) in [(Events::Pr, "Pull requests"), (Events::Nightly, "Nightly")] {
+                a aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
+            } }
+            span.detail { (time(span.from)) " – " (time(span.to)) " UTC" }
+            details open[span.window.is_none()] {
+                summary { "Other span" }
+                form.span method="get" action=(path) {
+                    label { "From (UTC)" input type="datetime-local" name="from" value=(minute(span.from)) required; }
+                    label { "To (UTC)" input type="datetime-local" name="to" value=(minute(span.to)) required; }
+                    input type="hidden" name="events" value=(span.events.word());
+                    button { "Show" }
                 }
             }
-            span.gap {}
-            a href=(format!("{path}{permalink}")) { "permalink" }
+            a href=(format!("{path}{permalink}")) { "Permalink" }
         }
-        p.detail { (time(span.from)) " to " (time(span.to)) }
     }
 }
 

@@ -4,79 +4,120 @@ use crcr_domain::Level;
 use maud::{Markup, html};
 
 use super::super::chart::spark;
-use super::super::layout::{distribution, duration, rate, shell, time};
+use super::super::layout::{distribution, rate, shell, time};
 use super::super::model::overview::{Backend, LevelGroup, Overview, RelayHealth, Standing};
 use super::{controls, freshness};
+
+/// The heads of the table's columns, which a narrow screen shows beside each value.
+const HEADS: [&str; 7] = [
+    "Standing",
+    "CI job pass",
+    "Test pass",
+    "Availability",
+    "Queue P50",
+    "End to end P50",
+    "Pass by day",
+];
 
 pub(in super::super) fn page(model: &Overview) -> Markup {
     shell(
         &format!("Backends of {}", model.upstream),
         true,
         &html! {
-            h1 { "Backends of " (model.upstream) }
+            div.title {
+                h1 { "Backends of " bdi { (model.upstream) } }
+                a href="/crcr/feed.atom" { "Feed of backends that turn red" }
+            }
             (controls("/crcr", &model.span, &model.permalink))
             @if !model.allowlist {
-                p.note role="status" { "No allowlist is in force yet: the relay has not been able to read one." }
+                p.note.bad role="status" { "No allowlist is in force yet: the relay has not been able to read one." }
             }
             (freshness(model.newest, &model.span))
-            @for group in &model.levels { (level(group, &model.permalink)) }
+            (summary(&model.levels))
+            // Roles by name: a narrow screen's style would take the table's own away.
+            div.scroll tabindex="0" role="region" aria-label="Backends" { table.stack role="table" {
+                thead role="rowgroup" { tr role="row" {
+                    th scope="col" role="columnheader" { "Backend" }
+                    @for head in HEADS { th scope="col" role="columnheader" { (head) } }
+                } }
+                @for group in &model.levels { (level(group, &model.span.address())) }
+            } }
             (relay(&model.relay))
         },
     )
 }
 
-fn level(group: &LevelGroup, permalink: &str) -> Markup {
+/// How many backends stand where, those that need somebody first.
+fn summary(levels: &[LevelGroup]) -> Markup {
+    let shown = levels.iter().filter(|group| group.level.shows_results());
+    let all: Vec<_> = shown.flat_map(|group| &group.backends).map(|b| b.standing).collect();
+    let standings = [Standing::Below, Standing::Silent, Standing::Unknown, Standing::Met];
     html! {
-        section aria-labelledby=(format!("level-{}", group.level)) {
-            h2 id=(format!("level-{}", group.level)) {
-                (group.level) " " span.muted { (group.level.title()) }
+        ul.chips aria-label="Backends by standing" { @for standing in standings {
+            @let count = all.iter().filter(|one| **one == standing).count();
+            @let (glyph, class, word) = parts(standing);
+            @if count > 0 {
+                li.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " strong { (count) } " " (word) } }
             }
-            @if group.backends.is_empty() {
-                p.muted { "No backends at this level." }
-            } @else if group.level.shows_results() {
-                div.scroll tabindex="0" role="region" aria-label=(format!("Backends at {}", group.level)) {
-                    table {
-                        thead { tr {
-                            th scope="col" { "Backend" } th scope="col" { "Standing" }
-                            th scope="col" { "CI job pass" } th scope="col" { "Test pass" }
-                            th scope="col" { "Availability" } th scope="col" { "Queue P50" }
-                            th scope="col" { "End to end P50" } th scope="col" { "Trend" }
-                            th scope="col" { "Last result" }
-                        } }
-                        tbody { @for backend in &group.backends { (row(backend, permalink)) } }
-                    }
+        } }
+    }
+}
+
+fn parts(standing: Standing) -> (&'static str, &'static str, &'static str) {
+    match standing {
+        Standing::Below => ("✗", "bad", "below the bar"),
+        Standing::Silent => ("∅", "infra", "silent"),
+        Standing::Unknown => ("–", "muted", "unknown"),
+        Standing::Met => ("✓", "good", "at the bar"),
+    }
+}
+
+fn level(group: &LevelGroup, query: &str) -> Markup {
+    html! {
+        tbody role="rowgroup" {
+            tr.level role="row" { th colspan="8" scope="rowgroup" role="rowheader" {
+                (group.level) " " span.muted { (group.level.title()) }
+                @if group.backends.is_empty() { span.detail { " · no backends" } }
+                @else if !group.level.shows_results() {
+                    span.detail { " · backends at " (Level::L1) " receive events; their results are not shown" }
                 }
-            } @else {
-                ul.plain { @for backend in &group.backends {
-                    li { a href=(format!("/crcr/{}{permalink}", backend.repo)) { bdi { (backend.repo) } } }
-                } }
-                p.detail { "Backends at " (Level::L1) " receive events; their results are not shown." }
+            } }
+            @for backend in &group.backends {
+                @if group.level.shows_results() { (row(backend, query)) }
+                @else { tr role="row" { th colspan="8" scope="row" role="rowheader" { (name(backend, query)) } } }
             }
         }
     }
 }
 
-fn row(backend: &Backend, permalink: &str) -> Markup {
-    let (glyph, class, word) = match backend.standing {
-        Standing::Below => ("✗", "bad", "below the bar"),
-        Standing::Silent => ("∅", "infra", "silent"),
-        Standing::Unknown => ("–", "muted", "unknown"),
-        Standing::Met => ("✓", "good", "at the bar"),
-    };
+fn name(backend: &Backend, query: &str) -> Markup {
     html! {
-        tr {
-            th scope="row" {
-                a href=(format!("/crcr/{}{permalink}", backend.repo)) { bdi { (backend.repo) } }
-                @if let Some(device) = &backend.device { " " span.tag { (device) } }
+        a href=(format!("/crcr/{}{query}", backend.repo)) { bdi { (backend.repo) } }
+        @if let Some(device) = &backend.device { " " span.tag { (device) } }
+    }
+}
+
+fn row(backend: &Backend, query: &str) -> Markup {
+    let (glyph, class, word) = parts(backend.standing);
+    let worth = &backend.worth;
+    let values = [
+        html! { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } },
+        rate(&worth.job_pass),
+        rate(&worth.test_pass),
+        rate(&worth.availability),
+        distribution(worth.queue.as_ref()),
+        distribution(worth.end_to_end.as_ref()),
+        spark(&backend.trend),
+    ];
+    html! {
+        tr role="row" {
+            th scope="row" role="rowheader" {
+                (name(backend, query))
+                div.detail { @match backend.newest { Some(newest) => { "last " (time(newest)) }, None => "no result" } }
             }
-            td { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
-            td { (rate(&backend.worth.job_pass)) }
-            td { (rate(&backend.worth.test_pass)) }
-            td { (rate(&backend.worth.availability)) }
-            td { (distribution(backend.worth.queue.as_ref())) }
-            td { (distribution(backend.worth.end_to_end.as_ref())) }
-            td { (spark(&backend.trend)) }
-            td { @match backend.newest { Some(newest) => (time(newest)), None => span.muted { "never" } } }
+            @for (head, value) in HEADS.iter().zip(&values) {
+                td role="cell" data-label=(head) { div { (value) } }
+            }
         }
     }
 }
@@ -87,27 +128,22 @@ fn relay(health: &RelayHealth) -> Markup {
             h2 #relay { "The relay itself" }
             dl.cards {
                 div { dt { "Dispatch latency" } dd { (distribution(health.dispatch_latency.as_ref())) } }
-                div { dt { "Answer to a report" } dd {
-                    @match &health.callback_latency {
-                        Some(d) => { (duration(d.p50)) " " span.detail { "P95 " (duration(d.p95)) " · n " (d.n) } },
-                        None => span.muted { "no data" },
-                    }
-                } }
-                div { dt { "Nothing heard of" } dd { (health.orphans) span.detail { " dispatches" } } }
-                div { dt { "Dispatches" } dd { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)))) } }
-                div { dt { "Reports" } dd { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)))) } }
+                div { dt { "Answer to a report" } dd { (distribution(health.callback_latency.as_ref())) } }
+                div { dt { "Nothing heard of" } dd { (health.orphans) span.detail { "dispatches" } } }
+                div { dt { "Dispatches" } dd.counts { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)))) } }
+                div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)))) } }
             }
         }
     }
 }
 
 fn counts<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> Markup {
-    let counts: Vec<_> = counts.collect();
+    let mut counts: Vec<_> = counts.collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     html! {
         @if counts.is_empty() { span.muted { "none" } }
-        @for (n, (word, count)) in counts.iter().enumerate() {
-            @if n > 0 { " · " }
-            (count) " " span.detail { (word.replace('_', " ")) }
-        }
+        ul.counts { @for (word, count) in counts {
+            li { (count) " " span.muted { (word.replace('_', " ")) } }
+        } }
     }
 }

@@ -5,7 +5,10 @@ use crcr_domain::results::Outcome;
 use maud::{Markup, html};
 
 use super::super::layout::{external, outcome, shell, short, time};
-use super::super::model::pull::{Backend, Pull, PullJob};
+use super::super::model::pull::{Backend, Before, Pull, PullJob};
+
+/// Failing tests that are shown of a job.
+const TESTS: usize = 10;
 
 pub(in super::super) fn page(model: &Pull) -> Markup {
     let (shown, folded): (Vec<_>, Vec<_>) =
@@ -14,15 +17,21 @@ pub(in super::super) fn page(model: &Pull) -> Markup {
         &format!("{}#{}", model.upstream, model.number),
         true,
         &html! {
-            h1 { bdi { (model.upstream) } " #" (model.number) }
-            p {
+            div.title {
+                h1 { bdi { (model.upstream) } " #" (model.number) }
+                a href=(format!("https://github.com/{}/pull/{}", model.upstream, model.number)) rel="noreferrer" { "on GitHub" }
+            }
+            p.detail {
                 "Head " code { (short(&model.head_sha)) }
-                @if let Some(newest) = model.newest { " · newest report " (time(newest)) }
+                @match model.newest {
+                    Some(newest) => { " · newest report " (time(newest)) " UTC" }
+                    None => " · no report yet",
+                }
                 @if model.older_heads > 0 { " · " (model.older_heads) " older heads left out" }
             }
             section aria-labelledby="out-of-tree" {
                 h2 #out-of-tree { "Out-of-tree backends" }
-                @if shown.is_empty() { p.muted { "No backend at L3 or L4 received this pull request." } }
+                (summary(&shown))
                 @for one in &shown { (backend(one)) }
             }
             @if !folded.is_empty() {
@@ -35,12 +44,70 @@ pub(in super::super) fn page(model: &Pull) -> Markup {
     )
 }
 
+/// How a backend's jobs stand together, the worst of them first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Failed,
+    Broken,
+    Open,
+    Passed,
+}
+
+impl Standing {
+    fn of(backend: &Backend) -> Self {
+        let of_job = |job: &PullJob| match job.outcome {
+            None => Self::Open,
+            Some(Outcome::TestFailed) => Self::Failed,
+            Some(Outcome::Neutral | Outcome::Superseded) => Self::Passed,
+            Some(outcome) if outcome.is_pass() => Self::Passed,
+            Some(_) => Self::Broken,
+        };
+        match (backend.jobs.iter().map(of_job).min(), backend.dispatch.as_str()) {
+            (Some(standing), _) => standing,
+            (None, "sent" | "queued") => Self::Open,
+            (None, _) => Self::Broken,
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Self::Failed => "bad",
+            Self::Broken => "infra",
+            Self::Open => "running",
+            Self::Passed => "good",
+        }
+    }
+}
+
+/// One sentence: may it be merged, as far as backends go?
+fn summary(shown: &[&Backend]) -> Markup {
+    let blocking: Vec<_> = shown.iter().filter(|backend| backend.blocks).collect();
+    let with = |standings: &[Standing]| -> Vec<&str> {
+        let ours = blocking.iter().filter(|backend| standings.contains(&Standing::of(backend)));
+        ours.map(|backend| backend.repo.as_str()).collect()
+    };
+    let (failed, open) = (with(&[Standing::Failed, Standing::Broken]), with(&[Standing::Open]));
+    let (class, glyph, text) = if shown.is_empty() {
+        return html! { p.muted { "No backend at L3 or L4 received this pull request." } };
+    } else if !failed.is_empty() {
+        ("bad", "✗", format!("Blocked by {}", failed.join(", ")))
+    } else if !open.is_empty() {
+        ("running", "◐", format!("Waiting for {}", open.join(", ")))
+    } else if blocking.is_empty() {
+        ("good", "✓", "Nothing blocks: no backend at L4 takes part".to_owned())
+    } else {
+        ("good", "✓", "Nothing blocks: every backend at L4 passed".to_owned())
+    };
+    html! { p.note.(class) role="status" { strong { span aria-hidden="true" { (glyph) } " " bdi { (text) } } } }
+}
+
 fn backend(backend: &Backend) -> Markup {
+    let standing = backend.level.shows_results().then(|| Standing::of(backend).class());
     html! {
-        article {
-            h3 {
-                a href=(format!("/crcr/{}", backend.repo)) { bdi { (backend.repo) } } " "
-                span.tag { (backend.level) @if backend.blocks { ", blocks the merge" } }
+        article.(standing.unwrap_or("muted")) {
+            div.title {
+                h3 { a href=(format!("/crcr/{}", backend.repo)) { bdi { (backend.repo) } } }
+                span.tag { (backend.level) @if backend.blocks { " · blocks the merge" } @else { " · doesn't block" } }
             }
             @if backend.level.shows_results() {
                 @if backend.jobs.is_empty() {
@@ -48,17 +115,25 @@ fn backend(backend: &Backend) -> Markup {
                     @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
                 }
                 ul.jobs { @for one in &backend.jobs { li { (job(one)) } } }
-                @let failed = backend.jobs.iter().any(|job| job.outcome.is_some_and(|outcome| !outcome.is_pass()));
-                @if failed {
-                    p.detail {
-                        @if backend.oncalls.is_empty() { "Ask the maintainers of " bdi { (backend.repo) } "." }
-                        @else { "Ask " (backend.oncalls.join(", ")) "." }
-                        " To run it again, press “Re-run” on its check, or comment in the downstream repository."
-                    }
-                }
+                @if matches!(standing, Some("bad" | "infra")) { (help(backend)) }
             } @else {
                 p.muted { "Received the event; results are not shown at this level." }
             }
+        }
+    }
+}
+
+/// Whom to ask, and how to run it again.
+fn help(backend: &Backend) -> Markup {
+    html! {
+        p.detail {
+            @if backend.oncalls.is_empty() { "Ask the maintainers of " bdi { (backend.repo) } "." }
+            @else { "Ask " @for (n, name) in backend.oncalls.iter().enumerate() { @if n > 0 { ", " } "@" bdi { (name) } } "." }
+            " To run it again, "
+            @if backend.level >= Level::L3 { "press “Re-run” on its check on the pull request" }
+            @else { "have its run started again downstream" }
+            @if let Some(url) = backend.jobs.iter().find_map(|job| job.url.as_deref()) { ", or open " (external(url, "its run")) }
+            "."
         }
     }
 }
@@ -82,20 +157,26 @@ fn job(job: &PullJob) -> Markup {
         @if let Some(tests) = &job.tests {
             span.detail { " · " (tests.passed) " passed, " (tests.failed) " failed, " (tests.skipped) " skipped" }
         }
-        @if job.outcome == Some(Outcome::TestFailed) {
-            div.detail {
-                @match job.on_branch {
-                    Some(Outcome::Passed | Outcome::PassedAfterRerun) => "New: it passed on upstream's newest push.",
-                    Some(_) => "Not new: it did not pass on upstream's newest push either.",
-                    None => "Whether it is new is unknown: the backend reported on no push lately.",
-                }
-            }
-        }
+        @if job.outcome == Some(Outcome::TestFailed) { div.detail { (novelty(job.before.as_ref())) } }
         @if !job.failed_tests.is_empty() {
-            ul.tests { @for test in job.failed_tests.iter().take(10) {
+            ul.tests { @for test in job.failed_tests.iter().take(TESTS) {
                 li { bdi { (test.name) } @if let Some(message) = &test.message { div.detail { bdi { (message) } } } }
             } }
-            @if job.failed_tests.len() > 10 { p.detail { "and " (job.failed_tests.len() - 10) " more" } }
+            @if job.failed_tests.len() > TESTS { p.detail { "and " (job.failed_tests.len() - TESTS) " more" } }
+        }
+    }
+}
+
+/// Whether a failure came with the pull request.
+fn novelty(before: Option<&Before>) -> Markup {
+    html! {
+        @match before {
+            Some(before) => {
+                @if before.passed { strong { "New" } ": it passed on " } @else { strong { "Not new" } ": it failed on " }
+                @if before.is_base { "the base commit " } @else { "the newest push that it had reported on, " }
+                code { (short(&before.head_sha)) } ", " (time(before.at)) " UTC"
+            }
+            None => { strong { "Unknown" } " whether it is new: the backend reported neither on the base commit nor on a push lately" }
         }
     }
 }

@@ -1,12 +1,14 @@
 //! `/crcr/{owner}/{repo}`: one backend.
 
-use crcr_domain::results::Outcome;
+use crcr_domain::results::{Outcome, Verdict};
 use maud::{Markup, html};
 
 use super::super::chart::{durations, shares};
 use super::super::layout::{distribution, outcome_parts, rate, shell, short, time};
+use super::super::model::level::{LevelReview, Question};
 use super::super::model::repository::{Cell, Matrix, Repository, Row};
-use super::super::query::Events;
+use super::super::query::{Events, Span};
+use super::level::{amount, target, verdict as verdict_parts};
 use super::{controls, freshness};
 
 pub(in super::super) fn page(model: &Repository) -> Markup {
@@ -15,18 +17,18 @@ pub(in super::super) fn page(model: &Repository) -> Markup {
         &model.repo,
         true,
         &html! {
-            h1 { bdi { (model.repo) } " "
+            div.title {
+                h1 { bdi { (model.repo) } }
                 @match model.level {
                     Some(level) => span.tag { (level) " " (level.title()) },
                     None => span.tag { "not on the allowlist" },
                 }
+                a href=(format!("{path}/feed.atom")) { "Feed" }
+                a href=(format!("{path}/badge.svg")) { "Badge" }
+                @if !model.oncalls.is_empty() { span.detail { "on call: " bdi { (model.oncalls.join(", ")) } } }
             }
             (controls(&path, &model.span, &model.permalink))
             (freshness(model.newest, &model.span))
-            p {
-                a href=(format!("{path}/level")) { "Evidence for its level" }
-                @if !model.oncalls.is_empty() { " · on call: " (model.oncalls.join(", ")) }
-            }
             dl.cards {
                 div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
                 div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
@@ -36,6 +38,7 @@ pub(in super::super) fn page(model: &Repository) -> Markup {
                 div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
                 div { dt { "Running now" } dd { (model.worth.running) } }
             }
+            @if let Some(review) = &model.review { (distance(review)) }
             section aria-labelledby="trends" {
                 h2 #trends { "Trends" }
                 div.charts {
@@ -45,10 +48,13 @@ pub(in super::super) fn page(model: &Repository) -> Markup {
                 }
             }
             section aria-labelledby="matrix" {
-                h2 #matrix {
-                    @match model.span.events { Events::Pr => "Pull requests by job", Events::Nightly => "Nightly commits by job" }
+                div.title {
+                    h2 #matrix {
+                        @match model.span.events { Events::Pr => "Pull requests by job", Events::Nightly => "Nightly commits by job" }
+                    }
+                    (filters(&path, &model.span, model.matrix.older_heads))
                 }
-                (matrix(&model.matrix, &model.upstream))
+                (matrix(model))
             }
             section aria-labelledby="tests" {
                 h2 #tests { "Failing tests" }
@@ -83,64 +89,162 @@ pub(in super::super) fn page(model: &Repository) -> Markup {
     )
 }
 
-fn matrix(matrix: &Matrix, upstream: &str) -> Markup {
-    if matrix.rows.is_empty() {
-        return html! { p.muted { "No jobs in this span." } };
+/// Which criteria hold, the others first.
+fn distance(review: &LevelReview) -> Markup {
+    let what = match review.question {
+        Question::Promotion => "Distance to L3",
+        Question::Stay => "What its level asks for",
+    };
+    let mut evidence: Vec<_> = review.evidence.iter().collect();
+    let met = evidence.iter().filter(|e| e.verdict == Verdict::Met).count();
+    evidence.sort_by_key(|e| match e.verdict {
+        Verdict::NotMet => 0,
+        Verdict::Unknown => 1,
+        Verdict::Met => 2,
+    });
+    html! {
+        section aria-labelledby="distance" {
+            div.title {
+                h2 #distance { (what) }
+                span.muted { (met) " of " (evidence.len()) " criteria met" }
+                a href=(format!("/crcr/{}/level", review.repo)) { "Evidence" }
+            }
+            ul.chips { @for evidence in evidence {
+                @let (glyph, class, word) = verdict_parts(evidence.verdict);
+                li.(class) {
+                    span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } span.hidden { (word) ":" } }
+                    " " (evidence.criterion.title()) " "
+                    @match evidence.value { Some(value) => strong { (amount(evidence.criterion, value)) }, None => span.muted { "no data" } }
+                    " " span.detail { (target(evidence.criterion, review.question)) " " (amount(evidence.criterion, evidence.target)) }
+                }
+            } }
+        }
     }
+}
+
+/// Which rows of the matrix are shown, as links.
+fn filters(path: &str, span: &Span, older_heads: usize) -> Markup {
+    let link = |all_heads: bool, only_failing: bool| {
+        let span = Span { all_heads, only_failing, ..span.clone() };
+        format!("{path}{}#matrix", span.address())
+    };
+    html! {
+        span.group { @for (only_failing, name) in [(false, "All"), (true, "Failing")] {
+            a aria-current=[(span.only_failing == only_failing).then_some("true")] href=(link(span.all_heads, only_failing)) { (name) }
+        } }
+        @if span.events == Events::Pr {
+            span.group { @for (all_heads, name) in [(false, "Current heads"), (true, "All heads")] {
+                a aria-current=[(span.all_heads == all_heads).then_some("true")] href=(link(all_heads, span.only_failing)) { (name) }
+            } }
+            @if !span.all_heads && older_heads > 0 { span.detail { (older_heads) " older heads folded" } }
+        }
+    }
+}
+
+/// With more jobs than this, a cell shows its glyph alone, and its word to those who can't see it.
+const WORDY: usize = 8;
+
+fn matrix(page: &Repository) -> Markup {
+    let matrix = &page.matrix;
+    if matrix.rows.is_empty() {
+        return html! { p.muted { "No such jobs in this span." } };
+    }
+    let dense = matrix.columns.len() > WORDY;
+    let shared = if dense { shared_start(&matrix.columns) } else { "" };
     html! {
         div.scroll tabindex="0" role="region" aria-label="Jobs by commit" {
-            table.matrix {
+            table.matrix.dense[dense] {
                 thead { tr {
-                    th scope="col" { "Commit" }
-                    @for name in &matrix.columns { th.job scope="col" title=(name) { span { bdi { (name) } } } }
+                    th scope="col" {
+                        "Commit"
+                        @if !shared.is_empty() { div.detail aria-hidden="true" { "Jobs: " bdi { (shared) } "…" } }
+                    }
+                    @for name in &matrix.columns { th.job scope="col" title=(name) { span {
+                        span.hidden { bdi { (shared) } }
+                        bdi { (&name[shared.len()..]) }
+                    } } }
                 } }
-                tbody { @for row in &matrix.rows { (matrix_row(row, &matrix.columns, upstream)) } }
+                tbody { @for row in &matrix.rows { (matrix_row(row, matrix, page)) } }
             }
         }
         @if matrix.more_rows > 0 || matrix.more_columns > 0 {
             p.detail { "Left out: " (matrix.more_rows) " older commits, " (matrix.more_columns) " jobs." }
         }
-        p.detail {
+        @if dense { p.detail {
             @for outcome in [None].into_iter().chain(Outcome::ALL.map(Some)) {
                 @let (glyph, _, word) = outcome_parts(outcome);
                 span.legend { (glyph) " " (word) }
             }
-        }
+        } }
     }
 }
 
-fn matrix_row(row: &Row, columns: &[String], upstream: &str) -> Markup {
+/// What all names begin with, up to the end of a word: said once, it leaves room for the rest.
+fn shared_start(names: &[String]) -> &str {
+    let Some((first, others)) = names.split_first() else { return "" };
+    let same = |n: &usize| others.iter().all(|name| name.get(..*n) == first.get(..*n));
+    let ends = first.char_indices().filter(|(_, c)| !c.is_alphanumeric());
+    let ends = ends.map(|(n, c)| n + c.len_utf8()).filter(|n| *n < first.len());
+    &first[..ends.take_while(same).last().unwrap_or(0)]
+}
+
+fn matrix_row(row: &Row, matrix: &Matrix, page: &Repository) -> Markup {
     html! {
-        tr {
+        tr.older[row.older] {
             th scope="row" {
                 @match row.pull_request {
                     Some(number) => {
-                        @let query = if row.upstream.eq_ignore_ascii_case(upstream) { String::new() } else { format!("?upstream={}", row.upstream) };
+                        @let query = if row.upstream.eq_ignore_ascii_case(&page.upstream) { String::new() } else { format!("?upstream={}", row.upstream) };
                         a href=(format!("/pr/{number}{query}")) { "#" (number) }
                     },
-                    None => "commit",
+                    None => strong.muted { @match page.span.events { Events::Pr => "push", Events::Nightly => "nightly" } },
                 }
-                " " code { (short(&row.head_sha)) }
-                div.detail { (time(row.at)) }
+                " " code { (short(&row.head_sha)) } " "
+                span.detail { (time(row.at)) @if row.older { " · older head" } }
             }
-            @for (cell, name) in row.cells.iter().zip(columns) { td { (matrix_cell(cell.as_ref(), name)) } }
+            @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
         }
     }
 }
 
 fn matrix_cell(cell: Option<&Cell>, name: &str) -> Markup {
     let Some(cell) = cell else {
-        return html! { span.muted title=(format!("{name}: did not run")) { "·" } };
+        return html! { td { span.outcome.muted title=(format!("{name}: did not run")) { span aria-hidden="true" { "·" } span.hidden { "did not run" } } } };
     };
     let (glyph, class, word) = outcome_parts(cell.outcome);
     let attempts =
         if cell.attempts > 1 { format!(", {} attempts", cell.attempts) } else { String::new() };
     let label = format!("{name}: {word}{attempts}");
     let link = cell.url.as_deref().filter(|url| url.starts_with("https://"));
+    let shown = html! { span.glyph aria-hidden="true" { (glyph) } " " span.word { (word) } };
     html! {
-        @match link {
-            Some(url) => a.outcome.(class) href=(url) rel="noreferrer nofollow" title=(label) aria-label=(label) { (glyph) },
-            None => span.outcome.(class) title=(label) { span aria-hidden="true" { (glyph) } span.hidden { (word) } },
+        td.(class) { @match link {
+            Some(url) => a.outcome.(class) href=(url) rel="noreferrer nofollow" title=(label) aria-label=(label) { (shown) },
+            None => span.outcome.(class) title=(label) { (shown) },
+        } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_start;
+
+    #[test]
+    fn names_share_whole_words_and_never_all_of_a_name() {
+        for (names, shared) in [
+            (
+                &["ci / test (default, 1, 3)", "ci / test (default, 12, 3)"][..],
+                "ci / test (default, ",
+            ),
+            (&["ci / build", "ci / built"], "ci / "),
+            (&["ci / ", "ci / x"], "ci /"),
+            (&["é/ä", "é/ö"], "é/"),
+            (&["a", "b"], ""),
+            (&["same"], ""),
+            (&[], ""),
+        ] {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(shared_start(&names), shared);
         }
     }
 }

@@ -1,0 +1,133 @@
+//! `/crcr/deliveries`: what came, what became of it, what was given up; for operators.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::super::layout::{shell, short, time};
+use crate::deliveries::{Board, Overview};
+use crate::handlers::Work;
+use crate::operators::HOME;
+use crate::store::TaskView;
+
+/// The page. `done` is what was put back into the queue just now.
+pub(crate) fn page(board: &Board, done: Option<u64>, can_log_out: bool) -> Markup {
+    shell(
+        "Deliveries",
+        done.is_none(),
+        &html! {
+            div.title {
+                h1 { "Deliveries" }
+                @if can_log_out {
+                    form method="post" action="/crcr/logout" { button.quiet { "Log out" } }
+                }
+            }
+            @if let Some(count) = done {
+                p.note role="status" { (count) " back in the queue." }
+            }
+            dl.cards {
+                div { dt { "Waiting" } dd { (board.depth.ready) } }
+                div { dt { "Worked on" } dd { (board.depth.leased) } }
+                div { dt { "Coming again" } dd { (board.retries.len()) } }
+                div { dt { "Given up" } dd.outcome.bad[board.depth.dead > 0] { (board.depth.dead) } }
+            }
+            section aria-labelledby="dead" {
+                div.title {
+                    h2 #dead { "Given up" }
+                    @if !board.dead.is_empty() {
+                        form method="post" action=(HOME) {
+                            button name="all" value="true" { "Try all of them again" }
+                        }
+                    }
+                }
+                @if board.dead.is_empty() { p.muted { "Nothing was given up." } }
+                @else { (tasks("Given up", &board.dead, true)) }
+            }
+            section aria-labelledby="retries" {
+                h2 #retries { "Coming again" }
+                @if board.retries.is_empty() { p.muted { "No task waits for another try." } }
+                @else { (tasks("Coming again", &board.retries, false)) }
+            }
+            section aria-labelledby="webhooks" {
+                h2 #webhooks { "Webhooks" }
+                @if board.deliveries.is_empty() { p.muted { "None was accepted in the last 35 days." } }
+                @else {
+                    div.scroll tabindex="0" role="region" aria-label="Webhooks" { table {
+                        thead { tr {
+                            th scope="col" { "Delivery" } th scope="col" { "When" } th scope="col" { "Event" }
+                            th scope="col" { "Dispatches" } th scope="col" { span.hidden { "Redeliver" } }
+                        } }
+                        tbody { @for overview in &board.deliveries { (delivery(overview)) } }
+                    } }
+                }
+            }
+        },
+    )
+}
+
+fn tasks(label: &str, tasks: &[TaskView], again: bool) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) { table {
+            thead { tr {
+                th scope="col" { "Task" } th scope="col" { "Tries" }
+                th scope="col" { @if again { "Since" } @else { "Next try" } }
+                th scope="col" { "Last error" }
+                @if again { th scope="col" { span.hidden { "Again" } } }
+            } }
+            tbody { @for task in tasks { tr {
+                th scope="row" { (Work::kind(&task.payload).replace('_', " ")) div.detail { code { (parts(&task.key)) } } }
+                td { (task.failed) }
+                td { (time(if again { task.created_at } else { task.due_at })) }
+                td.message { bdi { (task.last_error.as_deref().unwrap_or("–")) } }
+                @if again { td { form method="post" action=(HOME) {
+                    button name="task" value=(task.key) { "Try again" }
+                } } }
+            } } }
+        } }
+    }
+}
+
+/// A task's key without its kind, as people read it.
+fn parts(key: &str) -> String {
+    match serde_json::from_str::<Vec<String>>(key) {
+        Ok(parts) => parts.get(1..).unwrap_or_default().join(" "),
+        Err(_) => key.to_owned(),
+    }
+}
+
+fn delivery(overview: &Overview) -> Markup {
+    let delivery = &overview.delivery;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for dispatch in &overview.dispatches {
+        *counts.entry(dispatch.status.as_str()).or_default() += 1;
+    }
+    let failed = overview.dispatches.iter().filter(|dispatch| dispatch.status.may_come_again());
+    let failed: Vec<_> = failed.collect();
+    html! {
+        tr {
+            th scope="row" { code { (delivery.id) } }
+            td { (time(delivery.received_at)) }
+            td {
+                (delivery.event)
+                @if let Some(number) = delivery.pull_request { " " a href=(format!("/pr/{number}")) { "#" (number) } }
+                @if !delivery.head_sha.is_empty() { " " code { (short(&delivery.head_sha)) } }
+                @if let Some(by) = &delivery.superseded_by { div.detail { "replaced by " code { (by) } } }
+            }
+            td.message {
+                @if counts.is_empty() { span.muted { "none" } }
+                @for (status, count) in &counts { span.tag { (count) " " (status) } " " }
+                @if !failed.is_empty() {
+                    ul.plain.detail { @for dispatch in &failed { li {
+                        bdi { (dispatch.repo) } ": " (dispatch.status.as_str()) ", " (dispatch.tries) " tries"
+                        @if let Some(error) = &dispatch.last_error { " – " bdi { (error) } }
+                    } } }
+                }
+            }
+            td { @if !failed.is_empty() {
+                form method="post" action=(HOME) {
+                    button name="delivery" value=(delivery.id) { "Redeliver" }
+                }
+            } }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Who is told when a backend turns red.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use wiremock::matchers::{method, path};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use super::{HEAD, NEWER, UPSTREAM, World, open, received};
+
+const THIRD: &str = "cccccccccccccccccccccccccccccccccccccccc";
+
+/// Somebody to be told, whose first answer is a failure.
+async fn listener() -> MockServer {
+    let server = MockServer::start().await;
+    let answer = |status| Mock::given(method("POST")).and(path("/red")).respond_with(status);
+    answer(ResponseTemplate::new(503)).up_to_n_times(1).mount(&server).await;
+    answer(ResponseTemplate::new(200)).mount(&server).await;
+    server
+}
+
+/// Dispatches a push of `sha`, and reports this conclusion of two jobs of `acme/two`.
+async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
+    let state = world.github.state();
+    let payload = state.world.push_payload(UPSTREAM, "refs/heads/main", sha);
+    world.send(&state.world.delivery("push", &payload)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let downstream = received(world)("acme/two");
+    for job in ["test", "lint"] {
+        super::Downstream {
+            job,
+            run,
+            client_payload: downstream.client_payload.clone(),
+            ..downstream
+        }
+        .end(world, conclusion)
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_turns_red_on_a_push_is_told_once() {
+    let listener = listener().await;
+    let url = format!("{}/red", listener.uri());
+    let world = World::with(&[("CRCR_ALERT_URL", &url)]).await;
+    push(&world, 1, HEAD, "success").await;
+    world.later(Duration::from_secs(60));
+    push(&world, 2, NEWER, "failure").await;
+    world.work().await;
+    assert!(listener.received_requests().await.unwrap().is_empty(), "other jobs may still fail");
+    world.later(Duration::from_secs(61));
+    assert_eq!(world.work().await.len(), 1, "the first call failed");
+    // Still red, which is no news; and a pull request's failure is its author's.
+    world.later(Duration::from_secs(60));
+    push(&world, 3, THIRD, "failure").await;
+    open(&world).await("acme/two").end(&world, "failure").await;
+    for _ in 0..3 {
+        world.later(Duration::from_secs(700));
+        world.work().await;
+    }
+    let requests = listener.received_requests().await.unwrap();
+    assert_eq!(requests.len(), 2, "once in vain, once for good");
+    let told: Value = serde_json::from_slice(&requests[1].body).unwrap();
+    assert_eq!(told["event"], "backend_turned_red");
+    assert_eq!(told["turn"]["repo"], "acme/two");
+    assert_eq!(
+        (&told["turn"]["good_sha"], &told["turn"]["head_sha"]),
+        (&HEAD.into(), &NEWER.into())
+    );
+    assert_eq!(told["turn"]["failed"].as_array().unwrap().len(), 2);
+    let text = "acme/two failed on bbbbbbbbbb of acme/upstream; it last did well on aaaaaaaaaa.\n\
+                CI / lint: tests failed\nCI / test: tests failed";
+    assert_eq!(told["text"], text);
+}

@@ -1,0 +1,128 @@
+//! Operators: the login, what they see, and the buttons.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use axum::response::Response;
+use crcr_standin::traffic::Fault;
+
+use super::support::World;
+
+const TOKEN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "let me in; please");
+
+async fn get(world: &World, path: &str, cookie: &str) -> (StatusCode, String) {
+    let request = Request::get(path).header("cookie", cookie).body(Body::empty()).unwrap();
+    text(world.answer(request).await).await
+}
+
+async fn text(answer: Response) -> (StatusCode, String) {
+    let status = answer.status();
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// Sends a form as a browser does that is at `https://relay.example`.
+async fn send(world: &World, path: &str, origin: &str, cookie: &str, form: &str) -> Response {
+    let request = Request::post(path)
+        .header("host", "relay.example")
+        .header("origin", origin)
+        .header("cookie", cookie)
+        .header("content-type", "application/x-www-form-urlencoded");
+    world.answer(request.body(Body::from(form.to_owned())).unwrap()).await
+}
+
+const HERE: &str = "https://relay.example";
+const RIGHT: &str = "token=let+me+in%3B+please";
+
+/// Logs in; the cookie as a browser sends it back.
+async fn log_in(world: &World) -> String {
+    let answer = send(world, "/crcr/login", HERE, "", RIGHT).await;
+    assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+    assert_eq!(answer.headers()[header::LOCATION], "/crcr/deliveries");
+    let cookie = answer.headers()[header::SET_COOKIE].to_str().unwrap();
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+    assert!(!cookie.contains("let"), "the cookie holds no token: {cookie}");
+    cookie.split(';').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_login_lets_a_browser_in_for_twelve_hours() {
+    let world = World::with(&[TOKEN]).await;
+    assert_eq!(get(&world, "/crcr/deliveries", "").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(get(&world, "/crcr/login", "").await.0, StatusCode::OK);
+    let cookie = log_in(&world).await;
+    for path in ["/crcr/deliveries", "/api/v1/deliveries", "/metrics"] {
+        assert_eq!(get(&world, path, &format!("a=b; {cookie}")).await.0, StatusCode::OK, "{path}");
+    }
+    assert_eq!(get(&world, "/crcr/login", &cookie).await.0, StatusCode::SEE_OTHER);
+    let out = send(&world, "/crcr/logout", HERE, &cookie, "").await;
+    assert!(out.headers()[header::SET_COOKIE].to_str().unwrap().contains("crcr_admin=; "));
+    world.later(Duration::from_secs(12 * 3600));
+    assert_eq!(get(&world, "/crcr/deliveries", &cookie).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_wrong_login_sets_nothing_and_many_are_refused() {
+    let world = World::with(&[TOKEN]).await;
+    let other = send(&world, "/crcr/login", "https://evil.example", "", RIGHT).await;
+    assert_eq!(other.status(), StatusCode::FORBIDDEN);
+    for form in ["", "token=", "token=let+me+in", "nothing=1"] {
+        let answer = send(&world, "/crcr/login", HERE, "", form).await;
+        assert!(answer.status().is_client_error(), "{form}");
+        assert!(answer.headers().get(header::SET_COOKIE).is_none(), "{form}");
+        let (_, page) = text(answer).await;
+        assert!(page.contains("role=\"alert\"") && !page.contains("let me in"), "{page}");
+    }
+    for _ in 0..10 {
+        send(&world, "/crcr/login", HERE, "", "token=guess").await;
+    }
+    let answer = send(&world, "/crcr/login", HERE, "", RIGHT).await;
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(answer.headers().contains_key(header::RETRY_AFTER));
+    world.later(Duration::from_secs(60));
+    log_in(&world).await;
+    let huge = format!("token={}", "x".repeat(5000));
+    let answer = send(&world, "/crcr/login", HERE, "", &huge).await;
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn without_a_token_there_is_no_login() {
+    let world = World::new().await;
+    assert_eq!(get(&world, "/crcr/login", "").await.0, StatusCode::NOT_FOUND);
+    let answer = send(&world, "/crcr/login", HERE, "", "token=").await;
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_dispatch_that_was_given_up_comes_again_at_a_button() {
+    let world = World::with(&[TOKEN]).await;
+    let refused = Fault::status(422);
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, refused);
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    world.work().await;
+    let cookie = log_in(&world).await;
+    let (_, page) = get(&world, "/crcr/deliveries", &cookie).await;
+    assert!(page.contains("Redeliver") && page.contains("1 dead"), "{page}");
+    let sent = world.dispatched();
+    assert_eq!(sent.len(), 3);
+
+    let form = format!("delivery={}", delivery.id);
+    let other = send(&world, "/crcr/deliveries", "https://evil.example", &cookie, &form).await;
+    assert_eq!(other.status(), StatusCode::FORBIDDEN);
+    let stranger = send(&world, "/crcr/deliveries", HERE, "", &form).await;
+    assert_eq!(stranger.status(), StatusCode::NOT_FOUND);
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+
+    let answer = send(&world, "/crcr/deliveries", HERE, &cookie, &form).await;
+    assert_eq!(answer.headers()[header::LOCATION], "/crcr/deliveries?done=1");
+    world.work().await;
+    assert_eq!(world.dispatched().len(), 1);
+    let (_, page) = get(&world, "/crcr/deliveries?done=1", &cookie).await;
+    assert!(page.contains("1 back in the queue") && !page.contains("Redeliver</button>"), "{page}");
+    let answer = send(&world, "/crcr/deliveries", HERE, &cookie, &form).await;
+    assert_eq!(answer.headers()[header::LOCATION], "/crcr/deliveries?done=0");
+}
