@@ -22,7 +22,7 @@ async fn listener() -> MockServer {
 /// Dispatches a push of `sha`, and reports this conclusion of two jobs of `acme/two`.
 async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
     let state = world.github.state();
-    let payload = state.world.push_payload(UPSTREAM, "refs/heads/main", sha);
+    let payload = state.push_payload(UPSTREAM, "refs/heads/main", sha);
     world.send(&state.world.delivery("push", &payload)).await;
     assert_eq!(world.work().await, Vec::<String>::new());
     let downstream = received(world)("acme/two");

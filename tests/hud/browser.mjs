@@ -1,0 +1,239 @@
+// Looks at the pages in Chromium; `main.rs` runs it with one JSON argument and reads `answer: `.
+import { execFileSync } from "node:child_process";
+import { createRequire } from "node:module";
+
+const require = createRequire(new URL("../peers/package.json", import.meta.url));
+const { chromium } = require("playwright-core");
+
+const { task, sites, out, token } = JSON.parse(process.argv[2]);
+const problems = [];
+const expect = (holds, problem) => { if (!holds) problems.push(problem); };
+
+// Milliseconds for what takes a few on an idle machine.
+const PATIENCE = 180_000;
+const browser = await chromium.launch({
+  executablePath: execFileSync("sh", ["-c", "command -v chromium"]).toString().trim(),
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+
+// A page that notes every request to another host, every message and every error. `refused` is the
+// status that the page itself is expected to have.
+const open = async (context, url, refused) => {
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  const note = (what) => problems.push(`${url}: ${what}`);
+  page.on("request", (request) => {
+    if (new URL(request.url()).origin !== new URL(url).origin) note(`asks ${request.url()}`);
+  });
+  page.on("console", (message) => {
+    const own = refused && message.text().includes(`status of ${refused}`) && message.location().url === url;
+    if (!own) note(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => note(`error: ${error}`));
+  page.on("dialog", (dialog) => { note(`dialog: ${dialog.message()}`); dialog.dismiss(); });
+  const answer = await page.goto(url, { waitUntil: "load" });
+  const status = answer.status();
+  if (status !== (refused ?? 200)) note(`answers ${status}`);
+  return page;
+};
+
+const logIn = async (page) => {
+  await page.getByLabel("Admin token").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("heading", { name: "Deliveries" }).waitFor();
+};
+
+const AURORA = "/crcr/aurora-example/torch-aurora";
+const DUNE = "/crcr/dune-example/torch-dune";
+// Name, site, path, expected refusal.
+const PAGES = [
+  ["full-overview", "full", "/crcr"],
+  ["full-overview-24h", "full", "/crcr?window=24h"],
+  ["full-repository", "full", DUNE],
+  ["full-repository-failing-all-heads", "full", `${DUNE}?window=24h&heads=all&rows=failing`],
+  ["full-level", "full", `${DUNE}/level`],
+  ["full-pull", "full", "/pr/101057"],
+  ["full-deliveries", "full", "/crcr/deliveries"],
+  ["login", "empty", "/crcr/login"],
+  ["empty-overview", "empty", "/crcr"],
+  ["empty-repository", "empty", AURORA],
+  ["empty-repository-nightly", "empty", `${AURORA}?events=nightly`],
+  ["empty-level", "empty", `${AURORA}/level`],
+  ["empty-deliveries", "empty", "/crcr/deliveries"],
+  ["stale-overview", "stale", "/crcr"],
+  ["stale-repository", "stale", AURORA],
+  ["error-unknown-repository", "empty", "/crcr/no-such/repository", 404],
+  ["error-unknown-pull", "empty", "/pr/1", 404],
+  ["error-address", "empty", "/crcr?window=1y", 400],
+  ["error-store", "broken", "/crcr", 503],
+  ["hostile-repository", "hostile", `${AURORA}?window=24h`],
+  ["hostile-pull", "hostile", "/pr/101059"],
+  ["wide-repository", "wide", `${AURORA}?window=30d&heads=all`],
+];
+
+const tasks = {
+  async pages() {
+    const aria = {};
+    for (const colorScheme of ["light", "dark"]) for (const width of [1280, 390]) {
+      const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
+      // A cookie is for a host, whatever the port: this logs in to all of them.
+      const login = await open(context, `${sites.full}/crcr/login`);
+      await logIn(login);
+      await login.close();
+      for (const [name, site, path, refused] of PAGES) {
+        // The login shows only to those who haven't.
+        const own = name === "login" ? await browser.newContext({ colorScheme, viewport: { width, height: 900 } }) : context;
+        const page = await open(own, sites[site] + path, refused);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        expect(wide <= 0, `${name} at ${width}: ${wide} pixels too wide`);
+        if (name.startsWith("hostile")) {
+          const markup = await page.locator("main img, main script, main b").count();
+          expect(markup === 0, `${name}: a name became markup`);
+          const links = await page.locator('main a[href^="javascript"]').count();
+          expect(links === 0, `${name}: a name became a link`);
+          expect((await page.locator("main").innerText()).includes("<img src=x onerror=alert(1)>"), `${name}: the name isn't shown`);
+        }
+        await page.screenshot({ path: `${out}/${name}-${colorScheme}-${width}.png`, fullPage: true });
+        if (colorScheme === "light" && width === 1280 && !name.startsWith("wide")) {
+          aria[name] = await page.locator("body").ariaSnapshot();
+        }
+        await page.close();
+        if (own !== context) await own.close();
+      }
+      await context.close();
+    }
+    return { aria };
+  },
+
+  async keyboard() {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+    const page = await open(context, sites.full + DUNE);
+    const cell = () => page.evaluate(() => {
+      const cell = document.activeElement.closest(".matrix td, .matrix th");
+      return cell && [cell.parentElement.rowIndex, cell.cellIndex];
+    });
+    // One stop for the matrix, reached by the tab key alone.
+    for (let n = 0; n < 100 && !(await cell()); n++) await page.keyboard.press("Tab");
+    const press = async (key, y, x) => {
+      await page.keyboard.press(key);
+      const at = await cell();
+      expect(String(at) === String([y, x]), `${key} leads to ${at}, not to ${[y, x]}`);
+    };
+    expect(String(await cell()) === "1,0", `the tab key leads to ${await cell()}`);
+    await press("ArrowRight", 1, 1);
+    await press("ArrowDown", 2, 1);
+    await press("ArrowDown", 3, 1);
+    await press("End", 3, 3);
+    await press("ArrowRight", 3, 3);
+    await press("ArrowUp", 2, 3);
+    await press("Home", 2, 0);
+    await press("Control+Home", 1, 0);
+    await press("ArrowUp", 1, 0);
+    await press("ArrowDown", 2, 0);
+    await page.keyboard.press("Tab");
+    expect((await cell()) === null, "the matrix is one stop");
+    await page.keyboard.press("Shift+Tab");
+    expect(String(await cell()) === "2,0", `Shift+Tab leads back to ${await cell()}`);
+    const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+    expect(outline !== "none", "what has the focus can't be seen");
+    const href = await page.evaluate(() => document.activeElement.getAttribute("href"));
+    await page.keyboard.press("Enter");
+    await page.waitForURL(sites.full + href);
+    await page.close();
+
+    // A refresh keeps focus, folds, scroll; what is typed is left alone.
+    const fresh = await context.newPage();
+    fresh.setDefaultTimeout(PATIENCE);
+    await fresh.clock.install();
+    await fresh.goto(sites.full + DUNE);
+    await fresh.evaluate(() => { document.querySelector("summary").click(); scrollTo(0, 400); });
+    await fresh.locator(".matrix tbody tr:nth-child(3) a").first().focus();
+    const before = await fresh.evaluate(() => [scrollY, document.activeElement.textContent]);
+    await fresh.evaluate(() => { document.querySelector("h1").textContent = "old"; });
+    await fresh.clock.runFor(61_000);
+    await fresh.waitForFunction(() => document.getElementById("refreshed").textContent.startsWith("Refreshed"));
+    const after = await fresh.evaluate(() => [scrollY, document.activeElement.textContent]);
+    expect(String(before) === String(after), `a refresh moves from ${before} to ${after}`);
+    expect((await fresh.locator("h1").innerText()) !== "old", "the refresh brought nothing");
+    expect(await fresh.locator("details").first().evaluate((fold) => fold.open), "the fold is closed");
+    await fresh.keyboard.press("ArrowDown");
+    const row = await fresh.evaluate(() => document.activeElement.closest("tr")?.rowIndex);
+    expect(row === 4, `after a refresh ArrowDown leads to row ${row}`);
+    await fresh.locator("input[name=from]").focus();
+    await fresh.evaluate(() => { document.querySelector("h1").textContent = "old"; });
+    await fresh.clock.runFor(61_000);
+    expect((await fresh.locator("h1").innerText()) === "old", "a refresh disturbs who types");
+    await fresh.evaluate(() => document.activeElement.blur());
+    await fresh.route("**/*", (route) => route.abort());
+    await fresh.clock.runFor(61_000);
+    await fresh.getByText("Could not refresh").waitFor();
+    await fresh.close();
+
+    // Everything is there without JavaScript.
+    const plain = await browser.newContext({ javaScriptEnabled: false });
+    const read = await open(plain, sites.full + DUNE);
+    expect((await read.locator(".matrix a").count()) > 20, "without JavaScript the matrix has no links");
+    await read.getByText("Other span").click();
+    await read.getByLabel("From (UTC)").fill("2026-09-10T00:00");
+    await read.getByLabel("To (UTC)").fill("2026-09-11T00:00");
+    await read.getByRole("button", { name: "Show" }).click();
+    await read.waitForURL("**from=2026-09-10**");
+    expect((await read.locator(".controls").innerText()).includes("2026-09-10 00:00"), "the form's span isn't shown");
+    return {};
+  },
+
+  async operator() {
+    const context = await browser.newContext();
+    const page = await open(context, `${sites.full}/crcr/login`);
+    await page.getByLabel("Admin token").fill("guess");
+    page.removeAllListeners("console"); // the 403 that follows is Chromium's to tell
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByRole("alert").waitFor();
+    await logIn(page);
+    const [cookie] = await context.cookies();
+    expect(cookie.httpOnly && cookie.sameSite === "Strict", `the cookie is ${JSON.stringify(cookie)}`);
+    expect(!JSON.stringify(cookie).includes(token), "the cookie holds the token");
+    await page.getByRole("button", { name: "Redeliver" }).click();
+    await page.getByText("1 back in the queue").waitFor();
+    expect((await page.getByRole("button", { name: "Redeliver" }).count()) === 0, "it can be redelivered twice");
+    await page.getByRole("button", { name: "Try again", exact: true }).click();
+    await page.getByText("Nothing was given up").waitFor();
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByText("Not found").waitFor();
+    expect((await context.cookies()).length === 0, "the cookie is still there");
+    return {};
+  },
+
+  async large() {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+    const url = `${sites.wide}${AURORA}?window=30d&heads=all`;
+    await (await open(context, url)).close(); // style and script are cached, the server is warm
+    const runs = [];
+    for (let n = 0; n < 5; n++) {
+      const page = await open(context, url);
+      runs.push(await page.evaluate(() => new Promise((done) => {
+        requestAnimationFrame(() => requestAnimationFrame(() => {
+          const entry = performance.getEntriesByType("navigation")[0];
+          const now = performance.now();
+          done({ rendered: now - entry.responseStart, whole: now - entry.startTime });
+        }));
+      })));
+      const [rows, columns] = await page.evaluate(() => {
+        const matrix = document.querySelector(".matrix");
+        return [matrix.tBodies[0].rows.length, matrix.rows[0].cells.length - 1];
+      });
+      expect(rows === 50 && columns === 40, `the matrix is ${rows} × ${columns}`);
+      await page.close();
+    }
+    runs.sort((a, b) => a.rendered - b.rendered);
+    return { milliseconds: runs[2] };
+  },
+};
+
+try {
+  const seen = await tasks[task]();
+  console.log(`answer: ${JSON.stringify({ ...seen, problems })}`);
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,81 @@
+//! The pages in a real browser: `browser.mjs` looks, this serves and judges.
+//!
+//! Screenshots and what was measured go to `target/hud/`; what a screen reader is told is compared
+//! with `snapshots/`, which `INSTA_UPDATE=always` writes anew.
+#![expect(clippy::unwrap_used, reason = "tests stop at what is wrong")]
+
+mod sites;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use self::sites::Sites;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Runs one function of the script on the sites; returns what it saw, fails with all it complained
+/// about.
+async fn look(task: &str, sites: &Sites) -> Value {
+    let out = root().join("target/hud").join(task);
+    fs::create_dir_all(&out).unwrap();
+    let asked = json!({ "task": task, "sites": sites.urls(), "out": out, "token": sites::TOKEN });
+    let peers = root().join("tests/peers");
+    let mut command = Command::new(peers.join("node_modules/.bin/node"));
+    command.arg(root().join("tests/hud/browser.mjs")).arg(asked.to_string());
+    // The sites are served by this runtime meanwhile.
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
+    let output = output.expect("tests/peers is installed");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let answer = said.lines().find_map(|line| line.strip_prefix("answer: "));
+    let answer: Value = match answer {
+        Some(answer) if output.status.success() => serde_json::from_str(answer).unwrap(),
+        _ => panic!("{said}{}", String::from_utf8_lossy(&output.stderr)),
+    };
+    let problems = answer["problems"].as_array().unwrap();
+    assert!(problems.is_empty(), "{}", serde_json::to_string_pretty(problems).unwrap());
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs chromium and playwright-core"]
+async fn every_page_in_every_state_scheme_and_width() {
+    let sites = Sites::serve().await;
+    let seen = look("pages", &sites).await;
+    let pages = seen["aria"].as_object().unwrap();
+    assert!(pages.len() >= 15, "{pages:?}");
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        for (name, tree) in pages {
+            insta::assert_snapshot!(name.as_str(), tree.as_str().unwrap());
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs chromium and playwright-core"]
+async fn the_matrix_by_keyboard_and_a_refresh_that_keeps_its_place() {
+    look("keyboard", &Sites::serve().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs chromium and playwright-core"]
+async fn an_operator_logs_in_redelivers_and_logs_out() {
+    look("operator", &Sites::serve().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs chromium and playwright-core"]
+async fn a_large_matrix_is_there_soon() {
+    let seen = look("large", &Sites::serve().await).await;
+    eprintln!("50 × 40 matrix, milliseconds: {}", seen["milliseconds"]);
+    // The aim is a second on an idle machine; this one may be busy.
+    let rendered = seen["milliseconds"]["rendered"].as_f64().unwrap();
+    assert!(rendered < 10_000.0, "{seen}");
+}

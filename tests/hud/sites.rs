@@ -1,0 +1,211 @@
+//! Relays in the states that pages have words for, each on a port of its own, at one time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::facts::{CallbackOutcome, Fact};
+use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::{Level, RepoName};
+use crcr_relay::Config;
+use crcr_relay::records::{self, Delivery};
+use crcr_relay::relay::Relay;
+use crcr_relay::results::generate;
+use crcr_relay::results::sqlite::SqliteResults;
+use crcr_relay::router;
+use crcr_relay::store::{Add, Batch, How, Key, NewTask, Role, Sqlite, Store as _, Want};
+use crcr_standin::StandIn;
+use jiff::{SignedDuration, Timestamp};
+use tempfile::TempDir;
+
+pub(crate) const TOKEN: &str = "let me in";
+const UPSTREAM: &str = "example/torch";
+const AURORA: &str = "aurora-example/torch-aurora";
+/// Markup, 200 characters without a space, right to left, emoji.
+const EVIL: &str =
+    "<img src=x onerror=alert(1)>\u{202e}\u{5e2}\u{5d1}\u{5e8}\u{5d9}\u{5ea} 🦀\"'&amp;";
+
+/// The sites, served until they are dropped.
+pub(crate) struct Sites {
+    urls: BTreeMap<&'static str, String>,
+    _folders: Vec<TempDir>,
+    _github: StandIn,
+}
+
+fn now() -> Timestamp {
+    "2026-09-15T12:00:00Z".parse().unwrap()
+}
+
+impl Sites {
+    pub(crate) async fn serve() -> Self {
+        let github = StandIn::start().unwrap();
+        let month = generate::facts(7, now(), 30, 6, UPSTREAM);
+        let three_days_ago = now() - SignedDuration::from_hours(72);
+        let states = [
+            ("full", month.clone()),
+            ("empty", vec![]),
+            ("stale", generate::facts(7, three_days_ago, 3, 6, UPSTREAM)),
+            ("broken", vec![]),
+            ("hostile", hostile(month.clone())),
+            ("wide", wide(month)),
+        ];
+        let (mut urls, mut folders) = (BTreeMap::new(), vec![]);
+        for (name, facts) in states {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap();
+            let store = Arc::new(store);
+            store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
+            if name == "full" {
+                deliveries(&store).await;
+            }
+            if name == "broken" {
+                break_it(&folder.path().join("crcr.db"));
+            }
+            urls.insert(name, relay(&github, folder.path(), store).await);
+            folders.push(folder);
+        }
+        Self { urls, _folders: folders, _github: github }
+    }
+
+    pub(crate) fn urls(&self) -> &BTreeMap<&'static str, String> {
+        &self.urls
+    }
+}
+
+/// Serves a relay; returns its address.
+async fn relay(github: &StandIn, folder: &Path, store: Arc<Sqlite>) -> String {
+    let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
+    let allowlist = folder.join("allowlist.yml");
+    std::fs::write(&allowlist, generate::ALLOWLIST).unwrap();
+    let app = github.state().world.app();
+    let settings = BTreeMap::from([
+        ("GITHUB_APP_ID", app.id.clone()),
+        ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
+        ("GITHUB_APP_PRIVATE_KEY", app.private_key.clone()),
+        ("GITHUB_API_URL", github.state().origin().to_owned()),
+        ("CRCR_OIDC_ISSUERS", github.state().origin().to_owned()),
+        ("ALLOWLIST_URL", format!("file:{}", allowlist.display())),
+        ("UPSTREAM_REPO", UPSTREAM.to_owned()),
+        ("CRCR_ADMIN_TOKEN", TOKEN.to_owned()),
+    ]);
+    let config = Config::read(&|name| settings.get(name).cloned(), BTreeMap::new()).unwrap();
+    let relay = Arc::new(Relay::new(config, store, results, Arc::new(now)).unwrap());
+    relay.allowlist.refresh(&relay.app, now()).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = router::public(&relay);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+/// Names that others choose, as bad as the relay takes them.
+fn hostile(mut facts: Vec<Fact>) -> Vec<Fact> {
+    let long = format!("{EVIL}{}", "x".repeat(200 - EVIL.chars().count()));
+    let mut n = 0;
+    for fact in &mut facts {
+        let Fact::Attempt(row) = fact else { continue };
+        n += 1;
+        row.workflow = long.clone();
+        row.job = Some(format!("{EVIL} (L4) {}", n % 3));
+        row.url = Some(
+            if n % 2 == 0 { "javascript:alert(1)" } else { "https://evil.example/<b>" }.into(),
+        );
+        if let State::Completed(_) = row.state {
+            row.state = State::Completed(Conclusion::Failure);
+        }
+        for test in &mut row.failed_tests {
+            (test.name, test.file) = (long.clone(), Some(long.clone()));
+            test.message = Some(format!("{long}\n{long}"));
+        }
+    }
+    for fact in &mut facts {
+        if let Fact::Callback(row) = fact {
+            (row.outcome, row.answer, row.detail) =
+                (CallbackOutcome::BadBody, 400, Some(long.clone()));
+        }
+        if let Fact::Dispatch(row) = fact {
+            row.last_error = Some(long.clone());
+        }
+    }
+    facts
+}
+
+/// More pull requests and jobs than a matrix shows: 50 by 40 of them are left.
+fn wide(facts: Vec<Fact>) -> Vec<Fact> {
+    let mut rows = vec![];
+    for fact in facts {
+        let Fact::Attempt(row) = fact else { continue };
+        if row.repo == AURORA {
+            rows.extend((0..45).map(|n| {
+                Fact::Attempt(Box::new(crcr_domain::facts::AttemptFact {
+                    job: Some(format!("linux / test (default, {}, 45)", n + 10)),
+                    ..(*row).clone()
+                }))
+            }));
+        }
+    }
+    rows
+}
+
+/// A delivery whose dispatch was given up, one that was sent, and a task that was given up.
+async fn deliveries(store: &Sqlite) {
+    let repo = |name: &str| RepoName::new(name).unwrap();
+    let later = now() + SignedDuration::from_hours(24);
+    let mut batch = Batch::default();
+    for (n, status) in [Status::Sent { at: now() }, Status::Dead].into_iter().enumerate() {
+        let id = format!("3f1c0de0-9b1d-11ef-8e1a-00000000000{n}");
+        let dead = status == Status::Dead;
+        let dispatch = Dispatch {
+            delivery: id.clone(),
+            upstream: UPSTREAM.to_owned(),
+            event: "pull_request".to_owned(),
+            action: None,
+            pull_request: Some(101_090),
+            head_sha: "ab".repeat(20),
+            base_sha: None,
+            repo: repo(AURORA),
+            level: Level::L4,
+            device: None,
+            labels: vec![],
+            enqueued_at: now(),
+            status,
+            tries: if dead { 15 } else { 1 },
+            last_error: dead.then(|| "GitHub answered 503".to_owned()),
+            repository_id: None,
+            default_branch: None,
+            end: None,
+        };
+        batch.set(records::dispatch(&id, &dispatch.repo), &dispatch, later);
+        let delivery = Delivery {
+            id: id.clone(),
+            event: dispatch.event,
+            received_at: now() - SignedDuration::from_mins(3 - n as i64),
+            pull_request: dispatch.pull_request,
+            head_sha: dispatch.head_sha,
+            targets: vec![dispatch.repo],
+            superseded_by: None,
+        };
+        let score = delivery.received_at.as_millisecond();
+        batch.set(records::delivery(&id), &delivery, later);
+        batch.add.push(Add { set: records::deliveries(), member: id, score, expires_at: later });
+    }
+    batch.tasks.push(NewTask {
+        key: Key::new(&["labels", "101090"]),
+        lane: "example".to_owned(),
+        payload: r#"{"kind":"labels","pull":101090}"#.to_owned(),
+        due_at: now(),
+    });
+    store.commit(batch, now()).await.unwrap();
+    let want = Want { now: now(), until: later, max: 1, per_lane: 1, ..Want::default() };
+    let task = store.lease(want).await.unwrap().pop().unwrap();
+    let error = "GitHub answered 403: Resource not accessible by integration".to_owned();
+    let settle = Some(task.settle(How::Dead { error }));
+    store.commit(Batch { settle, ..Batch::default() }, now()).await.unwrap();
+}
+
+/// Takes a table away, so that every page that reads it has to say so.
+fn break_it(path: &Path) {
+    let store = rusqlite::Connection::open(path).unwrap();
+    store.execute_batch("ALTER TABLE fact_attempt RENAME TO gone").unwrap();
+}
