@@ -29,6 +29,7 @@ mod oidc_configure;
 mod peer_artifact;
 mod relay_cli;
 mod relay_crash;
+mod relay_import;
 mod relay_process;
 mod report;
 mod sccache;

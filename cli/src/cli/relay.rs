@@ -18,6 +18,9 @@ pub enum RelayCommand {
     /// Let the relay look after its open dispatches now instead of when they are due
     #[command(after_help = "Example:\n  crcr relay sweep --store sqlite:/var/lib/crcr/crcr.db")]
     Sweep(StoreArgs),
+    /// Take results from the deployed system: rows of its table, one JSON object a line
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArgs),
     /// Show deliveries and what became of them, and send again what was given up
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
@@ -36,6 +39,7 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   CRCR_LABEL_PREFIX        labels that ask for check runs [ciflow/crcr/]
   CRCR_ADMIN_TOKEN         lets operators in on the public listener [nobody]
   CRCR_ALERT_URL           told by POST when a backend turns red [none]
+  INTERNAL_API_TOKEN       lets another relay send results to this HUD [nobody]
   HUD_API_URL, HUD_BOT_KEY an external HUD that gets every result too, or `off` [none]
   HUD_MAX_RETRIES          tries of a result for it after the first one [14]
   CRCR_STATUS_TTL          how long deliveries and jobs are known [35d]
@@ -56,6 +60,15 @@ Examples:
 
 The webhook secret is read from GITHUB_APP_SECRET or GITHUB_APP_SECRET_FILE. A file's delivery id is
 the SHA-256 of its bytes, so that the same file sent twice is dispatched once.";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  clickhouse-client --query \"SELECT * FROM default.crcr_workflow_job FINAL FORMAT JSONEachRow\" |
+    crcr relay import -
+  crcr relay import --results sqlite:/var/lib/crcr/crcr.db rows.jsonl
+
+The same rows again change nothing. A line that can't be taken is told with its number and a code,
+the others are kept, and the exit code is 1.";
 
 const DELIVERIES_EXAMPLES: &str = "\
 Examples:
@@ -78,6 +91,10 @@ pub struct ServeArgs {
     pub admin_listen: Option<String>,
     #[command(flatten)]
     pub store: StoreArgs,
+    /// Where results are kept: sqlite:PATH or clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
+    /// [env: CRCR_RESULTS] [default: the store]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
     /// The allowlist: https://github.com/OWNER/REPO/blob/REF/PATH or file:PATH [env: ALLOWLIST_URL]
     #[arg(long, value_name = "URL")]
     pub allowlist_url: Option<String>,
@@ -115,6 +132,17 @@ pub struct StoreArgs {
     /// The relay's state: sqlite:PATH [env: CRCR_STORE] [default: sqlite:crcr.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
+}
+
+/// What to import, and where to.
+#[derive(Debug, Clone, Args)]
+pub struct ImportArgs {
+    /// Files of rows, `-` for stdin
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// The relay's results [env: CRCR_RESULTS, CRCR_STORE] [default: sqlite:crcr.db]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
 }
 
 /// What to replay.

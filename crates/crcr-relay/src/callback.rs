@@ -502,7 +502,7 @@ fn fact(relay: &Relay, seen: &Seen, verdict: &Verdict, latency: Duration) -> Cal
         outcome: verdict.outcome,
         answer: refusal.map_or(200, |refusal| refusal.status.as_u16()),
         detail: refusal.map(|refusal| refusal.detail.clone()),
-        latency_ms: latency.as_secs_f64() * 1000.0,
+        latency_ms: latency.as_micros() as f64 / 1000.0,
     }
 }
 

@@ -6,6 +6,7 @@ use crcr_github::http;
 use crate::allowlist::Source;
 use crate::auth::{Issuer, ProviderMap, Verifier};
 use crate::config::{AllowlistUrl, Config, Problem, StoreUrl};
+use crate::results::{self, ResultsUrl};
 use crate::store::{Role, Sqlite};
 use crate::{file, limits};
 
@@ -16,6 +17,12 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
     let StoreUrl::Sqlite(path) = &config.store;
     if let Err(error) = Sqlite::open(path, Role::Tool) {
         found.note("CRCR_STORE", format!("`{}`: {error}", path.display()));
+    }
+    if let Some(url @ ResultsUrl::ClickHouse(_)) = &config.results {
+        let tried = async { results::open(url, Role::Tool).await?.prepare().await };
+        if let Err(error) = tried.await {
+            found.note("CRCR_RESULTS", error.to_string());
+        }
     }
     for (name, address) in
         [("CRCR_LISTEN", Some(&config.listen)), ("CRCR_ADMIN_LISTEN", config.admin_listen.as_ref())]

@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::limits;
+use crate::results::ResultsUrl;
 
 /// Settings of the deployed relay that change nothing here, and why.
 const WITHOUT_EFFECT: [(&str, &str); 3] = [
@@ -49,6 +50,10 @@ pub struct Config {
     pub admin_token: Option<SecretString>,
     /// Where the state is.
     pub store: StoreUrl,
+    /// Where results are; none when the store keeps them itself.
+    pub results: Option<ResultsUrl>,
+    /// Lets another relay send results to the HUD here; nobody may without it.
+    pub results_token: Option<SecretString>,
     /// Token issuers and, where it isn't the usual one, the address of their keys.
     pub issuers: Vec<(String, Option<Url>)>,
     /// The audience that a token must name.
@@ -175,6 +180,11 @@ impl Settings<'_> {
             Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
             _ => self.problem("CRCR_STORE", "expected sqlite:PATH".to_owned()),
         };
+        let results = self.get("CRCR_RESULTS").map(|text| ResultsUrl::parse(&text));
+        let results = match results.transpose() {
+            Ok(results) => Some(results),
+            Err(what) => self.problem("CRCR_RESULTS", what),
+        };
         let hud = self.hud();
         let alert_url = self.alert_url();
         let issuers = self.issuers();
@@ -225,6 +235,8 @@ impl Settings<'_> {
             admin_listen: Some(admin_listen).filter(|listen| listen != "off"),
             admin_token: self.get("CRCR_ADMIN_TOKEN").map(SecretString::from),
             store: store?,
+            results: results?,
+            results_token: self.get("INTERNAL_API_TOKEN").map(SecretString::from),
             issuers,
             audience: self.or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
             providers_url,
@@ -460,18 +472,22 @@ fn limit_seconds() -> u64 {
 /// An https URL, or an http one of this machine.
 fn secure(text: &str) -> Result<Url, String> {
     let url = Url::parse(text.trim()).map_err(|error| format!("`{text}` is no URL: {error}"))?;
+    match url.scheme() {
+        _ if is_secure(&url) => Ok(url),
+        "http" => Err(format!("`{text}`: http is for loopback only, use https")),
+        other => Err(format!("`{text}`: expected https, not {other}")),
+    }
+}
+
+/// Whether what is sent there can't be read on the way: https, or http on this machine.
+pub(crate) fn is_secure(url: &Url) -> bool {
     let loopback = match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),
         None => false,
     };
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if loopback => Ok(url),
-        "http" => Err(format!("`{text}`: http is for loopback only, use https")),
-        other => Err(format!("`{text}`: expected https, not {other}")),
-    }
+    url.scheme() == "https" || (url.scheme() == "http" && loopback)
 }
 
 fn percent(text: &str) -> Vec<u8> {

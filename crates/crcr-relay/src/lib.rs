@@ -18,6 +18,7 @@ mod operators;
 mod payload;
 mod planner;
 pub mod queue;
+mod receive;
 pub mod records;
 pub mod relay;
 pub mod results;

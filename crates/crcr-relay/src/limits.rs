@@ -8,6 +8,8 @@ pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
 pub const CALLBACK_BYTES: usize = 1024 * 1024;
 /// The largest body of an operator's request, in bytes.
 pub const ADMIN_BYTES: usize = 64 * 1024;
+/// The largest result that another relay may send, in bytes.
+pub const FORWARD_BYTES: usize = 2 * 1024 * 1024;
 /// The largest allowlist, in bytes.
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
 /// The largest head of a request, in bytes.
@@ -64,6 +66,14 @@ pub const JOBS: usize = 1000;
 pub const DEAD: usize = 100_000;
 /// How long the first answer waits for the allowlist: GitHub waits ten seconds for it.
 pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
+/// Facts that one batch copies to the results.
+pub const FEED_ROWS: usize = 5000;
+/// How long a batch waits for more facts.
+pub const FEED_LINGER: Duration = Duration::from_millis(250);
+/// The pause after results couldn't be written; it doubles, with jitter.
+pub const FEED_PAUSE: Duration = Duration::from_millis(500);
+/// The longest of these pauses.
+pub const FEED_PAUSE_CAP: Duration = Duration::from_secs(30);
 /// How often what has expired is forgotten.
 pub const PRUNE: Duration = Duration::from_secs(60);
 /// How often the mapping of other CI systems' pipelines is read.

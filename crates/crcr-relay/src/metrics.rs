@@ -24,6 +24,9 @@ pub struct Metrics {
     open_dispatches: Gauge,
     allowlist_repositories: Gauge,
     allowlist_good: Gauge,
+    fed: Counter,
+    feed_failures: Counter,
+    outbox: Gauge,
 }
 
 impl Metrics {
@@ -54,6 +57,13 @@ impl Metrics {
         let allowlist_good = Gauge::default();
         let help = "1 when the newest allowlist is in force, 0 when an older one had to stay";
         registry.register("allowlist_good", help, allowlist_good.clone());
+        let (fed, feed_failures, outbox) = Default::default();
+        let help = "Facts that were copied to the results";
+        registry.register("results_facts", help, Counter::clone(&fed));
+        let help = "Batches of facts that the results did not take";
+        registry.register("results_failures", help, Counter::clone(&feed_failures));
+        let help = "Facts that wait to be copied to the results";
+        registry.register("results_waiting", help, Gauge::clone(&outbox));
         Self {
             registry,
             webhooks,
@@ -65,6 +75,9 @@ impl Metrics {
             open_dispatches,
             allowlist_repositories,
             allowlist_good,
+            fed,
+            feed_failures,
+            outbox,
         }
     }
 
@@ -89,6 +102,16 @@ impl Metrics {
         self.dispatch_seconds.observe(seconds);
     }
 
+    /// Facts were copied to the results.
+    pub fn fed(&self, count: usize) {
+        self.fed.inc_by(count as u64);
+    }
+
+    /// The results did not take a batch.
+    pub fn feed_failed(&self) {
+        self.feed_failures.inc();
+    }
+
     /// Everything as text.
     #[must_use]
     pub fn text(&self, depth: Depth, open: u64, allowlist: &Standing) -> String {
@@ -99,6 +122,7 @@ impl Metrics {
             self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
         }
         self.open_dispatches.set(gauge(open));
+        self.outbox.set(gauge(depth.facts));
         self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
         self.allowlist_good.set(i64::from(allowlist.loaded && allowlist.problem.is_none()));
         let mut text = String::new();

@@ -11,11 +11,13 @@ use tokio::sync::Notify;
 use crate::allowlist::Source;
 use crate::auth::{Issuer, Verifier};
 use crate::check;
-use crate::config::Config;
+use crate::config::{Config, StoreUrl};
 use crate::handlers::Work;
 use crate::metrics::Metrics;
-use crate::results::Results;
-use crate::store::{Batch, Commit, Store, StoreError};
+use crate::results::feed::Feed;
+use crate::results::sqlite::SqliteResults;
+use crate::results::{self, Results, ResultsError, ResultsUrl};
+use crate::store::{Batch, Commit, Role, Sqlite, Store, StoreError};
 use crate::token::CallbackKeys;
 
 /// Everything that requests and tasks share.
@@ -42,6 +44,10 @@ pub struct Relay {
     pub http: reqwest::Client,
     /// Wakes the queue.
     pub work: Notify,
+    /// Wakes what copies facts to the results.
+    pub facts: Notify,
+    /// How that copying goes.
+    pub feed: Feed,
 }
 
 /// Why a relay can't start.
@@ -56,6 +62,24 @@ pub enum StartError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The results.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+}
+
+/// Opens the store and the results that `config` names, for the one server.
+pub async fn open(config: &Config) -> Result<(Arc<dyn Store>, Arc<dyn Results>), StartError> {
+    let StoreUrl::Sqlite(path) = &config.store;
+    match &config.results {
+        Some(url) if !matches!(url, ResultsUrl::Sqlite(other) if other == path) => {
+            let results = results::open(url, Role::Server).await?;
+            Ok((Arc::new(Sqlite::open_with_outbox(path)?), results))
+        }
+        _ => {
+            let store = Arc::new(Sqlite::open(path, Role::Server)?);
+            Ok((Arc::clone(&store) as _, Arc::new(SqliteResults::new(store))))
+        }
+    }
 }
 
 impl Relay {
@@ -85,6 +109,8 @@ impl Relay {
             keys: CallbackKeys::new(&config.callback_keys),
             metrics: Metrics::new(),
             work: Notify::new(),
+            facts: Notify::new(),
+            feed: Feed::default(),
             store,
             results,
             app,
@@ -103,7 +129,11 @@ impl Relay {
     /// Commits a batch and wakes the queue when it holds tasks.
     pub async fn commit(&self, batch: Batch) -> Result<Commit, StoreError> {
         let tasks = !batch.tasks.is_empty();
+        let facts = !batch.facts.is_empty() && !self.store.keeps_facts();
         let commit = self.store.commit(batch, self.now()).await?;
+        if facts && commit == Commit::Done {
+            self.facts.notify_one();
+        }
         if tasks && commit == Commit::Done {
             self.work.notify_one();
         }

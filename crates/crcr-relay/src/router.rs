@@ -15,7 +15,7 @@ use crate::answer::{self, Refusal};
 use crate::hud::{self, Hud};
 use crate::relay::Relay;
 use crate::store::StoreError;
-use crate::{callback, deliveries, limits, operators, records, webhook};
+use crate::{callback, deliveries, limits, operators, receive, records, webhook};
 
 /// The public listener.
 pub fn public(relay: &Arc<Relay>) -> Router {
@@ -37,6 +37,7 @@ fn routes() -> Router<Arc<Relay>> {
     Router::new()
         .route("/github/webhook", post(webhook::handle))
         .route("/github/callback", post(callback::handle))
+        .route("/api/crcr/results", post(receive::handle))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
 }
@@ -89,7 +90,11 @@ async fn readyz(State(relay): State<Arc<Relay>>) -> Response {
     let issuers = relay.verifier.unready(relay.now());
     let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let body = json!({ "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers });
+    // Results that can't be written wait in the store: no reason to send webhooks elsewhere.
+    let body = json!({
+        "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
+        "results": relay.feed.problem(),
+    });
     (status, axum::Json(body)).into_response()
 }
 

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connections::{self, Bounds};
 use crate::relay::Relay;
+use crate::results::feed;
 use crate::{limits, queue, router};
 
 /// Listeners that are bound and not served yet.
@@ -58,6 +59,7 @@ impl Bound {
         }
         let mut parts = JoinSet::new();
         parts.spawn(queue::work(Arc::clone(&relay), stop.clone(), limits::GRACE));
+        parts.spawn(feed::run(Arc::clone(&relay), stop.clone()));
         let timers = {
             let (relay, stop) = (Arc::clone(&relay), stop.clone());
             async move {

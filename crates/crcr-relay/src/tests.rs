@@ -3,5 +3,7 @@
 mod callbacks;
 mod faults;
 mod operators;
+mod outbox;
+mod receive;
 mod support;
 mod webhooks;

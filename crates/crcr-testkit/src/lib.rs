@@ -1,5 +1,6 @@
-//! Servers and keys that only tests need: STS, S3, a fault proxy, an environment scrubber.
+//! Servers and keys that only tests need: STS, S3, ClickHouse, a fault proxy, an environment scrubber.
 
+pub mod clickhouse;
 pub mod fault;
 pub mod s3;
 pub mod sts;

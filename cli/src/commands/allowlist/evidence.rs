@@ -9,6 +9,7 @@ use crcr_domain::results::criteria::{
 use crcr_domain::results::{Criteria, Criterion, Verdict};
 use crcr_domain::{Allowlist, Level};
 use crcr_relay::results::{self, Results, ResultsError, ResultsUrl, Window};
+use crcr_relay::store::Role;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::failure::Failure;
@@ -31,7 +32,8 @@ pub async fn review(
     };
     let url = if place.contains(':') { place.to_owned() } else { format!("sqlite:{place}") };
     let url = ResultsUrl::parse(&url).map_err(|what| unreadable(anyhow::anyhow!(what)))?;
-    let results = results::open(&url).await.map_err(|error| unreadable(error.into()))?;
+    let results =
+        results::open(&url, Role::Tool).await.map_err(|error| unreadable(error.into()))?;
     let mut found = vec![];
     for change in changes(base, &head.policy) {
         if change.kind() == ChangeKind::Promoted {

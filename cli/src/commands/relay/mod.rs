@@ -1,6 +1,7 @@
 //! `crcr relay …`: the server, and tools beside it.
 
 mod deliveries;
+mod import;
 mod replay;
 mod secrets;
 mod serve;
@@ -24,6 +25,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
         RelayCommand::Serve(args) => serve::run(&args, env, printer).await,
         RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
+        RelayCommand::Import(args) => import::run(&args, env, printer).await,
         RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
     }
 }

@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crcr_relay::config::{self, StoreUrl};
-use crcr_relay::results::sqlite::SqliteResults;
 use crcr_relay::serve::Bound;
-use crcr_relay::store::{Role, Sqlite};
-use crcr_relay::{Config, Problem, Relay, check};
+use crcr_relay::{Config, Problem, Relay, check, config, relay};
 use tokio_util::sync::CancellationToken;
 
 use super::{now, secrets};
@@ -37,13 +34,9 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         printer.line("the settings are good");
         return Ok(ExitCode::SUCCESS);
     }
-    let StoreUrl::Sqlite(path) = config.store.clone();
-    let store = Sqlite::open(&path, Role::Server).map_err(|error| {
-        Failure::unexpected("store", format!("the store `{}` can't be opened", path.display()))
-            .because(error)
+    let (store, results) = relay::open(&config).await.map_err(|error| {
+        Failure::unexpected("store", "the store or the results can't be opened").because(error)
     })?;
-    let store = Arc::new(store);
-    let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
     let (listen, admin_listen) = (config.listen.clone(), config.admin_listen.clone());
     let relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
@@ -71,6 +64,7 @@ fn flags(args: &ServeArgs) -> BTreeMap<&'static str, String> {
         ("CRCR_LISTEN", &args.listen),
         ("CRCR_ADMIN_LISTEN", &args.admin_listen),
         ("CRCR_STORE", &args.store.store),
+        ("CRCR_RESULTS", &args.results),
         ("ALLOWLIST_URL", &args.allowlist_url),
         ("UPSTREAM_REPO", &args.upstream_repo),
         ("CRCR_NEVER_STARTED_AFTER", &args.never_started_after),

@@ -256,7 +256,7 @@ impl Month<'_> {
                 }
             });
         for row in [Some(started), Some(row), rerun].into_iter().flatten() {
-            let latency_ms = self.random.random_range(0.4..6.0);
+            let latency_ms = f64::from(self.random.random_range(400..6000)) / 1000.0;
             self.facts.push((
                 row.received_at,
                 Fact::Callback(CallbackFact {

@@ -1,7 +1,12 @@
 //! The facts that dashboards, rates and reviews are computed from.
 
+pub mod clickhouse;
+pub mod deployed;
+pub mod feed;
 pub mod generate;
 pub mod sqlite;
+#[cfg(test)]
+mod suite;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +35,9 @@ pub enum ResultsError {
     /// They can't be reached; nothing is known of what was to be written.
     #[error("the results can't be used: {0}")]
     Unavailable(String),
+    /// They hold what can't be read.
+    #[error("the results hold what can't be read: {0}")]
+    Malformed(String),
 }
 
 impl From<StoreError> for ResultsError {
@@ -44,6 +52,9 @@ impl From<StoreError> for ResultsError {
 /// by `crcr_domain::results`.
 #[async_trait]
 pub trait Results: Send + Sync {
+    /// Creates or upgrades what facts are kept in; quick when there is nothing to do.
+    async fn prepare(&self) -> Result<(), ResultsError>;
+
     /// Keeps facts, durably before this returns. Of the rows of one dispatch or attempt the one
     /// with the greatest version stays, in whatever order they come; the same row again changes
     /// nothing.
@@ -77,33 +88,42 @@ fn callback_id(fact: &CallbackFact) -> u64 {
 }
 
 /// Where facts are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum ResultsUrl {
-    /// `sqlite:PATH`: a relay's store.
+    /// `sqlite:PATH`: a relay's store, or a file of its own.
     Sqlite(PathBuf),
+    /// `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
+    ClickHouse(clickhouse::Server),
 }
 
 impl ResultsUrl {
-    /// Reads `sqlite:PATH`; refuses anything else with what was expected.
+    /// Reads it; refuses anything else with what was expected, and never with a password.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with("clickhouse+") {
+            return clickhouse::Server::parse(text).map(Self::ClickHouse);
+        }
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            _ => Err("expected sqlite:PATH".to_owned()),
+            _ => Err("expected sqlite:PATH or clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE"
+                .to_owned()),
         }
     }
 }
 
-/// Opens facts for a tool beside the relay; a file that isn't there is an error.
-pub async fn open(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
+/// Opens facts. For a tool, a file that isn't there is an error.
+pub async fn open(url: &ResultsUrl, role: Role) -> Result<Arc<dyn Results>, ResultsError> {
     match url {
-        ResultsUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path)?)),
+        ResultsUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, role)?)),
+        ResultsUrl::ClickHouse(server) => {
+            Ok(Arc::new(clickhouse::ClickHouse::new(server.clone())?))
+        }
     }
 }
 
-fn open_sqlite(path: &Path) -> Result<SqliteResults, ResultsError> {
+fn open_sqlite(path: &Path, role: Role) -> Result<SqliteResults, ResultsError> {
     // Opening would create it.
-    if !path.exists() {
+    if role == Role::Tool && !path.exists() {
         return Err(ResultsError::Unavailable(format!("there is no file `{}`", path.display())));
     }
-    Ok(SqliteResults::new(Arc::new(Sqlite::open(path, Role::Tool)?)))
+    Ok(SqliteResults::new(Arc::new(Sqlite::open(path, role)?)))
 }

@@ -178,6 +178,11 @@ pub struct SqliteResults {
 
 #[async_trait]
 impl Results for SqliteResults {
+    /// Opening has done it.
+    async fn prepare(&self) -> Result<(), ResultsError> {
+        Ok(())
+    }
+
     async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError> {
         let batch = Batch { facts, ..Batch::default() };
         self.store.commit(batch, Timestamp::now()).await?;

@@ -251,6 +251,17 @@ pub struct Depth {
     pub leased: u64,
     /// Given up.
     pub dead: u64,
+    /// Facts that wait in the outbox.
+    pub facts: u64,
+}
+
+/// A fact that waits to be copied to the results.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its place in the outbox.
+    pub id: String,
+    /// What to copy.
+    pub fact: Fact,
 }
 
 /// The store.
@@ -276,6 +287,16 @@ pub trait Store: Send + Sync {
 
     /// How many tasks there are, in any state, whose key has `kind` as its first part.
     async fn count_of(&self, kind: &str) -> Result<u64, StoreError>;
+
+    /// Whether the store is itself where results are read. If not, the facts of a batch wait in its
+    /// outbox, as durable as the rest of the batch.
+    fn keeps_facts(&self) -> bool;
+
+    /// The facts that wait, the oldest first, at most `limit`.
+    async fn outbox(&self, limit: usize) -> Result<Vec<Waiting>, StoreError>;
+
+    /// Forgets the facts that wait, up to and with the one at `last`.
+    async fn forget(&self, last: &str) -> Result<(), StoreError>;
 
     /// Forgets what has expired; returns how many records.
     async fn prune(&self, now: Timestamp) -> Result<u64, StoreError>;

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Batch, Charge, Commit, Depth, How, Key, NewTask, Record, Settle, Store, StoreError, Task,
-    TaskView, Want,
+    TaskView, Waiting, Want,
 };
 use crate::results;
 
@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS task (
     failed INTEGER NOT NULL DEFAULT 0, created_at INTEGER NOT NULL, last_error TEXT
 );
 CREATE INDEX IF NOT EXISTS task_due ON task (due_at) WHERE state < 2;
+CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TEXT NOT NULL);
 ";
 
 /// Values of `task.state`. A leased task's `due_at` is the end of its lease.
@@ -63,6 +64,7 @@ pub struct Sqlite {
     writer: Option<SyncSender<Op>>,
     thread: Option<JoinHandle<()>>,
     readers: Arc<Readers>,
+    facts: Facts,
     /// Held for as long as the store is open by a server.
     _lock: Option<File>,
 }
@@ -71,6 +73,16 @@ enum Op {
     Commit(Box<Batch>, Timestamp, oneshot::Sender<Result<Commit, StoreError>>),
     Lease(Want, oneshot::Sender<Result<Vec<Task>, StoreError>>),
     Prune(Timestamp, oneshot::Sender<Result<u64, StoreError>>),
+    Forget(i64, oneshot::Sender<Result<(), StoreError>>),
+}
+
+/// Where the facts of a batch go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Facts {
+    /// Into the tables that results are read from.
+    Tables,
+    /// Into the outbox, to be copied elsewhere.
+    Outbox,
 }
 
 /// Who opens the file.
@@ -87,6 +99,18 @@ impl Sqlite {
     ///
     /// [`StoreError::InUse`] when `role` is the server's and another server has the file open.
     pub fn open(path: &Path, role: Role) -> Result<Self, StoreError> {
+        Self::open_as(path, role, Facts::Tables)
+    }
+
+    /// Opens or creates the file at `path` for the server; facts wait in its outbox for results
+    /// that are kept elsewhere.
+    ///
+    /// [`StoreError::InUse`] when another server has the file open.
+    pub fn open_with_outbox(path: &Path) -> Result<Self, StoreError> {
+        Self::open_as(path, Role::Server, Facts::Outbox)
+    }
+
+    fn open_as(path: &Path, role: Role, facts: Facts) -> Result<Self, StoreError> {
         let lock = match role {
             Role::Server => Some(lock(path)?),
             Role::Tool => None,
@@ -100,6 +124,9 @@ impl Sqlite {
                     "UPDATE task SET state = ?1, due_at = created_at WHERE state = ?2",
                     [READY, LEASED],
                 )?;
+                if facts == Facts::Tables {
+                    empty_outbox(connection)?;
+                }
             }
             Ok(())
         };
@@ -108,9 +135,9 @@ impl Sqlite {
         let (writer, ops) = sync_channel(WAITING);
         let thread = std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || write_all(&mut connection, &ops))
+            .spawn(move || write_all(&mut connection, &ops, facts))
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self { writer: Some(writer), thread: Some(thread), readers, _lock: lock })
+        Ok(Self { writer: Some(writer), thread: Some(thread), readers, facts, _lock: lock })
     }
 
     /// The connections that read; results are read through them too.
@@ -224,6 +251,8 @@ impl Store for Sqlite {
                     _ => depth.dead = count(row, 1)?,
                 }
             }
+            let waiting = "SELECT count(*) FROM outbox";
+            depth.facts = connection.prepare_cached(waiting)?.query_row([], |row| count(row, 0))?;
             Ok(depth)
         })
     }
@@ -237,6 +266,40 @@ impl Store for Sqlite {
                 .prepare_cached("SELECT count(*) FROM task WHERE key >= ?1 AND key < ?2")?
                 .query_row([format!("{start},"), format!("{start}-")], |row| count(row, 0))
         })
+    }
+
+    fn keeps_facts(&self) -> bool {
+        self.facts == Facts::Tables
+    }
+
+    async fn outbox(&self, limit: usize) -> Result<Vec<Waiting>, StoreError> {
+        let readers = Arc::clone(&self.readers);
+        let read = move || {
+            let waiting: Vec<(i64, String)> = readers.with(|connection| {
+                connection
+                    .prepare_cached("SELECT id, fact FROM outbox ORDER BY id LIMIT ?1")?
+                    .query_map([rows(limit)], |row| Ok((row.get(0)?, row.get(1)?)))?
+                    .collect()
+            })?;
+            let parsed = waiting.into_iter().map(|(id, text)| {
+                let fact = serde_json::from_str(&text).map_err(|error| StoreError::Malformed {
+                    key: format!("outbox {id}"),
+                    reason: error.to_string(),
+                })?;
+                Ok(Waiting { id: id.to_string(), fact })
+            });
+            parsed.collect()
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        read.map_err(|error| StoreError::Unavailable(error.to_string()))?
+    }
+
+    async fn forget(&self, last: &str) -> Result<(), StoreError> {
+        let last = last.parse().map_err(|_| StoreError::Malformed {
+            key: format!("outbox {last}"),
+            reason: "it is no number".to_owned(),
+        })?;
+        self.send(|reply| Op::Forget(last, reply)).await
     }
 
     async fn prune(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -296,7 +359,7 @@ fn lock(path: &Path) -> Result<File, StoreError> {
 }
 
 /// The writer: waits for one operation, takes what else has come, commits, answers.
-fn write_all(connection: &mut Connection, ops: &Receiver<Op>) {
+fn write_all(connection: &mut Connection, ops: &Receiver<Op>, facts: Facts) {
     while let Ok(first) = ops.recv() {
         let mut group = vec![first];
         let mut bytes = weight(&group[0]);
@@ -305,7 +368,7 @@ fn write_all(connection: &mut Connection, ops: &Receiver<Op>) {
             bytes += weight(&next);
             group.push(next);
         }
-        let answers = match write_group(connection, &group) {
+        let answers = match write_group(connection, &group, facts) {
             Ok(answers) => answers,
             Err(error) => {
                 tracing::error!(%error, operations = group.len(), "the store refuses to write");
@@ -324,6 +387,7 @@ enum Done {
     Commit(Commit),
     Lease(Vec<Task>),
     Prune(u64),
+    Forget,
     Failed(String),
 }
 
@@ -334,6 +398,10 @@ impl Op {
             (Self::Commit(_, _, reply), Done::Commit(commit)) => drop(reply.send(Ok(commit))),
             (Self::Lease(_, reply), Done::Lease(tasks)) => drop(reply.send(Ok(tasks))),
             (Self::Prune(_, reply), Done::Prune(count)) => drop(reply.send(Ok(count))),
+            (Self::Forget(_, reply), Done::Forget) => drop(reply.send(Ok(()))),
+            (Self::Forget(_, reply), Done::Failed(text)) => {
+                drop(reply.send(Err(StoreError::Unavailable(text))));
+            }
             (Self::Commit(_, _, reply), Done::Failed(text)) => {
                 drop(reply.send(Err(StoreError::Unavailable(text))));
             }
@@ -351,18 +419,26 @@ impl Op {
 fn weight(op: &Op) -> usize {
     match op {
         Op::Commit(batch, ..) => batch.put.iter().map(|put| put.value.len()).sum(),
-        Op::Lease(..) | Op::Prune(..) => 0,
+        Op::Lease(..) | Op::Prune(..) | Op::Forget(..) => 0,
     }
 }
 
-fn write_group(connection: &mut Connection, group: &[Op]) -> rusqlite::Result<Vec<Done>> {
+fn write_group(
+    connection: &mut Connection,
+    group: &[Op],
+    facts: Facts,
+) -> rusqlite::Result<Vec<Done>> {
     let tx = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let answers = group
         .iter()
         .map(|op| match op {
-            Op::Commit(batch, now, _) => apply(&tx, batch, millis(*now)).map(Done::Commit),
+            Op::Commit(batch, now, _) => apply(&tx, batch, millis(*now), facts).map(Done::Commit),
             Op::Lease(want, _) => lease(&tx, want).map(Done::Lease),
             Op::Prune(now, _) => prune(&tx, millis(*now)).map(Done::Prune),
+            Op::Forget(last, _) => tx
+                .prepare_cached("DELETE FROM outbox WHERE id <= ?1")?
+                .execute([last])
+                .map(|_| Done::Forget),
         })
         .collect::<rusqlite::Result<_>>()?;
     tx.commit()?;
@@ -370,7 +446,7 @@ fn write_group(connection: &mut Connection, group: &[Op]) -> rusqlite::Result<Ve
 }
 
 /// Checks first and writes then, so that a refused batch leaves no trace in the transaction.
-fn apply(tx: &Transaction<'_>, batch: &Batch, now: i64) -> rusqlite::Result<Commit> {
+fn apply(tx: &Transaction<'_>, batch: &Batch, now: i64, facts: Facts) -> rusqlite::Result<Commit> {
     let mut version = tx.prepare_cached("SELECT version FROM record WHERE key = ?1")?;
     for (key, expected) in &batch.expect {
         let found = version.query_row([key.as_str()], |row| count(row, 0)).optional()?;
@@ -408,9 +484,32 @@ fn apply(tx: &Transaction<'_>, batch: &Batch, now: i64) -> rusqlite::Result<Comm
         enqueue(tx, task, now)?;
     }
     for fact in &batch.facts {
-        results::sqlite::append(tx, fact)?;
+        match facts {
+            Facts::Tables => results::sqlite::append(tx, fact)?,
+            Facts::Outbox => {
+                let fact = serde_json::to_string(fact).expect("facts are always JSON");
+                tx.prepare_cached("INSERT INTO outbox (fact) VALUES (?1)")?.execute([fact])?;
+            }
+        }
     }
     Ok(Commit::Done)
+}
+
+/// Takes what waited for results elsewhere into the tables, now that results are read here.
+fn empty_outbox(connection: &Connection) -> rusqlite::Result<()> {
+    let tx = connection.unchecked_transaction()?;
+    let mut statement = tx.prepare("SELECT fact FROM outbox ORDER BY id")?;
+    let mut waiting = statement.query([])?;
+    while let Some(row) = waiting.next()? {
+        match serde_json::from_str(&row.get::<_, String>(0)?) {
+            Ok(fact) => results::sqlite::append(&tx, &fact)?,
+            Err(error) => tracing::error!(%error, "a fact of the outbox can't be read"),
+        }
+    }
+    drop(waiting);
+    drop(statement);
+    tx.execute("DELETE FROM outbox", [])?;
+    tx.commit()
 }
 
 /// Takes a token; `Some` is how long there is none. A refused call costs nothing.

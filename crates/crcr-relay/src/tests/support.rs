@@ -15,7 +15,7 @@ use tower::ServiceExt as _;
 
 use crate::config::Config;
 use crate::handlers::{self, Outcome};
-use crate::relay::Relay;
+use crate::relay::{self, Relay};
 use crate::results::Window;
 use crate::results::sqlite::SqliteResults;
 use crate::store::{Role, Sqlite, Want};
@@ -177,6 +177,19 @@ impl World {
         Window { from: Timestamp::UNIX_EPOCH, to: Timestamp::MAX, repo: None }
     }
 
+    /// A completed report of `acme/two` that nobody dispatched, in the name of delivery `id`.
+    pub(super) async fn forwarded(&self, token: &str, id: &str) -> StatusCode {
+        let body = serde_json::json!({
+            "trusted": { "verified_repo": "acme/two", "downstream_repo_level": "L2" },
+            "untrusted": { "callback_payload": { "delivery_id": id, "workflow": {
+                "status": "completed", "conclusion": "success", "name": "ci", "run_id": "9",
+                "job_name": "test", "check_run_id": "77",
+            } } },
+        });
+        let request = Request::post("/api/crcr/results").header("x-hud-internal-bot", token);
+        self.call(request.body(Body::from(body.to_string())).unwrap()).await.0
+    }
+
     /// Nothing happened on GitHub that the test didn't look at.
     pub(super) fn nothing_else(&self) {
         assert_eq!(self.github.state().world.leftovers(), Vec::<String>::new());
@@ -199,13 +212,15 @@ async fn start(
         ("GITHUB_API_URL", github.state().origin().to_owned()),
         ("CRCR_OIDC_ISSUERS", github.state().origin().to_owned()),
     ]);
+    let database = folder.join("crcr.db");
+    map.insert("CRCR_STORE", format!("sqlite:{}", database.display()));
     map.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
     let config = Config::read(&|name| map.get(name).cloned(), BTreeMap::new()).unwrap();
-    let store = Arc::new(Sqlite::open(&folder.join("crcr.db"), Role::Server).unwrap());
-    let results = SqliteResults::new(Arc::clone(&store));
+    let (store, kept) = relay::open(&config).await.unwrap();
+    let results = SqliteResults::new(Arc::new(Sqlite::open(&database, Role::Tool).unwrap()));
     let state = Arc::clone(github.state());
     let clock = Arc::new(move || state.clock.now());
-    let relay = Relay::new(config, store, Arc::new(results.clone()), clock).unwrap();
+    let relay = Relay::new(config, store, kept, clock).unwrap();
     relay.allowlist.refresh(&relay.app, relay.now()).await;
     assert!(relay.verifier.refresh(relay.now()).await);
     (Arc::new(relay), results)

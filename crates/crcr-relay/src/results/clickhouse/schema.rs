@@ -1,0 +1,65 @@
+//! The tables, and the steps that lead to them.
+
+use super::ClickHouse;
+use crate::results::ResultsError;
+
+/// Each step is a list of statements that may be repeated; a new version of crcr adds a step.
+///
+/// Times are milliseconds since 1970. `job` and `check_run_id` of an attempt are empty where there
+/// is none: keys can't be null.
+const STEPS: [&[&str]; 1] = [&[
+    "CREATE TABLE IF NOT EXISTS crcr_dispatch (
+        repo_key String, upstream_key String, version UInt64, at Int64, delivery String,
+        upstream String, pull_request Nullable(Int64), head_sha String, event String, repo String,
+        level String, labels String, enqueued_at Int64, sent_at Nullable(Int64), status String,
+        superseded_by Nullable(String), tries UInt32, last_error Nullable(String),
+        base_sha Nullable(String)
+     ) ENGINE = ReplacingMergeTree(version)
+     PARTITION BY toYYYYMM(toDateTime(intDiv(enqueued_at, 1000), 'UTC'))
+     ORDER BY (repo_key, enqueued_at, delivery)",
+    "CREATE TABLE IF NOT EXISTS crcr_attempt (
+        repo_key String, upstream_key String, version UInt64, status String,
+        conclusion Nullable(String), received_at Int64, dispatched_at Int64, repo String,
+        delivery String, workflow String, job String, run_id String, run_attempt UInt32,
+        check_run_id String, state String, start_unknown UInt8, phase Nullable(String),
+        queue_ms Nullable(Int64), execution_ms Nullable(Int64), started_at Nullable(Int64),
+        completed_at Nullable(Int64), tests Nullable(String), failed_tests String,
+        url Nullable(String), artifact_url Nullable(String), environment Nullable(String),
+        level String, event String, upstream String, pull_request Nullable(Int64), head_sha String
+     ) ENGINE = ReplacingMergeTree(version)
+     PARTITION BY toYYYYMM(toDateTime(intDiv(dispatched_at, 1000), 'UTC'))
+     ORDER BY (repo_key, dispatched_at, delivery, workflow, job, run_id, run_attempt,
+        check_run_id)",
+    "CREATE TABLE IF NOT EXISTS crcr_callback (
+        repo_key String, id UInt64, at Int64, repo Nullable(String), delivery Nullable(String),
+        run_id Nullable(String), job Nullable(String), status Nullable(String),
+        conclusion Nullable(String), outcome String, answer UInt16, detail Nullable(String),
+        latency_us Int64
+     ) ENGINE = ReplacingMergeTree()
+     PARTITION BY toYYYYMM(toDateTime(intDiv(at, 1000), 'UTC'))
+     ORDER BY (at, id)",
+]];
+
+/// Creates or upgrades the tables. Refuses tables of a newer crcr.
+pub(super) async fn create(server: &ClickHouse) -> Result<(), ResultsError> {
+    let database = &server.server.database;
+    server.bare(&format!("CREATE DATABASE IF NOT EXISTS {database}")).await?;
+    let log = "CREATE TABLE IF NOT EXISTS crcr_schema (step UInt32) ENGINE = MergeTree()
+        ORDER BY step";
+    server.ask(log, &[]).await?;
+    let answer = server.ask("SELECT max(step) FROM crcr_schema", &[]).await?;
+    let done: usize = String::from_utf8_lossy(&answer).trim().parse().unwrap_or(0);
+    if done > STEPS.len() {
+        return Err(ResultsError::Unavailable(format!(
+            "the tables in `{database}` are of a newer crcr: step {done}, this one knows {}",
+            STEPS.len()
+        )));
+    }
+    for (at, statements) in STEPS.iter().enumerate().skip(done) {
+        for statement in *statements {
+            server.ask(statement, &[]).await?;
+        }
+        server.ask(&format!("INSERT INTO crcr_schema VALUES ({})", at + 1), &[]).await?;
+    }
+    Ok(())
+}

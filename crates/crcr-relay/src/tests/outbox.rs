@@ -1,0 +1,128 @@
+//! Results that are kept elsewhere than in the store.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_testkit::clickhouse::ClickHouse;
+use tokio_util::sync::CancellationToken;
+
+use super::support::World;
+use crate::results::feed;
+use crate::store::{Role, Sqlite, Store as _};
+
+const TOKEN: &str = "bot";
+
+async fn world(results: &str) -> World {
+    World::with(&[("INTERNAL_API_TOKEN", TOKEN), ("CRCR_RESULTS", results)]).await
+}
+
+fn feed(world: &World) -> CancellationToken {
+    let stop = CancellationToken::new();
+    tokio::spawn(feed::run(Arc::clone(&world.relay), stop.clone()));
+    stop
+}
+
+/// The deliveries whose attempts are in the results; fails when one is there twice.
+async fn kept(world: &World) -> BTreeSet<String> {
+    let rows = world.relay.results.attempts(&world.always()).await.unwrap_or_default();
+    let deliveries: BTreeSet<_> = rows.iter().map(|row| row.delivery.clone()).collect();
+    assert_eq!(deliveries.len(), rows.len());
+    deliveries
+}
+
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !done().await {
+        assert!(started.elapsed() < Duration::from_secs(120), "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn text(world: &World, path: &str) -> String {
+    let router = crate::router::admin(&world.relay);
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn facts_wait_in_the_store_until_the_results_have_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = format!("sqlite:{}", folder.path().join("results.db").display());
+    let world = world(&elsewhere).await;
+    for id in ["a", "b"] {
+        assert_eq!(world.forwarded(TOKEN, id).await, StatusCode::OK);
+    }
+    assert!(kept(&world).await.is_empty(), "nobody has copied them yet");
+    assert_eq!(world.relay.store.depth().await.unwrap().facts, 4);
+    let stop = feed(&world);
+    until("both are copied", async || kept(&world).await.len() == 2).await;
+    assert_eq!(world.forwarded(TOKEN, "c").await, StatusCode::OK);
+    until("a later one is copied", async || kept(&world).await.len() == 3).await;
+    until("none waits", async || world.relay.store.depth().await.unwrap().facts == 0).await;
+    let counted = "crcr_results_facts_total 6";
+    until("they are counted", async || text(&world, "/metrics").await.contains(counted)).await;
+    stop.cancel();
+    assert!(world.results.attempts(&world.always()).unwrap().is_empty(), "kept in one place");
+}
+
+#[tokio::test]
+async fn results_that_can_not_be_reached_stop_nothing_and_are_told_of() {
+    let world = world("clickhouse+http://me:hush@127.0.0.1:9/crcr").await;
+    let stop = feed(&world);
+    assert_eq!(world.forwarded(TOKEN, "a").await, StatusCode::OK);
+    until("it is told of", async || text(&world, "/readyz").await.contains("ClickHouse at")).await;
+    let ready = text(&world, "/readyz").await;
+    assert!(!ready.contains("hush"), "{ready}");
+    stop.cancel();
+    let metrics = text(&world, "/metrics").await;
+    assert!(metrics.contains("crcr_results_waiting 2"), "{metrics}");
+    assert!(!metrics.contains("crcr_results_failures_total 0"), "{metrics}");
+}
+
+#[tokio::test]
+async fn facts_that_waited_are_taken_when_results_come_back_into_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("crcr.db");
+    let facts = crate::results::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
+    let batch = crate::store::Batch { facts, ..Default::default() };
+    let store = Sqlite::open_with_outbox(&path).unwrap();
+    store.commit(batch, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
+    let waiting = store.depth().await.unwrap().facts;
+    drop(store);
+    let store = Arc::new(Sqlite::open(&path, Role::Server).unwrap());
+    assert!(waiting > 10 && store.depth().await.unwrap().facts == 0);
+    let always =
+        crate::results::Window { from: jiff::Timestamp::MIN, to: jiff::Timestamp::MAX, repo: None };
+    let results = crate::results::sqlite::SqliteResults::new(store);
+    assert!(!results.attempts(&always).unwrap().is_empty());
+}
+
+#[tokio::test]
+#[ignore = "needs clickhouse-server"]
+async fn a_clickhouse_that_is_killed_and_comes_back_misses_nothing_and_has_nothing_twice() {
+    let mut server = ClickHouse::debian().unwrap();
+    let world = world(&server.url()).await;
+    let stop = feed(&world);
+    let mut sent = BTreeSet::new();
+    for round in 0..3 {
+        for n in 0..40 {
+            let id = format!("{round}-{n}");
+            assert_eq!(world.forwarded(TOKEN, &id).await, StatusCode::OK);
+            sent.insert(id);
+            if n == 20 {
+                server.kill().unwrap();
+            }
+        }
+        until("its absence is told of", async || world.relay.feed.problem().is_some()).await;
+        server.again().unwrap();
+    }
+    until("everything is there", async || kept(&world).await == sent).await;
+    until("nothing waits", async || world.relay.store.depth().await.unwrap().facts == 0).await;
+    assert!(kept(&world).await == sent);
+    stop.cancel();
+}

@@ -1,0 +1,80 @@
+//! `crcr relay import`: rows of the deployed system's table.
+
+use std::fs;
+
+use crcr_relay::results::Window;
+use crcr_relay::results::sqlite::SqliteResults;
+use crcr_relay::store::{Role, Sqlite};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::support::{Crcr, Ran};
+
+fn row(n: u32) -> Value {
+    json!({
+        "status": "completed", "downstream_repo": "acme/backend",
+        "upstream_repo": "pytorch/pytorch", "pr_number": "7", "pytorch_head_sha": "a".repeat(40),
+        "delivery_id": format!("d-{n}"), "workflow_name": "ci", "job_name": "test",
+        "check_run_id": n.to_string(), "run_id": n.to_string(), "run_attempt": 1,
+        "conclusion": "success", "queue_time": 60.5, "execution_time": 600,
+        "started_at": "2026-08-01 10:00:00", "completed_at": "2026-08-01 10:10:00",
+        "downstream_repo_level": "L2", "event_type": "pull_request",
+    })
+}
+
+fn import(folder: &std::path::Path, files: &[&str], stdin: Option<&str>) -> Ran {
+    let database = format!("sqlite:{}", folder.join("crcr.db").display());
+    let mut run = Crcr::new(&["relay", "import"]).env("CRCR_STORE", &database);
+    for file in files {
+        let path = if *file == "-" { (*file).into() } else { folder.join(file) };
+        run = run.arg(path.to_str().unwrap());
+    }
+    match stdin {
+        Some(text) => run.stdin(text).run(),
+        None => run.run(),
+    }
+}
+
+/// How many attempts and dispatches there are.
+fn kept(folder: &std::path::Path) -> (usize, usize) {
+    let store = Sqlite::open(&folder.join("crcr.db"), Role::Tool).unwrap();
+    let results = SqliteResults::new(std::sync::Arc::new(store));
+    let always = Window { from: Timestamp::MIN, to: Timestamp::MAX, repo: None };
+    (results.attempts(&always).unwrap().len(), results.dispatches(&always).unwrap().len())
+}
+
+#[test]
+fn good_rows_are_kept_once_and_bad_ones_are_told_with_line_and_code() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap());
+    let mut lines: Vec<String> = (0..30).map(|n| row(n).to_string()).collect();
+    let mut odd = row(99);
+    odd["conclusion"] = json!("splendid");
+    lines.insert(3, odd.to_string());
+    lines.insert(5, "no json".to_owned());
+    lines.insert(7, "x".repeat(3 * 1024 * 1024));
+    lines.insert(9, String::new());
+    fs::write(folder.path().join("rows.jsonl"), lines.join("\n")).unwrap();
+    let ran = import(folder.path(), &["rows.jsonl"], None).expect_code(1);
+    assert_eq!(ran.stdout, "30 rows are in the results, 3 lines could not be taken\n");
+    for told in ["rows.jsonl:4: [report] ", "rows.jsonl:6: [no-json] ", "rows.jsonl:8: [too-long] "]
+    {
+        assert!(ran.stderr.contains(told), "{told}: {}", ran.stderr);
+    }
+    assert_eq!(kept(folder.path()), (30, 30));
+    let again: Vec<String> = (0..40).map(|n| row(n).to_string()).collect();
+    let ran = import(folder.path(), &["-"], Some(&again.join("\n"))).expect_code(0);
+    assert_eq!(ran.stdout, "40 rows are in the results, 0 lines could not be taken\n");
+    assert_eq!(kept(folder.path()), (40, 40), "rows that were there are not doubled");
+}
+
+#[test]
+fn a_file_or_results_that_are_not_there_have_a_code() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("rows.jsonl"), "").unwrap();
+    let ran = import(folder.path(), &["rows.jsonl"], None).expect_code(2);
+    assert!(ran.stderr.contains("error[results]"), "{}", ran.stderr);
+    drop(Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap());
+    let ran = import(folder.path(), &["none.jsonl"], None).expect_code(1);
+    assert!(ran.stderr.contains("error[file]"), "{}", ran.stderr);
+}
