@@ -196,6 +196,28 @@ fn every_output_comes_from_a_step_and_everything_is_described() {
     }
 }
 
+/// An output that is set on one path only would be empty, or of an earlier step, on the others.
+#[test]
+fn every_output_of_the_artifact_actions_is_set_on_a_failure_and_on_wrong_inputs_too() {
+    for command in ["upload", "download"] {
+        let path = format!("actions/{command}-artifact-with-fallback/action.yml");
+        let promised = keys(yaml(&path, &text(&path)).get("outputs"));
+        for (wrong, reason) in [("--s3-bucket=b", None), ("--auth-mode=nobody", Some("usage"))] {
+            let args = ["artifact", command, "--s3-prefix={nope}", wrong];
+            let step = Crcr::step(&args, "push", &serde_json::json!({}));
+            fs::write(step.folder().join("file"), "x").unwrap();
+            let step = if command == "upload" { step.arg("--path=file") } else { step };
+            let ran = step.run();
+            let set: BTreeSet<_> = ran.outputs.keys().cloned().collect();
+            assert_eq!(set, promised, "{path}\n{}", ran.report());
+            assert_eq!(ran.outputs["store"], "none");
+            assert_eq!(ran.outputs["reason"], reason.unwrap_or("s3-prefix"));
+            let hint = "hint: each input of an action is the flag";
+            assert_eq!(ran.stderr.contains(hint), reason.is_some(), "{}", ran.report());
+        }
+    }
+}
+
 #[test]
 fn no_script_holds_an_expression_and_every_shell_starts_clean() {
     for path in actions() {

@@ -111,7 +111,7 @@ pub struct UploadArgs {
     pub archive: ArchiveArg,
     #[command(flatten)]
     pub s3: S3Args,
-    /// `auto`: GitHub when S3 can't; `never`: S3 or fail; `always`: GitHub, S3 isn't tried
+    /// When GitHub's store is used
     #[arg(long, value_enum, default_value_t = FallbackArg::Auto, value_name = "WHEN")]
     pub fallback: FallbackArg,
     /// `false` skips the upload, with a notice, where there are no credentials
@@ -158,9 +158,9 @@ pub enum ArchiveArg {
 pub enum FallbackArg {
     /// When S3 can't
     Auto,
-    /// Never: S3 or fail
+    /// S3 or fail
     Never,
-    /// Always: S3 isn't tried
+    /// S3 isn't tried
     Always,
 }
 

@@ -131,7 +131,7 @@ fn select(args: &DownloadArgs) -> Result<Select, Failure> {
         let locator = read_locator(text)?;
         if let Some(name) = args.name.as_deref().filter(|name| *name != locator.name) {
             let text = format!("the locator is for `{}`, and `{name}` is wanted", locator.name);
-            return Err(Failure::user("locator-refused", text));
+            return Err(Failure::user("locator-refused", text).hint("leave one of them out"));
         }
         return Ok(Select::Locator(Box::new(locator)));
     }
@@ -149,6 +149,7 @@ fn select(args: &DownloadArgs) -> Result<Select, Failure> {
     for text in texts.map(str::trim).filter(|text| !text.is_empty()) {
         let id = text.parse().map_err(|_| {
             Failure::user("artifact-ids", format!("`artifact-ids`: `{text}` isn't a number"))
+                .hint("give values of the output `artifact-id` of uploads")
         })?;
         if !ids.contains(&id) {
             ids.push(id);
@@ -160,14 +161,19 @@ fn select(args: &DownloadArgs) -> Result<Select, Failure> {
 /// A glob over names, which have no folders.
 pub fn glob(pattern: &str) -> Result<GlobMatcher, Failure> {
     let glob = Glob::new(pattern.trim()).map_err(|error| {
-        Failure::user("pattern", format!("`pattern` (`{pattern}`) isn't a glob")).because(error)
+        Failure::user("pattern", format!("`pattern` (`{pattern}`) isn't a glob"))
+            .because(error)
+            .hint("`*`, `?`, `[…]` and `{a,b}` have a meaning; `[[]` is a bracket")
     })?;
     Ok(glob.compile_matcher())
 }
 
 /// The input `locator`: the JSON itself, or the path of a file that holds it.
 fn read_locator(text: &str) -> Result<Locator, Failure> {
-    let refused = || Failure::user("locator-refused", "`locator` can't be used");
+    let refused = || {
+        Failure::user("locator-refused", "`locator` can't be used")
+            .hint("give the output `locator` of the upload, or the path of a file that holds it")
+    };
     let text = text.trim();
     if text.starts_with('{') {
         return Locator::parse(text.as_bytes()).map_err(|error| refused().because(error));

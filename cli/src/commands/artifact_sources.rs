@@ -12,9 +12,10 @@ use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, Mask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
-use crcr_github::http;
+use crcr_github::http::{self, Retry};
 use crcr_github::runs_artifacts::Actions;
 use secrecy::SecretString;
+use url::Url;
 
 use super::oidc::Renewing;
 use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
@@ -22,6 +23,9 @@ use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runner::Runner;
+
+/// Long enough for each try to wait for a silent server.
+const PATIENT: Retry = Retry { total: Duration::from_secs(600), ..Retry::FEW };
 
 /// What there is to know first where the server is GitHub Enterprise Server.
 pub const NO_V4: &str = "GitHub Enterprise Server has no v4 artifacts";
@@ -34,22 +38,25 @@ pub fn is_enterprise(env: &Env) -> bool {
 /// The bucket and who asks; `None` where no bucket is configured.
 pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
     let Some(bucket) = bucket(args) else { return Ok(None) };
-    let endpoint = args.s3_endpoint.as_deref().map(|text| {
-        text.trim().parse().map_err(|error: url::ParseError| {
-            Failure::user("s3-endpoint", format!("`s3-endpoint` (`{text}`) isn't a URL"))
-                .because(error)
-        })
-    });
+    let endpoint = args.s3_endpoint.as_deref().map(endpoint).transpose()?;
     let region = args.aws_region.as_deref().map(str::trim);
     let region = region.or_else(|| env.get(env_vars::AWS_REGION));
     let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
     Ok(Some(S3Config {
         bucket: bucket.to_owned(),
         region: region.map(str::to_owned),
-        endpoint: endpoint.transpose()?,
+        endpoint,
         access: access(auth_mode(args, env), env, printer)?,
         silence: silence(env)?,
     }))
+}
+
+fn endpoint(text: &str) -> Result<Url, Failure> {
+    let url = Url::parse(text.trim()).ok();
+    url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(|| {
+        Failure::user("s3-endpoint", format!("`s3-endpoint` (`{text}`) isn't an http or https URL"))
+            .hint("give the whole address, such as `https://s3.example.com:9000`")
+    })
 }
 
 /// The name of the bucket, where one is configured.
@@ -112,9 +119,11 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
     printer.mask(token);
     let service = ArtifactService::new(client(env)?, url, token.to_owned().into());
     let service = service.map_err(|error| {
-        Failure::unexpected("runtime-token", "the artifact service can't be used").because(error)
+        Failure::unexpected("runtime-token", "the artifact service can't be used")
+            .because(error)
+            .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    Ok(Some(GitHubStore::new(service, mask(printer))))
+    Ok(Some(GitHubStore::new(service.with_retry(PATIENT), mask(printer))))
 }
 
 /// The run of `args`, else the one that this process is a job of.
@@ -130,7 +139,8 @@ pub fn run_of(args: &RunArgs, env: &Env) -> Result<Run, Failure> {
     let well_formed = |part: &str| !part.is_empty() && !part.contains(['/', ' ']);
     if !repository.split_once('/').is_some_and(|(o, r)| well_formed(o) && well_formed(r)) {
         let text = format!("`repository` (`{repository}`) isn't `owner/repo`");
-        return Err(Failure::user("repository", text));
+        let hint = "write the owner, a slash and the name, such as `pytorch/pytorch`";
+        return Err(Failure::user("repository", text).hint(hint));
     }
     let id = args.run_id.or(own_id).ok_or_else(|| absent("run-id"))?;
     let same = own_repository.is_some_and(|own| own.eq_ignore_ascii_case(repository));
@@ -152,7 +162,8 @@ pub fn sources(
             let base = base.parse().map_err(|error: url::ParseError| {
                 Failure::unexpected("api-url", "`GITHUB_API_URL` isn't a URL").because(error)
             })?;
-            Some(Actions::new(client(env)?, base, SecretString::from(token.to_owned())))
+            let actions = Actions::new(client(env)?, base, SecretString::from(token.to_owned()));
+            Some(actions.with_retry(PATIENT))
         }
         None => None,
     };

@@ -50,11 +50,7 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
             Ok(ExitCode::SUCCESS)
         }
         Err(Missed { reason, failure }) => {
-            let planned = match plan {
-                Plan::GitHub(reason) | Plan::Impossible(reason) => Some(reason),
-                _ => None,
-            };
-            let reason = reason.or(planned).map(|reason| reason.to_string());
+            let reason = reason.map(|reason| reason.to_string());
             let reason = reason.unwrap_or_else(|| failure.code().to_owned());
             set_empty_outputs(&OUTPUTS, &reason, &runner, printer);
             Err(failure)
@@ -68,7 +64,7 @@ enum Done {
     Nothing(Reason),
 }
 
-/// Why nothing is stored, and the output `reason` where it differs from what was planned.
+/// Why nothing is stored, and the output `reason` where one of its words fits.
 struct Missed {
     reason: Option<Reason>,
     failure: Failure,
@@ -136,7 +132,7 @@ async fn attempt(
     progress.finish();
     match done {
         Ok(uploaded) => Ok(Done::Stored { source: Box::new(source), uploaded: Box::new(uploaded) }),
-        Err(failed) => fail(args, &source.name, failed, env, printer),
+        Err(failed) => fail(args, plan, &source.name, failed, env, printer),
     }
 }
 
@@ -151,8 +147,17 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<Collected, Failure> {
         hidden: args.include_hidden_files,
     };
     collect::collect(&query).map_err(|error| match error {
-        collect::Error::Pattern(_) => Failure::user("bad-pattern", error.to_string()),
-        _ => Failure::user("unreadable", "the files can't be collected").because(error),
+        collect::Error::Pattern(_) => Failure::user("bad-pattern", error.to_string())
+            .hint("`*`, `**`, `?` and `[…]` have a meaning; `[*]` is a star, and `[[]` a bracket"),
+        collect::Error::Unreadable { .. } => Failure::user(
+            "unreadable",
+            "the files can't be collected",
+        )
+        .because(error)
+        .hint("let the job's user read it, or exclude it by a line of `path` that starts with `!`"),
+        _ => Failure::user("unreadable", "the files can't be collected")
+            .because(error)
+            .hint("exclude it by a line of `path` that starts with `!`"),
     })
 }
 
@@ -165,15 +170,17 @@ fn tell_oddities(found: &Collected, printer: &Printer) {
 
 fn nothing(args: &UploadArgs, found: &Collected, printer: &Printer) -> Result<Done, Missed> {
     let patterns = args.path.join(", ").replace('\n', ", ");
-    let message = format!("no files were found for `{patterns}`");
-    let hint = found.left_out.as_ref().map(|path| {
-        format!("`{}` is hidden: set `include-hidden-files` to take it", path.display())
-    });
+    let message = format!("no files were found for `{patterns}`: nothing is stored");
+    let hint = match &found.left_out {
+        Some(path) => {
+            format!("`{}` is hidden: set `include-hidden-files` to take it", path.display())
+        }
+        None => "check `path`, and the step that makes the files".to_owned(),
+    };
     match args.if_no_files_found {
         NoFiles::Ignore => printer.line(&message),
-        NoFiles::Warn => printer.warning(&message, hint.as_deref()),
+        NoFiles::Warn => printer.warning(&message, Some(&hint)),
         NoFiles::Error => {
-            let hint = hint.unwrap_or_else(|| "check `path`, and the step that makes them".into());
             let failure = Failure::user("no-files", message).hint(hint);
             return Err(Missed { reason: Some(Reason::NoFiles), failure });
         }
@@ -329,13 +336,18 @@ fn link(done: &Uploaded, env: &Env) -> String {
 
 fn fail(
     args: &UploadArgs,
+    plan: Plan,
     name: &str,
     failed: Failed,
     env: &Env,
     printer: &Printer,
 ) -> Result<Done, Missed> {
     let what = format!("the artifact `{name}` isn't stored");
-    let reason = failed.reason();
+    let planned = match plan {
+        Plan::GitHub(reason) => Some(reason),
+        _ => None,
+    };
+    let reason = failed.reason().or(planned);
     let failure = match failed {
         Failed::Store(store::Error::Quota { message, .. }) => {
             let what = format!("{what}: GitHub's storage is full");
@@ -365,13 +377,27 @@ fn fail(
             };
             failure.hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")
         }
-        Failed::NoGitHub { .. } => Failure::unexpected("no-store", what).because(failed).hint(
-            "use the action `upload-artifact-with-fallback`, which hands over the runtime token, \
-             or give S3 credentials and `s3-bucket`",
-        ),
-        Failed::Impossible(_) => Failure::unexpected("no-store", what)
+        Failed::NoGitHub { why, s3 } => {
+            let why = anyhow::anyhow!("GitHub's store can't be used: {why}");
+            let failure = Failure::unexpected("no-store", what);
+            match s3 {
+                Some(error) => {
+                    let hint = store_hint(&error, RIGHTS);
+                    with_hint(failure.because(error).because(why), hint)
+                }
+                None => failure.because(why).hint(
+                    "use the action `upload-artifact-with-fallback`, which hands over the runtime \
+                     token, or give S3 credentials and `s3-bucket`",
+                ),
+            }
+        }
+        Failed::Impossible(Reason::NoBucket) => Failure::unexpected("no-store", what)
             .because(failed)
-            .hint("give credentials and `s3-bucket`, or set `fallback` to `auto`"),
+            .hint("give `s3-bucket`, or set `fallback` to `auto`"),
+        Failed::Impossible(_) => Failure::unexpected("no-store", what).because(failed).hint(
+            "run `configure-oidc-fallback` before this step, or set `fallback` to `auto`: a fork \
+             has no credentials",
+        ),
         Failed::Store(error) => {
             let hint = store_hint(&error, RIGHTS);
             with_hint(Failure::unexpected("no-store", what).because(error), hint)

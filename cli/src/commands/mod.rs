@@ -32,7 +32,8 @@ pub fn misused(args: &[OsString], env: &Env, error: &clap::Error) {
     if printer.actions() {
         let text = error.to_string();
         let text = text.trim_start_matches("error: ").split("\n\nFor more").next();
-        printer.failure(&Failure::unexpected("usage", text.unwrap_or_default().trim()));
+        let failure = Failure::unexpected("usage", text.unwrap_or_default().trim());
+        printer.failure(&failure.hint("each input of an action is the flag of the same name"));
     } else {
         // A closed stderr leaves nobody to tell.
         let _ = error.print();

@@ -53,7 +53,7 @@ pub enum Failed {
     #[error(transparent)]
     Store(#[from] Error),
     /// S3 can't, and nothing else is allowed.
-    #[error("S3 can't take the artifact ({0}), and `fallback` is `never`")]
+    #[error("{}, and `fallback` is `never`", without(.0))]
     Impossible(Reason),
     /// GitHub is where it would go, and it can't be used.
     #[error("GitHub's store can't be used: {why}")]
@@ -72,6 +72,14 @@ pub enum Failed {
         /// What GitHub said.
         github: Error,
     },
+}
+
+/// Why S3 isn't even asked.
+fn without(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::NoBucket => "no `s3-bucket` is given",
+        _ => "there are no credentials for S3",
+    }
 }
 
 impl Failed {

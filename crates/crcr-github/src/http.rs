@@ -48,16 +48,18 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self {
-            tries: 5,
-            base: Duration::from_millis(250),
-            cap: Duration::from_secs(8),
-            total: Duration::from_secs(60),
-        }
+        Self::FEW
     }
 }
 
 impl Retry {
+    /// Five tries within a minute: the default.
+    pub const FEW: Self = Self {
+        tries: 5,
+        base: Duration::from_millis(250),
+        cap: Duration::from_secs(8),
+        total: Duration::from_secs(60),
+    };
     /// One try.
     pub const ONCE: Self =
         Self { tries: 1, base: Duration::ZERO, cap: Duration::ZERO, total: Duration::ZERO };

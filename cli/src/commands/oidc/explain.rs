@@ -73,7 +73,10 @@ fn would(args: &ConfigureArgs, facts: &Facts, runner: &Runner) -> Map<String, Va
     let ended = match plan {
         Plan::Ambient => Ended::Ambient,
         Plan::Anonymous(reason) => Ended::Anonymous(reason),
-        Plan::Broken(reason) => Ended::Broken(reason),
+        Plan::Broken(reason) => {
+            put("fix", words::broken(reason, facts, runner).help().unwrap_or_default().into());
+            Ended::Broken(reason)
+        }
         Plan::Token => match inputs::check(args, runner) {
             Ok(inputs) => {
                 let request = &inputs.request;
@@ -94,6 +97,9 @@ fn would(args: &ConfigureArgs, facts: &Facts, runner: &Runner) -> Map<String, Va
             }
             Err(failure) => {
                 put("do", wrong(&failure).into());
+                if let Some(help) = failure.help() {
+                    put("fix", help.into());
+                }
                 Ended::Broken(Reason::InvalidInput)
             }
         },
