@@ -52,6 +52,7 @@ const PAGES = [
   ["full-overview-24h", "full", "/crcr?window=24h"],
   ["full-repository", "full", DUNE],
   ["full-repository-failing-all-heads", "full", `${DUNE}?window=24h&heads=all&rows=failing`],
+  ["full-repository-nightly", "full", `${DUNE}?events=nightly`],
   ["full-level", "full", `${DUNE}/level`],
   ["full-pull", "full", "/pr/101057"],
   ["full-deliveries", "full", "/crcr/deliveries"],

@@ -7,7 +7,7 @@ use super::model::repository::Repository;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 190.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 74.0;
 const BOTTOM: f64 = 28.0;
 const TOP: f64 = 8.0;
 
