@@ -95,6 +95,9 @@ pub struct ServeArgs {
     /// [env: CRCR_RESULTS] [default: the store]
     #[arg(long, value_name = "URL")]
     pub results: Option<String>,
+    /// Results that are older are kept as sums of days [env: CRCR_RESULTS_RETENTION] [default: 400d]
+    #[arg(long, value_name = "TIME")]
+    pub results_retention: Option<String>,
     /// The allowlist: https://github.com/OWNER/REPO/blob/REF/PATH or file:PATH [env: ALLOWLIST_URL]
     #[arg(long, value_name = "URL")]
     pub allowlist_url: Option<String>,

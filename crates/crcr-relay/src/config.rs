@@ -52,6 +52,8 @@ pub struct Config {
     pub store: StoreUrl,
     /// Where results are; none when the store keeps them itself.
     pub results: Option<ResultsUrl>,
+    /// Facts that are older become days.
+    pub results_retention: Duration,
     /// Lets another relay send results to the HUD here; nobody may without it.
     pub results_token: Option<SecretString>,
     /// Token issuers and, where it isn't the usual one, the address of their keys.
@@ -185,6 +187,7 @@ impl Settings<'_> {
             Ok(results) => Some(results),
             Err(what) => self.problem("CRCR_RESULTS", what),
         };
+        let results_retention = self.duration("CRCR_RESULTS_RETENTION", 400 * 86_400);
         let hud = self.hud();
         let alert_url = self.alert_url();
         let issuers = self.issuers();
@@ -236,6 +239,7 @@ impl Settings<'_> {
             admin_token: self.get("CRCR_ADMIN_TOKEN").map(SecretString::from),
             store: store?,
             results: results?,
+            results_retention: results_retention?,
             results_token: self.get("INTERNAL_API_TOKEN").map(SecretString::from),
             issuers,
             audience: self.or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
@@ -464,9 +468,9 @@ impl Settings<'_> {
     }
 }
 
-/// The longest time that a setting may name: a year.
+/// The longest time that a setting may name: ten years.
 fn limit_seconds() -> u64 {
-    366 * 86_400
+    3660 * 86_400
 }
 
 /// An https URL, or an http one of this machine.

@@ -74,6 +74,8 @@ pub const FEED_LINGER: Duration = Duration::from_millis(250);
 pub const FEED_PAUSE: Duration = Duration::from_millis(500);
 /// The longest of these pauses.
 pub const FEED_PAUSE_CAP: Duration = Duration::from_secs(30);
+/// How often old results are looked for.
+pub const RETAIN: Duration = Duration::from_secs(3600);
 /// How often what has expired is forgotten.
 pub const PRUNE: Duration = Duration::from_secs(60);
 /// How often the mapping of other CI systems' pipelines is read.

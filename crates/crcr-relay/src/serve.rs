@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connections::{self, Bounds};
 use crate::relay::Relay;
-use crate::results::feed;
+use crate::results::{feed, retention};
 use crate::{limits, queue, router};
 
 /// Listeners that are bound and not served yet.
@@ -69,6 +69,7 @@ impl Bound {
                     () = relay.verifier.keep_fresh(|| relay.now()) => {}
                     () = providers(&relay) => {}
                     () = prune(&relay) => {}
+                    () = retain(&relay) => {}
                 }
             }
         };
@@ -106,6 +107,18 @@ async fn prune(relay: &Relay) {
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "open dispatches can't be counted"),
             }
+        }
+    }
+}
+
+async fn retain(relay: &Relay) {
+    loop {
+        tokio::time::sleep(limits::RETAIN).await;
+        let before = relay.now() - relay.config.results_retention;
+        match retention::roll_up(&*relay.results, before).await {
+            Ok(0) => {}
+            Ok(days) => tracing::info!(days, %before, "old results are kept as sums of days"),
+            Err(error) => tracing::warn!(%error, "old results can't be rolled up"),
         }
     }
 }

@@ -65,6 +65,7 @@ fn flags(args: &ServeArgs) -> BTreeMap<&'static str, String> {
         ("CRCR_ADMIN_LISTEN", &args.admin_listen),
         ("CRCR_STORE", &args.store.store),
         ("CRCR_RESULTS", &args.results),
+        ("CRCR_RESULTS_RETENTION", &args.results_retention),
         ("ALLOWLIST_URL", &args.allowlist_url),
         ("UPSTREAM_REPO", &args.upstream_repo),
         ("CRCR_NEVER_STARTED_AFTER", &args.never_started_after),

@@ -70,7 +70,11 @@ fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
 /// attempt within the newest run; the newest run is the one that began last. `dispatches` tell which commit of a pull request was its head when an attempt ended.
 #[must_use]
 pub fn jobs_of_record(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<Job> {
-    let heads = Heads::new(dispatches);
+    jobs_among(rows, &Heads::new(dispatches))
+}
+
+/// The jobs of record of `rows`; `heads` may know of more than these rows' dispatches.
+pub(super) fn jobs_among(rows: &[AttemptFact], heads: &Heads<'_>) -> Vec<Job> {
     let mut began: HashMap<(&str, &str), Timestamp> = HashMap::new();
     for row in rows {
         let at = began.entry((&row.repo, &row.run_id)).or_insert(row.began());
@@ -116,10 +120,10 @@ pub fn jobs_of_record(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<
 }
 
 /// The heads that pull requests had, in the order of time.
-struct Heads<'a>(HashMap<(&'a str, u64), Vec<(Timestamp, &'a str)>>);
+pub(super) struct Heads<'a>(HashMap<(&'a str, u64), Vec<(Timestamp, &'a str)>>);
 
 impl<'a> Heads<'a> {
-    fn new(dispatches: &'a [DispatchFact]) -> Self {
+    pub(super) fn new(dispatches: impl IntoIterator<Item = &'a DispatchFact>) -> Self {
         let mut heads: HashMap<_, Vec<_>> = HashMap::new();
         for dispatch in dispatches {
             if let Some(number) = dispatch.pull_request {

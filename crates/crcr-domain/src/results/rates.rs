@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::jobs::Job;
 use super::outcome::Outcome;
@@ -12,7 +12,7 @@ use crate::facts::DispatchFact;
 pub const MIN_SAMPLES: u64 = 20;
 
 /// A share, with what it is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rate {
     /// How many did.
     pub numerator: u64,
@@ -57,7 +57,7 @@ impl std::ops::AddAssign for Rate {
 
 /// What the rates of a set of jobs and dispatches are computed from. Sums of days add up to the
 /// sums of their weeks.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sums {
     /// Jobs of record by outcome.
     pub outcomes: BTreeMap<Outcome, u64>,
@@ -66,6 +66,16 @@ pub struct Sums {
     /// Dispatches all of whose started jobs reached a verdict, of those that were not superseded
     /// and have nothing running.
     pub availability: Rate,
+}
+
+impl std::ops::AddAssign<&Self> for Sums {
+    fn add_assign(&mut self, other: &Self) {
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(*outcome).or_default() += count;
+        }
+        self.running += other.running;
+        self.availability += other.availability;
+    }
 }
 
 impl Sums {

@@ -24,6 +24,7 @@ use maud::Markup;
 use serde::Serialize;
 use tower_http::set_header::SetResponseHeaderLayer;
 
+use self::model::days::Days;
 use self::query::{PullQuery, Span, SpanQuery};
 use crate::relay::Relay;
 use crate::results::{Results, ResultsError};
@@ -43,20 +44,33 @@ pub struct Hud {
     pub upstream: RepoName,
     /// What a level asks for.
     pub criteria: Criteria,
+    /// What days came to.
+    days: Days,
 }
 
 impl Hud {
+    /// The pages of these facts.
+    #[must_use]
+    pub fn new(
+        results: Arc<dyn Results>,
+        policy: PolicyInForce,
+        clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+        upstream: RepoName,
+    ) -> Self {
+        let criteria = Criteria::default();
+        Self { results, policy, clock, upstream, criteria, days: Days::default() }
+    }
+
     /// The HUD of a relay: its facts, its allowlist, its clock.
     #[must_use]
     pub fn of(relay: &Arc<Relay>) -> Self {
         let (policy, clock) = (Arc::clone(relay), Arc::clone(relay));
-        Self {
-            results: Arc::clone(&relay.results),
-            policy: Box::new(move || policy.allowlist.get()),
-            clock: Box::new(move || clock.now()),
-            upstream: relay.config.upstream.clone(),
-            criteria: Criteria::default(),
-        }
+        Self::new(
+            Arc::clone(&relay.results),
+            Box::new(move || policy.allowlist.get()),
+            Box::new(move || clock.now()),
+            relay.config.upstream.clone(),
+        )
     }
 }
 

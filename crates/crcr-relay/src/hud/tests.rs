@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::facts::Fact;
 use crcr_domain::lifecycle::{Conclusion, State};
-use crcr_domain::results::Criteria;
 use crcr_domain::{Allowlist, RepoName};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -37,13 +36,8 @@ async fn site(facts: Vec<Fact>) -> Site {
     store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
-    let hud = Hud {
-        results: Arc::new(SqliteResults::new(store)),
-        policy: Box::new(move || policy.clone()),
-        clock: Box::new(now),
-        upstream,
-        criteria: Criteria::default(),
-    };
+    let results = Arc::new(SqliteResults::new(store));
+    let hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);
     Site { router: router(Arc::new(hud)), _folder: folder }
 }
 

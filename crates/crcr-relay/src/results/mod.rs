@@ -4,6 +4,7 @@ pub mod clickhouse;
 pub mod deployed;
 pub mod feed;
 pub mod generate;
+pub mod retention;
 pub mod sqlite;
 #[cfg(test)]
 mod suite;
@@ -12,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crcr_domain::Level;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
+use crcr_domain::results::{DayOf, Tally};
 use jiff::Timestamp;
 
 use self::sqlite::SqliteResults;
@@ -46,6 +49,26 @@ impl From<StoreError> for ResultsError {
     }
 }
 
+/// What one UTC day of one repository came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rolled {
+    /// The day.
+    pub day: DayOf,
+    /// What it came to.
+    pub tally: Tally,
+}
+
+/// That something of a repository's day may have changed: the number differs when it has.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// The repository, in lower case.
+    pub repo: String,
+    /// The day, as days since 1970.
+    pub day: i64,
+    /// Differs when facts of the day do.
+    pub mark: u64,
+}
+
 /// Where facts are kept and read.
 ///
 /// Every implementation gives the same rows for the same facts; rates are computed from those rows
@@ -69,6 +92,27 @@ pub trait Results: Send + Sync {
 
     /// Reports that were received in the window, in that order.
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError>;
+
+    /// Since when the repository is at `level`, looking back to `window.from`: when the oldest
+    /// dispatch was accepted after which all were at that level.
+    async fn at_level_since(
+        &self,
+        window: &Window,
+        level: Level,
+    ) -> Result<Option<Timestamp>, ResultsError>;
+
+    /// The days of the window that have facts, whole days that it only touches included.
+    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError>;
+
+    /// The rolled-up days of the window, whole days that it only touches included.
+    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError>;
+
+    /// Keeps rolled-up days in place of their facts; of a day that was rolled up before, the new
+    /// one.
+    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError>;
+
+    /// Deletes the facts of before `time`, in time.
+    async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
 
     /// Everything about one pull request: its attempts in the order of arrival, and its dispatches. The
     /// upstream repository compares without case.

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crcr_domain::Level;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
 use crcr_domain::lifecycle::State;
+use crcr_domain::results::DayOf;
 use jiff::Timestamp;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
 
-use super::{Results, ResultsError, Window, callback_id};
+use super::retention::{DAY, day_number, day_of, last_day};
+use super::{Mark, Results, ResultsError, Rolled, Window, callback_id};
 use crate::store::sqlite::{Sqlite, millis, timestamp};
 use crate::store::{Batch, Store as _, StoreError};
 
@@ -25,7 +28,7 @@ CREATE TABLE IF NOT EXISTS fact_dispatch (
     rank INTEGER NOT NULL, base_sha TEXT
 );
 CREATE UNIQUE INDEX IF NOT EXISTS fact_dispatch_key ON fact_dispatch (delivery, repo);
-CREATE INDEX IF NOT EXISTS fact_dispatch_repo ON fact_dispatch (repo, enqueued_at);
+CREATE INDEX IF NOT EXISTS fact_dispatch_repo ON fact_dispatch (repo, enqueued_at, level);
 CREATE INDEX IF NOT EXISTS fact_dispatch_time ON fact_dispatch (enqueued_at);
 CREATE INDEX IF NOT EXISTS fact_dispatch_pull ON fact_dispatch (pull_request);
 CREATE TABLE IF NOT EXISTS fact_attempt (
@@ -49,6 +52,14 @@ CREATE TABLE IF NOT EXISTS fact_callback (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS fact_callback_time ON fact_callback (at, id);
 CREATE INDEX IF NOT EXISTS fact_callback_repo ON fact_callback (repo, at);
+CREATE TABLE IF NOT EXISTS fact_day (
+    day INTEGER NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, changes INTEGER NOT NULL,
+    PRIMARY KEY (day, repo)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rolled_day (
+    day INTEGER NOT NULL, repo TEXT NOT NULL, nightly INTEGER NOT NULL, tally TEXT NOT NULL,
+    PRIMARY KEY (day, repo, nightly)
+) WITHOUT ROWID;
 ";
 
 /// Keeps a row, inside the transaction that made it true, unless a newer one is there.
@@ -58,6 +69,17 @@ pub(crate) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<(
         Fact::Attempt(fact) => append_attempt(connection, fact),
         Fact::Callback(fact) => append_callback(connection, fact),
     }
+}
+
+/// Counts a change of a repository's day.
+fn mark(connection: &Connection, repo: &str, at: Timestamp) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO fact_day VALUES (?1, lower(?2), 1)
+             ON CONFLICT (day, repo) DO UPDATE SET changes = changes + 1",
+        )?
+        .execute(params![day_of(at), repo])?;
+    Ok(())
 }
 
 fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Result<()> {
@@ -94,7 +116,7 @@ fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Re
             fact.version().1,
             fact.base_sha,
         ])?;
-    Ok(())
+    mark(connection, &fact.repo, fact.enqueued_at)
 }
 
 fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Result<()> {
@@ -145,7 +167,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
             fact.head_sha,
             millis(fact.dispatched_at),
         ])?;
-    Ok(())
+    mark(connection, &fact.repo, fact.dispatched_at)
 }
 
 fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Result<()> {
@@ -167,7 +189,7 @@ fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Re
             fact.latency_ms,
             callback_id(fact).cast_signed(),
         ])?;
-    Ok(())
+    mark(connection, "", fact.at)
 }
 
 /// Reads facts of a SQLite store.
@@ -202,6 +224,69 @@ impl Results for SqliteResults {
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError> {
         let window = window.clone();
         self.blocking(move |this| this.callbacks(&window)).await
+    }
+
+    async fn at_level_since(
+        &self,
+        window: &Window,
+        level: Level,
+    ) -> Result<Option<Timestamp>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.at_level_since(&window, level)).await
+    }
+
+    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.marks(&window)).await
+    }
+
+    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.rolled(&window)).await
+    }
+
+    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError> {
+        let rows: Vec<_> = days
+            .iter()
+            .map(|Rolled { day, tally }| {
+                (day_number(day), day.repo.clone(), day.nightly, json(tally))
+            })
+            .collect();
+        self.blocking(move |this| {
+            this.store.beside(|connection| {
+                let tx = connection.unchecked_transaction()?;
+                for (day, repo, nightly, tally) in &rows {
+                    tx.prepare_cached("INSERT OR REPLACE INTO rolled_day VALUES (?1, ?2, ?3, ?4)")?
+                        .execute(params![day, repo, nightly, tally])?;
+                }
+                tx.commit()
+            })
+        })
+        .await
+    }
+
+    async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
+        self.blocking(move |this| {
+            this.store.beside(|connection| {
+                for (table, column, end) in [
+                    ("fact_attempt", "dispatched_at", millis(time)),
+                    ("fact_dispatch", "enqueued_at", millis(time)),
+                    ("fact_callback", "at", millis(time)),
+                    ("fact_day", "day", day_of(time)),
+                ] {
+                    let key = if table == "fact_day" { "(day, repo)" } else { "rowid" };
+                    let columns = key.trim_matches(['(', ')']);
+                    // In portions: the relay writes between them.
+                    let delete = format!(
+                        "DELETE FROM {table} WHERE {key} IN
+                           (SELECT {columns} FROM {table} WHERE {column} < ?1 LIMIT 5000)"
+                    );
+                    while connection.execute(&delete, [end])? > 0 {}
+                }
+                Ok(())
+            })
+        })
+        .await
     }
 
     async fn of_pull(
@@ -291,15 +376,79 @@ impl SqliteResults {
         })
     }
 
+    fn at_level_since(
+        &self,
+        window: &Window,
+        level: Level,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        self.store.readers().with(|connection| {
+            let since: Option<i64> = connection
+                .prepare_cached(
+                    "SELECT min(enqueued_at) FROM fact_dispatch
+                     WHERE repo = ?3 AND enqueued_at >= ?1 AND enqueued_at < ?2
+                       AND enqueued_at > ifnull((SELECT max(enqueued_at) FROM fact_dispatch
+                         WHERE repo = ?3 AND enqueued_at >= ?1 AND enqueued_at < ?2
+                           AND level <> ?4), ?1 - 1)",
+                )?
+                .query_row(
+                    params![millis(window.from), millis(window.to), window.repo, level.as_str()],
+                    |row| row.get(0),
+                )?;
+            Ok(since.map(timestamp))
+        })
+    }
+
+    fn marks(&self, window: &Window) -> Result<Vec<Mark>, StoreError> {
+        self.store.readers().with(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT repo, day, changes FROM fact_day
+                     WHERE day >= ?1 AND day <= ?2 AND (?3 IS NULL OR repo = ?3)",
+                )?
+                .query_map(params![day_of(window.from), last_day(window), window.repo], |row| {
+                    let mark = row.get::<_, i64>(2)?.cast_unsigned();
+                    Ok(Mark { repo: row.get(0)?, day: row.get(1)?, mark })
+                })?
+                .collect()
+        })
+    }
+
+    fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, StoreError> {
+        let repo = window.repo.as_deref().map(str::to_ascii_lowercase);
+        self.store.readers().with(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT repo, day, nightly, tally FROM rolled_day
+                     WHERE day >= ?1 AND day <= ?2 AND (?3 IS NULL OR repo = ?3)",
+                )?
+                .query_map(params![day_of(window.from), last_day(window), repo], |row| {
+                    let day = timestamp(row.get::<_, i64>("day")?.saturating_mul(DAY));
+                    Ok(Rolled {
+                        day: DayOf {
+                            nightly: row.get("nightly")?,
+                            ..DayOf::new(&row.get::<_, String>("repo")?, day, "")
+                        },
+                        tally: parsed(row, "tally")?,
+                    })
+                })?
+                .collect()
+        })
+    }
+
     fn select<T>(
         &self,
         query: &str,
         window: &Window,
         row: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
+        let query = match window.repo {
+            // Otherwise no index on the repository would be used.
+            Some(_) => query.replace("(?3 IS NULL OR repo = ?3)", "repo = ?3"),
+            None => query.to_owned(),
+        };
         self.store.readers().with(|connection| {
             connection
-                .prepare_cached(query)?
+                .prepare_cached(&query)?
                 .query_map(params![millis(window.from), millis(window.to), window.repo], row)?
                 .collect()
         })

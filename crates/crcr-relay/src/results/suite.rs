@@ -6,15 +6,18 @@ use std::collections::BTreeMap;
 use crcr_domain::Level;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
 use crcr_domain::lifecycle::{Conclusion, State};
-use crcr_domain::results::criteria::{Window as Evidence, demotion, promotion};
+use crcr_domain::results::criteria::{Window as Evidence, at_level_since, demotion, promotion};
 use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
-use crcr_domain::results::{Criteria, Distribution, Job, Outcome, Rate, Sums, jobs_of_record};
+use crcr_domain::results::tally::by_day;
+use crcr_domain::results::{
+    Criteria, DayOf, Distribution, Job, Outcome, Rate, Sums, Tally, jobs_of_record,
+};
 use jiff::{SignedDuration, Timestamp};
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 use serde_json::{Value, json};
 
-use super::{Results, Window, generate};
+use super::{Results, Window, generate, retention};
 
 const UPSTREAM: &str = "acme/upstream";
 const GOOD: State = State::Completed(Conclusion::Success);
@@ -32,6 +35,9 @@ pub(super) async fn all(results: &dyn Results) {
     a_pull_request_is_its_own_upstreams(results).await;
     each_known_defect_of_the_old_dashboards_is_none_here(results).await;
     hostile_texts_come_back_as_they_were(results).await;
+    the_time_at_a_level_is_the_newest_run_at_it(results, &facts).await;
+    a_days_mark_changes_with_its_facts(results).await;
+    whole_days_keep_their_numbers_when_their_facts_go(results).await;
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -366,6 +372,68 @@ async fn hostile_texts_come_back_as_they_were(results: &dyn Results) {
     let week = at(0) - SignedDuration::from_hours(24 * 8);
     let rows = results.attempts(&ever).await.unwrap();
     assert!(rows.iter().all(|row| row.dispatched_at > week), "no row is in 1970");
+}
+
+async fn the_time_at_a_level_is_the_newest_run_at_it(results: &dyn Results, facts: &[Fact]) {
+    for (repo, level) in [
+        ("aurora-example/torch-aurora", Level::L4),
+        ("aurora-example/torch-aurora", Level::L2),
+        ("no/such", Level::L2),
+    ] {
+        let window = window(-700_000, 10_000, Some(repo));
+        let since = results.at_level_since(&window, level).await.unwrap();
+        let expected = at_level_since(&expected(facts, &window).0, level);
+        assert_eq!(since.map(millisecond), expected.map(millisecond), "{repo} {level:?}");
+    }
+}
+
+fn millisecond(time: Timestamp) -> i64 {
+    time.as_millisecond()
+}
+
+async fn a_days_mark_changes_with_its_facts(results: &dyn Results) {
+    let of = async |repo| {
+        let mut marks = results.marks(&window(0, 1, Some(repo))).await.unwrap();
+        assert_eq!(marks.len(), 1, "{repo}");
+        marks.remove(0)
+    };
+    let (late, four) = (of("acme/late").await, of("acme/four").await);
+    assert_eq!(late.repo, "acme/late");
+    let again = attempt("Acme/Late", "a", "1", 2, GOOD, 2000);
+    let again = AttemptFact { dispatched_at: at(400), ..again };
+    results.append(vec![Fact::Attempt(Box::new(again))]).await.unwrap();
+    assert_ne!(of("acme/late").await.mark, late.mark);
+    assert_eq!(of("acme/four").await, four);
+}
+
+/// What the days of a window came to, from facts and from what was rolled up.
+async fn tallies(results: &dyn Results, window: &Window) -> BTreeMap<DayOf, Tally> {
+    let later = results.dispatches(&retention::after(window)).await.unwrap();
+    let attempts = results.attempts(window).await.unwrap();
+    let mut days = by_day(attempts, results.dispatches(window).await.unwrap(), &later);
+    let rolled = results.rolled(window).await.unwrap();
+    days.extend(rolled.into_iter().map(|rolled| (rolled.day, rolled.tally)));
+    days
+}
+
+async fn whole_days_keep_their_numbers_when_their_facts_go(results: &dyn Results) {
+    let cut = retention::day_of(at(-200_000));
+    let (from, to) = (retention::midnight(cut - 4), retention::midnight(cut));
+    let window = Window { from, to, repo: None };
+    let before = tallies(results, &window).await;
+    let jobs: u64 = before.values().flat_map(|tally| tally.sums.outcomes.values()).sum();
+    assert!(before.len() >= 20 && jobs > 200, "{} days, {jobs} jobs", before.len());
+    let count = retention::roll_up(results, at(-200_000)).await.unwrap();
+    assert!(count >= before.len(), "{count}");
+    // A server may take its time to delete.
+    while !results.attempts(&window).await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(tallies(results, &window).await, before);
+    let kept = Window { from: to, to: at(10_000), repo: None };
+    assert!(results.attempts(&kept).await.unwrap().len() > 50, "newer facts stay");
+    assert_eq!(retention::roll_up(results, at(-200_000)).await.unwrap(), 0, "once is enough");
+    assert_eq!(tallies(results, &window).await, before);
 }
 
 #[tokio::test]

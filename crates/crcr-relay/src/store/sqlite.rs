@@ -4,7 +4,7 @@
 //! `journal_mode=WAL` and `synchronous=FULL`: a batch is answered after its transaction is on disk.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -64,6 +64,7 @@ pub struct Sqlite {
     writer: Option<SyncSender<Op>>,
     thread: Option<JoinHandle<()>>,
     readers: Arc<Readers>,
+    path: PathBuf,
     facts: Facts,
     /// Held for as long as the store is open by a server.
     _lock: Option<File>,
@@ -137,12 +138,28 @@ impl Sqlite {
             .name("store".to_owned())
             .spawn(move || write_all(&mut connection, &ops, facts))
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self { writer: Some(writer), thread: Some(thread), readers, facts, _lock: lock })
+        Ok(Self {
+            writer: Some(writer),
+            thread: Some(thread),
+            readers,
+            path: path.to_owned(),
+            facts,
+            _lock: lock,
+        })
     }
 
     /// The connections that read; results are read through them too.
     pub(crate) fn readers(&self) -> &Arc<Readers> {
         &self.readers
+    }
+
+    /// Runs `work` on a connection of its own beside the writer: for what may take long.
+    pub(crate) fn beside<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let connection = connect(&self.path, OpenFlags::default()).map_err(unavailable)?;
+        work(&connection).map_err(unavailable)
     }
 
     async fn send<T>(

@@ -1,7 +1,7 @@
 //! The evidence for a level: each criterion, what the facts say, and what follows.
 
 use crcr_domain::results::criteria::{
-    Evidence, Window as Facts, at_level_since, demotion, demotion_from, promotion, promotion_from,
+    Evidence, Window as Facts, demotion, demotion_from, promotion, promotion_from,
 };
 use crcr_domain::results::{Sums, Verdict, jobs_of_record};
 use crcr_domain::{Level, RepoName};
@@ -68,7 +68,7 @@ pub(in super::super) async fn build(
         demotion(facts, &hud.criteria)
     } else {
         let start = to - jiff::SignedDuration::from_hours(24 * LOOK_BACK_DAYS);
-        let since = at_level_since(&hud.results.dispatches(&read(start)).await?, Level::L2);
+        let since = hud.results.at_level_since(&read(start), Level::L2).await?;
         promotion(facts, since, &hud.criteria)
     };
     let verdict = if evidence.iter().any(|e| e.verdict == Verdict::NotMet) {

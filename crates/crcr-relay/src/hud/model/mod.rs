@@ -1,16 +1,17 @@
 //! What a page says, as data: computed from facts by the definitions in `crcr_domain::results`.
 
+pub(super) mod days;
 pub(super) mod feed;
 pub(super) mod level;
 pub(super) mod overview;
 pub(super) mod pull;
 pub(super) mod repository;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crcr_domain::facts::{AttemptFact, DispatchFact};
-use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
-use crcr_domain::results::{Distribution, Job, Outcome, Rate, Sums, jobs_of_record};
+use crcr_domain::results::{DayOf, Distribution, Job, Outcome, Rate, Tally, jobs_of_record};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -54,17 +55,17 @@ pub(super) struct Worth {
 }
 
 impl Worth {
-    pub(super) fn of(jobs: &[Job], dispatches: &[DispatchFact]) -> Self {
-        let sums = Sums::of(jobs, dispatches);
+    pub(super) fn of(tally: &Tally) -> Self {
+        let sums = &tally.sums;
         Self {
             availability: sums.availability.into(),
             test_pass: sums.test_pass().into(),
             job_pass: sums.job_pass().into(),
-            queue: Distribution::of(queue_seconds(jobs)),
-            execution: Distribution::of(execution_seconds(jobs)),
-            end_to_end: Distribution::of(end_to_end_seconds(jobs, dispatches)),
+            queue: tally.queue(),
+            execution: tally.execution(),
+            end_to_end: tally.end_to_end(),
             running: sums.running,
-            outcomes: sums.outcomes,
+            outcomes: sums.outcomes.clone(),
         }
     }
 }
@@ -81,41 +82,28 @@ pub(super) struct Day {
     pub(super) execution_p95: Option<f64>,
 }
 
-/// One entry for every day of the span, days without results included.
-pub(super) fn trend(span: &Span, jobs: &[Job], dispatches: &[DispatchFact]) -> Vec<Day> {
-    let mut days: BTreeMap<Date, OfDay> = BTreeMap::new();
+/// One entry for every day of the span, days without results included. A job belongs to the day
+/// of its dispatch.
+pub(super) fn trend(span: &Span, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<Day> {
+    let mut days: BTreeMap<Date, Tally> = BTreeMap::new();
     let mut date = day_of(span.from);
     while date <= day_of(span.to) && days.len() < 400 {
-        days.insert(date, OfDay::default());
+        days.insert(date, Tally::default());
         let Ok(next) = date.tomorrow() else { break };
         date = next;
     }
-    let mut dispatched: HashMap<(&str, &str), Date> = HashMap::new();
-    for dispatch in dispatches {
-        let date = day_of(dispatch.enqueued_at);
-        dispatched.insert((&dispatch.repo, &dispatch.delivery), date);
-        if let Some(day) = days.get_mut(&date) {
-            day.dispatches.push(dispatch.clone());
-        }
-    }
-    for job in jobs {
-        if let Some(day) = days.get_mut(&day_of(job.record.received_at)) {
-            day.ended.push(job.clone());
-        }
-        // A job may end on another day than its dispatch began.
-        let key = (job.record.repo.as_str(), job.record.delivery.as_str());
-        if let Some(day) = dispatched.get(&key).and_then(|date| days.get_mut(date)) {
-            day.dispatched.push(job.clone());
+    for (of, tally) in tallies {
+        if let Some(day) = days.get_mut(&of.day) {
+            day.add(tally);
         }
     }
     days.into_iter()
-        .map(|(date, day)| {
-            let queue = Distribution::of(queue_seconds(&day.ended));
-            let execution = Distribution::of(execution_seconds(&day.ended));
+        .map(|(date, tally)| {
+            let (queue, execution) = (tally.queue(), tally.execution());
             Day {
                 date,
-                job_pass: Sums::of(&day.ended, &[]).job_pass(),
-                availability: Sums::of(&day.dispatched, &day.dispatches).availability,
+                job_pass: tally.sums.job_pass(),
+                availability: tally.sums.availability,
                 queue_p50: queue.map(|d| d.p50),
                 queue_p95: queue.map(|d| d.p95),
                 execution_p50: execution.map(|d| d.p50),
@@ -125,12 +113,13 @@ pub(super) fn trend(span: &Span, jobs: &[Job], dispatches: &[DispatchFact]) -> V
         .collect()
 }
 
-/// What a day's numbers are computed from.
-#[derive(Default)]
-struct OfDay {
-    ended: Vec<Job>,
-    dispatched: Vec<Job>,
-    dispatches: Vec<DispatchFact>,
+/// What all of these days came to.
+pub(super) fn total(tallies: &[(DayOf, Arc<Tally>)]) -> Tally {
+    let mut total = Tally::default();
+    for (_, tally) in tallies {
+        total.add(tally);
+    }
+    total
 }
 
 fn day_of(time: Timestamp) -> Date {

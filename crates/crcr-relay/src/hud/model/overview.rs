@@ -1,17 +1,17 @@
 //! Every backend against its level's bar, worst first, by level; the relay's own health apart.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crcr_domain::facts::{CallbackFact, DispatchFact};
-use crcr_domain::results::{Distribution, Job};
+use crcr_domain::results::{DayOf, Distribution, Tally};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::query::Span;
 use super::super::{Hud, Problem};
-use super::{Day, Facts, Worth, facts, trend};
-use crate::results::Window;
+use super::days::{self, Reports};
+use super::{Day, Worth, total, trend};
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -77,11 +77,9 @@ pub(in super::super) struct RelayHealth {
 }
 
 pub(in super::super) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
-    let all = facts(hud, span, None).await?;
-    let window = Window { from: span.from, to: span.to, repo: None };
-    let callbacks = hud.results.callbacks(&window).await?;
-    let relay = health(&all.dispatches, &callbacks);
-    let (newest, mut by_repo) = (all.newest, split(all));
+    let all = days::days(hud, span, None).await?;
+    let relay = health(&total(&all), &days::reports(hud, span).await?);
+    let (newest, mut by_repo) = (days::newest(&all), split(all));
     let policy = (hud.policy)();
     let mut levels = Vec::new();
     for level in Level::ALL.into_iter().rev() {
@@ -89,15 +87,16 @@ pub(in super::super) async fn build(hud: &Hud, span: &Span) -> Result<Overview, 
             .iter()
             .flat_map(|policy| policy.at_level(level))
             .map(|entry| {
-                let facts = by_repo.remove(&entry.repo.key()).unwrap_or_default();
-                let worth = Worth::of(&facts.jobs, &facts.dispatches);
+                let own = by_repo.remove(&entry.repo.key()).unwrap_or_default();
+                let tally = total(&own);
+                let worth = Worth::of(&tally);
                 Backend {
                     repo: entry.repo.as_str().to_owned(),
                     device: entry.device.as_ref().map(|device| device.as_str().to_owned()),
                     oncalls: entry.oncalls.iter().map(|name| name.as_str().to_owned()).collect(),
-                    standing: standing(hud, level, &worth, &facts),
-                    newest: facts.jobs.iter().map(|job| job.record.received_at).max(),
-                    trend: trend(span, &facts.jobs, &facts.dispatches),
+                    standing: standing(hud, level, &worth, &tally),
+                    newest: tally.newest,
+                    trend: trend(span, &own),
                     worth,
                 }
             })
@@ -121,29 +120,20 @@ pub(in super::super) async fn build(hud: &Hud, span: &Span) -> Result<Overview, 
     })
 }
 
-#[derive(Default)]
-struct Own {
-    jobs: Vec<Job>,
-    dispatches: Vec<DispatchFact>,
-}
-
-fn split(facts: Facts) -> BTreeMap<String, Own> {
-    let key = |repo: &str| repo.to_ascii_lowercase();
-    let mut split: BTreeMap<String, Own> = BTreeMap::new();
-    for job in facts.jobs {
-        split.entry(key(&job.record.repo)).or_default().jobs.push(job);
-    }
-    for dispatch in facts.dispatches {
-        split.entry(key(&dispatch.repo)).or_default().dispatches.push(dispatch);
+fn split(days: Vec<(DayOf, Arc<Tally>)>) -> BTreeMap<String, Vec<(DayOf, Arc<Tally>)>> {
+    let mut split: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for (day, tally) in days {
+        split.entry(day.repo.clone()).or_default().push((day, tally));
     }
     split
 }
 
-fn standing(hud: &Hud, level: Level, worth: &Worth, facts: &Own) -> Standing {
+fn standing(hud: &Hud, level: Level, worth: &Worth, tally: &Tally) -> Standing {
     if !level.shows_results() {
-        return if facts.dispatches.is_empty() { Standing::Unknown } else { Standing::Met };
+        return if tally.statuses.is_empty() { Standing::Unknown } else { Standing::Met };
     }
-    if facts.jobs.is_empty() && facts.dispatches.iter().any(|d| d.status == "never_started") {
+    let silent = worth.outcomes.is_empty() && worth.running == 0;
+    if silent && tally.statuses.contains_key("never_started") {
         return Standing::Silent;
     }
     match worth.job_pass.value.filter(|_| worth.job_pass.known) {
@@ -153,23 +143,13 @@ fn standing(hud: &Hud, level: Level, worth: &Worth, facts: &Own) -> Standing {
     }
 }
 
-fn health(dispatches: &[DispatchFact], callbacks: &[CallbackFact]) -> RelayHealth {
-    let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
-    for dispatch in dispatches {
-        *by_status.entry(dispatch.status.clone()).or_default() += 1;
-    }
-    let mut by_outcome: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for callback in callbacks {
-        *by_outcome.entry(callback.outcome.as_str()).or_default() += 1;
-    }
+fn health(all: &Tally, reports: &Reports) -> RelayHealth {
     RelayHealth {
-        dispatch_latency: Distribution::of(dispatches.iter().filter_map(|dispatch| {
-            Some(dispatch.sent_at?.duration_since(dispatch.enqueued_at).as_secs_f64())
-        })),
-        callback_latency: Distribution::of(callbacks.iter().map(|c| c.latency_ms / 1000.0)),
-        orphans: by_status.get("never_started").copied().unwrap_or_default(),
-        dispatches: by_status,
-        callbacks: by_outcome,
+        dispatch_latency: all.dispatch(),
+        callback_latency: reports.latency(),
+        orphans: all.statuses.get("never_started").copied().unwrap_or_default(),
+        dispatches: all.statuses.clone(),
+        callbacks: reports.outcomes.clone(),
     }
 }
 

@@ -12,7 +12,7 @@ use super::super::query::Span;
 use super::super::{Hud, Problem};
 use super::level::{self, LevelReview};
 use super::overview::entry_of;
-use super::{Day, Worth, facts, trend};
+use super::{Day, Worth, days, facts, total, trend};
 use crate::results::Window;
 
 /// The most commits that the matrix shows.
@@ -101,8 +101,9 @@ pub(in super::super) async fn build(
     span: &Span,
 ) -> Result<Repository, Problem> {
     let own = facts(hud, span, Some(repo.as_str())).await?;
+    let days = days::days(hud, span, Some(repo.as_str())).await?;
     let entry = entry_of(hud, repo);
-    if entry.is_none() && own.jobs.is_empty() && own.dispatches.is_empty() {
+    if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(Problem::NotFound(text));
     }
@@ -134,8 +135,8 @@ pub(in super::super) async fn build(
         permalink: span.permalink(),
         upstream: hud.upstream.as_str().to_owned(),
         newest: own.newest,
-        worth: Worth::of(&own.jobs, &own.dispatches),
-        trend: trend(span, &own.jobs, &own.dispatches),
+        worth: Worth::of(&total(&days)),
+        trend: trend(span, &days),
         review: match &entry {
             Some(_) => Some(level::build(hud, repo, span.to).await?),
             None => None,

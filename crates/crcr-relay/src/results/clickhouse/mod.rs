@@ -8,21 +8,26 @@
 mod rows;
 mod schema;
 
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use crcr_domain::Level;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
+use crcr_domain::results::DayOf;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use super::{Results, ResultsError, Window};
+use super::retention::{DAY, day_number, day_of, last_day};
+use super::{Mark, Results, ResultsError, Rolled, Window};
 
 /// The longest that a query may take, here and on the server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,6 +60,21 @@ pub struct ClickHouse {
 enum Value<'a> {
     Text(&'a str),
     Number(i64),
+}
+
+#[derive(Deserialize)]
+struct MarkRow {
+    whose: String,
+    day: i64,
+    mark: u64,
+}
+
+#[derive(Deserialize)]
+struct DayRow {
+    repo: String,
+    day: i64,
+    nightly: u8,
+    tally: String,
 }
 
 type Parameters<'a> = [(&'static str, Value<'a>)];
@@ -171,6 +191,16 @@ impl ClickHouse {
             .map_err(|why| ResultsError::Malformed(format!("{} in ClickHouse: {why}", table.name)))
     }
 
+    async fn lines<T: DeserializeOwned>(
+        &self,
+        query: &str,
+        values: &Parameters<'_>,
+    ) -> Result<Vec<T>, ResultsError> {
+        let answer = self.ask(query, values).await?;
+        let lines = serde_json::Deserializer::from_slice(&answer).into_iter();
+        lines.collect::<Result<_, _>>().map_err(|error| ResultsError::Malformed(error.to_string()))
+    }
+
     async fn in_window<T: DeserializeOwned>(
         &self,
         table: &rows::Table,
@@ -190,13 +220,13 @@ impl ClickHouse {
         self.read(table, &condition, &values).await
     }
 
-    async fn insert(&self, table: &rows::Table, lines: &[u8]) -> Result<(), ResultsError> {
+    async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         let packed = packed
             .write_all(lines)
             .and_then(|()| packed.finish())
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
-        let query = format!("INSERT INTO {} FORMAT JSONEachRow", table.name);
+        let query = format!("INSERT INTO {table} FORMAT JSONEachRow");
         let database = ("database", self.server.database.as_str());
         let query = ("query", query.as_str());
         let request = self.request(&[database, query]).header("Content-Encoding", "gzip");
@@ -215,7 +245,7 @@ impl Results for ClickHouse {
         for table in rows::TABLES {
             let lines = table.write(&facts);
             if !lines.is_empty() {
-                self.insert(table, &lines).await?;
+                self.insert(table.name, &lines).await?;
             }
         }
         Ok(())
@@ -237,6 +267,108 @@ impl Results for ClickHouse {
         let mut found: Vec<CallbackFact> = self.in_window(&rows::CALLBACK, window).await?;
         found.sort_by_cached_key(|fact| (fact.at, super::callback_id(fact).cast_signed()));
         Ok(found)
+    }
+
+    async fn at_level_since(
+        &self,
+        window: &Window,
+        level: Level,
+    ) -> Result<Option<Timestamp>, ResultsError> {
+        let repo = window.repo.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let within = "FROM crcr_dispatch WHERE repo_key = {repo:String} \
+                      AND enqueued_at >= {from:Int64} AND enqueued_at < {to:Int64}";
+        let query = format!(
+            "SELECT min(enqueued_at) {within} AND enqueued_at > \
+             (SELECT max(enqueued_at) {within} AND level != {{level:String}})"
+        );
+        let values = [
+            ("repo", Value::Text(&repo)),
+            ("from", Value::Number(window.from.as_millisecond())),
+            ("to", Value::Number(window.to.as_millisecond())),
+            ("level", Value::Text(level.as_str())),
+        ];
+        let answer = self.ask(&query, &values).await?;
+        // The least of nothing is 0.
+        let since: i64 = String::from_utf8_lossy(&answer).trim().parse().unwrap_or(0);
+        Ok(Timestamp::from_millisecond(since).ok().filter(|_| since > 0))
+    }
+
+    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError> {
+        let mut marks: HashMap<(String, i64), u64> = HashMap::new();
+        let repo = window.repo.as_deref().map(str::to_ascii_lowercase);
+        let only = if repo.is_some() { "AND whose = {repo:String}" } else { "" };
+        for (table, repo_key, version) in [
+            (&rows::DISPATCH, "repo_key", "version"),
+            (&rows::ATTEMPT, "repo_key", "version"),
+            (&rows::CALLBACK, "''", "id"),
+        ] {
+            let query = format!(
+                "SELECT {repo_key} AS whose, intDiv({time}, {DAY}) AS day, \
+                 sum(cityHash64({version})) AS mark FROM {name} \
+                 WHERE {time} >= {{from:Int64}} AND {time} < {{to:Int64}} {only} \
+                 GROUP BY whose, day FORMAT JSONEachRow",
+                time = table.time,
+                name = table.name,
+            );
+            let from = day_of(window.from).saturating_mul(DAY);
+            let mut values = vec![
+                ("from", Value::Number(from)),
+                ("to", Value::Number((last_day(window) + 1).saturating_mul(DAY))),
+            ];
+            values.extend(repo.as_deref().map(|repo| ("repo", Value::Text(repo))));
+            for MarkRow { whose, day, mark } in self.lines(&query, &values).await? {
+                let sum = marks.entry((whose, day)).or_default();
+                *sum = sum.wrapping_mul(31).wrapping_add(mark);
+            }
+        }
+        Ok(marks.into_iter().map(|((repo, day), mark)| Mark { repo, day, mark }).collect())
+    }
+
+    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError> {
+        let repo = window.repo.as_deref().map(str::to_ascii_lowercase);
+        let only = if repo.is_some() { "AND repo = {repo:String}" } else { "" };
+        let query = format!(
+            "SELECT repo, day, nightly, tally FROM crcr_day \
+             WHERE day >= {{from:Int64}} AND day <= {{to:Int64}} {only} \
+             ORDER BY version DESC LIMIT 1 BY repo, day, nightly FORMAT JSONEachRow"
+        );
+        let mut values = vec![
+            ("from", Value::Number(day_of(window.from))),
+            ("to", Value::Number(last_day(window))),
+        ];
+        values.extend(repo.as_deref().map(|repo| ("repo", Value::Text(repo))));
+        let days = self.lines(&query, &values).await?.into_iter().map(|row: DayRow| {
+            let at = Timestamp::from_millisecond(row.day.saturating_mul(DAY)).unwrap_or_default();
+            let day = DayOf { nightly: row.nightly == 1, ..DayOf::new(&row.repo, at, "") };
+            let tally = serde_json::from_str(&row.tally)
+                .map_err(|error| ResultsError::Malformed(format!("a rolled-up day: {error}")))?;
+            Ok(Rolled { day, tally })
+        });
+        days.collect()
+    }
+
+    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError> {
+        let version = Timestamp::now().as_millisecond();
+        let mut lines = Vec::new();
+        for Rolled { day, tally } in days {
+            let tally = serde_json::to_string(tally).expect("tallies are always JSON");
+            let row = serde_json::json!({
+                "repo": day.repo, "day": day_number(day), "nightly": u8::from(day.nightly),
+                "tally": tally, "version": version,
+            });
+            lines.extend_from_slice(row.to_string().as_bytes());
+            lines.push(b'\n');
+        }
+        if lines.is_empty() { Ok(()) } else { self.insert("crcr_day", &lines).await }
+    }
+
+    async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
+        for table in rows::TABLES {
+            let (name, column) = (table.name, table.time);
+            let statement = format!("ALTER TABLE {name} DELETE WHERE {column} < {{before:Int64}}");
+            self.ask(&statement, &[("before", Value::Number(time.as_millisecond()))]).await?;
+        }
+        Ok(())
     }
 
     async fn of_pull(

@@ -7,8 +7,9 @@ use crate::results::ResultsError;
 ///
 /// Times are milliseconds since 1970. `job` and `check_run_id` of an attempt are empty where there
 /// is none: keys can't be null.
-const STEPS: [&[&str]; 1] = [&[
-    "CREATE TABLE IF NOT EXISTS crcr_dispatch (
+const STEPS: [&[&str]; 2] = [
+    &[
+        "CREATE TABLE IF NOT EXISTS crcr_dispatch (
         repo_key String, upstream_key String, version UInt64, at Int64, delivery String,
         upstream String, pull_request Nullable(Int64), head_sha String, event String, repo String,
         level String, labels String, enqueued_at Int64, sent_at Nullable(Int64), status String,
@@ -17,7 +18,7 @@ const STEPS: [&[&str]; 1] = [&[
      ) ENGINE = ReplacingMergeTree(version)
      PARTITION BY toYYYYMM(toDateTime(intDiv(enqueued_at, 1000), 'UTC'))
      ORDER BY (repo_key, enqueued_at, delivery)",
-    "CREATE TABLE IF NOT EXISTS crcr_attempt (
+        "CREATE TABLE IF NOT EXISTS crcr_attempt (
         repo_key String, upstream_key String, version UInt64, status String,
         conclusion Nullable(String), received_at Int64, dispatched_at Int64, repo String,
         delivery String, workflow String, job String, run_id String, run_attempt UInt32,
@@ -30,7 +31,7 @@ const STEPS: [&[&str]; 1] = [&[
      PARTITION BY toYYYYMM(toDateTime(intDiv(dispatched_at, 1000), 'UTC'))
      ORDER BY (repo_key, dispatched_at, delivery, workflow, job, run_id, run_attempt,
         check_run_id)",
-    "CREATE TABLE IF NOT EXISTS crcr_callback (
+        "CREATE TABLE IF NOT EXISTS crcr_callback (
         repo_key String, id UInt64, at Int64, repo Nullable(String), delivery Nullable(String),
         run_id Nullable(String), job Nullable(String), status Nullable(String),
         conclusion Nullable(String), outcome String, answer UInt16, detail Nullable(String),
@@ -38,7 +39,11 @@ const STEPS: [&[&str]; 1] = [&[
      ) ENGINE = ReplacingMergeTree()
      PARTITION BY toYYYYMM(toDateTime(intDiv(at, 1000), 'UTC'))
      ORDER BY (at, id)",
-]];
+    ],
+    &["CREATE TABLE IF NOT EXISTS crcr_day (
+        repo String, day Int64, nightly UInt8, tally String, version UInt64
+     ) ENGINE = ReplacingMergeTree(version) ORDER BY (repo, day, nightly)"],
+];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.
 pub(super) async fn create(server: &ClickHouse) -> Result<(), ResultsError> {

@@ -1,0 +1,144 @@
+//! What days came to: sums and times that add up, so that a month is thirty of them and not a
+//! hundred thousand rows.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+use super::jobs::{Heads, Job, jobs_among};
+use super::rates::{Distribution, Sums, end_to_end_seconds, execution_seconds, queue_seconds};
+use crate::facts::{AttemptFact, DispatchFact};
+
+/// What a set of dispatches came to. Times are milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The jobs' outcomes, and availability.
+    pub sums: Sums,
+    queue: Vec<i64>,
+    execution: Vec<i64>,
+    end_to_end: Vec<i64>,
+    dispatch: Vec<i64>,
+    /// When the newest attempt was received.
+    pub newest: Option<Timestamp>,
+    /// Dispatches by status.
+    pub statuses: BTreeMap<String, u64>,
+}
+
+/// One UTC day of one downstream repository, whose name is in lower case.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DayOf {
+    /// The repository.
+    pub repo: String,
+    /// The day.
+    pub day: Date,
+    /// Nightly and periodic runs; else pull requests and pushes.
+    pub nightly: bool,
+}
+
+impl Tally {
+    /// What `jobs`, the jobs of record of `dispatches`, came to.
+    #[must_use]
+    pub fn of(jobs: &[Job], dispatches: &[DispatchFact]) -> Self {
+        let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
+        for dispatch in dispatches {
+            *statuses.entry(dispatch.status.clone()).or_default() += 1;
+        }
+        Self {
+            sums: Sums::of(jobs, dispatches),
+            queue: milliseconds(queue_seconds(jobs)),
+            execution: milliseconds(execution_seconds(jobs)),
+            end_to_end: milliseconds(end_to_end_seconds(jobs, dispatches)),
+            dispatch: milliseconds(dispatches.iter().filter_map(|dispatch| {
+                Some(dispatch.sent_at?.duration_since(dispatch.enqueued_at).as_secs_f64())
+            })),
+            newest: jobs.iter().map(|job| job.record.received_at).max(),
+            statuses,
+        }
+    }
+
+    /// Adds what another set of dispatches came to.
+    pub fn add(&mut self, other: &Self) {
+        self.sums += &other.sums;
+        self.queue.extend(&other.queue);
+        self.execution.extend(&other.execution);
+        self.end_to_end.extend(&other.end_to_end);
+        self.dispatch.extend(&other.dispatch);
+        self.newest = self.newest.max(other.newest);
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(status.clone()).or_default() += count;
+        }
+    }
+
+    /// Waits of first attempts.
+    #[must_use]
+    pub fn queue(&self) -> Option<Distribution> {
+        seconds(&self.queue)
+    }
+
+    /// Run times of first attempts.
+    #[must_use]
+    pub fn execution(&self) -> Option<Distribution> {
+        seconds(&self.execution)
+    }
+
+    /// Times from a dispatch to the end of its last job.
+    #[must_use]
+    pub fn end_to_end(&self) -> Option<Distribution> {
+        seconds(&self.end_to_end)
+    }
+
+    /// Times from an event's acceptance to GitHub's taking of the dispatch.
+    #[must_use]
+    pub fn dispatch(&self) -> Option<Distribution> {
+        seconds(&self.dispatch)
+    }
+}
+
+/// The tally of every day of every repository that `attempts` and `dispatches` tell of. An attempt
+/// and a dispatch belong to the day of the dispatch, and a job of record is one of its day.
+///
+/// `later` are the dispatches of the days after: they tell which head had been replaced.
+#[must_use]
+pub fn by_day(
+    attempts: Vec<AttemptFact>,
+    dispatches: Vec<DispatchFact>,
+    later: &[DispatchFact],
+) -> BTreeMap<DayOf, Tally> {
+    let heads = Heads::new(dispatches.iter().chain(later));
+    let mut days: BTreeMap<DayOf, (Vec<AttemptFact>, Vec<DispatchFact>)> = BTreeMap::new();
+    for row in attempts {
+        let day = DayOf::new(&row.repo, row.dispatched_at, &row.event);
+        days.entry(day).or_default().0.push(row);
+    }
+    // The heads borrow from the dispatches.
+    for dispatch in &dispatches {
+        let day = DayOf::new(&dispatch.repo, dispatch.enqueued_at, &dispatch.event);
+        days.entry(day).or_default().1.push(dispatch.clone());
+    }
+    days.into_iter()
+        .map(|(day, (attempts, dispatches))| {
+            (day, Tally::of(&jobs_among(&attempts, &heads), &dispatches))
+        })
+        .collect()
+}
+
+impl DayOf {
+    /// The day of something of `repo` at `at`, of an event of this name.
+    #[must_use]
+    pub fn new(repo: &str, at: Timestamp, event: &str) -> Self {
+        let day = at.to_zoned(TimeZone::UTC).date();
+        let nightly = matches!(event, "nightly" | "periodic");
+        Self { repo: repo.to_ascii_lowercase(), day, nightly }
+    }
+}
+
+fn milliseconds(seconds: impl IntoIterator<Item = f64>) -> Vec<i64> {
+    seconds.into_iter().map(|seconds| (seconds * 1000.0).round() as i64).collect()
+}
+
+fn seconds(milliseconds: &[i64]) -> Option<Distribution> {
+    Distribution::of(milliseconds.iter().map(|number| *number as f64 / 1000.0))
+}

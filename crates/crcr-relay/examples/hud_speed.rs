@@ -1,0 +1,196 @@
+//! How fast every page answers over a large history.
+//!
+//! `cargo run --release -p crcr-relay --example hud_speed -- RESULTS [ATTEMPTS] [DAYS]` fills
+//! RESULTS (`sqlite:PATH` or `clickhouse+http://…`, empty or filled by the same command) with
+//! invented attempts of 20 backends over DAYS days, one report each, and asks every page 60
+//! times.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a program for measuring: it stops at what is wrong and reads its arguments"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::{Allowlist, Level, RepoName};
+use crcr_relay::hud::{Hud, router};
+use crcr_relay::results::{self, Results, ResultsUrl, Window};
+use crcr_relay::store::Role;
+use jiff::{SignedDuration, Timestamp};
+use tower::ServiceExt as _;
+
+const UPSTREAM: &str = "acme/upstream";
+const BACKENDS: u64 = 20;
+const JOBS: u64 = 3;
+/// Attempts that are written at a time.
+const PART: usize = 10_000;
+/// How often each page is asked for.
+const ROUNDS: usize = 60;
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let url = ResultsUrl::parse(&args.next().expect("where the results are")).unwrap();
+    let mut number = |default: u64| args.next().map_or(default, |text| text.parse().unwrap());
+    let (attempts, days) = (number(1_000_000), number(400));
+    let results = results::open(&url, Role::Server).await.unwrap();
+    results.prepare().await.unwrap();
+    let now: Timestamp = "2026-09-15T12:00:00Z".parse().unwrap();
+    let day = Window { from: now - SignedDuration::from_hours(24), to: now, repo: None };
+    if results.attempts(&day).await.unwrap().is_empty() {
+        let started = Instant::now();
+        fill(&*results, now, attempts, days).await;
+        println!("{attempts} attempts of {days} days written in {:.0?}", started.elapsed());
+    }
+    let upstream = RepoName::new(UPSTREAM).unwrap();
+    let list: String = (0..BACKENDS).map(|n| format!("  - {}\n", repo(n))).collect();
+    let list = Allowlist::parse(format!("L2:\n{list}").as_bytes(), &upstream);
+    let policy = Arc::new(list.accepted().ok().unwrap());
+    let policy = Box::new(move || Some(Arc::clone(&policy)));
+    let router = router(Arc::new(Hud::new(results, policy, Box::new(move || now), upstream)));
+    let events = attempts / JOBS / BACKENDS;
+    for path in [
+        "/crcr?window=24h".to_owned(),
+        "/crcr".to_owned(),
+        "/crcr?window=30d".to_owned(),
+        format!("/crcr/{}", repo(3)),
+        format!("/crcr/{}?window=30d", repo(3)),
+        format!("/crcr/{}/level", repo(3)),
+        format!("/pr/{}", 1000 + events / 2),
+        format!("/pr/{}", 1000 + events - 2),
+    ] {
+        let mut times: Vec<Duration> = vec![];
+        for _ in 0..ROUNDS {
+            times.push(ask(&router, &path).await);
+        }
+        let first = times[0];
+        times.sort();
+        let at = |share: usize| times[(ROUNDS * share).div_ceil(100) - 1].as_secs_f64() * 1000.0;
+        let first = first.as_secs_f64() * 1000.0;
+        println!("{path:40} first {first:7.1} ms  p50 {:6.1} ms  p95 {:6.1} ms", at(50), at(95));
+    }
+}
+
+async fn ask(router: &Router, path: &str) -> Duration {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let started = Instant::now();
+    let answer = router.clone().oneshot(request).await.unwrap();
+    let status = answer.status();
+    let body = axum::body::to_bytes(answer.into_body(), 64 << 20).await.unwrap();
+    let took = started.elapsed();
+    assert_eq!(status, StatusCode::OK, "{path}: {}", String::from_utf8_lossy(&body));
+    took
+}
+
+fn repo(n: u64) -> String {
+    format!("backend-{n}/torch")
+}
+
+async fn fill(results: &dyn Results, now: Timestamp, attempts: u64, days: u64) {
+    let events = attempts / JOBS / BACKENDS;
+    let step = days * 86_400_000 / events;
+    let mut part = vec![];
+    for event in 0..events {
+        let ago = i64::try_from((events - event) * step).unwrap();
+        let at = now - SignedDuration::from_millis(ago);
+        for backend in 0..BACKENDS {
+            part.extend(dispatch(event, backend, at, now));
+        }
+        if part.len() >= PART || event + 1 == events {
+            results.append(std::mem::take(&mut part)).await.unwrap();
+        }
+    }
+}
+
+/// Mixes two numbers into one that looks like chance.
+fn chance(event: u64, n: u64) -> u64 {
+    let mixed = (event.wrapping_mul(1_000_003).wrapping_add(n)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33
+}
+
+fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact> {
+    let (delivery, sha) = (format!("delivery-{event}"), format!("{event:040x}"));
+    let pull_request = (event % 7 != 6).then_some(1000 + event);
+    let kind = if pull_request.is_some() { "pull_request" } else { "push" };
+    let mut facts = vec![Fact::Dispatch(DispatchFact {
+        at,
+        delivery: delivery.clone(),
+        upstream: UPSTREAM.to_owned(),
+        pull_request,
+        head_sha: sha.clone(),
+        base_sha: None,
+        event: kind.to_owned(),
+        repo: repo(backend),
+        level: Level::L2,
+        labels: vec![],
+        enqueued_at: at,
+        sent_at: Some(at + SignedDuration::from_millis(120)),
+        status: "sent".to_owned(),
+        superseded_by: None,
+        tries: 1,
+        last_error: None,
+    })];
+    let run = (event * BACKENDS + backend).to_string();
+    for job in 0..JOBS {
+        let luck = chance(event, backend * JOBS + job);
+        let (queue, execution) = (30_000 + luck % 600_000, 600_000 + luck % 1_700_000);
+        let received_at = at + SignedDuration::from_millis((queue + execution).cast_signed());
+        if received_at > now {
+            continue;
+        }
+        let state = match luck % 100 {
+            0..=3 => State::Completed(Conclusion::Failure),
+            4 => State::Completed(Conclusion::TimedOut),
+            _ => State::Completed(Conclusion::Success),
+        };
+        let name = format!("job {job}");
+        facts.push(Fact::Callback(CallbackFact {
+            at: received_at,
+            repo: Some(repo(backend)),
+            delivery: Some(delivery.clone()),
+            run_id: Some(run.clone()),
+            job: Some(name.clone()),
+            status: Some("completed".to_owned()),
+            conclusion: state.conclusion().map(|conclusion| conclusion.as_str().to_owned()),
+            outcome: CallbackOutcome::Accepted,
+            answer: 200,
+            detail: None,
+            latency_ms: (500 + luck % 4000) as f64 / 1000.0,
+        }));
+        facts.push(Fact::Attempt(Box::new(AttemptFact {
+            received_at,
+            dispatched_at: at,
+            repo: repo(backend),
+            delivery: delivery.clone(),
+            workflow: "ci".to_owned(),
+            job: Some(name),
+            run_id: run.clone(),
+            run_attempt: 1,
+            check_run_id: Some(format!("{run}{job}")),
+            state,
+            start_unknown: false,
+            phase: None,
+            queue_seconds: Some(queue as f64 / 1000.0),
+            execution_seconds: Some(execution as f64 / 1000.0),
+            started_at: None,
+            completed_at: None,
+            tests: None,
+            failed_tests: vec![],
+            url: Some(format!("https://github.com/{}/actions/runs/{run}", repo(backend))),
+            artifact_url: None,
+            environment: None,
+            level: Level::L2,
+            event: kind.to_owned(),
+            upstream: UPSTREAM.to_owned(),
+            pull_request,
+            head_sha: sha.clone(),
+        })));
+    }
+    facts
+}

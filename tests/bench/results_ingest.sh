@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Sends results to a relay that keeps them in ClickHouse, restarts ClickHouse in between, counts.
+# usage: tests/bench/results_ingest.sh [REPORTS]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+cargo build --release -q -p crcr
+cargo run --release -q -p crcr-relay --example results_ingest -- target/release/crcr "${1:-100000}"
