@@ -149,6 +149,8 @@ fn files_come_back_with_names_modes_and_bytes() {
             let args = ["--name", "my wheels", "--archive", archive];
             let ran = world.upload(store, 1, &args, files).expect_code(0);
             assert_eq!(ran.outputs["store"], store.name(), "{}", ran.report());
+            let zipped = ran.stderr.contains("are in one zip, in spite of `archive: none`");
+            assert_eq!(zipped, (store, archive) == (GitHub, "none"), "{}", ran.report());
             let down = world.download(store, 1, &["--name", "my wheels"]).expect_code(0);
             arrived(&down, files);
             assert_eq!(down.outputs["store"], store.name());

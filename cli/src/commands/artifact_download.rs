@@ -294,7 +294,13 @@ fn line(artifact: &Artifact) -> String {
 fn failure(error: Error, env: &Env) -> Failure {
     let text = error.to_string();
     if error.is_disk_full() {
-        return Failure::user("disk-full", text).hint("free some space, or choose another `path`");
+        let hint = match error {
+            Error::Fetch { .. } => {
+                "free some space where `RUNNER_TEMP` is: an archive is there until it is unpacked"
+            }
+            _ => "free some space, or choose another `path`",
+        };
+        return Failure::user("disk-full", text).hint(hint);
     }
     match error {
         Error::Find(error) => not_found(error, env),
