@@ -8,7 +8,7 @@ use crcr_domain::dispatch::Status;
 use crcr_relay::deliveries;
 use crcr_relay::results::Window;
 use crcr_relay::results::sqlite::SqliteResults;
-use crcr_relay::store::{Depth, Role, Sqlite, Store as _};
+use crcr_relay::store::{Role, Sqlite, Store as _};
 use crcr_standin::world::PullRequest;
 use jiff::Timestamp;
 use rand::Rng as _;
@@ -240,7 +240,7 @@ impl Scene {
                 "{report:?} was acknowledged and is not in the results"
             );
         }
-        assert_eq!(store.depth().await.unwrap().dead, Depth::default().dead);
+        assert_eq!(deliveries::dead(&store, 10).await.unwrap(), []);
         #[expect(clippy::print_stderr, reason = "shows with --nocapture how much was at stake")]
         {
             eprintln!(

@@ -147,7 +147,17 @@ async fn conclude(relay: &Relay, dispatch: &Dispatch, jobs: &[Job]) -> Result<Op
         Ok(run) => run,
         // Deleted: nothing more will come.
         Err(Error::NotFound(_)) if !open => return Ok(Some(end_of(Conclusion::worst(reported)))),
-        Err(error) => return Err(error.into()),
+        Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
+            return Err(error.into());
+        }
+        // It can't be asked any more: what is left are the reports, and the time that they have.
+        Err(error) => {
+            let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
+            tracing::warn!(delivery, %repo, run_id, %error, "the run can't be looked at");
+            return Ok(
+                quiet(&of_run, open, relay.now()).then(|| end_of(Conclusion::worst(reported)))
+            );
+        }
     };
     if !run.is_completed() {
         return Ok(None);

@@ -243,6 +243,32 @@ async fn a_job_whose_end_is_never_heard_is_lost_and_a_late_end_wins() {
 }
 
 #[tokio::test]
+async fn a_run_that_can_not_be_asked_ends_by_its_reports_and_by_time() {
+    for uninstalled in [false, true] {
+        let world = World::new().await;
+        let four = open(&world).await("acme/four");
+        four.start(&world).await;
+        if uninstalled {
+            world.github.state().world.uninstall("acme/four");
+        }
+        // GitHub doesn't know the run, or doesn't tell us any more; the job may still report.
+        world.later(Duration::from_secs(121));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+        world.later(Duration::from_secs(6 * 3600));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        world.later(Duration::from_secs(31 * 60));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        let lost = Some("timed_out");
+        assert_eq!(
+            checks(&world),
+            [check(DISPATCH, "completed", lost), check(JOB, "completed", lost)]
+        );
+        assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
+    }
+}
+
+#[tokio::test]
 async fn a_label_brings_the_check_runs_of_l3_and_takes_them_away() {
     let world = World::new().await;
     let three = open(&world).await("acme/three");
