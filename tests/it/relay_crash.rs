@@ -240,7 +240,7 @@ impl Scene {
                 "{report:?} was acknowledged and is not in the results"
             );
         }
-        assert_eq!(deliveries::dead(&store, 10).await.unwrap(), []);
+        assert_eq!(deliveries::dead(store.as_ref(), 10).await.unwrap(), []);
         #[expect(clippy::print_stderr, reason = "shows with --nocapture how much was at stake")]
         {
             eprintln!(
