@@ -27,6 +27,12 @@ const GROUP: usize = 512;
 const GROUP_BYTES: usize = 16 * 1024 * 1024;
 /// Operations that may wait for the writer; more wait for a place.
 const WAITING: usize = 4096;
+/// About how much goes to the log between two checkpoints, which run beside the writer.
+const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
+/// Pages that an operation changes beside its records, for the estimate of that.
+const PAGES_EACH: usize = 8;
+/// Pages of the log at which the writer makes a checkpoint of its own, and waits for it: 128 MiB.
+const LOG_PAGES: i64 = 32 * 1024;
 /// Connections that read.
 const READERS: usize = 4;
 
@@ -62,7 +68,7 @@ const DEAD: i64 = 2;
 /// A relay's state in one SQLite file.
 pub struct Sqlite {
     writer: Option<SyncSender<Op>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     readers: Arc<Readers>,
     path: PathBuf,
     facts: Facts,
@@ -117,7 +123,9 @@ impl Sqlite {
             Role::Tool => None,
         };
         let mut connection = connect(path, OpenFlags::default()).map_err(unavailable)?;
-        let prepare = |connection: &Connection| -> rusqlite::Result<()> {
+        let prepare = |connection: &mut Connection| -> rusqlite::Result<()> {
+            // One transaction, so that a new file costs one wait for the disk.
+            let connection = connection.transaction()?;
             connection.execute_batch(SCHEMA)?;
             connection.execute_batch(results::sqlite::SCHEMA)?;
             if role == Role::Server {
@@ -126,26 +134,24 @@ impl Sqlite {
                     [READY, LEASED],
                 )?;
                 if facts == Facts::Tables {
-                    empty_outbox(connection)?;
+                    empty_outbox(&connection)?;
                 }
             }
-            Ok(())
+            connection.commit()
         };
-        prepare(&connection).map_err(unavailable)?;
+        prepare(&mut connection).map_err(unavailable)?;
         let readers = Arc::new(Readers::open(path).map_err(unavailable)?);
         let (writer, ops) = sync_channel(WAITING);
-        let thread = std::thread::Builder::new()
-            .name("store".to_owned())
-            .spawn(move || write_all(&mut connection, &ops, facts))
-            .map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Ok(Self {
-            writer: Some(writer),
-            thread: Some(thread),
-            readers,
-            path: path.to_owned(),
-            facts,
-            _lock: lock,
-        })
+        let (much, asked) = sync_channel(1);
+        let mut threads = vec![];
+        if role == Role::Server {
+            connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(unavailable)?;
+            let beside = connect(path, OpenFlags::default()).map_err(unavailable)?;
+            threads.push(spawn("checkpoint", move || checkpoint_all(&beside, &asked))?);
+        }
+        threads.push(spawn("store", move || write_all(&mut connection, &ops, &much, facts))?);
+        let (writer, path) = (Some(writer), path.to_owned());
+        Ok(Self { writer, threads, readers, path, facts, _lock: lock })
     }
 
     /// The connections that read; results are read through them too.
@@ -184,8 +190,9 @@ impl Sqlite {
 impl Drop for Sqlite {
     fn drop(&mut self) {
         drop(self.writer.take());
-        if let Some(thread) = self.thread.take() {
-            // A writer that panicked has said so already.
+        // The writer ends first, and then has nobody to ask for a checkpoint.
+        for thread in self.threads.drain(..).rev() {
+            // One that panicked has said so already.
             let _ = thread.join();
         }
     }
@@ -376,7 +383,10 @@ fn lock(path: &Path) -> Result<File, StoreError> {
 }
 
 /// The writer: waits for one operation, takes what else has come, commits, answers.
-fn write_all(connection: &mut Connection, ops: &Receiver<Op>, facts: Facts) {
+///
+/// After [`CHECKPOINT_BYTES`] or so it says that there is `much` in the log.
+fn write_all(connection: &mut Connection, ops: &Receiver<Op>, much: &SyncSender<()>, facts: Facts) {
+    let mut logged = 0;
     while let Ok(first) = ops.recv() {
         let mut group = vec![first];
         let mut bytes = weight(&group[0]);
@@ -393,10 +403,33 @@ fn write_all(connection: &mut Connection, ops: &Receiver<Op>, facts: Facts) {
                 group.iter().map(|_| Done::Failed(text.clone())).collect()
             }
         };
+        logged += bytes + group.len() * PAGES_EACH * 4096;
+        if logged > CHECKPOINT_BYTES {
+            logged = 0;
+            // Full: it has been asked already. Closed: a tool's log is small.
+            let _ = much.try_send(());
+        }
         for (op, answer) in group.into_iter().zip(answers) {
             op.answer(answer);
         }
     }
+}
+
+/// Moves what is in the log to the file, while the writer goes on.
+fn checkpoint_all(connection: &Connection, asked: &Receiver<()>) {
+    while asked.recv().is_ok() {
+        let done = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = done {
+            tracing::warn!(%error, "the store's log can't be moved to its file now");
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|error| StoreError::Unavailable(error.to_string()))
 }
 
 /// What became of one operation.
@@ -514,19 +547,18 @@ fn apply(tx: &Transaction<'_>, batch: &Batch, now: i64, facts: Facts) -> rusqlit
 
 /// Takes what waited for results elsewhere into the tables, now that results are read here.
 fn empty_outbox(connection: &Connection) -> rusqlite::Result<()> {
-    let tx = connection.unchecked_transaction()?;
-    let mut statement = tx.prepare("SELECT fact FROM outbox ORDER BY id")?;
+    let mut statement = connection.prepare("SELECT fact FROM outbox ORDER BY id")?;
     let mut waiting = statement.query([])?;
     while let Some(row) = waiting.next()? {
         match serde_json::from_str(&row.get::<_, String>(0)?) {
-            Ok(fact) => results::sqlite::append(&tx, &fact)?,
+            Ok(fact) => results::sqlite::append(connection, &fact)?,
             Err(error) => tracing::error!(%error, "a fact of the outbox can't be read"),
         }
     }
     drop(waiting);
     drop(statement);
-    tx.execute("DELETE FROM outbox", [])?;
-    tx.commit()
+    connection.execute("DELETE FROM outbox", [])?;
+    Ok(())
 }
 
 /// Takes a token; `Some` is how long there is none. A refused call costs nothing.
