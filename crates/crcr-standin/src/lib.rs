@@ -49,7 +49,10 @@ pub struct State {
 }
 
 impl State {
-    fn new(url: Url) -> io::Result<Self> {
+    /// An empty world for a server at `url`, which serves it by [`server::router`].
+    ///
+    /// Fails when no temporary folder is to be had.
+    pub fn new(url: Url) -> io::Result<Self> {
         Ok(Self {
             url,
             clock: clock::Clock::default(),

@@ -160,6 +160,7 @@ pub(super) struct Blobs {
     known: Mutex<BTreeMap<String, Blob>>,
     files: AtomicU64,
     dropping: AtomicBool,
+    received: AtomicU64,
 }
 
 impl Blobs {
@@ -169,6 +170,7 @@ impl Blobs {
             known: Mutex::default(),
             files: AtomicU64::new(0),
             dropping: AtomicBool::new(false),
+            received: AtomicU64::new(0),
         })
     }
 
@@ -194,6 +196,7 @@ impl Blobs {
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk?;
             piece.length += chunk.len() as u64;
+            self.received.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             if let Some(file) = &mut file {
                 file.write_all(&chunk).await?;
             }
@@ -275,6 +278,10 @@ impl Blobs {
         let blob = Blob { staged: BTreeMap::new(), committed: Some(content.clone()) };
         self.lock().insert(name.to_owned(), blob);
         content
+    }
+
+    pub(super) fn received_bytes(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Bytes of files on disk.

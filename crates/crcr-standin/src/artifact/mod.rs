@@ -112,6 +112,12 @@ impl Artifacts {
         self.blobs.stored_bytes()
     }
 
+    /// Bytes of blobs and blocks that have arrived, those of broken requests included.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.blobs.received_bytes()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Artifact>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
