@@ -38,6 +38,8 @@ pub(crate) struct Part {
     pub(crate) mode: Option<u32>,
     /// The bytes.
     pub(crate) body: Body,
+    /// Bytes that were taken from the body to be looked at, before those that it still has.
+    pub(crate) ahead: Bytes,
 }
 
 /// The bytes of an open range.
@@ -79,13 +81,36 @@ impl Part {
             sha256: None,
             mode: None,
             body: Body::Empty,
+            ahead: Bytes::new(),
+        }
+    }
+
+    /// The first `want` bytes, or fewer where there are no more or the answer breaks off.
+    pub(crate) async fn look_ahead(&mut self, want: usize) -> &[u8] {
+        while self.ahead.len() < want
+            && let Ok(Some(bytes)) = self.body.chunk().await
+        {
+            self.ahead = if self.ahead.is_empty() {
+                bytes
+            } else {
+                [&self.ahead[..], &bytes[..]].concat().into()
+            };
+        }
+        &self.ahead[..self.ahead.len().min(want)]
+    }
+
+    /// The next bytes; `None` at the end, which may come early. The text of an error holds no URL.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, String> {
+        if self.ahead.is_empty() {
+            self.body.chunk().await
+        } else {
+            Ok(Some(std::mem::take(&mut self.ahead)))
         }
     }
 }
 
 impl Body {
-    /// The next bytes; `None` at the end, which may come early. The text of an error holds no URL.
-    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, String> {
+    async fn chunk(&mut self) -> Result<Option<Bytes>, String> {
         match self {
             Self::S3(stream) => stream.try_next().await.map_err(|e| e.to_string()),
             Self::Http(response) => response.chunk().await.map_err(|e| e.without_url().to_string()),

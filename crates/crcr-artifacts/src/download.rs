@@ -1,7 +1,7 @@
 //! The download: find, decide on trust, fetch, verify, unpack, make visible. In this order, and
 //! nothing is visible before the last step.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::task::spawn_blocking;
 
 use crate::digest::Digest;
+use crate::disk::Disk;
 use crate::fetch::{self, Arrived, Fetched};
 use crate::find::{self, At, Found, Run, Select, Sources};
 use crate::locator::{Archive, Trust};
@@ -300,15 +301,11 @@ async fn unpack_blob(
     let flag = cancel.0.clone();
     let name = found.name.clone();
     let raw = raw_name(&found, &fetched);
-    let Fetched { partial, digest, size, resumed, .. } = fetched;
+    let Fetched { partial, disk, digest, size, resumed, .. } = fetched;
     let work = spawn_blocking(move || {
-        let path = partial.path();
         let unpacked = match raw {
-            Some(raw) => take_raw(&mut stage, &path, &raw, &folder, size),
-            None => partial
-                .file()
-                .map_err(|source| write_error(&path, source))
-                .and_then(|file| stage.unpack(file, &folder, &flag)),
+            Some(raw) => take_raw(&mut stage, &disk, &raw, &folder, size),
+            None => stage.unpack(disk, &folder, &flag),
         };
         partial.discard();
         // The thread holds the folder, so that it isn't removed under its hands.
@@ -366,24 +363,17 @@ fn raw_name(found: &Found, fetched: &Fetched) -> Option<String> {
 
 fn take_raw(
     stage: &mut Stage,
-    blob: &Path,
+    blob: &Disk,
     name: &str,
     folder: &str,
     size: u64,
 ) -> Result<Unpacked, unpack::Error> {
     let reserved = stage.reserve(&[name.to_owned()], folder)?;
     for path in reserved {
-        let copied = File::open(blob).and_then(|mut from| {
-            let mut to = File::create_new(&path)?;
-            io::copy(&mut from, &mut to)
-        });
-        copied.map_err(|source| write_error(&path, source))?;
+        blob.copy_to(&path)
+            .map_err(|source| unpack::Error::Write { path: path.display().to_string(), source })?;
     }
     Ok(Unpacked { files: 1, bytes: size })
-}
-
-fn write_error(path: &Path, source: io::Error) -> unpack::Error {
-    unpack::Error::Write { path: path.display().to_string(), source }
 }
 
 /// A fresh empty folder below `parent`, for a privileged event without a destination.

@@ -1,22 +1,23 @@
 //! Fetches a blob into a file: several ranges in flight, each going on where it broke off, hashed
 //! while it arrives.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crcr_github::http::Retry;
+use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::blob::{Blob, OpenError, Part};
 use crate::digest::{Digest, Hasher};
+use crate::disk::{Disk, MAX_HEAD, Sums, stored_head};
 use crate::partial::{Partial, Progress};
 use crate::store;
 
 /// How many ranges are in flight.
-const IN_FLIGHT: usize = 4;
+const IN_FLIGHT: usize = 8;
 /// What the first request asks for; a small blob is whole then.
 const FIRST: u64 = 8 << 20;
 /// Bytes that are hashed at once.
@@ -72,8 +73,10 @@ impl Error {
 
 /// A blob that has been fetched.
 pub(crate) struct Fetched {
-    /// The bytes.
+    /// The folder of the bytes, which goes with it.
     pub(crate) partial: Partial,
+    /// The bytes.
+    pub(crate) disk: Disk,
     /// Their digest.
     pub(crate) digest: Digest,
     /// Their number.
@@ -111,7 +114,7 @@ pub(crate) async fn fetch(
             }
         };
         match transfer.run().await {
-            Ok(digest) => return Ok(transfer.finished(digest)),
+            Ok((digest, sums)) => return Ok(transfer.finished(digest, sums)),
             Err(Error::Changed) if replaced == 0 => {
                 replaced += 1;
                 partial = transfer.into_partial();
@@ -131,7 +134,7 @@ pub(crate) async fn fetch(
 /// What the readers of the ranges, and the hasher, share.
 struct Shared {
     blob: Arc<Blob>,
-    file: File,
+    disk: Disk,
     path: PathBuf,
     partial: Partial,
     progress: Mutex<Progress>,
@@ -162,12 +165,14 @@ impl Transfer {
         let (progress, first) = match kept.cloned() {
             Some(kept) => (kept, None),
             None => match open(blob, 0, FIRST, None).await {
-                Ok(part) => {
+                Ok(mut part) => {
                     let etag = part.etag.clone();
                     let progress = Progress::new(place, etag, part.total, part.whole);
                     let content_type = part.content_type.clone();
                     let file_name = part.file_name.clone();
-                    (Progress { content_type, file_name, ..progress }, Some(part))
+                    let start = if part.start == 0 { part.look_ahead(MAX_HEAD).await } else { &[] };
+                    let head = start[..stored_head(start).unwrap_or(0)].to_vec();
+                    (Progress { content_type, file_name, head, ..progress }, Some(part))
                 }
                 Err(error) => return Err((partial, error)),
             },
@@ -184,7 +189,7 @@ impl Transfer {
         arrived(resumed);
         let shared = Shared {
             blob: blob.clone(),
-            file,
+            disk: Disk::new(progress.head.clone(), file, path.clone()),
             path,
             partial,
             progress: Mutex::new(progress),
@@ -198,7 +203,7 @@ impl Transfer {
     }
 
     /// Reads all ranges and hashes the bytes in order behind them.
-    async fn run(&mut self) -> Result<Digest, Error> {
+    async fn run(&mut self) -> Result<(Digest, Sums), Error> {
         let mut readers = JoinSet::new();
         let mut first = self.first.take();
         for _ in 0..IN_FLIGHT {
@@ -211,7 +216,7 @@ impl Transfer {
         let hasher = spawn_blocking(move || shared.hash());
         let mut failed = None;
         while let Some(ended) = readers.join_next().await {
-            let ended = ended.unwrap_or_else(|e| Err(self.shared.disk(io::Error::other(e))));
+            let ended = ended.unwrap_or_else(|e| Err(self.shared.failed(io::Error::other(e))));
             if let Err(error) = ended {
                 failed.get_or_insert(error);
                 readers.abort_all();
@@ -223,19 +228,26 @@ impl Transfer {
         if let Some(error) = failed {
             return Err(error);
         }
-        hashed.map_err(|source| self.shared.disk(source))
+        hashed.map_err(|source| self.shared.failed(source))
     }
 
-    fn finished(self, digest: Digest) -> Fetched {
+    fn finished(self, digest: Digest, sums: Sums) -> Fetched {
         let Progress { total: size, content_type, file_name, .. } =
             lock(&self.shared.progress).clone();
         let resumed = self.resumed;
-        Fetched { partial: self.into_partial(), digest, size, resumed, content_type, file_name }
+        let (partial, disk) = self.into_parts();
+        let disk = disk.with_sums(sums);
+        Fetched { partial, disk, digest, size, resumed, content_type, file_name }
     }
 
     fn into_partial(self) -> Partial {
+        self.into_parts().0
+    }
+
+    fn into_parts(self) -> (Partial, Disk) {
         let shared = Arc::into_inner(self.shared);
-        shared.expect("the readers and the hasher have ended").partial
+        let shared = shared.expect("the readers and the hasher have ended");
+        (shared.partial, shared.disk)
     }
 }
 
@@ -312,7 +324,7 @@ impl Shared {
         // A server that knows no ranges starts at the blob's start.
         let mut skip = at.checked_sub(part.start).ok_or(Error::Range)?;
         while at < end {
-            let mut bytes = match part.body.chunk().await {
+            let mut bytes = match part.chunk().await {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => return Ok(Err("the server ended the answer early".to_owned())),
                 Err(message) => return Ok(Err(message)),
@@ -326,7 +338,7 @@ impl Shared {
                 }
                 bytes.truncate((end - at) as usize);
             }
-            write_all_at(&self.file, &bytes, at).map_err(|source| self.disk(source))?;
+            self.disk.write_all_at(&bytes, at).map_err(|source| self.failed(source))?;
             at += bytes.len() as u64;
             lock(&self.progress).done[n] += bytes.len() as u64;
             self.news.notify_all();
@@ -336,8 +348,9 @@ impl Shared {
     }
 
     /// Hashes the bytes in order as they arrive; the digest is worth nothing when the readers fail.
-    fn hash(&self) -> io::Result<Digest> {
-        let mut hasher = Hasher::default();
+    fn hash(&self) -> io::Result<(Digest, Sums)> {
+        let (mut hasher, mut sums) = (Hasher::default(), Sums::default());
+        let head = self.disk.head_len();
         let mut buffer = vec![0; HASHED_AT_ONCE];
         let (mut at, mut there) = (0, 0);
         loop {
@@ -354,12 +367,16 @@ impl Shared {
                 };
                 if at == there {
                     debug_assert!(at == total || *lock(&self.over), "bytes are still to come");
-                    return Ok(hasher.finish());
+                    return Ok((hasher.finish(), sums));
                 }
             }
             let want = usize::try_from(there - at).unwrap_or(usize::MAX).min(buffer.len());
-            read_exact_at(&self.file, &mut buffer[..want], at)?;
+            self.disk.read_exact_at(&mut buffer[..want], at)?;
             hasher.update(&buffer[..want]);
+            if head > 0 {
+                let skip = head.saturating_sub(at).min(want as u64);
+                sums.add((at + skip).saturating_sub(head), &buffer[skip as usize..want]);
+            }
             at += want as u64;
         }
     }
@@ -379,7 +396,7 @@ impl Shared {
         }
     }
 
-    fn disk(&self, source: io::Error) -> Error {
+    fn failed(&self, source: io::Error) -> Error {
         Error::Disk { path: self.path.clone(), source }
     }
 }
@@ -412,37 +429,4 @@ pub(crate) async fn open(
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(unix)]
-fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
-}
-
-#[cfg(unix)]
-fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
-}
-
-#[cfg(windows)]
-fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, at)?;
-        bytes = &bytes[written..];
-        at += written as u64;
-    }
-    Ok(())
-}
-
-#[cfg(windows)]
-fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, at)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        bytes = &mut bytes[read..];
-        at += read as u64;
-    }
-    Ok(())
 }

@@ -152,7 +152,7 @@ async fn whole(
                 set_mode(&job.to, mode).map_err(disk)?;
                 return Ok((hasher.finish(), noted, mode));
             }
-            let mut bytes = match part.body.chunk().await {
+            let mut bytes = match part.chunk().await {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => break "the server ended the answer early".to_owned(),
                 Err(message) => break message,

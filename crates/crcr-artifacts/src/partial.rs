@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::disk::MAX_HEAD;
 
 /// The shortest range that is fetched at once, in bytes.
 const MIN_PART: u64 = 8 << 20;
@@ -40,6 +41,9 @@ pub(crate) struct Progress {
     pub(crate) part: u64,
     /// For each range, how many of its bytes are there, from its start.
     pub(crate) done: Vec<u64>,
+    /// The start of the blob, where the file begins behind it (see [`crate::disk`]).
+    #[serde(default)]
+    pub(crate) head: Vec<u8>,
 }
 
 impl Progress {
@@ -48,8 +52,8 @@ impl Progress {
         let part = if whole { total } else { MIN_PART.max(total.div_ceil(MAX_PARTS)) }.max(1);
         let parts = usize::try_from(total.div_ceil(part)).unwrap_or(usize::MAX);
         let (content_type, file_name) = (None, None);
-        let done = vec![0; parts];
-        Self { place: place.to_owned(), etag, content_type, file_name, total, part, done }
+        let (done, head) = (vec![0; parts], vec![]);
+        Self { place: place.to_owned(), etag, content_type, file_name, total, part, done, head }
     }
 
     /// Start and end of range number `n`.
@@ -81,6 +85,7 @@ impl Progress {
     fn is_sound(&self) -> bool {
         let fresh = Self::new("", None, self.total, self.part == self.total);
         self.etag.is_some()
+            && self.head.len() as u64 <= self.total.min(MAX_HEAD as u64)
             && self.part == fresh.part
             && self.done.len() == fresh.done.len()
             && self.done.iter().enumerate().all(|(n, done)| {
@@ -111,7 +116,7 @@ impl Partial {
             let kept = read_note(&folder).filter(|note| note.place == place && note.is_sound());
             // The note may be ahead of a file that somebody has cut.
             let length = file.metadata()?.len();
-            let kept = kept.filter(|note| reach(note) <= length);
+            let kept = kept.filter(|note| reach(note) <= length + note.head.len() as u64);
             return Ok(Self { folder, file, kept });
         }
         let folder = cache.join(format!("{name}-{:08x}", rand::random::<u32>()));
@@ -246,6 +251,7 @@ mod tests {
             Progress { part: 0, ..good.clone() },
             Progress { done: vec![0; 2], ..good.clone() },
             Progress { done: vec![0, 0, u64::MAX], ..good.clone() },
+            Progress { head: vec![0; MAX_HEAD + 1], ..good.clone() },
         ];
         for note in bad {
             let partial = Partial::open(cache.path(), "a").unwrap();

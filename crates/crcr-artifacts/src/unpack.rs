@@ -9,12 +9,13 @@ mod hostile;
 mod write;
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use crate::disk::Disk;
 use crate::paths::{self, Refused};
 use crate::zip::read::{Buffers, Entry, Error as ZipError, Kind, Zip};
 
@@ -167,16 +168,17 @@ impl Stage {
         }
     }
 
-    /// Unpacks the archive in `file`, its paths below `folder` (empty for the root itself), with
-    /// one thread per processor; stops soon after `cancel` is set.
+    /// Unpacks the archive in `disk`, its paths below `folder` (empty for the root itself), with
+    /// one thread per processor; stops soon after `cancel` is set. The archive's file may become
+    /// one of them.
     pub fn unpack(
         &mut self,
-        file: File,
+        disk: impl Into<Disk>,
         folder: &str,
         cancel: &AtomicBool,
     ) -> Result<Unpacked, Error> {
-        let packed = file.metadata().map_err(ZipError::Io)?.len();
-        let zip = Zip::open(file)?;
+        let zip = Zip::open(disk)?;
+        let packed = zip.disk().len().map_err(ZipError::Io)?;
         let policy = self.policy;
         let (unpacked, links) = measure(&zip, folder, packed, policy)?;
         self.settle(&|each| {

@@ -106,7 +106,7 @@ impl Sources {
         };
         let mut part = fetch::open(&blob, 0, MAX_LOCATOR_BLOB, None).await.map_err(broken)?;
         let mut bytes = Vec::new();
-        while let Some(chunk) = part.body.chunk().await.map_err(&refused)? {
+        while let Some(chunk) = part.chunk().await.map_err(&refused)? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() as u64 > MAX_LOCATOR_BLOB {
                 return Err(refused(format!("it has more than {MAX_LOCATOR_BLOB} bytes")));

@@ -29,6 +29,7 @@ pub(super) fn files(
     place: impl Fn(&Entry) -> Result<Option<String>, Error>,
 ) -> Result<(), Error> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 16);
+    let mut last = None;
     let (sender, receiver) = sync_channel::<Batch>(threads * 2);
     let work = Work {
         zip,
@@ -48,6 +49,10 @@ pub(super) fn files(
                 return Ok(());
             }
             let Some(path) = place(&entry)? else { return Ok(()) };
+            if entry.size >= BIG && last.is_none() && zip.is_the_file(&entry) {
+                last = Some((path, entry));
+                return Ok(());
+            }
             let big = entry.size >= BIG;
             batch.push((path, entry));
             if big || batch.len() == BATCH {
@@ -61,11 +66,12 @@ pub(super) fn files(
         drop(sender);
         listed
     });
-    let failed = work.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = work.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
     match failed {
         Some(error) => Err(error),
         None if cancel.load(Ordering::Relaxed) => Err(Error::Cancelled),
-        None => listed,
+        None => listed
+            .and_then(|()| last.map_or(Ok(()), |(path, entry)| work.become_file(&path, &entry))),
     }
 }
 
@@ -101,6 +107,22 @@ impl Work<'_> {
                 }
             }
         }
+    }
+
+    /// Makes the archive's file the file at `path`, whose content it starts with. Nothing else is
+    /// read from it any more.
+    fn become_file(&self, path: &str, entry: &Entry) -> Result<(), Error> {
+        let failed = |source| Error::Write { path: path.to_owned(), source };
+        self.zip.check_the_file(entry)?;
+        let full = self.root.join(path);
+        let file = create(&full, entry.mode).map_err(failed)?;
+        let permissions = file.metadata().map_err(failed)?.permissions();
+        drop(file);
+        if self.zip.disk().move_to(&full, entry.size, permissions) {
+            return Ok(());
+        }
+        std::fs::remove_file(&full).map_err(failed)?;
+        self.write(path, entry, &mut Buffers::default())
     }
 
     fn write(&self, path: &str, entry: &Entry, buffers: &mut Buffers) -> Result<(), Error> {
@@ -141,4 +163,96 @@ fn create(path: &Path, mode: Option<u32>) -> io::Result<File> {
     #[cfg(not(unix))]
     let _ = mode;
     options.open(path)
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::disk::{Disk, stored_head};
+
+    /// A zip of stored entries, laid out on disk as a download leaves it.
+    fn fetched(
+        folder: &Path,
+        entries: &[(&str, &[u8])],
+        spoil: bool,
+    ) -> (Disk, std::path::PathBuf) {
+        let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
+        let options = ::zip::write::SimpleFileOptions::default()
+            .compression_method(::zip::CompressionMethod::Stored)
+            .unix_permissions(0o755);
+        for (name, content) in entries {
+            writer.start_file(*name, options).unwrap();
+            writer.write_all(content).unwrap();
+        }
+        let mut bytes = writer.finish().unwrap().into_inner();
+        let head = stored_head(&bytes).unwrap();
+        if spoil {
+            bytes[head + 7] ^= 1;
+        }
+        let path = folder.join("blob");
+        fs::write(&path, &bytes[head..]).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        (Disk::new(bytes[..head].to_vec(), file, path.clone()), path)
+    }
+
+    fn unpack(disk: Disk, root: &Path) -> Result<(), Error> {
+        fs::create_dir(root).unwrap();
+        files(&Zip::open(disk)?, root, &AtomicBool::new(false), |entry| {
+            Ok(Some(entry.path.clone()))
+        })
+    }
+
+    #[test]
+    fn the_file_of_an_archive_becomes_its_first_large_entry() {
+        let large = vec![7; BIG as usize + 5];
+        for others in [&[][..], &[("b", b"small".as_slice()), ("c", &large)]] {
+            let world = tempfile::tempdir().unwrap();
+            let entries = [&[("a", large.as_slice())], others].concat();
+            let (disk, blob) = fetched(world.path(), &entries, false);
+            let root = world.path().join("stage");
+            unpack(disk, &root).unwrap();
+            assert!(!blob.exists(), "it was moved, not copied");
+            for (name, content) in entries {
+                assert!(fs::read(root.join(name)).unwrap() == content, "{name}");
+                let mode = fs::metadata(root.join(name)).unwrap().permissions();
+                assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o755);
+            }
+        }
+    }
+
+    #[test]
+    fn where_the_file_cannot_be_moved_it_is_copied() {
+        let large = vec![7; BIG as usize + 5];
+        let world = tempfile::tempdir().unwrap();
+        let (disk, blob) = fetched(world.path(), &[("a", &large), ("b", b"small")], false);
+        fs::rename(&blob, world.path().join("elsewhere")).unwrap();
+        let root = world.path().join("stage");
+        unpack(disk, &root).unwrap();
+        assert!(fs::read(root.join("a")).unwrap() == large);
+        assert_eq!(fs::read(root.join("b")).unwrap(), b"small");
+    }
+
+    #[test]
+    fn a_small_first_entry_is_copied() {
+        let world = tempfile::tempdir().unwrap();
+        let (disk, blob) = fetched(world.path(), &[("a", b"one"), ("b", b"two")], false);
+        let root = world.path().join("stage");
+        unpack(disk, &root).unwrap();
+        assert!(blob.exists());
+        assert_eq!(fs::read(root.join("b")).unwrap(), b"two");
+    }
+
+    #[test]
+    fn a_file_with_other_bytes_than_announced_does_not_become_an_entry() {
+        let world = tempfile::tempdir().unwrap();
+        let large = vec![7; BIG as usize + 5];
+        let (disk, _) = fetched(world.path(), &[("a", &large)], true);
+        let root = world.path().join("stage");
+        let error = unpack(disk, &root).unwrap_err();
+        assert!(matches!(error, Error::Zip(ZipError::Mismatch(_))), "{error}");
+        assert!(!root.join("a").exists());
+    }
 }

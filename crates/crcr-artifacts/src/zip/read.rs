@@ -4,14 +4,15 @@
 //! exactly the bytes that the directory announces or an error.
 //! Format: <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
 
-use std::fs::File;
 use std::io;
 
 use flate2::{Decompress, FlushDecompress, Status};
 use rawzip::{
-    CompressionMethod, FileReader, ReaderAt as _, ZipArchive, ZipArchiveEntryWayfinder,
-    ZipFileHeaderRecord, ZipLocator,
+    CompressionMethod, ReaderAt as _, ZipArchive, ZipArchiveEntryWayfinder, ZipFileHeaderRecord,
+    ZipLocator,
 };
+
+use crate::disk::Disk;
 
 /// Holds any record of a central directory: three fields of 64 KiB and a fixed part.
 const RECORD_BYTES: usize = 256 * 1024;
@@ -88,7 +89,7 @@ pub struct Entry {
 
 /// An archive in a file. Entries can be read from several threads at once.
 pub struct Zip {
-    archive: ZipArchive<FileReader>,
+    archive: ZipArchive<Disk>,
 }
 
 /// The memory that reading an entry takes; a thread keeps its own and uses it again.
@@ -109,12 +110,38 @@ impl Default for Buffers {
 }
 
 impl Zip {
-    /// Finds the central directory of the archive in `file`.
-    pub fn open(file: File) -> Result<Self, Error> {
+    /// Finds the central directory of the archive in a file.
+    pub fn open(disk: impl Into<Disk>) -> Result<Self, Error> {
+        let disk = disk.into();
         let mut buffer = vec![0; RECORD_BYTES];
-        let archive =
-            ZipLocator::new().locate_in_file(file, &mut buffer).map_err(|(_, error)| error)?;
-        Ok(Self { archive })
+        let end = disk.len()?;
+        let archive = ZipLocator::new().locate_in_reader(disk, &mut buffer, end);
+        Ok(Self { archive: archive.map_err(|(_, error)| error)? })
+    }
+
+    /// What the archive is read from.
+    pub(crate) fn disk(&self) -> &Disk {
+        self.archive.get_ref()
+    }
+
+    /// Whether the content of `entry` is where the archive's file starts, as it is, and the file
+    /// may become it.
+    pub(crate) fn is_the_file(&self, entry: &Entry) -> bool {
+        let disk = self.disk();
+        disk.is_movable()
+            && !entry.deflated
+            && self.archive.get_entry(entry.place).is_ok_and(|place| {
+                let (start, end) = place.compressed_data_range();
+                start == disk.head_len() && end - start == entry.size
+            })
+    }
+
+    /// Checks the CRC of an entry that [`Self::is_the_file`].
+    pub(crate) fn check_the_file(&self, entry: &Entry) -> Result<(), Error> {
+        if self.disk().crc(entry.size)? == entry.crc {
+            return Ok(());
+        }
+        Err(Error::Mismatch(entry.path.clone()))
     }
 
     /// How many entries the archive says it has.
@@ -276,6 +303,7 @@ fn path(record: &ZipFileHeaderRecord<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write as _;
 
     use proptest::prelude::*;

@@ -1,5 +1,6 @@
 //! Reading a blob from the storage behind GitHub's artifacts, through URLs that live ten minutes.
 
+use bytes::Bytes;
 use crcr_github::artifact::{self, Artifact};
 use crcr_github::http;
 use crcr_github::runs_artifacts::Actions;
@@ -182,6 +183,7 @@ fn part(response: Response, asked: u64) -> Result<Part, OpenError> {
         sha256: None,
         mode: None,
         body: Body::Http(Box::new(response)),
+        ahead: Bytes::new(),
     })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use aws_sdk_s3::error::ProvideErrorMetadata as _;
+use bytes::Bytes;
 
 use super::{S3Store, STORE};
 use crate::blob::{Body, OpenError, Part};
@@ -80,6 +81,7 @@ impl S3Blob {
             sha256: meta(META_SHA256).and_then(|text| text.parse().ok()),
             mode: meta(META_MODE).and_then(|text| u32::from_str_radix(text, 8).ok()),
             body: Body::S3(Box::new(output.body)),
+            ahead: Bytes::new(),
         })
     }
 }
