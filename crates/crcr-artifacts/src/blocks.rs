@@ -15,8 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::digest::{Digest, Hasher};
 
-/// Buffers of one blob: two on their way, one being hashed, one being filled.
-const BUFFERS: usize = 4;
+/// The memory of one blob's buffers in bytes: one being filled, up to two being hashed, the others
+/// on their way. What a line of some latency carries grows with it.
+const MEMORY: usize = 28 * 1024 * 1024;
+/// The fewest buffers, for blobs so long that their blocks are large.
+const MIN_BUFFERS: usize = 4;
 
 /// How much of a file is hashed at once where nothing else happens to it, in bytes.
 const DIGEST_BUFFER: usize = 256 * 1024;
@@ -195,7 +198,7 @@ struct Pool {
 impl Pool {
     fn new(block_size: usize) -> Arc<Self> {
         // Memory is touched, and so used, only as far as a buffer is filled.
-        let free = Mutex::new((Vec::new(), BUFFERS));
+        let free = Mutex::new((Vec::new(), (MEMORY / block_size).max(MIN_BUFFERS)));
         Arc::new(Self { block_size, free, came_back: Condvar::new() })
     }
 

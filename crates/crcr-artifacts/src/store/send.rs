@@ -1,15 +1,13 @@
-//! Sends the blocks of a blob, a few at a time.
+//! Sends the blocks of a blob, as many at a time as there are buffers for.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::blocks::{Blocks, Made};
 use crate::store::Error;
-
-/// Blocks on their way at once.
-const WIDTH: usize = 2;
 
 /// A blob of one block, or the start of a longer one.
 pub(super) enum Start {
@@ -30,6 +28,9 @@ pub(super) async fn start(mut blocks: Blocks) -> Result<Start, Error> {
 
 /// Sends every block with `send`, which gets its number from 0, and gives what it returned, in
 /// order. Stops at the first error, and when `stop` says so.
+///
+/// Each is a task of its own, so that signing and sending use every processor; the buffers of
+/// `blocks` bound their number.
 pub(super) async fn all<T, F>(
     first: Vec<Bytes>,
     mut blocks: Blocks,
@@ -37,7 +38,8 @@ pub(super) async fn all<T, F>(
     send: impl Fn(usize, Bytes) -> F,
 ) -> Result<(Vec<T>, Made), Error>
 where
-    F: Future<Output = Result<T, Error>>,
+    F: Future<Output = Result<T, Error>> + Send + 'static,
+    T: Send + 'static,
 {
     let mut first = first.into_iter();
     let mut sending = FuturesUnordered::new();
@@ -46,14 +48,17 @@ where
     while more || !sending.is_empty() {
         tokio::select! {
             () = stop.cancelled() => return Err(Error::Stopped),
-            Some(done) = sending.next(), if !sending.is_empty() => sent.push(done?),
+            Some(done) = sending.next(), if !sending.is_empty() => {
+                sent.push(joined(done)?);
+            }
             block = async { match first.next() { Some(block) => Some(block), None => blocks.next().await } },
-                if more && sending.len() < WIDTH =>
+                if more =>
             {
                 match block {
                     Some(block) => {
                         let (number, sent) = (count, send(count, block));
-                        sending.push(async move { sent.await.map(|done| (number, done)) });
+                        let sent = async move { sent.await.map(|done| (number, done)) };
+                        sending.push(AbortOnDropHandle::new(tokio::spawn(sent)));
                         count += 1;
                     }
                     None => more = false,
@@ -64,6 +69,13 @@ where
     let made = blocks.finish().await?;
     sent.sort_unstable_by_key(|(number, _)| *number);
     Ok((sent.into_iter().map(|(_, done)| done).collect(), made))
+}
+
+/// What a task gave; one that ended by a panic, or with the runtime, gave nothing.
+pub(super) fn joined<T>(
+    done: Result<Result<T, Error>, tokio::task::JoinError>,
+) -> Result<T, Error> {
+    done.unwrap_or(Err(Error::Stopped))
 }
 
 /// The size of a block for a blob of at most `limit` bytes in at most `count` blocks: the usual

@@ -97,6 +97,23 @@ async fn another_reader_finds_every_file_whole_with_its_mode() {
     }
 }
 
+#[test]
+fn noise_is_told_from_what_shrinks() {
+    for len in [1024, 4096, 60_000] {
+        assert!(is_noise(&noise(len)), "{len}");
+        assert!(!is_noise(&text(len)), "{len}");
+        let mut compress = Compress::new(Compression::new(2), false);
+        // Noise of ever fewer bits: what deflating makes smaller is never taken for noise.
+        for most in (100..=255_u64).rev() {
+            let skewed: Vec<u8> =
+                noise(len * 8).chunks(8).map(|n| (n[0] as u64 * most / 255) as u8).collect();
+            let packed = deflate(&mut compress, &skewed, true).len();
+            assert!(!shrinks(packed, len) || !is_noise(&skewed), "{len} {most} {packed}");
+        }
+    }
+    assert!(!is_noise(&noise(100)), "too few to tell");
+}
+
 #[tokio::test]
 async fn the_same_files_give_the_same_bytes() {
     let (folder, entries) = tree(&[("a", text(3_000_000), 0o644), ("b", noise(9), 0o644)]);

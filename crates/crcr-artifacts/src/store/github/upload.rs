@@ -11,6 +11,7 @@ use crcr_github::artifact::{self, Artifact};
 use crcr_github::http::{self, Retry};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{GitHubStore, STORE};
@@ -21,8 +22,8 @@ use crate::source::{Source, Stored, content_type};
 use crate::store::Error;
 use crate::store::send::{self, Start};
 
-/// The usual size of a block.
-const BLOCK: usize = 8 * 1024 * 1024;
+/// The usual size of a block: small, so that many are on their way on a line with latency.
+const BLOCK: usize = 4 * 1024 * 1024;
 /// The most blocks of a blob.
 const MAX_BLOCKS: u64 = 50_000;
 
@@ -204,7 +205,8 @@ impl GitHubStore {
                 made
             }
             Start::Long(first, blocks) => {
-                let put = |n, bytes| self.put_block(url, n, bytes);
+                let put =
+                    |n, bytes| put_block(self.service().http().clone(), url.clone(), n, bytes);
                 let (ids, made) = send::all(first, blocks, &source.stop, put).await?;
                 self.put_block_list(url, mime, &ids).await?;
                 made
@@ -227,22 +229,6 @@ impl GitHubStore {
                 .body(bytes.clone())
         };
         http::send(patient(), put).await.map(drop).map_err(|e| blob_error(&e))
-    }
-
-    /// Puts block `n` and gives its id. All ids of a blob must have one length.
-    async fn put_block(&self, url: &SecretString, n: usize, bytes: Bytes) -> Result<String, Error> {
-        let id = STANDARD.encode(format!("crcr-{n:08}"));
-        let encoded = utf8_percent_encode(&id, NON_ALPHANUMERIC);
-        let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
-        let put = || {
-            self.service()
-                .http()
-                .put(&url)
-                .header("content-type", "application/octet-stream")
-                .body(bytes.clone())
-        };
-        http::send(patient(), put).await.map_err(|e| blob_error(&e))?;
-        Ok(id)
     }
 
     async fn put_block_list(
@@ -293,6 +279,22 @@ impl GitHubStore {
             tried += 1;
         }
     }
+}
+
+/// Puts block `n` and gives its id. All ids of a blob must have one length.
+async fn put_block(
+    client: Client,
+    url: SecretString,
+    n: usize,
+    bytes: Bytes,
+) -> Result<String, Error> {
+    let id = STANDARD.encode(format!("crcr-{n:08}"));
+    let encoded = utf8_percent_encode(&id, NON_ALPHANUMERIC);
+    let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
+    let put =
+        || client.put(&url).header("content-type", "application/octet-stream").body(bytes.clone());
+    http::send(patient(), put).await.map_err(|e| blob_error(&e))?;
+    Ok(id)
 }
 
 /// Blocks are large: time for slow lines, and for a storage that is down for a while.

@@ -9,7 +9,7 @@ mod multipart;
 mod tidy;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::operation::put_object::builders::PutObjectFluentBuilder;
@@ -20,6 +20,7 @@ use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures_util::StreamExt as _;
 use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{S3Store, STORE};
 use crate::blocks::{self, Blocks};
@@ -169,24 +170,30 @@ impl S3Store {
             }
             None => vec![None; source.entries.len()],
         };
-        let memory = Semaphore::new(MEMORY_KIB as usize);
-        let failed = AtomicBool::new(false);
-        let written = Mutex::new(Vec::new());
-        let (memory, failed, written) = (&memory, &failed, &written);
-        let put = |(n, known): (usize, Option<Digest>)| async move {
-            let entry = &source.entries[n];
-            if failed.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
-            }
-            let put = self.put_file(source, folder, entry, known, memory).await;
-            match &put {
-                Ok((_, already, _)) if !already => {
-                    lock(written).push(format!("{folder}/{}", entry.path));
+        let memory = Arc::new(Semaphore::new(MEMORY_KIB as usize));
+        let failed = Arc::new(AtomicBool::new(false));
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::new(source.clone());
+        // Each is a task of its own, so that signing and sending use every processor.
+        let put = |(n, known): (usize, Option<Digest>)| {
+            let (store, source, folder) = (self.clone(), shared.clone(), folder.to_owned());
+            let (memory, failed, written) = (memory.clone(), failed.clone(), written.clone());
+            let put = async move {
+                let entry = &source.entries[n];
+                if failed.load(Ordering::Relaxed) {
+                    return Err(Error::Stopped);
                 }
-                Ok(_) => {}
-                Err(_) => failed.store(true, Ordering::Relaxed),
-            }
-            put
+                let put = store.put_file(&source, &folder, entry, known, &memory).await;
+                match &put {
+                    Ok((_, already, _)) if !already => {
+                        lock(&written).push(format!("{folder}/{}", entry.path));
+                    }
+                    Ok(_) => {}
+                    Err(_) => failed.store(true, Ordering::Relaxed),
+                }
+                put
+            };
+            AbortOnDropHandle::new(tokio::spawn(put))
         };
         let stopped = async {
             source.stop.cancelled().await;
@@ -197,6 +204,7 @@ impl S3Store {
         let all = futures_util::stream::iter(known.into_iter().enumerate())
             .map(put)
             .buffered(OBJECTS)
+            .map(send::joined)
             .collect::<Vec<_>>();
         let (done, errors): (Vec<_>, Vec<_>) =
             tokio::select! { done = all => done, stopped = stopped => stopped }
@@ -204,7 +212,7 @@ impl S3Store {
                 .partition(Result::is_ok);
         let mut errors = errors.into_iter().filter_map(Result::err);
         if let Some(first) = errors.next() {
-            let written = std::mem::take(&mut *lock(written));
+            let written = std::mem::take(&mut *lock(&written));
             self.delete(written).await;
             let told = |error: &Error| !matches!(error, Error::Stopped);
             return Err(Some(first).into_iter().chain(errors).find(told).unwrap_or(Error::Stopped));

@@ -1,6 +1,8 @@
 //! An object in parts. Each upload has its own: the parts of another process are never touched, so
 //! that two uploads at once can't mix.
 
+use std::sync::Arc;
+
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
@@ -27,8 +29,11 @@ impl S3Store {
         claim: &Claim,
         (first, blocks): (Vec<Bytes>, Blocks),
     ) -> Result<(Made, bool, bool), Error> {
-        let upload = self.begin(object).await?;
-        let put = |n, bytes| self.put_part(object, &upload, n, bytes);
+        let upload = Arc::new(self.begin(object).await?);
+        let put = |n, bytes| {
+            let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
+            async move { store.put_part(&key, &upload, n, bytes).await }
+        };
         let stored = match send::all(first, blocks, &object.source.stop, put).await {
             Ok((parts, made)) => self
                 .complete(object, &upload, claim, &made, parts)
@@ -76,7 +81,7 @@ impl S3Store {
 
     async fn put_part(
         &self,
-        object: &Object<'_>,
+        key: &str,
         upload: &Upload,
         n: usize,
         bytes: Bytes,
@@ -90,14 +95,14 @@ impl S3Store {
             .client()
             .upload_part()
             .bucket(self.bucket())
-            .key(&object.key)
+            .key(key)
             .upload_id(&upload.id)
             .part_number(i32::try_from(number).unwrap_or(i32::MAX))
             .checksum_crc64_nvme(sum)
             .body(ByteStream::from(bytes))
             .customize();
         let put = if self.is_secure() { put.disable_payload_signing() } else { put };
-        let done = put.send().await.map_err(|e| self.error(&e, &object.key))?;
+        let done = put.send().await.map_err(|e| self.error(&e, key))?;
         Ok(part.set_e_tag(done.e_tag).build())
     }
 
