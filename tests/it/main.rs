@@ -19,6 +19,7 @@ mod artifact_upload;
 mod artifact_upload_again;
 mod artifact_upload_faults;
 mod artifact_upload_killed;
+mod artifact_upload_limits;
 mod artifact_upload_race;
 mod checkout;
 mod contracts;
