@@ -77,8 +77,14 @@ impl Source {
     pub fn position(&self, byte: usize) -> Position {
         let byte = byte.min(self.text.len());
         let line = self.lines.partition_point(|start| *start <= byte);
-        let column = self.chars_before(byte) - self.chars_before(self.lines[line - 1]) + 1;
-        Position { line, column }
+        Position { line, column: self.chars_between(self.lines[line - 1], byte) + 1 }
+    }
+
+    fn chars_between(&self, start: usize, end: usize) -> usize {
+        if end - start <= BLOCK {
+            return count_chars(&self.text.as_bytes()[start..end]);
+        }
+        self.chars_before(end) - self.chars_before(start)
     }
 
     fn chars_before(&self, byte: usize) -> usize {
@@ -90,7 +96,14 @@ impl Source {
     /// The span of a range of bytes.
     #[must_use]
     pub fn span(&self, bytes: Range<usize>) -> Span {
-        let (start, end) = (self.position(bytes.start), self.position(bytes.end));
+        let start = self.position(bytes.start);
+        let next_line = self.lines.get(start.line).copied().unwrap_or(self.text.len());
+        let end = if (bytes.start..next_line).contains(&bytes.end) {
+            let column = start.column + self.chars_between(bytes.start, bytes.end);
+            Position { line: start.line, column }
+        } else {
+            self.position(bytes.end)
+        };
         Span { bytes, start, end }
     }
 
@@ -115,10 +128,11 @@ fn count_chars(bytes: &[u8]) -> usize {
 
 /// Where lines begin, but for the first. LF, CRLF and CR end a line, as they do in YAML.
 fn line_starts(text: &[u8]) -> impl Iterator<Item = usize> {
-    text.iter().enumerate().filter_map(|(at, byte)| match byte {
-        b'\n' => Some(at + 1),
-        b'\r' if text.get(at + 1) != Some(&b'\n') => Some(at + 1),
-        _ => None,
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        at += text[at..].iter().position(|byte| matches!(byte, b'\n' | b'\r'))?;
+        at += if text[at..].starts_with(b"\r\n") { 2 } else { 1 };
+        Some(at)
     })
 }
 

@@ -144,7 +144,7 @@ fn check_owner(owner: &str) -> Result<(), RepoNameError> {
         }
         None => owner,
     };
-    if base.starts_with('-') || base.ends_with('-') || base.contains("--") {
+    if base.starts_with('-') || base.ends_with('-') || base.as_bytes().windows(2).any(|two| two == b"--") {
         return Err(RepoNameError::OwnerHyphen);
     }
     Ok(())
@@ -251,16 +251,20 @@ impl From<RepoName> for String {
 
 /// Feeds ASCII text to a hasher so that texts that differ in case only hash alike.
 pub(crate) fn hash_without_case<H: Hasher>(text: &str, state: &mut H) {
-    for byte in text.bytes() {
-        state.write_u8(byte.to_ascii_lowercase());
+    // In pieces: a hasher takes many bytes at once far faster than one by one.
+    for piece in text.as_bytes().chunks(64) {
+        let mut lower = [0; 64];
+        lower[..piece.len()].copy_from_slice(piece);
+        lower.make_ascii_lowercase();
+        state.write(&lower[..piece.len()]);
     }
     state.write_u8(0xff);
 }
 
 /// Orders ASCII text without case.
 pub(crate) fn cmp_without_case(a: &str, b: &str) -> Ordering {
-    let lower = |text: &str| text.bytes().map(|b| b.to_ascii_lowercase()).collect::<Vec<_>>();
-    lower(a).cmp(&lower(b))
+    let lower = |byte: u8| byte.to_ascii_lowercase();
+    a.bytes().map(lower).cmp(b.bytes().map(lower))
 }
 
 /// Whom to call about a repository: a GitHub login, or a team as `org/team`.

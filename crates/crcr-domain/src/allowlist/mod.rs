@@ -12,6 +12,7 @@ mod words;
 mod yaml;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::fmt;
 
 use serde::Serialize;
@@ -87,12 +88,14 @@ impl Allowlist {
         if entry.device.is_some() != (entry.level == Level::L3) {
             return Err(InsertError::Device(entry.repo));
         }
-        if self.index.contains_key(&entry.repo) {
-            return Err(InsertError::Listed(entry.repo));
+        match self.index.entry(entry.repo.clone()) {
+            Slot::Occupied(_) => Err(InsertError::Listed(entry.repo)),
+            Slot::Vacant(slot) => {
+                slot.insert(self.entries.len());
+                self.entries.push(entry);
+                Ok(())
+            }
         }
-        self.index.insert(entry.repo.clone(), self.entries.len());
-        self.entries.push(entry);
-        Ok(())
     }
 
     /// The entry of a repository, in any spelling.

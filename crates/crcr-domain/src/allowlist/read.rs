@@ -647,6 +647,9 @@ impl<'a> Reader<'a> {
     /// Where a scalar is; a text of several lines up to the end of its first.
     pub(super) fn span(&self, scalar: &Scalar<'_>) -> Span {
         let Range { start, end } = scalar.bytes;
+        if !self.source.text()[start..end].contains(['\n', '\r']) {
+            return self.source.span(start..end);
+        }
         let end = end.min(self.line_end(self.source.position(start).line)).max(start);
         self.source.span(start..end)
     }

@@ -40,7 +40,7 @@ fn is_boolean(text: &str) -> bool {
         text.eq_ignore_ascii_case(word)
             && (tail == &word[1..] || text.bytes().all(|b| b.is_ascii_uppercase()))
     };
-    text.is_ascii() && WORDS.iter().any(|word| spelled(word))
+    text.len() <= 5 && text.is_ascii() && WORDS.iter().any(|word| spelled(word))
 }
 
 fn is_number(text: &str) -> bool {
@@ -107,6 +107,9 @@ fn is_date(text: &str) -> bool {
     let number = |text: &str, least: usize, most: usize| {
         (least..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
     };
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
     let (date, time) = match text.find(['T', 't', ' ', '\t']) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
         None => (text, None),
