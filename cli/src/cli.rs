@@ -5,6 +5,8 @@ pub mod artifact;
 pub mod checkout;
 #[cfg(feature = "relay")]
 pub mod demo;
+#[cfg(feature = "relay")]
+pub mod levels;
 pub mod oidc;
 #[cfg(feature = "relay")]
 pub mod relay;
@@ -84,6 +86,10 @@ pub enum Command {
     #[cfg(feature = "relay")]
     #[command(subcommand)]
     Relay(relay::RelayCommand),
+    /// What the recorded results say to each repository's level
+    #[cfg(feature = "relay")]
+    #[command(subcommand)]
+    Levels(levels::LevelsCommand),
     /// Show the whole loop on this machine, without an account
     #[cfg(feature = "relay")]
     #[command(after_help = demo::EXAMPLES)]

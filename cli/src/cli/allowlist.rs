@@ -194,7 +194,8 @@ pub struct DiffArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub strict: bool,
-    /// The relay's store with the results that promotions are reviewed by: sqlite:PATH or PATH
+    /// The relay's store with the results that changes of level are reviewed by: sqlite:PATH or
+    /// PATH
     #[cfg(feature = "relay")]
     #[arg(long, value_name = "STORE")]
     pub results: Option<String>,
@@ -202,6 +203,9 @@ pub struct DiffArgs {
     #[cfg(feature = "relay")]
     #[arg(long, value_name = "TIME", requires = "results")]
     pub until: Option<jiff::Timestamp>,
+    #[cfg(feature = "relay")]
+    #[command(flatten)]
+    pub bar: super::levels::BarArgs,
     /// How the review is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,

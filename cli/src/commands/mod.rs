@@ -10,6 +10,8 @@ mod checkout;
 mod completions;
 #[cfg(feature = "relay")]
 mod demo;
+#[cfg(feature = "relay")]
+mod levels;
 mod oidc;
 #[cfg(feature = "relay")]
 mod relay;
@@ -18,6 +20,8 @@ mod report;
 use std::ffi::OsString;
 
 use crate::cli::artifact::ArtifactCommand;
+#[cfg(feature = "relay")]
+use crate::cli::levels::LevelsCommand;
 use crate::cli::{Cli, ColorChoice, Command, GlobalArgs};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -70,6 +74,10 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         Command::Oidc(command) => oidc::run(command, env, printer).await,
         #[cfg(feature = "relay")]
         Command::Relay(command) => relay::run(command, env, printer).await,
+        #[cfg(feature = "relay")]
+        Command::Levels(LevelsCommand::Review(args)) => {
+            Box::pin(levels::review::run(&args, printer)).await
+        }
         #[cfg(feature = "relay")]
         Command::Demo(args) => demo::run(&args, env, printer).await,
         Command::Report(args) => report::run(&args, env, printer).await,

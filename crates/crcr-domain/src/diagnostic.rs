@@ -261,7 +261,7 @@ rules! {
     DeviceRenamed "device-renamed" Warning,
     /// The recorded results don't meet the criteria of the level
     CriteriaNotMet "criteria-not-met" Error,
-    /// No recorded results tell whether the criteria are met
+    /// The recorded results don't speak for the change
     NoEvidence "no-evidence" Warning,
 }
 

@@ -181,7 +181,7 @@ pub struct CallbackFact {
 }
 
 /// What became of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackOutcome {
     /// The state moved.
@@ -216,5 +216,11 @@ impl CallbackOutcome {
             Self::BadToken => "bad_token",
             Self::BadBody => "bad_body",
         }
+    }
+
+    /// Whether the report was one: a proven sender and a state that fits, at whatever level.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        matches!(self, Self::Accepted | Self::Duplicate | Self::Stale | Self::BelowLevel)
     }
 }

@@ -257,6 +257,12 @@ impl EventKind {
             _ => None,
         }
     }
+
+    /// Whether an event of this name belongs to the kind: what every rate asks of its rows.
+    #[must_use]
+    pub fn has(self, event: &str) -> bool {
+        Self::of_event(event) == Some(self)
+    }
 }
 
 impl fmt::Display for EventKind {

@@ -144,7 +144,10 @@ fn check_owner(owner: &str) -> Result<(), RepoNameError> {
         }
         None => owner,
     };
-    if base.starts_with('-') || base.ends_with('-') || base.as_bytes().windows(2).any(|two| two == b"--") {
+    if base.starts_with('-')
+        || base.ends_with('-')
+        || base.as_bytes().windows(2).any(|two| two == b"--")
+    {
         return Err(RepoNameError::OwnerHyphen);
     }
     Ok(())

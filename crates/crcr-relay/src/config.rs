@@ -8,11 +8,12 @@ use crcr_domain::RepoName;
 use crcr_domain::event::Interest;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::lifecycle::Conclusion;
+use crcr_domain::results::Criteria;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use crate::limits;
 use crate::results::ResultsUrl;
+use crate::{limits, results};
 
 /// Settings of the deployed relay that change nothing here, and why.
 const WITHOUT_EFFECT: [(&str, &str); 3] = [
@@ -86,6 +87,8 @@ pub struct Config {
     pub keep: Duration,
     /// More open dispatches than this are warned of.
     pub warn_open: Option<u32>,
+    /// What promotions and demotions ask for.
+    pub criteria: Criteria,
 }
 
 /// An external HUD.
@@ -212,6 +215,11 @@ impl Settings<'_> {
         );
         let oncall_comments =
             self.choice("CRCR_ONCALL_COMMENTS", "off", &[("on", true), ("off", false)]);
+        let criteria = self.get("CRCR_CRITERIA").unwrap_or_default();
+        let criteria = match results::review::criteria(&criteria) {
+            Ok(criteria) => Some(criteria),
+            Err(what) => self.problem("CRCR_CRITERIA", what),
+        };
         let list = |text: Option<String>| -> Vec<String> {
             let text = text.unwrap_or_default();
             let items = text.split([',', '\n']).map(str::trim).filter(|item| !item.is_empty());
@@ -261,6 +269,7 @@ impl Settings<'_> {
             oncall_comments: oncall_comments?,
             keep: keep?,
             warn_open: warn_open?,
+            criteria: criteria?,
         })
     }
 
@@ -550,6 +559,7 @@ mod tests {
             ("GITHUB_API_URL", "http://ghe.test/api/v3"),
             ("CRCR_SILENT_L4", "success"),
             ("ZOMBIE_TIMEOUT_SECONDS", "soon"),
+            ("CRCR_CRITERIA", "job-pass-share: 90"),
         ])
         .unwrap_err();
         let names: Vec<_> = problems.iter().map(|problem| problem.name.as_str()).collect();
@@ -563,7 +573,8 @@ mod tests {
                 "CRCR_STORE",
                 "RATE_LIMIT_PER_MIN",
                 "ZOMBIE_TIMEOUT_SECONDS",
-                "CRCR_SILENT_L4"
+                "CRCR_SILENT_L4",
+                "CRCR_CRITERIA",
             ]
         );
     }

@@ -3,13 +3,16 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::allowlist::diff::{Change, ChangeKind, changes, review};
 use crcr_domain::{Allowlist, Entry};
 use serde_json::{Value, json};
 
 use super::input::Input;
 use crate::cli::allowlist::{DiffArgs, ReviewFormat};
-use crate::failure::Outcome;
+#[cfg(feature = "relay")]
+use crate::commands::levels::evidence::Reviewer;
+use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::render::{Format, Report, code_and_text};
 
@@ -21,11 +24,7 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
     head.findings = Default::default();
     let found = review(&base, &head, args.reason.as_deref().unwrap_or_default());
     head.findings.extend(found);
-    #[cfg(feature = "relay")]
-    if let Some(results) = &args.results {
-        let until = args.until.unwrap_or_else(jiff::Timestamp::now);
-        head.findings.extend(super::evidence::review(&base, &head, results, until).await?);
-    }
+    let evidence = evidence(args, &base, &mut head).await?;
     if args.strict {
         head.findings.make_strict();
     }
@@ -41,15 +40,57 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
         ReviewFormat::Text => {
             let review = report.render(Format::Text, printer.color_out());
             let quiet = head.findings.kept().is_empty();
-            text(&base, &head.policy) + if quiet { "" } else { &review }
+            let tables = evidence.iter().map(|shown| format!("{}\n", shown.text));
+            text(&base, &head.policy)
+                + &tables.collect::<String>()
+                + if quiet { "" } else { &review }
         }
-        ReviewFormat::Json => json(&base, &head.policy, &report),
+        ReviewFormat::Json => json(&base, &head.policy, &report, evidence),
         ReviewFormat::Markdown => {
-            report.render(Format::Markdown, false) + &markdown(&base, &head.policy)
+            let tables = evidence.iter().map(|shown| &*shown.markdown);
+            let changes = markdown(&base, &head.policy);
+            report.render(Format::Markdown, false) + &changes + &tables.collect::<String>()
         }
     };
     printer.data(&data);
     Ok(ExitCode::from(u8::from(head.findings.errors() > 0)))
+}
+
+/// The evidence for one change of level, in every format.
+struct Shown {
+    text: String,
+    markdown: String,
+    json: Value,
+}
+
+/// Reviews changes of level by recorded results, when there are any; adds what is wrong.
+#[cfg(feature = "relay")]
+async fn evidence(
+    args: &DiffArgs,
+    base: &Allowlist,
+    head: &mut ParseOutcome,
+) -> Result<Vec<Shown>, Failure> {
+    let Some(results) = &args.results else { return Ok(vec![]) };
+    let reviewer = Reviewer::open(results, &args.bar).await?;
+    let until = args.until.unwrap_or_else(jiff::Timestamp::now);
+    let (reviews, found) = super::evidence::review(base, head, &reviewer, until).await?;
+    head.findings.extend(found);
+    let shown = reviews.iter().map(|review| Shown {
+        text: reviewer.text(review),
+        markdown: reviewer.markdown(review),
+        json: reviewer.json(review),
+    });
+    Ok(shown.collect())
+}
+
+/// Without the relay there are no results.
+#[cfg(not(feature = "relay"))]
+async fn evidence(
+    _: &DiffArgs,
+    _: &Allowlist,
+    _: &mut ParseOutcome,
+) -> Result<Vec<Shown>, Failure> {
+    Ok(vec![])
 }
 
 fn text(base: &Allowlist, head: &Allowlist) -> String {
@@ -79,7 +120,7 @@ pub fn markdown(base: &Allowlist, head: &Allowlist) -> String {
     out
 }
 
-fn json(base: &Allowlist, head: &Allowlist, report: &Report<'_>) -> String {
+fn json(base: &Allowlist, head: &Allowlist, report: &Report<'_>, evidence: Vec<Shown>) -> String {
     let list: Vec<_> = changes(base, head)
         .iter()
         .map(|change| {
@@ -97,6 +138,7 @@ fn json(base: &Allowlist, head: &Allowlist, report: &Report<'_>) -> String {
         "version": 1,
         "file": report.file,
         "changes": list,
+        "evidence": evidence.into_iter().map(|shown| shown.json).collect::<Vec<_>>(),
         "diagnostics": found["diagnostics"],
         "summary": found["summary"],
     });

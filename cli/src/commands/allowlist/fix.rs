@@ -24,7 +24,11 @@ pub async fn run(args: &FixArgs, env: &Env, printer: &Printer) -> Outcome {
     let mut outcome = input.parse(upstream);
     if args.online.online {
         let ask = online::check(&args.online, &outcome, upstream, Ask::Names, env, printer);
-        outcome.findings.extend(ask.await?.findings);
+        let answers = ask.await?;
+        outcome.findings.extend(answers.findings);
+        for told in &answers.not_checked {
+            printer.notice(told);
+        }
     }
     let edits = edits(outcome.findings.kept());
     let fixed = apply(&outcome, &edits);

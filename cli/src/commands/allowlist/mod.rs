@@ -5,7 +5,7 @@ mod diff;
 mod evidence;
 mod explain;
 mod fix;
-mod input;
+pub mod input;
 mod online;
 mod schema;
 mod show;

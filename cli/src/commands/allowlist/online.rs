@@ -175,15 +175,12 @@ impl Online<'_> {
                 )]);
             }
             Err(Error::Forbidden(why)) => {
-                let rules = [
-                    Rule::RepositoryNotFound,
-                    Rule::RepositoryRenamed,
-                    Rule::RepositoryCase,
-                    Rule::RepositoryArchived,
-                    Rule::WorkflowMissing,
-                ];
+                let names =
+                    [Rule::RepositoryNotFound, Rule::RepositoryRenamed, Rule::RepositoryCase];
+                let more = [Rule::RepositoryArchived, Rule::WorkflowMissing];
+                let more = more.into_iter().filter(|_| self.ask == Ask::Everything);
                 let told = |rule| Found::NotChecked(rule, format!("`{listed}` is closed: {why}"));
-                return Ok(rules.into_iter().map(told).collect());
+                return Ok(names.into_iter().chain(more).map(told).collect());
             }
             Err(error) => return Err(error),
         };

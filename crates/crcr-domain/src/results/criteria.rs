@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::{Timestamp, ToSpan as _};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::jobs::jobs_of_record;
@@ -56,6 +56,55 @@ impl Default for Criteria {
     }
 }
 
+/// How far back a review can look, in days.
+pub const LOOK_BACK_DAYS: u32 = 366;
+
+impl Criteria {
+    /// Every threshold that makes no sense, as `name: what it has to be`.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let days = [
+            ("promotion-days", self.promotion_days, 1),
+            ("demotion-days", self.demotion_days, 1),
+            ("days-at-l2", self.days_at_l2, 0),
+            ("coverage-days", self.coverage_days, 0),
+        ];
+        let seconds = [
+            ("queue-seconds", self.queue_seconds),
+            ("overrun-seconds", self.overrun_seconds),
+            ("end-to-end-seconds", self.end_to_end_seconds),
+        ];
+        let shares = [
+            ("overrun-share", self.overrun_share),
+            ("timeout-share", self.timeout_share),
+            ("job-pass-share", self.job_pass_share),
+        ];
+        let mut problems = Vec::new();
+        for (name, value, least) in days {
+            if !(least..=LOOK_BACK_DAYS).contains(&value) {
+                problems.push(format!("`{name}`: {least} to {LOOK_BACK_DAYS} days, not {value}"));
+            }
+        }
+        if self.coverage_days > self.promotion_days {
+            problems.push(format!(
+                "`coverage-days`: at most `promotion-days`, {}, not {}",
+                self.promotion_days, self.coverage_days
+            ));
+        }
+        for (name, value) in seconds {
+            if !(value.is_finite() && value > 0.0) {
+                problems.push(format!("`{name}`: a number of seconds above 0, not {value}"));
+            }
+        }
+        for (name, value) in shares {
+            if !(0.0..=1.0).contains(&value) {
+                problems.push(format!("`{name}`: a share from 0 to 1, not {value}"));
+            }
+        }
+        problems
+    }
+}
+
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -104,6 +153,45 @@ pub enum Verdict {
     Unknown,
 }
 
+/// How a value is compared with its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Bound {
+    /// At least the target.
+    #[serde(rename = ">=")]
+    AtLeast,
+    /// More than the target.
+    #[serde(rename = ">")]
+    Over,
+    /// At most the target.
+    #[serde(rename = "<=")]
+    AtMost,
+    /// Less than the target.
+    #[serde(rename = "<")]
+    Under,
+}
+
+impl Bound {
+    /// The sign.
+    #[must_use]
+    pub fn sign(self) -> &'static str {
+        match self {
+            Self::AtLeast => "≥",
+            Self::Over => ">",
+            Self::AtMost => "≤",
+            Self::Under => "<",
+        }
+    }
+
+    fn holds(self, value: f64, target: f64) -> bool {
+        match self {
+            Self::AtLeast => value >= target,
+            Self::Over => value > target,
+            Self::AtMost => value <= target,
+            Self::Under => value < target,
+        }
+    }
+}
+
 /// A criterion with the evidence for its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
@@ -111,6 +199,8 @@ pub struct Evidence {
     pub criterion: Criterion,
     /// What the facts say: days, seconds or a share of 1; `None` of nothing.
     pub value: Option<f64>,
+    /// How it is compared.
+    pub bound: Bound,
     /// What it is compared with, in the same unit.
     pub target: f64,
     /// How many samples.
@@ -144,43 +234,23 @@ pub fn promotion(
         .iter()
         .map(|row| row.received_at.to_zoned(jiff::tz::TimeZone::UTC).date())
         .collect();
-    let days = |value: Option<f64>, criterion, target: u32| Evidence {
-        criterion,
-        value,
-        target: f64::from(target),
-        n: value.map_or(0, |value| value as u64),
-        verdict: match value {
-            Some(value) if value >= f64::from(target) => Verdict::Met,
-            Some(_) => Verdict::NotMet,
-            None => Verdict::Unknown,
-        },
+    // Days are their own number of samples.
+    let days = |value: Option<f64>, criterion, target: u32| {
+        let n = value.map_or(0, |value| value as u64);
+        evidence(criterion, value, n, 0, Bound::AtLeast, f64::from(target))
     };
-    let mut evidence = vec![
+    let mut found = vec![
         days(days_at_l2, Criterion::TimeAtL2, criteria.days_at_l2),
         days(Some(covered.len() as f64), Criterion::Coverage, criteria.coverage_days),
     ];
-    evidence.extend(signals(window, criteria, Side::Promotion));
-    evidence
+    found.extend(signals(window, criteria, Bound::Under));
+    found
 }
 
 /// What speaks for keeping L3: a criterion that isn't met asks for a demotion.
 #[must_use]
 pub fn demotion(window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
-    signals(window, criteria, Side::Demotion)
-}
-
-/// The start of the window that a promotion looks at.
-#[must_use]
-pub fn promotion_from(until: Timestamp, criteria: &Criteria) -> Timestamp {
-    until
-        .saturating_sub((24 * i64::from(criteria.promotion_days)).hours())
-        .unwrap_or(Timestamp::MIN)
-}
-
-/// The start of the window that a demotion looks at.
-#[must_use]
-pub fn demotion_from(until: Timestamp, criteria: &Criteria) -> Timestamp {
-    until.saturating_sub((24 * i64::from(criteria.demotion_days)).hours()).unwrap_or(Timestamp::MIN)
+    signals(window, criteria, Bound::AtMost)
 }
 
 /// Since when the repository is at `level`: when the newest run of dispatches at that level began.
@@ -197,84 +267,56 @@ pub fn at_level_since(dispatches: &[DispatchFact], level: Level) -> Option<Times
         .map(|dispatch| dispatch.enqueued_at)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Promotion,
-    Demotion,
+/// What the value of `n` samples says; unknown with fewer than `least`.
+fn evidence(
+    criterion: Criterion,
+    value: Option<f64>,
+    n: u64,
+    least: u64,
+    bound: Bound,
+    target: f64,
+) -> Evidence {
+    let verdict = match value.filter(|_| n >= least) {
+        Some(value) if bound.holds(value, target) => Verdict::Met,
+        Some(_) => Verdict::NotMet,
+        None => Verdict::Unknown,
+    };
+    Evidence { criterion, value, bound, target, n, verdict }
 }
 
-fn signals(window: Window<'_>, criteria: &Criteria, side: Side) -> Vec<Evidence> {
+/// On the threshold itself a promotion and a demotion differ only for the median of end to end
+/// (`< 3 h` promotes, `> 3 h` demotes): `end_to_end` says how it has to be. Everywhere else one is
+/// the other's opposite.
+fn signals(window: Window<'_>, criteria: &Criteria, end_to_end: Bound) -> Vec<Evidence> {
     let jobs = jobs_of_record(window.attempts, window.dispatches);
     let sums = Sums::of(&jobs, window.dispatches);
-    let queue = Distribution::of(queue_seconds(&jobs));
-    let end_to_end = Distribution::of(end_to_end_seconds(&jobs, window.dispatches));
-    let mut overrun = Rate::default();
     let ended: Vec<_> = jobs
         .iter()
         .filter(|job| !matches!(job.outcome, Some(Outcome::TimedOut | Outcome::Lost)))
         .cloned()
         .collect();
+    let mut overrun = Rate::default();
     for seconds in execution_seconds(&ended) {
-        overrun +=
-            Rate { numerator: u64::from(seconds > criteria.overrun_seconds), denominator: 1 };
+        let numerator = u64::from(seconds > criteria.overrun_seconds);
+        overrun += Rate { numerator, denominator: 1 };
     }
-    // On the threshold itself a promotion and a demotion differ only for the median of end to end
-    // (`< 3 h` promotes, `> 3 h` demotes); everywhere else one is the other's opposite.
-    let evidence =
-        |criterion, value: Option<f64>, n, target, good: fn(f64, f64) -> bool| Evidence {
-            criterion,
-            value,
-            target,
-            n,
-            verdict: match value {
-                Some(value) if n >= MIN_SAMPLES => {
-                    if good(value, target) {
-                        Verdict::Met
-                    } else {
-                        Verdict::NotMet
-                    }
-                }
-                _ => Verdict::Unknown,
-            },
+    let duration =
+        |criterion, of: Option<Distribution>, value: fn(Distribution) -> f64, bound, target| {
+            let n = of.map_or(0, |of| of.n);
+            evidence(criterion, of.map(value), n, MIN_SAMPLES, bound, target)
         };
-    let median_holds: fn(f64, f64) -> bool =
-        if side == Side::Promotion { |v, t| v < t } else { |v, t| v <= t };
+    let share = |criterion, rate: Rate, bound, target| {
+        evidence(criterion, rate.value(), rate.denominator, MIN_SAMPLES, bound, target)
+    };
+    let queue = Distribution::of(queue_seconds(&jobs));
+    let whole = Distribution::of(end_to_end_seconds(&jobs, window.dispatches));
     let (timeouts, job_pass) = (sums.timeouts(), sums.job_pass());
+    use Criterion as C;
     vec![
-        evidence(
-            Criterion::Queue,
-            queue.map(|d| d.mean),
-            queue.map_or(0, |d| d.n),
-            criteria.queue_seconds,
-            |v, t| v < t,
-        ),
-        evidence(
-            Criterion::Overrun,
-            overrun.value(),
-            overrun.denominator,
-            criteria.overrun_share,
-            |v, t| v < t,
-        ),
-        evidence(
-            Criterion::EndToEnd,
-            end_to_end.map(|d| d.p50),
-            end_to_end.map_or(0, |d| d.n),
-            criteria.end_to_end_seconds,
-            median_holds,
-        ),
-        evidence(
-            Criterion::Timeouts,
-            timeouts.value(),
-            timeouts.denominator,
-            criteria.timeout_share,
-            |v, t| v < t,
-        ),
-        evidence(
-            Criterion::JobPass,
-            job_pass.value(),
-            job_pass.denominator,
-            criteria.job_pass_share,
-            |v, t| v > t,
-        ),
+        duration(C::Queue, queue, |d| d.mean, Bound::Under, criteria.queue_seconds),
+        share(C::Overrun, overrun, Bound::Under, criteria.overrun_share),
+        duration(C::EndToEnd, whole, |d| d.p50, end_to_end, criteria.end_to_end_seconds),
+        share(C::Timeouts, timeouts, Bound::Under, criteria.timeout_share),
+        share(C::JobPass, job_pass, Bound::Over, criteria.job_pass_share),
     ]
 }

@@ -7,6 +7,7 @@ pub mod criteria;
 pub mod jobs;
 pub mod outcome;
 pub mod rates;
+pub mod review;
 pub mod tally;
 pub mod turns;
 
@@ -14,6 +15,7 @@ pub use self::criteria::{Criteria, Criterion, Verdict};
 pub use self::jobs::{Job, jobs_of_record};
 pub use self::outcome::Outcome;
 pub use self::rates::{Distribution, Rate, Sums};
+pub use self::review::Review;
 pub use self::tally::{DayOf, Tally};
 pub use self::turns::{Turn, turned_red};
 

@@ -205,14 +205,15 @@ fn first_attempts(jobs: &[Job]) -> impl Iterator<Item = &Job> {
     jobs.iter().filter(|job| job.first.run_attempt <= 1 && !job.first.start_unknown)
 }
 
-/// Seconds from the dispatch to the end of its last job, per dispatch with nothing running; a run
-/// whose last job never ended counts up to the sweep.
+/// Seconds from the dispatch to the end of its last job, per dispatch with nothing running. First
+/// attempts count: a person decides when a re-run begins. A run whose last job never ended counts up
+/// to the sweep.
 #[must_use]
 pub fn end_to_end_seconds(jobs: &[Job], dispatches: &[DispatchFact]) -> Vec<f64> {
     let mut last: HashMap<(&str, &str), Option<jiff::Timestamp>> = HashMap::new();
-    for job in jobs.iter().filter(|job| job.record.run_attempt <= 1) {
-        let key = (job.record.repo.as_str(), job.record.delivery.as_str());
-        let end = job.outcome.map(|_| job.record.received_at);
+    for job in jobs.iter().filter(|job| job.first.run_attempt <= 1) {
+        let key = (job.first.repo.as_str(), job.first.delivery.as_str());
+        let end = (!job.first.state.is_open()).then_some(job.first.received_at);
         last.entry(key)
             .and_modify(|known| *known = known.zip(end).map(|(a, b)| a.max(b)))
             .or_insert(end);

@@ -5,8 +5,9 @@ use jiff::{Timestamp, ToSpan as _};
 use super::criteria::{Criterion, Verdict, Window, at_level_since, demotion, promotion};
 use super::outcome::outcome;
 use super::rates::{end_to_end_seconds, queue_seconds};
-use super::{Criteria, Distribution, Job, Outcome, Rate, Sums, jobs_of_record};
-use crate::facts::{AttemptFact, DispatchFact};
+use super::review::{Facts, Question, Subject};
+use super::{Criteria, Distribution, Job, Outcome, Rate, Review, Sums, jobs_of_record};
+use crate::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, State};
 
@@ -238,6 +239,13 @@ fn end_to_end_counts_up_to_the_sweep_and_not_while_something_runs() {
 }
 
 #[test]
+fn end_to_end_of_a_job_that_ran_again_ends_with_its_first_attempt() {
+    let rows = [attempt("d1", "a", "1", 1, BAD, 600), attempt("d1", "a", "1", 2, GOOD, 9_000)];
+    let dispatches = [dispatch("d1", "a", 0)];
+    assert_eq!(end_to_end_seconds(&jobs_of_record(&rows, &dispatches), &dispatches), [600.0]);
+}
+
+#[test]
 fn a_rate_says_where_the_truth_may_lie() {
     let rate = Rate { numerator: 90, denominator: 100 };
     let (low, high) = rate.wilson().unwrap();
@@ -326,6 +334,89 @@ fn time_outs_are_no_overrun() {
     let overrun = evidence.iter().find(|e| e.criterion == Criterion::Overrun).unwrap();
     assert_eq!((overrun.n, overrun.verdict), (39, Verdict::NotMet));
     assert_eq!(overrun.value, Some(1.0 / 39.0));
+}
+
+#[test]
+fn a_review_asks_what_the_level_asks_and_proposes_one_step() {
+    let (attempts, dispatches) = month(40, 8);
+    let review = |level, attempts: &[AttemptFact]| {
+        let subject = Subject { repo: "acme/backend", level, from: at(0), to: at(40 * 86_400) };
+        let facts = Facts {
+            attempts: attempts.to_vec(),
+            dispatches: dispatches.clone(),
+            at_l2_since: at_level_since(&dispatches, Level::L2),
+            callbacks: vec![],
+        };
+        Review::of(subject, facts, &Criteria::default())
+    };
+    let l1 = review(Some(Level::L1), &attempts);
+    assert_eq!((l1.question, l1.verdict), (Question::Signal, Verdict::Unknown));
+    assert!(l1.evidence.is_empty() && l1.proposal().is_none());
+    // 87.5 % pass.
+    let l2 = review(Some(Level::L2), &attempts);
+    assert_eq!(
+        (l2.question, l2.verdict, l2.proposal()),
+        (Question::Promotion, Verdict::NotMet, None)
+    );
+    for (level, down) in [(Level::L3, Level::L2), (Level::L4, Level::L3)] {
+        let stays = review(Some(level), &attempts);
+        assert_eq!((stays.question, stays.proposal()), (Question::Stay, Some(down)));
+    }
+    let (good, _) = month(40, 100);
+    assert_eq!(review(Some(Level::L2), &good).proposal(), Some(Level::L3));
+    assert_eq!(review(None, &good).proposal(), None, "who isn't listed is not promoted");
+    assert_eq!(review(Some(Level::L3), &good).verdict, Verdict::Met);
+    let few = review(Some(Level::L3), &attempts[..10]);
+    assert_eq!((few.verdict, few.proposal()), (Verdict::Unknown, None));
+    assert!(review(Some(Level::L2), &attempts).has_results());
+    assert_eq!(
+        l2.permalink(),
+        "/crcr/acme/backend/level?level=L2&from=2026-09-21T14:13:20Z&to=2026-10-31T14:13:20Z"
+    );
+}
+
+#[test]
+fn nightly_runs_are_no_part_of_a_review() {
+    let (mut attempts, mut dispatches) = month(40, 2);
+    for (row, dispatch) in attempts.iter_mut().zip(&mut dispatches) {
+        if matches!(row.state, BAD) {
+            "nightly".clone_into(&mut row.event);
+            "nightly".clone_into(&mut dispatch.event);
+        }
+    }
+    let subject =
+        Subject { repo: "acme/backend", level: Some(Level::L2), from: at(0), to: at(40 * 86_400) };
+    let facts = Facts { attempts, dispatches, ..Facts::default() };
+    let review = Review::of(subject, facts, &Criteria::default());
+    let pass = review.evidence.iter().find(|e| e.criterion == Criterion::JobPass).unwrap();
+    assert_eq!((pass.value, pass.n), (Some(1.0), 20));
+    assert_eq!(review.availability, Rate { numerator: 20, denominator: 20 });
+}
+
+#[test]
+fn reports_are_told_by_what_became_of_them() {
+    use CallbackOutcome as C;
+    let outcomes = [C::Accepted, C::Duplicate, C::BelowLevel, C::BadToken, C::BadToken, C::BadBody];
+    let callbacks = outcomes.map(|outcome| CallbackFact {
+        at: at(10),
+        repo: Some("acme/backend".into()),
+        delivery: None,
+        run_id: None,
+        job: None,
+        status: None,
+        conclusion: None,
+        outcome,
+        answer: 200,
+        detail: None,
+        latency_ms: 1.0,
+    });
+    let subject =
+        Subject { repo: "acme/backend", level: Some(Level::L1), from: at(0), to: at(86_400) };
+    let facts = Facts { callbacks: callbacks.into(), ..Facts::default() };
+    let review = Review::of(subject, facts, &Criteria::default());
+    assert_eq!(review.signal, Rate { numerator: 3, denominator: 6 });
+    assert_eq!(review.refused, [(C::BadToken, 2), (C::BadBody, 1)].into());
+    assert!(!review.has_results());
 }
 
 #[test]

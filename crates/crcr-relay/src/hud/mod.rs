@@ -65,12 +65,13 @@ impl Hud {
     #[must_use]
     pub fn of(relay: &Arc<Relay>) -> Self {
         let (policy, clock) = (Arc::clone(relay), Arc::clone(relay));
-        Self::new(
+        let hud = Self::new(
             Arc::clone(&relay.results),
             Box::new(move || policy.allowlist.get()),
             Box::new(move || clock.now()),
             relay.config.upstream.clone(),
-        )
+        );
+        Self { criteria: relay.config.criteria.clone(), ..hud }
     }
 }
 
@@ -280,8 +281,11 @@ async fn build_level(
     query: SpanQuery,
 ) -> Result<model::level::LevelReview, Problem> {
     compute(hud, async move |hud| {
-        let until = span(hud, &query)?.to;
-        model::level::build(hud, &repo_name(&owner, &repo)?, until).await
+        let span = span(hud, &query)?;
+        // Without a start, the criteria say how far back to look.
+        let window = (query.has_start().then_some(span.from), span.to);
+        let level = query.level().map_err(Problem::Query)?;
+        model::level::build(hud, &repo_name(&owner, &repo)?, level, window).await
     })
     .await
 }

@@ -1,5 +1,6 @@
 //! What an address asks for: a span of time, a kind of event.
 
+use crcr_domain::{EventKind, Level};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const MAX_DAYS: i64 = 366;
 
 /// `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339, or UTC without a zone), `?events=pr|nightly`,
-/// and of a matrix `?heads=all` and `?rows=failing`.
+/// of a matrix `?heads=all` and `?rows=failing`, and of a review `?level=L2`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct SpanQuery {
     window: Option<String>,
@@ -18,9 +19,21 @@ pub(super) struct SpanQuery {
     events: Option<String>,
     heads: Option<String>,
     rows: Option<String>,
+    level: Option<String>,
 }
 
 impl SpanQuery {
+    /// Whether the address says when the span begins.
+    pub(super) fn has_start(&self) -> bool {
+        self.from.is_some()
+    }
+
+    /// The level to review at.
+    pub(super) fn level(&self) -> Result<Option<Level>, String> {
+        let level = self.level.as_deref().map(str::parse).transpose();
+        level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
+    }
+
     /// The last 30 days.
     pub(super) fn month() -> Self {
         Self { window: Some("30d".to_owned()), ..Self::default() }
@@ -54,7 +67,11 @@ impl Events {
 
     /// Whether an event of this name is among them.
     pub(super) fn has(self, event: &str) -> bool {
-        matches!(event, "nightly" | "periodic") == (self == Self::Nightly)
+        let kind = match self {
+            Self::Pr => EventKind::PullRequest,
+            Self::Nightly => EventKind::Nightly,
+        };
+        kind.has(event)
     }
 }
 

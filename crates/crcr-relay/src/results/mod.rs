@@ -5,6 +5,7 @@ pub mod deployed;
 pub mod feed;
 pub mod generate;
 pub mod retention;
+pub mod review;
 pub mod sqlite;
 #[cfg(test)]
 mod suite;
@@ -161,6 +162,17 @@ pub async fn open(url: &ResultsUrl, role: Role) -> Result<Arc<dyn Results>, Resu
         ResultsUrl::ClickHouse(server) => {
             Ok(Arc::new(clickhouse::ClickHouse::new(server.clone())?))
         }
+    }
+}
+
+/// Opens facts for a tool that only reads: of a file nothing is created or changed, and one that
+/// isn't there is an error.
+pub async fn open_to_read(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
+    match url {
+        ResultsUrl::Sqlite(path) => {
+            Ok(Arc::new(SqliteResults::new(Arc::new(Sqlite::read_only(path)?))))
+        }
+        ResultsUrl::ClickHouse(_) => open(url, Role::Tool).await,
     }
 }
 

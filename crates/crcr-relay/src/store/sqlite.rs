@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
@@ -33,6 +34,9 @@ const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
 const PAGES_EACH: usize = 8;
 /// Pages of the log at which the writer makes a checkpoint of its own, and waits for it: 128 MiB.
 const LOG_PAGES: i64 = 32 * 1024;
+/// What stands for itself in the path of a `file:` URI.
+const PATH_IN_URI: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Connections that read.
 const READERS: usize = 4;
 
@@ -154,6 +158,28 @@ impl Sqlite {
         Ok(Self { writer, threads, readers, path, facts, _lock: lock })
     }
 
+    /// Opens the file at `path` to read: creates nothing, changes nothing, and leaves nothing
+    /// behind, beside a server that has it open or without one. Writing fails.
+    ///
+    /// [`StoreError::Unavailable`] when there is no such file, or it is no relay's.
+    pub fn read_only(path: &Path) -> Result<Self, StoreError> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        // Who has the file open has its log, too. Without one nobody writes, and only `immutable`
+        // keeps SQLite from making a log of its own, which would be left behind.
+        // https://sqlite.org/wal.html#read_only_databases
+        let readers = if Path::new(&log).exists() {
+            Readers::open(path)
+        } else {
+            let path = percent_encode(path.as_os_str().as_encoded_bytes(), PATH_IN_URI);
+            Readers::open(Path::new(&format!("file:{path}?mode=ro&immutable=1")))
+        };
+        let readers = Arc::new(readers.map_err(unavailable)?);
+        readers.with(|connection| connection.prepare("SELECT 1 FROM fact_dispatch").map(drop))?;
+        let (path, facts) = (path.to_owned(), Facts::Tables);
+        Ok(Self { writer: None, threads: vec![], readers, path, facts, _lock: None })
+    }
+
     /// The connections that read; results are read through them too.
     pub(crate) fn readers(&self) -> &Arc<Readers> {
         &self.readers
@@ -172,7 +198,8 @@ impl Sqlite {
         &self,
         op: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Op,
     ) -> Result<T, StoreError> {
-        let gone = || StoreError::Unavailable("its writer has stopped".to_owned());
+        let gone =
+            || StoreError::Unavailable("it is open to read, or its writer has stopped".to_owned());
         let (reply, answer) = oneshot::channel();
         let mut op = op(reply);
         let writer = self.writer.as_ref().ok_or_else(gone)?;
@@ -338,7 +365,8 @@ pub(crate) struct Readers {
 
 impl Readers {
     fn open(path: &Path) -> rusqlite::Result<Self> {
-        let open = || connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map(Mutex::new);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let open = || connect(path, flags).map(Mutex::new);
         Ok(Self { idle: [open()?, open()?, open()?, open()?] })
     }
 
@@ -742,6 +770,43 @@ mod tests {
             Sqlite::open(&folder.path().join(name), Role::Server).unwrap()
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn reading_leaves_the_file_and_its_folder_as_they_were() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a #1%20?.db");
+        let names = || {
+            let entries = std::fs::read_dir(folder.path()).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert!(Sqlite::read_only(&path).is_err());
+        assert!(names().is_empty(), "nothing is created");
+        let now = timestamp(1_800_000_000_000);
+        let mark = |n: u8| Batch {
+            tasks: vec![NewTask {
+                key: Key::new(&[&n.to_string()]),
+                lane: "l".to_owned(),
+                payload: String::new(),
+                due_at: now,
+            }],
+            ..Batch::default()
+        };
+        let server = Sqlite::open(&path, Role::Server).unwrap();
+        server.commit(mark(1), now).await.unwrap();
+        let beside = Sqlite::read_only(&path).unwrap();
+        assert_eq!(beside.tasks(None, 9).await.unwrap().len(), 1, "what is in the log is read");
+        assert!(beside.commit(mark(2), now).await.is_err());
+        drop((beside, server));
+        let (before, bytes) = (names(), std::fs::read(&path).unwrap());
+        let alone = Sqlite::read_only(&path).unwrap();
+        assert_eq!(alone.tasks(None, 9).await.unwrap().len(), 1);
+        drop(alone);
+        assert_eq!((names(), std::fs::read(&path).unwrap()), (before, bytes));
+        std::fs::write(folder.path().join("other.db"), "").unwrap();
+        assert!(Sqlite::read_only(&folder.path().join("other.db")).is_err(), "no relay's");
     }
 
     #[tokio::test]

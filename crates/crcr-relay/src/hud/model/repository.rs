@@ -138,7 +138,7 @@ pub(in super::super) async fn build(
         worth: Worth::of(&total(&days)),
         trend: trend(span, &days),
         review: match &entry {
-            Some(_) => Some(level::build(hud, repo, span.to).await?),
+            Some(_) => Some(level::build(hud, repo, None, (None, span.to)).await?),
             None => None,
         },
         matrix: matrix(&own.jobs, span),

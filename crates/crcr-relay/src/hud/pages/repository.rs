@@ -1,14 +1,15 @@
 //! `/crcr/{owner}/{repo}`: one backend.
 
+use crcr_domain::results::review::Question;
 use crcr_domain::results::{Outcome, Verdict};
 use maud::{Markup, html};
 
 use super::super::chart::{durations, shares};
 use super::super::layout::{distribution, outcome_parts, rate, shell, short, time};
-use super::super::model::level::{LevelReview, Question};
+use super::super::model::level::LevelReview;
 use super::super::model::repository::{Cell, Matrix, Repository, Row};
 use super::super::query::{Events, Span};
-use super::level::{amount, target, verdict as verdict_parts};
+use super::level::{amount, verdict as verdict_parts};
 use super::{controls, freshness};
 
 pub(in super::super) fn page(model: &Repository) -> Markup {
@@ -90,8 +91,10 @@ pub(in super::super) fn page(model: &Repository) -> Markup {
 }
 
 /// Which criteria hold, the others first.
-fn distance(review: &LevelReview) -> Markup {
+fn distance(model: &LevelReview) -> Markup {
+    let review = &model.review;
     let what = match review.question {
+        Question::Signal => return html! {},
         Question::Promotion => "Distance to L3",
         Question::Stay => "What its level asks for",
     };
@@ -115,7 +118,7 @@ fn distance(review: &LevelReview) -> Markup {
                     span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } span.hidden { (word) ":" } }
                     " " (evidence.criterion.title()) " "
                     @match evidence.value { Some(value) => strong { (amount(evidence.criterion, value)) }, None => span.muted { "no data" } }
-                    " " span.detail { (target(evidence.criterion, review.question)) " " (amount(evidence.criterion, evidence.target)) }
+                    " " span.detail { (evidence.bound.sign()) " " (amount(evidence.criterion, evidence.target)) }
                 }
             } }
         }

@@ -1,0 +1,250 @@
+//! Reviews of single repositories: reading what they are made of, and how they are shown.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crcr_domain::results::criteria::Evidence;
+use crcr_domain::results::review::Question;
+use crcr_domain::results::{Criteria, Criterion, Rate, Review, Verdict};
+use crcr_domain::{Level, RepoName};
+use crcr_relay::results::review::{MAX_CRITERIA_BYTES, criteria, review};
+use crcr_relay::results::{self, Results, ResultsUrl};
+use jiff::Timestamp;
+use serde_json::Value;
+use url::Url;
+
+use crate::cli::levels::BarArgs;
+use crate::failure::Failure;
+
+/// The recorded results, what they are held against, and where they are shown.
+pub struct Reviewer {
+    place: String,
+    results: Arc<dyn Results>,
+    pub criteria: Criteria,
+    hud_url: Option<Url>,
+}
+
+impl Reviewer {
+    /// Opens the results at `place`, `sqlite:PATH` or a path, to read only.
+    pub async fn open(place: &str, bar: &BarArgs) -> Result<Self, Failure> {
+        let criteria = match &bar.criteria {
+            Some(path) => read_criteria(path)?,
+            None => Criteria::default(),
+        };
+        let url = if place.contains(':') { place } else { &format!("sqlite:{place}") };
+        let url = ResultsUrl::parse(url).map_err(|why| unreadable(place, anyhow::anyhow!(why)))?;
+        let results =
+            results::open_to_read(&url).await.map_err(|error| unreadable(place, error))?;
+        Ok(Self { place: place.to_owned(), results, criteria, hud_url: bar.hud_url.clone() })
+    }
+
+    /// Reviews a repository at `level` by the facts before `to`, and since `from` when it is given.
+    pub async fn review(
+        &self,
+        repo: &RepoName,
+        level: Level,
+        window: (Option<Timestamp>, Timestamp),
+    ) -> Result<Review, Failure> {
+        review(&*self.results, repo, Some(level), window, &self.criteria)
+            .await
+            .map_err(|error| unreadable(&self.place, error))
+    }
+
+    /// Where the review is shown; without the HUD's address its path there.
+    pub fn link(&self, review: &Review) -> String {
+        let base = self.hud_url.as_ref().map_or("", |url| url.as_str().trim_end_matches('/'));
+        format!("{base}{}", review.permalink())
+    }
+
+    /// The review as text, under a line that names it.
+    pub fn text(&self, review: &Review) -> String {
+        let mut out = format!("{}  {}\n", review.repo, heading(review));
+        let _ = writeln!(out, "  {} to {}, pull requests and pushes", review.from, review.to);
+        let mut rows = vec![["criterion", "value", "target", "n", "verdict"].map(str::to_owned)];
+        rows.extend(review.evidence.iter().map(cells));
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        let widths: [usize; 5] = std::array::from_fn(|column| width(column).unwrap_or(0));
+        for row in rows.iter().filter(|_| !review.evidence.is_empty()) {
+            let mut line = String::from(" ");
+            for (cell, width) in row.iter().zip(widths) {
+                let _ = write!(line, " {cell:width$} ");
+            }
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+        for (name, value) in apart(review) {
+            let _ = writeln!(out, "  {name}: {value}");
+        }
+        let _ = writeln!(out, "  {}", self.link(review));
+        out
+    }
+
+    /// The review as a section of a comment.
+    pub fn markdown(&self, review: &Review) -> String {
+        let link = self.link(review);
+        let mut out = format!("\n#### `{}`: {}\n\n", review.repo, heading(review));
+        if !review.evidence.is_empty() {
+            out.push_str("| criterion | value | target | n | verdict |\n|---|---|---|---|---|\n");
+        }
+        for evidence in &review.evidence {
+            let _ = writeln!(out, "| {} |", cells(evidence).join(" | ").replace('<', "&lt;"));
+        }
+        let told = apart(review).map(|(name, value)| format!("{name}: {value}")).join(" · ");
+        let window = format!("{} to {}, pull requests and pushes", review.from, review.to);
+        let _ = match self.hud_url {
+            Some(_) => writeln!(out, "\n{told}<br>[{window}](<{link}>)"),
+            None => writeln!(out, "\n{told}<br>{window}: `{link}` on the relay"),
+        };
+        out
+    }
+
+    /// The review as data.
+    pub fn json(&self, review: &Review) -> Value {
+        let mut value = serde_json::to_value(review).expect("a review is always JSON");
+        value["permalink"] = self.link(review).into();
+        value
+    }
+}
+
+fn unreadable(place: &str, error: impl Into<anyhow::Error>) -> Failure {
+    Failure::unexpected("results-unreadable", format!("the results in `{place}` can't be read"))
+        .because(error)
+        .hint("name the relay's store: `sqlite:PATH`")
+}
+
+fn read_criteria(path: &Path) -> Result<Criteria, Failure> {
+    let name = path.display();
+    let mut text = String::new();
+    let read = File::open(path)
+        .and_then(|file| file.take(MAX_CRITERIA_BYTES as u64 + 1).read_to_string(&mut text));
+    read.map_err(|error| {
+        Failure::unexpected("criteria-unreadable", format!("`{name}` can't be read")).because(error)
+    })?;
+    criteria(&text).map_err(|why| {
+        Failure::user("criteria", format!("the criteria in `{name}` can't be used"))
+            .because(anyhow::anyhow!(why))
+            .hint("`crcr levels review --help` lists the names and their defaults")
+    })
+}
+
+/// `L2, may it be promoted to L3? not met`.
+fn heading(review: &Review) -> String {
+    let level = review.level.map_or("not listed", Level::as_str);
+    let question = review.question.title();
+    match review.question {
+        Question::Signal => format!("{level}. {question} No threshold decides it"),
+        _ => format!("{level}. {question} {}", word(review.verdict)),
+    }
+}
+
+fn cells(evidence: &Evidence) -> [String; 5] {
+    let value = evidence.value.map_or("no data".to_owned(), |v| amount(evidence.criterion, v));
+    [
+        evidence.criterion.title().to_owned(),
+        value,
+        target(evidence),
+        evidence.n.to_string(),
+        word(evidence.verdict).to_owned(),
+    ]
+}
+
+/// Infrastructure, tests and reports, each by itself.
+fn apart(review: &Review) -> [(&'static str, String); 3] {
+    let mut reports = format!("{} valid", share(review.signal));
+    if !review.refused.is_empty() {
+        let kinds = review.refused.iter();
+        let kinds: Vec<_> =
+            kinds.map(|(kind, n)| format!("{} {n}", kind.as_str().replace('_', " "))).collect();
+        let _ = write!(reports, "; refused: {}", kinds.join(", "));
+    }
+    [
+        ("infrastructure, available", share(review.availability)),
+        ("tests passed", share(review.test_pass)),
+        ("reports", reports),
+    ]
+}
+
+/// `95.2 % of 420`, `unknown, 3 of 4`.
+fn share(rate: Rate) -> String {
+    let Rate { numerator, denominator } = rate;
+    match rate.value().filter(|_| rate.is_known()) {
+        Some(value) => format!("{} of {denominator}", percent(value)),
+        None if denominator == 0 => "none".to_owned(),
+        None => format!("unknown, {numerator} of {denominator}"),
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Met => "met",
+        Verdict::NotMet => "not met",
+        Verdict::Unknown => "unknown",
+    }
+}
+
+/// `CI job pass rate 85.71 % of 320, target > 90 %`.
+pub fn told(evidence: &Evidence) -> String {
+    let (title, n) = (evidence.criterion.title(), evidence.n);
+    let target = target(evidence);
+    match evidence.value {
+        Some(value) => {
+            let value = amount(evidence.criterion, value);
+            // Days are their own number of samples.
+            let days = matches!(evidence.criterion, Criterion::TimeAtL2 | Criterion::Coverage);
+            let of = if days { String::new() } else { format!(" of {n}") };
+            format!("{title} {value}{of}, target {target}")
+        }
+        None => format!("{title}, target {target}"),
+    }
+}
+
+fn target(evidence: &Evidence) -> String {
+    format!("{} {}", evidence.bound.sign(), amount(evidence.criterion, evidence.target))
+}
+
+fn amount(criterion: Criterion, value: f64) -> String {
+    match criterion {
+        Criterion::TimeAtL2 | Criterion::Coverage => format!("{} days", short(value, 1)),
+        Criterion::Queue | Criterion::EndToEnd if value < 7200.0 => {
+            format!("{} min", short(value / 60.0, 1))
+        }
+        Criterion::Queue | Criterion::EndToEnd => format!("{} h", short(value / 3600.0, 2)),
+        Criterion::Overrun | Criterion::Timeouts | Criterion::JobPass => percent(value),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", short(share * 100.0, 2))
+}
+
+/// With at most so many decimals, and no zeros at the end.
+fn short(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_read_well() {
+        for (criterion, value, text) in [
+            (Criterion::TimeAtL2, 30.0, "30 days"),
+            (Criterion::TimeAtL2, 29.96, "30 days"),
+            (Criterion::Queue, 1800.0, "30 min"),
+            (Criterion::Queue, 257.0, "4.3 min"),
+            (Criterion::EndToEnd, 10_800.0, "3 h"),
+            (Criterion::EndToEnd, 9_050.0, "2.51 h"),
+            (Criterion::JobPass, 0.857_142, "85.71 %"),
+            (Criterion::JobPass, 1.0, "100 %"),
+            (Criterion::Timeouts, 0.0, "0 %"),
+        ] {
+            assert_eq!(amount(criterion, value), text);
+        }
+        assert_eq!(share(Rate { numerator: 3, denominator: 4 }), "unknown, 3 of 4");
+        assert_eq!(share(Rate { numerator: 30, denominator: 40 }), "75 % of 40");
+    }
+}

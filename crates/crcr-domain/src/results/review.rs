@@ -1,0 +1,199 @@
+//! One repository against the bar of its level: what the HUD's page, the review of an allowlist and
+//! `crcr levels review` show.
+
+use std::collections::BTreeMap;
+
+use jiff::{Timestamp, ToSpan as _};
+use serde::Serialize;
+
+use super::criteria::{
+    Criteria, Criterion, Evidence, LOOK_BACK_DAYS, Verdict, Window, demotion, promotion,
+};
+use super::jobs::jobs_of_record;
+use super::rates::{Rate, Sums};
+use crate::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact};
+use crate::level::{EventKind, Level};
+
+/// What a review asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// Does it report as it should, and may go from L1 to L2? That is for people to say: no
+    /// threshold decides it.
+    Signal,
+    /// May it be promoted from L2 to L3?
+    Promotion,
+    /// May it stay at L3 or L4?
+    Stay,
+}
+
+impl Question {
+    /// What is asked of a repository at `level`; of one that isn't listed, what is asked at L2.
+    #[must_use]
+    pub fn at(level: Option<Level>) -> Self {
+        match level {
+            Some(Level::L1) => Self::Signal,
+            None | Some(Level::L2) => Self::Promotion,
+            Some(Level::L3 | Level::L4) => Self::Stay,
+        }
+    }
+
+    /// As people ask it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Signal => "Does it report as it should?",
+            Self::Promotion => "May it be promoted to L3?",
+            Self::Stay => "May it stay at its level?",
+        }
+    }
+
+    /// When the window begins that ends at `to`.
+    #[must_use]
+    pub fn from(self, to: Timestamp, criteria: &Criteria) -> Timestamp {
+        let days = match self {
+            Self::Signal | Self::Promotion => criteria.promotion_days,
+            Self::Stay => criteria.demotion_days,
+        };
+        days_before(to, days)
+    }
+}
+
+/// The earliest dispatch that a review up to `to` asks for.
+#[must_use]
+pub fn look_back(to: Timestamp) -> Timestamp {
+    days_before(to, LOOK_BACK_DAYS)
+}
+
+fn days_before(to: Timestamp, days: u32) -> Timestamp {
+    to.saturating_sub((24 * i64::from(days)).hours()).unwrap_or(Timestamp::MIN)
+}
+
+/// What is reviewed.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// The repository.
+    pub repo: &'a str,
+    /// Its level; `None` when it isn't listed.
+    pub level: Option<Level>,
+    /// From this time on.
+    pub from: Timestamp,
+    /// Before this time.
+    pub to: Timestamp,
+}
+
+/// The facts about one repository, of events of every kind.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Rows of its jobs within the window.
+    pub attempts: Vec<AttemptFact>,
+    /// The newest row of each of its dispatches within the window.
+    pub dispatches: Vec<DispatchFact>,
+    /// Since when it has been at L2, as far as [`look_back`].
+    pub at_l2_since: Option<Timestamp>,
+    /// Its reports within the window.
+    pub callbacks: Vec<CallbackFact>,
+}
+
+/// A repository's standing, with the evidence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Review {
+    /// `owner/repo`.
+    pub repo: String,
+    /// Its level; `None` when it isn't listed.
+    pub level: Option<Level>,
+    /// From this time on.
+    pub from: Timestamp,
+    /// Before this time.
+    pub to: Timestamp,
+    /// What is asked.
+    pub question: Question,
+    /// What the facts say to each criterion; nothing when no threshold decides.
+    pub evidence: Vec<Evidence>,
+    /// What follows from all of them.
+    pub verdict: Verdict,
+    /// Infrastructure alone: dispatches all of whose jobs reached a verdict.
+    pub availability: Rate,
+    /// Tests alone: passed, of passed and failed.
+    pub test_pass: Rate,
+    /// Valid reports of all that came in.
+    pub signal: Rate,
+    /// Reports that were refused, by kind.
+    pub refused: BTreeMap<CallbackOutcome, u64>,
+}
+
+impl Review {
+    /// Reviews by `facts`. Rates are of pull requests and pushes; nightly runs are no part of them.
+    #[must_use]
+    pub fn of(subject: Subject<'_>, mut facts: Facts, criteria: &Criteria) -> Self {
+        let Subject { repo, level, from, to } = subject;
+        let question = Question::at(level);
+        facts.attempts.retain(|row| EventKind::PullRequest.has(&row.event));
+        facts.dispatches.retain(|dispatch| EventKind::PullRequest.has(&dispatch.event));
+        let (attempts, dispatches) = (&*facts.attempts, &*facts.dispatches);
+        let window = Window { attempts, dispatches, until: to };
+        let evidence = match question {
+            Question::Signal => vec![],
+            Question::Promotion => promotion(window, facts.at_l2_since, criteria),
+            Question::Stay => demotion(window, criteria),
+        };
+        let has = |verdict| evidence.iter().any(|one| one.verdict == verdict);
+        let verdict = if has(Verdict::NotMet) {
+            Verdict::NotMet
+        } else if evidence.is_empty() || has(Verdict::Unknown) {
+            Verdict::Unknown
+        } else {
+            Verdict::Met
+        };
+        let sums = Sums::of(&jobs_of_record(attempts, dispatches), dispatches);
+        let mut signal = Rate::default();
+        let mut refused = BTreeMap::new();
+        for report in &facts.callbacks {
+            let valid = report.outcome.is_valid();
+            signal += Rate { numerator: u64::from(valid), denominator: 1 };
+            if !valid {
+                *refused.entry(report.outcome).or_default() += 1;
+            }
+        }
+        Self {
+            repo: repo.to_owned(),
+            level,
+            from,
+            to,
+            question,
+            evidence,
+            verdict,
+            availability: sums.availability,
+            test_pass: sums.test_pass(),
+            signal,
+            refused,
+        }
+    }
+
+    /// Whether any job reported, or any dispatch was due to.
+    #[must_use]
+    pub fn has_results(&self) -> bool {
+        self.availability.denominator > 0
+            || self.evidence.iter().any(|one| one.criterion != Criterion::TimeAtL2 && one.n > 0)
+    }
+
+    /// The level that the evidence asks for instead, one step away: up from L2 when every criterion
+    /// is met, down from L3 or L4 when one isn't. `None` when it asks for no change.
+    #[must_use]
+    pub fn proposal(&self) -> Option<Level> {
+        match (self.question, self.verdict, self.level?) {
+            (Question::Promotion, Verdict::Met, Level::L2) => Some(Level::L3),
+            (Question::Stay, Verdict::NotMet, Level::L3) => Some(Level::L2),
+            (Question::Stay, Verdict::NotMet, Level::L4) => Some(Level::L3),
+            _ => None,
+        }
+    }
+
+    /// The page that shows the same review for ever, below the HUD's address.
+    #[must_use]
+    pub fn permalink(&self) -> String {
+        let Self { repo, from, to, .. } = self;
+        let level = self.level.map(|level| format!("level={level}&")).unwrap_or_default();
+        format!("/crcr/{repo}/level?{level}from={from}&to={to}")
+    }
+}
