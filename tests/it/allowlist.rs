@@ -332,6 +332,58 @@ fn the_schema_is_json() {
     assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
 }
 
+/// What a JSON Schema can see: shapes and names, and nothing that compares two entries.
+const OF_SHAPE: [&str; 7] = [
+    "wrong-shape",
+    "unknown-level",
+    "unknown-field",
+    "invalid-repository",
+    "invalid-device",
+    "invalid-oncall",
+    "invalid-event",
+];
+
+#[test]
+#[ignore = "needs check-jsonschema from tests/peers/requirements.txt"]
+fn the_schema_takes_what_is_valid_and_refuses_every_wrong_shape() {
+    let scratch = tempfile::tempdir().unwrap();
+    let schema = scratch.path().join("schema.json");
+    fs::write(&schema, Crcr::new(&["allowlist", "schema"]).run().stdout).unwrap();
+    let (valid, invalid) = (fixtures("valid"), fixtures("invalid"));
+    let mut check = Command::new("check-jsonschema");
+    check.args(["--output-format", "json", "--schemafile"]).arg(schema);
+    let ran = check.args([&*valid, &*invalid].concat()).output().unwrap();
+    let told: Value = serde_json::from_slice(&ran.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&ran.stderr)));
+    let named = |list: &str| told[list].as_array().unwrap().iter();
+    // A file that isn't YAML to the checker is refused, too.
+    let refused: Vec<&str> = named("errors")
+        .chain(named("parse_errors"))
+        .map(|one| one["filename"].as_str().unwrap())
+        .collect();
+    let refuses = |path: &Path| refused.contains(&path.to_str().unwrap());
+    for path in &valid {
+        assert!(!refuses(path), "{}: {told:#}", path.display());
+    }
+    let mut wrong = 0;
+    for path in &invalid {
+        let (_, document) = json(path, &[]);
+        let found = document["diagnostics"].as_array().unwrap().iter();
+        let errors = found.filter(|one| one["severity"] == "error");
+        let rules: Vec<_> = errors.map(|one| one["rule"].as_str().unwrap()).collect();
+        if rules.iter().any(|rule| OF_SHAPE.contains(rule)) {
+            assert!(refuses(path), "{}: {rules:?}", path.display());
+            wrong += 1;
+        } else if rules
+            .iter()
+            .all(|rule| ["duplicate-repository", "upstream-listed"].contains(rule))
+        {
+            assert!(!refuses(path), "{}: {rules:?}", path.display());
+        }
+    }
+    assert!(wrong >= 20, "{wrong} files of a wrong shape");
+}
+
 #[test]
 #[ignore = "needs check-jsonschema from tests/peers/requirements.txt"]
 fn sarif_validates_against_its_published_schema() {

@@ -12,22 +12,35 @@ use crate::support::{Crcr, Ran};
 
 const UNTIL: &str = "2026-09-15T12:00:00Z";
 
-/// Reviews the promotion of a generated backend by `days` days of results.
+/// Reviews the change of level of a generated backend by `days` days of results.
 async fn promote(days: u32, repo: &str, level: &str) -> Ran {
-    let args = ["allowlist", "diff", "old.yml", "new.yml", "--format", "json"];
+    change(days, repo, level, "json", "{}").await.run()
+}
+
+/// The same, in any format and with other criteria.
+async fn change(days: u32, repo: &str, level: &str, format: &str, criteria: &str) -> Crcr {
+    let args = ["allowlist", "diff", "old.yml", "new.yml", "--format", format];
     let run = Crcr::new(&args).arg("--results=sqlite:crcr.db").arg("--until").arg(UNTIL);
+    let run = run.arg("--criteria=criteria.yml");
+    fs::write(run.folder().join("criteria.yml"), criteria).unwrap();
     let until: Timestamp = UNTIL.parse().unwrap();
     let store = Sqlite::open(&run.folder().join("crcr.db"), Role::Server).unwrap();
     let facts = facts(7, until, days, 10, "pytorch/pytorch");
     store.commit(Batch { facts, ..Batch::default() }, until).await.unwrap();
-    let without = ALLOWLIST.replacen(&format!("  - {repo}\n"), "", 1);
+    let named = |line: &&str| line.contains(repo);
+    let old = ALLOWLIST.lines().find(named).unwrap();
+    let without = ALLOWLIST.replacen(&format!("{old}\n"), "", 1);
     let item = if level == "L2:" { format!("  - {repo}") } else { format!("    {repo}: [x]") };
     let new = without.replacen(&format!("{level}\n"), &format!("{level}\n{item}\n"), 1);
     assert_eq!(new.matches(repo).count(), 1, "{new}");
     fs::write(run.folder().join("old.yml"), ALLOWLIST).unwrap();
     fs::write(run.folder().join("new.yml"), new).unwrap();
-    run.run()
+    run
 }
+
+/// Criteria that everybody meets.
+const EASY: &str = "{queue-seconds: 1e6, overrun-share: 1, end-to-end-seconds: 1e6,
+                     timeout-share: 1, job-pass-share: 0}";
 
 /// Rule, message and help of each finding.
 fn found(ran: &Ran) -> Vec<[String; 3]> {
@@ -48,8 +61,15 @@ async fn a_promotion_that_the_results_speak_against_is_an_error() {
     );
     assert!(message.contains("CI job pass rate") && message.contains("average queue"), "{message}");
     assert!(!message.contains("time at L2"), "{message}");
-    let page = "/crcr/dune-example/torch-dune/level?to=2026-09-15T12:00:00Z";
+    let page = "/crcr/dune-example/torch-dune/level?level=L2&from=2026-09-01T12:00:00Z\
+                &to=2026-09-15T12:00:00Z";
     assert!(help.contains(page), "{help}");
+    let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let [evidence] = &document["evidence"].as_array().unwrap()[..] else { panic!("{document:#}") };
+    assert_eq!(evidence["permalink"], page);
+    let pass = evidence["evidence"].as_array().unwrap().last().unwrap();
+    assert_eq!((&pass["criterion"], &pass["verdict"]), (&"job_pass".into(), &"not_met".into()));
+    assert!(pass["n"].as_u64() > Some(300) && pass["value"].as_f64() < Some(0.9), "{pass}");
 }
 
 #[tokio::test]
@@ -57,7 +77,7 @@ async fn a_promotion_that_comes_early_is_told_which_time_is_missing() {
     let ran = promote(10, "cedar-example/torch-cedar", "  basalt:").await.expect_code(1);
     let [[rule, message, _]] = &found(&ran)[..] else { panic!("{}", ran.report()) };
     assert_eq!(rule, "criteria-not-met");
-    assert!(message.contains("time at L2 10 days, target 30 days"), "{message}");
+    assert!(message.contains("time at L2 10 days, target ≥ 30 days"), "{message}");
 }
 
 #[tokio::test]
@@ -70,6 +90,55 @@ async fn without_results_there_is_no_evidence() {
         assert!(rules.contains(&"no-evidence".to_owned()), "{}", ran.report());
         assert!(!rules.contains(&"criteria-not-met".to_owned()), "{}", ran.report());
     }
+}
+
+#[tokio::test]
+async fn a_demotion_is_reviewed_by_the_bar_that_is_given_up() {
+    let repo = "aurora-example/torch-aurora";
+    let rules = async |criteria: &str| {
+        let ran = change(10, repo, "  basalt:", "json", criteria).await.run().expect_code(0);
+        let document: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let evidence = &document["evidence"][0];
+        assert_eq!(evidence["question"], "stay");
+        assert!(evidence["permalink"].as_str().unwrap().contains("level=L4&"), "{evidence}");
+        let rules: Vec<_> = found(&ran).into_iter().map(|[rule, ..]| rule).collect();
+        (evidence["verdict"].clone(), rules)
+    };
+    // Nobody passes more often than always.
+    let (verdict, told) = rules("job-pass-share: 1").await;
+    assert_eq!(
+        (verdict, &told[..]),
+        ("not_met".into(), &["demotion-without-reason".to_owned()][..])
+    );
+    let (verdict, told) = rules(EASY).await;
+    assert_eq!(verdict, "met");
+    assert_eq!(told, ["demotion-without-reason", "no-evidence"]);
+}
+
+#[tokio::test]
+async fn the_evidence_is_a_table_for_people_with_a_link() {
+    let repo = "dune-example/torch-dune";
+    let run = change(40, repo, "  basalt:", "text", "{}").await.arg("--hud-url=https://hud.test/");
+    let ran = run.run().expect_code(1);
+    let link = "https://hud.test/crcr/dune-example/torch-dune/level?level=L2&from=2026-09-01T12:00:00Z\
+                &to=2026-09-15T12:00:00Z";
+    for text in ["L2. May it be promoted to L3? not met\n", "  criterion ", "≥ 30 days", link] {
+        assert!(ran.stdout.contains(text), "{text}\n{}", ran.report());
+    }
+    let run = change(40, repo, "  basalt:", "markdown", "{}").await;
+    let ran = run.arg("--hud-url=https://hud.test").run().expect_code(1);
+    for text in ["| criterion | value | target | n | verdict |\n|---|", "| &lt; 30 min |", link] {
+        assert!(ran.stdout.contains(text), "{text}\n{}", ran.report());
+    }
+}
+
+#[tokio::test]
+async fn criteria_that_make_no_sense_are_the_users_to_fix() {
+    let run = change(1, "cedar-example/torch-cedar", "  basalt:", "text", "job-pass: 1").await;
+    let ran = run.run().expect_code(1);
+    assert!(ran.stdout.is_empty(), "{}", ran.report());
+    assert!(ran.stderr.contains("error[criteria]"), "{}", ran.report());
+    assert!(ran.stderr.contains("unknown field `job-pass`"), "{}", ran.report());
 }
 
 #[test]

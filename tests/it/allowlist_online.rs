@@ -123,6 +123,19 @@ fn fix_writes_the_names_that_github_has() {
 }
 
 #[test]
+fn fix_says_which_names_it_could_not_check() {
+    let github = github();
+    github.state().world.fail("GET /repos/acme/two", 9, Fault::status(403));
+    let home = tempfile::tempdir().unwrap();
+    let ran = crcr(&github, home.path(), &["fix"], LIST).run().expect_code(0);
+    for rule in ["repository-not-found", "repository-renamed", "repository-case"] {
+        let told = format!("`{rule}` wasn't checked: `acme/two` is closed");
+        assert!(ran.stderr.contains(&told), "{told}\n{}", ran.report());
+    }
+    assert!(!ran.stderr.contains("workflow-missing"), "{}", ran.report());
+}
+
+#[test]
 fn an_outage_is_never_called_missing() {
     for fault in [Fault::status(500), Fault::Reset] {
         let github = github();

@@ -6,6 +6,7 @@
 )]
 
 mod act;
+mod act_allowlist;
 mod act_downstream;
 mod allowlist;
 #[cfg(feature = "relay")]
@@ -26,6 +27,8 @@ mod contracts;
 mod demo;
 mod general;
 mod install;
+#[cfg(feature = "relay")]
+mod levels;
 mod oidc_configure;
 mod peer_artifact;
 mod relay_cli;
