@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 exec python3 - "${1:-target/release/crcr}" <<'PYTHON'
-import os, statistics, subprocess, sys, tempfile, time
+import itertools, os, statistics, subprocess, sys, tempfile, time
 
 crcr, runs, failed = sys.argv[1], 20, False
 
@@ -27,20 +27,20 @@ devices = "".join(
 mature = "".join(f"  - organisation-{n % 700}/mature-{n}: oncall-{n}\n" for n in range(2000))
 bomb = "b0: &b0 [x, x]\n" + "".join(
     f"b{n + 1}: &b{n + 1} [{', '.join([f'*b{n}'] * 9)}]\n" for n in range(30))
-# Made one at a time: a child's peak counts what its parent held when it was forked.
+# In pieces: a child that is spawned by vfork begins with its parent's peak, so this process stays small.
 cases = [
-    ("10,000 repositories", lambda: f"L1:\n{levels}L3:\n{devices}L4:\n{mature}".encode(), 0, 0.050, None),
-    ("alias bomb", lambda: bomb.encode(), 1, 0.100, 32),
-    ("5,000 lists deep", lambda: b"[" * 5000, 1, 0.100, 32),
-    ("5,000 mappings deep", lambda: b"{a: " * 5000, 1, 0.100, 32),
-    ("a megabyte of NUL", lambda: b"\0" * 1_000_000, 1, 0.100, 32),
-    ("50 MB", lambda: b"L1: [" + b"a/b, " * 10_000_000, 1, 0.100, 32),
+    ("10,000 repositories", lambda: [f"L1:\n{levels}L3:\n{devices}L4:\n{mature}".encode()], 0, 0.050, None),
+    ("alias bomb", lambda: [bomb.encode()], 1, 0.100, 32),
+    ("5,000 lists deep", lambda: [b"[" * 5000], 1, 0.100, 32),
+    ("5,000 mappings deep", lambda: [b"{a: " * 5000], 1, 0.100, 32),
+    ("a megabyte of NUL", lambda: [b"\0" * 1_000_000], 1, 0.100, 32),
+    ("50 MB", lambda: itertools.chain([b"L1: ["], itertools.repeat(b"a/b, " * 10_000, 1_000)), 1, 0.100, 32),
 ]
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "allowlist.yml")
     for name, make, code, most_seconds, most_memory in cases:
         with open(path, "wb") as file:
-            file.write(make())
+            file.writelines(make())
         results = [measure(path) for _ in range(runs)]
         codes = {result[2] for result in results}
         times = [result[0] for result in results]

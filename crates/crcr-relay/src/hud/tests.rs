@@ -91,6 +91,12 @@ async fn every_page_of_a_month_and_its_twin() {
     assert_eq!(pull["backends"][0]["blocks"], true);
     let review = site.json("/api/v1/repositories/dune-example/torch-dune/level").await;
     assert_eq!(review["verdict"], "not_met");
+    let link = review["permalink"].as_str().unwrap();
+    assert!(link.contains("/level?level=L2&from=2026-09-01T12:00:00Z&to="), "{link}");
+    let twin = link.replacen("/crcr/", "/api/v1/repositories/", 1);
+    assert_eq!(site.json(&twin).await, review);
+    let stays = site.json(&twin.replacen("level=L2", "level=L3", 1)).await;
+    assert_eq!((&stays["question"], &stays["from"]), (&"stay".into(), &review["from"]));
 }
 
 #[tokio::test]
@@ -113,6 +119,7 @@ async fn nothing_and_nonsense_have_words_of_their_own() {
         ("/crcr/no-such/repo", StatusCode::NOT_FOUND),
         ("/crcr/-odd-/repo", StatusCode::NOT_FOUND),
         ("/crcr?window=1y", StatusCode::BAD_REQUEST),
+        ("/crcr/cedar-example/torch-cedar/level?level=L5", StatusCode::BAD_REQUEST),
         ("/pr/1?upstream=odd", StatusCode::BAD_REQUEST),
     ] {
         let (status, page) = site.get(path).await;
