@@ -1,0 +1,210 @@
+//! What one transaction of the writer does with its records, tasks and facts.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+
+use super::{Facts, count, millis, rows, timestamp};
+use crate::results;
+use crate::store::{Batch, Charge, Commit, How, NewTask, Settle, Task, Want};
+
+/// Checks first and writes then, so that a refused batch leaves no trace in the transaction.
+pub(super) fn apply(
+    tx: &Transaction<'_>,
+    batch: &Batch,
+    now: i64,
+    facts: Facts,
+) -> rusqlite::Result<Commit> {
+    let mut version = tx.prepare_cached("SELECT version FROM record WHERE key = ?1")?;
+    for (key, expected) in &batch.expect {
+        let found = version.query_row([key.as_str()], |row| count(row, 0)).optional()?;
+        if found.unwrap_or(0) != *expected {
+            return Ok(Commit::Conflict);
+        }
+    }
+    if let Some(charge) = &batch.charge
+        && let Some(wait) = take(tx, charge, now)?
+    {
+        return Ok(Commit::Limited(wait));
+    }
+    let mut put = tx.prepare_cached(
+        "INSERT INTO record (key, version, value, expires_at) VALUES (?1, 1, ?2, ?3)
+         ON CONFLICT (key) DO UPDATE
+         SET version = version + 1, value = excluded.value, expires_at = excluded.expires_at",
+    )?;
+    for record in &batch.put {
+        put.execute(params![record.key.as_str(), record.value, millis(record.expires_at)])?;
+    }
+    let mut add = tx.prepare_cached(
+        "INSERT INTO member (set_key, member, score, expires_at) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (set_key, member) DO UPDATE
+         SET score = excluded.score, expires_at = excluded.expires_at",
+    )?;
+    for member in &batch.add {
+        let expires = millis(member.expires_at);
+        add.execute(params![member.set.as_str(), member.member, member.score, expires])?;
+    }
+    // The settled task goes first: the batch may put its own successor into the queue.
+    if let Some(settled) = &batch.settle {
+        settle(tx, settled, now)?;
+    }
+    for task in &batch.tasks {
+        enqueue(tx, task, now)?;
+    }
+    for fact in &batch.facts {
+        match facts {
+            Facts::Tables => results::sqlite::append(tx, fact)?,
+            Facts::Outbox => {
+                let fact = serde_json::to_string(fact).expect("facts are always JSON");
+                tx.prepare_cached("INSERT INTO outbox (fact) VALUES (?1)")?.execute([fact])?;
+            }
+        }
+    }
+    Ok(Commit::Done)
+}
+
+/// Takes what waited for results elsewhere into the tables, now that results are read here.
+pub(super) fn empty_outbox(connection: &Connection) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare("SELECT fact FROM outbox ORDER BY id")?;
+    let mut waiting = statement.query([])?;
+    while let Some(row) = waiting.next()? {
+        match serde_json::from_str(&row.get::<_, String>(0)?) {
+            Ok(fact) => results::sqlite::append(connection, &fact)?,
+            Err(error) => tracing::error!(%error, "a fact of the outbox can't be read"),
+        }
+    }
+    drop(waiting);
+    drop(statement);
+    connection.execute("DELETE FROM outbox", [])?;
+    Ok(())
+}
+
+/// Takes a token; `Some` is how long there is none. A refused call costs nothing.
+fn take(tx: &Transaction<'_>, charge: &Charge, now: i64) -> rusqlite::Result<Option<Duration>> {
+    let full = f64::from(charge.per_minute);
+    let per_milli = full / 60_000.0;
+    let held: Option<(f64, i64)> = tx
+        .prepare_cached("SELECT tokens, at FROM bucket WHERE key = ?1")?
+        .query_row([charge.bucket.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let tokens =
+        held.map_or(full, |(tokens, at)| (tokens + per_milli * (now - at).max(0) as f64).min(full));
+    if tokens < 1.0 {
+        let wait = ((1.0 - tokens) / per_milli).ceil();
+        return Ok(Some(Duration::from_millis(wait as u64)));
+    }
+    tx.prepare_cached(
+        "INSERT INTO bucket (key, tokens, at) VALUES (?1, ?2, ?3)
+         ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, at = excluded.at",
+    )?
+    .execute(params![charge.bucket.as_str(), tokens - 1.0, now])?;
+    Ok(None)
+}
+
+fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO task (key, lane, payload, state, due_at, created_at)
+         VALUES (?1, ?2, ?3, 0, ?4, ?5)
+         ON CONFLICT (key) DO UPDATE SET
+           payload = excluded.payload,
+           again_at = CASE WHEN state = 1
+             THEN min(coalesce(again_at, excluded.due_at), excluded.due_at) END,
+           due_at = CASE state WHEN 0 THEN min(due_at, excluded.due_at)
+             WHEN 1 THEN due_at ELSE excluded.due_at END,
+           failed = CASE state WHEN 2 THEN 0 ELSE failed END,
+           state = CASE state WHEN 2 THEN 0 ELSE state END",
+    )?
+    .execute(params![task.key.as_str(), task.lane, task.payload, millis(task.due_at), now])?;
+    Ok(())
+}
+
+fn settle(tx: &Transaction<'_>, settle: &Settle, now: i64) -> rusqlite::Result<()> {
+    let again =
+        |fallback: Option<i64>, failed: &str, error: Option<&str>| -> rusqlite::Result<()> {
+            tx.prepare_cached(&format!(
+                "UPDATE task SET state = 0, lease = NULL, failed = {failed},
+               due_at = min(coalesce(again_at, ?3), coalesce(?3, again_at)), again_at = NULL,
+               last_error = coalesce(?4, last_error)
+             WHERE id = ?1 AND lease = ?2"
+            ))?
+            .execute(params![settle.id, settle.lease, fallback, error])?;
+            Ok(())
+        };
+    match &settle.how {
+        How::Done => {
+            tx.prepare_cached(
+                "DELETE FROM task WHERE id = ?1 AND lease = ?2 AND again_at IS NULL",
+            )?
+            .execute([settle.id, settle.lease])?;
+            again(None, "0", None)
+        }
+        How::Later(at) => again(Some(millis(*at)), "0", None),
+        How::Retry { at, error } => again(Some(millis(*at)), "failed + 1", Some(error)),
+        How::Release => again(Some(now), "failed", None),
+        How::Dead { error } => {
+            tx.prepare_cached(
+                "UPDATE task SET state = 2, lease = NULL, failed = failed + 1, last_error = ?3,
+                   again_at = NULL, due_at = ?4 WHERE id = ?1 AND lease = ?2",
+            )?
+            .execute(params![settle.id, settle.lease, error, now])?;
+            Ok(())
+        }
+    }
+}
+
+pub(super) fn lease(tx: &Transaction<'_>, want: &Want) -> rusqlite::Result<Vec<Task>> {
+    let full: Vec<&str> = want
+        .busy
+        .iter()
+        .filter(|(_, count)| **count >= want.per_lane)
+        .map(|(lane, _)| lane.as_str())
+        .collect();
+    let full = serde_json::to_string(&full).expect("texts are always JSON");
+    let mut due = tx.prepare_cached(
+        "SELECT id, key, lane, payload, failed, created_at FROM task
+         WHERE due_at <= ?1 AND state < 2 AND lane NOT IN (SELECT value FROM json_each(?2))
+         ORDER BY due_at LIMIT ?3",
+    )?;
+    let mut busy = want.busy.clone();
+    let mut taken = Vec::new();
+    let mut rows = due.query(params![millis(want.now), full, rows(want.max.saturating_mul(4))])?;
+    while let Some(row) = rows.next()? {
+        let lane: String = row.get(2)?;
+        let count = busy.entry(lane.clone()).or_default();
+        if *count >= want.per_lane {
+            continue;
+        }
+        *count += 1;
+        taken.push(Task {
+            id: row.get(0)?,
+            lease: i64::from(rand::random::<u32>()) + 1,
+            key: row.get(1)?,
+            lane,
+            payload: row.get(3)?,
+            failed: row.get(4)?,
+            created_at: timestamp(row.get(5)?),
+        });
+        if taken.len() == want.max {
+            break;
+        }
+    }
+    let mut mark =
+        tx.prepare_cached("UPDATE task SET state = 1, lease = ?2, due_at = ?3 WHERE id = ?1")?;
+    for task in &taken {
+        mark.execute([task.id, task.lease, millis(want.until)])?;
+    }
+    Ok(taken)
+}
+
+pub(super) fn prune(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
+    // In portions, so that a long absence doesn't stop the writer for long.
+    let records = tx
+        .prepare_cached(
+            "DELETE FROM record WHERE rowid IN
+               (SELECT rowid FROM record WHERE expires_at <= ?1 LIMIT 2000)",
+        )?
+        .execute([now])?;
+    tx.prepare_cached("DELETE FROM member WHERE expires_at <= ?1")?.execute([now])?;
+    tx.prepare_cached("DELETE FROM bucket WHERE at <= ?1")?.execute([now - 3_600_000])?;
+    Ok(records as u64)
+}
