@@ -344,7 +344,7 @@ fn the_manifest_lists_hashes_of_versions_for_platforms() {
 #[test]
 fn every_test_that_the_threat_model_names_is_there() {
     let is_test = |path: &str| path.ends_with(".rs");
-    let sources: String = ["crates", "cli/src", "tests/it"]
+    let sources: String = ["crates", "cli/src", "tests/it", "tests/hud"]
         .iter()
         .flat_map(|folder| files(folder, is_test))
         .map(|path| text(&path))
