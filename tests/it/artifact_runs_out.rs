@@ -177,7 +177,8 @@ fn a_runtime_token_that_ends_during_the_upload_is_named_as_the_reason() {
         ("PutBlock", ["401", "lives about an hour"]),
     ] {
         let github = StandIn::start().unwrap();
-        github.state().traffic.fail(operation, 2, ended());
+        // Several blocks are on their way at once, and the upload is begun anew once.
+        github.state().traffic.fail(operation, 20, ended());
         let ran = with_github(large(&[]), &github, &Run::push()).run().expect_code(2);
         says(&ran, &words);
         says(&ran, &["[no-store]", "the runtime token lives as long as its job"]);
