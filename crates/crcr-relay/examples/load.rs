@@ -60,12 +60,19 @@ async fn main() {
     let binary = std::fs::canonicalize(binary).unwrap();
     let load = Load { github, client: Client::new(), binary, targets };
 
-    let relay = load.start("L1: [acme/one]\n");
+    // Nobody who takes part wants pull requests: the deployed relay's figure is without targets.
+    let relay = load.start("L1:\n  - acme/one:\n      events: [nightly]\n");
     load.answers(&relay, "healthz").await;
     println!("first answer {:.0} ms after the start", millis(relay.started.elapsed()));
     load.answers(&relay, "readyz").await;
     println!("resident when idle: {}", relay.resident());
-    load.accept(&relay, webhooks).await;
+    load.accept("without a target", &relay, webhooks).await;
+    println!("resident after the webhooks: {}", relay.resident());
+    drop(relay);
+
+    let relay = load.start("L1: [acme/one]\n");
+    load.answers(&relay, "readyz").await;
+    load.accept("with one target, dispatched meanwhile", &relay, webhooks).await;
     println!("resident after the webhooks: {}", relay.resident());
     drop(relay);
 
@@ -145,13 +152,19 @@ impl Load {
         let pull = PullRequest::from_fork(number, UPSTREAM, &head, Timestamp::now());
         state.world.put_pull(UPSTREAM, pull);
         let mut payload = state.pull_request_payload(UPSTREAM, number, "opened");
-        let size = payload.to_string().len();
-        payload["pull_request"]["body"] = json!("x".repeat(BODY.saturating_sub(size)));
+        let mut left = BODY.saturating_sub(payload.to_string().len());
+        let mut reviewers = vec![];
+        while left > 0 {
+            let reviewer = user();
+            left = left.saturating_sub(reviewer.to_string().len() + 1);
+            reviewers.push(reviewer);
+        }
+        payload["pull_request"]["requested_reviewers"] = json!(reviewers);
         payload
     }
 
-    /// Webhooks with one target each.
-    async fn accept(&self, relay: &Relay, count: usize) {
+    /// Webhooks, each of a pull request of its own.
+    async fn accept(&self, what: &str, relay: &Relay, count: usize) {
         let url = relay.url.join("github/webhook").unwrap();
         let requests = (1..=count as u64).map(|number| {
             let world = &self.github.state().world;
@@ -162,7 +175,7 @@ impl Load {
             }
             request.body(delivery.body.clone())
         });
-        send("webhooks accepted", requests.collect(), 202).await;
+        send(&format!("webhooks accepted {what}"), requests.collect(), 202).await;
     }
 
     /// One webhook with [`TARGETS`] targets; the first one also fetches their tokens.
@@ -212,6 +225,23 @@ impl Load {
         });
         send("reports taken", requests.collect(), 200).await;
     }
+}
+
+/// A user as GitHub describes one: mostly links, which is what a webhook consists of.
+fn user() -> Value {
+    let id: u32 = rand::random();
+    let (login, node) = (format!("user-{id:x}"), format!("U_{:x}", rand::random::<u64>()));
+    let of = |rest: &str| format!("https://api.github.com/users/{login}{rest}");
+    json!({
+        "login": login, "id": id, "node_id": node, "gravatar_id": "", "type": "User",
+        "avatar_url": format!("https://avatars.githubusercontent.com/u/{id}?v=4"), "url": of(""),
+        "html_url": format!("https://github.com/{login}"), "followers_url": of("/followers"),
+        "following_url": of("/following{/other_user}"), "gists_url": of("/gists{/gist_id}"),
+        "starred_url": of("/starred{/owner}{/repo}"), "subscriptions_url": of("/subscriptions"),
+        "organizations_url": of("/orgs"), "repos_url": of("/repos"),
+        "events_url": of("/events{/privacy}"), "received_events_url": of("/received_events"),
+        "site_admin": false,
+    })
 }
 
 /// Sends prepared requests over [`CONNECTIONS`] connections; every answer must have `status`.

@@ -12,6 +12,11 @@ pub const ADMIN_BYTES: usize = 64 * 1024;
 pub const FORWARD_BYTES: usize = 2 * 1024 * 1024;
 /// The largest allowlist, in bytes.
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
+/// A body up to this size, in bytes, needs no place among the large ones.
+pub const SMALL_BODY: usize = 256 * 1024;
+/// Bodies over that size that are held at a time: 200 MiB at the most, and as much again for all the
+/// small ones that [`CONNECTIONS`] may send.
+pub const LARGE_BODIES: usize = 8;
 /// The largest head of a request, in bytes.
 pub const HEAD_BYTES: usize = 64 * 1024;
 /// How long a connection may be silent, or take for a request's head. Longer than load balancers

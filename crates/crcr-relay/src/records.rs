@@ -7,7 +7,7 @@ use crcr_domain::lifecycle::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::store::Key;
+use crate::store::{Key, StoreError};
 
 /// An accepted webhook delivery.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,16 +82,31 @@ pub struct Used {
     pub status: String,
 }
 
-/// Where a delivery is.
+/// Where a delivery is. All that belongs to it begins with the same parts, so that what is written
+/// together is neighbours in the store's index.
 #[must_use]
 pub fn delivery(id: &str) -> Key {
     Key::new(&["delivery", id])
 }
 
-/// Where a delivery's body is, as it came.
+/// Where a delivery's body is, [packed](pack).
 #[must_use]
 pub fn body(id: &str) -> Key {
-    Key::new(&["body", id])
+    Key::new(&["delivery", id, "body"])
+}
+
+/// Makes a body small for the store: most of a webhook is the same links over and over.
+#[must_use]
+pub fn pack(body: &[u8]) -> Vec<u8> {
+    lz4_flex::compress_prepend_size(body)
+}
+
+/// The body as it came; [`StoreError::Malformed`] when the store holds something else.
+pub fn unpack(key: &Key, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
+    lz4_flex::decompress_size_prepended(packed).map_err(|error| StoreError::Malformed {
+        key: key.as_str().to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 /// The set of deliveries by time.
@@ -103,7 +118,7 @@ pub fn deliveries() -> Key {
 /// Where a [`crcr_domain::dispatch::Dispatch`] is.
 #[must_use]
 pub fn dispatch(delivery: &str, repo: &RepoName) -> Key {
-    Key::new(&["dispatch", delivery, &repo.key()])
+    Key::new(&["delivery", delivery, "dispatch", &repo.key()])
 }
 
 /// Where a pull request is.
@@ -116,9 +131,8 @@ pub fn pull(upstream: &RepoName, number: u64) -> Key {
 #[must_use]
 pub fn job(delivery: &str, repo: &RepoName, job: &JobId) -> Key {
     let attempt = job.run_attempt.to_string();
-    let mut parts = vec!["job", delivery, "", &job.run_id, &attempt, &job.workflow];
     let repo = repo.key();
-    parts[2] = &repo;
+    let mut parts = vec!["delivery", delivery, "job", &repo, &job.run_id, &attempt, &job.workflow];
     // Without a job's name there is one part less, so that no name can stand for it.
     parts.extend(job.job.as_deref());
     Key::new(&parts)

@@ -12,13 +12,16 @@ use crcr_domain::dispatch::{Dispatch, Status};
 use crcr_domain::event::{self, Event};
 use crcr_domain::facts::Fact;
 use secrecy::SecretString;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::answer::{self, Refusal};
 use crate::handlers::Work;
 use crate::records::{self, Delivery, Pull};
 use crate::relay::Relay;
-use crate::store::{Add, Batch, Commit, Put, Read, StoreError, read, read_all};
+use crate::store::{
+    Add, Batch, Commit, Key, Put, Read, Record, StoreError, decode, read, read_all,
+};
 use crate::{limits, planner, signature};
 
 /// What became of a delivery.
@@ -98,7 +101,13 @@ async fn accept(
     body: &Bytes,
 ) -> Result<Option<Accepted>, Problem> {
     let store = relay.store.as_ref();
-    let seen: Read<Delivery> = read(store, records::delivery(id)).await?;
+    let upstream = &relay.config.upstream;
+    let mut keys = vec![records::delivery(id)];
+    if let Event::PullRequest(pull) = event {
+        keys.push(records::pull(upstream, pull.number));
+    }
+    let mut found = keys.clone().into_iter().zip(store.get(&keys).await?);
+    let seen: Read<Delivery> = next(&mut found)?;
     if seen.value.is_some() {
         return Ok(Some(Accepted::Duplicate));
     }
@@ -113,12 +122,11 @@ async fn accept(
         targets: vec![],
         superseded_by: None,
     };
-    let upstream = &relay.config.upstream;
     match event {
         Event::PullRequest(pull) => {
             delivery.pull_request = Some(pull.number);
             delivery.head_sha.clone_from(&pull.head_sha);
-            let known: Read<Pull> = read(store, records::pull(upstream, pull.number)).await?;
+            let known: Read<Pull> = next(&mut found)?;
             let order = planner::order(known.value.as_ref(), pull, id);
             delivery.superseded_by = order.superseded_by;
             for replaced in &order.replaces {
@@ -178,6 +186,14 @@ async fn accept(
     })
 }
 
+/// The next of the records that were read together.
+fn next<T: DeserializeOwned>(
+    found: &mut impl Iterator<Item = (Key, Option<Record>)>,
+) -> Result<Read<T>, StoreError> {
+    let (key, record) = found.next().expect("as many are found as are asked for");
+    decode(key, record)
+}
+
 /// The delivery itself: what is known of it, and its bytes for as long as they can be needed.
 fn record(
     relay: &Relay,
@@ -194,11 +210,14 @@ fn record(
         score: now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    batch.put.push(Put {
-        key: records::body(&delivery.id),
-        value: body.to_vec(),
-        expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
-    });
+    // Only what is dispatched, now or again, is read from them.
+    if !delivery.targets.is_empty() {
+        batch.put.push(Put {
+            key: records::body(&delivery.id),
+            value: records::pack(body),
+            expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
+        });
+    }
 }
 
 /// Cancels what has not been sent yet of an older delivery.

@@ -9,7 +9,7 @@ use crcr_github::app::Target;
 
 use super::{Fail, Outcome, Work};
 use crate::relay::Relay;
-use crate::store::{Batch, Commit, How, Read, StoreError, Task, read};
+use crate::store::{Batch, Commit, How, Read, StoreError, Task, decode, read};
 use crate::{limits, payload, records};
 
 /// Sends a dispatch that is still queued; anything else is done already.
@@ -19,21 +19,24 @@ pub async fn run(
     delivery: &str,
     repo: &RepoName,
 ) -> Result<Outcome, Fail> {
-    let known: Read<Dispatch> =
-        read(relay.store.as_ref(), records::dispatch(delivery, repo)).await?;
-    let Some(dispatch) = known.value.filter(|dispatch| dispatch.status == Status::Queued) else {
+    let keys = [records::dispatch(delivery, repo), records::body(delivery)];
+    let [record, body] = <[_; 2]>::try_from(relay.store.get(&keys).await?).expect("two keys");
+    let [key, body_key] = keys;
+    let known: Read<Dispatch> = decode(key, record)?;
+    let queued = known.value.as_ref().filter(|dispatch| dispatch.status == Status::Queued);
+    let Some(dispatch) = queued else {
         return Ok(Outcome::Done);
     };
-    let body = relay.store.get(&[records::body(delivery)]).await?.pop().flatten();
     let Some(body) = body else {
         return Err(Fail::permanent("the delivery's body has expired"));
     };
-    let token = relay.keys.sign(&dispatch);
+    let body = records::unpack(&body_key, &body.value)?;
+    let token = relay.keys.sign(dispatch);
     let payload =
-        payload::build(&dispatch.event, delivery, &body.value, token).map_err(Fail::permanent)?;
+        payload::build(&dispatch.event, delivery, &body, token).map_err(Fail::permanent)?;
     match relay.app.dispatch(repo.as_str(), &dispatch.event, &payload).await {
         Ok(target) => {
-            sent(relay, task, delivery, repo, &target).await?;
+            sent(relay, task, known, &target).await?;
             Ok(Outcome::Settled)
         }
         Err(
@@ -43,7 +46,7 @@ pub async fn run(
             let how = How::Done;
             let text = error.to_string();
             tracing::warn!(delivery, %repo, error = text, "a target can't be reached");
-            change(relay, task, delivery, repo, how, |dispatch| {
+            change(relay, task, known, how, |dispatch| {
                 dispatch.tries += 1;
                 dispatch.last_error = Some(text.clone());
                 if dispatch.status == Status::Queued {
@@ -61,12 +64,11 @@ pub async fn run(
 async fn sent(
     relay: &Relay,
     task: &Task,
-    delivery: &str,
-    repo: &RepoName,
+    known: Read<Dispatch>,
     target: &Target,
 ) -> Result<(), StoreError> {
     let at = relay.now();
-    let dispatch = change(relay, task, delivery, repo, How::Done, |dispatch| {
+    let dispatch = change(relay, task, known, How::Done, |dispatch| {
         dispatch.status = Status::Sent { at };
         dispatch.tries += 1;
         dispatch.repository_id = Some(target.repository_id);
@@ -75,6 +77,7 @@ async fn sent(
     .await?;
     if let Some(dispatch) = dispatch {
         let seconds = at.duration_since(dispatch.enqueued_at).as_secs_f64();
+        let Dispatch { delivery, repo, .. } = dispatch;
         relay.metrics.dispatched(seconds.max(0.0));
         tracing::info!(delivery, %repo, seconds, "dispatched");
     }
@@ -91,7 +94,8 @@ pub async fn failed(
     error: &str,
     dead: bool,
 ) -> Result<(), StoreError> {
-    change(relay, task, delivery, repo, how, |dispatch| {
+    let known = read(relay.store.as_ref(), records::dispatch(delivery, repo)).await?;
+    change(relay, task, known, how, |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(error.to_owned());
         if dead && dispatch.status == Status::Queued {
@@ -102,18 +106,16 @@ pub async fn failed(
     Ok(())
 }
 
-/// Changes the record and settles the task in one step, with what follows from the change.
+/// Changes the record and settles the task in one step, with what follows from the change. `known`
+/// is the record as it was read last.
 async fn change(
     relay: &Relay,
     task: &Task,
-    delivery: &str,
-    repo: &RepoName,
+    mut known: Read<Dispatch>,
     how: How,
     change: impl Fn(&mut Dispatch),
 ) -> Result<Option<Dispatch>, StoreError> {
     for _ in 0..limits::CONFLICTS {
-        let known: Read<Dispatch> =
-            read(relay.store.as_ref(), records::dispatch(delivery, repo)).await?;
         let mut batch = Batch { settle: Some(task.settle(how.clone())), ..Batch::default() };
         let changed = known.value.clone().map(|mut dispatch| {
             change(&mut dispatch);
@@ -130,6 +132,7 @@ async fn change(
         if relay.commit(batch).await? == Commit::Done {
             return Ok(changed);
         }
+        known = read(relay.store.as_ref(), known.key).await?;
     }
     Err(StoreError::Unavailable("a dispatch changes all the time".to_owned()))
 }
