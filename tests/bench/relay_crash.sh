@@ -3,4 +3,4 @@
 # usage: tests/bench/relay_crash.sh [KILLS]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-CRASH_KILLS=${1:-200} cargo test --release -p crcr --test it -- --nocapture relay_crash
+CRASH_KILLS=${1:-200} cargo test --workspace --test it -- --nocapture relay_crash
