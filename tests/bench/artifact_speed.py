@@ -299,9 +299,21 @@ ROWS = {
 }
 
 
+def warm(folder):
+    """Has the files in the system's memory, as those that a build has just written are."""
+    room = bytearray(MIB)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb", buffering=0) as file:
+                while file.readinto(room):
+                    pass
+
+
 def run_upload(args, row, client):
     _, files, service, clients, delay_ms = ROWS[row]
     folder = files(args).resolve()
+    if files not in (sparse_file, many_files):
+        warm(folder)
     with tempfile.TemporaryDirectory(prefix="crcr-bench-") as work:
         work = Path(work)
         server = Server(args, work, *service, delay_ms=delay_ms)

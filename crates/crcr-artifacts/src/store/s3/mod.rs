@@ -1,26 +1,31 @@
 //! Artifacts in a bucket of S3, or of another server that speaks its protocol.
 
+mod credentials;
 pub mod download;
+mod refusal;
 mod upload;
+mod wire;
 
 use std::time::Duration;
 
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
     BehaviorVersion, Builder, IdentityCache, Region, RequestChecksumCalculation,
     ResponseChecksumValidation, SharedHttpClient, StalledStreamProtectionConfig,
 };
-use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
 use url::Url;
 
+use self::credentials::Kept;
+pub use self::refusal::Refusal;
+use self::refusal::{one_line, root_cause};
+use self::wire::Wire;
 use crate::store::Error;
 
 /// What messages call this store.
@@ -60,6 +65,7 @@ pub enum S3Access {
 #[derive(Debug, Clone)]
 pub struct S3Store {
     client: Client,
+    wire: Wire,
     config: S3Config,
     region: String,
 }
@@ -74,7 +80,9 @@ impl S3Store {
             Some(region) => region.clone(),
             None => discover_region(&config).await?,
         };
-        Ok(Self { client: client(&config, &region).await, config, region })
+        let credentials = credentials(&config.access, &region).await.map(Kept::new);
+        let wire = Wire::new(&config, &region, credentials.clone()).await?;
+        Ok(Self { client: client(&config, &region, credentials), wire, config, region })
     }
 
     /// The same bucket in the region that a refusal named; asked for where it named none.
@@ -113,23 +121,18 @@ impl S3Store {
     }
 
     /// What a failed request means.
-    pub fn error<E>(&self, error: &SdkError<E, HttpResponse>, what: &str) -> Error
-    where
-        E: ProvideErrorMetadata + std::error::Error + 'static,
-    {
-        let text = |word: &str| {
-            let code = error.code().unwrap_or(word);
-            match error.message().filter(|message| !message.is_empty()) {
-                Some(message) => format!("{code}: {}", one_line(message)),
-                None => code.to_owned(),
-            }
-        };
-        if let Some(there) = wrong_region(error, &self.region) {
+    pub fn error(&self, refusal: impl Into<Refusal>, what: &str) -> Error {
+        let refusal = refusal.into();
+        if let Some(there) = wrong_region(&refusal, &self.region) {
             let (bucket, asked) = (self.config.bucket.clone(), self.region.clone());
             return Error::WrongRegion { bucket, asked, there };
         }
-        let status = error.raw_response().map(|response| response.status().as_u16());
-        match (error.code().unwrap_or_default(), status) {
+        let Refusal { status, code, message, unmade, .. } = &refusal;
+        let text = |word: &str| {
+            let code = code.as_deref().unwrap_or(word);
+            if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") }
+        };
+        match (code.as_deref().unwrap_or_default(), status) {
             ("NoSuchBucket", _) => Error::MissingBucket(self.config.bucket.clone()),
             (_, Some(429 | 500 | 502..=599)) | ("SlowDown" | "RequestTimeout", _) => {
                 Error::Unreachable { store: STORE, message: text("no answer") }
@@ -144,33 +147,43 @@ impl S3Store {
                 let message = format!("{} for `{what}`", text(&status.to_string()));
                 Error::Refused { store: STORE, message }
             }
-            (_, None) if matches!(error, SdkError::ConstructionFailure(_)) => {
-                // Credentials are looked for while the request is made.
-                Error::Denied { store: STORE, message: one_line(&root_cause(error)) }
-            }
-            (_, None) => Error::Unreachable { store: STORE, message: one_line(&root_cause(error)) },
+            (_, None) if *unmade => Error::Denied { store: STORE, message: message.clone() },
+            (_, None) => Error::Unreachable { store: STORE, message: message.clone() },
         }
     }
 }
 
 /// The bucket's own region, as far as the server names it, where it isn't `asked`, to which the
 /// request went. The refusal of a HEAD has no body, so no code: status and header tell then.
-fn wrong_region<E>(error: &SdkError<E, HttpResponse>, asked: &str) -> Option<Option<String>>
-where
-    E: ProvideErrorMetadata,
-{
-    let response = error.raw_response()?;
-    let there = response.headers().get(REGION_HEADER).filter(|region| *region != asked);
-    let elsewhere = match response.status().as_u16() {
+fn wrong_region(refusal: &Refusal, asked: &str) -> Option<Option<String>> {
+    let there = refusal.region.as_deref().filter(|region| *region != asked);
+    let elsewhere = match refusal.status? {
         301 => true,
         307 | 400 => there.is_some(),
         _ => false,
     };
-    let told = matches!(error.code(), Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
+    let code = refusal.code.as_deref();
+    let told = matches!(code, Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
     (elsewhere || told).then(|| there.map(str::to_owned))
 }
 
-async fn client(config: &S3Config, region: &str) -> Client {
+/// Who provides the credentials, if requests have any.
+async fn credentials(access: &S3Access, region: &str) -> Option<SharedCredentialsProvider> {
+    match access {
+        S3Access::Anonymous => None,
+        S3Access::Given(provider) => Some(provider.clone()),
+        S3Access::Ambient => {
+            let chain =
+                aws_config::default_provider::credentials::DefaultCredentialsChain::builder()
+                    .region(Region::new(region.to_owned()))
+                    .build()
+                    .await;
+            Some(SharedCredentialsProvider::new(chain))
+        }
+    }
+}
+
+fn client(config: &S3Config, region: &str, credentials: Option<Kept>) -> Client {
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(10))
         .read_timeout(config.silence)
@@ -187,27 +200,23 @@ async fn client(config: &S3Config, region: &str) -> Client {
         .timeout_config(timeouts)
         .retry_config(retries)
         .stalled_stream_protection(stalls.build())
-        // Making credentials anew takes a token and an answer of STS, each maybe more than once.
-        .identity_cache(IdentityCache::lazy().load_timeout(Duration::from_secs(60)).build())
+        .identity_cache(IdentityCache::no_cache())
         // The upload brings its own checksums; other servers refuse those that the SDK adds.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
     if let Some(endpoint) = &config.endpoint {
-        builder = builder.endpoint_url(endpoint.as_str()).force_path_style(true);
+        builder = builder.endpoint_url(with_slash(endpoint)).force_path_style(true);
     }
-    builder = match &config.access {
-        S3Access::Anonymous => builder.allow_no_auth(),
-        S3Access::Given(provider) => builder.credentials_provider(provider.clone()),
-        S3Access::Ambient => {
-            let chain =
-                aws_config::default_provider::credentials::DefaultCredentialsChain::builder()
-                    .region(Region::new(region.to_owned()))
-                    .build()
-                    .await;
-            builder.credentials_provider(chain)
-        }
+    builder = match credentials {
+        Some(credentials) => builder.credentials_provider(credentials),
+        None => builder.allow_no_auth(),
     };
     Client::from_conf(builder.build())
+}
+
+/// The endpoint as the SDK takes it: without a slash at the end it joins the bucket to a path.
+fn with_slash(endpoint: &Url) -> String {
+    format!("{}/", endpoint.as_str().trim_end_matches('/'))
 }
 
 /// The SDK's own client, with the proxies of the environment and a larger pool.
@@ -230,8 +239,7 @@ fn http_client() -> SharedHttpClient {
 /// that doesn't say (others than Amazon's) is taken for `us-east-1`.
 async fn discover_region(config: &S3Config) -> Result<String, Error> {
     const DEFAULT: &str = "us-east-1";
-    let asking = S3Config { access: S3Access::Anonymous, ..config.clone() };
-    let answer = client(&asking, DEFAULT).await.head_bucket().bucket(&config.bucket).send().await;
+    let answer = client(config, DEFAULT, None).head_bucket().bucket(&config.bucket).send().await;
     let error = match answer {
         Ok(output) => return Ok(output.bucket_region().unwrap_or(DEFAULT).to_owned()),
         Err(error) => error,
@@ -246,17 +254,4 @@ async fn discover_region(config: &S3Config) -> Result<String, Error> {
         }
         None => Ok(DEFAULT.to_owned()),
     }
-}
-
-/// A server's text, of bounded length and without control characters.
-fn one_line(text: &str) -> String {
-    text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut source = error;
-    while let Some(next) = source.source() {
-        source = next;
-    }
-    source.to_string()
 }

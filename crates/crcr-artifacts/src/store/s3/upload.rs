@@ -5,42 +5,36 @@
 //! there before, so that of two uploads at the same time one ends whole and the other one finds a
 //! conflict.
 
+mod files;
 mod multipart;
 mod tidy;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::borrow::Cow;
 
-use aws_sdk_s3::error::SdkError;
-use aws_sdk_s3::operation::put_object::builders::PutObjectFluentBuilder;
-use aws_sdk_s3::primitives::ByteStream;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
-use futures_util::StreamExt as _;
-use tokio::sync::Semaphore;
-use tokio_util::task::AbortOnDropHandle;
 
+use super::refusal::Refusal;
+use super::wire::Put;
 use super::{S3Store, STORE};
 use crate::blocks::{self, Blocks};
-use crate::collect::Entry;
 use crate::digest::{Digest, Hasher};
 use crate::layout::{self, META_ATTEMPT, META_JOB, META_MODE, META_SHA256};
-use crate::locator::{Archive, Locator, MAX_BYTES, Place, files_digest};
-use crate::source::{Source, Stored, content_type};
+use crate::locator::{Archive, Locator, MAX_BYTES, Place};
+use crate::source::{Source, Stored};
 use crate::store::Error;
 use crate::store::send::{self, Start};
-use crate::zip::write::read_whole;
 
 /// The usual size of a part; S3 wants at least 5 MiB.
 const PART: usize = 8 * 1024 * 1024;
 /// The most parts of an object.
 const MAX_PARTS: u64 = 10_000;
+/// The header of [`checksum`].
+const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
 /// Objects on their way at once.
 const OBJECTS: usize = 64;
-/// The bytes of small files in memory at once, in KiB.
-const MEMORY_KIB: u32 = 16 * 1024;
 
 /// What an object is told about itself.
 struct Object<'a> {
@@ -48,6 +42,22 @@ struct Object<'a> {
     content_type: &'static str,
     mode: Option<u32>,
     source: &'a Source,
+}
+
+/// A header of a request: its name and its value.
+type Header = (Cow<'static, str>, String);
+
+impl Object<'_> {
+    fn headers(&self, tag: Option<String>) -> Vec<Header> {
+        let mut headers = vec![
+            ("content-type".into(), self.content_type.to_owned()),
+            meta(META_ATTEMPT, self.source.attempt.to_string()),
+            meta(META_JOB, self.source.job.clone()),
+        ];
+        headers.extend(self.mode.map(|mode| meta(META_MODE, format!("{mode:o}"))));
+        headers.extend(tag.map(|tag| ("x-amz-tagging".into(), tag)));
+        headers
+    }
 }
 
 /// What may be done to a key.
@@ -109,24 +119,20 @@ impl S3Store {
     ) -> Result<(), Error> {
         let key = layout::locator_key(folder);
         let bytes = Bytes::from(locator.to_json(MAX_BYTES));
-        let put = self
-            .client()
-            .put_object()
-            .bucket(self.bucket())
-            .key(&key)
-            .content_type("application/json");
-        let put = match &before.version {
-            Some(version) => put.if_match(version),
-            None => put.if_none_match("*"),
+        let claim = match &before.version {
+            Some(version) => Claim::Version(version.clone()),
+            None => Claim::Free,
         };
-        match self.send_put(put, bytes).await {
+        let digest = Digest::of(&bytes);
+        let headers = vec![("content-type".into(), "application/json".to_owned())];
+        match self.put_object(&key, headers, &claim, bytes, digest).await {
             Ok(()) => Ok(()),
             // It may be ours after all, when the answer to a first try was lost.
-            Err(error) if is_unmet(&error) => match self.beside(folder).await?.locator {
+            Err(refusal) if refusal.is_unmet() => match self.beside(folder).await?.locator {
                 Some(there) if is_same(&there, locator) => Ok(()),
                 _ => Err(conflict(&key)),
             },
-            Err(error) => Err(self.error(&error, &key)),
+            Err(refusal) => Err(self.error(refusal, &key)),
         }
     }
 
@@ -150,123 +156,6 @@ impl S3Store {
             artifact_id: None,
             archive: Archive::Zip,
         })
-    }
-
-    /// Stores an object for each file. An artifact that is there already, of digest `known`, is
-    /// compared as a whole first, so that the objects of two artifacts never mix.
-    async fn put_files(
-        &self,
-        source: &Source,
-        folder: &str,
-        known: Option<Digest>,
-    ) -> Result<Stored, Error> {
-        let known = match known.filter(|_| !source.overwrite) {
-            Some(known) => {
-                let digests = source.digests().await?;
-                if files_digest(&source.files(&digests)) != known {
-                    return Err(conflict(folder));
-                }
-                digests.into_iter().map(Some).collect::<Vec<_>>()
-            }
-            None => vec![None; source.entries.len()],
-        };
-        let memory = Arc::new(Semaphore::new(MEMORY_KIB as usize));
-        let failed = Arc::new(AtomicBool::new(false));
-        let written = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::new(source.clone());
-        // Each is a task of its own, so that signing and sending use every processor.
-        let put = |(n, known): (usize, Option<Digest>)| {
-            let (store, source, folder) = (self.clone(), shared.clone(), folder.to_owned());
-            let (memory, failed, written) = (memory.clone(), failed.clone(), written.clone());
-            let put = async move {
-                let entry = &source.entries[n];
-                if failed.load(Ordering::Relaxed) {
-                    return Err(Error::Stopped);
-                }
-                let put = store.put_file(&source, &folder, entry, known, &memory).await;
-                match &put {
-                    Ok((_, already, _)) if !already => {
-                        lock(&written).push(format!("{folder}/{}", entry.path));
-                    }
-                    Ok(_) => {}
-                    Err(_) => failed.store(true, Ordering::Relaxed),
-                }
-                put
-            };
-            AbortOnDropHandle::new(tokio::spawn(put))
-        };
-        let stopped = async {
-            source.stop.cancelled().await;
-            vec![Err(Error::Stopped)]
-        };
-        // What is on its way when a file fails goes on to its end, so that it is known what there
-        // is to remove.
-        let all = futures_util::stream::iter(known.into_iter().enumerate())
-            .map(put)
-            .buffered(OBJECTS)
-            .map(send::joined)
-            .collect::<Vec<_>>();
-        let (done, errors): (Vec<_>, Vec<_>) =
-            tokio::select! { done = all => done, stopped = stopped => stopped }
-                .into_iter()
-                .partition(Result::is_ok);
-        let mut errors = errors.into_iter().filter_map(Result::err);
-        if let Some(first) = errors.next() {
-            let written = std::mem::take(&mut *lock(&written));
-            self.delete(written).await;
-            let told = |error: &Error| !matches!(error, Error::Stopped);
-            return Err(Some(first).into_iter().chain(errors).find(told).unwrap_or(Error::Stopped));
-        }
-        let done: Vec<_> = done.into_iter().filter_map(Result::ok).collect();
-        let digests: Vec<_> = done.iter().map(|(digest, ..)| *digest).collect();
-        let files = source.files(&digests);
-        Ok(Stored {
-            digest: files_digest(&files),
-            size: source.raw_size(),
-            files,
-            already: done.iter().all(|(_, already, _)| *already),
-            untagged: done.iter().any(|(.., untagged)| *untagged),
-            leftover: None,
-            artifact_id: None,
-            archive: Archive::None,
-        })
-    }
-
-    async fn put_file(
-        &self,
-        source: &Source,
-        folder: &str,
-        entry: &Entry,
-        known: Option<Digest>,
-        memory: &Semaphore,
-    ) -> Result<(Digest, bool, bool), Error> {
-        let object = Object {
-            key: format!("{folder}/{}", entry.path),
-            content_type: content_type(&entry.path),
-            mode: entry.mode,
-            source,
-        };
-        // A long file takes the whole memory: its parts are what is on its way.
-        let long = entry.size > PART as u64;
-        let kib = if long { MEMORY_KIB } else { (entry.size / 1024) as u32 + 1 };
-        let _room = memory.acquire_many(kib).await.map_err(|_| Error::Stopped)?;
-        if long {
-            let size = send::block_size(PART, entry.size, MAX_PARTS);
-            let open = || source.file(entry, size);
-            let (made, already, untagged) = self.put_blob(&object, known, open).await?;
-            return Ok((made.digest, already, untagged));
-        }
-        let path = source.root.join(&entry.path);
-        let size = entry.size;
-        let read = move || {
-            let bytes = read_whole(&path, size)?;
-            Ok::<_, blocks::Error>((Digest::of(&bytes), Bytes::from(bytes)))
-        };
-        let read = tokio::task::spawn_blocking(read).await;
-        let (digest, bytes) = read.map_err(|_| blocks::Error::Stopped)??;
-        (source.progress)(entry.size);
-        let (already, untagged) = self.put_whole(&object, known, &bytes, digest).await?;
-        Ok((digest, already, untagged))
     }
 
     /// Stores a blob of any length; `known` is the digest of the object that the locator is about.
@@ -342,51 +231,42 @@ impl S3Store {
         bytes: &Bytes,
         digest: Digest,
     ) -> Result<Option<bool>, Error> {
-        let tag = tag(object.source);
         let put = |tag: Option<String>| {
-            let mut put = self
-                .client()
-                .put_object()
-                .bucket(self.bucket())
-                .key(&object.key)
-                .content_type(object.content_type)
-                .metadata(META_SHA256, digest.hex())
-                .metadata(META_ATTEMPT, object.source.attempt.to_string())
-                .metadata(META_JOB, &object.source.job)
-                .set_tagging(tag);
-            if let Some(mode) = object.mode {
-                put = put.metadata(META_MODE, format!("{mode:o}"));
-            }
-            match claim {
-                Claim::Free => put.if_none_match("*"),
-                Claim::Version(etag) => put.if_match(etag),
-                Claim::Any => put,
-            }
+            let mut headers = object.headers(tag);
+            headers.push(meta(META_SHA256, digest.hex()));
+            self.put_object(&object.key, headers, claim, bytes.clone(), digest)
         };
-        let mut error = match self.send_put(put(tag.clone()), bytes.clone()).await {
+        let tag = tag(object.source);
+        let mut refusal = match put(tag.clone()).await {
             Ok(()) => return Ok(Some(false)),
-            Err(error) => error,
+            Err(refusal) => refusal,
         };
-        if tag.is_some() && may_be_the_tag(&error) {
-            match self.send_put(put(None), bytes.clone()).await {
+        if tag.is_some() && refusal.may_be_the_tag() {
+            match put(None).await {
                 Ok(()) => return Ok(Some(true)),
-                Err(again) => error = again,
+                Err(again) => refusal = again,
             }
         }
-        if is_unmet(&error) { Ok(None) } else { Err(self.error(&error, &object.key)) }
+        if refusal.is_unmet() { Ok(None) } else { Err(self.error(refusal, &object.key)) }
     }
 
-    /// Sends a whole object with its checksum. Over TLS the payload needs no signature.
-    async fn send_put(
+    /// Puts a whole object with its checksum.
+    async fn put_object(
         &self,
-        put: PutObjectFluentBuilder,
-        bytes: Bytes,
-    ) -> Result<(), SdkError<aws_sdk_s3::operation::put_object::PutObjectError, super::HttpResponse>>
-    {
-        let put = put.checksum_crc64_nvme(checksum(&bytes)).body(ByteStream::from(bytes));
-        let put = put.customize();
-        let put = if self.is_secure() { put.disable_payload_signing() } else { put };
-        put.send().await.map(drop)
+        key: &str,
+        mut headers: Vec<Header>,
+        claim: &Claim,
+        body: Bytes,
+        digest: Digest,
+    ) -> Result<(), Refusal> {
+        headers.push((CHECKSUM.into(), checksum(&body)));
+        match claim {
+            Claim::Free => headers.push(("if-none-match".into(), "*".to_owned())),
+            Claim::Version(etag) => headers.push(("if-match".into(), etag.clone())),
+            Claim::Any => {}
+        }
+        let put = Put { key, query: String::new(), headers, body, digest: Some(digest) };
+        self.wire.put(put).await.map(drop)
     }
 
     /// What is at the key, and what may be done about it.
@@ -487,10 +367,6 @@ enum Look {
     Compare(Digest),
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn conflict(key: &str) -> Error {
     Error::Conflict { store: STORE, message: format!("`{key}` has other content") }
 }
@@ -500,16 +376,9 @@ fn tag(source: &Source) -> Option<String> {
     source.retention_days.map(|days| format!("retention-days={days}"))
 }
 
-/// Whether the refusal may be about the tag: no right to tag, or a server without tags.
-fn may_be_the_tag<E>(error: &SdkError<E, super::HttpResponse>) -> bool {
-    error
-        .raw_response()
-        .is_some_and(|response| matches!(response.status().as_u16(), 400 | 403 | 501))
-}
-
-/// Whether a condition doesn't hold: 412, or 409 for two writers at once.
-fn is_unmet<E>(error: &SdkError<E, super::HttpResponse>) -> bool {
-    error.raw_response().is_some_and(|response| matches!(response.status().as_u16(), 409 | 412))
+/// A header with metadata.
+fn meta(name: &str, value: String) -> Header {
+    (format!("x-amz-meta-{name}").into(), value)
 }
 
 /// A CRC-64/NVME as S3 writes it.

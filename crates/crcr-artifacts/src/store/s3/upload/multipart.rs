@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
-use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
 use bytes::Bytes;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Claim, Object, checksum, conflict, is_unmet, may_be_the_tag, tag};
+use super::{CHECKSUM, Claim, Object, checksum, conflict, tag};
 use crate::blocks::{Blocks, Made};
+use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::Error;
 use crate::store::s3::S3Store;
+use crate::store::s3::refusal::Refusal;
+use crate::store::s3::wire::Put;
 use crate::store::send;
 
 /// An upload that has begun.
@@ -66,12 +69,12 @@ impl S3Store {
         };
         let tag = tag(object.source);
         let mut untagged = false;
-        let mut created = create(tag.clone()).await;
-        if tag.is_some() && created.as_ref().is_err_and(may_be_the_tag) {
+        let mut created = create(tag.clone()).await.map_err(|e| Refusal::from(&e));
+        if tag.is_some() && created.as_ref().is_err_and(Refusal::may_be_the_tag) {
             untagged = true;
-            created = create(None).await;
+            created = create(None).await.map_err(|e| Refusal::from(&e));
         }
-        let created = created.map_err(|e| self.error(&e, &object.key))?;
+        let created = created.map_err(|refusal| self.error(refusal, &object.key))?;
         let id = created.upload_id.ok_or_else(|| Error::Refused {
             store: super::STORE,
             message: format!("it gave no upload for `{}`", object.key),
@@ -86,24 +89,22 @@ impl S3Store {
         n: usize,
         bytes: Bytes,
     ) -> Result<CompletedPart, Error> {
-        let number = n + 1;
-        let sum = checksum(&bytes);
-        let part = CompletedPart::builder()
-            .part_number(i32::try_from(number).unwrap_or(i32::MAX))
-            .checksum_crc64_nvme(&sum);
-        let put = self
-            .client()
-            .upload_part()
-            .bucket(self.bucket())
-            .key(key)
-            .upload_id(&upload.id)
+        let (number, sum) = (n + 1, checksum(&bytes));
+        let id = utf8_percent_encode(&upload.id, NON_ALPHANUMERIC);
+        let put = Put {
+            key,
+            query: format!("partNumber={number}&uploadId={id}"),
+            headers: vec![(CHECKSUM.into(), sum.clone())],
+            digest: (!self.is_secure()).then(|| Digest::of(&bytes)),
+            body: bytes,
+        };
+        let done = self.wire.put(put).await.map_err(|refusal| self.error(refusal, key))?;
+        let etag = done.headers().get("etag").and_then(|etag| etag.to_str().ok());
+        Ok(CompletedPart::builder()
             .part_number(i32::try_from(number).unwrap_or(i32::MAX))
             .checksum_crc64_nvme(sum)
-            .body(ByteStream::from(bytes))
-            .customize();
-        let put = if self.is_secure() { put.disable_payload_signing() } else { put };
-        let done = put.send().await.map_err(|e| self.error(&e, key))?;
-        Ok(part.set_e_tag(done.e_tag).build())
+            .set_e_tag(etag.map(str::to_owned))
+            .build())
     }
 
     /// Completes the upload; says whether the same bytes were there already. Where the claim
@@ -130,8 +131,9 @@ impl S3Store {
             Claim::Any => complete,
         };
         let Err(error) = complete.send().await else { return Ok(false) };
-        let is_unmet = is_unmet(&error);
-        let error = self.error(&error, &object.key);
+        let refusal = Refusal::from(&error);
+        let is_unmet = refusal.is_unmet();
+        let error = self.error(refusal, &object.key);
         if !is_unmet && !matches!(error, Error::NotFound { .. }) {
             return Err(error);
         }

@@ -1,0 +1,122 @@
+//! Why a request to a bucket failed, whoever sent it.
+
+use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use crcr_github::http;
+
+use super::REGION_HEADER;
+
+/// A request without a good answer.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The status of the answer, if there was one.
+    pub(super) status: Option<u16>,
+    /// S3's word for what is wrong.
+    pub(super) code: Option<String>,
+    /// What it says about it; without an answer, what is in the way.
+    pub(super) message: String,
+    /// The bucket's region, where the server names it.
+    pub(super) region: Option<String>,
+    /// Whether the request was never made, as there are no credentials for it.
+    pub(super) unmade: bool,
+}
+
+impl Refusal {
+    /// Of a request that can't be made.
+    pub(super) fn unmade(error: &dyn std::error::Error) -> Self {
+        let message = one_line(&root_cause(error));
+        Self { status: None, code: None, message, region: None, unmade: true }
+    }
+
+    /// Whether the server can't keep up, or the line couldn't, whatever the status.
+    pub(super) fn is_slow(&self) -> bool {
+        matches!(self.code.as_deref(), Some("SlowDown" | "RequestTimeout"))
+    }
+
+    /// Whether a condition doesn't hold: 412, or 409 for two writers at once.
+    pub(super) fn is_unmet(&self) -> bool {
+        matches!(self.status, Some(409 | 412))
+    }
+
+    /// Whether it may be about the tag: no right to tag, or a server without tags.
+    pub(super) fn may_be_the_tag(&self) -> bool {
+        matches!(self.status, Some(400 | 403 | 501))
+    }
+}
+
+impl<E> From<&SdkError<E, HttpResponse>> for Refusal
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    fn from(error: &SdkError<E, HttpResponse>) -> Self {
+        let response = error.raw_response();
+        let message = match response {
+            Some(_) => error.message().map(one_line).unwrap_or_default(),
+            None => one_line(&root_cause(error)),
+        };
+        Self {
+            status: response.map(|response| response.status().as_u16()),
+            code: error.code().map(str::to_owned),
+            message,
+            region: response.and_then(|it| it.headers().get(REGION_HEADER)).map(str::to_owned),
+            // Credentials are looked for while the request is made.
+            unmade: matches!(error, SdkError::ConstructionFailure(_)),
+        }
+    }
+}
+
+impl From<&http::Error> for Refusal {
+    fn from(error: &http::Error) -> Self {
+        let http::Error::Status { status, headers, body, .. } = error else {
+            let message = one_line(&error.to_string());
+            let unmade = matches!(error, http::Error::Transport(error) if error.is_builder());
+            return Self { status: None, code: None, message, region: None, unmade };
+        };
+        let body = String::from_utf8_lossy(body);
+        let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
+        Self {
+            status: Some(status.as_u16()),
+            code: element(&body, "Code").map(|code| one_line(&code)),
+            message: element(&body, "Message").map(|text| one_line(&text)).unwrap_or_default(),
+            region: region.map(str::to_owned),
+            unmade: false,
+        }
+    }
+}
+
+/// The text of an element of an error's XML, which has each of them once and nothing in them.
+fn element(xml: &str, name: &str) -> Option<String> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    let entities =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    Some(entities.iter().fold(text.to_owned(), |text, (name, sign)| text.replace(name, sign)))
+}
+
+/// A server's text, of bounded length and without control characters.
+pub(super) fn one_line(text: &str) -> String {
+    text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut source = error;
+    while let Some(next) = source.source() {
+        source = next;
+    }
+    source.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_elements_text_is_what_it_stands_for() {
+        let xml = "<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>&quot;a&quot; \
+                   &amp;lt; b</Message></Error>";
+        assert_eq!(element(xml, "Code").as_deref(), Some("AccessDenied"));
+        assert_eq!(element(xml, "Message").as_deref(), Some("\"a\" &lt; b"));
+        assert_eq!(element("<Code>cut", "Code"), None);
+        assert_eq!(element("", "Code"), None);
+    }
+}

@@ -1,0 +1,236 @@
+//! An object for each file, with many on their way at once.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{MAX_PARTS, OBJECTS, Object, PART, conflict};
+use crate::blocks;
+use crate::collect::Entry;
+use crate::digest::Digest;
+use crate::locator::{Archive, files_digest};
+use crate::source::{Source, Stored, content_type};
+use crate::store::s3::S3Store;
+use crate::store::{Error, send};
+use crate::zip::write::read_whole;
+
+/// The bytes of small files in memory at once, in KiB.
+const MEMORY_KIB: u32 = 16 * 1024;
+/// The most bytes of a batch of more than one file, and the most files.
+const BATCH: u64 = 64 * 1024;
+const BATCH_FILES: usize = 16;
+
+/// The files on their way.
+struct Files {
+    store: S3Store,
+    source: Source,
+    folder: String,
+    known: Option<Vec<Digest>>,
+    memory: Semaphore,
+    failed: AtomicBool,
+    written: Mutex<Vec<String>>,
+}
+
+/// A file that is stored.
+struct Sent {
+    digest: Digest,
+    already: bool,
+    untagged: bool,
+}
+
+impl S3Store {
+    /// Stores an object for each file. An artifact that is there already, of digest `known`, is
+    /// compared as a whole first, so that the objects of two artifacts never mix.
+    pub(super) async fn put_files(
+        &self,
+        source: &Source,
+        folder: &str,
+        known: Option<Digest>,
+    ) -> Result<Stored, Error> {
+        let known = match known.filter(|_| !source.overwrite) {
+            Some(known) => {
+                let digests = source.digests().await?;
+                if files_digest(&source.files(&digests)) != known {
+                    return Err(conflict(folder));
+                }
+                Some(digests)
+            }
+            None => None,
+        };
+        let files = Arc::new(Files {
+            store: self.clone(),
+            source: source.clone(),
+            folder: folder.to_owned(),
+            known,
+            memory: Semaphore::new(MEMORY_KIB as usize),
+            failed: AtomicBool::new(false),
+            written: Mutex::default(),
+        });
+        // Each is a task of its own, so that signing and sending use every processor.
+        let put = |batch| {
+            let files = files.clone();
+            AbortOnDropHandle::new(tokio::spawn(async move { files.put(batch).await }))
+        };
+        let stopped = async {
+            source.stop.cancelled().await;
+            vec![Err(Error::Stopped)]
+        };
+        // What is on its way when a file fails goes on to its end, so that it is known what there
+        // is to remove.
+        let all = futures_util::stream::iter(batches(&source.entries))
+            .map(put)
+            .buffered(OBJECTS)
+            .map(send::joined)
+            .collect::<Vec<_>>();
+        let (done, errors): (Vec<_>, Vec<_>) =
+            tokio::select! { done = all => done, stopped = stopped => stopped }
+                .into_iter()
+                .partition(Result::is_ok);
+        let mut errors = errors.into_iter().filter_map(Result::err);
+        if let Some(first) = errors.next() {
+            let written = std::mem::take(&mut *files.written());
+            self.delete(written).await;
+            let told = |error: &Error| !matches!(error, Error::Stopped);
+            return Err(Some(first).into_iter().chain(errors).find(told).unwrap_or(Error::Stopped));
+        }
+        let done: Vec<Sent> = done.into_iter().filter_map(Result::ok).flatten().collect();
+        let digests: Vec<_> = done.iter().map(|sent| sent.digest).collect();
+        let files = source.files(&digests);
+        Ok(Stored {
+            digest: files_digest(&files),
+            size: source.raw_size(),
+            files,
+            already: done.iter().all(|sent| sent.already),
+            untagged: done.iter().any(|sent| sent.untagged),
+            leftover: None,
+            artifact_id: None,
+            archive: Archive::None,
+        })
+    }
+}
+
+impl Files {
+    /// Stores the files of a batch one after the other.
+    async fn put(&self, batch: Range<usize>) -> Result<Vec<Sent>, Error> {
+        let put = self.put_batch(batch).await;
+        if put.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        put
+    }
+
+    async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<Sent>, Error> {
+        let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
+        // A long file takes the whole memory: its parts are what is on its way.
+        let long = size > PART as u64;
+        let kib = if long { MEMORY_KIB } else { (size / 1024) as u32 + 1 };
+        let _room = self.memory.acquire_many(kib).await.map_err(|_| Error::Stopped)?;
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(Error::Stopped);
+        }
+        if long {
+            return Ok(vec![self.put_long(batch.start).await?]);
+        }
+        let (root, entries) = (self.source.root.clone(), self.source.entries.clone());
+        let files = batch.clone();
+        let read = move || files.map(|n| read(&root, &entries[n])).collect::<Result<Vec<_>, _>>();
+        let read = tokio::task::spawn_blocking(read).await;
+        let read = read.map_err(|_| blocks::Error::Stopped)??;
+        let mut sent = Vec::with_capacity(batch.len());
+        for (n, (bytes, digest)) in batch.zip(read) {
+            if self.failed.load(Ordering::Relaxed) {
+                return Err(Error::Stopped);
+            }
+            (self.source.progress)(bytes.len() as u64);
+            let object = self.object(n);
+            let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
+            let (already, untagged) = put.await?;
+            sent.push(self.sent(object, Sent { digest, already, untagged }));
+        }
+        Ok(sent)
+    }
+
+    async fn put_long(&self, n: usize) -> Result<Sent, Error> {
+        let entry = &self.source.entries[n];
+        let size = send::block_size(PART, entry.size, MAX_PARTS);
+        let (object, open) = (self.object(n), || self.source.file(entry, size));
+        let (made, already, untagged) = self.store.put_blob(&object, self.known(n), open).await?;
+        Ok(self.sent(object, Sent { digest: made.digest, already, untagged }))
+    }
+
+    fn object(&self, n: usize) -> Object<'_> {
+        let entry = &self.source.entries[n];
+        Object {
+            key: format!("{}/{}", self.folder, entry.path),
+            content_type: content_type(&entry.path),
+            mode: entry.mode,
+            source: &self.source,
+        }
+    }
+
+    fn known(&self, n: usize) -> Option<Digest> {
+        self.known.as_ref().map(|digests| digests[n])
+    }
+
+    /// Remembers what there is to remove should another file fail.
+    fn sent(&self, object: Object<'_>, sent: Sent) -> Sent {
+        if !sent.already {
+            self.written().push(object.key);
+        }
+        sent
+    }
+
+    fn written(&self) -> MutexGuard<'_, Vec<String>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The entries in batches: small files share a hop to the threads that read, and yet there are
+/// enough batches to keep every connection at work.
+fn batches(entries: &[Entry]) -> Vec<Range<usize>> {
+    let most = (entries.len() / (4 * OBJECTS)).clamp(1, BATCH_FILES);
+    let (mut batches, mut start, mut size) = (Vec::new(), 0, 0);
+    for (n, entry) in entries.iter().enumerate() {
+        if n > start && (n - start == most || size + entry.size > BATCH) {
+            batches.push(start..n);
+            (start, size) = (n, 0);
+        }
+        size += entry.size;
+    }
+    if start < entries.len() {
+        batches.push(start..entries.len());
+    }
+    batches
+}
+
+fn read(root: &Path, entry: &Entry) -> Result<(Bytes, Digest), blocks::Error> {
+    let bytes = Bytes::from(read_whole(&root.join(&entry.path), entry.size)?);
+    let digest = Digest::of(&bytes);
+    Ok((bytes, digest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_hold_every_entry_once_and_stay_small() {
+        let entry = |size| Entry { path: "a".to_owned(), size, mode: None };
+        for (count, size) in
+            [(0, 1), (1, 1), (255, 4096), (9999, 4096), (600, 40_000), (9, 1 << 30)]
+        {
+            let entries: Vec<_> = (0..count).map(|_| entry(size)).collect();
+            let batches = batches(&entries);
+            assert!(batches.iter().cloned().flatten().eq(0..count), "{batches:?}");
+            let small = |it: &Range<usize>| it.len() == 1 || it.len() as u64 * size <= BATCH;
+            assert!(batches.iter().all(small), "{batches:?}");
+            assert!(batches.len() >= count.min(4 * OBJECTS), "{count}: {}", batches.len());
+        }
+    }
+}

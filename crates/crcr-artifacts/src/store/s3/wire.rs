@@ -1,0 +1,216 @@
+//! Content on its way to a bucket: `PutObject` and `UploadPart`, signed and sent without the SDK,
+//! which takes a third of a millisecond of CPU for each request.
+//!
+//! Signature: <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use aws_credential_types::Credentials;
+use aws_sdk_s3::config::endpoint::{DefaultResolver, Params, ResolveEndpoint as _};
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
+    UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4;
+use bytes::Bytes;
+use crcr_github::http::{self, Retry};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Client, RequestBuilder, Response};
+
+use super::credentials::Kept;
+use super::refusal::Refusal;
+use super::{S3Config, STORE, with_slash};
+use crate::digest::Digest;
+use crate::store::Error;
+
+/// What a key's signature leaves as it is.
+const IN_KEY: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+/// Parts are large: time for slow lines.
+const RETRY: Retry = Retry { total: Duration::from_secs(600), ..Retry::FEW };
+
+/// Signs and sends what has content.
+#[derive(Debug, Clone)]
+pub(super) struct Wire {
+    http: Client,
+    /// The bucket's own URL, without a slash at its end.
+    bucket: String,
+    region: String,
+    credentials: Option<Kept>,
+}
+
+/// A request with content.
+pub(super) struct Put<'a> {
+    pub(super) key: &'a str,
+    /// The query, encoded.
+    pub(super) query: String,
+    pub(super) headers: Vec<(Cow<'static, str>, String)>,
+    pub(super) body: Bytes,
+    /// The digest of the body; over TLS it may be missing, and the signature then covers the
+    /// headers alone.
+    pub(super) digest: Option<Digest>,
+}
+
+impl Wire {
+    /// Fails when the bucket is of a kind with signatures of its own (a directory bucket), or the
+    /// TLS set-up of the machine is broken.
+    pub(super) async fn new(
+        config: &S3Config,
+        region: &str,
+        credentials: Option<Kept>,
+    ) -> Result<Self, Error> {
+        let refused = |message: String| Error::Refused { store: STORE, message };
+        let params = Params::builder()
+            .bucket(&config.bucket)
+            .region(region)
+            .set_endpoint(config.endpoint.as_ref().map(with_slash))
+            .force_path_style(config.endpoint.is_some())
+            .build()
+            .map_err(|e| refused(e.to_string()))?;
+        let resolver = DefaultResolver::new();
+        let endpoint =
+            resolver.resolve_endpoint(&params).await.map_err(|e| refused(e.to_string()))?;
+        if endpoint.auth_schemes().first().is_some_and(|scheme| scheme.name() != "sigv4") {
+            let bucket = &config.bucket;
+            return Err(refused(format!("`{bucket}` is no bucket of the general kind")));
+        }
+        Ok(Self {
+            http: http::client_with(config.silence).map_err(|e| refused(e.to_string()))?,
+            bucket: endpoint.url().trim_end_matches('/').to_owned(),
+            region: region.to_owned(),
+            credentials,
+        })
+    }
+
+    /// Sends it, again where that may help; each try is signed anew.
+    pub(super) async fn put(&self, put: Put<'_>) -> Result<Response, Refusal> {
+        let mut tried = 1;
+        loop {
+            let error = match http::send_once(self.signed(&put).await?).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
+            };
+            let refusal = Refusal::from(&error);
+            if tried >= RETRY.tries || !(error.is_transient() || refusal.is_slow()) {
+                return Err(refusal);
+            }
+            tracing::debug!(%error, tried, "trying again");
+            tokio::time::sleep(RETRY.pause(tried, error.retry_after())).await;
+            tried += 1;
+        }
+    }
+
+    async fn signed(&self, put: &Put<'_>) -> Result<RequestBuilder, Refusal> {
+        let mut url = format!("{}/{}", self.bucket, utf8_percent_encode(put.key, IN_KEY));
+        if !put.query.is_empty() {
+            url = format!("{url}?{}", put.query);
+        }
+        let mut request = self.http.put(&url).body(put.body.clone());
+        for (name, value) in &put.headers {
+            request = request.header(&**name, value);
+        }
+        if let Some(kept) = &self.credentials {
+            let credentials = kept.get().await.map_err(|e| Refusal::unmade(&e))?;
+            for (name, value) in self
+                .signature(put, &url, credentials, SystemTime::now())
+                .map_err(|e| Refusal::unmade(e.as_ref()))?
+            {
+                request = request.header(name, value);
+            }
+        }
+        Ok(request)
+    }
+
+    /// The headers of the signature.
+    fn signature(
+        &self,
+        put: &Put<'_>,
+        url: &str,
+        credentials: Credentials,
+        now: SystemTime,
+    ) -> Result<Vec<(&'static str, String)>, Box<dyn std::error::Error + Send + Sync>> {
+        let identity = credentials.into();
+        let mut settings = SigningSettings::default();
+        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+        settings.percent_encoding_mode = PercentEncodingMode::Single;
+        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+        let params = v4::SigningParams::builder()
+            .identity(&identity)
+            .region(&self.region)
+            .name("s3")
+            .time(now)
+            .settings(settings)
+            .build()?
+            .into();
+        let body = match put.digest {
+            Some(digest) => SignableBody::Precomputed(digest.hex()),
+            None => SignableBody::UnsignedPayload,
+        };
+        let headers = put.headers.iter().map(|(name, value)| (&**name, value.as_str()));
+        let signable = SignableRequest::new("PUT", url, headers, body)?;
+        let (instructions, _) = sign(signable, &params)?.into_parts();
+        let (headers, _) = instructions.into_parts();
+        Ok(headers.into_iter().map(|header| (header.name(), header.value().to_owned())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::s3::S3Access;
+
+    async fn wire(bucket: &str, region: &str, endpoint: Option<&str>) -> Result<Wire, Error> {
+        let config = S3Config {
+            bucket: bucket.to_owned(),
+            region: Some(region.to_owned()),
+            endpoint: endpoint.map(|url| url.parse().unwrap()),
+            access: S3Access::Anonymous,
+            silence: http::SILENCE,
+        };
+        Wire::new(&config, region, None).await
+    }
+
+    #[tokio::test]
+    async fn a_bucket_is_where_the_sdk_looks_for_it() {
+        for (bucket, region, endpoint, url) in [
+            ("logs", "us-west-2", None, "https://logs.s3.us-west-2.amazonaws.com"),
+            ("logs.example", "us-west-2", None, "https://s3.us-west-2.amazonaws.com/logs.example"),
+            ("logs", "cn-north-1", None, "https://logs.s3.cn-north-1.amazonaws.com.cn"),
+            ("logs", "any", Some("http://localhost:9000/"), "http://localhost:9000/logs"),
+            ("logs", "any", Some("https://h.example/s3"), "https://h.example/s3/logs"),
+        ] {
+            assert_eq!(wire(bucket, region, endpoint).await.unwrap().bucket, url);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bucket_with_signatures_of_its_own_is_refused() {
+        let refused = wire("logs--usw2-az1--x-s3", "us-west-2", None).await;
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    }
+
+    /// The example of a PUT in the documentation of the signature.
+    #[tokio::test]
+    async fn a_signature_is_that_of_the_documentation() {
+        let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+        let credentials = Credentials::new("AKIAIOSFODNN7EXAMPLE", secret, None, None, "test");
+        let wire = wire("examplebucket", "us-east-1", None).await.unwrap();
+        let put = Put {
+            key: "test$file.text",
+            query: String::new(),
+            headers: vec![
+                ("date".into(), "Fri, 24 May 2013 00:00:00 GMT".to_owned()),
+                ("x-amz-storage-class".into(), "REDUCED_REDUNDANCY".to_owned()),
+            ],
+            body: Bytes::new(),
+            digest: Some(Digest::of(b"Welcome to Amazon S3.")),
+        };
+        let url = "https://examplebucket.s3.amazonaws.com/test%24file.text";
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
+        let headers = wire.signature(&put, url, credentials, then).unwrap();
+        let signed = headers.iter().find(|(name, _)| *name == "authorization").unwrap();
+        let expected = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
+        assert!(signed.1.ends_with(&format!("Signature={expected}")), "{headers:?}");
+    }
+}
