@@ -7,6 +7,7 @@ use crcr_domain::lifecycle::State;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
 use crate::store::{Key, StoreError};
 
 /// An accepted webhook delivery.
@@ -103,7 +104,11 @@ pub fn pack(body: &[u8]) -> Vec<u8> {
 
 /// The body as it came; [`StoreError::Malformed`] when the store holds something else.
 pub fn unpack(key: &Key, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
-    lz4_flex::decompress_size_prepended(packed).map_err(|error| StoreError::Malformed {
+    let whole = || {
+        let (size, packed) = lz4_flex::block::uncompressed_size(packed)?;
+        lz4_flex::decompress(packed, size.min(limits::WEBHOOK_BYTES))
+    };
+    whole().map_err(|error| StoreError::Malformed {
         key: key.as_str().to_owned(),
         reason: error.to_string(),
     })
@@ -183,6 +188,20 @@ pub fn alerted(repo: &RepoName, event: &str, head_sha: &str) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_is_unpacked_as_it_came_and_what_is_none_is_an_error() {
+        let key = body("d");
+        let webhook = br#"{"url": "https://a.test/a", "html_url": "https://a.test/b"}"#.repeat(9);
+        let packed = pack(&webhook);
+        assert!(packed.len() < webhook.len() / 4);
+        assert_eq!(unpack(&key, &packed).unwrap(), webhook);
+        assert_eq!(unpack(&key, &pack(b"")).unwrap(), b"");
+        let huge = [&u32::MAX.to_le_bytes()[..], &packed[4..]].concat();
+        for broken in [&b"abc"[..], &packed[..packed.len() / 2], b"{\"action\": 1}", &huge[..20]] {
+            assert!(matches!(unpack(&key, broken), Err(StoreError::Malformed { .. })));
+        }
+    }
 
     #[test]
     fn names_of_separators_or_digits_never_share_a_key() {
