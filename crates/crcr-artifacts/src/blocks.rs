@@ -1,19 +1,21 @@
 //! A blob while it is made: blocks of one size, in order, hashed on the way, from a few buffers.
 //!
-//! One thread makes the bytes, one hashes them, and the task that sends them gives each buffer back
-//! when its block has arrived. Whoever is slowest sets the pace, and memory stays the same for any
+//! One thread makes the bytes, one hashes them (and files that are stored as they are in them at the
+//! same time), and the task that sends them gives each buffer back when its block has arrived. Whoever is slowest sets the pace, and memory stays the same for any
 //! size.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, Hasher, Nested};
 
 /// The memory of one blob's buffers in bytes: one being filled, up to two being hashed, the others
 /// on their way. What a line of some latency carries grows with it.
@@ -46,8 +48,17 @@ pub enum Error {
 /// The blocks of a blob, as they are made.
 #[derive(Debug)]
 pub struct Blocks {
-    blocks: mpsc::Receiver<Bytes>,
+    blocks: mpsc::Receiver<Block>,
     made: oneshot::Receiver<Result<Made, Error>>,
+}
+
+/// A block of a blob.
+#[derive(Debug)]
+pub struct Block {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// Their digest, where it was asked for.
+    pub digest: Option<Digest>,
 }
 
 /// A whole blob.
@@ -63,32 +74,37 @@ pub struct Made {
 
 impl Blocks {
     /// Starts to make a blob with `make`, which writes it into the sink and gives the digests of
-    /// the files in it.
+    /// the files in it; `None` for those that it has written by [`Sink::fill_part`].
     pub fn start<F>(block_size: usize, make: F) -> Self
     where
-        F: FnOnce(&mut Sink) -> Result<Vec<Digest>, Error> + Send + 'static,
+        F: FnOnce(&mut Sink) -> Result<Vec<Option<Digest>>, Error> + Send + 'static,
     {
-        let (to_hash, hashing) = sync_channel::<Bytes>(1);
+        let (to_hash, hashing) = sync_channel::<Filled>(1);
         let (to_send, blocks) = mpsc::channel(1);
         let (tell, made) = oneshot::channel();
         std::thread::spawn(move || {
             let hasher = std::thread::spawn(move || {
-                let (mut hasher, mut size) = (Hasher::default(), 0);
-                for block in hashing {
-                    hasher.update(&block);
-                    size += block.len() as u64;
+                let mut hashed = Hashed::default();
+                for filled in hashing {
+                    let block = hashed.add(filled);
                     if to_send.blocking_send(block).is_err() {
                         break;
                     }
                 }
-                (hasher.finish(), size)
+                hashed
             });
-            let mut sink = Sink { current: None, pool: Pool::new(block_size), out: to_hash, at: 0 };
+            let mut sink = Sink {
+                current: None,
+                parts: Vec::new(),
+                block_digests: false,
+                pool: Pool::new(block_size),
+                out: to_hash,
+                at: 0,
+            };
             let files = make(&mut sink).and_then(|files| sink.flush().map(|()| files));
             drop(sink);
             let hashed = hasher.join().map_err(|_| Error::Stopped);
-            let made =
-                files.and_then(|files| hashed.map(|(digest, size)| Made { size, digest, files }));
+            let made = files.and_then(|files| hashed.map(|hashed| hashed.finish(files)));
             // The other side may have gone away after an error of its own.
             let _ = tell.send(made);
         });
@@ -96,7 +112,7 @@ impl Blocks {
     }
 
     /// The next block; after the last one, [`Self::finish`] says whether it was.
-    pub async fn next(&mut self) -> Option<Bytes> {
+    pub async fn next(&mut self) -> Option<Block> {
         self.blocks.recv().await
     }
 
@@ -113,11 +129,63 @@ impl Blocks {
     }
 }
 
+/// A block whose digests aren't made yet.
+struct Filled {
+    bytes: Bytes,
+    parts: Vec<Part>,
+    wants_digest: bool,
+}
+
+/// Bytes of a block that belong to a file that is stored as it is.
+struct Part {
+    bytes: Range<usize>,
+    /// Whether they are its last ones.
+    ends: bool,
+}
+
+/// What is hashed of a blob.
+#[derive(Default)]
+struct Hashed {
+    hasher: Nested,
+    size: u64,
+    files: VecDeque<Digest>,
+}
+
+impl Hashed {
+    fn add(&mut self, Filled { bytes, parts, wants_digest }: Filled) -> Block {
+        self.size += bytes.len() as u64;
+        if wants_digest {
+            self.hasher.update_part(&bytes);
+            return Block { bytes, digest: Some(self.hasher.end_part()) };
+        }
+        let mut at = 0;
+        for part in parts {
+            self.hasher.update(&bytes[at..part.bytes.start]);
+            at = part.bytes.end;
+            self.hasher.update_part(&bytes[part.bytes]);
+            if part.ends {
+                self.files.push_back(self.hasher.end_part());
+            }
+        }
+        self.hasher.update(&bytes[at..]);
+        Block { bytes, digest: None }
+    }
+
+    fn finish(self, files: Vec<Option<Digest>>) -> Made {
+        let mut stored = self.files;
+        let files = files.into_iter().filter_map(|digest| digest.or_else(|| stored.pop_front()));
+        Made { size: self.size, files: files.collect(), digest: self.hasher.finish() }
+    }
+}
+
 /// Where a blob is written to.
 pub struct Sink {
     current: Option<Buffer>,
+    /// The parts of the block that is being filled.
+    parts: Vec<Part>,
+    block_digests: bool,
     pool: Arc<Pool>,
-    out: SyncSender<Bytes>,
+    out: SyncSender<Filled>,
     at: u64,
 }
 
@@ -140,10 +208,33 @@ impl Sink {
         Ok(())
     }
 
+    /// Asks for the digest of each block that follows.
+    pub fn digest_blocks(&mut self) {
+        self.block_digests = true;
+    }
+
     /// Adds `len` bytes that `read` puts in place: it gets the room and how many bytes came before.
     pub fn fill(
         &mut self,
         len: u64,
+        read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.fill_any(len, false, read)
+    }
+
+    /// The same for a file whose digest is made on the way; it must not be empty.
+    pub fn fill_part(
+        &mut self,
+        len: u64,
+        read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.fill_any(len, true, read)
+    }
+
+    fn fill_any(
+        &mut self,
+        len: u64,
+        is_part: bool,
         mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut done = 0;
@@ -151,8 +242,12 @@ impl Sink {
             let space = self.space()?;
             let n = usize::try_from(len - done).unwrap_or(usize::MAX).min(space.len());
             read(&mut space[..n], done)?;
-            self.advance(n)?;
             done += n as u64;
+            if is_part {
+                let start = self.current.as_ref().map_or(0, |buffer| buffer.len);
+                self.parts.push(Part { bytes: start..start + n, ends: done == len });
+            }
+            self.advance(n)?;
         }
         Ok(())
     }
@@ -181,7 +276,10 @@ impl Sink {
     fn flush(&mut self) -> Result<(), Error> {
         match self.current.take() {
             Some(buffer) if buffer.len > 0 => {
-                self.out.send(Bytes::from_owner(buffer)).map_err(|_| Error::Stopped)
+                let parts = std::mem::take(&mut self.parts);
+                let bytes = Bytes::from_owner(buffer);
+                let filled = Filled { bytes, parts, wants_digest: self.block_digests };
+                self.out.send(filled).map_err(|_| Error::Stopped)
             }
             _ => Ok(()),
         }
@@ -292,16 +390,18 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, buffer, offset)
 }
 
-/// The blocks of one file as it is.
+/// The blocks of one file as it is, with a digest for each when `block_digests` says so.
 pub(crate) fn of_file(
-    root: &Path,
-    path: &str,
+    path: PathBuf,
     size: u64,
     block_size: usize,
+    block_digests: bool,
     progress: impl Fn(u64) + Send + 'static,
 ) -> Blocks {
-    let path = root.join(path);
     Blocks::start(block_size, move |sink| {
+        if block_digests {
+            sink.digest_blocks();
+        }
         let source = Source::open(path, size)?;
         sink.fill(size, |buffer, offset| {
             source.read(buffer, offset)?;
@@ -344,7 +444,7 @@ mod tests {
         });
         let mut got = Vec::new();
         while let Some(block) = blocks.next().await {
-            got.extend_from_slice(&block);
+            got.extend_from_slice(&block.bytes);
         }
         let made = blocks.finish().await.unwrap();
         assert!(got == bytes && made.size == 100_000 && made.digest == Digest::of(&bytes));
@@ -372,12 +472,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), b"12345").unwrap();
         for (path, size) in [("f", 4), ("f", 6)] {
-            let made = of_file(folder.path(), path, size, 1024, |_| ()).digest().await;
+            let made = of_file(folder.path().join(path), size, 1024, false, |_| ()).digest().await;
             assert!(matches!(made, Err(Error::Changed(_))), "{made:?}");
         }
-        let made = of_file(folder.path(), "gone", 6, 1024, |_| ()).digest().await;
+        let made = of_file(folder.path().join("gone"), 6, 1024, false, |_| ()).digest().await;
         assert!(matches!(made, Err(Error::Read { .. })), "{made:?}");
-        let made = of_file(folder.path(), "f", 5, 1024, |_| ()).digest().await.unwrap();
+        let made = of_file(folder.path().join("f"), 5, 1024, false, |_| ()).digest().await.unwrap();
         assert_eq!(made.digest, Digest::of(b"12345"));
+    }
+
+    #[tokio::test]
+    async fn blocks_have_their_own_digests_where_they_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..5000_u32).map(|n| n as u8).collect();
+        std::fs::write(folder.path().join("f"), &bytes).unwrap();
+        let mut blocks = of_file(folder.path().join("f"), 5000, 2048, true, |_| ());
+        for block in bytes.chunks(2048) {
+            assert_eq!(blocks.next().await.unwrap().digest, Some(Digest::of(block)));
+        }
+        assert!(blocks.next().await.is_none());
+        assert_eq!(blocks.finish().await.unwrap().digest, Digest::of(&bytes));
     }
 }

@@ -138,6 +138,8 @@ struct Shared {
     path: PathBuf,
     partial: Partial,
     progress: Mutex<Progress>,
+    /// Who writes: the system takes one writer of a file at a time and lets the others spin.
+    writing: tokio::sync::Mutex<()>,
     /// Set when no more bytes will come.
     over: Mutex<bool>,
     news: Condvar,
@@ -193,6 +195,7 @@ impl Transfer {
             path,
             partial,
             progress: Mutex::new(progress),
+            writing: tokio::sync::Mutex::default(),
             over: Mutex::new(false),
             news: Condvar::new(),
             // The first range is open already, and belongs to the reader that gets it.
@@ -338,7 +341,9 @@ impl Shared {
                 }
                 bytes.truncate((end - at) as usize);
             }
+            let turn = self.writing.lock().await;
             self.disk.write_all_at(&bytes, at).map_err(|source| self.failed(source))?;
+            drop(turn);
             at += bytes.len() as u64;
             lock(&self.progress).done[n] += bytes.len() as u64;
             self.news.notify_all();

@@ -93,11 +93,11 @@ impl Source {
         })
     }
 
-    /// One file as it is.
+    /// One file as it is, with a digest for each block when `block_digests` says so.
     #[must_use]
-    pub fn file(&self, entry: &Entry, block_size: usize) -> Blocks {
-        let progress = self.progress.clone();
-        blocks::of_file(&self.root, &entry.path, entry.size, block_size, move |n| progress(n))
+    pub fn file(&self, entry: &Entry, block_size: usize, block_digests: bool) -> Blocks {
+        let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
+        blocks::of_file(path, entry.size, block_size, block_digests, move |n| progress(n))
     }
 
     /// The digest of each file, without a word about progress.

@@ -15,7 +15,7 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{GitHubStore, STORE};
-use crate::blocks::{Blocks, Made};
+use crate::blocks::{Block, Blocks, Made};
 use crate::digest::Digest;
 use crate::locator::{Archive, Locator, MAX_BYTES, SUFFIX};
 use crate::source::{Source, Stored, content_type};
@@ -44,7 +44,10 @@ impl GitHubStore {
             && matches!(source.entries.as_slice(), [only] if only.path == source.name);
         let archive = if raw { Archive::None } else { Archive::Zip };
         let size = send::block_size(BLOCK, source.size_limit(), MAX_BLOCKS);
-        let open = || if raw { source.file(&source.entries[0], size) } else { source.zip(size) };
+        let open = || match source.entries.as_slice() {
+            [only] if raw => source.file(only, size, false),
+            _ => source.zip(size),
+        };
         let mime = if raw { content_type(&source.entries[0].path) } else { "application/zip" };
         let (id, made, already) = match self.take(source, mime, &open).await? {
             Ok(url) => {
@@ -205,8 +208,9 @@ impl GitHubStore {
                 made
             }
             Start::Long(first, blocks) => {
-                let put =
-                    |n, bytes| put_block(self.service().http().clone(), url.clone(), n, bytes);
+                let put = |n, block: Block| {
+                    put_block(self.service().http().clone(), url.clone(), n, block.bytes)
+                };
                 let (ids, made) = send::all(first, blocks, &source.stop, put).await?;
                 self.put_block_list(url, mime, &ids).await?;
                 made

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
-use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{CHECKSUM, Claim, Object, checksum, conflict, tag};
-use crate::blocks::{Blocks, Made};
+use crate::blocks::{Block, Blocks, Made};
 use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::Error;
@@ -30,12 +29,12 @@ impl S3Store {
         &self,
         object: &Object<'_>,
         claim: &Claim,
-        (first, blocks): (Vec<Bytes>, Blocks),
+        (first, blocks): (Vec<Block>, Blocks),
     ) -> Result<(Made, bool, bool), Error> {
         let upload = Arc::new(self.begin(object).await?);
-        let put = |n, bytes| {
+        let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
-            async move { store.put_part(&key, &upload, n, bytes).await }
+            async move { store.put_part(&key, &upload, n, block).await }
         };
         let stored = match send::all(first, blocks, &object.source.stop, put).await {
             Ok((parts, made)) => self
@@ -87,7 +86,7 @@ impl S3Store {
         key: &str,
         upload: &Upload,
         n: usize,
-        bytes: Bytes,
+        Block { bytes, digest }: Block,
     ) -> Result<CompletedPart, Error> {
         let (number, sum) = (n + 1, checksum(&bytes));
         let id = utf8_percent_encode(&upload.id, NON_ALPHANUMERIC);
@@ -95,7 +94,7 @@ impl S3Store {
             key,
             query: format!("partNumber={number}&uploadId={id}"),
             headers: vec![(CHECKSUM.into(), sum.clone())],
-            digest: (!self.is_secure()).then(|| Digest::of(&bytes)),
+            digest: digest.or_else(|| (!self.is_secure()).then(|| Digest::of(&bytes))),
             body: bytes,
         };
         let done = self.wire.put(put).await.map_err(|refusal| self.error(refusal, key))?;
