@@ -224,7 +224,7 @@ impl Scene {
                 }
             }
         }
-        let window = Window { from: Timestamp::UNIX_EPOCH, to: Timestamp::MAX, repo: None };
+        let window = Window::all(Timestamp::UNIX_EPOCH, Timestamp::MAX);
         let facts: HashSet<_> = SqliteResults::new(Arc::clone(&store))
             .attempts(&window)
             .unwrap()

@@ -39,7 +39,7 @@ fn import(folder: &std::path::Path, files: &[&str], stdin: Option<&str>) -> Ran 
 fn kept(folder: &std::path::Path) -> (usize, usize) {
     let store = Sqlite::open(&folder.join("crcr.db"), Role::Tool).unwrap();
     let results = SqliteResults::new(std::sync::Arc::new(store));
-    let always = Window { from: Timestamp::MIN, to: Timestamp::MAX, repo: None };
+    let always = Window::all(Timestamp::MIN, Timestamp::MAX);
     (results.attempts(&always).unwrap().len(), results.dispatches(&always).unwrap().len())
 }
 

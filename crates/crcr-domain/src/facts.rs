@@ -203,6 +203,24 @@ pub enum CallbackOutcome {
 }
 
 impl CallbackOutcome {
+    /// Every one.
+    pub const ALL: [Self; 8] = [
+        Self::Accepted,
+        Self::Duplicate,
+        Self::Stale,
+        Self::BelowLevel,
+        Self::RejectedState,
+        Self::RateLimited,
+        Self::BadToken,
+        Self::BadBody,
+    ];
+
+    /// The one of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
+    }
+
     /// The name in stores and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

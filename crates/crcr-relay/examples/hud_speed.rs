@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p crcr-relay --example hud_speed -- RESULTS [ATTEMPTS] [DAYS]` fills
 //! RESULTS (`sqlite:PATH` or `clickhouse+http://…`, empty or filled by the same command) with
-//! invented attempts of 20 backends over DAYS days, one report each, and asks every page 60
-//! times.
+//! invented attempts of 20 backends over DAYS days, one report each. It asks for every page and its
+//! twin 60 times in turn, first while nothing is written, then while 50 facts a second are, each of a
+//! dispatch of today.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -20,6 +21,7 @@ use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFac
 use crcr_domain::lifecycle::{Conclusion, State};
 use crcr_domain::{Allowlist, Level, RepoName};
 use crcr_relay::hud::{Hud, router};
+use crcr_relay::limits;
 use crcr_relay::results::{self, Results, ResultsUrl, Window};
 use crcr_relay::store::Role;
 use jiff::{SignedDuration, Timestamp};
@@ -30,6 +32,8 @@ const BACKENDS: u64 = 20;
 const JOBS: u64 = 3;
 /// Attempts that are written at a time.
 const PART: usize = 10_000;
+/// Facts that are written in a second.
+const WRITTEN: f64 = 50.0;
 /// How often each page is asked for.
 const ROUNDS: usize = 60;
 
@@ -41,8 +45,8 @@ async fn main() {
     let (attempts, days) = (number(1_000_000), number(400));
     let results = results::open(&url, Role::Server).await.unwrap();
     results.prepare().await.unwrap();
-    let now: Timestamp = "2026-09-15T12:00:00Z".parse().unwrap();
-    let day = Window { from: now - SignedDuration::from_hours(24), to: now, repo: None };
+    let now: Timestamp = "2026-09-15T12:20:00Z".parse().unwrap();
+    let day = Window::all(now - SignedDuration::from_hours(24), now);
     if results.attempts(&day).await.unwrap().is_empty() {
         let started = Instant::now();
         fill(&*results, now, attempts, days).await;
@@ -53,27 +57,73 @@ async fn main() {
     let list = Allowlist::parse(format!("L2:\n{list}").as_bytes(), &upstream);
     let policy = Arc::new(list.accepted().ok().unwrap());
     let policy = Box::new(move || Some(Arc::clone(&policy)));
-    let router = router(Arc::new(Hud::new(results, policy, Box::new(move || now), upstream)));
+    let started = Instant::now();
+    // As in earnest, no two requests come at the same time.
+    let clock = Box::new(move || now + started.elapsed());
+    let hud = Hud::new(Arc::clone(&results), policy, clock, upstream);
+    let router = router(Arc::new(hud));
     let events = attempts / JOBS / BACKENDS;
-    for path in [
+    let paths = [
         "/crcr?window=24h".to_owned(),
         "/crcr".to_owned(),
         "/crcr?window=30d".to_owned(),
+        "/api/v1/overview?window=30d".to_owned(),
         format!("/crcr/{}", repo(3)),
         format!("/crcr/{}?window=30d", repo(3)),
+        format!("/api/v1/repositories/{}?window=30d", repo(3)),
+        format!("/crcr/{}/badge.svg", repo(3)),
         format!("/crcr/{}/level", repo(3)),
+        "/crcr/feed.atom".to_owned(),
+        format!("/crcr/{}/feed.atom", repo(3)),
         format!("/pr/{}", 1000 + events / 2),
         format!("/pr/{}", 1000 + events - 2),
-    ] {
-        let mut times: Vec<Duration> = vec![];
-        for _ in 0..ROUNDS {
-            times.push(ask(&router, &path).await);
+    ];
+    let mut quiet = vec![];
+    for path in &paths {
+        quiet.push(round(&router, path).await);
+    }
+    let writer = tokio::spawn(write(results, now, events));
+    println!("{:44}    first      p50      p95  written to: p50      p95", "milliseconds");
+    for (path, [first, p50, p95]) in paths.iter().zip(quiet) {
+        let [_, live50, live95] = round(&router, path).await;
+        println!("{path:44} {first:8.1} {p50:8.1} {p95:8.1}         {live50:8.1} {live95:8.1}");
+    }
+    writer.abort();
+}
+
+/// Asks for a page again and again: the first answer, the median and the 95th percentile, in
+/// milliseconds.
+async fn round(router: &Router, path: &str) -> [f64; 3] {
+    let mut times: Vec<f64> = vec![];
+    for _ in 0..ROUNDS {
+        times.push(ask(router, path).await.as_secs_f64() * 1000.0);
+        // So that something is written between two.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let first = times[0];
+    times.sort_by(f64::total_cmp);
+    let at = |share: usize| times[(ROUNDS * share).div_ceil(100) - 1];
+    [first, at(50), at(95)]
+}
+
+/// Writes 50 facts a second, a dispatch and its jobs' attempts and reports, in batches as a relay
+/// does.
+async fn write(results: Arc<dyn Results>, now: Timestamp, events: u64) {
+    let mut ticks = tokio::time::interval(limits::FEED_LINGER);
+    let per_dispatch = 1.0 + 2.0 * JOBS as f64;
+    let (mut due, mut dispatches) = (0.0, 0);
+    loop {
+        ticks.tick().await;
+        due += WRITTEN * limits::FEED_LINGER.as_secs_f64();
+        let mut part = vec![];
+        while due >= per_dispatch {
+            due -= per_dispatch;
+            let (event, backend) = (events + dispatches / BACKENDS, dispatches % BACKENDS);
+            dispatches += 1;
+            // They were dispatched an hour ago, so that their jobs may have ended.
+            part.extend(dispatch(event, backend, now - SignedDuration::from_hours(1), now));
         }
-        let first = times[0];
-        times.sort();
-        let at = |share: usize| times[(ROUNDS * share).div_ceil(100) - 1].as_secs_f64() * 1000.0;
-        let first = first.as_secs_f64() * 1000.0;
-        println!("{path:40} first {first:7.1} ms  p50 {:6.1} ms  p95 {:6.1} ms", at(50), at(95));
+        results.append(part).await.unwrap();
     }
 }
 

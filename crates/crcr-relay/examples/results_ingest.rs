@@ -85,7 +85,7 @@ async fn main() {
     let taken = started.elapsed();
     let url = ResultsUrl::parse(&server.url()).unwrap();
     let results = results::open(&url, Role::Tool).await.unwrap();
-    let always = Window { from: Timestamp::MIN, to: Timestamp::MAX, repo: None };
+    let always = Window::all(Timestamp::MIN, Timestamp::MAX);
     let there = loop {
         let there = results.attempts(&always).await.map_or(0, |rows| rows.len());
         if there >= reports {

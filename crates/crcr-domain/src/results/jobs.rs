@@ -119,8 +119,14 @@ pub(super) fn jobs_among(rows: &[AttemptFact], heads: &Heads<'_>) -> Vec<Job> {
         .collect()
 }
 
-/// The heads that pull requests had, in the order of time.
-pub(super) struct Heads<'a>(HashMap<(&'a str, u64), Vec<(Timestamp, &'a str)>>);
+/// The heads of pull requests that a downstream repository was told of, in the order of time.
+///
+/// A head that it was not told of cancels nothing there; and whoever reads one repository's facts
+/// has to come to the same as who reads all.
+pub(super) struct Heads<'a>(HashMap<PullKey<'a>, Vec<(Timestamp, &'a str)>>);
+
+/// The downstream repository, the upstream one, and the number.
+type PullKey<'a> = (&'a str, &'a str, u64);
 
 impl<'a> Heads<'a> {
     pub(super) fn new(dispatches: impl IntoIterator<Item = &'a DispatchFact>) -> Self {
@@ -128,7 +134,7 @@ impl<'a> Heads<'a> {
         for dispatch in dispatches {
             if let Some(number) = dispatch.pull_request {
                 heads
-                    .entry((dispatch.upstream.as_str(), number))
+                    .entry((dispatch.repo.as_str(), dispatch.upstream.as_str(), number))
                     .or_default()
                     .push((dispatch.enqueued_at, dispatch.head_sha.as_str()));
             }
@@ -142,7 +148,8 @@ impl<'a> Heads<'a> {
     /// Whether the pull request of `row` had another head when the row was received.
     fn moved_on(&self, row: &AttemptFact) -> bool {
         let Some(number) = row.pull_request else { return false };
-        let Some(list) = self.0.get(&(row.upstream.as_str(), number)) else { return false };
+        let key = (row.repo.as_str(), row.upstream.as_str(), number);
+        let Some(list) = self.0.get(&key) else { return false };
         let until = list.partition_point(|(at, _)| *at <= row.received_at);
         list[..until].last().is_some_and(|(_, head)| *head != row.head_sha)
     }

@@ -11,7 +11,7 @@ use super::criteria::{
 };
 use super::jobs::jobs_of_record;
 use super::rates::{Rate, Sums};
-use crate::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact};
+use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::{EventKind, Level};
 
 /// What a review asks.
@@ -91,8 +91,8 @@ pub struct Facts {
     pub dispatches: Vec<DispatchFact>,
     /// Since when it has been at L2, as far as [`look_back`].
     pub at_l2_since: Option<Timestamp>,
-    /// Its reports within the window.
-    pub callbacks: Vec<CallbackFact>,
+    /// What became of its reports within the window.
+    pub reports: Vec<CallbackOutcome>,
 }
 
 /// A repository's standing, with the evidence.
@@ -148,11 +148,11 @@ impl Review {
         let sums = Sums::of(&jobs_of_record(attempts, dispatches), dispatches);
         let mut signal = Rate::default();
         let mut refused = BTreeMap::new();
-        for report in &facts.callbacks {
-            let valid = report.outcome.is_valid();
+        for report in &facts.reports {
+            let valid = report.is_valid();
             signal += Rate { numerator: u64::from(valid), denominator: 1 };
             if !valid {
-                *refused.entry(report.outcome).or_default() += 1;
+                *refused.entry(*report).or_default() += 1;
             }
         }
         Self {

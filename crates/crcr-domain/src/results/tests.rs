@@ -7,7 +7,7 @@ use super::outcome::outcome;
 use super::rates::{end_to_end_seconds, queue_seconds};
 use super::review::{Facts, Question, Subject};
 use super::{Criteria, Distribution, Job, Outcome, Rate, Review, Sums, jobs_of_record};
-use crate::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact};
+use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, State};
 
@@ -181,6 +181,18 @@ fn a_job_cancelled_on_the_current_head_is_not_superseded() {
 }
 
 #[test]
+fn a_head_that_a_repository_was_not_told_of_supersedes_nothing_there() {
+    let rows = [attempt("d1", "old", "1", 1, CANCELLED, 300)];
+    let elsewhere = DispatchFact { repo: "acme/other".into(), ..dispatch("d2", "new", 100) };
+    for (newer, outcome) in
+        [(elsewhere, Outcome::Cancelled), (dispatch("d2", "new", 100), Outcome::Superseded)]
+    {
+        let dispatches = [dispatch("d1", "old", 0), newer];
+        assert_eq!(outcomes(&jobs_of_record(&rows, &dispatches)), [Some(outcome)]);
+    }
+}
+
+#[test]
 fn infrastructure_and_tests_are_two_numbers() {
     let dispatches: Vec<_> =
         (0..4).map(|n| dispatch(&format!("d{n}"), &format!("s{n}"), n)).collect();
@@ -345,7 +357,7 @@ fn a_review_asks_what_the_level_asks_and_proposes_one_step() {
             attempts: attempts.to_vec(),
             dispatches: dispatches.clone(),
             at_l2_since: at_level_since(&dispatches, Level::L2),
-            callbacks: vec![],
+            reports: vec![],
         };
         Review::of(subject, facts, &Criteria::default())
     };
@@ -397,22 +409,9 @@ fn nightly_runs_are_no_part_of_a_review() {
 fn reports_are_told_by_what_became_of_them() {
     use CallbackOutcome as C;
     let outcomes = [C::Accepted, C::Duplicate, C::BelowLevel, C::BadToken, C::BadToken, C::BadBody];
-    let callbacks = outcomes.map(|outcome| CallbackFact {
-        at: at(10),
-        repo: Some("acme/backend".into()),
-        delivery: None,
-        run_id: None,
-        job: None,
-        status: None,
-        conclusion: None,
-        outcome,
-        answer: 200,
-        detail: None,
-        latency_ms: 1.0,
-    });
     let subject =
         Subject { repo: "acme/backend", level: Some(Level::L1), from: at(0), to: at(86_400) };
-    let facts = Facts { callbacks: callbacks.into(), ..Facts::default() };
+    let facts = Facts { reports: outcomes.into(), ..Facts::default() };
     let review = Review::of(subject, facts, &Criteria::default());
     assert_eq!(review.signal, Rate { numerator: 3, denominator: 6 });
     assert_eq!(review.refused, [(C::BadToken, 2), (C::BadBody, 1)].into());

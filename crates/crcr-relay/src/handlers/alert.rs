@@ -51,10 +51,10 @@ pub async fn run(
         return Ok(Outcome::Done);
     }
     let to = relay.now();
-    let window = Window { from: to - LOOK_BACK, to, repo: Some(repo.as_str().to_owned()) };
+    let window = Window::all(to - LOOK_BACK, to).of(vec![repo.as_str().to_owned()]);
     let results = &relay.results;
     let unread = |error: ResultsError| Fail::retry(error.to_string());
-    let attempts = results.attempts(&window).await.map_err(unread)?;
+    let attempts = results.pushes(&window).await.map_err(unread)?;
     let dispatches = results.dispatches(&window).await.map_err(unread)?;
     let turns = turned_red(&jobs_of_record(&attempts, &dispatches), &dispatches);
     let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The longest span a page shows, in days.
 const MAX_DAYS: i64 = 366;
 
-/// `?window=24h|7d|30d` or `?from=…&to=…` (RFC 3339, or UTC without a zone), `?events=pr|nightly`,
+/// `?window=24h|7d|30d`, which begins at a full hour, or `?from=…&to=…` (RFC 3339, or UTC without a zone), `?events=pr|nightly`,
 /// of a matrix `?heads=all` and `?rows=failing`, and of a review `?level=L2`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct SpanQuery {
@@ -82,6 +82,9 @@ pub(super) struct Span {
     pub(super) from: Timestamp,
     /// Before this time.
     pub(super) to: Timestamp,
+    /// It ends now, as every span does that isn't told an end.
+    #[serde(skip)]
+    pub(super) until_now: bool,
     /// Which events.
     pub(super) events: Events,
     /// `24h`, `7d` or `30d` when the span ends now.
@@ -110,7 +113,16 @@ impl Span {
             Some("failing") => true,
             Some(_) => return Err("`rows` has to be `all` or `failing`".to_owned()),
         };
-        let span = |from, to, window| Self { from, to, events, window, all_heads, only_failing };
+        let until_now = query.to.is_none();
+        let span = |from, to, window| Self {
+            from,
+            to,
+            until_now,
+            events,
+            window,
+            all_heads,
+            only_failing,
+        };
         let time = |name: &str, text: &str| {
             // A form sends what a reader of UTC sees, without a zone.
             let utc =
@@ -136,7 +148,7 @@ impl Span {
             Some("30d") => ("30d", 30 * 24),
             Some(_) => return Err("`window` has to be `24h`, `7d` or `30d`".to_owned()),
         };
-        Ok(span(ago(now, hours), now, Some(window)))
+        Ok(span(full_hour(ago(now, hours)), now, Some(window)))
     }
 
     /// The query of a link to the same, ending now where this one does.
@@ -163,6 +175,12 @@ impl Span {
     }
 }
 
+/// The beginning of a time's hour. A window begins at one, so that what its first day came to is
+/// asked for once in an hour and not anew by every reader.
+fn full_hour(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second().div_euclid(3600) * 3600).unwrap_or(time)
+}
+
 fn ago(time: Timestamp, hours: i64) -> Timestamp {
     time.saturating_sub(hours.hours()).unwrap_or(Timestamp::MIN)
 }
@@ -180,7 +198,7 @@ mod tests {
     #[test]
     fn a_window_ends_now_and_a_permalink_never_moves() {
         let span = ask("window=24h").unwrap();
-        assert_eq!(span.from.to_string(), "2026-09-14T12:00:00Z");
+        assert_eq!(span.from.to_string(), "2026-09-14T12:00:00Z", "at a full hour");
         assert_eq!(
             span.permalink(),
             "?from=2026-09-14T12:00:00Z&to=2026-09-15T12:00:00Z&events=pr"

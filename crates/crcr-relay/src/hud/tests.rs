@@ -22,6 +22,7 @@ const UPSTREAM: &str = "acme/upstream";
 
 struct Site {
     router: Router,
+    store: Arc<Sqlite>,
     _folder: TempDir,
 }
 
@@ -36,9 +37,9 @@ async fn site(facts: Vec<Fact>) -> Site {
     store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
-    let results = Arc::new(SqliteResults::new(store));
+    let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
     let hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);
-    Site { router: router(Arc::new(hud)), _folder: folder }
+    Site { router: router(Arc::new(hud)), store, _folder: folder }
 }
 
 impl Site {
@@ -97,6 +98,44 @@ async fn every_page_of_a_month_and_its_twin() {
     assert_eq!(site.json(&twin).await, review);
     let stays = site.json(&twin.replacen("level=L2", "level=L3", 1)).await;
     assert_eq!((&stays["question"], &stays["from"]), (&"stay".into(), &review["from"]));
+}
+
+#[tokio::test]
+async fn what_is_kept_of_earlier_answers_changes_no_number() {
+    let all = facts(7, now(), 12, 10, UPSTREAM);
+    // Every third fact comes late, whatever its day.
+    let (mut early, mut late) = (vec![], vec![]);
+    for (n, fact) in all.iter().enumerate() {
+        if n % 3 == 0 { late.push(fact.clone()) } else { early.push(fact.clone()) }
+    }
+    let used = site(early).await;
+    let fresh = site(all).await;
+    let repo = "dune-example/torch-dune";
+    let paths = [
+        "/api/v1/overview?window=24h".to_owned(),
+        "/api/v1/overview?window=7d".to_owned(),
+        "/api/v1/overview?window=30d&events=nightly".to_owned(),
+        "/api/v1/overview?from=2026-09-08T07:08:09Z&to=2026-09-12T03:04:05Z".to_owned(),
+        format!("/api/v1/repositories/{repo}?window=24h"),
+        format!("/api/v1/repositories/{repo}?window=30d&heads=all"),
+        format!("/api/v1/repositories/{repo}?from=2026-09-08T07:08:09Z&to=2026-09-12T03:04:05Z"),
+        format!("/api/v1/repositories/{repo}/level"),
+        "/crcr/feed.atom".to_owned(),
+        format!("/crcr/{repo}/feed.atom"),
+    ];
+    let mut changed = 0;
+    let mut before = vec![];
+    for path in &paths {
+        before.push(used.get(path).await);
+    }
+    used.store.commit(Batch { facts: late, ..Batch::default() }, now()).await.unwrap();
+    for (path, before) in paths.iter().zip(before) {
+        let now = used.get(path).await;
+        assert_eq!(now, fresh.get(path).await, "{path}");
+        assert_eq!(now, used.get(path).await, "{path}, again");
+        changed += usize::from(now != before);
+    }
+    assert!(changed >= 8, "{changed}");
 }
 
 #[tokio::test]

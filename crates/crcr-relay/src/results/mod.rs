@@ -15,22 +15,42 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
+use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
 use crcr_domain::results::{DayOf, Tally};
 use jiff::Timestamp;
 
 use self::sqlite::SqliteResults;
 use crate::store::{Role, Sqlite, StoreError};
 
-/// Which facts: of a time span, and of one downstream repository when it is named.
+/// Which facts: of a time span, and of some downstream repositories when they are named.
 #[derive(Debug, Clone)]
 pub struct Window {
     /// From this time on.
     pub from: Timestamp,
     /// Before this time.
     pub to: Timestamp,
-    /// One repository, compared without case; else all.
-    pub repo: Option<String>,
+    /// These repositories, compared without case; else all.
+    pub repos: Option<Vec<String>>,
+}
+
+impl Window {
+    /// The facts of all repositories from `from` on and before `to`.
+    #[must_use]
+    pub fn all(from: Timestamp, to: Timestamp) -> Self {
+        Self { from, to, repos: None }
+    }
+
+    /// The same of these repositories alone.
+    #[must_use]
+    pub fn of(self, repos: Vec<String>) -> Self {
+        Self { repos: Some(repos), ..self }
+    }
+
+    /// The names of the repositories in lower case.
+    fn keys(&self) -> Option<Vec<String>> {
+        let repos = self.repos.as_ref()?;
+        Some(repos.iter().map(|repo| repo.to_ascii_lowercase()).collect())
+    }
 }
 
 /// Facts that can't be read or written.
@@ -59,15 +79,27 @@ pub struct Rolled {
     pub tally: Tally,
 }
 
-/// That something of a repository's day may have changed: the number differs when it has.
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Answer {
+    /// When it was received.
+    pub at: Timestamp,
+    /// What became of it.
+    pub outcome: CallbackOutcome,
+    /// Milliseconds from the request to the answer.
+    pub latency_ms: f64,
+}
+
+/// How often something of a repository's day was written: more often now than then when its facts
+/// may have changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// The repository, in lower case.
+    /// The repository, in lower case; none for reports.
     pub repo: String,
     /// The day, as days since 1970.
     pub day: i64,
-    /// Differs when facts of the day do.
-    pub mark: u64,
+    /// Facts that were written of the day, those that changed nothing included.
+    pub changes: u64,
 }
 
 /// Where facts are kept and read.
@@ -91,11 +123,24 @@ pub trait Results: Send + Sync {
     /// nobody dispatched counts when it arrived.
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
 
+    /// Of the attempts of the window those on upstream's own commits: without a pull request.
+    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
+
     /// Reports that were received in the window, in that order.
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError>;
 
-    /// Since when the repository is at `level`, looking back to `window.from`: when the oldest
-    /// dispatch was accepted after which all were at that level.
+    /// Of the reports of the window those that were refused, the newest first, `limit` at most.
+    async fn refused(
+        &self,
+        window: &Window,
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError>;
+
+    /// What became of each report of the window, in no order.
+    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError>;
+
+    /// Since when the repositories of the window, which is one, are at `level`, looking back to
+    /// `window.from`: when the oldest dispatch was accepted after which all were at that level.
     async fn at_level_since(
         &self,
         window: &Window,
@@ -122,6 +167,33 @@ pub trait Results: Send + Sync {
         upstream: &str,
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
+}
+
+/// Puts attempts into the order of arrival; the rest of their keys decides within a millisecond.
+fn sort_attempts(rows: &mut [AttemptFact]) {
+    rows.sort_by(|a, b| {
+        (a.received_at.cmp(&b.received_at))
+            .then_with(|| a.delivery.cmp(&b.delivery))
+            .then_with(|| a.repo.to_ascii_lowercase().cmp(&b.repo.to_ascii_lowercase()))
+            .then_with(|| {
+                (&a.run_id, a.run_attempt, &a.workflow, &a.job, &a.check_run_id).cmp(&(
+                    &b.run_id,
+                    b.run_attempt,
+                    &b.workflow,
+                    &b.job,
+                    &b.check_run_id,
+                ))
+            })
+    });
+}
+
+/// Puts dispatches into the order of their acceptance.
+fn sort_dispatches(rows: &mut [DispatchFact]) {
+    rows.sort_by(|a, b| {
+        (a.enqueued_at.cmp(&b.enqueued_at))
+            .then_with(|| a.delivery.cmp(&b.delivery))
+            .then_with(|| a.repo.to_ascii_lowercase().cmp(&b.repo.to_ascii_lowercase()))
+    });
 }
 
 /// Tells reports apart that are not the same row written twice.

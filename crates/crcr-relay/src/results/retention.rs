@@ -15,13 +15,13 @@ const LATER: i64 = 2;
 /// repositories. A day whose facts came after it was rolled up stays as it was.
 pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, ResultsError> {
     let cutoff = before.as_millisecond().div_euclid(DAY);
-    let ever = Window { from: Timestamp::UNIX_EPOCH, to: midnight(cutoff), repo: None };
+    let ever = Window::all(Timestamp::UNIX_EPOCH, midnight(cutoff));
     let mut days: Vec<i64> = results.marks(&ever).await?.into_iter().map(|mark| mark.day).collect();
     days.sort_unstable();
     days.dedup();
     let mut count = 0;
     for day in days.into_iter().filter(|day| *day < cutoff) {
-        let window = Window { from: midnight(day), to: midnight(day + 1), repo: None };
+        let window = Window::all(midnight(day), midnight(day + 1));
         let tallies = by_day(
             results.attempts(&window).await?,
             results.dispatches(&window).await?,
@@ -43,8 +43,12 @@ pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, 
 
 /// The window after this one in which a newer head may still come.
 pub(crate) fn after(window: &Window) -> Window {
-    let to = midnight(day_of(window.to) + LATER);
-    Window { from: window.to, to, repo: window.repo.clone() }
+    Window { from: window.to, to: heads_until(window.to), repos: window.repos.clone() }
+}
+
+/// Until when a newer head may still have replaced a dispatch of before `time`.
+pub(crate) fn heads_until(time: Timestamp) -> Timestamp {
+    midnight(day_of(time) + LATER)
 }
 
 /// The beginning of a day.

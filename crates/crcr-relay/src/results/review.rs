@@ -1,5 +1,6 @@
 //! Reviews of levels: reading what they are made of, and their criteria.
 
+use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::review::{Facts, Question, Subject, look_back};
 use crcr_domain::results::{Criteria, Review};
 use crcr_domain::{Level, RepoName};
@@ -10,26 +11,68 @@ use super::{Results, ResultsError, Window};
 /// The largest file of criteria, in bytes.
 pub const MAX_CRITERIA_BYTES: usize = 64 * 1024;
 
-/// Reviews a repository at `level` by the facts before `to`, and since `from`; without it, since as
-/// long ago as `criteria` say. Times are cut to whole seconds, which is what a permalink holds.
-pub async fn review(
-    results: &dyn Results,
+/// The window of a review of `repo` at `level` by the facts before `to`, and since `from`; without
+/// it, since as long ago as `criteria` say. Times are cut to whole seconds, which is what a permalink
+/// holds.
+#[must_use]
+pub fn window(
     repo: &RepoName,
     level: Option<Level>,
     (from, to): (Option<Timestamp>, Timestamp),
     criteria: &Criteria,
-) -> Result<Review, ResultsError> {
+) -> Window {
     let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let to = second(to);
     let from = from.map_or_else(|| Question::at(level).from(to, criteria), second);
-    let since = |from| Window { from, to, repo: Some(repo.as_str().to_owned()) };
-    let facts = Facts {
-        attempts: results.attempts(&since(from)).await?,
-        dispatches: results.dispatches(&since(from)).await?,
-        at_l2_since: results.at_level_since(&since(look_back(to)), Level::L2).await?,
-        callbacks: results.callbacks(&since(from)).await?,
-    };
-    Ok(Review::of(Subject { repo: repo.as_str(), level, from, to }, facts, criteria))
+    Window::all(from, to).of(vec![repo.as_str().to_owned()])
+}
+
+/// Reviews a repository at `level` by the facts of its [`window`].
+pub async fn review(
+    results: &dyn Results,
+    repo: &RepoName,
+    level: Option<Level>,
+    span: (Option<Timestamp>, Timestamp),
+    criteria: &Criteria,
+) -> Result<Review, ResultsError> {
+    let window = window(repo, level, span, criteria);
+    let (attempts, dispatches, beside) = tokio::try_join!(
+        results.attempts(&window),
+        results.dispatches(&window),
+        Beside::read(results, &window),
+    )?;
+    Ok(beside.review(repo, level, &window, (attempts, dispatches), criteria))
+}
+
+/// What a review reads beside attempts and dispatches.
+pub(crate) struct Beside {
+    at_l2_since: Option<Timestamp>,
+    reports: Vec<CallbackOutcome>,
+}
+
+impl Beside {
+    /// Reads it, for a review of this window.
+    pub(crate) async fn read(results: &dyn Results, window: &Window) -> Result<Self, ResultsError> {
+        let ever = Window { from: look_back(window.to), ..window.clone() };
+        let (at_l2_since, answers) =
+            tokio::try_join!(results.at_level_since(&ever, Level::L2), results.answers(window))?;
+        let reports = answers.into_iter().map(|answer| answer.outcome).collect();
+        Ok(Self { at_l2_since, reports })
+    }
+
+    /// Reviews by it and by the attempts and dispatches of the window.
+    pub(crate) fn review(
+        self,
+        repo: &RepoName,
+        level: Option<Level>,
+        window: &Window,
+        (attempts, dispatches): (Vec<AttemptFact>, Vec<DispatchFact>),
+        criteria: &Criteria,
+    ) -> Review {
+        let Self { at_l2_since, reports } = self;
+        let subject = Subject { repo: repo.as_str(), level, from: window.from, to: window.to };
+        Review::of(subject, Facts { attempts, dispatches, at_l2_since, reports }, criteria)
+    }
 }
 
 /// Reads criteria, YAML or JSON: any of the names of [`Criteria`], the others keep their defaults.

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
-use crcr_domain::lifecycle::State;
+use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
 use crcr_domain::results::DayOf;
 use jiff::Timestamp;
-use rusqlite::types::Type;
+use rusqlite::types::{FromSql, Type};
 use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
 
 use super::retention::{DAY, day_number, day_of, last_day};
-use super::{Mark, Results, ResultsError, Rolled, Window, callback_id};
+use super::{
+    Answer, Mark, Results, ResultsError, Rolled, Window, callback_id, sort_attempts,
+    sort_dispatches,
+};
 use crate::store::sqlite::{Sqlite, millis, timestamp};
 use crate::store::{Batch, Store as _, StoreError};
 
@@ -52,6 +54,7 @@ CREATE TABLE IF NOT EXISTS fact_callback (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS fact_callback_time ON fact_callback (at, id);
 CREATE INDEX IF NOT EXISTS fact_callback_repo ON fact_callback (repo, at);
+CREATE INDEX IF NOT EXISTS fact_callback_refused ON fact_callback (repo, at) WHERE answer >= 400;
 CREATE TABLE IF NOT EXISTS fact_day (
     day INTEGER NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, changes INTEGER NOT NULL,
     PRIMARY KEY (day, repo)
@@ -226,6 +229,25 @@ impl Results for SqliteResults {
         self.blocking(move |this| this.callbacks(&window)).await
     }
 
+    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.pushes(&window)).await
+    }
+
+    async fn refused(
+        &self,
+        window: &Window,
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.refused(&window, limit)).await
+    }
+
+    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError> {
+        let window = window.clone();
+        self.blocking(move |this| this.answers(&window)).await
+    }
+
     async fn at_level_since(
         &self,
         window: &Window,
@@ -320,33 +342,38 @@ impl SqliteResults {
 
     /// See [`Results::dispatches`].
     pub fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, StoreError> {
-        self.select(
-            "SELECT * FROM fact_dispatch WHERE enqueued_at >= ?1 AND enqueued_at < ?2
-               AND (?3 IS NULL OR repo = ?3) ORDER BY enqueued_at, delivery, repo",
-            window,
-            read_dispatch,
-        )
+        let found = self.select(DISPATCH, "enqueued_at", window, "", read_dispatch);
+        found.map(sorted(sort_dispatches))
     }
 
     /// See [`Results::attempts`].
     pub fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
-        self.select(
-            "SELECT * FROM fact_attempt WHERE dispatched_at >= ?1 AND dispatched_at < ?2
-               AND (?3 IS NULL OR repo = ?3) ORDER BY received_at, delivery, repo, run_id,
-               run_attempt, workflow, job, check_run_id",
-            window,
-            read_attempt,
-        )
+        let found = self.select(ATTEMPT, "dispatched_at", window, "", read_attempt);
+        found.map(sorted(sort_attempts))
+    }
+
+    /// See [`Results::pushes`].
+    fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
+        let own = "AND pull_request IS NULL";
+        let found = self.select(ATTEMPT, "dispatched_at", window, own, read_attempt);
+        found.map(sorted(sort_attempts))
     }
 
     /// See [`Results::callbacks`].
     pub fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, StoreError> {
-        self.select(
-            "SELECT * FROM fact_callback WHERE at >= ?1 AND at < ?2
-               AND (?3 IS NULL OR repo = ?3) ORDER BY at, id",
-            window,
-            read_callback,
-        )
+        self.select(CALLBACK, "at", window, "ORDER BY at, id", read_callback)
+    }
+
+    fn refused(&self, window: &Window, limit: usize) -> Result<Vec<CallbackFact>, StoreError> {
+        let newest = format!("AND answer >= 400 ORDER BY at DESC, id DESC LIMIT {limit}");
+        self.select(CALLBACK, "at", window, &newest, read_callback)
+    }
+
+    fn answers(&self, window: &Window) -> Result<Vec<Answer>, StoreError> {
+        let answers = "at, outcome, latency_ms FROM fact_callback";
+        self.select(answers, "at", window, "", |row| {
+            Ok(Answer { at: row.time()?, outcome: row.outcome()?, latency_ms: row.get()? })
+        })
     }
 
     /// See [`Results::of_pull`].
@@ -355,24 +382,15 @@ impl SqliteResults {
         upstream: &str,
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
-        let number = number.cast_signed();
+        let asked = params![upstream, number.cast_signed()];
+        let of = "WHERE pull_request = ?2 AND upstream = ?1 COLLATE NOCASE";
         self.store.readers().with(|connection| {
-            let attempts = connection
-                .prepare_cached(
-                    "SELECT * FROM fact_attempt WHERE pull_request = ?2
-                       AND upstream = ?1 COLLATE NOCASE ORDER BY received_at, delivery, repo,
-                       run_id, run_attempt, workflow, job, check_run_id",
-                )?
-                .query_map(params![upstream, number], read_attempt)?
-                .collect::<rusqlite::Result<_>>()?;
-            let dispatches = connection
-                .prepare_cached(
-                    "SELECT * FROM fact_dispatch WHERE pull_request = ?2
-                       AND upstream = ?1 COLLATE NOCASE ORDER BY enqueued_at, delivery, repo",
-                )?
-                .query_map(params![upstream, number], read_dispatch)?
-                .collect::<rusqlite::Result<_>>()?;
-            Ok((attempts, dispatches))
+            let mut attempts = connection.prepare_cached(&format!("SELECT {ATTEMPT} {of}"))?;
+            let attempts = attempts.query_map(asked, |row| read_attempt(&mut Columns::of(row)))?;
+            let attempts = attempts.collect::<rusqlite::Result<_>>().map(sorted(sort_attempts))?;
+            let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
+            let sent = sent.query_map(asked, |row| read_dispatch(&mut Columns::of(row)))?;
+            Ok((attempts, sent.collect::<rusqlite::Result<_>>().map(sorted(sort_dispatches))?))
         })
     }
 
@@ -381,6 +399,7 @@ impl SqliteResults {
         window: &Window,
         level: Level,
     ) -> Result<Option<Timestamp>, StoreError> {
+        let repo = window.repos.iter().flatten().next();
         self.store.readers().with(|connection| {
             let since: Option<i64> = connection
                 .prepare_cached(
@@ -391,7 +410,7 @@ impl SqliteResults {
                            AND level <> ?4), ?1 - 1)",
                 )?
                 .query_row(
-                    params![millis(window.from), millis(window.to), window.repo, level.as_str()],
+                    params![millis(window.from), millis(window.to), repo, level.as_str()],
                     |row| row.get(0),
                 )?;
             Ok(since.map(timestamp))
@@ -399,149 +418,210 @@ impl SqliteResults {
     }
 
     fn marks(&self, window: &Window) -> Result<Vec<Mark>, StoreError> {
-        self.store.readers().with(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT repo, day, changes FROM fact_day
-                     WHERE day >= ?1 AND day <= ?2 AND (?3 IS NULL OR repo = ?3)",
-                )?
-                .query_map(params![day_of(window.from), last_day(window), window.repo], |row| {
-                    let mark = row.get::<_, i64>(2)?.cast_unsigned();
-                    Ok(Mark { repo: row.get(0)?, day: row.get(1)?, mark })
-                })?
-                .collect()
+        self.of_days("repo, day, changes FROM fact_day", window, |row| {
+            let changes = row.get::<_, i64>(2)?.cast_unsigned();
+            Ok(Mark { repo: row.get(0)?, day: row.get(1)?, changes })
         })
     }
 
     fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, StoreError> {
-        let repo = window.repo.as_deref().map(str::to_ascii_lowercase);
-        self.store.readers().with(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT repo, day, nightly, tally FROM rolled_day
-                     WHERE day >= ?1 AND day <= ?2 AND (?3 IS NULL OR repo = ?3)",
-                )?
-                .query_map(params![day_of(window.from), last_day(window), repo], |row| {
-                    let day = timestamp(row.get::<_, i64>("day")?.saturating_mul(DAY));
-                    Ok(Rolled {
-                        day: DayOf {
-                            nightly: row.get("nightly")?,
-                            ..DayOf::new(&row.get::<_, String>("repo")?, day, "")
-                        },
-                        tally: parsed(row, "tally")?,
-                    })
-                })?
-                .collect()
+        self.of_days("repo, day, nightly, tally FROM rolled_day", window, |row| {
+            let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY));
+            let mut columns = Columns { row, at: 2 };
+            Ok(Rolled {
+                day: DayOf {
+                    nightly: columns.get()?,
+                    ..DayOf::new(&row.get::<_, String>(0)?, day, "")
+                },
+                tally: columns.json()?,
+            })
         })
     }
 
+    /// Rows of the days that the window touches.
+    fn of_days<T>(
+        &self,
+        what: &str,
+        window: &Window,
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let repos = window.keys();
+        let only = among(repos.as_deref());
+        let query = format!("SELECT {what} WHERE day >= ?1 AND day <= ?2 {only}");
+        let asked = params![day_of(window.from), last_day(window), repos.map(|all| json(&all))];
+        self.store
+            .readers()
+            .with(|connection| connection.prepare_cached(&query)?.query_map(asked, read)?.collect())
+    }
+
+    /// Rows of the window: `what` is columns and their table, `time` the column of the window.
     fn select<T>(
         &self,
-        query: &str,
+        what: &str,
+        time: &str,
         window: &Window,
-        row: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        rest: &str,
+        read: impl Fn(&mut Columns<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let query = match window.repo {
-            // Otherwise no index on the repository would be used.
-            Some(_) => query.replace("(?3 IS NULL OR repo = ?3)", "repo = ?3"),
-            None => query.to_owned(),
-        };
+        let repos = window.keys();
+        let only = among(repos.as_deref());
+        let query = format!("SELECT {what} WHERE {time} >= ?1 AND {time} < ?2 {only} {rest}");
+        let asked = params![millis(window.from), millis(window.to), repos.map(|all| json(&all))];
         self.store.readers().with(|connection| {
             connection
                 .prepare_cached(&query)?
-                .query_map(params![millis(window.from), millis(window.to), window.repo], row)?
+                .query_map(asked, |row| read(&mut Columns::of(row)))?
                 .collect()
         })
     }
 }
 
-fn read_dispatch(row: &Row<'_>) -> rusqlite::Result<DispatchFact> {
+/// The condition for the repositories that `?3` lists; the parameter is there in any case.
+fn among(repos: Option<&[String]>) -> &'static str {
+    match repos {
+        None => "AND ?3 IS NULL",
+        Some(_) => "AND repo IN (SELECT value FROM json_each(?3))",
+    }
+}
+
+/// Rows in order. SQLite would sort copies of whole rows.
+fn sorted<T>(sort: fn(&mut [T])) -> impl Fn(Vec<T>) -> Vec<T> {
+    move |mut rows| {
+        sort(&mut rows);
+        rows
+    }
+}
+
+/// The columns of a row, one after the other: finding each by its name takes as long as
+/// everything else.
+struct Columns<'a> {
+    row: &'a Row<'a>,
+    at: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn of(row: &'a Row<'a>) -> Self {
+        Self { row, at: 0 }
+    }
+
+    fn get<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+        self.at += 1;
+        self.row.get(self.at - 1)
+    }
+
+    fn time(&mut self) -> rusqlite::Result<Timestamp> {
+        self.get().map(timestamp)
+    }
+
+    fn maybe_time(&mut self) -> rusqlite::Result<Option<Timestamp>> {
+        Ok(self.get::<Option<i64>>()?.map(timestamp))
+    }
+
+    fn number(&mut self) -> rusqlite::Result<Option<u64>> {
+        Ok(self.get::<Option<i64>>()?.map(i64::cast_unsigned))
+    }
+
+    fn json<T: DeserializeOwned>(&mut self) -> rusqlite::Result<T> {
+        self.parsed(|text| serde_json::from_str(text).ok())
+    }
+
+    fn outcome(&mut self) -> rusqlite::Result<CallbackOutcome> {
+        self.parsed(CallbackOutcome::named)
+    }
+
+    fn level(&mut self) -> rusqlite::Result<Level> {
+        self.parsed(|level| level.parse().ok())
+    }
+
+    fn parsed<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+        self.at += 1;
+        let text = self.row.get_ref(self.at - 1)?.as_str()?;
+        parse(text).ok_or_else(|| {
+            rusqlite::Error::InvalidColumnType(self.at - 1, text.to_owned(), Type::Text)
+        })
+    }
+}
+
+/// What [`read_dispatch`] reads, in its order.
+const DISPATCH: &str = "at, delivery, upstream, pull_request, head_sha, base_sha, event, repo,
+    level, labels, enqueued_at, sent_at, status, superseded_by, tries, last_error
+    FROM fact_dispatch";
+
+fn read_dispatch(row: &mut Columns<'_>) -> rusqlite::Result<DispatchFact> {
     Ok(DispatchFact {
-        at: time(row, "at")?,
-        delivery: row.get("delivery")?,
-        upstream: row.get("upstream")?,
-        pull_request: row.get::<_, Option<i64>>("pull_request")?.map(i64::cast_unsigned),
-        head_sha: row.get("head_sha")?,
-        event: row.get("event")?,
-        repo: row.get("repo")?,
-        level: text(row, "level", |level| level.parse().ok())?,
-        labels: parsed(row, "labels")?,
-        enqueued_at: time(row, "enqueued_at")?,
-        sent_at: maybe_time(row, "sent_at")?,
-        status: row.get("status")?,
-        superseded_by: row.get("superseded_by")?,
-        tries: row.get("tries")?,
-        last_error: row.get("last_error")?,
-        base_sha: row.get("base_sha")?,
+        at: row.time()?,
+        delivery: row.get()?,
+        upstream: row.get()?,
+        pull_request: row.number()?,
+        head_sha: row.get()?,
+        base_sha: row.get()?,
+        event: row.get()?,
+        repo: row.get()?,
+        level: row.level()?,
+        labels: row.json()?,
+        enqueued_at: row.time()?,
+        sent_at: row.maybe_time()?,
+        status: row.get()?,
+        superseded_by: row.get()?,
+        tries: row.get()?,
+        last_error: row.get()?,
     })
 }
 
-fn read_attempt(row: &Row<'_>) -> rusqlite::Result<AttemptFact> {
-    let tests: Option<String> = row.get("tests")?;
+/// What [`read_attempt`] reads, in its order.
+const ATTEMPT: &str = "received_at, dispatched_at, repo, delivery, workflow, job, run_id,
+    run_attempt, check_run_id, state, start_unknown, phase, queue_seconds, execution_seconds,
+    started_at, completed_at, ifnull(tests, 'null'), failed_tests, url, artifact_url, environment,
+    level, event, upstream, pull_request, head_sha FROM fact_attempt";
+
+fn read_attempt(row: &mut Columns<'_>) -> rusqlite::Result<AttemptFact> {
     Ok(AttemptFact {
-        received_at: time(row, "received_at")?,
-        dispatched_at: time(row, "dispatched_at")?,
-        repo: row.get("repo")?,
-        delivery: row.get("delivery")?,
-        workflow: row.get("workflow")?,
-        job: row.get("job")?,
-        run_id: row.get("run_id")?,
-        run_attempt: row.get("run_attempt")?,
-        check_run_id: row.get("check_run_id")?,
-        state: parsed::<State>(row, "state")?,
-        start_unknown: row.get("start_unknown")?,
-        phase: row.get("phase")?,
-        queue_seconds: row.get("queue_seconds")?,
-        execution_seconds: row.get("execution_seconds")?,
-        started_at: maybe_time(row, "started_at")?,
-        completed_at: maybe_time(row, "completed_at")?,
-        tests: tests.map(|_| parsed(row, "tests")).transpose()?,
-        failed_tests: parsed(row, "failed_tests")?,
-        url: row.get("url")?,
-        artifact_url: row.get("artifact_url")?,
-        environment: row.get("environment")?,
-        level: text(row, "level", |level| level.parse().ok())?,
-        event: row.get("event")?,
-        upstream: row.get("upstream")?,
-        pull_request: row.get::<_, Option<i64>>("pull_request")?.map(i64::cast_unsigned),
-        head_sha: row.get("head_sha")?,
+        received_at: row.time()?,
+        dispatched_at: row.time()?,
+        repo: row.get()?,
+        delivery: row.get()?,
+        workflow: row.get()?,
+        job: row.get()?,
+        run_id: row.get()?,
+        run_attempt: row.get()?,
+        check_run_id: row.get()?,
+        state: row.json()?,
+        start_unknown: row.get()?,
+        phase: row.get()?,
+        queue_seconds: row.get()?,
+        execution_seconds: row.get()?,
+        started_at: row.maybe_time()?,
+        completed_at: row.maybe_time()?,
+        tests: row.json()?,
+        failed_tests: row.json()?,
+        url: row.get()?,
+        artifact_url: row.get()?,
+        environment: row.get()?,
+        level: row.level()?,
+        event: row.get()?,
+        upstream: row.get()?,
+        pull_request: row.number()?,
+        head_sha: row.get()?,
     })
 }
 
-fn read_callback(row: &Row<'_>) -> rusqlite::Result<CallbackFact> {
+/// What [`read_callback`] reads, in its order.
+const CALLBACK: &str = "at, repo, delivery, run_id, job, status, conclusion, outcome, answer,
+    detail, latency_ms FROM fact_callback";
+
+fn read_callback(row: &mut Columns<'_>) -> rusqlite::Result<CallbackFact> {
     Ok(CallbackFact {
-        at: time(row, "at")?,
-        repo: row.get("repo")?,
-        delivery: row.get("delivery")?,
-        run_id: row.get("run_id")?,
-        job: row.get("job")?,
-        status: row.get("status")?,
-        conclusion: row.get("conclusion")?,
-        outcome: text(row, "outcome", |outcome| {
-            serde_json::from_value(serde_json::Value::String(outcome.to_owned())).ok()
-        })?,
-        answer: row.get("answer")?,
-        detail: row.get("detail")?,
-        latency_ms: row.get("latency_ms")?,
-    })
-}
-
-fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
-    row.get(column).map(timestamp)
-}
-
-fn maybe_time(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(timestamp))
-}
-
-fn parsed<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
-    text(row, column, |text| serde_json::from_str(text).ok())
-}
-
-fn text<T>(row: &Row<'_>, column: &str, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
-    let text: String = row.get(column)?;
-    parse(&text).ok_or_else(|| {
-        rusqlite::Error::InvalidColumnType(0, format!("{column} = {text}"), Type::Text)
+        at: row.time()?,
+        repo: row.get()?,
+        delivery: row.get()?,
+        run_id: row.get()?,
+        job: row.get()?,
+        status: row.get()?,
+        conclusion: row.get()?,
+        outcome: row.outcome()?,
+        answer: row.get()?,
+        detail: row.get()?,
+        latency_ms: row.get()?,
     })
 }
 

@@ -96,8 +96,7 @@ async fn facts_that_waited_are_taken_when_results_come_back_into_the_store() {
     drop(store);
     let store = Arc::new(Sqlite::open(&path, Role::Server).unwrap());
     assert!(waiting > 10 && store.depth().await.unwrap().facts == 0);
-    let always =
-        crate::results::Window { from: jiff::Timestamp::MIN, to: jiff::Timestamp::MAX, repo: None };
+    let always = crate::results::Window::all(jiff::Timestamp::MIN, jiff::Timestamp::MAX);
     let results = crate::results::sqlite::SqliteResults::new(store);
     assert!(!results.attempts(&always).unwrap().is_empty());
 }

@@ -174,7 +174,7 @@ impl World {
     }
 
     pub(super) fn always(&self) -> Window {
-        Window { from: Timestamp::UNIX_EPOCH, to: Timestamp::MAX, repo: None }
+        Window::all(Timestamp::UNIX_EPOCH, Timestamp::MAX)
     }
 
     /// A completed report of `acme/two` that nobody dispatched, in the name of delivery `id`.

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::{Hud, Problem};
+use super::days::facts;
 use super::overview::entry_of;
-use crate::results::review::review;
+use crate::results::review::{self, Beside};
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -15,6 +16,12 @@ pub(in super::super) struct LevelReview {
     #[serde(flatten)]
     pub(in super::super) review: Review,
     pub(in super::super) permalink: String,
+}
+
+impl From<Review> for LevelReview {
+    fn from(review: Review) -> Self {
+        Self { permalink: review.permalink(), review }
+    }
 }
 
 /// Reviews at the level that the address names, else at the one of the allowlist.
@@ -27,10 +34,14 @@ pub(in super::super) async fn build(
     let entry = entry_of(hud, repo);
     let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
     let level = level.or(entry.as_ref().map(|entry| entry.level));
-    let review = review(&*hud.results, repo, level, window, &hud.criteria).await?;
+    let window = review::window(repo, level, window, &hud.criteria);
+    let beside = async { Ok(Beside::read(&*hud.results, &window).await?) };
+    let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
+    let facts = (facts.attempts, facts.dispatches);
+    let review = beside.review(repo, level, &window, facts, &hud.criteria);
     if entry.is_none() && !review.has_results() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(Problem::NotFound(text));
     }
-    Ok(LevelReview { permalink: review.permalink(), review })
+    Ok(review.into())
 }

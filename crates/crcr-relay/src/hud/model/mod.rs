@@ -10,16 +10,13 @@ pub(super) mod repository;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crcr_domain::facts::{AttemptFact, DispatchFact};
-use crcr_domain::results::{DayOf, Distribution, Job, Outcome, Rate, Tally, jobs_of_record};
+use crcr_domain::results::{DayOf, Distribution, Outcome, Rate, Tally};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::query::Span;
-use super::{Hud, Problem};
-use crate::results::Window;
 
 /// A rate with everything that a reader needs to weigh it.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -124,22 +121,4 @@ pub(super) fn total(tallies: &[(DayOf, Arc<Tally>)]) -> Tally {
 
 fn day_of(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
-}
-
-/// The facts of a span, as jobs of record and dispatches of its kind of event.
-pub(super) struct Facts {
-    pub(super) jobs: Vec<Job>,
-    pub(super) dispatches: Vec<DispatchFact>,
-    /// When the newest report came in, of any kind of event.
-    pub(super) newest: Option<Timestamp>,
-}
-
-pub(super) async fn facts(hud: &Hud, span: &Span, repo: Option<&str>) -> Result<Facts, Problem> {
-    let window = Window { from: span.from, to: span.to, repo: repo.map(str::to_owned) };
-    let mut attempts: Vec<AttemptFact> = hud.results.attempts(&window).await?;
-    let newest = attempts.iter().map(|row| row.received_at).max();
-    attempts.retain(|row| span.events.has(&row.event));
-    let mut dispatches = hud.results.dispatches(&window).await?;
-    dispatches.retain(|dispatch| span.events.has(&dispatch.event));
-    Ok(Facts { jobs: jobs_of_record(&attempts, &dispatches), dispatches, newest })
 }

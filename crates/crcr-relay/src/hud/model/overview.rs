@@ -77,8 +77,8 @@ pub(in super::super) struct RelayHealth {
 }
 
 pub(in super::super) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
-    let all = days::days(hud, span, None).await?;
-    let relay = health(&total(&all), &days::reports(hud, span).await?);
+    let (all, reports) = days::days_and_reports(hud, span).await?;
+    let relay = health(&total(&all), reports);
     let (newest, mut by_repo) = (days::newest(&all), split(all));
     let policy = (hud.policy)();
     let mut levels = Vec::new();
@@ -143,13 +143,13 @@ fn standing(hud: &Hud, level: Level, worth: &Worth, tally: &Tally) -> Standing {
     }
 }
 
-fn health(all: &Tally, reports: &Reports) -> RelayHealth {
+fn health(all: &Tally, reports: Reports) -> RelayHealth {
     RelayHealth {
         dispatch_latency: all.dispatch(),
+        callbacks: reports.outcomes.clone(),
         callback_latency: reports.latency(),
         orphans: all.statuses.get("never_started").copied().unwrap_or_default(),
         dispatches: all.statuses.clone(),
-        callbacks: reports.outcomes.clone(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crcr_domain::callback::{FailedTest, TestCounts};
-use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::facts::DispatchFact;
 use crcr_domain::results::{Job, Outcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
@@ -97,11 +97,19 @@ pub(in super::super) async fn build(
     for job in jobs {
         by_repo.entry(job.record.repo.to_ascii_lowercase()).or_default().push(job);
     }
-    let mut backends = Vec::new();
-    for dispatch in newest_of_head(&dispatches, &head_sha) {
-        let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
-        backends.push(backend(hud, upstream, dispatch, jobs).await?);
-    }
+    let failing: Vec<String> = by_repo
+        .iter()
+        .filter(|(_, jobs)| jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed)))
+        .map(|(repo, _)| repo.clone())
+        .collect();
+    let branch = on_branch(hud, upstream, failing).await?;
+    let mut backends: Vec<Backend> = newest_of_head(&dispatches, &head_sha)
+        .into_iter()
+        .map(|dispatch| {
+            let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
+            backend(hud, dispatch, jobs, &branch)
+        })
+        .collect();
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
     Ok(Pull {
         upstream: upstream.as_str().to_owned(),
@@ -134,19 +142,12 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
     newest.into_values().collect()
 }
 
-async fn backend(
-    hud: &Hud,
-    upstream: &RepoName,
-    dispatch: &DispatchFact,
-    jobs: Vec<Job>,
-) -> Result<Backend, Problem> {
-    let failing = jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed));
-    let branch = if failing { on_branch(hud, upstream, &dispatch.repo).await? } else { vec![] };
+fn backend(hud: &Hud, dispatch: &DispatchFact, jobs: Vec<Job>, branch: &[Job]) -> Backend {
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
     let jobs = jobs
         .into_iter()
         .map(|job| PullJob {
-            before: before(dispatch, &job, &branch),
+            before: before(dispatch, &job, branch),
             name: job.name(),
             outcome: job.outcome,
             attempts: job.attempts,
@@ -155,7 +156,7 @@ async fn backend(
             failed_tests: job.record.failed_tests,
         })
         .collect();
-    Ok(Backend {
+    Backend {
         repo: dispatch.repo.clone(),
         level: dispatch.level,
         blocks: dispatch.level.blocks_merge(),
@@ -167,7 +168,7 @@ async fn backend(
         dispatch: dispatch.status.clone(),
         last_error: dispatch.last_error.clone(),
         jobs,
-    })
+    }
 }
 
 /// How `job` did on the base commit, or else on the newest push that was reported on before it.
@@ -178,7 +179,9 @@ fn before(dispatch: &DispatchFact, job: &Job, branch: &[Job]) -> Option<Before> 
     let is_base = |other: &Job| dispatch.base_sha.as_deref() == Some(&*other.record.head_sha);
     // Only a verdict of the tests tells something about them.
     let known = branch.iter().filter(|other| {
-        (&other.record.workflow, &other.record.job) == (&job.record.workflow, &job.record.job)
+        other.record.repo.eq_ignore_ascii_case(&job.record.repo)
+            && (&other.record.workflow, &other.record.job)
+                == (&job.record.workflow, &job.record.job)
             && other.outcome.is_some_and(|o| o.is_pass() || o == Outcome::TestFailed)
             && (is_base(other) || other.record.received_at < job.record.received_at)
     });
@@ -191,16 +194,20 @@ fn before(dispatch: &DispatchFact, job: &Job, branch: &[Job]) -> Option<Before> 
     })
 }
 
-/// The jobs of record of a backend on upstream's pushes.
-async fn on_branch(hud: &Hud, upstream: &RepoName, repo: &str) -> Result<Vec<Job>, Problem> {
+/// The jobs of record of these backends on upstream's pushes.
+async fn on_branch(
+    hud: &Hud,
+    upstream: &RepoName,
+    repos: Vec<String>,
+) -> Result<Vec<Job>, Problem> {
+    if repos.is_empty() {
+        return Ok(vec![]);
+    }
     let to = (hud.clock)();
     let from = to - jiff::SignedDuration::from_hours(24 * BASE_DAYS);
-    let mut rows: Vec<AttemptFact> =
-        hud.results.attempts(&Window { from, to, repo: Some(repo.to_owned()) }).await?;
+    let mut rows = hud.results.pushes(&Window::all(from, to).of(repos)).await?;
     rows.retain(|row| {
-        row.pull_request.is_none()
-            && Events::Pr.has(&row.event)
-            && row.upstream.eq_ignore_ascii_case(upstream.as_str())
+        Events::Pr.has(&row.event) && row.upstream.eq_ignore_ascii_case(upstream.as_str())
     });
     Ok(jobs_of_record(&rows, &[]))
 }

@@ -3,22 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crcr_domain::facts::CallbackOutcome;
-use crcr_domain::results::{Job, Outcome};
+use crcr_domain::results::{Job, Outcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::query::Span;
 use super::super::{Hud, Problem};
-use super::level::{self, LevelReview};
+use super::days::Facts;
+use super::level::LevelReview;
 use super::overview::entry_of;
-use super::{Day, Worth, days, facts, total, trend};
+use super::{Day, Worth, days, total, trend};
 use crate::results::Window;
+use crate::results::review::{self, Beside};
 
 /// The most commits that the matrix shows.
 const ROWS: usize = 50;
 /// The most jobs that the matrix shows.
 const COLUMNS: usize = 40;
+
+/// The most refused reports that the page shows.
+const REFUSED: usize = 20;
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -100,20 +105,44 @@ pub(in super::super) async fn build(
     repo: &RepoName,
     span: &Span,
 ) -> Result<Repository, Problem> {
-    let own = facts(hud, span, Some(repo.as_str())).await?;
-    let days = days::days(hud, span, Some(repo.as_str())).await?;
     let entry = entry_of(hud, repo);
+    let level = entry.as_ref().map(|entry| entry.level);
+    let named = entry.as_ref().map_or(repo, |entry| &entry.repo);
+    let window = Window::all(span.from, span.to).of(vec![repo.as_str().to_owned()]);
+    let reviewed = review::window(named, level, (None, span.to), &hud.criteria);
+    // What the review reads is most often a part of what the page does.
+    let both = Window { from: window.from.min(reviewed.from), ..window.clone() };
+    let beside = async {
+        let read = &hud.results;
+        let beside = Beside::read(&**read, &reviewed);
+        Ok(tokio::try_join!(beside, read.refused(&window, REFUSED))?)
+    };
+    let (days, facts, (beside, refused)) = tokio::try_join!(
+        days::days(hud, span, Some(repo.as_str())),
+        days::facts(hud, &both),
+        beside,
+    )?;
     if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(Problem::NotFound(text));
     }
-    let window = Window { from: span.from, to: span.to, repo: Some(repo.as_str().to_owned()) };
-    let mut refused: Vec<_> = hud
-        .results
-        .callbacks(&window)
-        .await?
+    let review = entry.is_some().then(|| {
+        let facts = facts.within(&reviewed);
+        LevelReview::from(beside.review(
+            named,
+            level,
+            &reviewed,
+            (facts.attempts, facts.dispatches),
+            &hud.criteria,
+        ))
+    });
+    let Facts { mut attempts, mut dispatches } = facts.within(&window);
+    let newest = attempts.iter().map(|row| row.received_at).max();
+    attempts.retain(|row| span.events.has(&row.event));
+    dispatches.retain(|dispatch| span.events.has(&dispatch.event));
+    let jobs = jobs_of_record(&attempts, &dispatches);
+    let refused = refused
         .into_iter()
-        .filter(|callback| callback.answer >= 400)
         .map(|callback| Refused {
             at: callback.at,
             outcome: callback.outcome,
@@ -121,11 +150,9 @@ pub(in super::super) async fn build(
             detail: callback.detail,
         })
         .collect();
-    refused.reverse();
-    refused.truncate(20);
     Ok(Repository {
-        repo: entry.as_ref().map_or(repo.as_str(), |entry| entry.repo.as_str()).to_owned(),
-        level: entry.as_ref().map(|entry| entry.level),
+        repo: named.as_str().to_owned(),
+        level,
         oncalls: entry
             .iter()
             .flat_map(|entry| &entry.oncalls)
@@ -134,15 +161,12 @@ pub(in super::super) async fn build(
         span: span.clone(),
         permalink: span.permalink(),
         upstream: hud.upstream.as_str().to_owned(),
-        newest: own.newest,
+        newest,
         worth: Worth::of(&total(&days)),
         trend: trend(span, &days),
-        review: match &entry {
-            Some(_) => Some(level::build(hud, repo, None, (None, span.to)).await?),
-            None => None,
-        },
-        matrix: matrix(&own.jobs, span),
-        failing_tests: failing_tests(&own.jobs),
+        review,
+        matrix: matrix(&jobs, span),
+        failing_tests: failing_tests(&jobs),
         refused,
     })
 }

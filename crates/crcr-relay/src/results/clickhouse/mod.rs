@@ -8,7 +8,6 @@
 mod rows;
 mod schema;
 
-use std::collections::HashMap;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -21,13 +20,12 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use url::Url;
 
+use self::rows::{Fields, Table};
 use super::retention::{DAY, day_number, day_of, last_day};
-use super::{Mark, Results, ResultsError, Rolled, Window};
+use super::{Answer, Mark, Results, ResultsError, Rolled, Window, sort_attempts, sort_dispatches};
 
 /// The longest that a query may take, here and on the server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,22 +60,7 @@ enum Value<'a> {
     Number(i64),
 }
 
-#[derive(Deserialize)]
-struct MarkRow {
-    whose: String,
-    day: i64,
-    mark: u64,
-}
-
-#[derive(Deserialize)]
-struct DayRow {
-    repo: String,
-    day: i64,
-    nightly: u8,
-    tally: String,
-}
-
-type Parameters<'a> = [(&'static str, Value<'a>)];
+type Parameters<'a> = [(String, Value<'a>)];
 
 impl Server {
     /// Reads `clickhouse+https://user:password@host:port/database`, http for this machine only.
@@ -129,7 +112,6 @@ impl ClickHouse {
         // Errors come as a status and not at the end of half an answer.
         url.query_pairs_mut()
             .append_pair("wait_end_of_query", "1")
-            .append_pair("output_format_json_quote_64bit_integers", "0")
             .append_pair("max_execution_time", &PATIENCE.as_secs().to_string())
             .extend_pairs(settings);
         self.client
@@ -178,46 +160,29 @@ impl ClickHouse {
         }
     }
 
-    async fn read<T: DeserializeOwned>(
-        &self,
-        table: &rows::Table,
-        condition: &str,
-        values: &Parameters<'_>,
-    ) -> Result<Vec<T>, ResultsError> {
-        let query = table.select(condition);
-        let answer = self.ask(&query, values).await?;
-        table
-            .read(&answer)
-            .map_err(|why| ResultsError::Malformed(format!("{} in ClickHouse: {why}", table.name)))
-    }
-
-    async fn lines<T: DeserializeOwned>(
+    /// The rows that `query` gives.
+    async fn rows<T>(
         &self,
         query: &str,
         values: &Parameters<'_>,
+        read: fn(&mut Fields<'_>) -> Result<T, String>,
     ) -> Result<Vec<T>, ResultsError> {
-        let answer = self.ask(query, values).await?;
-        let lines = serde_json::Deserializer::from_slice(&answer).into_iter();
-        lines.collect::<Result<_, _>>().map_err(|error| ResultsError::Malformed(error.to_string()))
+        let answer = self.ask(&format!("{query} FORMAT RowBinary"), values).await?;
+        Fields::rows(&answer, read)
+            .map_err(|why| ResultsError::Malformed(format!("{why}, from ClickHouse")))
     }
 
-    async fn in_window<T: DeserializeOwned>(
+    /// The facts of the window to which `own` applies, too.
+    async fn in_window<T>(
         &self,
-        table: &rows::Table,
+        table: &Table<T>,
         window: &Window,
+        own: &str,
     ) -> Result<Vec<T>, ResultsError> {
-        let time = table.time;
-        let mut condition = format!("{time} >= {{from:Int64}} AND {time} < {{to:Int64}}");
-        let mut values = vec![
-            ("from", Value::Number(window.from.as_millisecond())),
-            ("to", Value::Number(window.to.as_millisecond())),
-        ];
-        let repo = window.repo.as_deref().map(str::to_ascii_lowercase);
-        if let Some(repo) = &repo {
-            condition.push_str(" AND repo_key = {repo:String}");
-            values.push(("repo", Value::Text(repo)));
-        }
-        self.read(table, &condition, &values).await
+        let repos = window.keys();
+        let condition = format!("{} {own}", of_window(table.time, repos.as_deref()));
+        let values = window_values(window, repos.as_deref());
+        self.rows(&table.select(&condition), &values, table.read).await
     }
 
     async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
@@ -242,31 +207,68 @@ impl Results for ClickHouse {
 
     async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError> {
         self.prepare().await?;
-        for table in rows::TABLES {
-            let lines = table.write(&facts);
+        // Days are found before their facts are there, and have changed once they are: who reads
+        // in between reads the day again.
+        let facts = [("crcr_pull", rows::pulls(&facts))]
+            .into_iter()
+            .chain(rows::written(&facts))
+            .chain([("crcr_change", rows::changes(&facts))]);
+        for (table, lines) in facts {
             if !lines.is_empty() {
-                self.insert(table.name, &lines).await?;
+                self.insert(table, &lines).await?;
             }
         }
         Ok(())
     }
 
     async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError> {
-        let mut found: Vec<DispatchFact> = self.in_window(&rows::DISPATCH, window).await?;
+        let mut found = self.in_window(&rows::DISPATCH, window, "").await?;
         sort_dispatches(&mut found);
         Ok(found)
     }
 
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
-        let mut found: Vec<AttemptFact> = self.in_window(&rows::ATTEMPT, window).await?;
+        let mut found = self.in_window(&rows::ATTEMPT, window, "").await?;
+        sort_attempts(&mut found);
+        Ok(found)
+    }
+
+    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
+        let own = "AND isNull(pull_request)";
+        let mut found = self.in_window(&rows::ATTEMPT, window, own).await?;
         sort_attempts(&mut found);
         Ok(found)
     }
 
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError> {
-        let mut found: Vec<CallbackFact> = self.in_window(&rows::CALLBACK, window).await?;
+        let mut found = self.in_window(&rows::CALLBACK, window, "").await?;
         found.sort_by_cached_key(|fact| (fact.at, super::callback_id(fact).cast_signed()));
         Ok(found)
+    }
+
+    async fn refused(
+        &self,
+        window: &Window,
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError> {
+        let Table { name, time, key, columns, read, .. } = &rows::CALLBACK;
+        let repos = window.keys();
+        let condition = of_window(time, repos.as_deref());
+        let query = format!(
+            "SELECT {columns} FROM {name} WHERE {condition} AND answer >= 400 \
+             ORDER BY at DESC, toInt64(id) DESC LIMIT 1 BY {key} LIMIT {limit}"
+        );
+        self.rows(&query, &window_values(window, repos.as_deref()), *read).await
+    }
+
+    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError> {
+        let Table { name, time, key, .. } = &rows::CALLBACK;
+        let repos = window.keys();
+        let condition = of_window(time, repos.as_deref());
+        let query = format!(
+            "SELECT at, outcome, latency_us FROM {name} WHERE {condition} LIMIT 1 BY {key}"
+        );
+        self.rows(&query, &window_values(window, repos.as_deref()), rows::answer).await
     }
 
     async fn at_level_since(
@@ -274,77 +276,47 @@ impl Results for ClickHouse {
         window: &Window,
         level: Level,
     ) -> Result<Option<Timestamp>, ResultsError> {
-        let repo = window.repo.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let within = "FROM crcr_dispatch WHERE repo_key = {repo:String} \
-                      AND enqueued_at >= {from:Int64} AND enqueued_at < {to:Int64}";
+        let repos = window.keys();
+        let condition = of_window("enqueued_at", repos.as_deref());
+        let within = format!("FROM crcr_dispatch WHERE {condition}");
         let query = format!(
             "SELECT min(enqueued_at) {within} AND enqueued_at > \
              (SELECT max(enqueued_at) {within} AND level != {{level:String}})"
         );
-        let values = [
-            ("repo", Value::Text(&repo)),
-            ("from", Value::Number(window.from.as_millisecond())),
-            ("to", Value::Number(window.to.as_millisecond())),
-            ("level", Value::Text(level.as_str())),
-        ];
-        let answer = self.ask(&query, &values).await?;
+        let mut values = window_values(window, repos.as_deref());
+        values.push(("level".to_owned(), Value::Text(level.as_str())));
+        let found = self.rows(&query, &values, |row| row.integer()).await?;
         // The least of nothing is 0.
-        let since: i64 = String::from_utf8_lossy(&answer).trim().parse().unwrap_or(0);
-        Ok(Timestamp::from_millisecond(since).ok().filter(|_| since > 0))
+        let since = found.first().copied().filter(|since| *since > 0);
+        Ok(since.and_then(|since| Timestamp::from_millisecond(since).ok()))
     }
 
     async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError> {
-        let mut marks: HashMap<(String, i64), u64> = HashMap::new();
-        let repo = window.repo.as_deref().map(str::to_ascii_lowercase);
-        let only = if repo.is_some() { "AND whose = {repo:String}" } else { "" };
-        for (table, repo_key, version) in [
-            (&rows::DISPATCH, "repo_key", "version"),
-            (&rows::ATTEMPT, "repo_key", "version"),
-            (&rows::CALLBACK, "''", "id"),
-        ] {
-            let query = format!(
-                "SELECT {repo_key} AS whose, intDiv({time}, {DAY}) AS day, \
-                 sum(cityHash64({version})) AS mark FROM {name} \
-                 WHERE {time} >= {{from:Int64}} AND {time} < {{to:Int64}} {only} \
-                 GROUP BY whose, day FORMAT JSONEachRow",
-                time = table.time,
-                name = table.name,
-            );
-            let from = day_of(window.from).saturating_mul(DAY);
-            let mut values = vec![
-                ("from", Value::Number(from)),
-                ("to", Value::Number((last_day(window) + 1).saturating_mul(DAY))),
-            ];
-            values.extend(repo.as_deref().map(|repo| ("repo", Value::Text(repo))));
-            for MarkRow { whose, day, mark } in self.lines(&query, &values).await? {
-                let sum = marks.entry((whose, day)).or_default();
-                *sum = sum.wrapping_mul(31).wrapping_add(mark);
-            }
-        }
-        Ok(marks.into_iter().map(|((repo, day), mark)| Mark { repo, day, mark }).collect())
+        let repos = window.keys();
+        let query = format!(
+            "SELECT repo, day, sum(changes) FROM crcr_change WHERE {} GROUP BY repo, day",
+            of_days(repos.as_deref())
+        );
+        let read = |row: &mut Fields<'_>| {
+            Ok(Mark { repo: row.text()?, day: row.integer()?, changes: row.u64()? })
+        };
+        self.rows(&query, &day_values(window, repos.as_deref()), read).await
     }
 
     async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError> {
-        let repo = window.repo.as_deref().map(str::to_ascii_lowercase);
-        let only = if repo.is_some() { "AND repo = {repo:String}" } else { "" };
+        let repos = window.keys();
         let query = format!(
-            "SELECT repo, day, nightly, tally FROM crcr_day \
-             WHERE day >= {{from:Int64}} AND day <= {{to:Int64}} {only} \
-             ORDER BY version DESC LIMIT 1 BY repo, day, nightly FORMAT JSONEachRow"
+            "SELECT repo, day, nightly, tally FROM crcr_day WHERE {} \
+             ORDER BY version DESC LIMIT 1 BY repo, day, nightly",
+            of_days(repos.as_deref())
         );
-        let mut values = vec![
-            ("from", Value::Number(day_of(window.from))),
-            ("to", Value::Number(last_day(window))),
-        ];
-        values.extend(repo.as_deref().map(|repo| ("repo", Value::Text(repo))));
-        let days = self.lines(&query, &values).await?.into_iter().map(|row: DayRow| {
-            let at = Timestamp::from_millisecond(row.day.saturating_mul(DAY)).unwrap_or_default();
-            let day = DayOf { nightly: row.nightly == 1, ..DayOf::new(&row.repo, at, "") };
-            let tally = serde_json::from_str(&row.tally)
-                .map_err(|error| ResultsError::Malformed(format!("a rolled-up day: {error}")))?;
-            Ok(Rolled { day, tally })
-        });
-        days.collect()
+        let read = |row: &mut Fields<'_>| {
+            let (repo, day) = (row.text()?, row.integer()?);
+            let at = Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or_default();
+            let day = DayOf { nightly: row.u8()? == 1, ..DayOf::new(&repo, at, "") };
+            Ok(Rolled { day, tally: row.json()? })
+        };
+        self.rows(&query, &day_values(window, repos.as_deref()), read).await
     }
 
     async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError> {
@@ -356,17 +328,21 @@ impl Results for ClickHouse {
                 "repo": day.repo, "day": day_number(day), "nightly": u8::from(day.nightly),
                 "tally": tally, "version": version,
             });
-            lines.extend_from_slice(row.to_string().as_bytes());
-            lines.push(b'\n');
+            rows::line(&mut lines, &row);
         }
         if lines.is_empty() { Ok(()) } else { self.insert("crcr_day", &lines).await }
     }
 
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
-        for table in rows::TABLES {
-            let (name, column) = (table.name, table.time);
+        for (name, column, before) in [
+            (rows::DISPATCH.name, rows::DISPATCH.time, time.as_millisecond()),
+            (rows::ATTEMPT.name, rows::ATTEMPT.time, time.as_millisecond()),
+            (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
+            ("crcr_pull", "day", day_of(time)),
+            ("crcr_change", "day", day_of(time)),
+        ] {
             let statement = format!("ALTER TABLE {name} DELETE WHERE {column} < {{before:Int64}}");
-            self.ask(&statement, &[("before", Value::Number(time.as_millisecond()))]).await?;
+            self.ask(&statement, &[("before".to_owned(), Value::Number(before))]).await?;
         }
         Ok(())
     }
@@ -377,41 +353,73 @@ impl Results for ClickHouse {
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         let upstream = upstream.to_ascii_lowercase();
-        let condition = "pull_request = {number:Int64} AND upstream_key = {upstream:String}";
-        let values =
-            [("number", Value::Number(number.cast_signed())), ("upstream", Value::Text(&upstream))];
-        let mut attempts = self.read(&rows::ATTEMPT, condition, &values).await?;
-        let mut dispatches = self.read(&rows::DISPATCH, condition, &values).await?;
+        let mut values = vec![
+            ("number".to_owned(), Value::Number(number.cast_signed())),
+            ("upstream".to_owned(), Value::Text(&upstream)),
+        ];
+        let query = "SELECT DISTINCT day FROM crcr_pull \
+                     WHERE upstream = {upstream:String} AND number = {number:Int64}";
+        let mut days = self.rows(query, &values, |row| row.integer()).await?;
+        days.sort_unstable();
+        let (Some(first), Some(last)) = (days.first(), days.last()) else {
+            return Ok((vec![], vec![]));
+        };
+        values.push(("from".to_owned(), Value::Number(first.saturating_mul(DAY))));
+        values.push(("to".to_owned(), Value::Number((last + 1).saturating_mul(DAY))));
+        let days: Vec<String> = days.iter().map(i64::to_string).collect();
+        let condition = |time: &str| {
+            format!(
+                "{} AND intDiv({time}, {DAY}) IN ({}) AND pull_request = {{number:Int64}} \
+                 AND upstream_key = {{upstream:String}}",
+                of_window(time, None),
+                days.join(", ")
+            )
+        };
+        let attempts = rows::ATTEMPT.select(&condition(rows::ATTEMPT.time));
+        let dispatches = rows::DISPATCH.select(&condition(rows::DISPATCH.time));
+        let (mut attempts, mut dispatches) = tokio::try_join!(
+            self.rows(&attempts, &values, rows::ATTEMPT.read),
+            self.rows(&dispatches, &values, rows::DISPATCH.read),
+        )?;
         sort_attempts(&mut attempts);
         sort_dispatches(&mut dispatches);
         Ok((attempts, dispatches))
     }
 }
 
-fn sort_attempts(rows: &mut [AttemptFact]) {
-    let millisecond = |time: Timestamp| time.as_millisecond();
-    rows.sort_by(|a, b| {
-        (millisecond(a.received_at), &a.delivery, a.repo.to_ascii_lowercase(), &a.run_id)
-            .cmp(&(millisecond(b.received_at), &b.delivery, b.repo.to_ascii_lowercase(), &b.run_id))
-            .then_with(|| {
-                (a.run_attempt, &a.workflow, &a.job, &a.check_run_id).cmp(&(
-                    b.run_attempt,
-                    &b.workflow,
-                    &b.job,
-                    &b.check_run_id,
-                ))
-            })
-    });
+/// The condition for facts of a window's time and repositories.
+fn of_window(time: &str, repos: Option<&[String]>) -> String {
+    format!("{time} >= {{from:Int64}} AND {time} < {{to:Int64}} {}", among("repo_key", repos))
 }
 
-fn sort_dispatches(rows: &mut [DispatchFact]) {
-    rows.sort_by(|a, b| {
-        (a.enqueued_at, &a.delivery, a.repo.to_ascii_lowercase()).cmp(&(
-            b.enqueued_at,
-            &b.delivery,
-            b.repo.to_ascii_lowercase(),
-        ))
-    });
+/// The condition for days that a window touches, of its repositories.
+fn of_days(repos: Option<&[String]>) -> String {
+    format!("day >= {{from:Int64}} AND day <= {{to:Int64}} {}", among("repo", repos))
+}
+
+fn among(column: &str, repos: Option<&[String]>) -> String {
+    let Some(repos) = repos else { return String::new() };
+    if repos.is_empty() {
+        return "AND 0".to_owned();
+    }
+    let names: Vec<_> = (0..repos.len()).map(|n| format!("{{repo{n}:String}}")).collect();
+    format!("AND {column} IN ({})", names.join(", "))
+}
+
+fn window_values<'a>(window: &Window, repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
+    values((window.from.as_millisecond(), window.to.as_millisecond()), repos)
+}
+
+fn day_values<'a>(window: &Window, repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
+    values((day_of(window.from), last_day(window)), repos)
+}
+
+fn values<'a>((from, to): (i64, i64), repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
+    let repos = repos.unwrap_or_default().iter().enumerate();
+    [("from".to_owned(), Value::Number(from)), ("to".to_owned(), Value::Number(to))]
+        .into_iter()
+        .chain(repos.map(|(n, repo)| (format!("repo{n}"), Value::Text(repo))))
+        .collect()
 }
 
 impl Value<'_> {
@@ -471,7 +479,10 @@ mod tests {
 
     #[test]
     fn a_text_never_leaves_its_literal() {
-        let values = [("a", Value::Text("' OR 1 = 1 -- \\")), ("b", Value::Number(-1))];
+        let values = [
+            ("a".to_owned(), Value::Text("' OR 1 = 1 -- \\")),
+            ("b".to_owned(), Value::Number(-1)),
+        ];
         let query = filled("SELECT {a:String}, {b:Int64}", &values);
         assert_eq!(query, "SELECT unhex('27204f522031203d2031202d2d205c'), (-1)");
         assert_eq!(Value::Text("a\\b\tc\n").escaped(), "a\\\\b\\tc\\n");

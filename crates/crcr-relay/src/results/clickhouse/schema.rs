@@ -7,7 +7,7 @@ use crate::results::ResultsError;
 ///
 /// Times are milliseconds since 1970. `job` and `check_run_id` of an attempt are empty where there
 /// is none: keys can't be null.
-const STEPS: [&[&str]; 2] = [
+const STEPS: [&[&str]; 3] = [
     &[
         "CREATE TABLE IF NOT EXISTS crcr_dispatch (
         repo_key String, upstream_key String, version UInt64, at Int64, delivery String,
@@ -43,6 +43,24 @@ const STEPS: [&[&str]; 2] = [
     &["CREATE TABLE IF NOT EXISTS crcr_day (
         repo String, day Int64, nightly UInt8, tally String, version UInt64
      ) ENGINE = ReplacingMergeTree(version) ORDER BY (repo, day, nightly)"],
+    // What pages ask first, so that they needn't read all facts for it: which days changed, and on
+    // which days a pull request was heard of.
+    &[
+        "CREATE TABLE IF NOT EXISTS crcr_change (repo String, day Int64, changes UInt64)
+     ENGINE = SummingMergeTree(changes) ORDER BY (repo, day)",
+        "INSERT INTO crcr_change SELECT repo_key, intDiv(enqueued_at, 86400000) AS day, count()
+     FROM crcr_dispatch GROUP BY repo_key, day",
+        "INSERT INTO crcr_change SELECT repo_key, intDiv(dispatched_at, 86400000) AS day, count()
+     FROM crcr_attempt GROUP BY repo_key, day",
+        "INSERT INTO crcr_change SELECT '', intDiv(at, 86400000) AS day, count()
+     FROM crcr_callback GROUP BY day",
+        "CREATE TABLE IF NOT EXISTS crcr_pull (upstream String, number Int64, day Int64)
+     ENGINE = ReplacingMergeTree() ORDER BY (upstream, number, day)",
+        "INSERT INTO crcr_pull SELECT DISTINCT upstream_key, assumeNotNull(pull_request),
+     intDiv(enqueued_at, 86400000) FROM crcr_dispatch WHERE isNotNull(pull_request)",
+        "INSERT INTO crcr_pull SELECT DISTINCT upstream_key, assumeNotNull(pull_request),
+     intDiv(dispatched_at, 86400000) FROM crcr_attempt WHERE isNotNull(pull_request)",
+    ],
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.
