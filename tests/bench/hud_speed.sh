@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 attempts=${1:-1000000} days=${2:-400}
-cargo build --release -q -p crcr-relay --example hud_speed
+cargo build --release -q --workspace --example hud_speed
 folder=$(mktemp -d)
 server=
 trap '[[ -z $server ]] || kill "$server"; rm -rf "$folder"' EXIT

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::jobs::jobs_of_record;
+use super::jobs::{Job, jobs_of_record};
 use super::outcome::Outcome;
 use super::rates::{
     Distribution, MIN_SAMPLES, Rate, Sums, end_to_end_seconds, execution_seconds, queue_seconds,
@@ -227,6 +227,17 @@ pub fn promotion(
     at_l2_since: Option<Timestamp>,
     criteria: &Criteria,
 ) -> Vec<Evidence> {
+    let jobs = jobs_of_record(window.attempts, window.dispatches);
+    promotion_by(&jobs, window, at_l2_since, criteria)
+}
+
+/// The same by the window's jobs of record.
+pub(super) fn promotion_by(
+    jobs: &[Job],
+    window: Window<'_>,
+    at_l2_since: Option<Timestamp>,
+    criteria: &Criteria,
+) -> Vec<Evidence> {
     let days_at_l2 =
         at_l2_since.map(|since| window.until.duration_since(since).as_secs_f64() / 86_400.0);
     let covered: BTreeSet<_> = window
@@ -243,14 +254,20 @@ pub fn promotion(
         days(days_at_l2, Criterion::TimeAtL2, criteria.days_at_l2),
         days(Some(covered.len() as f64), Criterion::Coverage, criteria.coverage_days),
     ];
-    found.extend(signals(window, criteria, Bound::Under));
+    found.extend(signals(jobs, window, criteria, Bound::Under));
     found
 }
 
 /// What speaks for keeping L3: a criterion that isn't met asks for a demotion.
 #[must_use]
 pub fn demotion(window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
-    signals(window, criteria, Bound::AtMost)
+    let jobs = jobs_of_record(window.attempts, window.dispatches);
+    demotion_by(&jobs, window, criteria)
+}
+
+/// The same by the window's jobs of record.
+pub(super) fn demotion_by(jobs: &[Job], window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
+    signals(jobs, window, criteria, Bound::AtMost)
 }
 
 /// Since when the repository is at `level`: when the newest run of dispatches at that level began.
@@ -287,16 +304,17 @@ fn evidence(
 /// On the threshold itself a promotion and a demotion differ only for the median of end to end
 /// (`< 3 h` promotes, `> 3 h` demotes): `end_to_end` says how it has to be. Everywhere else one is
 /// the other's opposite.
-fn signals(window: Window<'_>, criteria: &Criteria, end_to_end: Bound) -> Vec<Evidence> {
-    let jobs = jobs_of_record(window.attempts, window.dispatches);
-    let sums = Sums::of(&jobs, window.dispatches);
-    let ended: Vec<_> = jobs
-        .iter()
-        .filter(|job| !matches!(job.outcome, Some(Outcome::TimedOut | Outcome::Lost)))
-        .cloned()
-        .collect();
+fn signals(
+    jobs: &[Job],
+    window: Window<'_>,
+    criteria: &Criteria,
+    end_to_end: Bound,
+) -> Vec<Evidence> {
+    let sums = Sums::of(jobs, window.dispatches);
+    let ended =
+        jobs.iter().filter(|job| !matches!(job.outcome, Some(Outcome::TimedOut | Outcome::Lost)));
     let mut overrun = Rate::default();
-    for seconds in execution_seconds(&ended) {
+    for seconds in execution_seconds(ended) {
         let numerator = u64::from(seconds > criteria.overrun_seconds);
         overrun += Rate { numerator, denominator: 1 };
     }
@@ -308,8 +326,8 @@ fn signals(window: Window<'_>, criteria: &Criteria, end_to_end: Bound) -> Vec<Ev
     let share = |criterion, rate: Rate, bound, target| {
         evidence(criterion, rate.value(), rate.denominator, MIN_SAMPLES, bound, target)
     };
-    let queue = Distribution::of(queue_seconds(&jobs));
-    let whole = Distribution::of(end_to_end_seconds(&jobs, window.dispatches));
+    let queue = Distribution::of(queue_seconds(jobs));
+    let whole = Distribution::of(end_to_end_seconds(jobs, window.dispatches));
     let (timeouts, job_pass) = (sums.timeouts(), sums.job_pass());
     use Criterion as C;
     vec![

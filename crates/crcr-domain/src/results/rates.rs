@@ -192,17 +192,17 @@ impl Distribution {
 }
 
 /// Seconds that first attempts waited; re-runs and unknown starts are left out.
-pub fn queue_seconds(jobs: &[Job]) -> impl Iterator<Item = f64> + '_ {
+pub fn queue_seconds<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> impl Iterator<Item = f64> {
     first_attempts(jobs).filter_map(|job| job.first.queue_seconds)
 }
 
 /// Seconds that first attempts ran; re-runs and unknown starts are left out.
-pub fn execution_seconds(jobs: &[Job]) -> impl Iterator<Item = f64> + '_ {
+pub fn execution_seconds<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> impl Iterator<Item = f64> {
     first_attempts(jobs).filter_map(|job| job.first.execution_seconds)
 }
 
-fn first_attempts(jobs: &[Job]) -> impl Iterator<Item = &Job> {
-    jobs.iter().filter(|job| job.first.run_attempt <= 1 && !job.first.start_unknown)
+fn first_attempts<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> impl Iterator<Item = &'a Job> {
+    jobs.into_iter().filter(|job| job.first.run_attempt <= 1 && !job.first.start_unknown)
 }
 
 /// Seconds from the dispatch to the end of its last job, per dispatch with nothing running. First

@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan as _};
 use serde::Serialize;
 
 use super::criteria::{
-    Criteria, Criterion, Evidence, LOOK_BACK_DAYS, Verdict, Window, demotion, promotion,
+    Criteria, Criterion, Evidence, LOOK_BACK_DAYS, Verdict, Window, demotion_by, promotion_by,
 };
 use super::jobs::jobs_of_record;
 use super::rates::{Rate, Sums};
@@ -132,10 +132,11 @@ impl Review {
         facts.dispatches.retain(|dispatch| EventKind::PullRequest.has(&dispatch.event));
         let (attempts, dispatches) = (&*facts.attempts, &*facts.dispatches);
         let window = Window { attempts, dispatches, until: to };
+        let jobs = jobs_of_record(attempts, dispatches);
         let evidence = match question {
             Question::Signal => vec![],
-            Question::Promotion => promotion(window, facts.at_l2_since, criteria),
-            Question::Stay => demotion(window, criteria),
+            Question::Promotion => promotion_by(&jobs, window, facts.at_l2_since, criteria),
+            Question::Stay => demotion_by(&jobs, window, criteria),
         };
         let has = |verdict| evidence.iter().any(|one| one.verdict == verdict);
         let verdict = if has(Verdict::NotMet) {
@@ -145,7 +146,7 @@ impl Review {
         } else {
             Verdict::Met
         };
-        let sums = Sums::of(&jobs_of_record(attempts, dispatches), dispatches);
+        let sums = Sums::of(&jobs, dispatches);
         let mut signal = Rate::default();
         let mut refused = BTreeMap::new();
         for report in &facts.reports {

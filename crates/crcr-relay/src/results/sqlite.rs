@@ -46,7 +46,8 @@ CREATE UNIQUE INDEX IF NOT EXISTS fact_attempt_key ON fact_attempt (delivery, re
     run_attempt, workflow, ifnull(job, ''), ifnull(check_run_id, ''));
 CREATE INDEX IF NOT EXISTS fact_attempt_repo ON fact_attempt (repo, dispatched_at);
 CREATE INDEX IF NOT EXISTS fact_attempt_time ON fact_attempt (dispatched_at);
-CREATE INDEX IF NOT EXISTS fact_attempt_pull ON fact_attempt (pull_request);
+DROP INDEX IF EXISTS fact_attempt_pull;
+CREATE INDEX IF NOT EXISTS fact_attempt_of_pull ON fact_attempt (pull_request, dispatched_at);
 CREATE TABLE IF NOT EXISTS fact_callback (
     at INTEGER NOT NULL, repo TEXT COLLATE NOCASE, delivery TEXT, run_id TEXT, job TEXT,
     status TEXT, conclusion TEXT, outcome TEXT NOT NULL, answer INTEGER NOT NULL, detail TEXT,

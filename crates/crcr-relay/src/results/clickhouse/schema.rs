@@ -46,14 +46,15 @@ const STEPS: [&[&str]; 3] = [
     // What pages ask first, so that they needn't read all facts for it: which days changed, and on
     // which days a pull request was heard of.
     &[
-        "CREATE TABLE IF NOT EXISTS crcr_change (repo String, day Int64, changes UInt64)
-     ENGINE = SummingMergeTree(changes) ORDER BY (repo, day)",
-        "INSERT INTO crcr_change SELECT repo_key, intDiv(enqueued_at, 86400000) AS day, count()
-     FROM crcr_dispatch GROUP BY repo_key, day",
-        "INSERT INTO crcr_change SELECT repo_key, intDiv(dispatched_at, 86400000) AS day, count()
-     FROM crcr_attempt GROUP BY repo_key, day",
-        "INSERT INTO crcr_change SELECT '', intDiv(at, 86400000) AS day, count()
-     FROM crcr_callback GROUP BY day",
+        "CREATE TABLE IF NOT EXISTS crcr_change (
+        repo String, day Int64, changes UInt64, batch UInt64
+     ) ENGINE = SummingMergeTree(changes) ORDER BY (repo, day)",
+        "INSERT INTO crcr_change (repo, day, changes)
+     SELECT repo_key, intDiv(enqueued_at, 86400000) AS day, count() FROM crcr_dispatch GROUP BY repo_key, day",
+        "INSERT INTO crcr_change (repo, day, changes)
+     SELECT repo_key, intDiv(dispatched_at, 86400000) AS day, count() FROM crcr_attempt GROUP BY repo_key, day",
+        "INSERT INTO crcr_change (repo, day, changes)
+     SELECT '', intDiv(at, 86400000) AS day, count() FROM crcr_callback GROUP BY day",
         "CREATE TABLE IF NOT EXISTS crcr_pull (upstream String, number Int64, day Int64)
      ENGINE = ReplacingMergeTree() ORDER BY (upstream, number, day)",
         "INSERT INTO crcr_pull SELECT DISTINCT upstream_key, assumeNotNull(pull_request),
