@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -30,8 +31,8 @@ use s3s::dto::{
     GetObjectTaggingOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput,
     ListMultipartUploadsInput, ListMultipartUploadsOutput, ListObjectsInput, ListObjectsOutput,
     ListObjectsV2Input, ListObjectsV2Output, ListPartsInput, ListPartsOutput, MultipartUpload,
-    PutObjectInput, PutObjectOutput, PutObjectTaggingInput, PutObjectTaggingOutput, StreamingBlob,
-    Tag, Timestamp, UploadPartInput, UploadPartOutput,
+    Part, PutObjectInput, PutObjectOutput, PutObjectTaggingInput, PutObjectTaggingOutput,
+    StreamingBlob, Tag, Timestamp, UploadPartInput, UploadPartOutput,
 };
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
@@ -101,6 +102,7 @@ struct Known {
     keys: BTreeMap<String, String>,
     tags: BTreeMap<String, BTreeMap<String, String>>,
     uploads: BTreeMap<String, Upload>,
+    age: std::time::Duration,
     calls: Vec<(String, String)>,
 }
 
@@ -109,7 +111,15 @@ struct Upload {
     key: String,
     tags: BTreeMap<String, String>,
     initiated: Timestamp,
-    parts: BTreeMap<i32, ETag>,
+    parts: BTreeMap<i32, SentPart>,
+}
+
+#[derive(Debug, Clone)]
+struct SentPart {
+    tag: ETag,
+    size: i64,
+    checksum_crc64nvme: Option<String>,
+    at: std::time::SystemTime,
 }
 
 impl Shared {
@@ -205,6 +215,11 @@ impl S3Server {
     #[must_use]
     pub fn unfinished(&self) -> Vec<String> {
         self.shared.lock().uploads.values().map(|upload| upload.key.clone()).collect()
+    }
+
+    /// Has every part look older in lists, those still to come included.
+    pub fn age_parts(&self, by: std::time::Duration) {
+        self.shared.lock().age = by;
     }
 
     /// The tags of an object.
@@ -494,9 +509,11 @@ impl S3 for Store {
             return Err(s3_error!(NoSuchUpload));
         }
         let hasher = Arc::new(Mutex::new(hasher_of_all()));
-        let update = hasher.clone();
+        let size = Arc::new(AtomicI64::new(0));
+        let (update, count) = (hasher.clone(), size.clone());
         if let Some(body) = request.input.body.take() {
             let body = body.map_err(io::Error::other).inspect_ok(move |chunk| {
+                count.fetch_add(chunk.len() as i64, Ordering::Relaxed);
                 update.lock().unwrap_or_else(PoisonError::into_inner).update(chunk);
             });
             request.input.body = Some(StreamingBlob::wrap(body));
@@ -534,7 +551,10 @@ impl S3 for Store {
         }
         let mut known = self.shared.lock();
         if let (Some(upload), Some(tag)) = (known.uploads.get_mut(&id), output.e_tag.clone()) {
-            upload.parts.insert(number, tag);
+            let size = size.load(Ordering::Relaxed);
+            let checksum_crc64nvme = output.checksum_crc64nvme.clone();
+            let at = std::time::SystemTime::now();
+            upload.parts.insert(number, SentPart { tag, size, checksum_crc64nvme, at });
         }
         drop(known);
         Ok(answer)
@@ -546,23 +566,34 @@ impl S3 for Store {
     ) -> S3Result<S3Response<ListPartsOutput>> {
         let (id, after) = (request.input.upload_id.clone(), request.input.part_number_marker);
         let most = request.input.max_parts.unwrap_or(1000).clamp(1, 1000);
-        let tags = self.shared.lock().uploads.get(&id).map(|upload| upload.parts.clone());
-        let tags = tags.ok_or_else(|| s3_error!(NoSuchUpload))?;
-        let mut answer = self.files.list_parts(request).await?;
-        let output = &mut answer.output;
-        let mut parts = output.parts.take().unwrap_or_default();
-        parts.retain(|part| part.part_number > after);
-        parts.sort_by_key(|part| part.part_number);
+        let known = self.shared.lock();
+        let upload = known.uploads.get(&id).ok_or_else(|| s3_error!(NoSuchUpload))?;
+        let after = after.unwrap_or(0);
         let shown = usize::try_from(most).unwrap_or(1000);
-        output.is_truncated = Some(parts.len() > shown);
+        let mut parts: Vec<Part> = upload
+            .parts
+            .range(after + 1..)
+            .map(|(number, part)| Part {
+                part_number: Some(*number),
+                e_tag: Some(part.tag.clone()),
+                size: Some(part.size),
+                checksum_crc64nvme: part.checksum_crc64nvme.clone(),
+                last_modified: Some(Timestamp::from(part.at - known.age)),
+                ..Default::default()
+            })
+            .collect();
+        let is_truncated = parts.len() > shown;
         parts.truncate(shown);
-        for part in &mut parts {
-            part.e_tag = part.part_number.and_then(|number| tags.get(&number).cloned());
-        }
-        output.next_part_number_marker = parts.last().and_then(|part| part.part_number);
-        output.max_parts = Some(most);
-        output.parts = Some(parts);
-        Ok(answer)
+        Ok(S3Response::new(ListPartsOutput {
+            bucket: Some(request.input.bucket),
+            key: Some(request.input.key),
+            upload_id: Some(id),
+            is_truncated: Some(is_truncated),
+            next_part_number_marker: parts.last().and_then(|part| part.part_number),
+            max_parts: Some(most),
+            parts: Some(parts),
+            ..Default::default()
+        }))
     }
 
     async fn complete_multipart_upload(
@@ -576,7 +607,7 @@ impl S3 for Store {
             let listed = request.input.multipart_upload.iter().flat_map(|it| &it.parts).flatten();
             for part in listed {
                 let stored = part.part_number.and_then(|number| upload.parts.get(&number));
-                if stored.is_none() || part.e_tag.as_ref() != stored {
+                if stored.is_none() || part.e_tag.as_ref() != stored.map(|it| &it.tag) {
                     return Err(s3_error!(InvalidPart));
                 }
             }

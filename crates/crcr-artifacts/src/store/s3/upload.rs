@@ -7,6 +7,7 @@
 
 mod files;
 mod multipart;
+mod resume;
 mod tidy;
 
 use std::borrow::Cow;
@@ -29,8 +30,8 @@ use crate::store::send::{self, Start};
 
 /// The usual size of a part; S3 wants at least 5 MiB.
 const PART: usize = 8 * 1024 * 1024;
-/// The most parts of an object.
-const MAX_PARTS: u64 = 10_000;
+/// The most parts of an object, beside the mark.
+const MAX_PARTS: u64 = 9_999;
 /// The header of [`checksum`].
 const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
 /// Objects on their way at once.

@@ -28,7 +28,7 @@ use crate::store::Error;
 const IN_KEY: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 /// Parts are large: time for slow lines.
-const RETRY: Retry = Retry { total: Duration::from_secs(600), ..Retry::FEW };
+pub(super) const RETRY: Retry = Retry { total: Duration::from_secs(600), ..Retry::FEW };
 
 /// Signs and sends what has content.
 #[derive(Debug, Clone)]

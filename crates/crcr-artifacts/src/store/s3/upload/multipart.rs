@@ -1,25 +1,26 @@
-//! An object in parts. Each upload has its own: the parts of another process are never touched, so
-//! that two uploads at once can't mix.
+//! An object in parts. Two processes that are at it at once have an upload each, so that they can't
+//! mix; what a process has left that was killed is taken up.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{CHECKSUM, Claim, Object, checksum, conflict, tag};
+use super::resume::Sent;
+use super::{Claim, Object, conflict, tag};
 use crate::blocks::{Block, Blocks, Made};
-use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::Error;
-use crate::store::s3::S3Store;
 use crate::store::s3::refusal::Refusal;
-use crate::store::s3::wire::Put;
+use crate::store::s3::{S3Store, STORE};
 use crate::store::send;
 
 /// An upload that has begun.
-struct Upload {
-    id: String,
-    untagged: bool,
+pub(super) struct Upload {
+    pub(super) id: String,
+    pub(super) untagged: bool,
+    /// The parts that an earlier process has sent, by their numbers.
+    pub(super) sent: HashMap<i32, Sent>,
 }
 
 impl S3Store {
@@ -31,7 +32,11 @@ impl S3Store {
         claim: &Claim,
         (first, blocks): (Vec<Block>, Blocks),
     ) -> Result<(Made, bool, bool), Error> {
-        let upload = Arc::new(self.begin(object).await?);
+        let left = self.left(object, tag(object.source).as_deref()).await;
+        let upload = Arc::new(match left {
+            Some(left) => left,
+            None => self.begin(object).await?,
+        });
         let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
             async move { store.put_part(&key, &upload, n, block).await }
@@ -75,10 +80,11 @@ impl S3Store {
         }
         let created = created.map_err(|refusal| self.error(refusal, &object.key))?;
         let id = created.upload_id.ok_or_else(|| Error::Refused {
-            store: super::STORE,
+            store: STORE,
             message: format!("it gave no upload for `{}`", object.key),
         })?;
-        Ok(Upload { id, untagged })
+        self.put_mark(object, &id, tag.filter(|_| !untagged).as_deref()).await;
+        Ok(Upload { id, untagged, sent: HashMap::new() })
     }
 
     async fn put_part(
@@ -88,27 +94,18 @@ impl S3Store {
         n: usize,
         Block { bytes, digest }: Block,
     ) -> Result<CompletedPart, Error> {
-        let (number, sum) = (n + 1, checksum(&bytes));
-        let id = utf8_percent_encode(&upload.id, NON_ALPHANUMERIC);
-        let put = Put {
-            key,
-            query: format!("partNumber={number}&uploadId={id}"),
-            headers: vec![(CHECKSUM.into(), sum.clone())],
-            digest: digest.or_else(|| (!self.is_secure()).then(|| Digest::of(&bytes))),
-            body: bytes,
-        };
-        let done = self.wire.put(put).await.map_err(|refusal| self.error(refusal, key))?;
-        let etag = done.headers().get("etag").and_then(|etag| etag.to_str().ok());
-        Ok(CompletedPart::builder()
-            .part_number(i32::try_from(number).unwrap_or(i32::MAX))
-            .checksum_crc64_nvme(sum)
-            .set_e_tag(etag.map(str::to_owned))
-            .build())
+        let number = i32::try_from(n + 1).unwrap_or(i32::MAX);
+        if let Some(part) = upload.part(number, &bytes) {
+            return Ok(part);
+        }
+        let sent = self.send_part(key, &upload.id, number, bytes, digest).await;
+        sent.map_err(|refusal| self.error(refusal, key))
     }
 
     /// Completes the upload; says whether the same bytes were there already. Where the claim
     /// doesn't hold, and where the upload is gone (completed by a try whose answer was lost, or
-    /// aborted by another upload that has ended), what is there tells.
+    /// aborted by another upload that has ended) or another process has changed it, what is there
+    /// tells.
     async fn complete(
         &self,
         object: &Object<'_>,
@@ -132,7 +129,10 @@ impl S3Store {
         let Err(error) = complete.send().await else { return Ok(false) };
         let refusal = Refusal::from(&error);
         let is_unmet = refusal.is_unmet();
-        let error = self.error(refusal, &object.key);
+        let error = match refusal.code.as_deref() {
+            Some("InvalidPart") => Error::NotFound { store: STORE, what: object.key.clone() },
+            _ => self.error(refusal, &object.key),
+        };
         if !is_unmet && !matches!(error, Error::NotFound { .. }) {
             return Err(error);
         }
