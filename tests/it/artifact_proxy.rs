@@ -10,6 +10,8 @@ use crcr_testkit::s3::Anonymous;
 use serde_json::json;
 
 use crate::artifact_download::World;
+use crate::artifact_upload::step;
+use crate::artifact_upload_faults::with_bucket;
 use crate::support::Crcr;
 
 /// A name that nobody but the proxy can know.
@@ -49,6 +51,20 @@ fn what_no_proxy_names_is_asked_directly() {
     let ran = step.run().expect_code(0);
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"1");
     assert!(proxy.seen().is_empty());
+}
+
+/// Content goes another way than the rest, so it has its own eyes for the proxy.
+#[test]
+fn an_upload_goes_through_the_proxy_or_past_it_as_a_whole() {
+    let (world, proxy) = world();
+    let upload = || with_bucket(step(&["--path", "dist"]), "artifacts", world.s3.url().as_str());
+    upload().env("HTTP_PROXY", proxy.url().as_str()).run().expect_code(0);
+    let seen = proxy.seen();
+    assert!(seen.iter().any(|seen| seen.method == Method::PUT), "{seen:?}");
+    assert!(seen.iter().any(|seen| seen.method == Method::GET), "{seen:?}");
+    let step = upload().arg("--overwrite").env("HTTP_PROXY", proxy.url().as_str());
+    step.env("NO_PROXY", "127.0.0.1").run().expect_code(0);
+    assert_eq!(proxy.seen().len(), seen.len());
 }
 
 #[test]
