@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -24,7 +25,12 @@ use crate::zip::write::read_whole;
 const MEMORY_KIB: u32 = 16 * 1024;
 /// The most bytes of a batch of more than one file, and the most files.
 const BATCH: u64 = 64 * 1024;
-const BATCH_FILES: usize = 16;
+const BATCH_FILES: usize = 8;
+/// The most requests on their way at once, on a line with latency.
+const MOST: usize = 256;
+/// The requests a second that are aimed at there. S3 takes 3,500 for each prefix before it divides
+/// it, and asks to be tried again when that is too much.
+const RATE: u64 = 5_000;
 
 /// The files on their way.
 struct Files {
@@ -32,9 +38,45 @@ struct Files {
     source: Source,
     folder: String,
     known: Option<Vec<Digest>>,
+    pace: Pace,
     memory: Semaphore,
     failed: AtomicBool,
     written: Mutex<Vec<String>>,
+}
+
+/// How many requests are on their way: more where an answer takes long.
+struct Pace {
+    room: Semaphore,
+    given: AtomicUsize,
+    answers: AtomicUsize,
+    /// The shortest time that an answer took, in microseconds: that of the line alone.
+    shortest: AtomicU64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            room: Semaphore::new(OBJECTS),
+            given: AtomicUsize::new(OBJECTS),
+            answers: AtomicUsize::new(0),
+            shortest: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Pace {
+    /// Learns from an answer. The first ones count less, as their connections were made for them.
+    fn answered(&self, after: Duration) {
+        let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+        let shortest = self.shortest.fetch_min(after, Ordering::Relaxed).min(after);
+        if self.answers.fetch_add(1, Ordering::Relaxed) < 2 * OBJECTS {
+            return;
+        }
+        let wanted = shortest.saturating_mul(RATE) / 1_000_000;
+        let wanted = usize::try_from(wanted).unwrap_or(MOST).min(MOST);
+        let given = self.given.fetch_max(wanted, Ordering::Relaxed);
+        self.room.add_permits(wanted.saturating_sub(given));
+    }
 }
 
 /// A file that is stored.
@@ -68,6 +110,7 @@ impl S3Store {
             source: source.clone(),
             folder: folder.to_owned(),
             known,
+            pace: Pace::default(),
             memory: Semaphore::new(MEMORY_KIB as usize),
             failed: AtomicBool::new(false),
             written: Mutex::default(),
@@ -85,7 +128,7 @@ impl S3Store {
         // is to remove.
         let all = futures_util::stream::iter(batches(&source.entries))
             .map(put)
-            .buffered(OBJECTS)
+            .buffered(MOST)
             .map(send::joined)
             .collect::<Vec<_>>();
         let (done, errors): (Vec<_>, Vec<_>) =
@@ -126,6 +169,7 @@ impl Files {
     }
 
     async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<Sent>, Error> {
+        let _turn = self.pace.room.acquire().await.map_err(|_| Error::Stopped)?;
         let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
         // A long file takes the whole memory: its parts are what is on its way.
         let long = size > PART as u64;
@@ -148,9 +192,10 @@ impl Files {
                 return Err(Error::Stopped);
             }
             (self.source.progress)(bytes.len() as u64);
-            let object = self.object(n);
+            let (object, asked) = (self.object(n), Instant::now());
             let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
             let (already, untagged) = put.await?;
+            self.pace.answered(asked.elapsed());
             sent.push(self.sent(object, Sent { digest, already, untagged }));
         }
         Ok(sent)
@@ -196,7 +241,7 @@ impl Files {
 /// The entries in batches: small files share a hop to the threads that read, and yet there are
 /// enough batches to keep every connection at work.
 fn batches(entries: &[Entry]) -> Vec<Range<usize>> {
-    let most = (entries.len() / (4 * OBJECTS)).clamp(1, BATCH_FILES);
+    let most = (entries.len() / (4 * MOST)).clamp(1, BATCH_FILES);
     let (mut batches, mut start, mut size) = (Vec::new(), 0, 0);
     for (n, entry) in entries.iter().enumerate() {
         if n > start && (n - start == most || size + entry.size > BATCH) {
@@ -222,6 +267,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_longer_the_line_the_more_requests_are_on_it() {
+        for (millis, expected) in [(1, OBJECTS), (10, OBJECTS), (30, 150), (500, MOST)] {
+            let pace = Pace::default();
+            for n in 0..3 * OBJECTS as u64 {
+                assert!(n > 2 * OBJECTS as u64 || pace.room.available_permits() == OBJECTS);
+                // A slow answer now and then is no slow line.
+                pace.answered(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }));
+            }
+            assert_eq!(pace.room.available_permits(), expected, "{millis}");
+        }
+    }
+
+    #[test]
     fn batches_hold_every_entry_once_and_stay_small() {
         let entry = |size| Entry { path: "a".to_owned(), size, mode: None };
         for (count, size) in
@@ -232,7 +290,7 @@ mod tests {
             assert!(batches.iter().cloned().flatten().eq(0..count), "{batches:?}");
             let small = |it: &Range<usize>| it.len() == 1 || it.len() as u64 * size <= BATCH;
             assert!(batches.iter().all(small), "{batches:?}");
-            assert!(batches.len() >= count.min(4 * OBJECTS), "{count}: {}", batches.len());
+            assert!(batches.len() >= count.min(4 * MOST), "{count}: {}", batches.len());
         }
     }
 }
