@@ -233,7 +233,7 @@ pub fn promotion(
 
 /// The same by the window's jobs of record.
 pub(super) fn promotion_by(
-    jobs: &[Job],
+    jobs: &[Job<'_>],
     window: Window<'_>,
     at_l2_since: Option<Timestamp>,
     criteria: &Criteria,
@@ -266,7 +266,11 @@ pub fn demotion(window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
 }
 
 /// The same by the window's jobs of record.
-pub(super) fn demotion_by(jobs: &[Job], window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
+pub(super) fn demotion_by(
+    jobs: &[Job<'_>],
+    window: Window<'_>,
+    criteria: &Criteria,
+) -> Vec<Evidence> {
     signals(jobs, window, criteria, Bound::AtMost)
 }
 
@@ -305,7 +309,7 @@ fn evidence(
 /// (`< 3 h` promotes, `> 3 h` demotes): `end_to_end` says how it has to be. Everywhere else one is
 /// the other's opposite.
 fn signals(
-    jobs: &[Job],
+    jobs: &[Job<'_>],
     window: Window<'_>,
     criteria: &Criteria,
     end_to_end: Bound,

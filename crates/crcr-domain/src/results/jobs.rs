@@ -11,19 +11,19 @@ use crate::lifecycle::State;
 
 /// A job on a commit, by its attempt of record.
 #[derive(Debug, Clone, Serialize)]
-pub struct Job {
+pub struct Job<'a> {
     /// The attempt of record: the highest attempt of the newest run.
-    pub record: AttemptFact,
+    pub record: &'a AttemptFact,
     /// How that attempt turned out; `None` while it runs.
     pub outcome: Option<Outcome>,
     /// The first attempt of that run, whose queue and execution times count: a person decides
     /// when a re-run begins.
-    pub first: AttemptFact,
+    pub first: &'a AttemptFact,
     /// Attempts seen on this commit, over all runs.
     pub attempts: usize,
 }
 
-impl Job {
+impl Job<'_> {
     /// Its workflow and its own name, as people read them.
     #[must_use]
     pub fn name(&self) -> String {
@@ -69,12 +69,12 @@ fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
 /// A job is (repository, upstream, head SHA, event, workflow, job). Of it counts the highest
 /// attempt within the newest run; the newest run is the one that began last. `dispatches` tell which commit of a pull request was its head when an attempt ended.
 #[must_use]
-pub fn jobs_of_record(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<Job> {
+pub fn jobs_of_record<'a>(rows: &'a [AttemptFact], dispatches: &[DispatchFact]) -> Vec<Job<'a>> {
     jobs_among(rows, &Heads::new(dispatches))
 }
 
 /// The jobs of record of `rows`; `heads` may know of more than these rows' dispatches.
-pub(super) fn jobs_among(rows: &[AttemptFact], heads: &Heads<'_>) -> Vec<Job> {
+pub(super) fn jobs_among<'a>(rows: &'a [AttemptFact], heads: &Heads<'_>) -> Vec<Job<'a>> {
     let mut began: HashMap<(&str, &str), Timestamp> = HashMap::new();
     for row in rows {
         let at = began.entry((&row.repo, &row.run_id)).or_insert(row.began());
@@ -111,8 +111,8 @@ pub(super) fn jobs_among(rows: &[AttemptFact], heads: &Heads<'_>) -> Vec<Job> {
             });
             Some(Job {
                 outcome: outcome(record, heads.moved_on(record), failed_before),
-                record: record.clone(),
-                first: first.clone(),
+                record,
+                first,
                 attempts: attempts.len(),
             })
         })

@@ -81,7 +81,7 @@ impl std::ops::AddAssign<&Self> for Sums {
 impl Sums {
     /// Sums `jobs`, the jobs of record, and `dispatches`, the newest row of each.
     #[must_use]
-    pub fn of(jobs: &[Job], dispatches: &[DispatchFact]) -> Self {
+    pub fn of(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Self {
         let mut sums = Self::default();
         for job in jobs {
             match job.outcome {
@@ -129,7 +129,7 @@ impl Sums {
 
 /// Availability, per dispatch: one that never started is one failure; one with a job still
 /// running is not counted yet.
-fn availability(jobs: &[Job], dispatches: &[DispatchFact]) -> Rate {
+fn availability(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Rate {
     let mut by_dispatch: HashMap<(&str, &str), Vec<Option<Outcome>>> = HashMap::new();
     for job in jobs {
         let key = (job.record.repo.as_str(), job.record.delivery.as_str());
@@ -192,16 +192,20 @@ impl Distribution {
 }
 
 /// Seconds that first attempts waited; re-runs and unknown starts are left out.
-pub fn queue_seconds<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> impl Iterator<Item = f64> {
+pub fn queue_seconds<'a>(jobs: impl IntoIterator<Item = &'a Job<'a>>) -> impl Iterator<Item = f64> {
     first_attempts(jobs).filter_map(|job| job.first.queue_seconds)
 }
 
 /// Seconds that first attempts ran; re-runs and unknown starts are left out.
-pub fn execution_seconds<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> impl Iterator<Item = f64> {
+pub fn execution_seconds<'a>(
+    jobs: impl IntoIterator<Item = &'a Job<'a>>,
+) -> impl Iterator<Item = f64> {
     first_attempts(jobs).filter_map(|job| job.first.execution_seconds)
 }
 
-fn first_attempts<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> impl Iterator<Item = &'a Job> {
+fn first_attempts<'a>(
+    jobs: impl IntoIterator<Item = &'a Job<'a>>,
+) -> impl Iterator<Item = &'a Job<'a>> {
     jobs.into_iter().filter(|job| job.first.run_attempt <= 1 && !job.first.start_unknown)
 }
 
@@ -209,7 +213,7 @@ fn first_attempts<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> impl Iterator<
 /// attempts count: a person decides when a re-run begins. A run whose last job never ended counts up
 /// to the sweep.
 #[must_use]
-pub fn end_to_end_seconds(jobs: &[Job], dispatches: &[DispatchFact]) -> Vec<f64> {
+pub fn end_to_end_seconds(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Vec<f64> {
     let mut last: HashMap<(&str, &str), Option<jiff::Timestamp>> = HashMap::new();
     for job in jobs.iter().filter(|job| job.first.run_attempt <= 1) {
         let key = (job.first.repo.as_str(), job.first.delivery.as_str());

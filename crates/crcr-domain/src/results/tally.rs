@@ -41,7 +41,7 @@ pub struct DayOf {
 impl Tally {
     /// What `jobs`, the jobs of record of `dispatches`, came to.
     #[must_use]
-    pub fn of(jobs: &[Job], dispatches: &[DispatchFact]) -> Self {
+    pub fn of(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Self {
         let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
         for dispatch in dispatches {
             *statuses.entry(dispatch.status.clone()).or_default() += 1;

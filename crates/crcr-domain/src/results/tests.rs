@@ -78,7 +78,7 @@ pub(super) fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
     }
 }
 
-fn outcomes(jobs: &[Job]) -> Vec<Option<Outcome>> {
+fn outcomes(jobs: &[Job<'_>]) -> Vec<Option<Outcome>> {
     jobs.iter().map(|job| job.outcome).collect()
 }
 

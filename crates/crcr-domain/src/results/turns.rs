@@ -47,7 +47,7 @@ struct Commit {
 /// commit with an open job and no failure says nothing yet; superseded and neutral jobs say
 /// nothing at all.
 #[must_use]
-pub fn turned_red(jobs: &[Job], dispatches: &[DispatchFact]) -> Vec<Turn> {
+pub fn turned_red(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Vec<Turn> {
     let mut commits: BTreeMap<[String; 4], Commit> = BTreeMap::new();
     for job in jobs.iter().filter(|job| job.record.pull_request.is_none()) {
         let record = &job.record;

@@ -46,6 +46,11 @@ impl Window {
         Self { repos: Some(repos), ..self }
     }
 
+    /// Whether something that happened at `time` is in it.
+    pub(crate) fn has(&self, time: Timestamp) -> bool {
+        self.from <= time && time < self.to
+    }
+
     /// The names of the repositories in lower case.
     fn keys(&self) -> Option<Vec<String>> {
         let repos = self.repos.as_ref()?;

@@ -375,10 +375,11 @@ async fn a_pull_request_is_its_own_upstreams(results: &dyn Results) {
     assert_eq!(attempts[0].head_sha, "b");
 }
 
-async fn jobs(results: &dyn Results, repo: &str) -> (Vec<Job>, Sums) {
+async fn jobs(results: &dyn Results, repo: &str) -> (Vec<Job<'static>>, Sums) {
     let window = window(0, 10_000, Some(repo));
     let dispatches = results.dispatches(&window).await.unwrap();
-    let jobs = jobs_of_record(&results.attempts(&window).await.unwrap(), &dispatches);
+    let attempts = results.attempts(&window).await.unwrap().leak();
+    let jobs = jobs_of_record(attempts, &dispatches);
     let sums = Sums::of(&jobs, &dispatches);
     (jobs, sums)
 }

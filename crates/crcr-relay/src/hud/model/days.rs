@@ -322,10 +322,9 @@ impl Facts {
     }
 
     fn add(&mut self, other: &Self, window: &Window) {
-        let has = |at: Timestamp| window.from <= at && at < window.to;
-        let attempts = other.attempts.iter().filter(|row| has(row.dispatched_at));
+        let attempts = other.attempts.iter().filter(|row| window.has(row.dispatched_at));
         self.attempts.extend(attempts.cloned());
-        let dispatches = other.dispatches.iter().filter(|sent| has(sent.enqueued_at));
+        let dispatches = other.dispatches.iter().filter(|sent| window.has(sent.enqueued_at));
         self.dispatches.extend(dispatches.cloned());
     }
 

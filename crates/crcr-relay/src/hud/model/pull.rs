@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crcr_domain::callback::{FailedTest, TestCounts};
-use crcr_domain::facts::DispatchFact;
+use crcr_domain::facts::{AttemptFact, DispatchFact};
 use crcr_domain::results::{Job, Outcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
@@ -88,12 +88,12 @@ pub(in super::super) async fn build(
     heads.sort_unstable();
     heads.dedup();
     let older_heads = heads.len().saturating_sub(1);
-    let jobs: Vec<Job> = jobs_of_record(&attempts, &dispatches)
+    let jobs: Vec<Job<'_>> = jobs_of_record(&attempts, &dispatches)
         .into_iter()
         .filter(|job| job.record.head_sha == head_sha)
         .collect();
     let newest = jobs.iter().map(|job| job.record.received_at).max();
-    let mut by_repo: HashMap<String, Vec<Job>> = HashMap::new();
+    let mut by_repo: HashMap<String, Vec<Job<'_>>> = HashMap::new();
     for job in jobs {
         by_repo.entry(job.record.repo.to_ascii_lowercase()).or_default().push(job);
     }
@@ -103,6 +103,7 @@ pub(in super::super) async fn build(
         .map(|(repo, _)| repo.clone())
         .collect();
     let branch = on_branch(hud, upstream, failing).await?;
+    let branch = jobs_of_record(&branch, &[]);
     let mut backends: Vec<Backend> = newest_of_head(&dispatches, &head_sha)
         .into_iter()
         .map(|dispatch| {
@@ -142,7 +143,7 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
     newest.into_values().collect()
 }
 
-fn backend(hud: &Hud, dispatch: &DispatchFact, jobs: Vec<Job>, branch: &[Job]) -> Backend {
+fn backend(hud: &Hud, dispatch: &DispatchFact, jobs: Vec<Job<'_>>, branch: &[Job<'_>]) -> Backend {
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
     let jobs = jobs
         .into_iter()
@@ -151,9 +152,9 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, jobs: Vec<Job>, branch: &[Job]) -
             name: job.name(),
             outcome: job.outcome,
             attempts: job.attempts,
-            url: job.record.url,
+            url: job.record.url.clone(),
             tests: job.record.tests,
-            failed_tests: job.record.failed_tests,
+            failed_tests: job.record.failed_tests.clone(),
         })
         .collect();
     Backend {
@@ -172,11 +173,11 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, jobs: Vec<Job>, branch: &[Job]) -
 }
 
 /// How `job` did on the base commit, or else on the newest push that was reported on before it.
-fn before(dispatch: &DispatchFact, job: &Job, branch: &[Job]) -> Option<Before> {
+fn before(dispatch: &DispatchFact, job: &Job<'_>, branch: &[Job<'_>]) -> Option<Before> {
     if job.outcome != Some(Outcome::TestFailed) {
         return None;
     }
-    let is_base = |other: &Job| dispatch.base_sha.as_deref() == Some(&*other.record.head_sha);
+    let is_base = |other: &Job<'_>| dispatch.base_sha.as_deref() == Some(&*other.record.head_sha);
     // Only a verdict of the tests tells something about them.
     let known = branch.iter().filter(|other| {
         other.record.repo.eq_ignore_ascii_case(&job.record.repo)
@@ -194,12 +195,12 @@ fn before(dispatch: &DispatchFact, job: &Job, branch: &[Job]) -> Option<Before> 
     })
 }
 
-/// The jobs of record of these backends on upstream's pushes.
+/// The attempts of these backends on upstream's pushes.
 async fn on_branch(
     hud: &Hud,
     upstream: &RepoName,
     repos: Vec<String>,
-) -> Result<Vec<Job>, Problem> {
+) -> Result<Vec<AttemptFact>, Problem> {
     if repos.is_empty() {
         return Ok(vec![]);
     }
@@ -209,5 +210,5 @@ async fn on_branch(
     rows.retain(|row| {
         Events::Pr.has(&row.event) && row.upstream.eq_ignore_ascii_case(upstream.as_str())
     });
-    Ok(jobs_of_record(&rows, &[]))
+    Ok(rows)
 }

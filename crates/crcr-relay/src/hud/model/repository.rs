@@ -136,7 +136,9 @@ pub(in super::super) async fn build(
             &hud.criteria,
         ))
     });
-    let Facts { mut attempts, mut dispatches } = facts.within(&window);
+    let Facts { mut attempts, mut dispatches } = facts;
+    attempts.retain(|row| window.has(row.dispatched_at));
+    dispatches.retain(|sent| window.has(sent.enqueued_at));
     let newest = attempts.iter().map(|row| row.received_at).max();
     attempts.retain(|row| span.events.has(&row.event));
     dispatches.retain(|dispatch| span.events.has(&dispatch.event));
@@ -171,7 +173,7 @@ pub(in super::super) async fn build(
     })
 }
 
-fn matrix(jobs: &[Job], span: &Span) -> Matrix {
+fn matrix(jobs: &[Job<'_>], span: &Span) -> Matrix {
     let names: BTreeSet<String> = jobs.iter().map(Job::name).collect();
     let more_columns = names.len().saturating_sub(COLUMNS);
     let columns: Vec<String> = names.into_iter().take(COLUMNS).collect();
@@ -179,7 +181,7 @@ fn matrix(jobs: &[Job], span: &Span) -> Matrix {
         columns.iter().enumerate().map(|(n, name)| (name.as_str(), n)).collect();
     let mut rows: BTreeMap<(Option<u64>, &str, &str), Row> = BTreeMap::new();
     for job in jobs {
-        let record = &job.record;
+        let record = job.record;
         let key = (record.pull_request, record.upstream.as_str(), record.head_sha.as_str());
         let row = rows.entry(key).or_insert_with(|| Row {
             pull_request: record.pull_request,
@@ -220,7 +222,7 @@ fn failed(cell: &Cell) -> bool {
         .is_some_and(|o| !o.is_pass() && !matches!(o, Outcome::Neutral | Outcome::Superseded))
 }
 
-fn failing_tests(jobs: &[Job]) -> Vec<FailingTest> {
+fn failing_tests(jobs: &[Job<'_>]) -> Vec<FailingTest> {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
         for test in &job.record.failed_tests {
