@@ -189,3 +189,23 @@ fn files_as_they_are_are_removed_again_when_one_of_them_fails() {
         world.s3.keys()
     );
 }
+
+#[test]
+fn files_that_the_winner_found_there_stay_when_the_other_one_fails() {
+    let world = World::new();
+    world.proxy.add(Rule::hold().method(Method::PUT).path("large.bin"));
+    let args = ["--archive", "none"];
+    let mut winner = None;
+    let act = || winner = Some(world.fast(2, &args));
+    // `a.txt`, the same in both, is there by then; the large file, which takes all the memory, is held.
+    is_conflict(world.slow_while(1, &args, (Method::PUT, 2), act));
+    let winner = winner.unwrap().expect_code(0);
+    let locator = world.s3.object(&format!("{FOLDER}.crcr.json")).unwrap();
+    let locator: Value = serde_json::from_slice(&locator).unwrap();
+    let files = locator["files"].as_array().unwrap();
+    assert_eq!(winner.outputs["files"], files.len().to_string());
+    for file in files {
+        let path = file["path"].as_str().unwrap();
+        assert!(world.s3.object(&format!("{FOLDER}/{path}")).is_some(), "{path} is gone");
+    }
+}

@@ -135,12 +135,15 @@ impl S3Store {
             tokio::select! { done = all => done, stopped = stopped => stopped }
                 .into_iter()
                 .partition(Result::is_ok);
-        let mut errors = errors.into_iter().filter_map(Result::err);
-        if let Some(first) = errors.next() {
-            let written = std::mem::take(&mut *files.written());
-            self.delete(written).await;
+        if !errors.is_empty() {
+            let errors: Vec<Error> = errors.into_iter().filter_map(Result::err).collect();
+            // Somebody else's upload of this name may count equal files as stored, ours or not.
+            if !errors.iter().any(|error| matches!(error, Error::Conflict { .. })) {
+                let written = std::mem::take(&mut *files.written());
+                self.delete(written).await;
+            }
             let told = |error: &Error| !matches!(error, Error::Stopped);
-            return Err(Some(first).into_iter().chain(errors).find(told).unwrap_or(Error::Stopped));
+            return Err(errors.into_iter().find(told).unwrap_or(Error::Stopped));
         }
         let done: Vec<Sent> = done.into_iter().filter_map(Result::ok).flatten().collect();
         let digests: Vec<_> = done.iter().map(|sent| sent.digest).collect();
