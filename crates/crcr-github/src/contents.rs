@@ -5,6 +5,9 @@
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 
+use jiff::Timestamp;
+use serde::Deserialize;
+
 use crate::app::{App, Call, Scope, repo_path, segment};
 use crate::error::Error;
 use crate::http as web;
@@ -23,6 +26,37 @@ pub enum Contents {
         /// To be sent with the next question.
         etag: Option<String>,
     },
+}
+
+/// A commit that two others have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeBase {
+    /// The commit.
+    pub sha: String,
+    /// When it was committed, as its committer tells.
+    pub committed_at: Timestamp,
+}
+
+/// The part of a comparison that is read.
+#[derive(Deserialize)]
+struct Comparison {
+    merge_base_commit: Commit,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    sha: String,
+    commit: CommitBody,
+}
+
+#[derive(Deserialize)]
+struct CommitBody {
+    committer: Option<Person>,
+}
+
+#[derive(Deserialize)]
+struct Person {
+    date: Option<Timestamp>,
 }
 
 impl App {
@@ -69,7 +103,7 @@ impl App {
     /// Whether `repo` has the commit `sha`, which must be a full one: a branch's name would be
     /// found as well, so anything else than 40 or 64 hexadecimal digits is `false`.
     pub async fn commit_exists(&self, repo: &str, sha: &str) -> Result<bool, Error> {
-        if !matches!(sha.len(), 40 | 64) || !sha.bytes().all(|b| b.is_ascii_hexdigit()) {
+        if !is_full_hash(sha) {
             return Ok(false);
         }
         let path = format!("{}/git/commits/{sha}", repo_path(repo));
@@ -79,4 +113,33 @@ impl App {
             Err(error) => Err(error),
         }
     }
+
+    /// The newest commit that `base` and `head` have in common; `None` when there is none, and when
+    /// one of the two isn't in `repo` or a fork of it. Both must be full hashes.
+    ///
+    /// Changed files come with a comparison's first page only, so that the second is short:
+    /// <https://docs.github.com/en/rest/commits/commits#compare-two-commits>
+    pub async fn merge_base(
+        &self,
+        repo: &str,
+        base: &str,
+        head: &str,
+    ) -> Result<Option<MergeBase>, Error> {
+        if !is_full_hash(base) || !is_full_hash(head) {
+            return Ok(None);
+        }
+        let path = format!("{}/compare/{base}...{head}?per_page=1&page=2", repo_path(repo));
+        match self.call_json::<Comparison>(repo, READ, &Call::get(path)).await {
+            Ok(Comparison { merge_base_commit: Commit { sha, commit } }) => {
+                let date = commit.committer.and_then(|committer| committer.date);
+                Ok(Some(MergeBase { sha, committed_at: date.unwrap_or(Timestamp::UNIX_EPOCH) }))
+            }
+            Err(Error::NotFound(_) | Error::Unprocessable(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_full_hash(sha: &str) -> bool {
+    matches!(sha.len(), 40 | 64) && sha.bytes().all(|b| b.is_ascii_hexdigit())
 }

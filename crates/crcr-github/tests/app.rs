@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_github::checks::{CheckRun, Output};
-use crcr_github::contents::Contents;
+use crcr_github::contents::{Contents, MergeBase};
 use crcr_github::{App, Error, http};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{AppIdentity, PullRequest, World};
+use jiff::Timestamp;
 use serde_json::json;
 
 const REPO: &str = "acme/backend";
@@ -288,6 +289,32 @@ async fn a_commit_exists_by_its_full_hash_only() {
 }
 
 #[tokio::test]
+async fn the_merge_base_is_where_a_branch_left_the_other() {
+    let (github, app) = set_up();
+    let world = world(&github);
+    let [root, tip, head, alone] = ["c1", "c2", "c3", "c4"].map(|byte| byte.repeat(20));
+    let at = |second: i64| Timestamp::from_second(1_790_000_000 + second).unwrap();
+    world.add_commit(REPO, &alone);
+    world.add_commit_on(REPO, &root, &"c0".repeat(20), at(0));
+    world.add_commit_on(REPO, &tip, &root, at(1));
+    world.add_commit_on(REPO, &head, &root, at(2));
+    let found = app.merge_base(REPO, &tip, &head).await.unwrap();
+    assert_eq!(found, Some(MergeBase { sha: root.clone(), committed_at: at(0) }));
+    let found = app.merge_base(REPO, &root, &head).await.unwrap();
+    assert_eq!(found.unwrap().sha, root, "a base that didn't move");
+    assert_eq!(app.merge_base(REPO, &tip, &alone).await.unwrap(), None);
+    assert_eq!(app.merge_base(REPO, &tip, &"dd".repeat(20)).await.unwrap(), None);
+    let before = world.calls().len();
+    for odd in ["main", "../../x", ""] {
+        assert_eq!(app.merge_base(REPO, &tip, odd).await.unwrap(), None, "{odd}");
+    }
+    assert_eq!(world.calls().len(), before, "nothing odd is asked");
+    world.fail("GET /repos/acme/backend/compare/*", 9, Fault::status(502));
+    let error = app.merge_base(REPO, &tip, &head).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+}
+
+#[tokio::test]
 async fn comments_and_labels_of_a_pull_request() {
     let (github, app) = set_up();
     let now = github.state().clock.now();
@@ -314,7 +341,7 @@ async fn an_enterprise_server_keeps_the_path_of_its_api() {
 async fn the_apps_identity_is_checked() {
     let (github, app) = set_up();
     assert_eq!(app.slug().await.unwrap(), "crcr-stand-in");
-    let clock = Arc::new(jiff::Timestamp::now);
+    let clock = Arc::new(Timestamp::now);
     let other = AppIdentity::generate().private_key;
     let http = http::client().unwrap();
     let stranger =

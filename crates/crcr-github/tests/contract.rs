@@ -135,6 +135,7 @@ async fn every_call_is_one_that_github_describes() {
     app.rerun(REPO, first).await.unwrap();
     app.rerun_failed_jobs(REPO, second).await.unwrap();
     assert!(app.commit_exists(REPO, &sha).await.unwrap());
+    assert!(app.merge_base(REPO, &sha, &sha).await.unwrap().is_some());
     app.create_comment(REPO, 7, "@alice look").await.unwrap();
     app.comments(REPO, 7).await.unwrap();
     app.labels(REPO, 7).await.unwrap();

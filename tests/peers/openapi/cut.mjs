@@ -13,6 +13,7 @@ const calls = {
   "/repos/{owner}/{repo}/installation": ["get"],
   "/repos/{owner}/{repo}/dispatches": ["post"],
   "/repos/{owner}/{repo}/git/commits/{commit_sha}": ["get"],
+  "/repos/{owner}/{repo}/compare/{basehead}": ["get"],
   "/repos/{owner}/{repo}/issues/{issue_number}/comments": ["get", "post"],
   "/repos/{owner}/{repo}/issues/{issue_number}/labels": ["get"],
   "/repos/{owner}/{repo}/check-runs": ["post"],

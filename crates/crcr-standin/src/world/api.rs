@@ -37,6 +37,7 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
         .route(&at("/dispatches"), post(dispatch))
         .route(&at("/contents/{*path}"), get(contents))
         .route(&at("/git/commits/{sha}"), get(commit))
+        .route(&at("/compare/{basehead}"), get(compare))
         .route(&at("/pulls/{number}"), get(pull))
         .route(&at("/issues/{number}/labels"), get(labels))
         .route(&at("/issues/{number}/comments"), get(comments).post(create_comment))
@@ -210,7 +211,7 @@ async fn commit(
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
-    if !repo.commits.contains(&sha) {
+    if !repo.commits.contains_key(&sha) {
         return Err(refusal(404, "Not Found"));
     }
     let url = format!("{}/repos/{}/git/commits/{sha}", state.origin(), repo.full_name);
@@ -222,6 +223,47 @@ async fn commit(
         "verification": { "verified": false, "reason": "unsigned", "signature": null,
             "payload": null, "verified_at": null },
     });
+    Ok(Json(body).into_response())
+}
+
+async fn compare(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, both)): Path<(String, String, String)>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Answer {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
+    let (base, head) = both.split_once("...").ok_or_else(|| refusal(404, "Not Found"))?;
+    let (ours, theirs) = (repo.history(head), repo.history(base));
+    if ours.is_empty() || theirs.is_empty() {
+        return Err(refusal(404, "Not Found"));
+    }
+    let Some(ahead) = ours.iter().position(|sha| theirs.contains(sha)) else {
+        return Err(refusal(404, &format!("No common ancestor between {base} and {head}.")));
+    };
+    let common = ours[ahead];
+    let behind = theirs.iter().position(|sha| *sha == common).unwrap_or_default();
+    let show = |sha: &str| repo.commit_json(sha, state.origin());
+    let status = match (ahead, behind) {
+        (0, 0) => "identical",
+        (_, 0) => "ahead",
+        (0, _) => "behind",
+        _ => "diverged",
+    };
+    let commits = ours[..ahead].iter().rev().map(|sha| show(sha)).collect();
+    let url = format!("{}/{}/compare/{both}", state.origin(), repo.full_name);
+    let mut body = json!({
+        "url": format!("{}/repos/{}/compare/{both}", state.origin(), repo.full_name),
+        "html_url": url, "permalink_url": url, "diff_url": format!("{url}.diff"),
+        "patch_url": format!("{url}.patch"), "base_commit": show(base),
+        "merge_base_commit": show(common), "status": status, "ahead_by": ahead,
+        "behind_by": behind, "total_commits": ahead, "commits": page(uri.query(), commits),
+    });
+    if !uri.query().unwrap_or_default().split('&').any(|pair| pair == "page=2") {
+        body["files"] = json!([]);
+    }
     Ok(Json(body).into_response())
 }
 

@@ -123,7 +123,7 @@ async fn create(
             "Invalid request.\n\n\"name\" and \"head_sha\" weren't supplied.",
         ));
     };
-    if !repo.commits.contains(&head_sha) {
+    if !repo.commits.contains_key(&head_sha) {
         return Err(refusal(422, &format!("No commit found for SHA: {head_sha}")));
     }
     let sibling = repo.check_runs.values().find(|run| run.head_sha == head_sha);

@@ -159,16 +159,22 @@ impl World {
         self.lock().expect(name).files.insert(path.to_owned(), bytes.into());
     }
 
-    /// Makes `name` have the commit `sha`.
+    /// Makes `name` have the commit `sha`, which has no parent.
     pub fn add_commit(&self, name: &str, sha: &str) {
-        self.lock().expect(name).commits.insert(sha.to_owned());
+        self.lock().expect(name).commit(sha, None, Timestamp::UNIX_EPOCH);
     }
 
-    /// Opens a pull request, or replaces the one of that number; its head becomes a commit.
+    /// Makes `name` have the commit `sha`, committed at `at` on top of `parent`.
+    pub fn add_commit_on(&self, name: &str, sha: &str, parent: &str, at: Timestamp) {
+        self.lock().expect(name).commit(sha, Some(parent), at);
+    }
+
+    /// Opens a pull request, or replaces the one of that number; its head becomes a commit, on top
+    /// of its base when it is new.
     pub fn put_pull(&self, name: &str, pull: PullRequest) {
         let mut inner = self.lock();
         let repo = inner.expect(name);
-        repo.commits.insert(pull.head_sha.clone());
+        repo.head_of(&pull);
         repo.pulls.insert(pull.number, pull);
     }
 
@@ -181,8 +187,8 @@ impl World {
         let repo = inner.expect(name);
         let pull = repo.pulls.get_mut(&number).expect("the pull request was opened before");
         change(pull);
-        let head = pull.head_sha.clone();
-        repo.commits.insert(head);
+        let pull = pull.clone();
+        repo.head_of(&pull);
     }
 
     /// The pull request as it is now.

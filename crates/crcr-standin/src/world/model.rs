@@ -15,10 +15,17 @@ pub(super) struct Repo {
     pub(super) archived: bool,
     pub(super) labels: BTreeSet<String>,
     pub(super) files: BTreeMap<String, Vec<u8>>,
-    pub(super) commits: BTreeSet<String>,
+    pub(super) commits: BTreeMap<String, Commit>,
     pub(super) pulls: BTreeMap<u64, PullRequest>,
     pub(super) comments: Vec<Comment>,
     pub(super) check_runs: BTreeMap<u64, CheckRun>,
+}
+
+/// A commit.
+#[derive(Debug)]
+pub(super) struct Commit {
+    pub(super) parent: Option<String>,
+    pub(super) committed_at: Timestamp,
 }
 
 /// An installation of the App.
@@ -47,7 +54,7 @@ pub struct PullRequest {
     pub head_sha: String,
     /// The branch it is to be merged into.
     pub base_ref: String,
-    /// The commit that it branched off.
+    /// Where that branch was when the pull request last changed.
     pub base_sha: String,
     /// The names of its labels.
     pub labels: BTreeSet<String>,
@@ -158,7 +165,7 @@ impl Repo {
             archived: false,
             labels: BTreeSet::new(),
             files: BTreeMap::new(),
-            commits: BTreeSet::new(),
+            commits: BTreeMap::new(),
             pulls: BTreeMap::new(),
             comments: Vec::new(),
             check_runs: BTreeMap::new(),
@@ -184,6 +191,44 @@ impl Repo {
             "clone_url": format!("{origin}/{full_name}.git"),
             "default_branch": self.default_branch, "visibility": "public",
             "archived": self.archived,
+        })
+    }
+
+    /// Adds a commit; one that is there already stays.
+    pub(super) fn commit(&mut self, sha: &str, parent: Option<&str>, committed_at: Timestamp) {
+        let parent = parent.map(str::to_owned);
+        self.commits.entry(sha.to_owned()).or_insert(Commit { parent, committed_at });
+    }
+
+    /// Adds the commits that a pull request names.
+    pub(super) fn head_of(&mut self, pull: &PullRequest) {
+        self.commit(&pull.base_sha, None, pull.updated_at);
+        self.commit(&pull.head_sha, Some(&pull.base_sha), pull.updated_at);
+    }
+
+    /// The commit and its ancestors, the newest first; none when there is no such commit.
+    pub(super) fn history<'a>(&'a self, sha: &'a str) -> Vec<&'a str> {
+        let sha = self.commits.get_key_value(sha).map(|(sha, _)| sha.as_str());
+        let parent = |sha: &&str| self.commits.get(*sha)?.parent.as_deref();
+        std::iter::successors(sha, parent).collect()
+    }
+
+    /// A commit as comparisons show it.
+    pub(super) fn commit_json(&self, sha: &str, origin: &str) -> Value {
+        let full_name = &self.full_name;
+        let url = format!("{origin}/repos/{full_name}/commits/{sha}");
+        let (parent, date) = match self.commits.get(sha) {
+            Some(commit) => (commit.parent.as_deref(), Some(commit.committed_at)),
+            None => (None, None),
+        };
+        let person = json!({ "date": date, "email": "a@example.org", "name": "A" });
+        let parents: Vec<Value> = parent.iter().map(|sha| json!({ "sha": sha })).collect();
+        json!({
+            "sha": sha, "node_id": "C_1", "url": url, "comments_url": format!("{url}/comments"),
+            "html_url": format!("{origin}/{full_name}/commit/{sha}"), "parents": parents,
+            "author": user("octocat", origin), "committer": user("octocat", origin),
+            "commit": { "author": person, "committer": person, "message": "Change",
+                "comment_count": 0, "url": url, "tree": { "sha": "0".repeat(40), "url": url } },
         })
     }
 
