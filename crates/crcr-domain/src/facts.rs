@@ -19,6 +19,8 @@ pub enum Fact {
     Attempt(Box<AttemptFact>),
     /// A report came in.
     Callback(CallbackFact),
+    /// Where a pull request branched off was learned.
+    MergeBase(MergeBaseFact),
 }
 
 /// An upstream event for one downstream repository, as it stands at `at`. Of the rows of a
@@ -35,8 +37,6 @@ pub struct DispatchFact {
     pub pull_request: Option<u64>,
     /// The upstream commit.
     pub head_sha: String,
-    /// The commit that a pull request was compared with when the event came; `None` when unknown.
-    pub base_sha: Option<String>,
     /// The event's name.
     pub event: String,
     /// The downstream repository.
@@ -151,6 +151,24 @@ impl AttemptFact {
             .and_then(|queue| self.dispatched_at.checked_add(queue).ok())
             .unwrap_or(self.received_at)
     }
+}
+
+/// The commit that a pull request's head and its base branch have in common: what a backend reported
+/// on it tells whether a failure came with the pull request. Of the rows of a head the newest holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeBaseFact {
+    /// When it was learned.
+    pub at: Timestamp,
+    /// The upstream repository.
+    pub upstream: String,
+    /// The pull request.
+    pub pull_request: u64,
+    /// Its head.
+    pub head_sha: String,
+    /// The commit.
+    pub merge_base: String,
+    /// When it was committed, as its committer tells.
+    pub committed_at: Timestamp,
 }
 
 /// A report that came in, whatever became of it.

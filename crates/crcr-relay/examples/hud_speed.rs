@@ -174,7 +174,6 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
         upstream: UPSTREAM.to_owned(),
         pull_request,
         head_sha: sha.clone(),
-        base_sha: None,
         event: kind.to_owned(),
         repo: repo(backend),
         level: Level::L2,

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::answer::{self, Refusal};
 use crate::facts::{Occasion, attempt_fact};
-use crate::handlers::{Work, alert, forward};
+use crate::handlers::{Work, alert, forward, merge_base};
 use crate::limits;
 use crate::records::{self, Job, Used};
 use crate::relay::Relay;
@@ -233,6 +233,7 @@ impl Report<'_> {
         let fact = attempt_fact(&dispatch.into(), &next, now);
         let times = (fact.queue_seconds, fact.execution_seconds);
         batch.tasks.extend(alert::task(relay, &fact, now));
+        batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.follow(dispatch, &next.id, &mut batch);
         self.forward(&key, times, &mut batch);

@@ -185,6 +185,12 @@ pub fn alerted(repo: &RepoName, event: &str, head_sha: &str) -> Key {
     Key::new(&["alerted", &repo.key(), event, head_sha])
 }
 
+/// Where it is remembered that it was looked where a pull request branched off.
+#[must_use]
+pub fn branched(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) -> Key {
+    Key::new(&["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

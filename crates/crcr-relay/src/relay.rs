@@ -171,7 +171,6 @@ impl Relay {
             upstream: dispatch.upstream.clone(),
             pull_request: dispatch.pull_request,
             head_sha: dispatch.head_sha.clone(),
-            base_sha: dispatch.base_sha.clone(),
             event: dispatch.event.clone(),
             repo: dispatch.repo.as_str().to_owned(),
             level: dispatch.level,

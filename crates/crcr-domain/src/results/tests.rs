@@ -64,7 +64,6 @@ pub(super) fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
         upstream: "acme/upstream".into(),
         pull_request: Some(7),
         head_sha: sha.into(),
-        base_sha: None,
         event: "pull_request".into(),
         repo: "acme/backend".into(),
         level: Level::L2,

@@ -6,6 +6,7 @@ mod comment;
 mod dispatch;
 pub mod forward;
 mod labels;
+pub mod merge_base;
 mod rerun;
 mod sweep;
 
@@ -87,6 +88,15 @@ pub enum Work {
         /// The upstream commit.
         head_sha: String,
     },
+    /// Learn where a pull request branched off.
+    MergeBase {
+        /// The pull request.
+        pull: u64,
+        /// Its head.
+        head_sha: String,
+        /// Where its base branch was.
+        base_sha: String,
+    },
     /// Call the oncalls of a repository to a pull request.
     Comment {
         /// The pull request.
@@ -166,6 +176,9 @@ pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
         Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
         Work::Forward { body, .. } => forward::run(relay, body).await,
         Work::Alert { repo, event, head_sha } => alert::run(relay, &repo, &event, &head_sha).await,
+        Work::MergeBase { pull, head_sha, base_sha } => {
+            merge_base::run(relay, pull, &head_sha, &base_sha).await
+        }
         Work::Comment { pull, repo, check_run } => {
             comment::run(relay, pull, &repo, &check_run).await
         }
@@ -257,6 +270,7 @@ impl Work {
             Ok(Self::Sweep { .. }) => "sweep",
             Ok(Self::Forward { .. }) => "forward",
             Ok(Self::Alert { .. }) => "alert",
+            Ok(Self::MergeBase { .. }) => "merge_base",
             Ok(Self::Comment { .. }) => "comment",
             Err(_) => "unknown",
         }
@@ -295,6 +309,9 @@ impl Work {
             Self::Alert { repo, event, head_sha } => {
                 Key::new(&["alert", &repo.key(), event, head_sha])
             }
+            Self::MergeBase { pull, head_sha, base_sha } => {
+                Key::new(&["merge_base", &pull.to_string(), head_sha, base_sha])
+            }
             Self::Comment { pull, repo, .. } => {
                 Key::new(&["comment", &pull.to_string(), &repo.key()])
             }
@@ -312,6 +329,7 @@ impl Work {
             | Self::Labels { .. }
             | Self::RerunSuite { .. }
             | Self::Alert { .. }
+            | Self::MergeBase { .. }
             | Self::Comment { .. } => String::new(),
         }
     }

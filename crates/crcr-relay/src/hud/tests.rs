@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::facts::Fact;
+use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::lifecycle::{Conclusion, State};
 use crcr_domain::{Allowlist, RepoName};
 use jiff::Timestamp;
@@ -182,6 +182,7 @@ async fn a_pull_request_of_another_upstream_does_not_show_up() {
         match fact {
             Fact::Dispatch(fact) => fact.upstream = "other/upstream".to_owned(),
             Fact::Attempt(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::MergeBase(fact) => fact.upstream = "other/upstream".to_owned(),
             Fact::Callback(_) => {}
         }
     }
@@ -189,6 +190,79 @@ async fn a_pull_request_of_another_upstream_does_not_show_up() {
     assert_eq!(site.get("/pr/101002").await.0, StatusCode::NOT_FOUND);
     let other = site.json("/api/v1/pulls/101002?upstream=Other/Upstream").await;
     assert_eq!(other["number"], 101_002);
+}
+
+/// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
+/// branched off, `days` ago, where the test passed; and of today, where it fails.
+fn branched(days: i64, learned: bool) -> Vec<Fact> {
+    let generated = facts(7, now(), 1, 1, UPSTREAM);
+    let repo = "aurora-example/torch-aurora";
+    let (mut dispatch, mut attempt) = (None, None);
+    for fact in generated {
+        match fact {
+            Fact::Dispatch(fact) if fact.repo == repo => dispatch = Some(fact),
+            Fact::Attempt(fact) if fact.repo == repo => attempt = Some(fact),
+            _ => {}
+        }
+    }
+    let (dispatch, attempt) = (dispatch.unwrap(), attempt.unwrap());
+    let row = |sha: &str, pull_request, hours, conclusion| {
+        let at = now() - jiff::SignedDuration::from_hours(hours);
+        Fact::Attempt(Box::new(AttemptFact {
+            delivery: format!("of-{sha}"),
+            dispatched_at: at,
+            received_at: at + std::time::Duration::from_secs(600),
+            event: if pull_request == Some(7) { "pull_request" } else { "push" }.to_owned(),
+            state: State::Completed(conclusion),
+            phase: None,
+            pull_request,
+            head_sha: sha.repeat(20),
+            ..(*attempt).clone()
+        }))
+    };
+    let fork_hours = days * 24;
+    let mut all = vec![
+        row("f0", None, fork_hours - 2, Conclusion::Success),
+        row("f1", None, 5, Conclusion::Failure),
+        row("f2", Some(7), 3, Conclusion::Failure),
+        Fact::Dispatch(DispatchFact {
+            delivery: "of-f2".to_owned(),
+            enqueued_at: now() - jiff::SignedDuration::from_hours(3),
+            event: "pull_request".to_owned(),
+            pull_request: Some(7),
+            head_sha: "f2".repeat(20),
+            ..dispatch
+        }),
+    ];
+    if learned {
+        all.push(Fact::MergeBase(MergeBaseFact {
+            at: now(),
+            upstream: UPSTREAM.to_owned(),
+            pull_request: 7,
+            head_sha: "f2".repeat(20),
+            merge_base: "f0".repeat(20),
+            committed_at: now() - jiff::SignedDuration::from_hours(fork_hours),
+        }));
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_failure_is_new_when_the_merge_base_passed_however_old_it_is() {
+    for days in [2, 60] {
+        let site = site(branched(days, true)).await;
+        let pull = site.json("/api/v1/pulls/7").await;
+        assert_eq!(pull["merge_base"], "f0".repeat(20));
+        let before = &pull["backends"][0]["jobs"][0]["before"];
+        assert_eq!((&before["passed"], &before["is_merge_base"]), (&true.into(), &true.into()));
+        let (_, page) = site.get("/pr/7").await;
+        assert!(page.contains("</strong>: it passed on the merge base <code>f0f0f0f"), "{page}");
+        assert!(page.contains(" · merge base <code>f0f0f0f"), "{page}");
+    }
+    let pull = site(branched(2, false)).await.json("/api/v1/pulls/7").await;
+    let before = &pull["backends"][0]["jobs"][0]["before"];
+    assert_eq!((&before["passed"], &before["is_merge_base"]), (&false.into(), &false.into()));
+    assert_eq!((&pull["merge_base"], &before["head_sha"]), (&().into(), &"f1".repeat(20).into()));
 }
 
 #[tokio::test]

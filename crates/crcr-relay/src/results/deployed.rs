@@ -195,7 +195,6 @@ pub fn facts(attempt: AttemptFact) -> Vec<Fact> {
         upstream: attempt.upstream.clone(),
         pull_request: attempt.pull_request,
         head_sha: attempt.head_sha.clone(),
-        base_sha: None,
         event: attempt.event.clone(),
         repo: attempt.repo.clone(),
         level: attempt.level,

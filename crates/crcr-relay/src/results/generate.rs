@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crcr_domain::Level;
 use crcr_domain::callback::{FailedTest, TestCounts};
-use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+};
 use crcr_domain::lifecycle::{Conclusion, State};
 use jiff::{Timestamp, ToSpan as _};
 use rand::rngs::StdRng;
@@ -111,9 +113,7 @@ pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &st
         for backend in &BACKENDS {
             month.dispatch(backend, &delivery, number, &sha, at, until);
         }
-        if number.is_none() {
-            month.tip = Some(sha);
-        }
+        month.branch(number, sha, at);
     }
     for day in 0..i64::from(days) {
         month.nightly(start + (24 * day + 2).hours());
@@ -128,7 +128,7 @@ struct Month<'a> {
     facts: Vec<(Timestamp, Fact)>,
     run: u64,
     /// The newest push.
-    tip: Option<String>,
+    tip: Option<(String, Timestamp)>,
 }
 
 impl Month<'_> {
@@ -153,7 +153,6 @@ impl Month<'_> {
                 upstream: self.upstream.to_owned(),
                 pull_request,
                 head_sha: sha.to_owned(),
-                base_sha: self.tip.clone().filter(|_| pull_request.is_some()),
                 event: if pull_request.is_some() { "pull_request" } else { "push" }.to_owned(),
                 repo: backend.repo.to_owned(),
                 level: backend.level,
@@ -176,6 +175,24 @@ impl Month<'_> {
         }
     }
 
+    /// A push is what pull requests branch off from then on.
+    fn branch(&mut self, pull_request: Option<u64>, sha: String, at: Timestamp) {
+        let Some(number) = pull_request else {
+            self.tip = Some((sha, at));
+            return;
+        };
+        let Some((merge_base, committed_at)) = self.tip.clone() else { return };
+        let fact = MergeBaseFact {
+            at,
+            upstream: self.upstream.to_owned(),
+            pull_request: number,
+            head_sha: sha,
+            merge_base,
+            committed_at,
+        };
+        self.facts.push((at, Fact::MergeBase(fact)));
+    }
+
     /// A night's run of every backend's own, of which only the ends are reported.
     fn nightly(&mut self, at: Timestamp) {
         let others = std::mem::take(&mut self.facts);
@@ -194,7 +211,7 @@ impl Month<'_> {
                 !row.state.is_open()
             }
             Fact::Callback(row) => row.conclusion.is_some(),
-            Fact::Dispatch(_) => true,
+            Fact::Dispatch(_) | Fact::MergeBase(_) => true,
         });
         self.facts.extend(others);
     }

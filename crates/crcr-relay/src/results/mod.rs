@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+};
 use crcr_domain::results::{DayOf, Tally};
 use jiff::Timestamp;
 
@@ -172,6 +174,15 @@ pub trait Results: Send + Sync {
         upstream: &str,
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
+
+    /// Where this head of a pull request branched off, if that was learned. The upstream repository
+    /// compares without case.
+    async fn merge_base(
+        &self,
+        upstream: &str,
+        number: u64,
+        head_sha: &str,
+    ) -> Result<Option<MergeBaseFact>, ResultsError>;
 }
 
 /// Puts attempts into the order of arrival; the rest of their keys decides within a millisecond.

@@ -1,14 +1,16 @@
-//! Facts in SQLite: three tables, written by the store's own transactions.
+//! Facts in SQLite: four tables, written by the store's own transactions.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+};
 use crcr_domain::results::DayOf;
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, Type};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::de::DeserializeOwned;
 
 use super::retention::{DAY, day_number, day_of, last_day};
@@ -27,7 +29,7 @@ CREATE TABLE IF NOT EXISTS fact_dispatch (
     head_sha TEXT NOT NULL, event TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE,
     level TEXT NOT NULL, labels TEXT NOT NULL, enqueued_at INTEGER NOT NULL, sent_at INTEGER,
     status TEXT NOT NULL, superseded_by TEXT, tries INTEGER NOT NULL, last_error TEXT,
-    rank INTEGER NOT NULL, base_sha TEXT
+    rank INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS fact_dispatch_key ON fact_dispatch (delivery, repo);
 CREATE INDEX IF NOT EXISTS fact_dispatch_repo ON fact_dispatch (repo, enqueued_at, level);
@@ -56,6 +58,11 @@ CREATE TABLE IF NOT EXISTS fact_callback (
 CREATE UNIQUE INDEX IF NOT EXISTS fact_callback_time ON fact_callback (at, id);
 CREATE INDEX IF NOT EXISTS fact_callback_repo ON fact_callback (repo, at);
 CREATE INDEX IF NOT EXISTS fact_callback_refused ON fact_callback (repo, at) WHERE answer >= 400;
+CREATE TABLE IF NOT EXISTS fact_merge_base (
+    upstream TEXT NOT NULL COLLATE NOCASE, pull_request INTEGER NOT NULL, head_sha TEXT NOT NULL,
+    at INTEGER NOT NULL, merge_base TEXT NOT NULL, committed_at INTEGER NOT NULL,
+    PRIMARY KEY (upstream, pull_request, head_sha)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fact_day (
     day INTEGER NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, changes INTEGER NOT NULL,
     PRIMARY KEY (day, repo)
@@ -72,6 +79,7 @@ pub(crate) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<(
         Fact::Dispatch(fact) => append_dispatch(connection, fact),
         Fact::Attempt(fact) => append_attempt(connection, fact),
         Fact::Callback(fact) => append_callback(connection, fact),
+        Fact::MergeBase(fact) => append_merge_base(connection, fact),
     }
 }
 
@@ -89,16 +97,16 @@ fn mark(connection: &Connection, repo: &str, at: Timestamp) -> rusqlite::Result<
 fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "INSERT INTO fact_dispatch
-             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)
+            "INSERT INTO fact_dispatch (at, delivery, upstream, pull_request, head_sha, event, repo,
+               level, labels, enqueued_at, sent_at, status, superseded_by, tries, last_error, rank)
+             VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)
              ON CONFLICT (delivery, repo) DO UPDATE SET at = excluded.at,
                upstream = excluded.upstream, pull_request = excluded.pull_request,
                head_sha = excluded.head_sha, event = excluded.event, repo = excluded.repo,
                level = excluded.level, labels = excluded.labels,
                enqueued_at = excluded.enqueued_at, sent_at = excluded.sent_at,
                status = excluded.status, superseded_by = excluded.superseded_by,
-               tries = excluded.tries, last_error = excluded.last_error, rank = excluded.rank,
-               base_sha = excluded.base_sha
+               tries = excluded.tries, last_error = excluded.last_error, rank = excluded.rank
              WHERE (excluded.at, excluded.rank) > (at, rank)",
         )?
         .execute(params![
@@ -118,7 +126,6 @@ fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Re
             fact.tries,
             fact.last_error,
             fact.version().1,
-            fact.base_sha,
         ])?;
     mark(connection, &fact.repo, fact.enqueued_at)
 }
@@ -194,6 +201,26 @@ fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Re
             callback_id(fact).cast_signed(),
         ])?;
     mark(connection, "", fact.at)
+}
+
+/// A merge base changes no number of a day, so no day is marked.
+fn append_merge_base(connection: &Connection, fact: &MergeBaseFact) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO fact_merge_base VALUES (?1,?2,?3,?4,?5,?6)
+             ON CONFLICT (upstream, pull_request, head_sha) DO UPDATE SET at = excluded.at,
+               merge_base = excluded.merge_base, committed_at = excluded.committed_at
+             WHERE excluded.at > at",
+        )?
+        .execute(params![
+            fact.upstream,
+            fact.pull_request.cast_signed(),
+            fact.head_sha,
+            millis(fact.at),
+            fact.merge_base,
+            millis(fact.committed_at),
+        ])?;
+    Ok(())
 }
 
 /// Reads facts of a SQLite store.
@@ -291,13 +318,13 @@ impl Results for SqliteResults {
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
         self.blocking(move |this| {
             this.store.beside(|connection| {
-                for (table, column, end) in [
-                    ("fact_attempt", "dispatched_at", millis(time)),
-                    ("fact_dispatch", "enqueued_at", millis(time)),
-                    ("fact_callback", "at", millis(time)),
-                    ("fact_day", "day", day_of(time)),
+                for (table, key, column, end) in [
+                    ("fact_attempt", "rowid", "dispatched_at", millis(time)),
+                    ("fact_dispatch", "rowid", "enqueued_at", millis(time)),
+                    ("fact_callback", "rowid", "at", millis(time)),
+                    ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
+                    ("fact_day", "(day, repo)", "day", day_of(time)),
                 ] {
-                    let key = if table == "fact_day" { "(day, repo)" } else { "rowid" };
                     let columns = key.trim_matches(['(', ')']);
                     // In portions: the relay writes between them.
                     let delete = format!(
@@ -319,6 +346,30 @@ impl Results for SqliteResults {
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         let upstream = upstream.to_owned();
         self.blocking(move |this| this.of_pull(&upstream, number)).await
+    }
+
+    async fn merge_base(
+        &self,
+        upstream: &str,
+        number: u64,
+        head_sha: &str,
+    ) -> Result<Option<MergeBaseFact>, ResultsError> {
+        let (upstream, head_sha) = (upstream.to_owned(), head_sha.to_owned());
+        self.blocking(move |this| {
+            this.store.readers().with(|connection| {
+                connection
+                    .prepare_cached(
+                        "SELECT at, upstream, pull_request, head_sha, merge_base, committed_at
+                         FROM fact_merge_base
+                         WHERE upstream = ?1 AND pull_request = ?2 AND head_sha = ?3",
+                    )?
+                    .query_row(params![upstream, number.cast_signed(), head_sha], |row| {
+                        read_merge_base(&mut Columns::of(row))
+                    })
+                    .optional()
+            })
+        })
+        .await
     }
 }
 
@@ -544,8 +595,8 @@ impl<'a> Columns<'a> {
 }
 
 /// What [`read_dispatch`] reads, in its order.
-const DISPATCH: &str = "at, delivery, upstream, pull_request, head_sha, base_sha, event, repo,
-    level, labels, enqueued_at, sent_at, status, superseded_by, tries, last_error
+const DISPATCH: &str = "at, delivery, upstream, pull_request, head_sha, event, repo, level,
+    labels, enqueued_at, sent_at, status, superseded_by, tries, last_error
     FROM fact_dispatch";
 
 fn read_dispatch(row: &mut Columns<'_>) -> rusqlite::Result<DispatchFact> {
@@ -555,7 +606,6 @@ fn read_dispatch(row: &mut Columns<'_>) -> rusqlite::Result<DispatchFact> {
         upstream: row.get()?,
         pull_request: row.number()?,
         head_sha: row.get()?,
-        base_sha: row.get()?,
         event: row.get()?,
         repo: row.get()?,
         level: row.level()?,
@@ -623,6 +673,17 @@ fn read_callback(row: &mut Columns<'_>) -> rusqlite::Result<CallbackFact> {
         answer: row.get()?,
         detail: row.get()?,
         latency_ms: row.get()?,
+    })
+}
+
+fn read_merge_base(row: &mut Columns<'_>) -> rusqlite::Result<MergeBaseFact> {
+    Ok(MergeBaseFact {
+        at: row.time()?,
+        upstream: row.get()?,
+        pull_request: row.number()?.unwrap_or_default(),
+        head_sha: row.get()?,
+        merge_base: row.get()?,
+        committed_at: row.time()?,
     })
 }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::Level;
-use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+};
 use crcr_domain::lifecycle::{Conclusion, State};
 use crcr_domain::results::criteria::{Window as Evidence, at_level_since, demotion, promotion};
 use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
@@ -33,6 +35,7 @@ pub(super) async fn all(results: &dyn Results) {
     write_out_of_order_and_twice(results, &facts).await;
     every_window_has_the_rows_and_rates_of_its_facts(results, &facts).await;
     a_pull_request_is_its_own_upstreams(results).await;
+    the_merge_base_of_a_head_is_the_one_learned_last(results).await;
     each_known_defect_of_the_old_dashboards_is_none_here(results).await;
     hostile_texts_come_back_as_they_were(results).await;
     the_time_at_a_level_is_the_newest_run_at_it(results, &facts).await;
@@ -86,7 +89,6 @@ fn dispatch(repo: &str, sha: &str, s: i64) -> DispatchFact {
         upstream: UPSTREAM.into(),
         pull_request: Some(7),
         head_sha: sha.into(),
-        base_sha: Some("base".into()),
         event: "pull_request".into(),
         repo: repo.into(),
         level: Level::L2,
@@ -373,6 +375,40 @@ async fn a_pull_request_is_its_own_upstreams(results: &dyn Results) {
     let (attempts, dispatches) = results.of_pull("other/upstream", 7).await.unwrap();
     assert_eq!((attempts.len(), dispatches.len()), (1, 0));
     assert_eq!(attempts[0].head_sha, "b");
+}
+
+async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results) {
+    let learned = |upstream: &str, number, seconds, base: &str| MergeBaseFact {
+        at: at(seconds),
+        upstream: upstream.into(),
+        pull_request: number,
+        head_sha: "head".into(),
+        merge_base: base.into(),
+        committed_at: at(seconds - 5000),
+    };
+    let newest = learned(UPSTREAM, 7, 1000, "newest");
+    let eight = learned(UPSTREAM, 8, 400, HOSTILE);
+    let before = results.marks(&window(-900_000, 10_000, None)).await.unwrap();
+    for facts in [
+        vec![newest.clone(), learned("other/upstream", 7, 3000, "others")],
+        vec![learned(UPSTREAM, 7, 900, "older"), eight.clone(), newest.clone()],
+    ] {
+        results.append(facts.into_iter().map(Fact::MergeBase).collect()).await.unwrap();
+    }
+    let of = async |upstream, number, head| results.merge_base(upstream, number, head).await;
+    assert_eq!(of("Acme/Upstream", 7, "head").await.unwrap(), Some(newest));
+    assert_eq!(of(UPSTREAM, 8, "head").await.unwrap(), Some(eight));
+    for (upstream, number, head) in [
+        (UPSTREAM, 7, "HEAD"),
+        (UPSTREAM, 9, "head"),
+        ("no/such", 7, "head"),
+        (HOSTILE, 7, HOSTILE),
+    ] {
+        assert_eq!(of(upstream, number, head).await.unwrap(), None, "{upstream} {number} {head}");
+    }
+    let after = results.marks(&window(-900_000, 10_000, None)).await.unwrap();
+    let sum = |marks: &[super::Mark]| marks.iter().map(|mark| mark.changes).sum::<u64>();
+    assert_eq!(sum(&before), sum(&after), "no day changes");
 }
 
 async fn jobs(results: &dyn Results, repo: &str) -> (Vec<Job<'static>>, Sums) {

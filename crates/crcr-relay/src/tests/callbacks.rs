@@ -9,9 +9,12 @@ use axum::http::StatusCode;
 use crcr_domain::facts::CallbackOutcome;
 use crcr_domain::lifecycle::{Conclusion, State};
 use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::support::{HEAD, NEWER, UPSTREAM, World};
+use crate::results::Results as _;
 
 const RUN: u64 = 9000;
 
@@ -370,6 +373,49 @@ async fn a_check_suite_runs_each_downstream_run_of_l3_and_l4_again_once() {
     world.allow("L2: [acme/four]");
     world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
     assert_eq!(again().await, 0);
+}
+
+#[tokio::test]
+async fn where_a_pull_request_branched_off_is_learned_once_something_failed() {
+    let world = World::new().await;
+    let github = &world.github.state().world;
+    let [fork, tip, head] = ["f0", "f1", "f2"].map(|byte| byte.repeat(20));
+    let at = world.relay.now();
+    github.add_commit(UPSTREAM, &fork);
+    github.add_commit_on(UPSTREAM, &tip, &fork, at);
+    github.add_commit_on(UPSTREAM, &head, &fork, at);
+    world.change(|pull| (pull.base_sha, pull.head_sha) = (tip.clone(), head.clone()));
+    let four = open(&world).await("acme/four");
+    let compare = format!("GET /repos/{UPSTREAM}/compare/{tip}...{head}");
+    four.start(&world).await;
+    four.end(&world, "success").await;
+    world.work().await;
+    assert_eq!(github.count(&compare), 0, "nobody asks whether a success is new");
+    let learned = async || {
+        let found = world.results.merge_base("Acme/Upstream", 7, &head).await.unwrap();
+        found.map(|fact| (fact.merge_base, fact.committed_at))
+    };
+    github.fail(&compare, 9, Fault::status(502));
+    for job in ["build", "lint"] {
+        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        run.start(&world).await;
+        run.end(&world, "failure").await;
+        world.work().await;
+    }
+    assert_eq!(learned().await, None);
+    while !github.leftovers().iter().all(|left| !left.contains("faults")) {
+        world.later(Duration::from_secs(600));
+        world.work().await;
+    }
+    world.later(Duration::from_secs(600));
+    world.work().await;
+    assert_eq!(learned().await, Some((fork.clone(), Timestamp::UNIX_EPOCH)));
+    let asked = github.count(&compare);
+    let more = Downstream { job: "docs", client_payload: four.client_payload.clone(), ..four };
+    more.start(&world).await;
+    more.end(&world, "failure").await;
+    world.work().await;
+    assert_eq!(github.count(&compare), asked, "what is known isn't asked again");
 }
 
 #[tokio::test]

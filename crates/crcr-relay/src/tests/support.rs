@@ -75,7 +75,7 @@ impl World {
     /// The size of the largest record that isn't a webhook's body, in bytes.
     pub(super) fn largest_record_but_bodies(&self) -> u64 {
         let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
-        let largest = "SELECT max(length(value)) FROM record WHERE key NOT LIKE '[\"body\"%'";
+        let largest = "SELECT max(length(value)) FROM record WHERE key NOT LIKE '%\"body\"]'";
         store.query_row(largest, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crcr_domain::callback::{FailedTest, TestCounts};
-use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::facts::{AttemptFact, DispatchFact, MergeBaseFact};
 use crcr_domain::results::{Job, Outcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
@@ -16,6 +16,8 @@ use crate::results::Window;
 
 /// How far back the last result on a branch of upstream is looked for, in days.
 const BASE_DAYS: i64 = 14;
+/// How long after a commit its push is looked for, in days: a rebase keeps its date.
+const PUSHED_DAYS: i64 = 7;
 
 /// The page.
 #[derive(Debug, Serialize)]
@@ -23,6 +25,8 @@ pub(in super::super) struct Pull {
     pub(in super::super) upstream: String,
     pub(in super::super) number: u64,
     pub(in super::super) head_sha: String,
+    /// The commit that the head and its base branch have in common; `None` when unknown.
+    pub(in super::super) merge_base: Option<String>,
     /// When the newest report on this head came in.
     pub(in super::super) newest: Option<Timestamp>,
     /// Heads that this page leaves out.
@@ -64,9 +68,8 @@ pub(in super::super) struct PullJob {
 #[derive(Debug, Serialize)]
 pub(in super::super) struct Before {
     pub(in super::super) head_sha: String,
-    /// It is the commit that the pull request was compared with, not just the newest push that the
-    /// backend had reported on.
-    pub(in super::super) is_base: bool,
+    /// It is the merge base, not just the newest push that the backend had reported on.
+    pub(in super::super) is_merge_base: bool,
     pub(in super::super) passed: bool,
     pub(in super::super) at: Timestamp,
 }
@@ -102,13 +105,15 @@ pub(in super::super) async fn build(
         .filter(|(_, jobs)| jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed)))
         .map(|(repo, _)| repo.clone())
         .collect();
-    let branch = on_branch(hud, upstream, failing).await?;
+    let merge_base = hud.results.merge_base(upstream.as_str(), number, &head_sha).await?;
+    let branch = on_branch(hud, upstream, failing, merge_base.as_ref()).await?;
     let branch = jobs_of_record(&branch, &[]);
+    let merge_base = merge_base.map(|found| found.merge_base);
     let mut backends: Vec<Backend> = newest_of_head(&dispatches, &head_sha)
         .into_iter()
         .map(|dispatch| {
             let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
-            backend(hud, dispatch, jobs, &branch)
+            backend(hud, dispatch, jobs, &branch, merge_base.as_deref())
         })
         .collect();
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
@@ -116,6 +121,7 @@ pub(in super::super) async fn build(
         upstream: upstream.as_str().to_owned(),
         number,
         head_sha,
+        merge_base,
         newest,
         older_heads,
         backends,
@@ -143,12 +149,18 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
     newest.into_values().collect()
 }
 
-fn backend(hud: &Hud, dispatch: &DispatchFact, jobs: Vec<Job<'_>>, branch: &[Job<'_>]) -> Backend {
+fn backend(
+    hud: &Hud,
+    dispatch: &DispatchFact,
+    jobs: Vec<Job<'_>>,
+    branch: &[Job<'_>],
+    merge_base: Option<&str>,
+) -> Backend {
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
     let jobs = jobs
         .into_iter()
         .map(|job| PullJob {
-            before: before(dispatch, &job, branch),
+            before: before(&job, branch, merge_base),
             name: job.name(),
             outcome: job.outcome,
             attempts: job.attempts,
@@ -172,12 +184,12 @@ fn backend(hud: &Hud, dispatch: &DispatchFact, jobs: Vec<Job<'_>>, branch: &[Job
     }
 }
 
-/// How `job` did on the base commit, or else on the newest push that was reported on before it.
-fn before(dispatch: &DispatchFact, job: &Job<'_>, branch: &[Job<'_>]) -> Option<Before> {
+/// How `job` did on the merge base, or else on the newest push that was reported on before it.
+fn before(job: &Job<'_>, branch: &[Job<'_>], merge_base: Option<&str>) -> Option<Before> {
     if job.outcome != Some(Outcome::TestFailed) {
         return None;
     }
-    let is_base = |other: &Job<'_>| dispatch.base_sha.as_deref() == Some(&*other.record.head_sha);
+    let is_base = |other: &Job<'_>| merge_base == Some(&*other.record.head_sha);
     // Only a verdict of the tests tells something about them.
     let known = branch.iter().filter(|other| {
         other.record.repo.eq_ignore_ascii_case(&job.record.repo)
@@ -189,24 +201,36 @@ fn before(dispatch: &DispatchFact, job: &Job<'_>, branch: &[Job<'_>]) -> Option<
     let other = known.max_by_key(|other| (is_base(other), other.record.received_at))?;
     Some(Before {
         head_sha: other.record.head_sha.clone(),
-        is_base: is_base(other),
+        is_merge_base: is_base(other),
         passed: other.outcome.is_some_and(Outcome::is_pass),
         at: other.record.received_at,
     })
 }
 
-/// The attempts of these backends on upstream's pushes.
+/// The attempts of these backends on upstream's pushes: of late, and of when the merge base was
+/// pushed.
 async fn on_branch(
     hud: &Hud,
     upstream: &RepoName,
     repos: Vec<String>,
+    merge_base: Option<&MergeBaseFact>,
 ) -> Result<Vec<AttemptFact>, Problem> {
     if repos.is_empty() {
         return Ok(vec![]);
     }
+    let days = |days| jiff::SignedDuration::from_hours(24 * days);
     let to = (hud.clock)();
-    let from = to - jiff::SignedDuration::from_hours(24 * BASE_DAYS);
-    let mut rows = hud.results.pushes(&Window::all(from, to).of(repos)).await?;
+    let from = to - days(BASE_DAYS);
+    let lately = Window::all(from, to).of(repos);
+    let mut rows = hud.results.pushes(&lately).await?;
+    if let Some(MergeBaseFact { committed_at, merge_base, .. }) = merge_base
+        && *committed_at < from
+    {
+        let pushed = committed_at.checked_add(days(PUSHED_DAYS)).unwrap_or(from);
+        let then = Window { from: *committed_at, to: from.min(pushed), ..lately };
+        let old = hud.results.pushes(&then).await?;
+        rows.extend(old.into_iter().filter(|row| row.head_sha == *merge_base));
+    }
     rows.retain(|row| {
         Events::Pr.has(&row.event) && row.upstream.eq_ignore_ascii_case(upstream.as_str())
     });

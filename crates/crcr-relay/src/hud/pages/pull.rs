@@ -23,11 +23,12 @@ pub(in super::super) fn page(model: &Pull) -> Markup {
             }
             p.detail {
                 "Head " code { (short(&model.head_sha)) }
+                @if let Some(sha) = &model.merge_base { " · merge base " code { (short(sha)) } }
                 @match model.newest {
                     Some(newest) => { " · newest report " (time(newest)) " UTC" }
                     None => " · no report yet",
                 }
-                @if model.older_heads > 0 { " · " (model.older_heads) " older heads left out" }
+                @if model.older_heads > 0 { " · " (model.older_heads) @if model.older_heads == 1 { " older head" } @else { " older heads" } " left out" }
             }
             section aria-labelledby="out-of-tree" {
                 h2 #out-of-tree { "Out-of-tree backends" }
@@ -173,10 +174,10 @@ fn novelty(before: Option<&Before>) -> Markup {
         @match before {
             Some(before) => {
                 @if before.passed { strong { "New" } ": it passed on " } @else { strong { "Not new" } ": it failed on " }
-                @if before.is_base { "the base commit " } @else { "the newest push that it had reported on, " }
+                @if before.is_merge_base { "the merge base " } @else { "the newest push that it had reported on, " }
                 code { (short(&before.head_sha)) } ", " (time(before.at)) " UTC"
             }
-            None => { strong { "Unknown" } " whether it is new: the backend reported neither on the base commit nor on a push lately" }
+            None => { strong { "Unknown" } " whether it is new: the backend reported neither on the merge base nor on a push lately" }
         }
     }
 }

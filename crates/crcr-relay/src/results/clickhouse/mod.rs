@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
-use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact};
+use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::results::DayOf;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -338,6 +338,7 @@ impl Results for ClickHouse {
             (rows::DISPATCH.name, rows::DISPATCH.time, time.as_millisecond()),
             (rows::ATTEMPT.name, rows::ATTEMPT.time, time.as_millisecond()),
             (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
+            (rows::MERGE_BASE.name, rows::MERGE_BASE.time, time.as_millisecond()),
             ("crcr_pull", "day", day_of(time)),
             ("crcr_change", "day", day_of(time)),
         ] {
@@ -384,6 +385,25 @@ impl Results for ClickHouse {
         sort_attempts(&mut attempts);
         sort_dispatches(&mut dispatches);
         Ok((attempts, dispatches))
+    }
+
+    async fn merge_base(
+        &self,
+        upstream: &str,
+        number: u64,
+        head_sha: &str,
+    ) -> Result<Option<MergeBaseFact>, ResultsError> {
+        let upstream = upstream.to_ascii_lowercase();
+        let values = [
+            ("number".to_owned(), Value::Number(number.cast_signed())),
+            ("upstream".to_owned(), Value::Text(&upstream)),
+            ("head".to_owned(), Value::Text(head_sha)),
+        ];
+        let query = rows::MERGE_BASE.select(
+            "upstream_key = {upstream:String} AND pull_request = {number:Int64} \
+             AND head_sha = {head:String}",
+        );
+        Ok(self.rows(&query, &values, rows::MERGE_BASE.read).await?.pop())
     }
 }
 

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::Level;
-use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,8 +34,8 @@ pub(super) static DISPATCH: Table<DispatchFact> = Table {
     name: "crcr_dispatch",
     time: "enqueued_at",
     key: "repo_key, delivery",
-    columns: "at, delivery, upstream, pull_request, head_sha, base_sha, event, repo, level, \
-              labels, enqueued_at, sent_at, status, superseded_by, tries, last_error",
+    columns: "at, delivery, upstream, pull_request, head_sha, event, repo, level, labels, \
+               enqueued_at, sent_at, status, superseded_by, tries, last_error",
     version: "version",
     read: |row| {
         Ok(DispatchFact {
@@ -42,7 +44,6 @@ pub(super) static DISPATCH: Table<DispatchFact> = Table {
             upstream: row.text()?,
             pull_request: row.maybe(Fields::integer)?.map(i64::cast_unsigned),
             head_sha: row.text()?,
-            base_sha: row.maybe(Fields::text)?,
             event: row.text()?,
             repo: row.text()?,
             level: row.level()?,
@@ -118,6 +119,24 @@ pub(super) static CALLBACK: Table<CallbackFact> = Table {
             answer: row.u16()?,
             detail: row.maybe(Fields::text)?,
             latency_ms: row.thousandths()?,
+        })
+    },
+};
+
+pub(super) static MERGE_BASE: Table<MergeBaseFact> = Table {
+    name: "crcr_merge_base",
+    time: "at",
+    key: "upstream_key, pull_request, head_sha",
+    columns: "at, upstream, pull_request, head_sha, merge_base, committed_at",
+    version: "version",
+    read: |row| {
+        Ok(MergeBaseFact {
+            at: row.time()?,
+            upstream: row.text()?,
+            pull_request: row.integer()?.cast_unsigned(),
+            head_sha: row.text()?,
+            merge_base: row.text()?,
+            committed_at: row.time()?,
         })
     },
 };
@@ -242,8 +261,16 @@ impl<'a> Fields<'a> {
 }
 
 /// Fields that are times, in either table.
-const TIMES: [&str; 7] =
-    ["at", "enqueued_at", "sent_at", "received_at", "dispatched_at", "started_at", "completed_at"];
+const TIMES: [&str; 8] = [
+    "at",
+    "enqueued_at",
+    "sent_at",
+    "received_at",
+    "dispatched_at",
+    "started_at",
+    "completed_at",
+    "committed_at",
+];
 /// Fields that are lists or objects: texts of JSON in the table.
 const NESTED: [&str; 4] = ["labels", "state", "tests", "failed_tests"];
 /// Fields in seconds or milliseconds, and their columns in thousandths of that: old servers read
@@ -255,8 +282,9 @@ const THOUSANDTHS: [(&str, &str); 3] = [
 ];
 
 /// The rows of `facts` for each table, one a line.
-pub(super) fn written(facts: &[Fact]) -> [(&'static str, Vec<u8>); 3] {
+pub(super) fn written(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
     let (mut dispatches, mut attempts, mut callbacks) = (vec![], vec![], vec![]);
+    let mut merge_bases = vec![];
     for fact in facts {
         match fact {
             Fact::Dispatch(fact) => {
@@ -289,9 +317,20 @@ pub(super) fn written(facts: &[Fact]) -> [(&'static str, Vec<u8>); 3] {
                 row.insert("id".to_owned(), json!(callback_id(fact)));
                 line(&mut callbacks, &row);
             }
+            Fact::MergeBase(fact) => {
+                let mut row = row(fact, &[]);
+                row.insert("upstream_key".to_owned(), json!(fact.upstream.to_ascii_lowercase()));
+                row.insert("version".to_owned(), json!(fact.at.as_millisecond().max(0)));
+                line(&mut merge_bases, &row);
+            }
         }
     }
-    [(DISPATCH.name, dispatches), (ATTEMPT.name, attempts), (CALLBACK.name, callbacks)]
+    [
+        (DISPATCH.name, dispatches),
+        (ATTEMPT.name, attempts),
+        (CALLBACK.name, callbacks),
+        (MERGE_BASE.name, merge_bases),
+    ]
 }
 
 /// The days of pull requests that `facts` tell of, one a line.
@@ -300,7 +339,7 @@ pub(super) fn pulls(facts: &[Fact]) -> Vec<u8> {
         let (upstream, number, at) = match fact {
             Fact::Dispatch(fact) => (&fact.upstream, fact.pull_request?, fact.enqueued_at),
             Fact::Attempt(fact) => (&fact.upstream, fact.pull_request?, fact.dispatched_at),
-            Fact::Callback(_) => return None,
+            Fact::Callback(_) | Fact::MergeBase(_) => return None,
         };
         Some((upstream.to_ascii_lowercase(), number.cast_signed(), day_of(at)))
     };
@@ -319,6 +358,8 @@ pub(super) fn changes(facts: &[Fact]) -> Vec<u8> {
             Fact::Dispatch(fact) => (&*fact.repo, fact.enqueued_at),
             Fact::Attempt(fact) => (&*fact.repo, fact.dispatched_at),
             Fact::Callback(fact) => ("", fact.at),
+            // It changes no number of a day.
+            Fact::MergeBase(_) => continue,
         };
         *changes.entry((repo.to_ascii_lowercase(), day_of(at))).or_default() += 1;
     }

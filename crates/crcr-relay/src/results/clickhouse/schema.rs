@@ -7,7 +7,7 @@ use crate::results::ResultsError;
 ///
 /// Times are milliseconds since 1970. `job` and `check_run_id` of an attempt are empty where there
 /// is none: keys can't be null.
-const STEPS: [&[&str]; 3] = [
+const STEPS: [&[&str]; 4] = [
     &[
         "CREATE TABLE IF NOT EXISTS crcr_dispatch (
         repo_key String, upstream_key String, version UInt64, at Int64, delivery String,
@@ -62,6 +62,14 @@ const STEPS: [&[&str]; 3] = [
         "INSERT INTO crcr_pull SELECT DISTINCT upstream_key, assumeNotNull(pull_request),
      intDiv(dispatched_at, 86400000) FROM crcr_attempt WHERE isNotNull(pull_request)",
     ],
+    // From here on nothing is written to a dispatch's `base_sha`: it told where the base branch was,
+    // not where the pull request had left it.
+    &["CREATE TABLE IF NOT EXISTS crcr_merge_base (
+        upstream_key String, version UInt64, at Int64, upstream String, pull_request Int64,
+        head_sha String, merge_base String, committed_at Int64
+     ) ENGINE = ReplacingMergeTree(version)
+     PARTITION BY toYYYYMM(toDateTime(intDiv(at, 1000), 'UTC'))
+     ORDER BY (upstream_key, pull_request, head_sha)"],
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.
@@ -86,4 +94,65 @@ pub(super) async fn create(server: &ClickHouse) -> Result<(), ResultsError> {
         server.ask(&format!("INSERT INTO crcr_schema VALUES ({})", at + 1), &[]).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_testkit::clickhouse::ClickHouse as TestServer;
+    use jiff::Timestamp;
+
+    use super::super::{ClickHouse, Server};
+    use super::STEPS;
+    use crate::results::{Results as _, Window, generate};
+
+    /// What the newer tables tell. How often a day was written isn't known of rows that were
+    /// replaced and merged before.
+    async fn answers(results: &ClickHouse) -> (Vec<(String, i64)>, usize, usize) {
+        let ever = Window::all(Timestamp::MIN, Timestamp::MAX);
+        let marks = results.marks(&ever).await.unwrap().into_iter();
+        let mut marks: Vec<_> = marks.map(|mark| (mark.repo, mark.day)).collect();
+        marks.sort();
+        let (attempts, dispatches) = results.of_pull("Acme/Upstream", 101_010).await.unwrap();
+        (marks, attempts.len(), dispatches.len())
+    }
+
+    async fn tables_of_before_are_upgraded_with_their_rows(server: &TestServer) {
+        let open = || ClickHouse::new(Server::parse(&server.url()).unwrap()).unwrap();
+        let now = "2026-09-15T12:00:00Z".parse().unwrap();
+        let (results, facts) = (open(), generate::facts(3, now, 12, 6, "acme/upstream"));
+        results.append(facts).await.unwrap();
+        let expected = answers(&results).await;
+        assert!(expected.0.len() > 50 && expected.1 > 5 && expected.2 >= 5, "{expected:?}");
+        // What the second step had made, with the rows that were written then.
+        for table in ["crcr_change", "crcr_pull", "crcr_merge_base", "crcr_schema"] {
+            results.ask(&format!("DROP TABLE {table}"), &[]).await.unwrap();
+        }
+        for statement in [
+            "CREATE TABLE crcr_schema (step UInt32) ENGINE = MergeTree() ORDER BY step",
+            "INSERT INTO crcr_schema VALUES (1), (2)",
+        ] {
+            results.ask(statement, &[]).await.unwrap();
+        }
+        assert!(results.marks(&Window::all(now, now)).await.is_err(), "the tables are gone");
+        let upgraded = open();
+        upgraded.prepare().await.unwrap();
+        assert_eq!(answers(&upgraded).await, expected);
+        assert_eq!(upgraded.merge_base("acme/upstream", 101_010, "x").await.unwrap(), None);
+        let newer = format!("INSERT INTO crcr_schema VALUES ({})", STEPS.len() + 1);
+        upgraded.ask(&newer, &[]).await.unwrap();
+        let refused = open().prepare().await.unwrap_err().to_string();
+        assert!(refused.contains("are of a newer crcr: step 5, this one knows 4"), "{refused}");
+    }
+
+    #[tokio::test]
+    #[ignore = "needs clickhouse-server"]
+    async fn tables_of_before_are_upgraded_in_clickhouse_of_2018() {
+        tables_of_before_are_upgraded_with_their_rows(&TestServer::debian().unwrap()).await;
+    }
+
+    #[tokio::test]
+    #[ignore = "needs chdb"]
+    async fn tables_of_before_are_upgraded_in_clickhouse_of_today() {
+        tables_of_before_are_upgraded_with_their_rows(&TestServer::chdb().unwrap()).await;
+    }
 }

@@ -144,6 +144,7 @@ fn sheet(facts: &[Fact]) -> Connection {
                 "INSERT INTO report VALUES (?1, ?2, ?3)",
                 params![c.repo, c.outcome.as_str(), seconds(c.at)],
             ),
+            Fact::MergeBase(_) => continue,
         }
         .unwrap();
     }
@@ -200,6 +201,7 @@ async fn a_spreadsheet_comes_to_the_same_numbers() {
             Fact::Dispatch(d) => !across.contains(&d.delivery),
             Fact::Attempt(a) => !across.contains(&a.delivery),
             Fact::Callback(c) => c.delivery.as_ref().is_none_or(|id| !across.contains(id)),
+            Fact::MergeBase(_) => true,
         });
         let sheet = sheet(&month);
         let store = Sqlite::open(&folder.path().join(seed.to_string()), Role::Server).unwrap();
