@@ -494,13 +494,17 @@ fn secure(text: &str) -> Result<Url, String> {
 
 /// Whether what is sent there can't be read on the way: https, or http on this machine.
 pub(crate) fn is_secure(url: &Url) -> bool {
-    let loopback = match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
+    let loopback = url.host().is_some_and(|host| is_loopback(&host));
     url.scheme() == "https" || (url.scheme() == "http" && loopback)
+}
+
+/// Whether a host is this machine by a name or address that nobody else can give.
+pub(crate) fn is_loopback<S: AsRef<str>>(host: &url::Host<S>) -> bool {
+    match host {
+        url::Host::Domain(name) => name.as_ref() == "localhost",
+        url::Host::Ipv4(address) => address.is_loopback(),
+        url::Host::Ipv6(address) => address.is_loopback(),
+    }
 }
 
 fn percent(text: &str) -> Vec<u8> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use aws_lc_rs::{constant_time, hmac};
 use axum::Form;
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -18,6 +19,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
 use crate::answer::Refusal;
+use crate::config::is_loopback;
 use crate::hud::pages::login;
 use crate::relay::Relay;
 use crate::router::not_found;
@@ -42,6 +44,35 @@ pub(crate) async fn only(
     next: Next,
 ) -> Response {
     if is_admin(&relay, request.headers()) { next.run(request).await } else { not_found() }
+}
+
+/// On loopback, where no token is asked for: lets those through who name this machine, or show the
+/// token all the same. A web page can have its own name lead to 127.0.0.1 (DNS rebinding) and would
+/// read and press everything from within an operator's browser.
+pub(crate) async fn by_a_name_of_this_machine(
+    State(relay): State<Arc<Relay>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    if names_this_machine(headers) || is_admin(&relay, headers) {
+        return next.run(request).await;
+    }
+    let why = format!(
+        "`Host` is `{}`, which is no name of this machine: ask for http://localhost and this port, \
+         or send the admin token as a bearer",
+        text(headers, header::HOST)
+    );
+    Refusal::new(StatusCode::FORBIDDEN, why).into_response()
+}
+
+/// Whether `Host` is `localhost` or a loopback address, with or without a port.
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let host = text(headers, header::HOST);
+    let authority = host.parse::<Authority>().ok().filter(|_| !host.contains('@'));
+    authority
+        .and_then(|authority| url::Host::parse(authority.host()).ok())
+        .is_some_and(|host| is_loopback(&host))
 }
 
 /// Whether a request carries the admin token as a bearer, or the cookie of a login.
@@ -193,6 +224,35 @@ mod tests {
         for odd in [longer.as_str(), "", ".", "1", until, "let-me-in"] {
             assert!(!is_session(&token, odd, now), "{odd}");
         }
+    }
+
+    #[test]
+    fn only_names_that_nobody_else_can_have_are_this_machines() {
+        let named = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_str(host).unwrap());
+            names_this_machine(&headers)
+        };
+        for own in ["localhost", "LocalHost:8081", "127.0.0.1", "127.3.2.1:80", "[::1]", "[::1]:9"]
+        {
+            assert!(named(own), "{own}");
+        }
+        for other in [
+            "evil.example",
+            "evil.example:8081",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost@evil.example",
+            "evil.example@localhost",
+            "10.0.0.1:8081",
+            "[2001:db8::1]",
+            "::1",
+            "",
+            "localhost:8081/x",
+        ] {
+            assert!(!named(other), "{other}");
+        }
+        assert!(!names_this_machine(&HeaderMap::new()));
     }
 
     #[test]

@@ -28,9 +28,15 @@ pub fn public(relay: &Arc<Relay>) -> Router {
     finish(relay, routes().merge(admin).merge(hud::with_headers(login)))
 }
 
-/// The operators' listener: the same and, without a token, their pages.
-pub fn admin(relay: &Arc<Relay>) -> Router {
-    finish(relay, routes().merge(admin_routes()))
+/// The operators' listener: the same and, without a token, their pages. On `loopback` these are
+/// for who names this machine.
+pub fn admin(relay: &Arc<Relay>, loopback: bool) -> Router {
+    let mut admin = admin_routes();
+    if loopback {
+        let own = operators::by_a_name_of_this_machine;
+        admin = admin.route_layer(middleware::from_fn_with_state(Arc::clone(relay), own));
+    }
+    finish(relay, routes().merge(admin))
 }
 
 fn routes() -> Router<Arc<Relay>> {

@@ -75,8 +75,9 @@ impl Bound {
         };
         parts.spawn(timers);
         let bounds = Bounds::default();
+        let loopback = self.admin_address().is_some_and(|address| address.ip().is_loopback());
         if let Some(admin) = self.admin {
-            let router = router::admin(&relay);
+            let router = router::admin(&relay, loopback);
             let bounds = Bounds { most: limits::ADMIN_CONNECTIONS, ..bounds };
             parts.spawn(connections::serve(admin, router, bounds, stop.clone()));
         }

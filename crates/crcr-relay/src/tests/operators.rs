@@ -1,13 +1,16 @@
 //! Operators: the login, what they see, and the buttons.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Method, Request, StatusCode, header};
 use axum::response::Response;
 use crcr_standin::traffic::Fault;
+use tokio_util::sync::CancellationToken;
 
 use super::support::World;
+use crate::serve::Bound;
 
 const TOKEN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "let me in; please");
 
@@ -125,4 +128,41 @@ async fn a_dispatch_that_was_given_up_comes_again_at_a_button() {
     assert!(page.contains("1 back in the queue") && !page.contains("Redeliver</button>"), "{page}");
     let answer = send(&world, "/crcr/deliveries", HERE, &cookie, &form).await;
     assert_eq!(answer.headers()[header::LOCATION], "/crcr/deliveries?done=0");
+}
+
+#[tokio::test]
+async fn a_page_whose_name_leads_to_loopback_reads_and_presses_nothing() {
+    let world = World::with(&[TOKEN]).await;
+    let bound = Bound::new("127.0.0.1:0", Some("127.0.0.1:0")).await.unwrap();
+    let address = bound.admin_address().unwrap();
+    let stop = CancellationToken::new();
+    let served = tokio::spawn(bound.serve(Arc::clone(&world.relay), stop.clone()));
+    let ask = async |method: Method, path: &str, host: &str, bearer: &str| {
+        let request = world.relay.http.request(method, format!("http://{address}{path}"));
+        let request = request.header("host", host).header("authorization", bearer);
+        // Its origin is its own, by the name that it has.
+        let request = request.header("origin", format!("http://{host}"));
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        let answer = request.body("all=true").send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    };
+    let evil = format!("evil.example:{}", address.port());
+    for path in ["/crcr/deliveries", "/api/v1/deliveries", "/metrics"] {
+        let (status, text) = ask(Method::GET, path, &evil, "").await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{path}: {text}");
+        assert!(text.contains(&evil) && text.contains("http://localhost"), "{text}");
+        for own in [&*format!("localhost:{}", address.port()), &*address.to_string()] {
+            assert_eq!(ask(Method::GET, path, own, "").await.0, StatusCode::OK, "{path}");
+        }
+        // A proxy by a name of its own shows the token.
+        let bearer = format!("Bearer {}", TOKEN.1);
+        assert_eq!(ask(Method::GET, path, &evil, &bearer).await.0, StatusCode::OK, "{path}");
+    }
+    for path in ["/crcr/deliveries", "/api/v1/deliveries"] {
+        let (status, text) = ask(Method::POST, path, &evil, "").await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{path}: {text}");
+    }
+    assert_eq!(ask(Method::GET, "/healthz", &evil, "").await.0, StatusCode::OK);
+    stop.cancel();
+    served.await.unwrap();
 }

@@ -42,7 +42,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 }
 
 async fn text(world: &World, path: &str) -> String {
-    let router = crate::router::admin(&world.relay);
+    let router = crate::router::admin(&world.relay, false);
     let request = Request::get(path).body(Body::empty()).unwrap();
     let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
     let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
