@@ -213,9 +213,9 @@ pub struct Evidence {
 #[derive(Debug, Clone, Copy)]
 pub struct Window<'a> {
     /// Rows of its jobs.
-    pub attempts: &'a [AttemptFact],
+    pub attempts: &'a [&'a AttemptFact],
     /// The newest row of each of its dispatches.
-    pub dispatches: &'a [DispatchFact],
+    pub dispatches: &'a [&'a DispatchFact],
     /// When the window ends.
     pub until: Timestamp,
 }
@@ -227,7 +227,7 @@ pub fn promotion(
     at_l2_since: Option<Timestamp>,
     criteria: &Criteria,
 ) -> Vec<Evidence> {
-    let jobs = jobs_of_record(window.attempts, window.dispatches);
+    let jobs = jobs_of_record(window.attempts.iter().copied(), window.dispatches.iter().copied());
     promotion_by(&jobs, window, at_l2_since, criteria)
 }
 
@@ -261,7 +261,7 @@ pub(super) fn promotion_by(
 /// What speaks for keeping L3: a criterion that isn't met asks for a demotion.
 #[must_use]
 pub fn demotion(window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
-    let jobs = jobs_of_record(window.attempts, window.dispatches);
+    let jobs = jobs_of_record(window.attempts.iter().copied(), window.dispatches.iter().copied());
     demotion_by(&jobs, window, criteria)
 }
 
@@ -314,7 +314,7 @@ fn signals(
     criteria: &Criteria,
     end_to_end: Bound,
 ) -> Vec<Evidence> {
-    let sums = Sums::of(jobs, window.dispatches);
+    let sums = Sums::of(jobs, window.dispatches.iter().copied());
     let ended =
         jobs.iter().filter(|job| !matches!(job.outcome, Some(Outcome::TimedOut | Outcome::Lost)));
     let mut overrun = Rate::default();
@@ -331,7 +331,7 @@ fn signals(
         evidence(criterion, rate.value(), rate.denominator, MIN_SAMPLES, bound, target)
     };
     let queue = Distribution::of(queue_seconds(jobs));
-    let whole = Distribution::of(end_to_end_seconds(jobs, window.dispatches));
+    let whole = Distribution::of(end_to_end_seconds(jobs, window.dispatches.iter().copied()));
     let (timeouts, job_pass) = (sums.timeouts(), sums.job_pass());
     use Criterion as C;
     vec![

@@ -1,5 +1,6 @@
 //! Which attempt of a job counts.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
@@ -7,7 +8,6 @@ use serde::Serialize;
 
 use super::outcome::{Outcome, outcome};
 use crate::facts::{AttemptFact, DispatchFact};
-use crate::lifecycle::State;
 
 /// A job on a commit, by its attempt of record.
 #[derive(Debug, Clone, Serialize)]
@@ -34,71 +34,39 @@ impl Job<'_> {
     }
 }
 
-/// The newest row of every attempt: of the rows with one key the one with the greatest version,
-/// so that a late `in_progress` hides nothing.
-#[must_use]
-pub fn current_rows(rows: &[AttemptFact]) -> Vec<&AttemptFact> {
-    let mut newest: HashMap<AttemptKey<'_>, &AttemptFact> = HashMap::new();
-    for row in rows {
-        let slot = newest.entry(attempt_key(row)).or_insert(row);
-        if row.version() > slot.version() {
-            *slot = row;
-        }
-    }
-    let mut rows: Vec<_> = newest.into_values().collect();
-    rows.sort_by(|a, b| (a.received_at, attempt_key(a)).cmp(&(b.received_at, attempt_key(b))));
-    rows
-}
-
-type AttemptKey<'a> = (&'a str, &'a str, &'a str, Option<&'a str>, &'a str, u32, Option<&'a str>);
-
-fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
-    (
-        &row.repo,
-        &row.delivery,
-        &row.workflow,
-        row.job.as_deref(),
-        &row.run_id,
-        row.run_attempt,
-        row.check_run_id.as_deref(),
-    )
-}
-
-/// The jobs of record, in the order of their repository, commit, workflow and name.
+/// The jobs of record, in the order of their commit, repository, workflow and name.
 ///
 /// A job is (repository, upstream, head SHA, event, workflow, job). Of it counts the highest
-/// attempt within the newest run; the newest run is the one that began last. `dispatches` tell which commit of a pull request was its head when an attempt ended.
+/// attempt within the newest run; the newest run is the one that began last. `dispatches` tell which
+/// commit of a pull request was its head when an attempt ended.
 #[must_use]
-pub fn jobs_of_record<'a>(rows: &'a [AttemptFact], dispatches: &[DispatchFact]) -> Vec<Job<'a>> {
-    jobs_among(rows, &Heads::new(dispatches))
+pub fn jobs_of_record<'a, 'd>(
+    rows: impl IntoIterator<Item = &'a AttemptFact>,
+    dispatches: impl IntoIterator<Item = &'d DispatchFact>,
+) -> Vec<Job<'a>> {
+    jobs_among(rows.into_iter().collect(), &Heads::new(dispatches))
 }
 
 /// The jobs of record of `rows`; `heads` may know of more than these rows' dispatches.
-pub(super) fn jobs_among<'a>(rows: &'a [AttemptFact], heads: &Heads<'_>) -> Vec<Job<'a>> {
-    let mut began: HashMap<(&str, &str), Timestamp> = HashMap::new();
-    for row in rows {
-        let at = began.entry((&row.repo, &row.run_id)).or_insert(row.began());
-        *at = row.began().min(*at);
-    }
-    let mut by_job: HashMap<_, Vec<&AttemptFact>> = HashMap::new();
-    for row in current_rows(rows) {
-        let key = (
-            row.repo.as_str(),
-            row.upstream.as_str(),
-            row.head_sha.as_str(),
-            row.event.as_str(),
-            row.workflow.as_str(),
-            row.job.as_deref(),
-        );
-        by_job.entry(key).or_default().push(row);
-    }
-    let mut jobs: Vec<_> = by_job.into_iter().collect();
-    jobs.sort_by(|a, b| a.0.cmp(&b.0));
-    jobs.into_iter()
-        .filter_map(|(_, mut attempts)| {
+pub(super) fn jobs_among<'a>(mut rows: Vec<&'a AttemptFact>, heads: &Heads<'_>) -> Vec<Job<'a>> {
+    // Sorted, and not hashed: of most keys the commit alone is looked at.
+    rows.sort_unstable_by(|a, b| job_key(a).cmp(&job_key(b)).then_with(|| by_version(a, b)));
+    let same = |a: &&AttemptFact, b: &&AttemptFact| job_key(a) == job_key(b);
+    let began = began(&rows, rows.chunk_by(same));
+    rows.chunk_by(same)
+        .filter_map(|rows| {
+            // Of an attempt's rows, which are ordered by version, the last one holds: a late
+            // `in_progress` hides nothing.
+            let mut attempts: Vec<&AttemptFact> = Vec::with_capacity(rows.len());
+            for row in rows {
+                match attempts.last_mut().filter(|last| attempt_key(last) == attempt_key(row)) {
+                    Some(last) => *last = row,
+                    None => attempts.push(row),
+                }
+            }
             attempts.sort_by_key(|row| {
-                let began = began[&(row.repo.as_str(), row.run_id.as_str())];
-                (began, row.run_id.as_str(), row.version())
+                let run = row.run_id.as_str();
+                (began.get(&(row.repo.as_str(), run)).copied(), run, row.version())
             });
             let record = *attempts.last()?;
             let first = *attempts.iter().find(|row| row.run_id == record.run_id)?;
@@ -117,6 +85,43 @@ pub(super) fn jobs_among<'a>(rows: &'a [AttemptFact], heads: &Heads<'_>) -> Vec<
             })
         })
         .collect()
+}
+
+type JobKey<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a str>);
+
+/// The commit comes first: it tells most jobs apart.
+fn job_key(row: &AttemptFact) -> JobKey<'_> {
+    (&row.head_sha, &row.repo, &row.upstream, &row.event, &row.workflow, row.job.as_deref())
+}
+
+type AttemptKey<'a> = (&'a str, &'a str, u32, Option<&'a str>);
+
+/// What tells attempts of one job apart.
+fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
+    (&row.delivery, &row.run_id, row.run_attempt, row.check_run_id.as_deref())
+}
+
+fn by_version(a: &AttemptFact, b: &AttemptFact) -> Ordering {
+    (attempt_key(a), a.version()).cmp(&(attempt_key(b), b.version()))
+}
+
+/// When runs began, of the jobs that more than one run had; others needn't be compared.
+fn began<'a: 'r, 'r>(
+    rows: &[&'a AttemptFact],
+    jobs: impl Iterator<Item = &'r [&'a AttemptFact]>,
+) -> HashMap<(&'a str, &'a str), Timestamp> {
+    let run = |row: &'a AttemptFact| (row.repo.as_str(), row.run_id.as_str());
+    let several = jobs.filter(|rows| rows.iter().any(|row| row.run_id != rows[0].run_id));
+    let mut began: HashMap<_, _> =
+        several.flatten().map(|row| (run(row), Timestamp::MAX)).collect();
+    if !began.is_empty() {
+        for row in rows {
+            if let Some(at) = began.get_mut(&run(row)) {
+                *at = row.began().min(*at);
+            }
+        }
+    }
+    began
 }
 
 /// The heads of pull requests that a downstream repository was told of, in the order of time.
@@ -153,10 +158,4 @@ impl<'a> Heads<'a> {
         let until = list.partition_point(|(at, _)| *at <= row.received_at);
         list[..until].last().is_some_and(|(_, head)| *head != row.head_sha)
     }
-}
-
-/// Whether a row of this state may still change.
-#[must_use]
-pub fn is_open(row: &AttemptFact) -> bool {
-    matches!(row.state, State::Dispatched | State::InProgress)
 }

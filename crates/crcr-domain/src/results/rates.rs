@@ -81,7 +81,10 @@ impl std::ops::AddAssign<&Self> for Sums {
 impl Sums {
     /// Sums `jobs`, the jobs of record, and `dispatches`, the newest row of each.
     #[must_use]
-    pub fn of(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Self {
+    pub fn of<'a>(
+        jobs: &[Job<'_>],
+        dispatches: impl IntoIterator<Item = &'a DispatchFact>,
+    ) -> Self {
         let mut sums = Self::default();
         for job in jobs {
             match job.outcome {
@@ -129,7 +132,10 @@ impl Sums {
 
 /// Availability, per dispatch: one that never started is one failure; one with a job still
 /// running is not counted yet.
-fn availability(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Rate {
+fn availability<'a>(
+    jobs: &[Job<'_>],
+    dispatches: impl IntoIterator<Item = &'a DispatchFact>,
+) -> Rate {
     let mut by_dispatch: HashMap<(&str, &str), Vec<Option<Outcome>>> = HashMap::new();
     for job in jobs {
         let key = (job.record.repo.as_str(), job.record.delivery.as_str());
@@ -213,7 +219,10 @@ fn first_attempts<'a>(
 /// attempts count: a person decides when a re-run begins. A run whose last job never ended counts up
 /// to the sweep.
 #[must_use]
-pub fn end_to_end_seconds(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Vec<f64> {
+pub fn end_to_end_seconds<'a>(
+    jobs: &[Job<'_>],
+    dispatches: impl IntoIterator<Item = &'a DispatchFact>,
+) -> Vec<f64> {
     let mut last: HashMap<(&str, &str), Option<jiff::Timestamp>> = HashMap::new();
     for job in jobs.iter().filter(|job| job.first.run_attempt <= 1) {
         let key = (job.first.repo.as_str(), job.first.delivery.as_str());
@@ -224,7 +233,7 @@ pub fn end_to_end_seconds(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Vec<
     }
     let mut seen = HashSet::new();
     dispatches
-        .iter()
+        .into_iter()
         .filter_map(|dispatch| {
             let key = (dispatch.repo.as_str(), dispatch.delivery.as_str());
             let end = last.get(&key).copied().flatten().filter(|_| seen.insert(key))?;

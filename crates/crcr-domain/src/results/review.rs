@@ -84,11 +84,11 @@ pub struct Subject<'a> {
 
 /// The facts about one repository, of events of every kind.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct Facts<'a> {
     /// Rows of its jobs within the window.
-    pub attempts: Vec<AttemptFact>,
+    pub attempts: Vec<&'a AttemptFact>,
     /// The newest row of each of its dispatches within the window.
-    pub dispatches: Vec<DispatchFact>,
+    pub dispatches: Vec<&'a DispatchFact>,
     /// Since when it has been at L2, as far as [`look_back`].
     pub at_l2_since: Option<Timestamp>,
     /// What became of its reports within the window.
@@ -125,14 +125,14 @@ pub struct Review {
 impl Review {
     /// Reviews by `facts`. Rates are of pull requests and pushes; nightly runs are no part of them.
     #[must_use]
-    pub fn of(subject: Subject<'_>, mut facts: Facts, criteria: &Criteria) -> Self {
+    pub fn of(subject: Subject<'_>, mut facts: Facts<'_>, criteria: &Criteria) -> Self {
         let Subject { repo, level, from, to } = subject;
         let question = Question::at(level);
         facts.attempts.retain(|row| EventKind::PullRequest.has(&row.event));
         facts.dispatches.retain(|dispatch| EventKind::PullRequest.has(&dispatch.event));
         let (attempts, dispatches) = (&*facts.attempts, &*facts.dispatches);
         let window = Window { attempts, dispatches, until: to };
-        let jobs = jobs_of_record(attempts, dispatches);
+        let jobs = jobs_of_record(attempts.iter().copied(), dispatches.iter().copied());
         let evidence = match question {
             Question::Signal => vec![],
             Question::Promotion => promotion_by(&jobs, window, facts.at_l2_since, criteria),
@@ -146,7 +146,7 @@ impl Review {
         } else {
             Verdict::Met
         };
-        let sums = Sums::of(&jobs, dispatches);
+        let sums = Sums::of(&jobs, dispatches.iter().copied());
         let mut signal = Rate::default();
         let mut refused = BTreeMap::new();
         for report in &facts.reports {

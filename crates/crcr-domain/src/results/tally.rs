@@ -41,17 +41,18 @@ pub struct DayOf {
 impl Tally {
     /// What `jobs`, the jobs of record of `dispatches`, came to.
     #[must_use]
-    pub fn of(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Self {
+    pub fn of(jobs: &[Job<'_>], dispatches: &[&DispatchFact]) -> Self {
+        let all = || dispatches.iter().copied();
         let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
-        for dispatch in dispatches {
+        for dispatch in all() {
             *statuses.entry(dispatch.status.clone()).or_default() += 1;
         }
         Self {
-            sums: Sums::of(jobs, dispatches),
+            sums: Sums::of(jobs, all()),
             queue: milliseconds(queue_seconds(jobs)),
             execution: milliseconds(execution_seconds(jobs)),
-            end_to_end: milliseconds(end_to_end_seconds(jobs, dispatches)),
-            dispatch: milliseconds(dispatches.iter().filter_map(|dispatch| {
+            end_to_end: milliseconds(end_to_end_seconds(jobs, all())),
+            dispatch: milliseconds(all().filter_map(|dispatch| {
                 Some(dispatch.sent_at?.duration_since(dispatch.enqueued_at).as_secs_f64())
             })),
             newest: jobs.iter().map(|job| job.record.received_at).max(),
@@ -70,6 +71,13 @@ impl Tally {
         for (status, count) in &other.statuses {
             *self.statuses.entry(status.clone()).or_default() += count;
         }
+    }
+
+    /// The memory that it takes, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let times = [&self.queue, &self.execution, &self.end_to_end, &self.dispatch];
+        size_of::<Self>() + times.map(|times| size_of_val(&**times)).iter().sum::<usize>()
     }
 
     /// Waits of first attempts.
@@ -103,24 +111,23 @@ impl Tally {
 /// `later` are the dispatches of the days after: they tell which head had been replaced.
 #[must_use]
 pub fn by_day(
-    attempts: Vec<AttemptFact>,
-    dispatches: Vec<DispatchFact>,
+    attempts: &[AttemptFact],
+    dispatches: &[DispatchFact],
     later: &[DispatchFact],
 ) -> BTreeMap<DayOf, Tally> {
     let heads = Heads::new(dispatches.iter().chain(later));
-    let mut days: BTreeMap<DayOf, (Vec<AttemptFact>, Vec<DispatchFact>)> = BTreeMap::new();
+    let mut days: BTreeMap<DayOf, (Vec<&AttemptFact>, Vec<&DispatchFact>)> = BTreeMap::new();
     for row in attempts {
         let day = DayOf::new(&row.repo, row.dispatched_at, &row.event);
         days.entry(day).or_default().0.push(row);
     }
-    // The heads borrow from the dispatches.
-    for dispatch in &dispatches {
+    for dispatch in dispatches {
         let day = DayOf::new(&dispatch.repo, dispatch.enqueued_at, &dispatch.event);
-        days.entry(day).or_default().1.push(dispatch.clone());
+        days.entry(day).or_default().1.push(dispatch);
     }
     days.into_iter()
         .map(|(day, (attempts, dispatches))| {
-            (day, Tally::of(&jobs_among(&attempts, &heads), &dispatches))
+            (day, Tally::of(&jobs_among(attempts, &heads), &dispatches))
         })
         .collect()
 }
@@ -135,8 +142,12 @@ impl DayOf {
     }
 }
 
+/// Ascending, so that sorting many days together is a merge.
 fn milliseconds(seconds: impl IntoIterator<Item = f64>) -> Vec<i64> {
-    seconds.into_iter().map(|seconds| (seconds * 1000.0).round() as i64).collect()
+    let rounded = seconds.into_iter().map(|seconds| (seconds * 1000.0).round() as i64);
+    let mut all: Vec<i64> = rounded.collect();
+    all.sort_unstable();
+    all
 }
 
 fn seconds(milliseconds: &[i64]) -> Option<Distribution> {

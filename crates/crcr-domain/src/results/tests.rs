@@ -277,6 +277,10 @@ fn percentiles_are_durations_that_were_seen() {
     assert_eq!(Distribution::of([5.0]).unwrap().p95, 5.0);
 }
 
+fn refs<T>(all: &[T]) -> Vec<&T> {
+    all.iter().collect()
+}
+
 /// `days` days of one dispatch and one job each, of which every `bad_every`th fails its tests.
 fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
     (0..days)
@@ -294,7 +298,7 @@ fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
 fn a_promotion_is_argued_by_criterion() {
     let (attempts, dispatches) = month(40, 8);
     let until = at(40 * 86_400);
-    let window = Window { attempts: &attempts, dispatches: &dispatches, until };
+    let window = Window { attempts: &refs(&attempts), dispatches: &refs(&dispatches), until };
     let since = at_level_since(&dispatches, Level::L2);
     assert_eq!(since, Some(at(0)));
     let evidence = promotion(window, since, &Criteria::default());
@@ -314,7 +318,11 @@ fn a_promotion_is_argued_by_criterion() {
 #[test]
 fn few_samples_are_unknown_and_never_a_demotion() {
     let (attempts, dispatches) = month(19, 2);
-    let window = Window { attempts: &attempts, dispatches: &dispatches, until: at(19 * 86_400) };
+    let window = Window {
+        attempts: &refs(&attempts),
+        dispatches: &refs(&dispatches),
+        until: at(19 * 86_400),
+    };
     for evidence in demotion(window, &Criteria::default()) {
         assert_eq!(evidence.verdict, Verdict::Unknown, "{evidence:?}");
     }
@@ -326,7 +334,11 @@ fn on_the_threshold_of_end_to_end_nothing_changes_level() {
     for (row, dispatch) in attempts.iter_mut().zip(&dispatches) {
         row.received_at = dispatch.enqueued_at + 3.hours();
     }
-    let window = Window { attempts: &attempts, dispatches: &dispatches, until: at(20 * 86_400) };
+    let window = Window {
+        attempts: &refs(&attempts),
+        dispatches: &refs(&dispatches),
+        until: at(20 * 86_400),
+    };
     let verdict = |evidence: Vec<super::criteria::Evidence>| {
         evidence.iter().find(|e| e.criterion == Criterion::EndToEnd).unwrap().verdict
     };
@@ -340,7 +352,11 @@ fn time_outs_are_no_overrun() {
     attempts[3].state = State::Completed(Conclusion::TimedOut);
     attempts[3].execution_seconds = Some(20_000.0);
     attempts[4].execution_seconds = Some(20_000.0);
-    let window = Window { attempts: &attempts, dispatches: &dispatches, until: at(40 * 86_400) };
+    let window = Window {
+        attempts: &refs(&attempts),
+        dispatches: &refs(&dispatches),
+        until: at(40 * 86_400),
+    };
     let evidence = demotion(window, &Criteria::default());
     let overrun = evidence.iter().find(|e| e.criterion == Criterion::Overrun).unwrap();
     assert_eq!((overrun.n, overrun.verdict), (39, Verdict::NotMet));
@@ -353,8 +369,8 @@ fn a_review_asks_what_the_level_asks_and_proposes_one_step() {
     let review = |level, attempts: &[AttemptFact]| {
         let subject = Subject { repo: "acme/backend", level, from: at(0), to: at(40 * 86_400) };
         let facts = Facts {
-            attempts: attempts.to_vec(),
-            dispatches: dispatches.clone(),
+            attempts: refs(attempts),
+            dispatches: refs(&dispatches),
             at_l2_since: at_level_since(&dispatches, Level::L2),
             reports: vec![],
         };
@@ -397,6 +413,7 @@ fn nightly_runs_are_no_part_of_a_review() {
     }
     let subject =
         Subject { repo: "acme/backend", level: Some(Level::L2), from: at(0), to: at(40 * 86_400) };
+    let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
     let facts = Facts { attempts, dispatches, ..Facts::default() };
     let review = Review::of(subject, facts, &Criteria::default());
     let pass = review.evidence.iter().find(|e| e.criterion == Criterion::JobPass).unwrap();

@@ -47,7 +47,10 @@ struct Commit {
 /// commit with an open job and no failure says nothing yet; superseded and neutral jobs say
 /// nothing at all.
 #[must_use]
-pub fn turned_red(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Vec<Turn> {
+pub fn turned_red<'a>(
+    jobs: &[Job<'_>],
+    dispatches: impl IntoIterator<Item = &'a DispatchFact>,
+) -> Vec<Turn> {
     let mut commits: BTreeMap<[String; 4], Commit> = BTreeMap::new();
     for job in jobs.iter().filter(|job| job.record.pull_request.is_none()) {
         let record = &job.record;
@@ -81,7 +84,7 @@ pub fn turned_red(jobs: &[Job<'_>], dispatches: &[DispatchFact]) -> Vec<Turn> {
         }
     }
     let silent = |d: &&DispatchFact| d.pull_request.is_none() && d.status == "never_started";
-    for dispatch in dispatches.iter().filter(silent) {
+    for dispatch in dispatches.into_iter().filter(silent) {
         let id = [&dispatch.repo, &dispatch.event, &dispatch.upstream, &dispatch.head_sha]
             .map(|text| text.to_ascii_lowercase());
         commits.entry(id).or_insert_with(|| Commit {

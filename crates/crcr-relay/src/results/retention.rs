@@ -23,8 +23,8 @@ pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, 
     for day in days.into_iter().filter(|day| *day < cutoff) {
         let window = Window::all(midnight(day), midnight(day + 1));
         let tallies = by_day(
-            results.attempts(&window).await?,
-            results.dispatches(&window).await?,
+            &results.attempts(&window).await?,
+            &results.dispatches(&window).await?,
             &results.dispatches(&after(&window)).await?,
         );
         let known = results.rolled(&window).await?;

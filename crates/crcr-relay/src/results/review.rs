@@ -41,7 +41,8 @@ pub async fn review(
         results.dispatches(&window),
         Beside::read(results, &window),
     )?;
-    Ok(beside.review(repo, level, &window, (attempts, dispatches), criteria))
+    let facts = (attempts.iter().collect(), dispatches.iter().collect());
+    Ok(beside.review(repo, level, &window, facts, criteria))
 }
 
 /// What a review reads beside attempts and dispatches.
@@ -66,7 +67,7 @@ impl Beside {
         repo: &RepoName,
         level: Option<Level>,
         window: &Window,
-        (attempts, dispatches): (Vec<AttemptFact>, Vec<DispatchFact>),
+        (attempts, dispatches): (Vec<&AttemptFact>, Vec<&DispatchFact>),
         criteria: &Criteria,
     ) -> Review {
         let Self { at_l2_since, reports } = self;

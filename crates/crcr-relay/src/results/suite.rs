@@ -272,7 +272,8 @@ fn millis(value: Value) -> Value {
 fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timestamp) -> Value {
     let jobs = jobs_of_record(attempts, dispatches);
     let sums = Sums::of(&jobs, dispatches);
-    let window = Evidence { attempts, dispatches, until };
+    let (rows, sent): (Vec<_>, Vec<_>) = (attempts.iter().collect(), dispatches.iter().collect());
+    let window = Evidence { attempts: &rows, dispatches: &sent, until };
     let criteria = Criteria::default();
     json!({
         "sums": sums, "test": sums.test_pass(), "job": sums.job_pass(), "timeouts": sums.timeouts(),
@@ -414,7 +415,7 @@ async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results)
 async fn jobs(results: &dyn Results, repo: &str) -> (Vec<Job<'static>>, Sums) {
     let window = window(0, 10_000, Some(repo));
     let dispatches = results.dispatches(&window).await.unwrap();
-    let attempts = results.attempts(&window).await.unwrap().leak();
+    let attempts: &'static [_] = results.attempts(&window).await.unwrap().leak();
     let jobs = jobs_of_record(attempts, &dispatches);
     let sums = Sums::of(&jobs, &dispatches);
     (jobs, sums)
@@ -500,7 +501,8 @@ async fn a_days_mark_changes_with_its_facts(results: &dyn Results) {
 async fn tallies(results: &dyn Results, window: &Window) -> BTreeMap<DayOf, Tally> {
     let later = results.dispatches(&retention::after(window)).await.unwrap();
     let attempts = results.attempts(window).await.unwrap();
-    let mut days = by_day(attempts, results.dispatches(window).await.unwrap(), &later);
+    let dispatches = results.dispatches(window).await.unwrap();
+    let mut days = by_day(&attempts, &dispatches, &later);
     let rolled = results.rolled(window).await.unwrap();
     days.extend(rolled.into_iter().map(|rolled| (rolled.day, rolled.tally)));
     days

@@ -1,11 +1,14 @@
 //! The facts of days and what they came to, read and computed once and kept until they change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crcr_domain::EventKind;
 use crcr_domain::facts::{AttemptFact, DispatchFact};
 use crcr_domain::results::tally::by_day;
-use crcr_domain::results::{DayOf, Distribution, Tally};
+use crcr_domain::results::{DayOf, Distribution, Tally, Turn, jobs_of_record, turned_red};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
 use super::super::query::{Events, Span};
@@ -13,12 +16,12 @@ use super::super::{Hud, Problem};
 use crate::results::retention::{day_number, day_of, heads_until, midnight};
 use crate::results::{Answer, Mark, Window};
 
-/// Days of repositories whose sums are kept at most.
-const SUMS_KEPT: usize = 20_000;
-/// Facts that are kept at most: about a kilobyte each.
-const FACTS_KEPT: usize = 50_000;
+/// The most that is kept of tallies, reports, turns, facts and pushes, each, in bytes, about.
+const KEPT: usize = 64 << 20;
 /// Facts that are read at a time, more or less, so that a long span costs time and not memory.
-const AT_A_TIME: u64 = 20_000;
+const AT_A_TIME: u64 = 30_000;
+/// Portions of facts that are under way at a time.
+const PORTIONS: usize = 2;
 
 /// A day and what it came to.
 pub(super) type OneDay = (DayOf, Arc<Tally>);
@@ -27,6 +30,7 @@ pub(super) type OneDay = (DayOf, Arc<Tally>);
 pub(in super::super) struct Days {
     tallies: Known<Vec<OneDay>>,
     reports: Known<Arc<Reports>>,
+    turns: Known<Arc<Vec<Turn>>>,
     facts: Known<Arc<Facts>>,
     pushes: Known<Arc<Facts>>,
 }
@@ -34,10 +38,11 @@ pub(in super::super) struct Days {
 impl Default for Days {
     fn default() -> Self {
         Self {
-            tallies: Known::new(SUMS_KEPT),
-            reports: Known::new(SUMS_KEPT),
-            facts: Known::new(FACTS_KEPT),
-            pushes: Known::new(FACTS_KEPT),
+            tallies: Known::new(KEPT),
+            reports: Known::new(KEPT),
+            turns: Known::new(KEPT),
+            facts: Known::new(KEPT),
+            pushes: Known::new(KEPT),
         }
     }
 }
@@ -61,6 +66,10 @@ impl Reports {
         let mut latencies: Vec<i64> = answers.iter().map(microseconds).collect();
         latencies.sort_unstable();
         Self { outcomes, latencies }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.latencies)
     }
 
     fn add(&mut self, other: &Self) {
@@ -94,6 +103,8 @@ enum Kept {
     Whole,
     /// The first day of the window of this name, which begins at a full hour.
     First(&'static str),
+    /// All days of a feed, by the first.
+    Feed,
 }
 
 impl Part {
@@ -115,37 +126,72 @@ impl Part {
 /// What parts of days came to, by repository, whose name is in lower case, and day, with how often
 /// the day had been written.
 struct Known<T> {
+    /// The most bytes that are kept.
     limit: usize,
-    found: Mutex<HashMap<(String, i64, Kept), Found<T>>>,
+    shelf: Mutex<Shelf<T>>,
+}
+
+struct Shelf<T> {
+    found: HashMap<(String, i64, Kept), Found<T>>,
+    bytes: usize,
+    /// Counts what is put and found.
+    uses: u64,
 }
 
 struct Found<T> {
     changes: u64,
     from: Timestamp,
-    weight: usize,
+    bytes: usize,
+    used: u64,
     what: T,
 }
 
 impl<T: Clone> Known<T> {
     fn new(limit: usize) -> Self {
-        Self { limit, found: Mutex::default() }
+        let shelf = Shelf { found: HashMap::new(), bytes: 0, uses: 0 };
+        Self { limit, shelf: Mutex::new(shelf) }
     }
 
     fn get(&self, mark: &Mark, part: &Part) -> Option<T> {
-        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(&(mark.repo.clone(), mark.day, part.kept?))?;
+        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.uses += 1;
+        let used = shelf.uses;
+        let found = shelf.found.get_mut(&(mark.repo.clone(), mark.day, part.kept?))?;
+        found.used = used;
         (found.changes == mark.changes && found.from == part.from).then(|| found.what.clone())
     }
 
-    fn put(&self, mark: Mark, part: &Part, weight: usize, what: T) {
+    fn put(&self, mark: Mark, part: &Part, bytes: usize, what: T) {
         let Some(kept) = part.kept else { return };
-        let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         let Mark { repo, day, changes } = mark;
-        known.insert((repo, day, kept), Found { changes, from: part.from, weight, what });
-        // Counted anew each time: a sum kept beside it could go wrong.
-        if known.values().map(|found| found.weight).sum::<usize>() > self.limit {
-            known.clear();
+        // Its key and place count, too.
+        let bytes = bytes + 200;
+        shelf.uses += 1;
+        let found = Found { changes, from: part.from, bytes, used: shelf.uses, what };
+        let old = shelf.found.insert((repo, day, kept), found);
+        shelf.bytes += bytes;
+        shelf.bytes -= old.map_or(0, |old| old.bytes);
+        if shelf.bytes > self.limit {
+            // Not one by one: each time everything is looked at.
+            shelf.keep_newest(self.limit / 2);
         }
+    }
+}
+
+impl<T> Shelf<T> {
+    /// Drops what was used longest ago, until the rest has at most so many bytes.
+    fn keep_newest(&mut self, most: usize) {
+        let mut uses: Vec<_> = self.found.values().map(|found| (found.used, found.bytes)).collect();
+        uses.sort_unstable();
+        for (used, bytes) in uses {
+            if self.bytes <= most {
+                self.found.retain(|_, found| found.used >= used);
+                return;
+            }
+            self.bytes -= bytes;
+        }
+        self.found.clear();
     }
 }
 
@@ -206,25 +252,48 @@ async fn days_of(
             None => missing.entry(mark.day).or_default().push(mark.clone()),
         }
     }
-    for mut missing in portions(missing) {
-        let parts: Vec<Part> = missing.keys().map(|day| part(*day)).collect();
-        let repos: BTreeSet<String> =
-            missing.values().flatten().map(|mark| mark.repo.clone()).collect();
-        let mut facts = read(hud, &parts, repos.into_iter().collect()).await?;
-        for part in parts {
-            let (attempts, dispatches, later) = facts.of(&part);
-            let mut tallies: HashMap<String, Vec<OneDay>> = HashMap::new();
-            for (day, tally) in by_day(attempts, dispatches, later) {
-                tallies.entry(day.repo.clone()).or_default().push((day, Arc::new(tally)));
-            }
-            for mark in missing.remove(&part.day).unwrap_or_default() {
-                let days = tallies.remove(&mark.repo).unwrap_or_default();
-                found.extend(days.iter().cloned());
-                hud.days.tallies.put(mark, &part, 1, days);
-            }
-        }
+    let mut computed = stream::iter(portions(missing))
+        .map(|missing| computed(hud, span, missing))
+        .buffer_unordered(PORTIONS);
+    while let Some(days) = computed.try_next().await? {
+        found.extend(days);
     }
     found.retain(|(day, _)| day.nightly == (span.events == Events::Nightly));
+    Ok(found)
+}
+
+/// Reads and computes days in a row.
+async fn computed(
+    hud: &Hud,
+    span: &Span,
+    mut missing: BTreeMap<i64, Vec<Mark>>,
+) -> Result<Vec<OneDay>, Problem> {
+    let parts: Vec<Part> = missing.keys().map(|day| Part::of(span, *day)).collect();
+    let repos: BTreeSet<String> =
+        missing.values().flatten().map(|mark| mark.repo.clone()).collect();
+    let mut facts = read(hud, &parts, repos.into_iter().collect()).await?;
+    // Off this thread: meanwhile it reads the next days.
+    let computed = tokio::task::spawn_blocking(move || {
+        let of = |part: Part| {
+            let (attempts, dispatches, later) = facts.of(&part);
+            (part, by_day(&attempts, dispatches, later))
+        };
+        parts.into_iter().map(of).collect::<Vec<_>>()
+    });
+    let computed = computed.await.map_err(|error| Problem::Store(error.to_string()))?;
+    let mut found = vec![];
+    for (part, days) in computed {
+        let mut tallies: HashMap<String, Vec<OneDay>> = HashMap::new();
+        for (day, tally) in days {
+            tallies.entry(day.repo.clone()).or_default().push((day, Arc::new(tally)));
+        }
+        for mark in missing.remove(&part.day).unwrap_or_default() {
+            let days = tallies.remove(&mark.repo).unwrap_or_default();
+            found.extend(days.iter().cloned());
+            let bytes = days.iter().map(|(_, tally)| tally.bytes()).sum();
+            hud.days.tallies.put(mark, &part, bytes, days);
+        }
+    }
     Ok(found)
 }
 
@@ -270,12 +339,12 @@ async fn read(hud: &Hud, parts: &[Part], repos: Vec<String>) -> Result<Several, 
 
 impl Several {
     /// Takes the attempts of a part; and tells its dispatches and the later ones that matter to it.
-    fn of(&mut self, part: &Part) -> (Vec<AttemptFact>, Vec<DispatchFact>, &[DispatchFact]) {
+    fn of(&mut self, part: &Part) -> (Vec<AttemptFact>, &[DispatchFact], &[DispatchFact]) {
         let attempts = self.attempts.remove(&part.day).unwrap_or_default();
         let until = |time| self.dispatches.partition_point(|sent| sent.enqueued_at < time);
         let (from, to) = (until(part.from), until(part.to));
         let later = &self.dispatches[to..until(heads_until(part.to))];
-        (attempts, self.dispatches[from..to].to_vec(), later)
+        (attempts, &self.dispatches[from..to], later)
     }
 }
 
@@ -300,80 +369,134 @@ async fn reports(hud: &Hud, span: &Span, marks: &[Mark]) -> Result<Reports, Prob
         for (part, mark) in parts.iter().zip(missing.into_values().flatten()) {
             let reports = Arc::new(Reports::of(&by_day.remove(&part.day).unwrap_or_default()));
             sum.add(&reports);
-            hud.days.reports.put(mark, part, 1, reports);
+            hud.days.reports.put(mark, part, reports.bytes(), reports);
         }
     }
     Ok(sum)
 }
 
-/// Attempts and dispatches, of events of every kind.
+/// A repository's attempts and dispatches, of events of every kind.
 #[derive(Default)]
-pub(in super::super) struct Facts {
-    pub(in super::super) attempts: Vec<AttemptFact>,
-    pub(in super::super) dispatches: Vec<DispatchFact>,
+struct Facts {
+    repo: String,
+    attempts: Vec<AttemptFact>,
+    dispatches: Vec<DispatchFact>,
 }
 
 impl Facts {
-    /// Those of a window.
-    pub(in super::super) fn within(&self, window: &Window) -> Self {
-        let mut found = Self::default();
-        found.add(self, window);
-        found
-    }
-
-    fn add(&mut self, other: &Self, window: &Window) {
-        let attempts = other.attempts.iter().filter(|row| window.has(row.dispatched_at));
-        self.attempts.extend(attempts.cloned());
-        let dispatches = other.dispatches.iter().filter(|sent| window.has(sent.enqueued_at));
-        self.dispatches.extend(dispatches.cloned());
-    }
-
-    fn count(&self) -> usize {
-        self.attempts.len() + self.dispatches.len()
+    /// The memory that they take: a kilobyte each, about, beside the tests that failed.
+    fn bytes(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let tests = self.attempts.iter().flat_map(|row| &row.failed_tests);
+        let tests = tests.map(|test| {
+            size_of_val(test) + test.name.len() + text(&test.file) + text(&test.message)
+        });
+        (self.attempts.len() + self.dispatches.len()) * 1024 + tests.sum::<usize>()
     }
 }
 
-/// The attempts and dispatches of a window, in no order.
-pub(in super::super) async fn facts(hud: &Hud, window: &Window) -> Result<Facts, Problem> {
-    of_whole_days(hud, window, &hud.days.facts, async |window: &Window| {
+/// The facts of whole days, in no order; shared with whoever reads these days meanwhile.
+pub(in super::super) struct SharedFacts(Vec<Arc<Facts>>);
+
+impl SharedFacts {
+    /// The attempts of a window within these days.
+    pub(in super::super) fn attempts(&self, window: &Window) -> impl Iterator<Item = &AttemptFact> {
+        let all = self.0.iter().flat_map(|day| &day.attempts);
+        all.filter(|row| window.has(row.dispatched_at))
+    }
+
+    /// The dispatches of a window within these days.
+    pub(in super::super) fn dispatches(
+        &self,
+        window: &Window,
+    ) -> impl Iterator<Item = &DispatchFact> {
+        let all = self.0.iter().flat_map(|day| &day.dispatches);
+        all.filter(|sent| window.has(sent.enqueued_at))
+    }
+}
+
+/// The attempts and dispatches of the days that a window touches.
+pub(in super::super) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, Problem> {
+    let marks = hud.results.marks(window).await?;
+    of_whole_days(marks, &hud.days.facts, async |window: &Window| {
         let (attempts, dispatches) =
             tokio::try_join!(hud.results.attempts(window), hud.results.dispatches(window))?;
-        Ok(Facts { attempts, dispatches })
+        Ok((attempts, dispatches))
     })
     .await
 }
 
-/// The attempts of a window on upstream's own commits, and the dispatches of such commits that
-/// nothing was heard of; in no order.
-pub(in super::super) async fn pushes(hud: &Hud, window: &Window) -> Result<Facts, Problem> {
-    of_whole_days(hud, window, &hud.days.pushes, async |window: &Window| {
+/// The attempts of these days on upstream's own commits, and the dispatches of such commits that
+/// nothing was heard of.
+async fn pushes(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, Problem> {
+    of_whole_days(marks, &hud.days.pushes, async |window: &Window| {
         let (attempts, mut dispatches) =
             tokio::try_join!(hud.results.pushes(window), hud.results.dispatches(window))?;
         dispatches.retain(|sent| sent.pull_request.is_none() && sent.status == "never_started");
-        Ok(Facts { attempts, dispatches })
+        Ok((attempts, dispatches))
     })
     .await
 }
 
-/// Reads the whole days that aren't known, and gives what the window has of all.
+/// The turns of a window that begins at a full hour, in no order.
+pub(in super::super) async fn turns(hud: &Hud, window: &Window) -> Result<Vec<Turn>, Problem> {
+    let day = day_of(window.from);
+    // Of today there is nothing after now.
+    let window = Window { to: midnight(day_of(window.to) + 1), ..window.clone() };
+    let part = Part { day, from: window.from, to: window.to, kept: Some(Kept::Feed) };
+    let mut by_repo: BTreeMap<String, Vec<Mark>> = BTreeMap::new();
+    for mark in hud.results.marks(&window).await? {
+        by_repo.entry(mark.repo.clone()).or_default().push(mark);
+    }
+    // Reports have marks of their own.
+    by_repo.remove("");
+    let (mut found, mut missing, mut unread) = (vec![], vec![], vec![]);
+    for (repo, mut marks) in by_repo {
+        marks.sort_unstable_by_key(|mark| mark.day);
+        let mut changes = DefaultHasher::new();
+        marks.hash(&mut changes);
+        let mark = Mark { repo, day, changes: changes.finish() };
+        match hud.days.turns.get(&mark, &part) {
+            Some(turns) => found.extend(turns.iter().cloned()),
+            None => {
+                missing.push(mark);
+                unread.extend(marks);
+            }
+        }
+    }
+    let facts = pushes(hud, unread).await?;
+    for mark in missing {
+        let own =
+            SharedFacts(facts.0.iter().filter(|day| day.repo == mark.repo).cloned().collect());
+        // What happened on pull requests is no turn.
+        let counts = |event: &str| EventKind::of_event(event).is_some();
+        let attempts = own.attempts(&window).filter(|row| counts(&row.event));
+        let dispatches = own.dispatches(&window).filter(|sent| counts(&sent.event));
+        let turns = Arc::new(turned_red(&jobs_of_record(attempts, []), dispatches));
+        found.extend(turns.iter().cloned());
+        hud.days.turns.put(mark, &part, turns.len() * 1024, turns);
+    }
+    Ok(found)
+}
+
+/// Reads those of the days that aren't known, and gives all.
 async fn of_whole_days(
-    hud: &Hud,
-    window: &Window,
+    marks: Vec<Mark>,
     known: &Known<Arc<Facts>>,
-    read: impl AsyncFn(&Window) -> Result<Facts, Problem>,
-) -> Result<Facts, Problem> {
+    read: impl AsyncFn(&Window) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), Problem>,
+) -> Result<SharedFacts, Problem> {
     let whole = |day| {
         let (from, to) = (midnight(day), midnight(day + 1));
         Part { day, from, to, kept: Some(Kept::Whole) }
     };
-    let mut found = Facts::default();
+    let mut found = vec![];
     let mut missing: BTreeMap<i64, Vec<Mark>> = BTreeMap::new();
-    for mark in hud.results.marks(window).await? {
+    for mark in marks {
         if mark.repo.is_empty() {
             continue;
         }
         match known.get(&mark, &whole(mark.day)) {
-            Some(facts) => found.add(&facts, window),
+            Some(facts) => found.push(facts),
             None => missing.entry(mark.day).or_default().push(mark),
         }
     }
@@ -383,27 +506,61 @@ async fn of_whole_days(
         let repos: BTreeSet<String> =
             missing.values().flatten().map(|mark| mark.repo.clone()).collect();
         let days = Window::all(midnight(first), midnight(last + 1));
-        let facts = read(&days.of(repos.into_iter().collect())).await?;
+        let (attempts, dispatches) = read(&days.of(repos.into_iter().collect())).await?;
         let mut by_day: HashMap<(String, i64), Facts> = HashMap::new();
-        for row in facts.attempts {
+        for row in attempts {
             let key = (row.repo.to_ascii_lowercase(), day_of(row.dispatched_at));
             by_day.entry(key).or_default().attempts.push(row);
         }
-        for sent in facts.dispatches {
+        for sent in dispatches {
             let key = (sent.repo.to_ascii_lowercase(), day_of(sent.enqueued_at));
             by_day.entry(key).or_default().dispatches.push(sent);
         }
         for mark in missing.into_values().flatten() {
             let part = whole(mark.day);
             let facts = by_day.remove(&(mark.repo.clone(), mark.day)).unwrap_or_default();
-            found.add(&facts, window);
-            known.put(mark, &part, facts.count() + 1, Arc::new(facts));
+            let facts = Facts { repo: mark.repo.clone(), ..facts };
+            let (bytes, facts) = (facts.bytes(), Arc::new(facts));
+            found.push(Arc::clone(&facts));
+            known.put(mark, &part, bytes, facts);
         }
     }
-    Ok(found)
+    Ok(SharedFacts(found))
 }
 
 /// The newest report of all that `days` tell of.
 pub(in super::super) fn newest(days: &[OneDay]) -> Option<Timestamp> {
     days.iter().filter_map(|(_, tally)| tally.newest).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_longest_ago_makes_place() {
+        let known = Known::new(10_000);
+        let part =
+            |day| Part { day, from: midnight(day), to: midnight(day + 1), kept: Some(Kept::Whole) };
+        let mark = |day, changes| Mark { repo: "acme/one".to_owned(), day, changes };
+        for day in 0..8 {
+            known.put(mark(day, 1), &part(day), 1000, day);
+        }
+        assert_eq!(known.get(&mark(0, 1), &part(0)), Some(0));
+        assert_eq!(known.get(&mark(0, 2), &part(0)), None, "it was written to meanwhile");
+        known.put(mark(8, 1), &part(8), 1000, 8);
+        let kept = |day| known.get(&mark(day, 1), &part(day)).is_some();
+        let left: Vec<i64> = (0..9).filter(|day| kept(*day)).collect();
+        assert_eq!(left, [0, 6, 7, 8]);
+        // What is put again counts once, and what is larger than everything isn't kept.
+        for changes in 0..100 {
+            known.put(mark(0, changes), &part(0), 1000, 0);
+        }
+        assert!(kept(8));
+        known.put(mark(9, 1), &part(9), 20_000, 9);
+        assert!(!kept(9));
+        let shelf = known.shelf.lock().unwrap();
+        let bytes: usize = shelf.found.values().map(|found| found.bytes).sum();
+        assert_eq!(shelf.bytes, bytes);
+    }
 }

@@ -1,12 +1,11 @@
 //! Backends that turned red lately, the newest first.
 
-use crcr_domain::EventKind;
-use crcr_domain::results::{Turn, jobs_of_record, turned_red};
+use crcr_domain::results::Turn;
 use jiff::Timestamp;
 
 use super::super::query::{Span, SpanQuery};
 use super::super::{Hud, Problem};
-use super::days::{Facts, pushes};
+use super::days::turns;
 use crate::results::Window;
 
 /// The most turns that a feed tells.
@@ -27,11 +26,7 @@ pub(in super::super) async fn build(hud: &Hud, repo: Option<&str>) -> Result<Fee
     let month = Span::of(&SpanQuery::month(), now).map_err(Problem::Query)?;
     let mut window = Window::all(month.from, month.to);
     window.repos = repo.map(|repo| vec![repo.to_owned()]);
-    // What happened on pull requests is no turn.
-    let Facts { mut attempts, mut dispatches } = pushes(hud, &window).await?;
-    attempts.retain(|row| EventKind::of_event(&row.event).is_some());
-    dispatches.retain(|dispatch| EventKind::of_event(&dispatch.event).is_some());
-    let mut turns = turned_red(&jobs_of_record(&attempts, &[]), &dispatches);
+    let mut turns = turns(hud, &window).await?;
     turns.sort_by_key(|turn| std::cmp::Reverse(turn.at));
     turns.truncate(TURNS);
     let repo = repo.map(str::to_owned);

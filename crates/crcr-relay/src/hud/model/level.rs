@@ -37,7 +37,7 @@ pub(in super::super) async fn build(
     let window = review::window(repo, level, window, &hud.criteria);
     let beside = async { Ok(Beside::read(&*hud.results, &window).await?) };
     let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
-    let facts = (facts.attempts, facts.dispatches);
+    let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
     let review = beside.review(repo, level, &window, facts, &hud.criteria);
     if entry.is_none() && !review.has_results() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::super::query::Span;
 use super::super::{Hud, Problem};
-use super::days::Facts;
 use super::level::LevelReview;
 use super::overview::entry_of;
 use super::{Day, Worth, days, total, trend};
@@ -127,22 +126,14 @@ pub(in super::super) async fn build(
         return Err(Problem::NotFound(text));
     }
     let review = entry.is_some().then(|| {
-        let facts = facts.within(&reviewed);
-        LevelReview::from(beside.review(
-            named,
-            level,
-            &reviewed,
-            (facts.attempts, facts.dispatches),
-            &hud.criteria,
-        ))
+        let facts = (facts.attempts(&reviewed).collect(), facts.dispatches(&reviewed).collect());
+        LevelReview::from(beside.review(named, level, &reviewed, facts, &hud.criteria))
     });
-    let Facts { mut attempts, mut dispatches } = facts;
-    attempts.retain(|row| window.has(row.dispatched_at));
-    dispatches.retain(|sent| window.has(sent.enqueued_at));
-    let newest = attempts.iter().map(|row| row.received_at).max();
-    attempts.retain(|row| span.events.has(&row.event));
-    dispatches.retain(|dispatch| span.events.has(&dispatch.event));
-    let jobs = jobs_of_record(&attempts, &dispatches);
+    let newest = facts.attempts(&window).map(|row| row.received_at).max();
+    let jobs = jobs_of_record(
+        facts.attempts(&window).filter(|row| span.events.has(&row.event)),
+        facts.dispatches(&window).filter(|sent| span.events.has(&sent.event)),
+    );
     let refused = refused
         .into_iter()
         .map(|callback| Refused {
@@ -173,12 +164,16 @@ pub(in super::super) async fn build(
     })
 }
 
-fn matrix(jobs: &[Job<'_>], span: &Span) -> Matrix {
-    let names: BTreeSet<String> = jobs.iter().map(Job::name).collect();
+fn matrix<'a>(jobs: &[Job<'a>], span: &Span) -> Matrix {
+    // A name is made once of many jobs.
+    let id = |job: &Job<'a>| (&*job.record.workflow, job.record.job.as_deref());
+    let ids: HashMap<_, _> = jobs.iter().map(|job| (id(job), job)).collect();
+    let names: BTreeSet<String> = ids.values().map(|job| job.name()).collect();
     let more_columns = names.len().saturating_sub(COLUMNS);
     let columns: Vec<String> = names.into_iter().take(COLUMNS).collect();
-    let place: HashMap<&str, usize> =
-        columns.iter().enumerate().map(|(n, name)| (name.as_str(), n)).collect();
+    let place: HashMap<_, usize> = (ids.into_iter())
+        .filter_map(|(id, job)| Some((id, columns.binary_search(&job.name()).ok()?)))
+        .collect();
     let mut rows: BTreeMap<(Option<u64>, &str, &str), Row> = BTreeMap::new();
     for job in jobs {
         let record = job.record;
@@ -192,7 +187,7 @@ fn matrix(jobs: &[Job<'_>], span: &Span) -> Matrix {
             cells: vec![None; columns.len()],
         });
         row.at = row.at.max(record.dispatched_at);
-        if let Some(at) = place.get(job.name().as_str()) {
+        if let Some(at) = place.get(&id(job)) {
             row.cells[*at] = Some(Cell {
                 outcome: job.outcome,
                 attempts: job.attempts,
