@@ -36,10 +36,14 @@ pub async fn review(
     criteria: &Criteria,
 ) -> Result<Review, ResultsError> {
     let window = window(repo, level, span, criteria);
+    let reports = async {
+        let answers = results.answers(&window).await?;
+        Ok(answers.into_iter().map(|answer| answer.outcome).collect())
+    };
     let (attempts, dispatches, beside) = tokio::try_join!(
         results.attempts(&window),
         results.dispatches(&window),
-        Beside::read(results, &window),
+        Beside::read(results, &window, reports),
     )?;
     let facts = (attempts.iter().collect(), dispatches.iter().collect());
     Ok(beside.review(repo, level, &window, facts, criteria))
@@ -52,12 +56,15 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// Reads it, for a review of this window.
-    pub(crate) async fn read(results: &dyn Results, window: &Window) -> Result<Self, ResultsError> {
+    /// Reads it, for a review of this window; what became of its reports is `reports`.
+    pub(crate) async fn read<E: From<ResultsError>>(
+        results: &dyn Results,
+        window: &Window,
+        reports: impl Future<Output = Result<Vec<CallbackOutcome>, E>>,
+    ) -> Result<Self, E> {
         let ever = Window { from: look_back(window.to), ..window.clone() };
-        let (at_l2_since, answers) =
-            tokio::try_join!(results.at_level_since(&ever, Level::L2), results.answers(window))?;
-        let reports = answers.into_iter().map(|answer| answer.outcome).collect();
+        let since = async { Ok(results.at_level_since(&ever, Level::L2).await?) };
+        let (at_l2_since, reports) = tokio::try_join!(since, reports)?;
         Ok(Self { at_l2_since, reports })
     }
 

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crcr_domain::EventKind;
-use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::tally::by_day;
 use crcr_domain::results::{DayOf, Distribution, Tally, Turn, jobs_of_record, turned_red};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -16,7 +16,7 @@ use super::super::{Hud, Problem};
 use crate::results::retention::{day_number, day_of, heads_until, midnight};
 use crate::results::{Answer, Mark, Window};
 
-/// The most that is kept of tallies, reports, turns, facts and pushes, each, in bytes, about.
+/// The most that is kept of tallies, reports, answers, turns, facts and pushes, each, in bytes, about.
 const KEPT: usize = 64 << 20;
 /// Facts that are read at a time, more or less, so that a long span costs time and not memory.
 const AT_A_TIME: u64 = 30_000;
@@ -30,6 +30,7 @@ pub(super) type OneDay = (DayOf, Arc<Tally>);
 pub(in super::super) struct Days {
     tallies: Known<Vec<OneDay>>,
     reports: Known<Arc<Reports>>,
+    answers: Known<Arc<Vec<Answer>>>,
     turns: Known<Arc<Vec<Turn>>>,
     facts: Known<Arc<Facts>>,
     pushes: Known<Arc<Facts>>,
@@ -40,6 +41,7 @@ impl Default for Days {
         Self {
             tallies: Known::new(KEPT),
             reports: Known::new(KEPT),
+            answers: Known::new(KEPT),
             turns: Known::new(KEPT),
             facts: Known::new(KEPT),
             pushes: Known::new(KEPT),
@@ -108,6 +110,11 @@ enum Kept {
 }
 
 impl Part {
+    fn whole(day: i64) -> Self {
+        let (from, to) = (midnight(day), midnight(day + 1));
+        Self { day, from, to, kept: Some(Kept::Whole) }
+    }
+
     fn of(span: &Span, day: i64) -> Self {
         let (begin, end) = (midnight(day), midnight(day + 1));
         let from = begin.max(span.from);
@@ -375,6 +382,47 @@ async fn reports(hud: &Hud, span: &Span, marks: &[Mark]) -> Result<Reports, Prob
     Ok(sum)
 }
 
+/// What became of the reports of a window, which is one repository's, in no order.
+pub(in super::super) async fn answers(
+    hud: &Hud,
+    window: &Window,
+) -> Result<Vec<CallbackOutcome>, Problem> {
+    let repo = window.repos.iter().flatten().next().cloned().unwrap_or_default();
+    // Reports have marks of their own, those of all repositories together.
+    let marks = hud.results.marks(&window.clone().of(vec![String::new()])).await?;
+    let mut found = vec![];
+    let mut missing: BTreeMap<i64, Vec<Mark>> = BTreeMap::new();
+    for mark in marks {
+        let mark = Mark { repo: repo.to_ascii_lowercase(), ..mark };
+        match hud.days.answers.get(&mark, &Part::whole(mark.day)) {
+            Some(answers) => found.push(answers),
+            None => missing.entry(mark.day).or_default().push(mark),
+        }
+    }
+    for missing in portions(missing) {
+        let (first, last) = ends(&missing);
+        let days = Window::all(midnight(first), midnight(last + 1)).of(vec![repo.clone()]);
+        let mut by_day: HashMap<i64, Vec<Answer>> = HashMap::new();
+        for answer in hud.results.answers(&days).await? {
+            by_day.entry(day_of(answer.at)).or_default().push(answer);
+        }
+        for mark in missing.into_values().flatten() {
+            let answers = Arc::new(by_day.remove(&mark.day).unwrap_or_default());
+            found.push(Arc::clone(&answers));
+            let part = Part::whole(mark.day);
+            hud.days.answers.put(mark, &part, size_of_val(&**answers), answers);
+        }
+    }
+    let all = found.iter().flat_map(|day| &**day);
+    Ok(all.filter(|answer| window.has(answer.at)).map(|answer| answer.outcome).collect())
+}
+
+/// The first and the last day.
+fn ends(days: &BTreeMap<i64, Vec<Mark>>) -> (i64, i64) {
+    let end = |day: Option<&i64>| day.copied().unwrap_or_default();
+    (end(days.keys().next()), end(days.keys().next_back()))
+}
+
 /// A repository's attempts and dispatches, of events of every kind.
 #[derive(Default)]
 struct Facts {
@@ -426,9 +474,14 @@ pub(in super::super) async fn facts(hud: &Hud, window: &Window) -> Result<Shared
     .await
 }
 
+/// The attempts of the window's days on upstream's own commits.
+pub(in super::super) async fn pushes(hud: &Hud, window: &Window) -> Result<SharedFacts, Problem> {
+    pushes_of(hud, hud.results.marks(window).await?).await
+}
+
 /// The attempts of these days on upstream's own commits, and the dispatches of such commits that
 /// nothing was heard of.
-async fn pushes(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, Problem> {
+async fn pushes_of(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, Problem> {
     of_whole_days(marks, &hud.days.pushes, async |window: &Window| {
         let (attempts, mut dispatches) =
             tokio::try_join!(hud.results.pushes(window), hud.results.dispatches(window))?;
@@ -464,7 +517,7 @@ pub(in super::super) async fn turns(hud: &Hud, window: &Window) -> Result<Vec<Tu
             }
         }
     }
-    let facts = pushes(hud, unread).await?;
+    let facts = pushes_of(hud, unread).await?;
     for mark in missing {
         let own =
             SharedFacts(facts.0.iter().filter(|day| day.repo == mark.repo).cloned().collect());
@@ -485,24 +538,19 @@ async fn of_whole_days(
     known: &Known<Arc<Facts>>,
     read: impl AsyncFn(&Window) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), Problem>,
 ) -> Result<SharedFacts, Problem> {
-    let whole = |day| {
-        let (from, to) = (midnight(day), midnight(day + 1));
-        Part { day, from, to, kept: Some(Kept::Whole) }
-    };
     let mut found = vec![];
     let mut missing: BTreeMap<i64, Vec<Mark>> = BTreeMap::new();
     for mark in marks {
         if mark.repo.is_empty() {
             continue;
         }
-        match known.get(&mark, &whole(mark.day)) {
+        match known.get(&mark, &Part::whole(mark.day)) {
             Some(facts) => found.push(facts),
             None => missing.entry(mark.day).or_default().push(mark),
         }
     }
     for missing in portions(missing) {
-        let (first, last) =
-            (*missing.keys().next().unwrap_or(&0), *missing.keys().last().unwrap_or(&0));
+        let (first, last) = ends(&missing);
         let repos: BTreeSet<String> =
             missing.values().flatten().map(|mark| mark.repo.clone()).collect();
         let days = Window::all(midnight(first), midnight(last + 1));
@@ -517,7 +565,7 @@ async fn of_whole_days(
             by_day.entry(key).or_default().dispatches.push(sent);
         }
         for mark in missing.into_values().flatten() {
-            let part = whole(mark.day);
+            let part = Part::whole(mark.day);
             let facts = by_day.remove(&(mark.repo.clone(), mark.day)).unwrap_or_default();
             let facts = Facts { repo: mark.repo.clone(), ..facts };
             let (bytes, facts) = (facts.bytes(), Arc::new(facts));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::{Hud, Problem};
-use super::days::facts;
+use super::days::{answers, facts};
 use super::overview::entry_of;
 use crate::results::review::{self, Beside};
 
@@ -35,7 +35,7 @@ pub(in super::super) async fn build(
     let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
     let level = level.or(entry.as_ref().map(|entry| entry.level));
     let window = review::window(repo, level, window, &hud.criteria);
-    let beside = async { Ok(Beside::read(&*hud.results, &window).await?) };
+    let beside = Beside::read(&*hud.results, &window, answers(hud, &window));
     let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
     let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
     let review = beside.review(repo, level, &window, facts, &hud.criteria);

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::super::query::Events;
 use super::super::{Hud, Problem};
+use super::days::pushes;
 use super::overview::entry_of;
 use crate::results::Window;
 
@@ -222,7 +223,8 @@ async fn on_branch(
     let to = (hud.clock)();
     let from = to - days(BASE_DAYS);
     let lately = Window::all(from, to).of(repos);
-    let mut rows = hud.results.pushes(&lately).await?;
+    let known = pushes(hud, &lately).await?;
+    let mut rows: Vec<_> = known.attempts(&lately).cloned().collect();
     if let Some(MergeBaseFact { committed_at, merge_base, .. }) = merge_base
         && *committed_at < from
     {

@@ -111,15 +111,23 @@ pub(in super::super) async fn build(
     let reviewed = review::window(named, level, (None, span.to), &hud.criteria);
     // What the review reads is most often a part of what the page does.
     let both = Window { from: window.from.min(reviewed.from), ..window.clone() };
-    let beside = async {
-        let read = &hud.results;
-        let beside = Beside::read(&**read, &reviewed);
-        Ok(tokio::try_join!(beside, read.refused(&window, REFUSED))?)
+    let refused = async { Ok(hud.results.refused(&window, REFUSED).await?) };
+    // Computed while the store works on the rest.
+    let shown = async {
+        let facts = days::facts(hud, &both).await?;
+        let newest = facts.attempts(&window).map(|row| row.received_at).max();
+        let jobs = jobs_of_record(
+            facts.attempts(&window).filter(|row| span.events.has(&row.event)),
+            facts.dispatches(&window).filter(|sent| span.events.has(&sent.event)),
+        );
+        let (matrix, tests) = (matrix(&jobs, span), failing_tests(&jobs));
+        Ok((facts, newest, matrix, tests))
     };
-    let (days, facts, (beside, refused)) = tokio::try_join!(
+    let (days, beside, refused, (facts, newest, matrix, failing_tests)) = tokio::try_join!(
         days::days(hud, span, Some(repo.as_str())),
-        days::facts(hud, &both),
-        beside,
+        Beside::read(&*hud.results, &reviewed, days::answers(hud, &reviewed)),
+        refused,
+        shown,
     )?;
     if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
@@ -129,11 +137,6 @@ pub(in super::super) async fn build(
         let facts = (facts.attempts(&reviewed).collect(), facts.dispatches(&reviewed).collect());
         LevelReview::from(beside.review(named, level, &reviewed, facts, &hud.criteria))
     });
-    let newest = facts.attempts(&window).map(|row| row.received_at).max();
-    let jobs = jobs_of_record(
-        facts.attempts(&window).filter(|row| span.events.has(&row.event)),
-        facts.dispatches(&window).filter(|sent| span.events.has(&sent.event)),
-    );
     let refused = refused
         .into_iter()
         .map(|callback| Refused {
@@ -158,8 +161,8 @@ pub(in super::super) async fn build(
         worth: Worth::of(&total(&days)),
         trend: trend(span, &days),
         review,
-        matrix: matrix(&jobs, span),
-        failing_tests: failing_tests(&jobs),
+        matrix,
+        failing_tests,
         refused,
     })
 }
