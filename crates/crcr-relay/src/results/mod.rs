@@ -175,14 +175,13 @@ pub trait Results: Send + Sync {
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
 
-    /// Where this head of a pull request branched off, if that was learned. The upstream repository
-    /// compares without case.
-    async fn merge_base(
+    /// Where the heads of a pull request branched off, as far as that was learned, in no order. The
+    /// upstream repository compares without case.
+    async fn merge_bases(
         &self,
         upstream: &str,
         number: u64,
-        head_sha: &str,
-    ) -> Result<Option<MergeBaseFact>, ResultsError>;
+    ) -> Result<Vec<MergeBaseFact>, ResultsError>;
 }
 
 /// Puts attempts into the order of arrival; the rest of their keys decides within a millisecond.

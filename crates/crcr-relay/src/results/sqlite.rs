@@ -10,7 +10,7 @@ use crcr_domain::facts::{
 use crcr_domain::results::DayOf;
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, Type};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, Row, params};
 use serde::de::DeserializeOwned;
 
 use super::retention::{DAY, day_number, day_of, last_day};
@@ -348,25 +348,24 @@ impl Results for SqliteResults {
         self.blocking(move |this| this.of_pull(&upstream, number)).await
     }
 
-    async fn merge_base(
+    async fn merge_bases(
         &self,
         upstream: &str,
         number: u64,
-        head_sha: &str,
-    ) -> Result<Option<MergeBaseFact>, ResultsError> {
-        let (upstream, head_sha) = (upstream.to_owned(), head_sha.to_owned());
+    ) -> Result<Vec<MergeBaseFact>, ResultsError> {
+        let upstream = upstream.to_owned();
         self.blocking(move |this| {
             this.store.readers().with(|connection| {
                 connection
                     .prepare_cached(
                         "SELECT at, upstream, pull_request, head_sha, merge_base, committed_at
                          FROM fact_merge_base
-                         WHERE upstream = ?1 AND pull_request = ?2 AND head_sha = ?3",
+                         WHERE upstream = ?1 AND pull_request = ?2",
                     )?
-                    .query_row(params![upstream, number.cast_signed(), head_sha], |row| {
+                    .query_map(params![upstream, number.cast_signed()], |row| {
                         read_merge_base(&mut Columns::of(row))
-                    })
-                    .optional()
+                    })?
+                    .collect()
             })
         })
         .await

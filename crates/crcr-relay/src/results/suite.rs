@@ -396,16 +396,11 @@ async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results)
     ] {
         results.append(facts.into_iter().map(Fact::MergeBase).collect()).await.unwrap();
     }
-    let of = async |upstream, number, head| results.merge_base(upstream, number, head).await;
-    assert_eq!(of("Acme/Upstream", 7, "head").await.unwrap(), Some(newest));
-    assert_eq!(of(UPSTREAM, 8, "head").await.unwrap(), Some(eight));
-    for (upstream, number, head) in [
-        (UPSTREAM, 7, "HEAD"),
-        (UPSTREAM, 9, "head"),
-        ("no/such", 7, "head"),
-        (HOSTILE, 7, HOSTILE),
-    ] {
-        assert_eq!(of(upstream, number, head).await.unwrap(), None, "{upstream} {number} {head}");
+    let of = async |upstream, number| results.merge_bases(upstream, number).await.unwrap();
+    assert_eq!(of("Acme/Upstream", 7).await, [newest]);
+    assert_eq!(of(UPSTREAM, 8).await, [eight]);
+    for (upstream, number) in [(UPSTREAM, 9), ("no/such", 7), (HOSTILE, 7)] {
+        assert_eq!(of(upstream, number).await, [], "{upstream} {number}");
     }
     let after = results.marks(&window(-900_000, 10_000, None)).await.unwrap();
     let sum = |marks: &[super::Mark]| marks.iter().map(|mark| mark.changes).sum::<u64>();

@@ -392,8 +392,8 @@ async fn where_a_pull_request_branched_off_is_learned_once_something_failed() {
     world.work().await;
     assert_eq!(github.count(&compare), 0, "nobody asks whether a success is new");
     let learned = async || {
-        let found = world.results.merge_base("Acme/Upstream", 7, &head).await.unwrap();
-        found.map(|fact| (fact.merge_base, fact.committed_at))
+        let mut found = world.results.merge_bases("Acme/Upstream", 7).await.unwrap();
+        found.pop().map(|fact| (fact.head_sha, fact.merge_base, fact.committed_at))
     };
     github.fail(&compare, 9, Fault::status(502));
     for job in ["build", "lint"] {
@@ -409,7 +409,7 @@ async fn where_a_pull_request_branched_off_is_learned_once_something_failed() {
     }
     world.later(Duration::from_secs(600));
     world.work().await;
-    assert_eq!(learned().await, Some((fork.clone(), Timestamp::UNIX_EPOCH)));
+    assert_eq!(learned().await, Some((head.clone(), fork, Timestamp::UNIX_EPOCH)));
     let asked = github.count(&compare);
     let more = Downstream { job: "docs", client_payload: four.client_payload.clone(), ..four };
     more.start(&world).await;

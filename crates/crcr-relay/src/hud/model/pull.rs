@@ -80,7 +80,10 @@ pub(in super::super) async fn build(
     upstream: &RepoName,
     number: u64,
 ) -> Result<Pull, Problem> {
-    let (attempts, dispatches) = hud.results.of_pull(upstream.as_str(), number).await?;
+    let ((attempts, dispatches), merge_bases) = tokio::try_join!(
+        hud.results.of_pull(upstream.as_str(), number),
+        hud.results.merge_bases(upstream.as_str(), number),
+    )?;
     let Some(head_sha) = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()))
     else {
         let text = format!("no results of pull request {number} of {upstream} are known");
@@ -106,7 +109,7 @@ pub(in super::super) async fn build(
         .filter(|(_, jobs)| jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed)))
         .map(|(repo, _)| repo.clone())
         .collect();
-    let merge_base = hud.results.merge_base(upstream.as_str(), number, &head_sha).await?;
+    let merge_base = merge_bases.into_iter().find(|found| found.head_sha == head_sha);
     let branch = on_branch(hud, upstream, failing, merge_base.as_ref()).await?;
     let branch = jobs_of_record(&branch, &[]);
     let merge_base = merge_base.map(|found| found.merge_base);

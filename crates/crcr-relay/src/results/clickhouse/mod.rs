@@ -387,23 +387,19 @@ impl Results for ClickHouse {
         Ok((attempts, dispatches))
     }
 
-    async fn merge_base(
+    async fn merge_bases(
         &self,
         upstream: &str,
         number: u64,
-        head_sha: &str,
-    ) -> Result<Option<MergeBaseFact>, ResultsError> {
+    ) -> Result<Vec<MergeBaseFact>, ResultsError> {
         let upstream = upstream.to_ascii_lowercase();
         let values = [
             ("number".to_owned(), Value::Number(number.cast_signed())),
             ("upstream".to_owned(), Value::Text(&upstream)),
-            ("head".to_owned(), Value::Text(head_sha)),
         ];
-        let query = rows::MERGE_BASE.select(
-            "upstream_key = {upstream:String} AND pull_request = {number:Int64} \
-             AND head_sha = {head:String}",
-        );
-        Ok(self.rows(&query, &values, rows::MERGE_BASE.read).await?.pop())
+        let query = rows::MERGE_BASE
+            .select("upstream_key = {upstream:String} AND pull_request = {number:Int64}");
+        self.rows(&query, &values, rows::MERGE_BASE.read).await
     }
 }
 

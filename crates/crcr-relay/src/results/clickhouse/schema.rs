@@ -137,7 +137,7 @@ mod tests {
         let upgraded = open();
         upgraded.prepare().await.unwrap();
         assert_eq!(answers(&upgraded).await, expected);
-        assert_eq!(upgraded.merge_base("acme/upstream", 101_010, "x").await.unwrap(), None);
+        assert_eq!(upgraded.merge_bases("acme/upstream", 101_010).await.unwrap(), []);
         let newer = format!("INSERT INTO crcr_schema VALUES ({})", STEPS.len() + 1);
         upgraded.ask(&newer, &[]).await.unwrap();
         let refused = open().prepare().await.unwrap_err().to_string();
