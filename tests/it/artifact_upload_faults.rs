@@ -234,3 +234,18 @@ fn an_upload_that_is_told_to_stop_leaves_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(2));
     assert!(s3.unfinished().is_empty() && s3.keys().is_empty());
 }
+
+#[test]
+fn a_mark_that_is_slow_or_refused_holds_no_part_up() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    for rule in [Rule::hold(), Rule::any(crcr_testkit::fault::access_denied())] {
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        proxy.add(rule.query("partNumber=10000"));
+        let step = step(&["--path", "dist", "--overwrite"]);
+        fs::write(step.folder().join("dist/large.bin"), noise(9 << 20)).unwrap();
+        let ran = with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(0);
+        assert_eq!(outcome(&ran), ("s3", "ok"));
+        assert_eq!(proxy.count(&Method::PUT, "", "partNumber=10000"), 1);
+        assert!(s3.unfinished().is_empty(), "{:?}", s3.unfinished());
+    }
+}

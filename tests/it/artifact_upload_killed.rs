@@ -67,8 +67,9 @@ fn killed_on_its_way_to_s3_and_run_again_there_is_one_copy() {
     }
 }
 
-/// Parts of the file in the next test, beside the mark of the upload.
-const PARTS: usize = 7;
+/// Parts of the file in the next tests, beside the mark of the upload: more than are on their way at
+/// once.
+const PARTS: usize = 12;
 
 /// How many parts have come, marks among them.
 fn parts(s3: &S3Server) -> usize {
@@ -81,7 +82,7 @@ fn what_a_killed_process_has_sent_to_s3_is_not_sent_again() {
         // A process that has been silent for long is dead; another one may yet go on.
         for dead in [true, false] {
             let s3 = S3Server::start("artifacts").unwrap();
-            let content = noise(PARTS * (8 << 20) - 1000);
+            let content = noise(PARTS * (5 << 20) - 1000);
             let upload = || {
                 let step = step(&["--path", "dist", "--archive", archive]);
                 fs::write(step.folder().join("dist/large.bin"), &content).unwrap();
@@ -108,7 +109,7 @@ fn what_a_killed_process_has_sent_to_s3_is_not_sent_again() {
 fn parts_of_another_attempt_and_parts_that_differ_are_not_taken() {
     let s3 = S3Server::start("artifacts").unwrap();
     let upload = |first: u8, attempt: &str| {
-        let mut content = noise(PARTS * (8 << 20) - 1000);
+        let mut content = noise(PARTS * (5 << 20) - 1000);
         content[0] = first;
         let step = step(&["--path", "dist"]).env("GITHUB_RUN_ATTEMPT", attempt);
         fs::write(step.folder().join("dist/large.bin"), &content).unwrap();

@@ -19,7 +19,7 @@ use crate::digest::{Digest, Hasher, Nested};
 
 /// The memory of one blob's buffers in bytes: one being filled, up to two being hashed, the others
 /// on their way. What a line of some latency carries grows with it.
-const MEMORY: usize = 28 * 1024 * 1024;
+const MEMORY: usize = 38 * 1024 * 1024;
 /// The fewest buffers, for blobs so long that their blocks are large.
 const MIN_BUFFERS: usize = 4;
 

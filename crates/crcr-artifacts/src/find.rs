@@ -13,6 +13,7 @@ use globset::GlobMatcher;
 use jiff::Timestamp;
 use serde_json::json;
 
+use self::github::Listed;
 use crate::digest::Digest;
 use crate::layout::{Facts, Layout};
 use crate::locator::{self, Archive, File, Locator, Place, Trust, is_locator_name};
@@ -165,7 +166,7 @@ impl Sources {
         }
         match select {
             Select::Locator(locator) => {
-                Ok(vec![self.follow(run, locator, &locator.name, true).await?])
+                Ok(vec![self.follow(run, locator, &locator.name, true, None).await?])
             }
             Select::Name(name) => Ok(vec![self.by_name(run, name).await?]),
             Select::Ids(ids) => self.by_ids(run, ids).await,
@@ -227,13 +228,15 @@ impl Sources {
 
     /// Follows a locator after checking that it leads where it may.
     ///
-    /// `independent` says that it doesn't come from the bucket that it points into.
+    /// `independent` says that it doesn't come from the bucket that it points into; `listed` is
+    /// GitHub's list of the run, where it is known already.
     async fn follow(
         &self,
         run: &Run,
         locator: &Locator,
         name: &str,
         independent: bool,
+        listed: Option<&[Listed]>,
     ) -> Result<Found, Error> {
         check_run(run, locator, name)?;
         match &locator.place {
@@ -244,7 +247,11 @@ impl Sources {
                 ))),
             },
             Place::GitHub { artifact_id } => {
-                let found = self.by_ids(run, &[*artifact_id]).await?;
+                let ids = [*artifact_id];
+                let found = match listed {
+                    Some(listed) => github::pick(run, listed, &ids)?,
+                    None => self.by_ids(run, &ids).await?,
+                };
                 let found = found.into_iter().next().ok_or(Error::Nowhere)?;
                 if found.name != locator.name {
                     return Err(Error::Locator(format!(

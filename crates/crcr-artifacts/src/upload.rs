@@ -179,7 +179,11 @@ async fn to_s3(
         region: Some(bucket.region().to_owned()),
     };
     let locator = locator(source, &stored, place, run, now());
-    bucket.put_locator(&locator, folder, &before).await?;
+    let (told, ()) = tokio::join!(
+        bucket.put_locator(&locator, folder, &before),
+        bucket.abort_others(source, folder)
+    );
+    told?;
     Ok((stored, locator))
 }
 

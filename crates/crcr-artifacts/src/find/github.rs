@@ -73,27 +73,13 @@ impl Sources {
         {
             return Ok(Some(artifact.clone()));
         }
-        Box::pin(self.follow(run, &locator, name, true)).await.map(Some)
+        let listed = Some(listed);
+        Box::pin(self.follow(run, &locator, name, true, listed)).await.map(Some)
     }
 
     /// Those with these numbers, which must all be artifacts of the run.
     pub(super) async fn by_ids(&self, run: &Run, ids: &[u64]) -> Result<Vec<Found>, Error> {
-        let listed = self.listed(run).await?.unwrap_or_default();
-        ids.iter()
-            .map(|id| {
-                let found = listed.iter().map(|one| one.found());
-                let found = found.into_iter().find(|found| found.artifact_id() == Some(*id));
-                found.filter(|found| !is_locator_name(&found.name)).ok_or_else(|| Error::Missing {
-                    what: format!("artifact with the number {id}"),
-                    looked: vec![format!(
-                        "GitHub's list of run {} of `{}` ({} artifacts)",
-                        run.id,
-                        run.repository,
-                        listed.len()
-                    )],
-                })
-            })
-            .collect()
+        pick(run, &self.listed(run).await?.unwrap_or_default(), ids)
     }
 
     /// Reads the locator in an artifact of GitHub's, raw or in a zip.
@@ -157,6 +143,25 @@ impl Listed {
             locator: None,
         }
     }
+}
+
+/// Those of a run's list with these numbers, which must all be in it.
+pub(super) fn pick(run: &Run, listed: &[Listed], ids: &[u64]) -> Result<Vec<Found>, Error> {
+    ids.iter()
+        .map(|id| {
+            let found = listed.iter().map(Listed::found);
+            let found = found.into_iter().find(|found| found.artifact_id() == Some(*id));
+            found.filter(|found| !is_locator_name(&found.name)).ok_or_else(|| Error::Missing {
+                what: format!("artifact with the number {id}"),
+                looked: vec![format!(
+                    "GitHub's list of run {} of `{}` ({} artifacts)",
+                    run.id,
+                    run.repository,
+                    listed.len()
+                )],
+            })
+        })
+        .collect()
 }
 
 /// The content of the first file of a small archive.

@@ -50,8 +50,8 @@ impl GitHubStore {
         };
         let mime = if raw { content_type(&source.entries[0].path) } else { "application/zip" };
         let (id, made, already) = match self.take(source, mime, &open).await? {
-            Ok(url) => {
-                let stored = self.fill(source, &url, mime, open()).await;
+            Ok((url, blocks)) => {
+                let stored = self.fill(source, &url, mime, blocks).await;
                 let (id, made) = self.or_delete(&source.name, stored).await?;
                 (id, made, false)
             }
@@ -95,24 +95,28 @@ impl GitHubStore {
         self.or_delete(&name, stored).await.map(|_| ())
     }
 
-    /// Takes the name; the inner error is an artifact with the same bytes.
+    /// Takes the name, for a blob that is made meanwhile; the inner error is an artifact with the
+    /// same bytes.
     async fn take(
         &self,
         source: &Source,
         mime: &str,
         open: &impl Fn() -> Blocks,
-    ) -> Result<Result<SecretString, (u64, Made)>, Error> {
+    ) -> Result<Result<(SecretString, Blocks), (u64, Made)>, Error> {
         let create = || self.create(&source.name, source.retention_days, mime);
+        let blocks = open();
         match create().await {
-            Ok(url) => return Ok(Ok(url)),
-            Err(artifact::Error::NameTaken) => {}
+            Ok(url) => return Ok(Ok((url, blocks))),
+            // One blob's buffers are enough.
+            Err(artifact::Error::NameTaken) => drop(blocks),
             Err(error) => return Err(self.error(error, &source.name)),
         }
         if let Holder::Same(id, made) = self.holder(source, open).await? {
             return Ok(Err((id, made)));
         }
         self.delete(&source.name).await?;
-        create().await.map(Ok).map_err(|e| self.error(e, &source.name))
+        let url = create().await.map_err(|e| self.error(e, &source.name))?;
+        Ok(Ok((url, open())))
     }
 
     /// Who holds the name, and whether it may be taken from them.

@@ -33,6 +33,11 @@ impl Refusal {
         matches!(self.code.as_deref(), Some("SlowDown" | "RequestTimeout"))
     }
 
+    /// Whether it was more than the server takes at once.
+    pub(super) fn is_too_much(&self) -> bool {
+        matches!(self.status, Some(429 | 503)) || self.code.as_deref() == Some("SlowDown")
+    }
+
     /// Whether a condition doesn't hold: 412, or 409 for two writers at once.
     pub(super) fn is_unmet(&self) -> bool {
         matches!(self.status, Some(409 | 412))

@@ -28,8 +28,9 @@ use crate::source::{Source, Stored};
 use crate::store::Error;
 use crate::store::send::{self, Start};
 
-/// The usual size of a part; S3 wants at least 5 MiB.
-const PART: usize = 8 * 1024 * 1024;
+/// The usual size of a part, the least that S3 takes: small, so that many are on their way on a line
+/// with latency.
+const PART: usize = 5 * 1024 * 1024;
 /// The most parts of an object, beside the mark.
 const MAX_PARTS: u64 = 9_999;
 /// The header of [`checksum`].
@@ -102,7 +103,6 @@ impl S3Store {
         } else {
             self.put_files(source, folder, known).await
         }?;
-        self.abort_others(source, folder).await;
         if let Some(before) = before.filter(|locator| is_of_job(locator, source)) {
             stored.leftover = self.delete_stale(source, folder, before).await;
         }
@@ -146,7 +146,9 @@ impl S3Store {
         let size = send::block_size(PART, source.size_limit(), MAX_PARTS);
         let object =
             Object { key: key.to_owned(), content_type: "application/zip", mode: None, source };
-        let (made, already, untagged) = self.put_blob(&object, known, || source.zip(size)).await?;
+        let open = || source.zip(size);
+        let (made, already, untagged) =
+            self.put_blob(&object, source.raw_size(), known, open).await?;
         Ok(Stored {
             digest: made.digest,
             size: made.size,
@@ -159,17 +161,18 @@ impl S3Store {
         })
     }
 
-    /// Stores a blob of any length; `known` is the digest of the object that the locator is about.
-    /// Says whether it was there already, and whether the tag was refused.
+    /// Stores a blob of about `size` bytes; `known` is the digest of the object that the locator is
+    /// about. Says whether it was there already, and whether the tag was refused.
     async fn put_blob(
         &self,
         object: &Object<'_>,
+        size: u64,
         known: Option<Digest>,
         open: impl Fn() -> Blocks,
     ) -> Result<(blocks::Made, bool, bool), Error> {
-        match self.try_blob(object, known, &open).await {
+        match self.try_blob(object, size, known, &open).await {
             // Another upload of the key has ended and has aborted this one: once more, to see it.
-            Err(Error::NotFound { .. }) => self.try_blob(object, known, &open).await,
+            Err(Error::NotFound { .. }) => self.try_blob(object, size, known, &open).await,
             done => done,
         }
     }
@@ -177,17 +180,34 @@ impl S3Store {
     async fn try_blob(
         &self,
         object: &Object<'_>,
+        size: u64,
         known: Option<Digest>,
         open: &impl Fn() -> Blocks,
     ) -> Result<(blocks::Made, bool, bool), Error> {
-        match send::start(open()).await? {
+        // What only a long blob needs to know is asked while its first blocks are made.
+        let tag = tag(object.source);
+        let ask = || {
+            Box::pin(async {
+                tokio::join!(self.look(object, known), self.left(object, tag.as_deref()))
+            })
+        };
+        let (start, asked) = if size > PART as u64 {
+            tokio::join!(send::start(open()), async { Some(ask().await) })
+        } else {
+            (send::start(open()).await, None)
+        };
+        match start? {
             Start::Whole(bytes, made) => {
                 let (already, untagged) =
                     self.put_whole(object, known, &bytes, made.digest).await?;
                 Ok((made, already, untagged))
             }
             Start::Long(first, blocks) => {
-                let claim = match self.look(object, known).await? {
+                let (look, left) = match asked {
+                    Some(asked) => asked,
+                    None => ask().await,
+                };
+                let claim = match look? {
                     Look::Write(claim) => claim,
                     Look::Compare(digest) => {
                         drop((first, blocks));
@@ -198,7 +218,7 @@ impl S3Store {
                         return Err(conflict(&object.key));
                     }
                 };
-                self.put_parts(object, &claim, (first, blocks)).await
+                self.put_parts(object, &claim, left, (first, blocks)).await
             }
         }
     }

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{MAX_PARTS, OBJECTS, Object, PART, conflict};
@@ -27,10 +27,15 @@ const MEMORY_KIB: u32 = 16 * 1024;
 const BATCH: u64 = 64 * 1024;
 const BATCH_FILES: usize = 8;
 /// The most requests on their way at once, on a line with latency.
-const MOST: usize = 256;
-/// The requests a second that are aimed at there. S3 takes 3,500 for each prefix before it divides
-/// it, and asks to be tried again when that is too much.
-const RATE: u64 = 5_000;
+const MOST: usize = 448;
+/// The fewest, where the bucket can't keep up.
+const FEWEST: usize = 8;
+/// The requests a second that are aimed at there: more than a processor sends. S3 takes 3,500 for
+/// each prefix before it divides it, and asks to be tried again when that is too much.
+const RATE: u128 = 15_000;
+/// The open files that are asked of the system.
+#[cfg(unix)]
+const OPEN_FILES: u64 = 1024;
 
 /// The files on their way.
 struct Files {
@@ -44,39 +49,93 @@ struct Files {
     written: Mutex<Vec<String>>,
 }
 
-/// How many requests are on their way: more where an answer takes long.
+/// How many requests are on their way: more where an answer takes long, fewer where the bucket says
+/// that it can't keep up.
 struct Pace {
     room: Semaphore,
-    given: AtomicUsize,
-    answers: AtomicUsize,
-    /// The shortest time that an answer took, in microseconds: that of the line alone.
-    shortest: AtomicU64,
+    state: Mutex<State>,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            room: Semaphore::new(OBJECTS),
-            given: AtomicUsize::new(OBJECTS),
-            answers: AtomicUsize::new(0),
-            shortest: AtomicU64::new(u64::MAX),
-        }
-    }
+struct State {
+    /// How many requests may be on their way, and the most that they may become.
+    given: usize,
+    most: usize,
+    /// Turns that end without another one for them.
+    owed: usize,
+    /// The shortest time that an answer took: that of the line alone.
+    shortest: Duration,
+    /// The refusals by then of a bucket that can't keep up.
+    refusals: usize,
+    /// Answers to come that tell nothing new: the first ones, as their connections were made for
+    /// them, and those of requests that were on their way when it refused.
+    late: usize,
 }
 
 impl Pace {
-    /// Learns from an answer. The first ones count less, as their connections were made for them.
-    fn answered(&self, after: Duration) {
-        let after = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
-        let shortest = self.shortest.fetch_min(after, Ordering::Relaxed).min(after);
-        if self.answers.fetch_add(1, Ordering::Relaxed) < 2 * OBJECTS {
-            return;
-        }
-        let wanted = shortest.saturating_mul(RATE) / 1_000_000;
-        let wanted = usize::try_from(wanted).unwrap_or(MOST).min(MOST);
-        let given = self.given.fetch_max(wanted, Ordering::Relaxed);
-        self.room.add_permits(wanted.saturating_sub(given));
+    /// A pace that grows up to `most` requests.
+    fn new(most: usize) -> Self {
+        let given = most.min(OBJECTS);
+        let state =
+            State { given, most, owed: 0, shortest: Duration::MAX, refusals: 0, late: given };
+        Self { room: Semaphore::new(given), state: Mutex::new(state) }
     }
+
+    /// Learns from an answer; `refusals` are those of a bucket that can't keep up, so far.
+    fn answered(&self, after: Duration, refusals: usize) {
+        let mut state = self.state();
+        state.shortest = state.shortest.min(after);
+        let refused = std::mem::replace(&mut state.refusals, refusals) < refusals;
+        if state.late > 0 {
+            state.late -= 1;
+        } else if refused {
+            state.late = state.given;
+            let fewer = (state.given / 2).max(FEWEST);
+            let taken = state.given.saturating_sub(fewer);
+            state.owed += taken - self.room.forget_permits(taken);
+            state.given -= taken;
+            state.most = state.given;
+        } else {
+            let wanted = state.shortest.as_micros() * RATE / 1_000_000;
+            let wanted = usize::try_from(wanted).unwrap_or(state.most).min(state.most);
+            self.room.add_permits(wanted.saturating_sub(state.given));
+            state.given = state.given.max(wanted);
+        }
+    }
+
+    /// Gives a turn back.
+    fn ended(&self, turn: SemaphorePermit<'_>) {
+        let mut state = self.state();
+        if state.owed > 0 {
+            state.owed -= 1;
+            turn.forget();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The most requests on their way at once: a connection each, of the files that this process may
+/// have open.
+fn most_requests() -> usize {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        let wanted = maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+        let raised = Rlimit { current: Some(wanted), maximum };
+        let may = match current {
+            Some(current) if current < wanted && setrlimit(Resource::Nofile, raised).is_err() => {
+                current
+            }
+            _ => wanted,
+        };
+        // Half of them, as a connection may be on its way that another one comes first for.
+        usize::try_from(may / 2).map_or(MOST, |half| half.clamp(1, MOST))
+    }
+    #[cfg(not(unix))]
+    MOST
 }
 
 /// A file that is stored.
@@ -110,7 +169,7 @@ impl S3Store {
             source: source.clone(),
             folder: folder.to_owned(),
             known,
-            pace: Pace::default(),
+            pace: Pace::new(most_requests()),
             memory: Semaphore::new(MEMORY_KIB as usize),
             failed: AtomicBool::new(false),
             written: Mutex::default(),
@@ -164,7 +223,9 @@ impl S3Store {
 impl Files {
     /// Stores the files of a batch one after the other.
     async fn put(&self, batch: Range<usize>) -> Result<Vec<Sent>, Error> {
+        let turn = self.pace.room.acquire().await.map_err(|_| Error::Stopped)?;
         let put = self.put_batch(batch).await;
+        self.pace.ended(turn);
         if put.is_err() {
             self.failed.store(true, Ordering::Relaxed);
         }
@@ -172,7 +233,6 @@ impl Files {
     }
 
     async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<Sent>, Error> {
-        let _turn = self.pace.room.acquire().await.map_err(|_| Error::Stopped)?;
         let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
         // A long file takes the whole memory: its parts are what is on its way.
         let long = size > PART as u64;
@@ -182,7 +242,7 @@ impl Files {
             return Err(Error::Stopped);
         }
         if long {
-            return Ok(vec![self.put_long(batch.start).await?]);
+            return Ok(vec![Box::pin(self.put_long(batch.start)).await?]);
         }
         let (root, entries) = (self.source.root.clone(), self.source.entries.clone());
         let files = batch.clone();
@@ -198,7 +258,7 @@ impl Files {
             let (object, asked) = (self.object(n), Instant::now());
             let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
             let (already, untagged) = put.await?;
-            self.pace.answered(asked.elapsed());
+            self.pace.answered(asked.elapsed(), self.store.wire.refusals());
             sent.push(self.sent(object, Sent { digest, already, untagged }));
         }
         Ok(sent)
@@ -210,7 +270,8 @@ impl Files {
         // Without TLS each part is signed with its digest.
         let signed = !self.store.is_secure();
         let (object, open) = (self.object(n), || self.source.file(entry, size, signed));
-        let (made, already, untagged) = self.store.put_blob(&object, self.known(n), open).await?;
+        let (made, already, untagged) =
+            self.store.put_blob(&object, entry.size, self.known(n), open).await?;
         Ok(self.sent(object, Sent { digest: made.digest, already, untagged }))
     }
 
@@ -242,11 +303,11 @@ impl Files {
 }
 
 /// The entries in batches: small files share a hop to the threads that read, and yet there are
-/// enough batches to keep every connection at work.
+/// enough batches to keep every connection at work to the end.
 fn batches(entries: &[Entry]) -> Vec<Range<usize>> {
-    let most = (entries.len() / (4 * MOST)).clamp(1, BATCH_FILES);
     let (mut batches, mut start, mut size) = (Vec::new(), 0, 0);
     for (n, entry) in entries.iter().enumerate() {
+        let most = ((entries.len() - start) / (4 * MOST)).clamp(1, BATCH_FILES);
         if n > start && (n - start == most || size + entry.size > BATCH) {
             batches.push(start..n);
             (start, size) = (n, 0);
@@ -269,17 +330,44 @@ fn read(root: &Path, entry: &Entry) -> Result<(Bytes, Digest), blocks::Error> {
 mod tests {
     use super::*;
 
+    /// A pace after some answers of a line whose round trip takes `millis`.
+    fn after_answers(millis: u64) -> Pace {
+        let pace = Pace::new(MOST);
+        for n in 0..2 * OBJECTS as u64 {
+            assert!(n > OBJECTS as u64 || pace.room.available_permits() == OBJECTS);
+            // A slow answer now and then is no slow line.
+            pace.answered(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }), 0);
+        }
+        pace
+    }
+
     #[test]
     fn the_longer_the_line_the_more_requests_are_on_it() {
-        for (millis, expected) in [(1, OBJECTS), (10, OBJECTS), (30, 150), (500, MOST)] {
-            let pace = Pace::default();
-            for n in 0..3 * OBJECTS as u64 {
-                assert!(n > 2 * OBJECTS as u64 || pace.room.available_permits() == OBJECTS);
-                // A slow answer now and then is no slow line.
-                pace.answered(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }));
-            }
-            assert_eq!(pace.room.available_permits(), expected, "{millis}");
+        for (millis, expected) in [(1, OBJECTS), (10, 150), (30, MOST), (500, MOST)] {
+            assert_eq!(after_answers(millis).room.available_permits(), expected, "{millis}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_bucket_that_cannot_keep_up_gets_half_as_many_requests() {
+        let pace = after_answers(30);
+        let mut turns = Vec::new();
+        for _ in 0..MOST {
+            turns.push(pace.room.acquire().await.unwrap());
+        }
+        let answer = |refusals| pace.answered(Duration::from_millis(30), refusals);
+        // A refusal of each request that is on its way is the same news.
+        (1..=MOST).for_each(answer);
+        for turn in turns.drain(..) {
+            pace.ended(turn);
+        }
+        assert_eq!(pace.room.available_permits(), MOST / 2);
+        (0..MOST).for_each(|_| answer(MOST));
+        assert_eq!(pace.room.available_permits(), MOST / 2, "it takes that many, not more");
+        for n in 1..20 * MOST {
+            answer(MOST + n);
+        }
+        assert_eq!(pace.room.available_permits(), FEWEST);
     }
 
     #[test]

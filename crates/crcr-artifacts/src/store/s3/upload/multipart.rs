@@ -24,24 +24,32 @@ pub(super) struct Upload {
 }
 
 impl S3Store {
-    /// Stores a long blob; the flags say whether it was there already and whether the tag was
-    /// refused. A failure aborts the upload.
+    /// Stores a long blob, by the upload that is `left` if there is one; the flags say whether it
+    /// was there already and whether the tag was refused. A failure aborts the upload.
     pub(super) async fn put_parts(
         &self,
         object: &Object<'_>,
         claim: &Claim,
+        left: Option<Upload>,
         (first, blocks): (Vec<Block>, Blocks),
     ) -> Result<(Made, bool, bool), Error> {
-        let left = self.left(object, tag(object.source).as_deref()).await;
-        let upload = Arc::new(match left {
-            Some(left) => left,
-            None => self.begin(object).await?,
-        });
+        let (upload, marking) = match left {
+            Some(left) => (left, None),
+            None => {
+                let upload = self.begin(object).await?;
+                let marking = self.put_mark(object, &upload);
+                (upload, Some(marking))
+            }
+        };
+        let upload = Arc::new(upload);
         let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
             async move { store.put_part(&key, &upload, n, block).await }
         };
-        let stored = match send::all(first, blocks, &object.source.stop, put).await {
+        let sent = send::all(first, blocks, &object.source.stop, put).await;
+        // No part may come once the upload is over.
+        drop(marking);
+        let stored = match sent {
             Ok((parts, made)) => self
                 .complete(object, &upload, claim, &made, parts)
                 .await
@@ -83,7 +91,6 @@ impl S3Store {
             store: STORE,
             message: format!("it gave no upload for `{}`", object.key),
         })?;
-        self.put_mark(object, &id, tag.filter(|_| !untagged).as_deref()).await;
         Ok(Upload { id, untagged, sent: HashMap::new() })
     }
 

@@ -13,14 +13,15 @@ use std::time::SystemTime;
 
 use aws_sdk_s3::types::{CompletedPart, Part};
 use bytes::Bytes;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::multipart::Upload;
-use super::{CHECKSUM, Object, checksum};
+use super::{CHECKSUM, Object, checksum, tag};
 use crate::digest::Digest;
 use crate::store::s3::S3Store;
 use crate::store::s3::refusal::Refusal;
-use crate::store::s3::wire::{Put, RETRY};
+use crate::store::s3::wire::{Put, RETRY, UNRESERVED};
 
 /// The number of the mark: the highest that there is.
 const MARK: i32 = 10_000;
@@ -87,12 +88,17 @@ impl S3Store {
         Some(parts.into_iter().filter_map(sent).collect())
     }
 
-    /// Marks an upload. Without the mark nobody takes it up, which is no harm.
-    pub(super) async fn put_mark(&self, object: &Object<'_>, id: &str, tag: Option<&str>) {
-        let body = mark(object, tag);
-        if let Err(refusal) = self.send_part(&object.key, id, MARK, body, None).await {
-            tracing::debug!(?refusal, "the upload can't be marked");
-        }
+    /// Marks an upload while its parts are sent. Without the mark nobody takes it up, which is no
+    /// harm.
+    pub(super) fn put_mark(&self, object: &Object<'_>, upload: &Upload) -> AbortOnDropHandle<()> {
+        let tag = tag(object.source).filter(|_| !upload.untagged);
+        let body = mark(object, tag.as_deref());
+        let (store, key, id) = (self.clone(), object.key.clone(), upload.id.clone());
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            if let Err(refusal) = store.send_part(&key, &id, MARK, body, None).await {
+                tracing::debug!(?refusal, "the upload can't be marked");
+            }
+        }))
     }
 
     /// Sends a part; `digest` is that of its bytes, where it is known.
@@ -105,7 +111,7 @@ impl S3Store {
         digest: Option<Digest>,
     ) -> Result<CompletedPart, Refusal> {
         let sum = checksum(&body);
-        let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
+        let id = utf8_percent_encode(id, UNRESERVED);
         let put = Put {
             key,
             query: format!("partNumber={number}&uploadId={id}"),

@@ -25,7 +25,7 @@ impl S3Store {
     /// Aborts every unfinished upload of this artifact's keys: those of processes that were killed,
     /// and of others that are still at it and have lost. Where the bucket doesn't let us look, they
     /// are left to its lifecycle rules.
-    pub(super) async fn abort_others(&self, source: &Source, folder: &str) {
+    pub async fn abort_others(&self, source: &Source, folder: &str) {
         let list = self.client().list_multipart_uploads().bucket(self.bucket());
         let Ok(list) = list.prefix(format!("{folder}/")).send().await else { return };
         let uploads = list.uploads();
