@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -33,7 +32,7 @@ pub enum Contents {
 pub struct MergeBase {
     /// The commit.
     pub sha: String,
-    /// When it was committed, as its committer tells.
+    /// When it was committed, as its committer tells; 1970 when GitHub doesn't say.
     pub committed_at: Timestamp,
 }
 
@@ -117,7 +116,7 @@ impl App {
     /// The newest commit that `base` and `head` have in common; `None` when there is none, and when
     /// one of the two isn't in `repo` or a fork of it. Both must be full hashes.
     ///
-    /// Changed files come with a comparison's first page only, so that the second is short:
+    /// One commit a page keeps the answer short; up to 300 changed files come with it all the same:
     /// <https://docs.github.com/en/rest/commits/commits#compare-two-commits>
     pub async fn merge_base(
         &self,
@@ -128,7 +127,7 @@ impl App {
         if !is_full_hash(base) || !is_full_hash(head) {
             return Ok(None);
         }
-        let path = format!("{}/compare/{base}...{head}?per_page=1&page=2", repo_path(repo));
+        let path = format!("{}/compare/{base}...{head}?per_page=1", repo_path(repo));
         match self.call_json::<Comparison>(repo, READ, &Call::get(path)).await {
             Ok(Comparison { merge_base_commit: Commit { sha, commit } }) => {
                 let date = commit.committer.and_then(|committer| committer.date);

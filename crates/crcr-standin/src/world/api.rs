@@ -254,16 +254,14 @@ async fn compare(
     };
     let commits = ours[..ahead].iter().rev().map(|sha| show(sha)).collect();
     let url = format!("{}/{}/compare/{both}", state.origin(), repo.full_name);
-    let mut body = json!({
+    let body = json!({
         "url": format!("{}/repos/{}/compare/{both}", state.origin(), repo.full_name),
         "html_url": url, "permalink_url": url, "diff_url": format!("{url}.diff"),
         "patch_url": format!("{url}.patch"), "base_commit": show(base),
         "merge_base_commit": show(common), "status": status, "ahead_by": ahead,
         "behind_by": behind, "total_commits": ahead, "commits": page(uri.query(), commits),
+        "files": [],
     });
-    if !uri.query().unwrap_or_default().split('&').any(|pair| pair == "page=2") {
-        body["files"] = json!([]);
-    }
     Ok(Json(body).into_response())
 }
 
