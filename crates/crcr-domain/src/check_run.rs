@@ -3,16 +3,49 @@
 use std::fmt::Write as _;
 
 use crate::callback::{Details, JobId};
+use crate::dispatch::CheckRuns;
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, State};
+use crate::verdict::{Standing, Verdict};
 
 /// The most failing tests that a check run names.
 const SHOWN_TESTS: usize = 20;
+/// The most characters of a check run's name. GitHub documents no limit; lists show far fewer.
+const NAME_CHARS: usize = 250;
+/// The most characters of the line under a check run's name.
+const TITLE_CHARS: usize = 250;
+/// The most characters of a check run's text; GitHub takes 65,535.
+const SUMMARY_CHARS: usize = 60_000;
+/// The run in the `external_id` of a dispatch that no run has answered yet.
+pub const NO_RUN: u64 = 0;
 
 /// The check run of one job: `crcr/<owner>/<repo>/<workflow>/<job>`.
+///
+/// A `/` in the workflow's name is written `%2F` (and `%` `%25`), so that no two jobs share a check
+/// run and none has the dispatch's. A job's name is last and stays as it is.
 #[must_use]
 pub fn job_name(repo: &str, job: &JobId) -> String {
-    format!("crcr/{repo}/{}/{}", job.workflow, job.job.as_deref().unwrap_or("None"))
+    let workflow = job.workflow.replace('%', "%25").replace('/', "%2F");
+    let name = format!("crcr/{repo}/{workflow}/{}", job.job.as_deref().unwrap_or("None"));
+    if name == dispatch_name(repo) {
+        return format!("{name} (job)");
+    }
+    if name.chars().count() <= NAME_CHARS {
+        return name;
+    }
+    // Long names differ by a hash of the whole, so that two of them never share a check run.
+    format!("{}… {:016x}", cut(&name, NAME_CHARS - 18), fnv1a(&name))
+}
+
+/// FNV-1a, which is the same in every version of this program, unlike the standard library's hash.
+fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn cut(text: &str, chars: usize) -> &str {
+    text.char_indices().nth(chars).map_or(text, |(end, _)| &text[..end])
 }
 
 /// The check run that stands for the dispatch itself, from the dispatch on.
@@ -47,10 +80,10 @@ pub fn run_of(external_id: &str) -> Option<u64> {
 }
 
 /// What a check run shows.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// Whether it ended, and how.
-    pub verdict: Verdict,
+    pub status: Status,
     /// One line.
     pub title: String,
     /// Markdown.
@@ -64,7 +97,7 @@ pub struct Shown {
 /// A check run's status and conclusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status", content = "conclusion")]
-pub enum Verdict {
+pub enum Status {
     /// Waits.
     Queued,
     /// Runs.
@@ -73,7 +106,7 @@ pub enum Verdict {
     Completed(Conclusion),
 }
 
-impl Verdict {
+impl Status {
     /// GitHub's status.
     #[must_use]
     pub fn status(self) -> &'static str {
@@ -124,19 +157,28 @@ impl Context<'_> {
         reported.map(str::to_owned)
     }
 
-    fn conclude(&self, conclusion: Conclusion) -> Verdict {
+    fn conclude(&self, conclusion: Conclusion) -> Status {
         let softened = self.nonblocking.filter(|_| self.level < Level::L4 && !conclusion.is_good());
-        Verdict::Completed(softened.unwrap_or(conclusion))
+        Status::Completed(softened.unwrap_or(conclusion))
     }
 }
 
-/// The check run of one job.
-#[must_use]
-pub fn show_job(context: &Context<'_>, job: &JobId, state: State, details: &Details) -> Shown {
+/// The check run of one job. `ended_without_proof`: its end was reported, and nothing proves it.
+pub fn show_job(
+    context: &Context<'_>,
+    job: &JobId,
+    state: State,
+    details: &Details,
+    ended_without_proof: bool,
+) -> Shown {
     let url = context.run_url(&job.run_id, details.url.as_deref());
-    let (verdict, title) = match state {
-        State::Dispatched => (Verdict::Queued, "Queued".to_owned()),
-        State::InProgress => (Verdict::InProgress, "In progress".to_owned()),
+    let (status, title) = match state {
+        State::Dispatched | State::InProgress if ended_without_proof => (
+            context.conclude(Conclusion::Cancelled),
+            "Its end was reported without proof, so its result isn't shown".to_owned(),
+        ),
+        State::Dispatched => (Status::Queued, "Queued".to_owned()),
+        State::InProgress => (Status::InProgress, "In progress".to_owned()),
         State::NeverStarted | State::Lost => (
             context.conclude(Conclusion::TimedOut),
             "No result: it started and its end was never reported".to_owned(),
@@ -171,47 +213,63 @@ pub fn show_job(context: &Context<'_>, job: &JobId, state: State, details: &Deta
             let _ = writeln!(summary, "- and {more} more");
         }
     }
-    let over = verdict != Verdict::InProgress && verdict != Verdict::Queued;
-    if over && state.conclusion().is_some_and(|conclusion| !conclusion.is_good()) {
+    let failed = state.conclusion().is_some_and(|conclusion| !conclusion.is_good());
+    if matches!(status, Status::Completed(_)) && (failed || state.is_open()) {
         summary.push_str(&what_next(context));
     }
     Shown {
-        verdict,
-        title,
-        summary,
+        status,
+        title: cut(&title, TITLE_CHARS).to_owned(),
+        summary: cut(&summary, SUMMARY_CHARS).to_owned(),
         details_url: url,
         external_id: Some(external_id(&job.run_id, context.pull_request)),
     }
 }
 
-/// The check run of the dispatch itself. `run` is the run that answered, `conclusion` its end.
-#[must_use]
-pub fn show_dispatch(
-    context: &Context<'_>,
-    run: Option<&str>,
-    conclusion: Option<Conclusion>,
-    reason: &str,
-) -> Shown {
-    let verdict = match (conclusion, run) {
-        (Some(conclusion), _) => context.conclude(conclusion),
-        (None, Some(_)) => Verdict::InProgress,
-        (None, None) => Verdict::Queued,
+/// The check run of the dispatch itself.
+pub fn show_dispatch(context: &Context<'_>, verdict: &Verdict) -> Shown {
+    let status = match verdict.standing {
+        Standing::Queued => Status::Queued,
+        Standing::Running => Status::InProgress,
+        Standing::Ended(conclusion) => context.conclude(conclusion),
     };
+    let run = verdict.run.as_deref();
     let url = run.and_then(|run| context.run_url(run, None));
-    let mut summary = format!("{}: {reason}\n", code(context.repo));
+    let mut summary = format!("{}: {}\n", code(context.repo), verdict.reason);
     if let Some(url) = &url {
         let _ = writeln!(summary, "\nWorkflow: {url}");
     }
-    if conclusion.is_some_and(|conclusion| !conclusion.is_good()) {
+    if matches!(verdict.standing, Standing::Ended(conclusion) if !conclusion.is_good()) {
         summary.push_str(&what_next(context));
     }
+    let no_run = NO_RUN.to_string();
     Shown {
-        verdict,
-        title: reason.to_owned(),
-        summary,
+        status,
+        title: cut(&verdict.reason, TITLE_CHARS).to_owned(),
+        summary: cut(&summary, SUMMARY_CHARS).to_owned(),
         details_url: url,
-        external_id: run.map(|run| external_id(run, context.pull_request)),
+        external_id: Some(external_id(run.unwrap_or(&no_run), context.pull_request)),
     }
+}
+
+/// What an open check run becomes when it is no longer to be shown.
+pub fn show_withdrawn(context: &Context<'_>, run: Option<&str>, why: CheckRuns) -> Option<Shown> {
+    let (conclusion, reason) = match why {
+        CheckRuns::Shown | CheckRuns::NoneForEvent => return None,
+        CheckRuns::NoneWithoutLabel => {
+            (Conclusion::Skipped, "The label was removed; results go to the HUD only".to_owned())
+        }
+        CheckRuns::NoneAtLevel(None) => (
+            Conclusion::Neutral,
+            "The repository was removed from the allowlist; its results aren't shown".to_owned(),
+        ),
+        CheckRuns::NoneAtLevel(Some(level)) => (
+            Conclusion::Neutral,
+            format!("The repository is at {level} now; results go to the HUD only"),
+        ),
+    };
+    let run = run.map(str::to_owned);
+    Some(show_dispatch(context, &Verdict { standing: Standing::Ended(conclusion), run, reason }))
 }
 
 fn headline(conclusion: Conclusion, details: &Details) -> String {
@@ -292,6 +350,42 @@ mod tests {
     }
 
     #[test]
+    fn no_two_jobs_share_a_check_run_and_none_has_the_dispatchs() {
+        let named = |workflow: &str, name: &str| {
+            let id = JobId { workflow: workflow.to_owned(), job: Some(name.to_owned()), ..job() };
+            job_name("acme/backend", &id)
+        };
+        let long = "x".repeat(200);
+        let names = [
+            named("a/b", "c"),
+            named("a", "b/c"),
+            named("a%2Fb", "c"),
+            named("a%252Fb", "c"),
+            named("relay", "dispatch"),
+            named(&long, &long),
+            named(&long, &format!("{}y", &long[1..])),
+            dispatch_name("acme/backend"),
+        ];
+        let distinct: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len(), "{names:#?}");
+        assert!(names.iter().all(|name| name.chars().count() <= NAME_CHARS));
+        assert_eq!(named("CI", "test / linux"), "crcr/acme/backend/CI/test / linux");
+    }
+
+    #[test]
+    fn texts_of_any_length_fit() {
+        let name = "é".repeat(200);
+        let failed = FailedTest { name: name.clone(), file: Some(name.repeat(400)), message: None };
+        let details = Details { failed_tests: vec![failed; 50], ..Details::default() };
+        let ended = State::Completed(Conclusion::Failure);
+        let shown = show_job(&context(Level::L4), &job(), ended, &details, false);
+        assert!(shown.summary.chars().count() <= 65_535);
+        let reason = "why ".repeat(1000);
+        let verdict = Verdict { standing: Standing::Queued, run: None, reason };
+        assert!(show_dispatch(&context(Level::L4), &verdict).title.chars().count() <= TITLE_CHARS);
+    }
+
+    #[test]
     fn a_reference_leads_back_to_its_run() {
         assert_eq!(external_id("12", Some(7)), "12:7");
         assert_eq!(run_of("12:7"), Some(12));
@@ -313,8 +407,9 @@ mod tests {
         };
         let oncalls = ["alice".to_owned()];
         let context = Context { oncalls: &oncalls, ..context(Level::L4) };
-        let shown = show_job(&context, &job(), State::Completed(Conclusion::Failure), &details);
-        assert_eq!(shown.verdict, Verdict::Completed(Conclusion::Failure));
+        let shown =
+            show_job(&context, &job(), State::Completed(Conclusion::Failure), &details, false);
+        assert_eq!(shown.status, Status::Completed(Conclusion::Failure));
         insta::assert_snapshot!(format!("{}\n\n{}", shown.title, shown.summary));
     }
 
@@ -327,15 +422,15 @@ mod tests {
             (Level::L4, Some(Conclusion::Neutral), Conclusion::Failure),
         ] {
             let context = Context { nonblocking, ..context(level) };
-            let shown = show_job(&context, &job(), ended, &Details::default());
-            assert_eq!(shown.verdict, Verdict::Completed(expected), "{level:?}");
+            let shown = show_job(&context, &job(), ended, &Details::default(), false);
+            assert_eq!(shown.status, Status::Completed(expected), "{level:?}");
         }
     }
 
     #[test]
     fn githubs_own_conclusions_are_never_sent() {
         for conclusion in Conclusion::BEST_TO_WORST {
-            let sent = Verdict::Completed(conclusion).conclusion().unwrap();
+            let sent = Status::Completed(conclusion).conclusion().unwrap();
             assert!(!["stale", "startup_failure"].contains(&sent));
         }
     }

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::downstream_run::DownstreamRun;
 use crate::event::PullRequestAction;
-use crate::level::{Device, Level};
-use crate::lifecycle::Conclusion;
+use crate::level::{CheckRun, Device, Level};
 use crate::repo::RepoName;
 
 /// What the relay knows of one event for one downstream repository. Everything that a result is
@@ -47,19 +47,30 @@ pub struct Dispatch {
     pub repository_id: Option<u64>,
     /// The downstream repository's default branch when the dispatch was sent.
     pub default_branch: Option<String>,
-    /// How the whole of it ended downstream, once that is known.
-    pub end: Option<End>,
+    /// Whether the time for a first report passed without one.
+    #[serde(default)]
+    pub never_started: bool,
+    /// The downstream runs that it started, as GitHub told when it was asked last.
+    #[serde(default)]
+    pub runs: Vec<DownstreamRun>,
 }
 
-/// How a dispatch ended downstream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
-    /// The verdict on all of its jobs.
-    pub conclusion: Conclusion,
-    /// Why, in a line.
-    pub reason: String,
-    /// Nothing was ever heard of it.
-    pub never_started: bool,
+/// The event of a merge queue's group of pull requests.
+pub const MERGE_GROUP: &str = "merge_group";
+/// The event of a pull request whose commits have landed upstream.
+pub const LANDED: &str = "landed";
+
+/// Whether check runs stand for a dispatch upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckRuns {
+    /// They do.
+    Shown,
+    /// Nothing is merged by this event: a push, a closed pull request.
+    NoneForEvent,
+    /// The repository's level has none, or it isn't listed any more.
+    NoneAtLevel(Option<Level>),
+    /// At L3 without the device's label.
+    NoneWithoutLabel,
 }
 
 /// How far a dispatch got.
@@ -121,11 +132,35 @@ impl Dispatch {
         })
     }
 
-    /// Whether its results become check runs on a pull request that carries `labels` now.
-    #[must_use]
-    pub fn is_shown(&self, labels: &[String], prefix: &str) -> bool {
-        self.pull_request.is_some()
-            && self.level.check_run().applies(self.is_labelled(labels, prefix))
+    /// Whether check runs stand for it upstream. `level_now` is the repository's level in the
+    /// allowlist that is in force (`None`: not listed any more), `labels` are the pull request's now.
+    pub fn check_runs(
+        &self,
+        level_now: Option<Level>,
+        labels: &[String],
+        prefix: &str,
+    ) -> CheckRuns {
+        let in_merge_queue = self.event == MERGE_GROUP;
+        let has_head_to_merge = self.pull_request.is_some() || in_merge_queue;
+        let ends = self.action == Some(PullRequestAction::Closed) || self.event == LANDED;
+        if !has_head_to_merge || ends {
+            return CheckRuns::NoneForEvent;
+        }
+        match level_now.map(|now| self.level.min(now).check_run()) {
+            None | Some(CheckRun::Never) => CheckRuns::NoneAtLevel(level_now),
+            // At L3 a merge group is dispatched only to repositories that ask for it.
+            Some(CheckRun::WhenLabelled)
+                if !in_merge_queue && !self.is_labelled(labels, prefix) =>
+            {
+                CheckRuns::NoneWithoutLabel
+            }
+            Some(CheckRun::WhenLabelled | CheckRun::Always) => CheckRuns::Shown,
+        }
+    }
+
+    /// Whether check runs stand for it as the allowlist and the labels were when the event came.
+    pub fn begins_with_check_run(&self, prefix: &str) -> bool {
+        self.check_runs(Some(self.level), &self.labels, prefix) == CheckRuns::Shown
     }
 
     /// When GitHub took it.
@@ -161,25 +196,61 @@ mod tests {
             last_error: None,
             repository_id: None,
             default_branch: None,
-            end: None,
+            never_started: false,
+            runs: vec![],
         }
     }
 
     #[test]
-    fn every_level_with_and_without_its_label() {
+    fn check_runs_stand_by_event_action_level_then_and_now_and_label() {
+        use PullRequestAction::{Closed, Labeled, Opened, Reopened, Synchronize, Unlabeled};
         let on = ["ciflow/crcr/npu".to_owned()];
-        for (level, without, with) in [
-            (Level::L1, false, false),
-            (Level::L2, false, false),
-            (Level::L3, false, true),
-            (Level::L4, true, true),
-        ] {
-            let mut dispatch = Dispatch { level, ..dispatch() };
-            assert_eq!(dispatch.is_shown(&[], "ciflow/crcr/"), without, "{level}");
-            assert_eq!(dispatch.is_shown(&on, "ciflow/crcr/"), with, "{level}");
-            dispatch.pull_request = None;
-            assert!(!dispatch.is_shown(&on, "ciflow/crcr/"), "a push has no pull request");
+        let events = [
+            ("push", None, None),
+            (LANDED, Some(7), None),
+            (MERGE_GROUP, None, None),
+            ("pull_request", Some(7), Some(Opened)),
+            ("pull_request", Some(7), Some(Reopened)),
+            ("pull_request", Some(7), Some(Synchronize)),
+            ("pull_request", Some(7), Some(Labeled)),
+            ("pull_request", Some(7), Some(Unlabeled)),
+            ("pull_request", Some(7), Some(Closed)),
+        ];
+        let levels_now = [None, Some(Level::L1), Some(Level::L2), Some(Level::L3), Some(Level::L4)];
+        let mut shown = 0;
+        for (event, pull_request, action) in events {
+            for level in Level::ALL {
+                for level_now in levels_now {
+                    for labels in [&[][..], &on] {
+                        let dispatch = Dispatch {
+                            event: event.to_owned(),
+                            pull_request,
+                            action,
+                            level,
+                            ..dispatch()
+                        };
+                        let ends = ["push", LANDED].contains(&event) || action == Some(Closed);
+                        let lower = level_now.map(|now| level.min(now));
+                        let expected = match lower {
+                            _ if ends => CheckRuns::NoneForEvent,
+                            None | Some(Level::L1 | Level::L2) => CheckRuns::NoneAtLevel(level_now),
+                            Some(Level::L3) if labels.is_empty() && event == "pull_request" => {
+                                CheckRuns::NoneWithoutLabel
+                            }
+                            Some(Level::L3 | Level::L4) => CheckRuns::Shown,
+                        };
+                        let found = dispatch.check_runs(level_now, labels, "ciflow/crcr/");
+                        assert_eq!(
+                            found, expected,
+                            "{event} {action:?} {level} {level_now:?} {labels:?}"
+                        );
+                        shown += usize::from(found == CheckRuns::Shown);
+                    }
+                }
+            }
         }
+        // Five actions: L4 twice, and three pairs that come to L3 with the label; the merge group: all.
+        assert_eq!(shown, 5 * (2 + 3) + (2 + 3 * 2));
     }
 
     #[test]

@@ -233,11 +233,13 @@ pub enum EventKind {
     PullRequest,
     /// Nightly and periodic runs, which the repository starts by itself and reports.
     Nightly,
+    /// Groups of a merge queue. L4 gets them anyway: its checks are required.
+    MergeGroup,
 }
 
 impl EventKind {
-    /// Both kinds.
-    pub const ALL: [Self; 2] = [Self::PullRequest, Self::Nightly];
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::PullRequest, Self::Nightly, Self::MergeGroup];
 
     /// The name in the allowlist.
     #[must_use]
@@ -245,14 +247,16 @@ impl EventKind {
         match self {
             Self::PullRequest => "pull_request",
             Self::Nightly => "nightly",
+            Self::MergeGroup => "merge_group",
         }
     }
 
-    /// The kind that an event belongs to: `push` counts as `pull_request`, `periodic` as `nightly`.
+    /// The kind that an event is counted as: `push` and `merge_group` count as `pull_request`,
+    /// `periodic` as `nightly`.
     #[must_use]
     pub fn of_event(event: &str) -> Option<Self> {
         match event {
-            "pull_request" | "push" => Some(Self::PullRequest),
+            "pull_request" | "push" | "merge_group" => Some(Self::PullRequest),
             "nightly" | "periodic" => Some(Self::Nightly),
             _ => None,
         }
@@ -271,15 +275,11 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// The kinds that a repository subscribes to, at least one; both unless the allowlist says less.
+/// The kinds that a repository subscribes to, at least one; pull requests and nightly runs unless the
+/// allowlist lists others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "Vec<EventKind>", try_from = "Vec<EventKind>")]
-pub enum EventSet {
-    /// Pull requests and pushes, nightly and periodic runs.
-    Both,
-    /// One kind only.
-    Only(EventKind),
-}
+pub struct EventSet([bool; EventKind::ALL.len()]);
 
 /// An empty list of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -287,19 +287,22 @@ pub enum EventSet {
 pub struct NoEvents;
 
 impl EventSet {
+    /// What a repository gets that lists no events.
+    pub const DEFAULT: Self = Self([true, true, false]);
+
     /// The kinds listed, in any order and number; none at all is an error.
     pub fn new(kinds: impl IntoIterator<Item = EventKind>) -> Result<Self, NoEvents> {
-        kinds.into_iter().map(Self::Only).reduce(Self::union).ok_or(NoEvents)
-    }
-
-    fn union(self, other: Self) -> Self {
-        if self == other { self } else { Self::Both }
+        let mut set = Self([false; EventKind::ALL.len()]);
+        for kind in kinds {
+            set.0[kind as usize] = true;
+        }
+        if set.iter().next().is_none() { Err(NoEvents) } else { Ok(set) }
     }
 
     /// Whether this kind is among them.
     #[must_use]
     pub fn contains(self, kind: EventKind) -> bool {
-        self == Self::Both || self == Self::Only(kind)
+        self.0[kind as usize]
     }
 
     /// The kinds, in the order of [`EventKind::ALL`].
@@ -374,9 +377,10 @@ mod tests {
     fn events_are_a_set_of_at_least_one() {
         use EventKind::{Nightly, PullRequest};
         assert_eq!(EventSet::new([]), Err(NoEvents));
-        assert_eq!(EventSet::new([Nightly, Nightly]), Ok(EventSet::Only(Nightly)));
-        assert_eq!(EventSet::new([Nightly, PullRequest, Nightly]), Ok(EventSet::Both));
-        assert!(EventSet::Both.iter().eq(EventKind::ALL));
-        assert!(!EventSet::Only(Nightly).contains(PullRequest));
+        let nightly = EventSet::new([Nightly, Nightly]).unwrap();
+        assert!(nightly.iter().eq([Nightly]));
+        assert_eq!(EventSet::new([Nightly, PullRequest, Nightly]), Ok(EventSet::DEFAULT));
+        assert!(EventSet::new(EventKind::ALL).unwrap().iter().eq(EventKind::ALL));
+        assert!(!nightly.contains(PullRequest));
     }
 }

@@ -5,13 +5,16 @@ pub mod callback;
 pub mod check_run;
 pub mod diagnostic;
 pub mod dispatch;
+pub mod downstream_run;
 pub mod event;
 pub mod facts;
 pub mod identity;
 pub mod level;
 pub mod lifecycle;
+pub mod proof;
 pub mod repo;
 pub mod results;
+pub mod verdict;
 
 pub use self::allowlist::{Allowlist, Entry};
 pub use self::level::{CheckRun, Device, EventKind, EventSet, Level};

@@ -76,7 +76,12 @@ impl Conclusion {
     /// The worst of several; `None` of none.
     #[must_use]
     pub fn worst(all: impl IntoIterator<Item = Self>) -> Option<Self> {
-        all.into_iter().max_by_key(|one| Self::BEST_TO_WORST.iter().position(|c| c == one))
+        all.into_iter().max_by_key(|conclusion| conclusion.severity())
+    }
+
+    /// The place in [`Self::BEST_TO_WORST`]: the greater, the worse.
+    pub fn severity(self) -> usize {
+        Self::BEST_TO_WORST.iter().position(|other| *other == self).unwrap_or_default()
     }
 }
 

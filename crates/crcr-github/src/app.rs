@@ -112,6 +112,11 @@ impl fmt::Debug for App {
 }
 
 impl App {
+    /// The App's number or client id, as it was configured.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// The App number `id` (or its client id) of the GitHub whose REST API is at `base`
     /// (`https://api.github.com`, or `https://HOST/api/v3`).
     ///

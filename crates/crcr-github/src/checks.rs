@@ -63,6 +63,19 @@ pub struct ListedCheckRun {
     /// The verdict, once completed.
     #[serde(default)]
     pub conclusion: Option<String>,
+    /// The App that made it.
+    #[serde(default)]
+    pub app: Option<CheckRunApp>,
+}
+
+/// The App that made a check run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct CheckRunApp {
+    /// Its number.
+    pub id: u64,
+    /// Its client id, which newer Apps use in the place of the number.
+    #[serde(default)]
+    pub client_id: Option<String>,
 }
 
 impl App {
@@ -101,14 +114,28 @@ impl App {
         self.list_check_runs(repo, &format!("check-suites/{suite}/check-runs")).await
     }
 
-    /// The check runs on commit `sha` of `repo`, the latest of each name, at most 2,000.
-    pub async fn check_runs_of_commit(
+    /// The number of this App's own check run `name` on commit `sha` of `repo`, if there is one.
+    /// Anybody who can add a job to a pull request can make a check run of that name, so the App that
+    /// made it is compared.
+    pub async fn own_check_run(
         &self,
         repo: &str,
         sha: &str,
-    ) -> Result<Vec<ListedCheckRun>, Error> {
-        let sha = crate::app::segment(sha);
-        self.list_check_runs(repo, &format!("commits/{sha}/check-runs")).await
+        name: &str,
+    ) -> Result<Option<u64>, Error> {
+        let (sha, name) = (crate::app::segment(sha), crate::app::segment(name));
+        let mut below = format!("commits/{sha}/check-runs?check_name={name}");
+        // The parameter is a number; an App that goes by its client id is told from the answer.
+        if let Ok(id) = self.id().parse::<u64>() {
+            below.push_str(&format!("&app_id={id}"));
+        }
+        let listed = self.list_check_runs(repo, &below).await?;
+        let own = |run: &ListedCheckRun| {
+            run.app.as_ref().is_some_and(|app| {
+                app.id.to_string() == self.id() || app.client_id.as_deref() == Some(self.id())
+            })
+        };
+        Ok(listed.into_iter().find(own).map(|run| run.id))
     }
 
     async fn list_check_runs(&self, repo: &str, below: &str) -> Result<Vec<ListedCheckRun>, Error> {
@@ -118,7 +145,8 @@ impl App {
         }
         let mut all = Vec::new();
         for page in 1..=MAX_PAGES {
-            let path = format!("{}/{below}?per_page=100&page={page}", repo_path(repo));
+            let separator = if below.contains('?') { '&' } else { '?' };
+            let path = format!("{}/{below}{separator}per_page=100&page={page}", repo_path(repo));
             let found: Page = self.call_json(repo, READ, &Call::get(path)).await?;
             let last = found.check_runs.len() < 100;
             all.extend(found.check_runs);

@@ -20,6 +20,12 @@ pub struct WorkflowRun {
     /// The attempt, from 1.
     #[serde(default)]
     pub run_attempt: u64,
+    /// The workflow's file, such as `.github/workflows/ci.yml`.
+    #[serde(default)]
+    pub path: String,
+    /// What GitHub shows of it: the workflow's `run-name`, or a text of GitHub's own.
+    #[serde(default)]
+    pub display_title: String,
     /// The event that started it.
     #[serde(default)]
     pub event: String,
@@ -32,6 +38,9 @@ pub struct WorkflowRun {
     /// Its page.
     #[serde(default)]
     pub html_url: String,
+    /// When its first attempt was created.
+    #[serde(default)]
+    pub created_at: Option<Timestamp>,
     /// When it last changed.
     #[serde(default)]
     pub updated_at: Option<Timestamp>,
@@ -60,6 +69,27 @@ impl App {
     pub async fn run(&self, repo: &str, run_id: u64) -> Result<WorkflowRun, Error> {
         let path = format!("{}/actions/runs/{run_id}", repo_path(repo));
         self.call_json(repo, READ, &Call::get(path)).await
+    }
+
+    /// The newest runs of `repo` that `event` started and that were created from `from` to `to`, at
+    /// most 100.
+    pub async fn runs_of_event(
+        &self,
+        repo: &str,
+        event: &str,
+        (from, to): (Timestamp, Timestamp),
+    ) -> Result<Vec<WorkflowRun>, Error> {
+        #[derive(Deserialize)]
+        struct Page {
+            workflow_runs: Vec<WorkflowRun>,
+        }
+        let second = "%Y-%m-%dT%H:%M:%SZ";
+        let (from, to) = (from.strftime(second), to.strftime(second));
+        let path = format!(
+            "{}/actions/runs?event={event}&created={from}..{to}&per_page=100",
+            repo_path(repo)
+        );
+        Ok(self.call_json::<Page>(repo, READ, &Call::get(path)).await?.workflow_runs)
     }
 
     /// Runs the failed jobs of run number `run_id` again.

@@ -218,7 +218,9 @@ async fn a_check_run_is_created_updated_and_listed() {
     assert_eq!(runs[0].conclusion.as_deref(), Some("failure"));
     let listed = app.check_runs_of_suite(REPO, runs[0].suite).await.unwrap();
     assert_eq!(listed[0].external_id.as_deref(), Some("4242:7"));
-    assert_eq!(app.check_runs_of_commit(REPO, &sha).await.unwrap(), listed);
+    let name = &runs[0].name;
+    assert_eq!(app.own_check_run(REPO, &sha, name).await.unwrap(), Some(id));
+    assert_eq!(app.own_check_run(REPO, &sha, "another").await.unwrap(), None);
     let error = app.create_check_run(REPO, &"ff".repeat(20), &queued).await.unwrap_err();
     assert!(matches!(error, Error::Unprocessable(_)), "{error:?}");
     let error = app.update_check_run(REPO, 1, &queued).await.unwrap_err();
@@ -234,7 +236,38 @@ async fn long_lists_are_read_to_their_end() {
         let run = CheckRun { name: format!("crcr/{n}"), ..completed("success") };
         app.create_check_run(REPO, &sha, &run).await.unwrap();
     }
-    assert_eq!(app.check_runs_of_commit(REPO, &sha).await.unwrap().len(), 101);
+    let suite = world(&github).check_runs(REPO)[0].suite;
+    assert_eq!(app.check_runs_of_suite(REPO, suite).await.unwrap().len(), 101);
+}
+
+#[tokio::test]
+async fn a_check_run_of_another_app_is_never_taken_for_our_own_and_cant_be_changed() {
+    let (github, app) = set_up();
+    let (sha, name) = ("a1".repeat(20), "crcr/acme/backend/relay/dispatch");
+    world(&github).add_commit(REPO, &sha);
+    world(&github).add_foreign_check_run(REPO, &sha, name, "success");
+    assert_eq!(app.own_check_run(REPO, &sha, name).await.unwrap(), None);
+    let foreign = world(&github).check_runs(REPO)[0].id;
+    let error = app.update_check_run(REPO, foreign, &completed("failure")).await.unwrap_err();
+    assert!(matches!(error, Error::Forbidden(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn runs_are_listed_by_event_and_time() {
+    let (github, app) = set_up();
+    let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+    for (id, event, second) in
+        [(1, "repository_dispatch", 0), (2, "push", 5), (3, "repository_dispatch", 900)]
+    {
+        let (repository, event) = (REPO.to_owned(), event.to_owned());
+        let created_at = at(second);
+        github.state().runs.add(Run { id, repository, event, created_at, ..Run::push() });
+    }
+    let window = (at(-5), at(60));
+    let runs = app.runs_of_event(REPO, "repository_dispatch", window).await.unwrap();
+    assert_eq!(runs.iter().map(|run| run.id).collect::<Vec<_>>(), [1]);
+    assert_eq!(runs[0].path, ".github/workflows/build.yml");
+    assert_eq!(runs[0].created_at, Some(at(0)));
 }
 
 #[tokio::test]

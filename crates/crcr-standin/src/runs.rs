@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::extract::{Path, State as Shared};
+use axum::extract::{Path, Query, State as Shared};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::State;
@@ -52,6 +54,8 @@ pub struct Run {
     pub status: String,
     /// The conclusion, once completed.
     pub conclusion: Option<String>,
+    /// When its first attempt was created.
+    pub created_at: Timestamp,
 }
 
 impl Run {
@@ -77,6 +81,7 @@ impl Run {
             pull_request: None,
             status: "in_progress".to_owned(),
             conclusion: None,
+            created_at: Timestamp::UNIX_EPOCH,
         }
     }
 
@@ -193,6 +198,7 @@ impl Run {
             .map(|name| repository(name, if self.is_fork() { 2002 } else { self.repository_id }));
         json!({
             "id": self.id, "name": self.workflow, "path": self.workflow_path, "run_number": 1,
+            "display_title": self.event, "created_at": self.created_at,
             "run_attempt": self.attempt, "event": self.event, "status": self.status,
             "conclusion": self.conclusion, "head_sha": self.sha,
             "head_branch": if self.head_ref.is_empty() {
@@ -337,7 +343,40 @@ impl Runs {
 
 /// The runs API; operation `run`.
 pub(crate) fn routes() -> Router<Arc<State>> {
-    Router::new().route("/repos/{owner}/{repo}/actions/runs/{run}", get(show))
+    Router::new()
+        .route("/repos/{owner}/{repo}/actions/runs", get(list))
+        .route("/repos/{owner}/{repo}/actions/runs/{run}", get(show))
+}
+
+/// The filters of the list that are understood.
+#[derive(Debug, Deserialize)]
+struct ListFilters {
+    event: Option<String>,
+    /// `FROM..TO`.
+    created: Option<String>,
+}
+
+/// The newest runs first, at most 100.
+async fn list(
+    Shared(state): Shared<Arc<State>>,
+    peer: Peer,
+    Path((owner, repo)): Path<(String, String)>,
+    Query(filters): Query<ListFilters>,
+) -> Result<Response, Response> {
+    state.traffic.pass("runs", &peer).await?;
+    let repository = format!("{owner}/{repo}");
+    let created = filters.created.as_deref().and_then(|range| range.split_once(".."));
+    let created: Option<(Timestamp, Timestamp)> =
+        created.and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    let wanted = |run: &&Arc<Run>| {
+        run.repository == repository
+            && filters.event.as_ref().is_none_or(|event| *event == run.event)
+            && created.is_none_or(|(from, to)| from <= run.created_at && run.created_at <= to)
+    };
+    let known = state.runs.lock();
+    let found: Vec<_> = known.runs.values().rev().filter(wanted).take(100).collect();
+    let runs: Vec<_> = found.iter().map(|run| run.api(state.origin())).collect();
+    Ok(Json(json!({ "total_count": runs.len(), "workflow_runs": runs })).into_response())
 }
 
 async fn show(

@@ -20,6 +20,7 @@ const calls = {
   "/repos/{owner}/{repo}/check-runs/{check_run_id}": ["patch"],
   "/repos/{owner}/{repo}/check-suites/{check_suite_id}/check-runs": ["get"],
   "/repos/{owner}/{repo}/commits/{ref}/check-runs": ["get"],
+  "/repos/{owner}/{repo}/actions/runs": ["get"],
   "/repos/{owner}/{repo}/actions/runs/{run_id}": ["get"],
   "/repos/{owner}/{repo}/actions/runs/{run_id}/rerun": ["post"],
   "/repos/{owner}/{repo}/actions/runs/{run_id}/rerun-failed-jobs": ["post"],
@@ -37,6 +38,10 @@ for (const [path, methods] of Object.entries(calls)) {
       Object.keys(operation.responses).map((status) => [status, { description: "" }]),
     );
     paths[path][method] = { ...operation, responses };
+    // Its description is a range in GitHub's search syntax; only its declared format is wrong.
+    for (const parameter of operation.parameters ?? [])
+      if (parameter.$ref === "#/components/parameters/created")
+        delete full.components.parameters.created.schema.format;
   }
 }
 

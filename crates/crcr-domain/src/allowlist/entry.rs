@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
             level: shelf.level,
             device,
             oncalls,
-            events: details.events.unwrap_or(EventSet::Both),
+            events: details.events.unwrap_or(EventSet::DEFAULT),
         };
         match self.policy.insert(entry) {
             Ok(()) => self.places.push(Places { repo: span, device: place, oncalls: places }),
@@ -348,7 +348,9 @@ impl<'a> Reader<'a> {
             let help = match (EventKind::of_event(text), near(text, &names)) {
                 (Some(kind), _) => format!("write `{kind}`, which includes `{text}`"),
                 (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => "the events are `pull_request` and `nightly`".to_owned(),
+                (None, None) => {
+                    "the events are `pull_request`, `nightly` and `merge_group`".to_owned()
+                }
             };
             let message = format!("{} isn't an event", show(text));
             let found = Diagnostic::new(Rule::InvalidEvent, self.span(name), message);

@@ -38,11 +38,18 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether upstream events are dispatched to it. A backend that only takes part in nightly runs
-    /// starts these by itself.
+    /// Whether pull requests and pushes are dispatched to it. A backend that only takes part in
+    /// nightly runs starts these by itself.
     #[must_use]
     pub fn is_dispatched_to(&self) -> bool {
         self.level.receives_events() && self.events.contains(EventKind::PullRequest)
+    }
+
+    /// Whether the groups of a merge queue are dispatched to it: always where its check is required,
+    /// else when it asks for them.
+    pub fn takes_merge_groups(&self) -> bool {
+        self.events.contains(EventKind::MergeGroup)
+            || (self.is_dispatched_to() && self.level.blocks_merge())
     }
 
     /// When its results become a check run on the upstream pull request.
@@ -187,7 +194,7 @@ fn write_entry(f: &mut fmt::Formatter<'_>, lead: &str, entry: &Entry) -> fmt::Re
     let names: Vec<_> = entry.oncalls.iter().map(|name| scalar::quoted(name.as_str())).collect();
     let oncalls = format!("[{}]", names.join(", "));
     write!(f, "{lead}{}", entry.repo)?;
-    if entry.events != EventSet::Both {
+    if entry.events != EventSet::DEFAULT {
         let indent = " ".repeat(lead.len() + 2);
         let events: Vec<_> = entry.events.iter().map(EventKind::as_str).collect();
         writeln!(f, ":\n{indent}oncalls: {oncalls}\n{indent}events: [{}]", events.join(", "))

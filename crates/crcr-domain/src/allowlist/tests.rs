@@ -266,7 +266,7 @@ fn oncalls() -> impl Strategy<Value = Vec<Oncall>> {
 
 fn entry() -> impl Strategy<Value = Entry> {
     let device = "[A-Za-z0-9][A-Za-z0-9._-]{0,6}|[0-9]{1,4}|yes|No|2026-01-01|0x1f|1e3";
-    let events = prop::sample::subsequence(&EventKind::ALL[..], 1..=2);
+    let events = prop::sample::subsequence(&EventKind::ALL[..], 1..=3);
     let level = prop::sample::select(&Level::ALL[..]);
     (repo(), level, device, oncalls(), events).prop_map(
         |(repo, level, device, mut oncalls, events)| {

@@ -108,7 +108,7 @@ async fn installation(
         "access_tokens_url": format!("{origin}/app/installations/{id}/access_tokens"),
         "repositories_url": format!("{origin}/installation/repositories"),
         "html_url": format!("{origin}/settings/installations/{id}"),
-        "app_id": state.world.app().id.parse::<u64>().unwrap_or_default(),
+        "app_id": state.world.app_id(),
         "app_slug": "crcr-stand-in", "target_id": 1, "target_type": "Organization",
         "permissions": installation.permissions,
         "events": ["check_run", "check_suite", "pull_request", "push"],

@@ -101,7 +101,8 @@ pub(super) fn show_run(repo: &Repo, run: &CheckRun, origin: &str) -> Value {
         "output": { "title": run.title, "summary": run.summary, "text": null,
             "annotations_count": 0,
             "annotations_url": format!("{origin}/repos/{name}/check-runs/{}/annotations", run.id) },
-        "check_suite": { "id": run.suite }, "app": null, "pull_requests": [],
+        "check_suite": { "id": run.suite }, "app": { "id": run.app, "slug": "app" },
+        "pull_requests": [],
     })
 }
 
@@ -113,6 +114,7 @@ async fn create(
 ) -> Answer {
     let mut inner = state.world.lock();
     let (id, new_suite) = (inner.next_id(), inner.next_id());
+    let app = state.world.app_id();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("checks", "write"), state.clock.now())?;
     let fields: Fields = parse(&body)?;
@@ -131,6 +133,7 @@ async fn create(
         id,
         suite: sibling.map_or(new_suite, |run| run.suite),
         head_sha,
+        app,
         name,
         external_id: None,
         details_url: None,
@@ -159,6 +162,12 @@ async fn update(
     let fields: Fields = parse(&body)?;
     fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
     let run = repo.check_runs.get_mut(&id).ok_or_else(|| refusal(404, "Not Found"))?;
+    if run.app != state.world.app_id() {
+        return Err(refusal(
+            403,
+            "Invalid app_id `app` - check run can only be modified by the GitHub App that created it.",
+        ));
+    }
     fields.apply(run);
     run.updates += 1;
     let run = run.clone();
@@ -192,7 +201,18 @@ async fn of_commit(
     headers: HeaderMap,
     uri: Uri,
 ) -> Answer {
-    list(&state, &format!("{owner}/{repo}"), &headers, &uri, |run| run.head_sha == sha)
+    let query: Vec<(String, String)> =
+        url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
+            .into_owned()
+            .collect();
+    let asked =
+        |name: &str| query.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone());
+    let (name, app) = (asked("check_name"), asked("app_id"));
+    list(&state, &format!("{owner}/{repo}"), &headers, &uri, |run| {
+        run.head_sha == sha
+            && name.as_ref().is_none_or(|name| *name == run.name)
+            && app.as_ref().is_none_or(|app| *app == run.app.to_string())
+    })
 }
 
 fn list(

@@ -95,6 +95,8 @@ pub struct CheckRun {
     pub suite: u64,
     /// The commit.
     pub head_sha: String,
+    /// The number of the App that made it.
+    pub app: u64,
     /// What people see.
     pub name: String,
     /// Whose creator's own reference.

@@ -1,0 +1,166 @@
+//! Is a report proven? Only a proven report moves a check run on the upstream pull request.
+//!
+//! A report of GitHub Actions is proven when its OIDC token is of a `repository_dispatch` run on the
+//! default branch, and it echoes the callback token of the dispatch that it answers. Everything else
+//! is stored, shown on the HUD as "reported without proof", and moves nothing.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What came with a report. It is stored with the job, because the default branch may only be
+/// learned after the report: GitHub's answer to the dispatch can be slower than the dispatched run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Where the job ran. `None`: stored by a version that kept no evidence.
+    pub origin: Option<Origin>,
+    /// Whether the report echoed the callback token of its dispatch, signed by this relay.
+    pub has_callback_token: bool,
+}
+
+/// Where a job ran, as its verified OIDC token says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// GitHub Actions.
+    GitHub {
+        /// The claim `event_name`.
+        event_name: Option<String>,
+        /// The claim `ref`, such as `refs/heads/main`.
+        git_ref: Option<String>,
+    },
+    /// A pipeline of another CI system that operators have mapped to the repository.
+    MappedPipeline,
+}
+
+/// Whether a report is proven. The order is that of authority: a report never moves a job that a
+/// report with a greater proof has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// Not proven, and it will never be.
+    Missing(MissingProof),
+    /// The default branch isn't known yet: to be decided again when the dispatch is recorded as sent.
+    Undecided,
+    /// Proven.
+    Proven,
+}
+
+/// What a report lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingProof {
+    /// It was stored by a version that kept no evidence.
+    Evidence,
+    /// The run wasn't started by `repository_dispatch`.
+    Event,
+    /// The run isn't on the default branch.
+    Branch,
+    /// The callback token of the dispatch wasn't echoed.
+    CallbackToken,
+}
+
+impl fmt::Display for MissingProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Evidence => "it was stored by an earlier version of the relay",
+            Self::Event => "its run wasn't started by `repository_dispatch`",
+            Self::Branch => "its run isn't on the default branch",
+            Self::CallbackToken => "it doesn't carry the dispatch's `callback_token`",
+        })
+    }
+}
+
+impl Evidence {
+    /// Decides. `default_branch` is the downstream repository's, without `refs/heads/`; `None` while
+    /// it isn't known. `may_be_learned` says whether it still can be: the dispatch is on its way.
+    pub fn proof(&self, default_branch: Option<&str>, may_be_learned: bool) -> Proof {
+        let Some(origin) = &self.origin else { return Proof::Missing(MissingProof::Evidence) };
+        if let Origin::GitHub { event_name, .. } = origin
+            && event_name.as_deref() != Some("repository_dispatch")
+        {
+            return Proof::Missing(MissingProof::Event);
+        }
+        if !self.has_callback_token {
+            return Proof::Missing(MissingProof::CallbackToken);
+        }
+        let Origin::GitHub { git_ref, .. } = origin else { return Proof::Proven };
+        let branch = git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
+        match (branch, default_branch) {
+            (Some(branch), Some(default)) if branch == default => Proof::Proven,
+            (Some(_), None) if may_be_learned => Proof::Undecided,
+            _ => Proof::Missing(MissingProof::Branch),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_of_origin_event_branch_and_callback_token() {
+        use MissingProof::{Branch, CallbackToken, Event};
+        let github = |event: Option<&str>, git_ref: Option<&str>| {
+            Some(Origin::GitHub {
+                event_name: event.map(str::to_owned),
+                git_ref: git_ref.map(str::to_owned),
+            })
+        };
+        let dispatch = Some("repository_dispatch");
+        let main = Some("refs/heads/main");
+        for token in [true, false] {
+            for (default, learnable) in
+                [(Some("main"), false), (Some("main"), true), (None, true), (None, false)]
+            {
+                let cases = [
+                    (None, Proof::Missing(MissingProof::Evidence)),
+                    (github(None, main), Proof::Missing(Event)),
+                    (github(Some("push"), main), Proof::Missing(Event)),
+                    (github(Some("workflow_dispatch"), main), Proof::Missing(Event)),
+                    (github(Some("pull_request_target"), main), Proof::Missing(Event)),
+                    (
+                        github(dispatch, main),
+                        match (token, default, learnable) {
+                            (false, ..) => Proof::Missing(CallbackToken),
+                            (true, Some(_), _) => Proof::Proven,
+                            (true, None, true) => Proof::Undecided,
+                            (true, None, false) => Proof::Missing(Branch),
+                        },
+                    ),
+                    (
+                        github(dispatch, Some("refs/heads/topic")),
+                        match (token, default, learnable) {
+                            (false, ..) => Proof::Missing(CallbackToken),
+                            (true, None, true) => Proof::Undecided,
+                            (true, ..) => Proof::Missing(Branch),
+                        },
+                    ),
+                    (
+                        github(dispatch, Some("refs/tags/main")),
+                        Proof::Missing(if token { Branch } else { CallbackToken }),
+                    ),
+                    (
+                        github(dispatch, None),
+                        Proof::Missing(if token { Branch } else { CallbackToken }),
+                    ),
+                    (
+                        Some(Origin::MappedPipeline),
+                        if token { Proof::Proven } else { Proof::Missing(CallbackToken) },
+                    ),
+                ];
+                for (origin, expected) in cases {
+                    let evidence = Evidence { origin, has_callback_token: token };
+                    let proof = evidence.proof(default, learnable);
+                    assert_eq!(proof, expected, "{evidence:?} {default:?} {learnable}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn authority_grows_from_missing_to_undecided_to_proven() {
+        assert!(Proof::Missing(MissingProof::CallbackToken) < Proof::Undecided);
+        assert!(Proof::Undecided < Proof::Proven);
+    }
+}

@@ -1,0 +1,449 @@
+//! The verdict on one upstream head at one backend: what the check run
+//! `crcr/<owner>/<repo>/relay/dispatch` shows.
+//!
+//! It is computed anew from the stored facts (dispatches, downstream runs, reported jobs) whenever one
+//! of them changes, and never kept, so that a re-run, a second workflow or a late report can't be
+//! overtaken by an earlier verdict.
+
+use jiff::Timestamp;
+
+use crate::callback::JobId;
+use crate::dispatch::Status;
+use crate::downstream_run::{DownstreamRun, RunState};
+use crate::lifecycle::{Conclusion, State};
+use crate::proof::{MissingProof, Proof};
+
+/// A dispatch of the head, as far as the verdict needs it.
+#[derive(Debug, Clone)]
+pub struct DispatchFacts<'a> {
+    /// How far it got.
+    pub status: &'a Status,
+    /// Why the last try failed.
+    pub last_error: Option<&'a str>,
+    /// When the event was accepted; the newest dispatch of a head is the one that is waited for.
+    pub enqueued_at: Timestamp,
+    /// Whether the time in which a first report has to come is over.
+    pub is_overdue: bool,
+    /// The runs that it started.
+    pub runs: &'a [DownstreamRun],
+    /// The jobs that answered it.
+    pub jobs: Vec<JobFacts<'a>>,
+}
+
+/// A reported job, as far as the verdict needs it.
+#[derive(Debug, Clone, Copy)]
+pub struct JobFacts<'a> {
+    /// Which one.
+    pub id: &'a JobId,
+    /// Where it is in its life.
+    pub state: State,
+    /// Whether its reports are proven.
+    pub proof: Proof,
+    /// When the relay first heard of it; orders runs whose ids have no order.
+    pub heard_at: Option<Timestamp>,
+}
+
+/// What the check run of the dispatch shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// How it stands.
+    pub standing: Standing,
+    /// The run to link, and to run again.
+    pub run: Option<String>,
+    /// Why, in one line.
+    pub reason: String,
+}
+
+/// How a head stands at a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing has started.
+    Queued,
+    /// Something is open.
+    Running,
+    /// Everything is over.
+    Ended(Conclusion),
+}
+
+/// The verdict over the dispatches of one head to one backend, in any order. `silent` is the
+/// conclusion for a backend that can't be reached or doesn't answer. `None` without a dispatch.
+pub fn verdict(dispatches: &[DispatchFacts<'_>], silent: Conclusion) -> Option<Verdict> {
+    let newest = dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at)?;
+    let runs = effective_runs(dispatches);
+    let open = runs.iter().find(|run| run.is_open()).or(runs.last());
+    let current = open.map(|run| run.id.to_owned());
+    if !newest.jobs.iter().any(|job| job.proof == Proof::Proven) {
+        return Some(unanswered(newest, current, silent));
+    }
+    if let Some(run) = runs.iter().find(|run| run.is_open()) {
+        return Some(Verdict {
+            standing: Standing::Running,
+            run: Some(run.id.to_owned()),
+            reason: "Running".to_owned(),
+        });
+    }
+    let worst = runs.iter().max_by_key(|run| run.conclusion().map_or(0, |end| 1 + end.severity()));
+    let conclusion = worst.and_then(EffectiveRun::conclusion);
+    let (conclusion, reason) = match conclusion {
+        None => (Conclusion::Neutral, "It ended without a conclusion".to_owned()),
+        Some(end) if end.is_good() => {
+            (Conclusion::Success, "Every run ended well, and so did every job that reported".into())
+        }
+        Some(end) => {
+            let word = end.as_str().replace('_', " ");
+            (end, format!("The worst of its runs and jobs: {word}"))
+        }
+    };
+    Some(Verdict {
+        standing: Standing::Ended(conclusion),
+        run: worst.map(|run| run.id.to_owned()),
+        reason,
+    })
+}
+
+/// The verdict while the newest dispatch has no proven report.
+fn unanswered(newest: &DispatchFacts<'_>, run: Option<String>, silent: Conclusion) -> Verdict {
+    let failed = Standing::Ended(silent);
+    let (standing, reason) = match newest.status {
+        Status::Superseded { .. } => {
+            (Standing::Ended(Conclusion::Skipped), "Superseded by a newer head".to_owned())
+        }
+        Status::Dead | Status::Unreachable => {
+            let why = newest.last_error.unwrap_or("unknown");
+            (failed, format!("It could not be dispatched: {why}"))
+        }
+        Status::Queued => (Standing::Queued, "Waiting to be dispatched".to_owned()),
+        Status::Sent { .. } if !newest.is_overdue => (Standing::Queued, "Dispatched".to_owned()),
+        Status::Sent { .. } => match newest.missing_proof() {
+            Some(missing) => (failed, format!("It was reported without proof: {missing}")),
+            None => (failed, "It never started: no report came in time".to_owned()),
+        },
+    };
+    Verdict { standing, run, reason }
+}
+
+impl DispatchFacts<'_> {
+    fn missing_proof(&self) -> Option<MissingProof> {
+        self.jobs.iter().find_map(|job| match job.proof {
+            Proof::Missing(missing) => Some(missing),
+            Proof::Undecided | Proof::Proven => None,
+        })
+    }
+}
+
+/// A run that counts, with the newest attempt of each of its proven jobs.
+struct EffectiveRun<'a> {
+    id: &'a str,
+    workflow: &'a str,
+    /// `None`: jobs reported it, and nobody has looked at it yet.
+    known: Option<&'a DownstreamRun>,
+    jobs: Vec<JobFacts<'a>>,
+    /// Orders the runs of one workflow: GitHub's numbers grow; others are ordered by time.
+    order: (u64, Option<Timestamp>),
+}
+
+impl EffectiveRun<'_> {
+    /// What was seen of the run counts only if it is about the newest attempt that reported.
+    fn is_open(&self) -> bool {
+        let Some(run) = self.known else { return true };
+        let reported = self.jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(0);
+        run.state == RunState::Open || run.attempt < reported
+    }
+
+    /// Whether the run is this head's: GitHub's list leaves it open, a proven report doesn't.
+    fn is_certain(&self) -> bool {
+        !self.jobs.is_empty() || self.known.is_some_and(|run| run.certain)
+    }
+
+    /// The worst of GitHub's own conclusion and of those that were reported.
+    fn conclusion(&self) -> Option<Conclusion> {
+        let own = match self.known {
+            Some(DownstreamRun { state: RunState::Over(own), .. }) if self.is_certain() => *own,
+            _ => None,
+        };
+        Conclusion::worst(self.jobs.iter().filter_map(|job| job.state.conclusion()).chain(own))
+    }
+}
+
+/// The runs of a head that count: of each workflow the newest, the oldest first.
+fn effective_runs<'a>(dispatches: &'a [DispatchFacts<'a>]) -> Vec<EffectiveRun<'a>> {
+    let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
+    for run in dispatches.iter().flat_map(|dispatch| dispatch.runs) {
+        if !runs.iter().any(|seen| seen.id == run.id) {
+            let order = (run.id.parse().unwrap_or(0), None);
+            let workflow = run.workflow.as_str();
+            runs.push(EffectiveRun {
+                id: &run.id,
+                workflow,
+                known: Some(run),
+                jobs: vec![],
+                order,
+            });
+        }
+    }
+    let jobs = dispatches.iter().flat_map(|dispatch| &dispatch.jobs);
+    for job in jobs.filter(|job| job.proof == Proof::Proven) {
+        let id = job.id.run_id.as_str();
+        let index = runs.iter().position(|run| run.id == id).unwrap_or_else(|| {
+            let order = (id.parse().unwrap_or(0), None);
+            let workflow = job.id.workflow.as_str();
+            runs.push(EffectiveRun { id, workflow, known: None, jobs: vec![], order });
+            runs.len() - 1
+        });
+        let run = &mut runs[index];
+        run.order.1 = run.order.1.max(job.heard_at);
+        let same = |other: &JobFacts<'_>| {
+            other.id.workflow == job.id.workflow && other.id.job == job.id.job
+        };
+        match run.jobs.iter_mut().find(|other| same(other)) {
+            Some(other) if other.id.run_attempt < job.id.run_attempt => *other = *job,
+            Some(_) => {}
+            None => run.jobs.push(*job),
+        }
+    }
+    runs.sort_by_key(|run| run.order);
+    // Only a run that is surely this head's takes the place of an older one of its workflow.
+    let replaced: Vec<bool> = (0..runs.len())
+        .map(|index| {
+            let later = &runs[index + 1..];
+            later.iter().any(|run| run.workflow == runs[index].workflow && run.is_certain())
+        })
+        .collect();
+    let mut replaced = replaced.into_iter();
+    runs.retain(|_| !replaced.next().unwrap_or_default());
+    // A run that may be another head's is waited for, and decides nothing once it is over.
+    runs.retain(|run| run.is_open() || run.is_certain());
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Conclusion = Conclusion::Success;
+    const BAD: Conclusion = Conclusion::Failure;
+    const SILENT: Conclusion = Conclusion::TimedOut;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + second).unwrap()
+    }
+
+    fn id(run: &str, attempt: u32, workflow: &str, job: &str) -> JobId {
+        JobId {
+            run_id: run.to_owned(),
+            run_attempt: attempt,
+            workflow: workflow.to_owned(),
+            job: Some(job.to_owned()),
+        }
+    }
+
+    fn run(id: &str, workflow: &str, attempt: u32, state: RunState) -> DownstreamRun {
+        DownstreamRun {
+            id: id.to_owned(),
+            workflow: workflow.to_owned(),
+            attempt,
+            state,
+            certain: true,
+        }
+    }
+
+    fn job(id: &JobId, state: State, proof: Proof) -> JobFacts<'_> {
+        JobFacts { id, state, proof, heard_at: Some(at(1)) }
+    }
+
+    fn proven(id: &JobId, state: State) -> JobFacts<'_> {
+        job(id, state, Proof::Proven)
+    }
+
+    const SENT: Status = Status::Sent { at: Timestamp::UNIX_EPOCH };
+
+    fn dispatch<'a>(
+        status: &'a Status,
+        runs: &'a [DownstreamRun],
+        jobs: Vec<JobFacts<'a>>,
+    ) -> DispatchFacts<'a> {
+        DispatchFacts {
+            status,
+            last_error: Some("404"),
+            enqueued_at: at(0),
+            is_overdue: false,
+            runs,
+            jobs,
+        }
+    }
+
+    fn standing(dispatches: &[DispatchFacts<'_>]) -> Standing {
+        verdict(dispatches, SILENT).unwrap().standing
+    }
+
+    #[test]
+    fn every_status_proof_state_attempt_and_run_of_one_job() {
+        use State::{Completed, Dispatched, InProgress, Lost, NeverStarted};
+        let statuses = [
+            Status::Queued,
+            SENT,
+            Status::Superseded { by: "e".to_owned() },
+            Status::Dead,
+            Status::Unreachable,
+        ];
+        let proofs = [
+            Proof::Proven,
+            Proof::Undecided,
+            Proof::Missing(MissingProof::CallbackToken),
+            Proof::Missing(MissingProof::Branch),
+            Proof::Missing(MissingProof::Event),
+            Proof::Missing(MissingProof::Evidence),
+        ];
+        let mut states = vec![Dispatched, InProgress, NeverStarted, Lost];
+        states.extend(Conclusion::BEST_TO_WORST.map(Completed));
+        let mut looks = vec![None, Some(RunState::Open), Some(RunState::Over(None))];
+        looks.extend(Conclusion::BEST_TO_WORST.map(|end| Some(RunState::Over(Some(end)))));
+        let mut cases = 0;
+        for status in &statuses {
+            for overdue in [false, true] {
+                for proof in proofs {
+                    for state in &states {
+                        for attempt in [1, 2] {
+                            for look in &looks {
+                                let job_id = id("5", attempt, "CI", "test");
+                                // GitHub was asked when the run was at its first attempt.
+                                let runs: Vec<_> =
+                                    look.iter().map(|look| run("5", "ci.yml", 1, *look)).collect();
+                                let facts = DispatchFacts {
+                                    is_overdue: overdue,
+                                    ..dispatch(status, &runs, vec![job(&job_id, *state, proof)])
+                                };
+                                let expected = if proof == Proof::Proven {
+                                    match look {
+                                        // What GitHub said of attempt 1 says nothing of attempt 2.
+                                        _ if attempt == 2 => Standing::Running,
+                                        None | Some(RunState::Open) => Standing::Running,
+                                        Some(RunState::Over(own)) => {
+                                            let all = state.conclusion().into_iter().chain(*own);
+                                            Standing::Ended(match Conclusion::worst(all) {
+                                                None => Conclusion::Neutral,
+                                                Some(end) if end.is_good() => GOOD,
+                                                Some(end) => end,
+                                            })
+                                        }
+                                    }
+                                } else {
+                                    match status {
+                                        Status::Queued => Standing::Queued,
+                                        Status::Sent { .. } if !overdue => Standing::Queued,
+                                        Status::Superseded { .. } => {
+                                            Standing::Ended(Conclusion::Skipped)
+                                        }
+                                        _ => Standing::Ended(SILENT),
+                                    }
+                                };
+                                let found = standing(&[facts]);
+                                assert_eq!(
+                                    found, expected,
+                                    "{status:?} {overdue} {proof:?} {state:?} {attempt} {look:?}"
+                                );
+                                cases += 1;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(cases, 5 * 2 * 6 * 13 * 2 * 12);
+    }
+
+    #[test]
+    fn a_rerun_that_passes_turns_a_failed_verdict_green() {
+        let (first, second) = (id("5", 1, "CI", "test"), id("5", 2, "CI", "test"));
+        let jobs =
+            vec![proven(&first, State::Completed(BAD)), proven(&second, State::Completed(GOOD))];
+        let over = |attempt, end| [run("5", "ci.yml", attempt, RunState::Over(Some(end)))];
+        let before = over(1, BAD);
+        assert_eq!(standing(&[dispatch(&SENT, &before, jobs[..1].to_vec())]), Standing::Ended(BAD));
+        assert_eq!(standing(&[dispatch(&SENT, &before, jobs.clone())]), Standing::Running);
+        let after = over(2, GOOD);
+        assert_eq!(standing(&[dispatch(&SENT, &after, jobs)]), Standing::Ended(GOOD));
+    }
+
+    #[test]
+    fn a_rerun_of_the_failed_jobs_keeps_what_the_other_jobs_reported() {
+        let (test, lint) = (id("5", 1, "CI", "test"), id("5", 1, "CI", "lint"));
+        let again = id("5", 2, "CI", "test");
+        let runs = [run("5", "ci.yml", 2, RunState::Over(Some(GOOD)))];
+        let jobs = vec![
+            proven(&test, State::Completed(BAD)),
+            proven(&lint, State::Completed(Conclusion::Cancelled)),
+            proven(&again, State::Completed(GOOD)),
+        ];
+        let verdict = standing(&[dispatch(&SENT, &runs, jobs)]);
+        assert_eq!(verdict, Standing::Ended(Conclusion::Cancelled));
+    }
+
+    #[test]
+    fn a_quick_workflow_never_turns_the_check_green_while_another_one_runs() {
+        let lint = id("6", 1, "Lint", "lint");
+        let jobs = || vec![proven(&lint, State::Completed(GOOD))];
+        let runs = |build| {
+            [run("5", "build.yml", 1, build), run("6", "lint.yml", 1, RunState::Over(Some(GOOD)))]
+        };
+        let verdict = |build| standing(&[dispatch(&SENT, &runs(build), jobs())]);
+        assert_eq!(verdict(RunState::Open), Standing::Running);
+        assert_eq!(verdict(RunState::Over(Some(BAD))), Standing::Ended(BAD));
+        assert_eq!(verdict(RunState::Over(Some(GOOD))), Standing::Ended(GOOD));
+    }
+
+    #[test]
+    fn a_run_that_may_be_another_heads_is_waited_for_and_decides_nothing() {
+        let job = id("6", 1, "CI", "test");
+        let other = |workflow: &str, state| {
+            let other = DownstreamRun { certain: false, ..run("9", workflow, 1, state) };
+            let runs = [run("6", "ci.yml", 1, RunState::Over(Some(BAD))), other];
+            standing(&[dispatch(&SENT, &runs, vec![proven(&job, State::Completed(BAD))])])
+        };
+        for workflow in ["lint.yml", "ci.yml"] {
+            assert_eq!(other(workflow, RunState::Open), Standing::Running);
+            assert_eq!(other(workflow, RunState::Over(Some(GOOD))), Standing::Ended(BAD));
+        }
+    }
+
+    #[test]
+    fn a_second_delivery_of_a_head_is_waited_for_and_its_run_replaces_the_first() {
+        let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
+        let old_runs = [run("5", "ci.yml", 1, RunState::Over(Some(BAD)))];
+        let opened = dispatch(&SENT, &old_runs, vec![proven(&first, State::Completed(BAD))]);
+        let reopened =
+            |runs, jobs| DispatchFacts { enqueued_at: at(60), ..dispatch(&SENT, runs, jobs) };
+        assert_eq!(standing(&[opened.clone(), reopened(&[], vec![])]), Standing::Queued);
+        let new_runs = [run("8", "ci.yml", 1, RunState::Over(Some(GOOD)))];
+        let answered = reopened(&new_runs, vec![proven(&second, State::Completed(GOOD))]);
+        assert_eq!(standing(&[answered, opened]), Standing::Ended(GOOD));
+    }
+
+    #[test]
+    fn of_runs_without_an_order_in_their_ids_the_one_heard_last_counts() {
+        let (first, second) = (id("uuid-z", 1, "CI", "test"), id("uuid-a", 1, "CI", "test"));
+        let runs = [
+            run("uuid-z", "CI", 1, RunState::Over(None)),
+            run("uuid-a", "CI", 1, RunState::Over(None)),
+        ];
+        let jobs = vec![
+            JobFacts { heard_at: Some(at(1)), ..proven(&first, State::Completed(BAD)) },
+            JobFacts { heard_at: Some(at(2)), ..proven(&second, State::Completed(GOOD)) },
+        ];
+        assert_eq!(standing(&[dispatch(&SENT, &runs, jobs)]), Standing::Ended(GOOD));
+    }
+
+    #[test]
+    fn the_verdict_names_the_run_to_look_at() {
+        let (build, lint) = (id("5", 1, "Build", "b"), id("6", 1, "Lint", "l"));
+        let runs = [
+            run("5", "build.yml", 1, RunState::Over(Some(BAD))),
+            run("6", "lint.yml", 1, RunState::Over(Some(GOOD))),
+        ];
+        let jobs =
+            vec![proven(&build, State::Completed(BAD)), proven(&lint, State::Completed(GOOD))];
+        let found = verdict(&[dispatch(&SENT, &runs, jobs)], SILENT).unwrap();
+        assert_eq!(found.run.as_deref(), Some("5"), "the one that failed");
+        assert_eq!(verdict(&[], SILENT), None);
+    }
+}
