@@ -37,6 +37,7 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   CRCR_OIDC_AUDIENCE       audience of tokens [pytorch-cross-repo-ci-relay]
   CI_PROVIDERS_URL         mapping of other CI systems' pipelines, as ALLOWLIST_URL [none]
   CRCR_LABEL_PREFIX        labels that ask for check runs [ciflow/crcr/]
+  CRCR_LANDED_LABEL        label of closed pull requests that have landed [Merged]
   CRCR_CRITERIA            what promotions and demotions ask for, YAML or JSON, as for --criteria of
                            `crcr levels review` [the ratified criteria]
   CRCR_ADMIN_TOKEN         lets operators in on the public listener [nobody]

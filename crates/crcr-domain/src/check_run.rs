@@ -117,6 +117,11 @@ impl Status {
         }
     }
 
+    /// Whether it still has to end.
+    pub fn is_open(self) -> bool {
+        !matches!(self, Self::Completed(_))
+    }
+
     /// GitHub's conclusion. `stale` and `startup_failure` are GitHub's own to give: they become
     /// `neutral` and `failure`.
     #[must_use]

@@ -158,6 +158,14 @@ impl Dispatch {
         }
     }
 
+    /// Whether a report has to answer it. Nothing is built for a pull request that was closed or has
+    /// landed.
+    pub fn expects_report(&self) -> bool {
+        self.level.shows_results()
+            && self.action != Some(PullRequestAction::Closed)
+            && self.event != LANDED
+    }
+
     /// Whether check runs stand for it as the allowlist and the labels were when the event came.
     pub fn begins_with_check_run(&self, prefix: &str) -> bool {
         self.check_runs(Some(self.level), &self.labels, prefix) == CheckRuns::Shown

@@ -13,6 +13,8 @@ pub enum Event {
     PullRequest(PullRequest),
     /// Commits were pushed to a ref that the relay follows.
     Push(Push),
+    /// A merge queue asks for the checks of a group of pull requests.
+    MergeGroup(MergeGroup),
     /// Somebody asks to run a check run again.
     CheckRunRerequested(CheckRunRerequested),
     /// Somebody asks to run everything of a commit again.
@@ -34,6 +36,10 @@ pub struct PullRequest {
     pub updated_at: Timestamp,
     /// The names of its labels.
     pub labels: Vec<String>,
+    /// Whether the event says that its commits have landed: it was merged, or it is closed and has the
+    /// label that a merge bot sets in the place of GitHub's `merged`.
+    #[serde(default)]
+    pub has_landed: bool,
 }
 
 /// What happened to a pull request.
@@ -60,6 +66,15 @@ impl PullRequestAction {
     pub fn dispatches(self) -> bool {
         !matches!(self, Self::Labeled | Self::Unlabeled)
     }
+}
+
+/// A merge queue's group of pull requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergeGroup {
+    /// The commit of the group, on a branch of the queue's own: where its checks have to stand.
+    pub head_sha: String,
+    /// The commit that the group is merged onto.
+    pub base_sha: Option<String>,
 }
 
 /// A push to a ref.
@@ -101,6 +116,8 @@ pub struct Interest {
     pub push_refs: Vec<String>,
     /// The start of the labels that ask for check runs, such as `ciflow/crcr/`.
     pub label_prefix: String,
+    /// The label that says of a closed pull request that it has landed; compared without case.
+    pub landed_label: String,
 }
 
 /// Why a delivery is not one that GitHub sends.
@@ -146,6 +163,18 @@ pub fn read(event: &str, body: &[u8], interest: &Interest) -> Result<Option<Even
                 .filter(|raw| interest.wants_push(raw))
                 .map(|raw| Event::Push(Push { git_ref: raw.git_ref, head_sha: raw.after })))
         }
+        "merge_group" => {
+            let raw: raw::MergeGroupEvent = parse(event, body)?;
+            let ours =
+                raw.action == "checks_requested" && interest.is_upstream(&raw.repository.full_name);
+            let group = raw.merge_group;
+            if ours && !is_sha(&group.head_sha) {
+                return Err(not_a_sha(event, "merge_group.head_sha"));
+            }
+            let base_sha = group.base_sha.filter(|sha| is_sha(sha));
+            let group = MergeGroup { head_sha: group.head_sha, base_sha };
+            Ok(ours.then_some(Event::MergeGroup(group)))
+        }
         "check_run" => {
             let raw: raw::CheckRunEvent = parse(event, body)?;
             let ours =
@@ -183,6 +212,10 @@ pub fn is_sha(text: &str) -> bool {
 impl Interest {
     fn is_upstream(&self, name: &str) -> bool {
         self.upstream.eq_ignore_ascii_case(name)
+    }
+
+    fn is_landed_label(&self, name: &str) -> bool {
+        self.landed_label.eq_ignore_ascii_case(name)
     }
 
     /// A deleted ref has nothing to build.
@@ -242,16 +275,19 @@ fn pull_request(
         "reopened" => PullRequestAction::Reopened,
         "synchronize" => PullRequestAction::Synchronize,
         "closed" => PullRequestAction::Closed,
-        "labeled" if prefixed => PullRequestAction::Labeled,
+        "labeled" if prefixed || interest.is_landed_label(&label) => PullRequestAction::Labeled,
         "unlabeled" if prefixed => PullRequestAction::Unlabeled,
         _ => return Ok(None),
     };
     let pull = raw.pull_request;
     if !is_sha(&pull.head.sha) {
-        return Err(EventError::Shape {
-            event: "pull_request".to_owned(),
-            reason: "`pull_request.head.sha` is not 40 hexadecimal digits".to_owned(),
-        });
+        return Err(not_a_sha("pull_request", "pull_request.head.sha"));
+    }
+    let says_landed =
+        pull.merged || pull.labels.iter().any(|label| interest.is_landed_label(&label.name));
+    let has_landed = pull.state == "closed" && says_landed;
+    if action == PullRequestAction::Labeled && !prefixed && !has_landed {
+        return Ok(None);
     }
     Ok(Some(Event::PullRequest(PullRequest {
         action,
@@ -260,7 +296,13 @@ fn pull_request(
         base_sha: pull.base.map(|base| base.sha).filter(|sha| is_sha(sha)),
         updated_at: pull.updated_at,
         labels: pull.labels.into_iter().map(|label| label.name).collect(),
+        has_landed,
     })))
+}
+
+fn not_a_sha(event: &str, field: &str) -> EventError {
+    let reason = format!("`{field}` is not 40 hexadecimal digits");
+    EventError::Shape { event: event.to_owned(), reason }
 }
 
 /// The parts of GitHub's payloads that are read.
@@ -290,6 +332,23 @@ mod raw {
         pub(super) base: Option<Head>,
         #[serde(default)]
         pub(super) labels: Vec<Label>,
+        #[serde(default)]
+        pub(super) state: String,
+        #[serde(default)]
+        pub(super) merged: bool,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct MergeGroupEvent {
+        pub(super) action: String,
+        pub(super) repository: Repository,
+        pub(super) merge_group: MergeGroup,
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct MergeGroup {
+        pub(super) head_sha: String,
+        pub(super) base_sha: Option<String>,
     }
 
     #[derive(Deserialize)]
@@ -354,6 +413,7 @@ mod tests {
             upstream: "acme/upstream".to_owned(),
             push_refs: vec![],
             label_prefix: "ciflow/crcr/".to_owned(),
+            landed_label: "Merged".to_owned(),
         }
     }
 
@@ -412,6 +472,45 @@ mod tests {
         assert!(read_value("pull_request", &event).unwrap().is_some());
         event["label"]["name"] = json!("bug");
         assert_eq!(read_value("pull_request", &event).unwrap(), None);
+    }
+
+    #[test]
+    fn a_pull_request_has_landed_when_it_was_merged_or_closed_with_the_bots_label() {
+        let landed = |action: &str, label: &str, state: &str, merged: bool, labels: &[&str]| {
+            let mut event = pull(action);
+            event["label"]["name"] = json!(label);
+            event["pull_request"]["state"] = json!(state);
+            event["pull_request"]["merged"] = json!(merged);
+            event["pull_request"]["labels"] =
+                labels.iter().map(|name| json!({ "name": name })).collect();
+            match read_value("pull_request", &event).unwrap() {
+                Some(Event::PullRequest(pull)) => Some(pull.has_landed),
+                _ => None,
+            }
+        };
+        assert_eq!(landed("closed", "", "closed", false, &["bug"]), Some(false));
+        assert_eq!(landed("closed", "", "closed", true, &[]), Some(true));
+        assert_eq!(landed("closed", "", "closed", false, &["merged"]), Some(true));
+        assert_eq!(landed("labeled", "Merged", "closed", false, &["Merged"]), Some(true));
+        assert_eq!(landed("labeled", "Merged", "open", false, &["Merged"]), None, "not yet");
+        assert_eq!(landed("labeled", "ciflow/crcr/npu", "open", false, &["Merged"]), Some(false));
+    }
+
+    #[test]
+    fn a_merge_group_is_ours_when_its_checks_are_requested() {
+        let group = |action: &str, repo: &str, sha: &str| {
+            let event = json!({
+                "action": action, "repository": {"full_name": repo},
+                "merge_group": {"head_sha": sha, "base_sha": BASE, "head_ref": "refs/heads/x"},
+            });
+            read_value("merge_group", &event)
+        };
+        let expected = MergeGroup { head_sha: SHA.to_owned(), base_sha: Some(BASE.to_owned()) };
+        let asked = group("checks_requested", "acme/upstream", SHA).unwrap();
+        assert_eq!(asked, Some(Event::MergeGroup(expected)));
+        assert_eq!(group("destroyed", "acme/upstream", SHA).unwrap(), None);
+        assert_eq!(group("checks_requested", "acme/other", SHA).unwrap(), None);
+        assert!(group("checks_requested", "acme/upstream", "main").is_err());
     }
 
     #[test]

@@ -204,6 +204,8 @@ pub struct CallbackFact {
 pub enum CallbackOutcome {
     /// The state moved.
     Accepted,
+    /// Stored and shown as reported without proof; no check run moved.
+    Unproven,
     /// Known already.
     Duplicate,
     /// Overtaken.
@@ -222,8 +224,9 @@ pub enum CallbackOutcome {
 
 impl CallbackOutcome {
     /// Every one.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Accepted,
+        Self::Unproven,
         Self::Duplicate,
         Self::Stale,
         Self::BelowLevel,
@@ -244,6 +247,7 @@ impl CallbackOutcome {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
+            Self::Unproven => "unproven",
             Self::Duplicate => "duplicate",
             Self::Stale => "stale",
             Self::BelowLevel => "below_level",
@@ -252,6 +256,11 @@ impl CallbackOutcome {
             Self::BadToken => "bad_token",
             Self::BadBody => "bad_body",
         }
+    }
+
+    /// Whether the report is stored as part of its job.
+    pub fn is_taken(self) -> bool {
+        matches!(self, Self::Accepted | Self::Unproven)
     }
 
     /// Whether the report was one: a proven sender and a state that fits, at whatever level.

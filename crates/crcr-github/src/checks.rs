@@ -55,6 +55,9 @@ pub struct ListedCheckRun {
     pub id: u64,
     /// What people see.
     pub name: String,
+    /// The commit that it stands on.
+    #[serde(default)]
+    pub head_sha: String,
     /// Our own reference.
     #[serde(default)]
     pub external_id: Option<String>,

@@ -8,22 +8,23 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use crcr_domain::callback::{self, Callback, Details, JobId, Kind};
-use crcr_domain::dispatch::Dispatch;
+use crcr_domain::dispatch::{Dispatch, Status};
 use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_domain::identity::{Claims, Identity};
 use crcr_domain::lifecycle::{self, State as JobState, Step};
-use crcr_domain::{Entry, EventKind, Level, RepoName};
+use crcr_domain::proof::{Evidence, MissingProof, Origin, Proof};
+use crcr_domain::{CheckRun, Entry, EventKind, RepoName};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::answer::{self, Refusal};
 use crate::facts::{Occasion, attempt_fact};
-use crate::handlers::{Work, alert, forward, merge_base};
+use crate::handlers::{Work, alert, forward, head, merge_base};
 use crate::limits;
 use crate::records::{self, Job, Used};
 use crate::relay::Relay;
 use crate::signature::digest;
-use crate::store::{Add, Batch, Charge, Commit, Read, StoreError, read};
+use crate::store::{Add, Batch, Charge, Commit, NewTask, Read, StoreError, read};
 
 /// What became of a report.
 struct Verdict {
@@ -49,7 +50,7 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
     };
     let seconds = started.elapsed().as_secs_f64();
     relay.metrics.callback(verdict.outcome.as_str(), seconds);
-    if verdict.outcome != CallbackOutcome::Accepted {
+    if !verdict.outcome.is_taken() {
         record(&relay, &seen, &verdict, started.elapsed());
     }
     match verdict.result {
@@ -204,7 +205,22 @@ impl Report<'_> {
         }
         let now = relay.now();
         let key = records::job(&callback.delivery, repo, &callback.job);
-        let job: Read<Job> = read(store, key.clone()).await?;
+        let mut job: Read<Job> = read(store, key.clone()).await?;
+        let evidence = self.evidence(dispatch);
+        let on_its_way = dispatch.status == Status::Queued;
+        let proof = evidence.proof(dispatch.default_branch.as_deref(), on_its_way);
+        if dispatch.level.check_run() != CheckRun::Never
+            && let Some(known) = &job.value
+        {
+            let known_proof = head::proof(dispatch, known);
+            if known_proof > proof {
+                return self.report_without_proof(dispatch, &job, proof, &used).await;
+            }
+            if known_proof < proof {
+                // What was reported without proof is as if it had never been.
+                job.value = None;
+            }
+        }
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
         let start_unknown = match lifecycle::step(current, callback.state) {
             Step::Apply { start_unknown } => start_unknown,
@@ -218,6 +234,8 @@ impl Report<'_> {
             started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
             ended_at: (!callback.state.is_open()).then_some(now),
             details: merge(job.value.map(|job| job.details), &callback.details),
+            evidence,
+            ended_without_proof: false,
         };
         let job = Read { key: key.clone(), version: job.version, value: None };
         let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
@@ -235,9 +253,49 @@ impl Report<'_> {
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
-        self.follow(dispatch, &next.id, &mut batch);
+        self.follow(dispatch, &next.id, proof, &mut batch);
         self.forward(&key, times, &mut batch);
-        self.finish(batch, &used, self.status(), CallbackOutcome::Accepted).await
+        self.finish(batch, &used, self.status(), self.outcome(dispatch, proof)).await
+    }
+
+    /// A report without proof about a job of which proven reports are known: it moves nothing. That
+    /// the job has ended is believed all the same, so that its check run doesn't stay open for ever.
+    async fn report_without_proof(
+        &self,
+        dispatch: &Dispatch,
+        job: &Read<Job>,
+        proof: Proof,
+        used: &Read<Used>,
+    ) -> Decided {
+        let relay = self.relay;
+        let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        if let Some(known) = job.value.as_ref().filter(|known| known.state.is_open())
+            && !self.callback.state.is_open()
+            && !known.ended_without_proof
+        {
+            let ended = Job { ended_without_proof: true, ..known.clone() };
+            batch.update(job, &ended, relay.expiry());
+            let work = Work::check_run(dispatch, Some(&ended.id));
+            batch.tasks.push(work.task(relay, relay.now()));
+            batch.tasks.push(self.sweep_after_end(dispatch));
+        }
+        self.finish(batch, used, self.status(), self.outcome(dispatch, proof)).await
+    }
+
+    /// What is recorded of a report that was taken: below L3 nothing hangs on its proof.
+    fn outcome(
+        &self,
+        dispatch: &Dispatch,
+        proof: Proof,
+    ) -> (CallbackOutcome, Option<MissingProof>) {
+        match proof {
+            Proof::Missing(missing) if dispatch.level.check_run() != CheckRun::Never => {
+                let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
+                tracing::warn!(delivery, %repo, %missing, "reported without proof");
+                (CallbackOutcome::Unproven, Some(missing))
+            }
+            _ => (CallbackOutcome::Accepted, None),
+        }
     }
 
     /// A nightly or periodic run of the repository's own.
@@ -289,6 +347,8 @@ impl Report<'_> {
             started_at: None,
             ended_at: Some(now),
             details: callback.details.clone(),
+            evidence: Evidence::default(),
+            ended_without_proof: false,
         };
         let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
         batch.update(&job, &next, relay.expiry());
@@ -307,7 +367,7 @@ impl Report<'_> {
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.forward(&key, (None, None), &mut batch);
-        self.finish(batch, &used, self.status(), CallbackOutcome::Accepted).await
+        self.finish(batch, &used, self.status(), (CallbackOutcome::Accepted, None)).await
     }
 
     /// A report that changes nothing: known, overtaken, or against what is known.
@@ -329,7 +389,7 @@ impl Report<'_> {
             }
         };
         let batch = Batch { charge: Some(self.charge()), ..Batch::default() };
-        self.finish(batch, used, status, outcome).await
+        self.finish(batch, used, status, (outcome, None)).await
     }
 
     /// Commits, together with the token's use.
@@ -338,20 +398,22 @@ impl Report<'_> {
         mut batch: Batch,
         used: &Read<Used>,
         status: &'static str,
-        outcome: CallbackOutcome,
+        (outcome, missing): (CallbackOutcome, Option<MissingProof>),
     ) -> Decided {
         let relay = self.relay;
         let until = self.identity.expires_at + Duration::from_secs(60);
         let value = Used { body: digest(self.body), status: status.to_owned() };
         batch.update(used, &value, until);
-        if outcome == CallbackOutcome::Accepted {
+        if outcome.is_taken() {
             let verdict = Verdict { outcome, result: Ok(status) };
             let seen = Seen {
                 repo: Some(self.identity.repository.clone()),
                 callback: Some(self.callback.clone()),
             };
             let elapsed = self.started.elapsed();
-            batch.facts.push(Fact::Callback(fact(relay, &seen, &verdict, elapsed)));
+            let mut fact = fact(relay, &seen, &verdict, elapsed);
+            fact.detail = missing.map(|missing| format!("reported without proof: {missing}"));
+            batch.facts.push(Fact::Callback(fact));
         }
         Ok(match relay.commit(batch).await? {
             Commit::Done => Some(Verdict { outcome, result: Ok(status) }),
@@ -404,42 +466,43 @@ impl Report<'_> {
         None
     }
 
-    /// Whether the report may show on the upstream pull request: it proves the run of a dispatch on
-    /// the default branch, and that it received this dispatch.
-    fn may_show(&self, dispatch: &Dispatch) -> bool {
-        if self.entry.level < Level::L3 || dispatch.level < Level::L3 {
-            return false;
-        }
-        let proven = match self.identity.github() {
-            Some(claims) => {
-                let branch = dispatch.default_branch.as_deref().unwrap_or_default();
-                claims.event_name.as_deref() == Some("repository_dispatch")
-                    && claims.ref_name.as_deref() == Some(&format!("refs/heads/{branch}"))
-            }
-            None => true,
+    /// What came with the report that can prove it.
+    fn evidence(&self, dispatch: &Dispatch) -> Evidence {
+        let origin = match self.identity.github() {
+            Some(claims) => Origin::GitHub {
+                event_name: claims.event_name.clone(),
+                git_ref: claims.ref_name.clone(),
+            },
+            None => Origin::MappedPipeline,
         };
         let token = self.callback.callback_token.as_deref().unwrap_or_default();
-        let received = self.relay.keys.verify(token, dispatch, self.relay.now());
-        if !(proven && received) {
-            let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
-            tracing::warn!(delivery, %repo, proven, received, "a result goes to the HUD only");
-        }
-        proven && received
+        let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());
+        Evidence { origin: Some(origin), has_callback_token }
     }
 
-    /// The check runs of the job and of the dispatch follow.
-    fn follow(&self, dispatch: &Dispatch, job: &JobId, batch: &mut Batch) {
-        let now = self.relay.now();
-        if self.may_show(dispatch) {
-            batch.tasks.push(Work::check_run(dispatch, Some(job)).task(self.relay, now));
-            batch.tasks.push(Work::check_run(dispatch, None).task(self.relay, now));
+    /// The check runs of the job and of the dispatch follow, if the report may be proven.
+    fn follow(&self, dispatch: &Dispatch, job: &JobId, proof: Proof, batch: &mut Batch) {
+        let (relay, now) = (self.relay, self.relay.now());
+        let has_check_runs = dispatch.level.check_run() != CheckRun::Never;
+        if has_check_runs && !matches!(proof, Proof::Missing(_)) {
+            batch.tasks.push(Work::check_run(dispatch, Some(job)).task(relay, now));
+            batch.tasks.push(Work::check_run(dispatch, None).task(relay, now));
+            let claim = records::run_claim(&dispatch.repo, &job.run_id);
+            batch.set(claim, &dispatch.delivery, relay.expiry());
         }
-        let pause = if self.callback.state.is_open() {
-            self.relay.config.lost_after.min(limits::RUN_POLL)
+        batch.tasks.push(if !has_check_runs {
+            Work::sweep(dispatch).task(relay, now + relay.config.lost_after)
+        } else if self.callback.state.is_open() {
+            let pause = relay.config.lost_after.min(limits::RUN_POLL);
+            Work::sweep(dispatch).task(relay, now + pause)
         } else {
-            Duration::from_secs(30)
-        };
-        batch.tasks.push(Work::sweep(dispatch).task(self.relay, now + pause));
+            self.sweep_after_end(dispatch)
+        });
+    }
+
+    /// GitHub needs a moment to see that a run is over whose last step has just reported.
+    fn sweep_after_end(&self, dispatch: &Dispatch) -> NewTask {
+        Work::sweep(dispatch).task(self.relay, self.relay.now() + limits::RUN_END_LOOK)
     }
 
     fn forward(

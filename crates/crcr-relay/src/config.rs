@@ -238,6 +238,7 @@ impl Settings<'_> {
                 upstream: upstream.as_str().to_owned(),
                 push_refs,
                 label_prefix: self.or("CRCR_LABEL_PREFIX", LABEL_PREFIX),
+                landed_label: self.or("CRCR_LANDED_LABEL", "Merged"),
             },
             upstream,
             api_url: api_url?,

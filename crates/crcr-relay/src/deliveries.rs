@@ -77,7 +77,7 @@ pub async fn again(
             continue;
         }
         dispatch.status = Status::Queued;
-        dispatch.end = None;
+        dispatch.never_started = false;
         let mut batch = Batch::default();
         batch.update(&known, &dispatch, now + limits::KEEP);
         batch.tasks.push(Work::dispatch(&dispatch).task_at(now));

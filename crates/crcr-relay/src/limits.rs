@@ -63,6 +63,21 @@ pub const CONFLICTS: usize = 50;
 
 /// How often GitHub is asked whether a downstream run is over.
 pub const RUN_POLL: Duration = Duration::from_secs(120);
+/// The longest pause between two such questions.
+pub const RUN_POLL_CAP: Duration = Duration::from_secs(30 * 60);
+/// How soon after a job's end GitHub is asked whether its run is over.
+pub const RUN_END_LOOK: Duration = Duration::from_secs(30);
+/// How soon after a re-run was asked for GitHub is asked how the run stands.
+pub const RERUN_LOOK: Duration = Duration::from_secs(10);
+/// How soon it is looked again whether a report is proven that came before its dispatch was recorded
+/// as sent.
+pub const PROOF_POLL: Duration = Duration::from_secs(5);
+/// Dispatches to one repository that are compared by the time of their sending.
+pub const RECENT_SENDS: usize = 64;
+/// How long the time of a sending is kept.
+pub const KEEP_SENDS: Duration = Duration::from_secs(24 * 3600);
+/// Deliveries of one head that a pull request's record names: the oldest go first.
+pub const DELIVERIES_PER_HEAD: usize = 32;
 /// After this long without an open job, a run elsewhere than on GitHub is over.
 pub const FOREIGN_RUN_QUIET: Duration = Duration::from_secs(30 * 60);
 /// Jobs of one dispatch that are looked at.

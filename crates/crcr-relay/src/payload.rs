@@ -9,8 +9,9 @@
 //! 3. links: every key that ends with `_url`, except `html_url` and `clone_url`, and `_links`;
 //! 4. long lists: all but the first 20 elements of any list except labels;
 //! 5. everything but what downstream needs: action, number, head and base (SHA, ref, repository's
-//!    full name and clone URL), labels, user, title, `html_url`, `repository.full_name`, sender; of
-//!    a push ref, before, after and the head commit's id.
+//!    full name and clone URL), labels, user, title, state, merged, `html_url`,
+//!    `repository.full_name`, sender; of a push ref, before, after and the head commit's id; of a
+//!    merge group its head and base.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -154,8 +155,18 @@ fn keep_the_needed(value: &mut Value) {
             "pull_request".to_owned(),
             json!({
                 "number": pull["number"], "title": pull["title"], "html_url": pull["html_url"],
-                "updated_at": pull["updated_at"], "user": login(&pull["user"]), "labels": names,
+                "updated_at": pull["updated_at"], "state": pull["state"],
+                "merged": pull["merged"], "user": login(&pull["user"]), "labels": names,
                 "head": side(&pull["head"]), "base": side(&pull["base"])
+            }),
+        );
+    }
+    if let Some(group) = value.get("merge_group") {
+        kept.insert(
+            "merge_group".to_owned(),
+            json!({
+                "head_sha": group["head_sha"], "head_ref": group["head_ref"],
+                "base_sha": group["base_sha"], "base_ref": group["base_ref"]
             }),
         );
     }

@@ -1,15 +1,25 @@
 //! What an event means for whom: pure, from the event, the policy and what is known of the pull
 //! request.
 
-use crcr_domain::dispatch::{Dispatch, Status};
-use crcr_domain::event::{Event, PullRequest};
-use crcr_domain::{Allowlist, RepoName};
+use crcr_domain::dispatch::{Dispatch, LANDED, MERGE_GROUP, Status};
+use crcr_domain::event::{Event, PullRequest, PullRequestAction};
+use crcr_domain::{Allowlist, Entry, RepoName};
 use jiff::Timestamp;
 
+use crate::limits;
 use crate::records::Pull;
 
-/// The dispatches of an event: one for every repository of the allowlist that takes upstream
-/// events, in the order of the file. Where the App isn't installed, the dispatch says so.
+/// What is dispatched, to whomever it is.
+struct Subject<'a> {
+    event: &'static str,
+    action: Option<PullRequestAction>,
+    pull: Option<&'a PullRequest>,
+    head_sha: &'a str,
+    base_sha: Option<&'a str>,
+}
+
+/// The dispatches of an event: one for every repository of the allowlist that takes it, in the order
+/// of the file. Where the App isn't installed, the dispatch says so.
 #[must_use]
 pub fn dispatches(
     event: &Event,
@@ -18,37 +28,81 @@ pub fn dispatches(
     allowlist: &Allowlist,
     now: Timestamp,
 ) -> Vec<Dispatch> {
-    let (name, pull, head_sha) = match event {
+    let (subject, takes): (_, fn(&Entry) -> bool) = match event {
         Event::PullRequest(pull) if pull.action.dispatches() => {
-            ("pull_request", Some(pull), &pull.head_sha)
+            (Subject::of_pull("pull_request", Some(pull.action), pull), Entry::is_dispatched_to)
         }
-        Event::Push(push) => ("push", None, &push.head_sha),
+        Event::Push(push) => {
+            let head_sha = push.head_sha.as_str();
+            let subject =
+                Subject { event: "push", action: None, pull: None, head_sha, base_sha: None };
+            (subject, Entry::is_dispatched_to)
+        }
+        Event::MergeGroup(group) => {
+            let (head_sha, base_sha) = (group.head_sha.as_str(), group.base_sha.as_deref());
+            let subject =
+                Subject { event: MERGE_GROUP, action: None, pull: None, head_sha, base_sha };
+            (subject, Entry::takes_merge_groups)
+        }
         _ => return vec![],
     };
-    allowlist
-        .iter()
-        .filter(|entry| entry.is_dispatched_to())
-        .map(|entry| Dispatch {
+    let entries = allowlist.iter().filter(|entry| takes(entry));
+    entries.map(|entry| subject.dispatch(entry, delivery, upstream, now)).collect()
+}
+
+/// The dispatches that say that a pull request has landed, under a delivery id of their own: the event
+/// that says so may be dispatched as what it is, too.
+pub fn landed(
+    pull: &PullRequest,
+    delivery: &str,
+    upstream: &RepoName,
+    allowlist: &Allowlist,
+    now: Timestamp,
+) -> Vec<Dispatch> {
+    let subject = Subject::of_pull(LANDED, None, pull);
+    let entries = allowlist.iter().filter(|entry| entry.is_dispatched_to());
+    entries.map(|entry| subject.dispatch(entry, delivery, upstream, now)).collect()
+}
+
+impl<'a> Subject<'a> {
+    fn of_pull(
+        event: &'static str,
+        action: Option<PullRequestAction>,
+        pull: &'a PullRequest,
+    ) -> Self {
+        let (head_sha, base_sha) = (pull.head_sha.as_str(), pull.base_sha.as_deref());
+        Self { event, action, pull: Some(pull), head_sha, base_sha }
+    }
+
+    fn dispatch(
+        &self,
+        entry: &Entry,
+        delivery: &str,
+        upstream: &RepoName,
+        now: Timestamp,
+    ) -> Dispatch {
+        Dispatch {
             delivery: delivery.to_owned(),
             upstream: upstream.as_str().to_owned(),
-            event: name.to_owned(),
-            action: pull.map(|pull| pull.action),
-            pull_request: pull.map(|pull| pull.number),
-            head_sha: head_sha.clone(),
-            base_sha: pull.and_then(|pull| pull.base_sha.clone()),
+            event: self.event.to_owned(),
+            action: self.action,
+            pull_request: self.pull.map(|pull| pull.number),
+            head_sha: self.head_sha.to_owned(),
+            base_sha: self.base_sha.map(str::to_owned),
             repo: entry.repo.clone(),
             level: entry.level,
             device: entry.device.clone(),
-            labels: pull.map(|pull| pull.labels.clone()).unwrap_or_default(),
+            labels: self.pull.map(|pull| pull.labels.clone()).unwrap_or_default(),
             enqueued_at: now,
             status: Status::Queued,
             tries: 0,
             last_error: None,
             repository_id: None,
             default_branch: None,
-            end: None,
-        })
-        .collect()
+            never_started: false,
+            runs: vec![],
+        }
+    }
 }
 
 /// How an event of a pull request stands to those that came before.
@@ -73,10 +127,12 @@ pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order
             deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
             labels: event.labels.clone(),
             labels_at: event.updated_at,
+            has_landed: event.has_landed,
         };
         return Order { pull, superseded_by: None, replaces: vec![] };
     };
     let mut pull = known.clone();
+    pull.has_landed |= event.has_landed;
     if event.updated_at >= known.labels_at {
         pull.labels.clone_from(&event.labels);
         pull.labels_at = event.updated_at;
@@ -96,12 +152,14 @@ pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order
         std::mem::take(&mut pull.deliveries)
     };
     pull.deliveries.push(delivery.to_owned());
+    let surplus = pull.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
+    pull.deliveries.drain(..surplus);
     Order { pull, superseded_by: None, replaces }
 }
 
 #[cfg(test)]
 mod tests {
-    use crcr_domain::event::{PullRequestAction, Push};
+    use crcr_domain::event::Push;
 
     use super::*;
 
@@ -113,6 +171,7 @@ mod tests {
             base_sha: None,
             updated_at: Timestamp::from_second(second).unwrap(),
             labels: vec![format!("at-{second}")],
+            has_landed: false,
         }
     }
 

@@ -2,8 +2,9 @@
 
 use crcr_domain::RepoName;
 use crcr_domain::callback::{Details, JobId};
-use crcr_domain::check_run::Verdict;
+use crcr_domain::check_run::Status;
 use crcr_domain::lifecycle::State;
+use crcr_domain::proof::Evidence;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,21 @@ pub struct Delivery {
     pub superseded_by: Option<String>,
 }
 
+impl Delivery {
+    /// A delivery of which nothing but its arrival is known.
+    pub(crate) fn new(id: &str, event: &str, received_at: Timestamp) -> Self {
+        Self {
+            id: id.to_owned(),
+            event: event.to_owned(),
+            received_at,
+            pull_request: None,
+            head_sha: String::new(),
+            targets: vec![],
+            superseded_by: None,
+        }
+    }
+}
+
 /// What is known of a pull request from its events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pull {
@@ -42,6 +58,9 @@ pub struct Pull {
     pub labels: Vec<String>,
     /// The `updated_at` of the event that told them.
     pub labels_at: Timestamp,
+    /// Whether an event said that it has landed.
+    #[serde(default)]
+    pub has_landed: bool,
 }
 
 /// A downstream job, as far as it reported.
@@ -59,6 +78,12 @@ pub struct Job {
     pub ended_at: Option<Timestamp>,
     /// What it reported last.
     pub details: Details,
+    /// What its reports prove.
+    #[serde(default)]
+    pub evidence: Evidence,
+    /// Whether its end was reported without the proof that its start had.
+    #[serde(default)]
+    pub ended_without_proof: bool,
 }
 
 /// A check run on GitHub, as it was sent last.
@@ -69,7 +94,11 @@ pub struct Shown {
     /// The run and attempt that it shows: a newer one takes it over.
     pub run: (u64, u32),
     /// What it shows.
-    pub verdict: Verdict,
+    #[serde(rename = "verdict")]
+    pub status: Status,
+    /// The delivery that it was sent for last: what "Re-run" dispatches again when no run answered.
+    #[serde(default)]
+    pub delivery: String,
     /// SHA-256 of all that was sent, so that nothing is sent twice.
     pub digest: String,
 }
@@ -153,6 +182,18 @@ pub fn jobs(delivery: &str, repo: &RepoName) -> Key {
 #[must_use]
 pub fn shown(head_sha: &str, name: &str) -> Key {
     Key::new(&["shown", head_sha, name])
+}
+
+/// Where the delivery is that the proven reports of a downstream run answer.
+#[must_use]
+pub fn run_claim(repo: &RepoName, run_id: &str) -> Key {
+    Key::new(&["run_claim", &repo.key(), run_id])
+}
+
+/// The set of dispatches that were sent to a repository, by time: deliveries.
+#[must_use]
+pub fn sent_to(repo: &RepoName) -> Key {
+    Key::new(&["sent_to", &repo.key()])
 }
 
 /// Where a token's use is.

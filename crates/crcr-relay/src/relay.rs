@@ -164,7 +164,6 @@ impl Relay {
     /// The fact of how a dispatch stands.
     #[must_use]
     pub fn dispatch_fact(&self, dispatch: &Dispatch) -> DispatchFact {
-        let never_started = dispatch.end.as_ref().is_some_and(|end| end.never_started);
         DispatchFact {
             at: self.now(),
             delivery: dispatch.delivery.clone(),
@@ -177,7 +176,7 @@ impl Relay {
             labels: dispatch.labels.clone(),
             enqueued_at: dispatch.enqueued_at,
             sent_at: dispatch.sent_at(),
-            status: if never_started { "never_started" } else { dispatch.status.as_str() }
+            status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
                 .to_owned(),
             superseded_by: match &dispatch.status {
                 crcr_domain::dispatch::Status::Superseded { by } => Some(by.clone()),

@@ -97,7 +97,8 @@ mod tests {
             last_error: None,
             repository_id: None,
             default_branch: None,
-            end: None,
+            never_started: false,
+            runs: vec![],
         }
     }
 

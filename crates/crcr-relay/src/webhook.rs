@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::dispatch::{Dispatch, LANDED, Status};
 use crcr_domain::event::{self, Event};
 use crcr_domain::facts::Fact;
 use secrecy::SecretString;
@@ -113,20 +113,15 @@ async fn accept(
     }
     let now = relay.now();
     let mut batch = Batch::default();
-    let mut delivery = Delivery {
-        id: id.to_owned(),
-        event: name.to_owned(),
-        received_at: now,
-        pull_request: None,
-        head_sha: String::new(),
-        targets: vec![],
-        superseded_by: None,
-    };
+    let mut delivery = Delivery::new(id, name, now);
+    let mut landed_now = None;
     match event {
         Event::PullRequest(pull) => {
             delivery.pull_request = Some(pull.number);
             delivery.head_sha.clone_from(&pull.head_sha);
             let known: Read<Pull> = next(&mut found)?;
+            let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
+            landed_now = (pull.has_landed && !had_landed).then_some(pull);
             let order = planner::order(known.value.as_ref(), pull, id);
             delivery.superseded_by = order.superseded_by;
             for replaced in &order.replaces {
@@ -143,9 +138,11 @@ async fn accept(
             delivery.head_sha.clone_from(&push.head_sha);
             relay.allowlist.ask();
         }
+        Event::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
         Event::CheckRunRerequested(run) => {
             delivery.head_sha.clone_from(&run.head_sha);
-            let Some(work) = Work::rerun_of(&run.name, &run.external_id) else {
+            let Some(work) = Work::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
+            else {
                 return Ok(Some(Accepted::Ignored));
             };
             batch.tasks.push(work.task(relay, now));
@@ -155,24 +152,21 @@ async fn accept(
             batch.tasks.push(Work::RerunSuite { suite: suite.id }.task(relay, now));
         }
     }
-    if matches!(event, Event::PullRequest(_) | Event::Push(_)) {
+    if matches!(event, Event::PullRequest(_) | Event::Push(_) | Event::MergeGroup(_)) {
         let Some(allowlist) = relay.allowlist.get() else {
             return Err(Problem::Refused(Refusal::unavailable("the allowlist is not loaded yet")));
         };
         let dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
-        for mut dispatch in dispatches {
-            delivery.targets.push(dispatch.repo.clone());
-            if let Some(by) = &delivery.superseded_by {
-                dispatch.status = Status::Superseded { by: by.clone() };
-                batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
-            } else {
-                batch.tasks.push(Work::dispatch(&dispatch).task(relay, now));
-                if shows_dispatch(relay, &dispatch) {
-                    batch.tasks.push(Work::check_run(&dispatch, None).task(relay, now));
-                }
-            }
-            let key = records::dispatch(id, &dispatch.repo);
-            batch.set(key, &dispatch, relay.expiry());
+        enqueue(relay, &mut batch, &mut delivery, dispatches);
+        if let Some(pull) = landed_now {
+            // A delivery of its own: a repository gets one dispatch of each delivery.
+            let mut landed = Delivery::new(&format!("{id}:{LANDED}"), LANDED, now);
+            landed.pull_request = Some(pull.number);
+            landed.head_sha.clone_from(&pull.head_sha);
+            let dispatches = planner::landed(pull, &landed.id, upstream, &allowlist, now);
+            enqueue(relay, &mut batch, &mut landed, dispatches);
+            let unseen = Read { key: records::delivery(&landed.id), version: 0, value: None };
+            record(relay, &mut batch, &unseen, &landed, body);
         }
     }
     let tasks = batch.tasks.len();
@@ -184,6 +178,24 @@ async fn accept(
         }
         Commit::Conflict | Commit::Limited(_) => None,
     })
+}
+
+/// Writes down the dispatches of a delivery, and the tasks that send and show them.
+fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches: Vec<Dispatch>) {
+    for mut dispatch in dispatches {
+        delivery.targets.push(dispatch.repo.clone());
+        if let Some(by) = &delivery.superseded_by {
+            dispatch.status = Status::Superseded { by: by.clone() };
+            batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+        } else {
+            batch.tasks.push(Work::dispatch(&dispatch).task(relay, delivery.received_at));
+            if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
+                let work = Work::check_run(&dispatch, None);
+                batch.tasks.push(work.task(relay, delivery.received_at));
+            }
+        }
+        batch.set(records::dispatch(&delivery.id, &dispatch.repo), &dispatch, relay.expiry());
+    }
 }
 
 /// The next of the records that were read together.
@@ -233,23 +245,22 @@ async fn supersede(
     let keys = targets.iter().map(|repo| records::dispatch(older, repo)).collect();
     for known in read_all::<Dispatch>(store, keys).await? {
         let Some(mut dispatch) = known.value.clone() else { continue };
-        if dispatch.status != Status::Queued {
+        let was_given_up = dispatch.status.may_come_again();
+        if dispatch.status != Status::Queued && !was_given_up {
             continue;
         }
         dispatch.status = Status::Superseded { by: newer.to_owned() };
         batch.update(&known, &dispatch, relay.expiry());
         batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
-        if shows_dispatch(relay, &dispatch) {
+        if was_given_up {
+            // The dead task comes back, sees that there is nothing to send, and is done.
+            batch.tasks.push(Work::dispatch(&dispatch).task(relay, relay.now()));
+        }
+        if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
             batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
         }
     }
     Ok(())
-}
-
-/// Whether a check run stands for the dispatch from the start: at L4, and at L3 with the label.
-fn shows_dispatch(relay: &Relay, dispatch: &Dispatch) -> bool {
-    dispatch.action.is_some_and(|action| action != event::PullRequestAction::Closed)
-        && dispatch.is_shown(&dispatch.labels, &relay.config.interest.label_prefix)
 }
 
 /// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.

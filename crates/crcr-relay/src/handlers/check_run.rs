@@ -3,19 +3,19 @@
 //! Whatever asked for it, the newest state is what is sent, so that nothing is overtaken; the task's
 //! key lets one check run be worked on once at a time.
 
+use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
-use crcr_domain::check_run::{self as texts, Context, Verdict};
-use crcr_domain::dispatch::{Dispatch, Status};
-use crcr_domain::event::PullRequestAction;
-use crcr_domain::lifecycle::Conclusion;
-use crcr_domain::{Level, RepoName};
+use crcr_domain::check_run::{self as texts, Context, Status};
+use crcr_domain::dispatch::{CheckRuns, Dispatch};
+use crcr_github::Error;
 use crcr_github::checks::{CheckRun, Output};
 
+use super::head::{Head, order};
 use super::{Fail, Outcome, Work};
 use crate::limits;
-use crate::records::{self, Job, Pull, Shown};
+use crate::records::{self, Shown};
 use crate::relay::Relay;
-use crate::store::{Batch, Commit, Key, Read, StoreError, read, read_all};
+use crate::store::{Batch, Commit, Key, Read, read};
 
 /// Brings one check run up to date.
 pub async fn run(
@@ -30,10 +30,7 @@ pub async fn run(
     else {
         return Ok(Outcome::Done);
     };
-    let Some(number) = dispatch.pull_request else { return Ok(Outcome::Done) };
-    let pull = read::<Pull>(store, records::pull(&relay.config.upstream, number)).await?.value;
-    let labels = pull.as_ref().map_or(&dispatch.labels, |pull| &pull.labels);
-    let wanted = dispatch.is_shown(labels, &relay.config.interest.label_prefix);
+    let head = Head::read(relay, &dispatch).await?;
     let allowlist = relay.allowlist.get();
     let entry = allowlist.as_ref().and_then(|allowlist| allowlist.get(repo));
     let oncalls: Vec<String> = entry
@@ -41,48 +38,67 @@ pub async fn run(
         .unwrap_or_default();
     let context = Context {
         repo: repo.as_str(),
-        level: dispatch.level,
+        level: head.level,
         oncalls: &oncalls,
         server_url: &relay.config.server_url,
-        pull_request: Some(number),
+        pull_request: dispatch.pull_request,
         nonblocking: relay.config.nonblocking,
     };
-    let siblings = siblings(relay, &dispatch, pull.as_ref()).await?;
-    let (name, run, shown) = match job {
-        Some(id) => {
-            let Some(job) = newest(&siblings, id) else { return Ok(Outcome::Done) };
-            let shown = texts::show_job(&context, &job.id, job.state, &job.details);
-            (texts::job_name(repo.as_str(), id), order(&job.id), shown)
-        }
-        None => {
-            let (run, shown) = show_dispatch(relay, &context, &dispatch, &siblings);
-            (texts::dispatch_name(repo.as_str()), run, shown)
-        }
+    let name = match job {
+        Some(id) => texts::job_name(repo.as_str(), id),
+        None => texts::dispatch_name(repo.as_str()),
     };
     let key = records::shown(head_sha, &name);
     let known: Read<Shown> = read(store, key.clone()).await?;
-    let shown = match (&known.value, wanted) {
-        (None, false) => return Ok(Outcome::Done),
-        // The label is gone: what is open ends, and what has ended stays.
-        (Some(before), false) => {
-            if matches!(before.verdict, Verdict::Completed(_)) {
-                return Ok(Outcome::Done);
-            }
-            let reason = "The label was removed; results go to the HUD only";
-            let run = (before.run.0 > 0).then(|| before.run.0.to_string());
-            texts::show_dispatch(&context, run.as_deref(), Some(Conclusion::Skipped), reason)
-        }
-        (Some(before), true) if before.run > run => return Ok(Outcome::Done),
-        (_, true) => shown,
+    let (run, shown) = if head.check_runs == CheckRuns::Shown {
+        let Some(found) = wanted(relay, &context, &head, job) else {
+            let undecided = job.is_some_and(|id| head.is_undecided(id));
+            let again = relay.now() + limits::PROOF_POLL;
+            return Ok(if undecided { Outcome::Later(again) } else { Outcome::Done });
+        };
+        found
+    } else {
+        let open = known.value.as_ref().filter(|before| before.status.is_open());
+        let run = open.filter(|before| before.run.0 > 0).map(|before| before.run.0.to_string());
+        let withdrawn = open.and_then(|before| {
+            let shown = texts::show_withdrawn(&context, run.as_deref(), head.check_runs)?;
+            Some((before.run, shown))
+        });
+        let Some(withdrawn) = withdrawn else { return Ok(Outcome::Done) };
+        withdrawn
     };
+    if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
+        return Ok(Outcome::Done);
+    }
     send(relay, &dispatch, head_sha, &name, key, &known, run, &shown).await?;
-    let worry = matches!(shown.verdict, Verdict::Completed(end) if end.calls_for_help());
-    if worry && relay.config.oncall_comments && !oncalls.is_empty() {
-        let work = Work::Comment { pull: number, repo: repo.clone(), check_run: name };
+    let worry = matches!(shown.status, Status::Completed(end) if end.calls_for_help());
+    if let Some(pull) = dispatch.pull_request
+        && worry
+        && relay.config.oncall_comments
+        && !oncalls.is_empty()
+    {
+        let work = Work::Comment { pull, repo: repo.clone(), check_run: name };
         let tasks = vec![work.task(relay, relay.now())];
         relay.commit(Batch { tasks, ..Batch::default() }).await?;
     }
     Ok(Outcome::Done)
+}
+
+/// What a check run that stands shows; `None` while no proven report of the job is known.
+fn wanted(
+    relay: &Relay,
+    context: &Context<'_>,
+    head: &Head,
+    job: Option<&JobId>,
+) -> Option<((u64, u32), texts::Shown)> {
+    let Some(id) = job else {
+        let verdict = head.verdict(relay)?;
+        let run = verdict.run.as_deref().and_then(|run| run.parse().ok()).unwrap_or(0);
+        return Some(((run, 0), texts::show_dispatch(context, &verdict)));
+    };
+    let job = head.newest_proven(id)?;
+    let shown = texts::show_job(context, &job.id, job.state, &job.details, job.ended_without_proof);
+    Some((order(&job.id), shown))
 }
 
 /// Creates or updates, unless the same was sent before.
@@ -97,13 +113,13 @@ async fn send(
     run: (u64, u32),
     shown: &texts::Shown,
 ) -> Result<(), Fail> {
-    let completed = matches!(shown.verdict, Verdict::Completed(_));
+    let completed = matches!(shown.status, Status::Completed(_));
     let mut body = CheckRun {
         name: name.to_owned(),
         external_id: shown.external_id.clone(),
         details_url: shown.details_url.clone(),
-        status: shown.verdict.status(),
-        conclusion: shown.verdict.conclusion().map(str::to_owned),
+        status: shown.status.status(),
+        conclusion: shown.status.conclusion().map(str::to_owned),
         started_at: None,
         completed_at: None,
         output: Output { title: shown.title.clone(), summary: shown.summary.clone() },
@@ -120,11 +136,15 @@ async fn send(
             relay.app.update_check_run(upstream, before.id, &body).await?;
             before.id
         }
-        None => match created_before(relay, head_sha, name).await? {
-            Some(id) => {
-                relay.app.update_check_run(upstream, id, &body).await?;
-                id
-            }
+        // One may have been created just before a crash.
+        None => match relay.app.own_check_run(upstream, head_sha, name).await? {
+            Some(id) => match relay.app.update_check_run(upstream, id, &body).await {
+                Ok(()) => id,
+                Err(Error::Forbidden(_)) => {
+                    relay.app.create_check_run(upstream, head_sha, &body).await?
+                }
+                Err(error) => return Err(error.into()),
+            },
             None => relay.app.create_check_run(upstream, head_sha, &body).await?,
         },
     };
@@ -136,7 +156,8 @@ async fn send(
         conclusion = body.conclusion,
         "check run sent"
     );
-    let sent = Shown { id, run, verdict: shown.verdict, digest };
+    let delivery = dispatch.delivery.clone();
+    let sent = Shown { id, run, status: shown.status, delivery, digest };
     for _ in 0..limits::CONFLICTS {
         let mut batch = Batch::default();
         let now: Read<Shown> = read(relay.store.as_ref(), key.clone()).await?;
@@ -146,92 +167,4 @@ async fn send(
         }
     }
     Err(Fail::retry("a check run's record changes all the time"))
-}
-
-/// A check run that was created just before a crash, so that there is one and not two.
-async fn created_before(relay: &Relay, head_sha: &str, name: &str) -> Result<Option<u64>, Fail> {
-    let upstream = relay.config.upstream.as_str();
-    let listed = relay.app.check_runs_of_commit(upstream, head_sha).await?;
-    Ok(listed.into_iter().find(|run| run.name == name).map(|run| run.id))
-}
-
-/// The jobs that this repository reported for the dispatch's head, whatever delivery they answer.
-async fn siblings(
-    relay: &Relay,
-    dispatch: &Dispatch,
-    pull: Option<&Pull>,
-) -> Result<Vec<Job>, StoreError> {
-    let same_head = pull.filter(|pull| pull.head_sha == dispatch.head_sha);
-    let mut deliveries = same_head.map(|pull| pull.deliveries.clone()).unwrap_or_default();
-    if !deliveries.contains(&dispatch.delivery) {
-        deliveries.push(dispatch.delivery.clone());
-    }
-    let mut all = Vec::new();
-    for delivery in &deliveries {
-        all.extend(jobs(relay, delivery, &dispatch.repo).await?);
-    }
-    Ok(all)
-}
-
-/// The jobs that a dispatch's repository reported for it.
-pub(super) async fn jobs(
-    relay: &Relay,
-    delivery: &str,
-    repo: &RepoName,
-) -> Result<Vec<Job>, StoreError> {
-    let store = relay.store.as_ref();
-    let ids = store.members(&records::jobs(delivery, repo), limits::JOBS).await?;
-    let keys = ids
-        .iter()
-        .filter_map(|id| serde_json::from_str::<JobId>(id).ok())
-        .map(|id| records::job(delivery, repo, &id))
-        .collect();
-    let jobs = read_all::<Job>(store, keys).await?;
-    Ok(jobs.into_iter().filter_map(|read| read.value).collect())
-}
-
-/// The newest run and attempt of a job.
-fn newest<'a>(jobs: &'a [Job], id: &JobId) -> Option<&'a Job> {
-    jobs.iter()
-        .filter(|job| job.id.workflow == id.workflow && job.id.job == id.job)
-        .max_by_key(|job| (order(&job.id), job.started_at.or(job.ended_at)))
-}
-
-/// Orders runs: GitHub's numbers grow; others are ordered by time alone.
-pub(super) fn order(id: &JobId) -> (u64, u32) {
-    (id.run_id.parse().unwrap_or(0), id.run_attempt)
-}
-
-fn show_dispatch(
-    relay: &Relay,
-    context: &Context<'_>,
-    dispatch: &Dispatch,
-    jobs: &[Job],
-) -> ((u64, u32), texts::Shown) {
-    let last = jobs.iter().max_by_key(|job| (order(&job.id), job.started_at.or(job.ended_at)));
-    let run = last.map(|job| job.id.run_id.as_str());
-    let failed =
-        if dispatch.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
-    let (conclusion, reason) = match (&dispatch.status, &dispatch.end) {
-        (_, Some(end)) if !(end.never_started && run.is_some()) => {
-            (Some(end.conclusion), end.reason.clone())
-        }
-        (Status::Superseded { .. }, _) => {
-            (Some(Conclusion::Skipped), "Superseded by a newer head".to_owned())
-        }
-        (Status::Dead | Status::Unreachable, _) => {
-            let why = dispatch.last_error.as_deref().unwrap_or("unknown");
-            (Some(failed), format!("It could not be dispatched: {why}"))
-        }
-        (Status::Queued, _) => (None, "Waits to be dispatched".to_owned()),
-        (Status::Sent { .. }, _) if run.is_none() => (None, "Dispatched".to_owned()),
-        (Status::Sent { .. }, _) => (None, "Running".to_owned()),
-    };
-    let order = last.map_or((0, 0), |job| order(&job.id));
-    (order, texts::show_dispatch(context, run, conclusion, &reason))
-}
-
-/// Whether a check run stands for a dispatch at all.
-pub(super) fn is_followed(dispatch: &Dispatch) -> bool {
-    dispatch.action.is_some_and(|action| action != PullRequestAction::Closed)
 }

@@ -1,15 +1,14 @@
 //! Sends an event to one downstream repository, and records that it was sent.
 
-use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, Status};
-use crcr_domain::event::PullRequestAction;
 use crcr_domain::facts::Fact;
+use crcr_domain::{CheckRun, RepoName};
 use crcr_github::Error;
 use crcr_github::app::Target;
 
 use super::{Fail, Outcome, Work};
 use crate::relay::Relay;
-use crate::store::{Batch, Commit, How, Read, StoreError, Task, decode, read};
+use crate::store::{Add, Batch, Commit, How, Read, StoreError, Task, decode, read};
 use crate::{limits, payload, records};
 
 /// Sends a dispatch that is still queued; anything else is done already.
@@ -139,15 +138,22 @@ async fn change(
 
 /// Somebody looks whether it starts, and the check run follows.
 fn follow(relay: &Relay, dispatch: &Dispatch, batch: &mut Batch) {
-    if dispatch.action == Some(PullRequestAction::Closed) {
-        return;
-    }
     let now = relay.now();
-    if dispatch.sent_at().is_some() && dispatch.level.shows_results() {
+    if let Some(sent_at) = dispatch.sent_at()
+        && dispatch.expects_report()
+    {
         let due = now + relay.config.never_started_after;
         batch.tasks.push(Work::sweep(dispatch).task(relay, due));
+        if dispatch.level.check_run() != CheckRun::Never {
+            batch.add.push(Add {
+                set: records::sent_to(&dispatch.repo),
+                member: dispatch.delivery.clone(),
+                score: sent_at.as_millisecond(),
+                expires_at: now + limits::KEEP_SENDS,
+            });
+        }
     }
-    if dispatch.is_shown(&dispatch.labels, &relay.config.interest.label_prefix) {
+    if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
         batch.tasks.push(Work::check_run(dispatch, None).task(relay, now));
     }
 }

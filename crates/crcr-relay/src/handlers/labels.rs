@@ -2,7 +2,7 @@
 
 use crcr_domain::dispatch::Dispatch;
 
-use super::{Fail, Outcome, Work, check_run};
+use super::{Fail, Outcome, Work, head};
 use crate::records::{self, Delivery, Pull};
 use crate::relay::Relay;
 use crate::store::{Batch, read, read_all};
@@ -21,10 +21,8 @@ pub async fn run(relay: &Relay, number: u64) -> Result<Outcome, Fail> {
             let Some(dispatch) = known.value.filter(|dispatch| dispatch.device.is_some()) else {
                 continue;
             };
-            if check_run::is_followed(&dispatch) {
-                batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
-            }
-            for job in check_run::jobs(relay, id, &dispatch.repo).await? {
+            batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
+            for job in head::jobs(relay, id, &dispatch.repo).await? {
                 let work = Work::check_run(&dispatch, Some(&job.id));
                 batch.tasks.push(work.task(relay, relay.now()));
             }

@@ -5,6 +5,7 @@ mod check_run;
 mod comment;
 mod dispatch;
 pub mod forward;
+pub(crate) mod head;
 mod labels;
 pub mod merge_base;
 mod rerun;
@@ -57,6 +58,13 @@ pub enum Work {
         run_id: u64,
         /// The failed ones only.
         failed_only: bool,
+    },
+    /// Send again what no run answered.
+    Redispatch {
+        /// The downstream repository.
+        repo: RepoName,
+        /// The upstream commit, on which the check run of the dispatch stands.
+        head_sha: String,
     },
     /// Run everything of a check suite again.
     RerunSuite {
@@ -172,6 +180,7 @@ pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
         Work::Rerun { repo, run_id, failed_only } => {
             rerun::run(relay, &repo, run_id, failed_only).await
         }
+        Work::Redispatch { repo, head_sha } => rerun::redispatch(relay, &repo, &head_sha).await,
         Work::RerunSuite { suite } => rerun::suite(relay, suite).await,
         Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
         Work::Forward { body, .. } => forward::run(relay, body).await,
@@ -229,12 +238,19 @@ impl Work {
         Self::Sweep { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
     }
 
-    /// The re-run that a check run's name and reference ask for; `None` when it isn't ours.
+    /// The re-run that a check run on `head_sha` asks for; `None` when it isn't ours.
     #[must_use]
-    pub fn rerun_of(name: &str, external_id: &str) -> Option<Self> {
+    pub fn rerun_of(
+        name: &str,
+        external_id: &str,
+        head_sha: &str,
+        failed_only: bool,
+    ) -> Option<Self> {
         let repo = RepoName::new(names::repo_of(name)?).ok()?;
-        let run_id = names::run_of(external_id)?;
-        Some(Self::Rerun { repo, run_id, failed_only: true })
+        Some(match names::run_of(external_id)? {
+            names::NO_RUN => Self::Redispatch { repo, head_sha: head_sha.to_owned() },
+            run_id => Self::Rerun { repo, run_id, failed_only },
+        })
     }
 
     /// The task, due at `at`.
@@ -266,6 +282,7 @@ impl Work {
             Ok(Self::CheckRun { .. }) => "check_run",
             Ok(Self::Labels { .. }) => "labels",
             Ok(Self::Rerun { .. }) => "rerun",
+            Ok(Self::Redispatch { .. }) => "redispatch",
             Ok(Self::RerunSuite { .. }) => "rerun_suite",
             Ok(Self::Sweep { .. }) => "sweep",
             Ok(Self::Forward { .. }) => "forward",
@@ -299,6 +316,7 @@ impl Work {
             Self::Rerun { repo, run_id, .. } => {
                 Key::new(&["rerun", &repo.key(), &run_id.to_string()])
             }
+            Self::Redispatch { repo, head_sha } => Key::new(&["redispatch", &repo.key(), head_sha]),
             Self::RerunSuite { suite } => Key::new(&["rerun_suite", &suite.to_string()]),
             Self::Sweep { delivery, repo } => Key::new(&[Self::SWEEP, delivery, &repo.key()]),
             Self::Forward { key, .. } => {
@@ -321,9 +339,10 @@ impl Work {
     /// The account whose installation is asked; empty for upstream's.
     fn lane(&self) -> String {
         match self {
-            Self::Dispatch { repo, .. } | Self::Rerun { repo, .. } | Self::Sweep { repo, .. } => {
-                repo.owner().to_ascii_lowercase()
-            }
+            Self::Dispatch { repo, .. }
+            | Self::Rerun { repo, .. }
+            | Self::Redispatch { repo, .. }
+            | Self::Sweep { repo, .. } => repo.owner().to_ascii_lowercase(),
             Self::Forward { lane, .. } => format!("hud of {lane}"),
             Self::CheckRun { .. }
             | Self::Labels { .. }

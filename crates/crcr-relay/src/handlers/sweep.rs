@@ -1,18 +1,29 @@
-//! Looks after a dispatch: never started, jobs that are lost, and whether its run is over.
+//! Looks after a dispatch: reports that never came, jobs that are lost, and how its runs stand.
 
-use crcr_domain::dispatch::{Dispatch, End};
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crcr_domain::callback::JobId;
+use crcr_domain::dispatch::{CheckRuns, Dispatch};
+use crcr_domain::downstream_run::{
+    DownstreamRun, ListedRun, RunState, creation_window, runs_of_dispatch,
+};
 use crcr_domain::facts::Fact;
-use crcr_domain::lifecycle::{self, Conclusion, State, Step};
-use crcr_domain::{Level, RepoName};
+use crcr_domain::lifecycle::{self, State, Step};
+use crcr_domain::proof::Proof;
+use crcr_domain::verdict::Standing;
+use crcr_domain::{CheckRun, RepoName};
 use crcr_github::Error;
+use crcr_github::runs::WorkflowRun;
 use jiff::Timestamp;
 
-use super::{Fail, Outcome, Work, alert, check_run, forward};
+use super::head::{Head, jobs, proof};
+use super::{Fail, Outcome, Work, alert, forward};
 use crate::facts::attempt_fact;
 use crate::limits;
 use crate::records::{self, Job};
 use crate::relay::Relay;
-use crate::store::{Batch, Commit, Read, StoreError, read};
+use crate::store::{Batch, Commit, Read, StoreError, read, read_all};
 
 /// One look; says when the next one is due.
 pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<Outcome, Fail> {
@@ -21,75 +32,70 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<Outco
     let Some(dispatch) = known.value.clone() else { return Ok(Outcome::Done) };
     let Some(sent_at) = dispatch.sent_at() else { return Ok(Outcome::Done) };
     let now = relay.now();
-    let mut jobs = check_run::jobs(relay, delivery, repo).await?;
-    if jobs.is_empty() {
-        let due = sent_at + relay.config.never_started_after;
-        if now < due {
-            return Ok(Outcome::Later(due));
-        }
-        return never_started(relay, &known, &dispatch).await;
-    }
+    let overdue_at = sent_at + relay.config.never_started_after;
+    let mut jobs = jobs(relay, delivery, repo).await?;
+    let lost_at = |job: &Job| job.started_at.unwrap_or(sent_at) + relay.config.lost_after;
     for job in jobs.iter_mut().filter(|job| job.state.is_open()) {
-        let due = job.started_at.unwrap_or(sent_at) + relay.config.lost_after;
-        if now >= due {
+        if now >= lost_at(job) {
             lose(relay, &dispatch, job).await?;
         }
     }
-    let next = jobs
-        .iter()
-        .filter(|job| job.state.is_open())
-        .map(|job| job.started_at.unwrap_or(sent_at) + relay.config.lost_after)
-        .min();
-    let ended = dispatch.end.as_ref().is_some_and(|end| !end.never_started);
-    if ended || !check_run::is_followed(&dispatch) || dispatch.level < Level::L3 {
-        return Ok(next.map_or(Outcome::Done, Outcome::Later));
+    let mut changed = dispatch.clone();
+    changed.never_started |= jobs.is_empty() && now >= overdue_at;
+    let head = Head::read(relay, &dispatch).await?;
+    let is_shown = head.check_runs == CheckRuns::Shown;
+    let answered = jobs.iter().any(|job| proof(&dispatch, job) == Proof::Proven);
+    if is_shown && answered {
+        changed.runs = look_at_runs(relay, &dispatch, sent_at, &jobs).await?;
     }
-    match conclude(relay, &dispatch, &jobs).await? {
-        Some(end) => {
-            finish(relay, &known, &dispatch, end).await?;
-            Ok(next.map_or(Outcome::Done, Outcome::Later))
-        }
-        None => {
-            let poll = now + limits::RUN_POLL;
-            Ok(Outcome::Later(next.map_or(poll, |next| next.min(poll))))
-        }
-    }
+    record(relay, &known, &dispatch, &changed, &jobs).await?;
+    let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();
+    let overdue = (now < overdue_at && !answered).then_some(overdue_at);
+    let poll = (is_shown && answered && is_running(relay, &changed).await?)
+        .then(|| now + poll_interval(now.duration_since(sent_at).unsigned_abs()));
+    Ok([lost, overdue, poll].into_iter().flatten().min().map_or(Outcome::Done, Outcome::Later))
 }
 
-async fn never_started(
-    relay: &Relay,
-    known: &Read<Dispatch>,
-    dispatch: &Dispatch,
-) -> Result<Outcome, Fail> {
-    if dispatch.end.is_some() {
-        return Ok(Outcome::Done);
-    }
-    let conclusion =
-        if dispatch.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
-    let end = End {
-        conclusion,
-        reason: "It never started: no report came in time".to_owned(),
-        never_started: true,
-    };
-    finish(relay, known, dispatch, end).await?;
-    Ok(Outcome::Done)
+/// Runs that take long are asked about less often: every two minutes at first, then ten times in the
+/// age that the dispatch has.
+fn poll_interval(age: Duration) -> Duration {
+    (age / 10).clamp(limits::RUN_POLL, limits::RUN_POLL_CAP)
 }
 
-async fn finish(
+async fn is_running(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Fail> {
+    let verdict = Head::read(relay, dispatch).await?.verdict(relay);
+    Ok(verdict.is_some_and(|verdict| verdict.standing == Standing::Running))
+}
+
+/// Writes down what was learned. Every check run of the dispatch follows: time alone can change what
+/// they show.
+async fn record(
     relay: &Relay,
     known: &Read<Dispatch>,
-    dispatch: &Dispatch,
-    end: End,
+    before: &Dispatch,
+    after: &Dispatch,
+    jobs: &[Job],
 ) -> Result<(), Fail> {
     let mut batch = Batch::default();
-    let never_started = end.never_started;
-    let dispatch = Dispatch { end: Some(end), ..dispatch.clone() };
-    batch.update(known, &dispatch, relay.expiry());
-    if never_started {
-        batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+    if before != after {
+        batch.update(known, after, relay.expiry());
     }
-    if check_run::is_followed(&dispatch) {
-        batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
+    if after.never_started && !before.never_started {
+        batch.facts.push(Fact::Dispatch(relay.dispatch_fact(after)));
+    }
+    if after.level.check_run() == CheckRun::Never {
+        return commit(relay, batch).await;
+    }
+    let now = relay.now();
+    batch.tasks.push(Work::check_run(after, None).task(relay, now));
+    let open = jobs.iter().filter(|job| job.state.is_open());
+    batch.tasks.extend(open.map(|job| Work::check_run(after, Some(&job.id)).task(relay, now)));
+    commit(relay, batch).await
+}
+
+async fn commit(relay: &Relay, batch: Batch) -> Result<(), Fail> {
+    if batch.put.is_empty() && batch.tasks.is_empty() {
+        return Ok(());
     }
     match relay.commit(batch).await? {
         Commit::Done => Ok(()),
@@ -132,56 +138,139 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
     Err(StoreError::Unavailable("a job changes all the time".to_owned()).into())
 }
 
-/// Whether the newest run is over, and how: GitHub is asked for its own, silence speaks elsewhere.
-async fn conclude(relay: &Relay, dispatch: &Dispatch, jobs: &[Job]) -> Result<Option<End>, Fail> {
-    let Some(last) = jobs.iter().max_by_key(|job| check_run::order(&job.id)) else {
-        return Ok(None);
+/// Asks GitHub for the runs that the dispatch started: those that it lists for the event around the
+/// time of the dispatch, and those that proven reports name.
+async fn look_at_runs(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    sent_at: Timestamp,
+    jobs: &[Job],
+) -> Result<Vec<DownstreamRun>, Fail> {
+    let mut by_run: HashMap<&str, Vec<&Job>> = HashMap::new();
+    for job in jobs.iter().filter(|job| proof(dispatch, job) == Proof::Proven) {
+        by_run.entry(&job.id.run_id).or_default().push(job);
+    }
+    let on_github = |id: &str| id.parse::<u64>().is_ok();
+    let mut runs = if by_run.keys().any(|id| on_github(id)) {
+        listed_runs(relay, dispatch, sent_at).await?
+    } else {
+        vec![]
     };
-    let of_run: Vec<&Job> = jobs.iter().filter(|job| job.id.run_id == last.id.run_id).collect();
-    let reported = of_run.iter().filter_map(|job| job.state.conclusion());
-    let open = of_run.iter().any(|job| job.state.is_open());
-    let Ok(run_id) = last.id.run_id.parse::<u64>() else {
-        return Ok(quiet(&of_run, open, relay.now()).then(|| end_of(Conclusion::worst(reported))));
-    };
-    let run = match relay.app.run(dispatch.repo.as_str(), run_id).await {
-        Ok(run) => run,
-        // Deleted: nothing more will come.
-        Err(Error::NotFound(_)) if !open => return Ok(Some(end_of(Conclusion::worst(reported)))),
+    for (id, jobs) in by_run {
+        if !runs.iter().any(|run| run.id == id) {
+            runs.push(reported_run(relay, dispatch, &jobs).await?);
+        }
+    }
+    runs.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(runs)
+}
+
+/// The runs of GitHub's list that the dispatch started. Where the list can't be read, the runs that
+/// reported are asked for one by one.
+async fn listed_runs(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    sent_at: Timestamp,
+) -> Result<Vec<DownstreamRun>, Fail> {
+    let repo = &dispatch.repo;
+    let window = creation_window(sent_at);
+    let asked = relay.app.runs_of_event(repo.as_str(), "repository_dispatch", window).await;
+    let listed: Vec<ListedRun> = match asked {
+        Ok(runs) => runs.into_iter().filter_map(listed_run).collect(),
         Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
             return Err(error.into());
         }
-        // It can't be asked any more: what is left are the reports, and the time that they have.
+        Err(error) => {
+            tracing::warn!(delivery = dispatch.delivery, %repo, %error, "runs can't be listed");
+            return Ok(vec![]);
+        }
+    };
+    let store = relay.store.as_ref();
+    let keys = listed.iter().map(|run| records::run_claim(repo, &run.id.to_string())).collect();
+    let claims: Vec<Option<String>> =
+        read_all(store, keys).await?.into_iter().map(|read| read.value).collect();
+    let claims: HashMap<u64, String> =
+        listed.iter().zip(claims).filter_map(|(run, delivery)| Some((run.id, delivery?))).collect();
+    let others = other_sends(relay, dispatch).await?;
+    Ok(runs_of_dispatch(&listed, &dispatch.delivery, sent_at, &others, |id| {
+        claims.get(&id).map(String::as_str)
+    }))
+}
+
+/// When other deliveries were sent to the same repository lately.
+async fn other_sends(relay: &Relay, dispatch: &Dispatch) -> Result<Vec<Timestamp>, StoreError> {
+    let store = relay.store.as_ref();
+    let recent = store.members(&records::sent_to(&dispatch.repo), limits::RECENT_SENDS).await?;
+    let keys = recent
+        .iter()
+        .filter(|delivery| **delivery != dispatch.delivery)
+        .map(|delivery| records::dispatch(delivery, &dispatch.repo))
+        .collect();
+    let others = read_all::<Dispatch>(store, keys).await?;
+    Ok(others.iter().filter_map(|read| read.value.as_ref()?.sent_at()).collect())
+}
+
+fn listed_run(run: WorkflowRun) -> Option<ListedRun> {
+    let state = run_state(&run);
+    Some(ListedRun {
+        id: run.id,
+        workflow: run.path,
+        attempt: u32::try_from(run.run_attempt).ok()?,
+        state,
+        created_at: run.created_at?,
+        title: run.display_title,
+    })
+}
+
+fn run_state(run: &WorkflowRun) -> RunState {
+    if !run.is_completed() {
+        return RunState::Open;
+    }
+    RunState::Over(run.conclusion.as_deref().and_then(|text| text.parse().ok()))
+}
+
+/// How a run stands that proven reports name. Elsewhere than on GitHub, and where GitHub doesn't tell,
+/// it is over when it has been quiet for long enough.
+async fn reported_run(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    jobs: &[&Job],
+) -> Result<DownstreamRun, Fail> {
+    let JobId { run_id, workflow, .. } = &jobs[0].id;
+    let attempt = jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(1);
+    let of = |workflow: &str, attempt, state| DownstreamRun {
+        id: run_id.clone(),
+        workflow: workflow.to_owned(),
+        attempt,
+        state,
+        certain: true,
+    };
+    let by_time = if is_quiet(jobs, relay.now()) { RunState::Over(None) } else { RunState::Open };
+    let Ok(number) = run_id.parse::<u64>() else {
+        return Ok(of(workflow, attempt, by_time));
+    };
+    match relay.app.run(dispatch.repo.as_str(), number).await {
+        Ok(run) => {
+            let attempt = u32::try_from(run.run_attempt).unwrap_or(attempt);
+            Ok(of(&run.path, attempt, run_state(&run)))
+        }
+        Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
+            Err(error.into())
+        }
+        // Deleted: nothing more will come.
+        Err(Error::NotFound(_)) if !jobs.iter().any(|job| job.state.is_open()) => {
+            Ok(of(workflow, attempt, RunState::Over(None)))
+        }
         Err(error) => {
             let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
             tracing::warn!(delivery, %repo, run_id, %error, "the run can't be looked at");
-            return Ok(
-                quiet(&of_run, open, relay.now()).then(|| end_of(Conclusion::worst(reported)))
-            );
+            Ok(of(workflow, attempt, by_time))
         }
-    };
-    if !run.is_completed() {
-        return Ok(None);
     }
-    let own = run.conclusion.as_deref().and_then(|text| text.parse().ok());
-    let all = reported.chain(own.filter(|_| open));
-    Ok(Some(end_of(Conclusion::worst(all))))
 }
 
-fn quiet(jobs: &[&Job], open: bool, now: Timestamp) -> bool {
+fn is_quiet(jobs: &[&Job], now: Timestamp) -> bool {
     let last = jobs.iter().filter_map(|job| job.ended_at).max();
+    let open = jobs.iter().any(|job| job.state.is_open());
     !open && last.is_some_and(|last| now >= last + limits::FOREIGN_RUN_QUIET)
-}
-
-/// Success when every job that reported ended well, else the worst conclusion.
-fn end_of(worst: Option<Conclusion>) -> End {
-    let conclusion = match worst {
-        Some(worst) if worst.is_good() => Conclusion::Success,
-        Some(worst) => worst,
-        None => Conclusion::Neutral,
-    };
-    let reason = match conclusion {
-        Conclusion::Success => "Every job that reported ended well".to_owned(),
-        other => format!("The worst of its jobs: {}", other.as_str().replace('_', " ")),
-    };
-    End { conclusion, reason, never_started: false }
 }

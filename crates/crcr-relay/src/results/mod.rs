@@ -24,6 +24,9 @@ use jiff::Timestamp;
 use self::sqlite::SqliteResults;
 use crate::store::{Role, Sqlite, StoreError};
 
+/// Reports whose sender wants to know why they changed nothing, in SQL over the columns of a report.
+pub(crate) const REFUSED: &str = "answer >= 400 OR outcome = 'unproven'";
+
 /// Which facts: of a time span, and of some downstream repositories when they are named.
 #[derive(Debug, Clone)]
 pub struct Window {

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::retention::{DAY, day_number, day_of, last_day};
 use super::{
-    Answer, Mark, Results, ResultsError, Rolled, Window, callback_id, sort_attempts,
+    Answer, Mark, REFUSED, Results, ResultsError, Rolled, Window, callback_id, sort_attempts,
     sort_dispatches,
 };
 use crate::store::sqlite::{Sqlite, millis, timestamp};
@@ -57,7 +57,9 @@ CREATE TABLE IF NOT EXISTS fact_callback (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS fact_callback_time ON fact_callback (at, id);
 CREATE INDEX IF NOT EXISTS fact_callback_repo ON fact_callback (repo, at);
-CREATE INDEX IF NOT EXISTS fact_callback_refused ON fact_callback (repo, at) WHERE answer >= 400;
+DROP INDEX IF EXISTS fact_callback_refused;
+CREATE INDEX IF NOT EXISTS fact_callback_troubled ON fact_callback (repo, at)
+    WHERE answer >= 400 OR outcome = 'unproven';
 CREATE TABLE IF NOT EXISTS fact_merge_base (
     upstream TEXT NOT NULL COLLATE NOCASE, pull_request INTEGER NOT NULL, head_sha TEXT NOT NULL,
     at INTEGER NOT NULL, merge_base TEXT NOT NULL, committed_at INTEGER NOT NULL,
@@ -416,7 +418,7 @@ impl SqliteResults {
     }
 
     fn refused(&self, window: &Window, limit: usize) -> Result<Vec<CallbackFact>, StoreError> {
-        let newest = format!("AND answer >= 400 ORDER BY at DESC, id DESC LIMIT {limit}");
+        let newest = format!("AND ({REFUSED}) ORDER BY at DESC, id DESC LIMIT {limit}");
         self.select(CALLBACK, "at", window, &newest, read_callback)
     }
 

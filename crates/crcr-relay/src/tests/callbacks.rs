@@ -1,6 +1,7 @@
 //! Reports through the router: real tokens, real keys, real check runs on the stand-in.
 
 mod alerts;
+mod authority;
 mod faults;
 
 use std::time::Duration;
@@ -58,6 +59,40 @@ impl Downstream {
             "completed_at": conclusion.is_some().then_some(now),
         });
         body
+    }
+
+    /// The run as GitHub shows it from now on.
+    fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
+        self.workflow_on_github(world, "ci.yml", status, conclusion);
+    }
+
+    fn workflow_on_github(
+        &self,
+        world: &World,
+        file: &str,
+        status: &str,
+        conclusion: Option<&str>,
+    ) {
+        let runs = &world.github.state().runs;
+        let created_at = runs.get(self.run).map(|run| run.created_at);
+        runs.add(Run {
+            id: self.run,
+            attempt: self.attempt,
+            repository: self.repo.to_owned(),
+            event: "repository_dispatch".to_owned(),
+            workflow_path: format!(".github/workflows/{file}"),
+            status: status.to_owned(),
+            conclusion: conclusion.map(str::to_owned),
+            created_at: created_at.unwrap_or_else(|| world.relay.now()),
+            ..Run::push()
+        });
+    }
+
+    /// The same report without the dispatch's callback token.
+    fn without_token(&self) -> Self {
+        let mut client_payload = self.client_payload.clone();
+        client_payload.as_object_mut().unwrap().remove("callback_token");
+        Self { client_payload, ..*self }
     }
 
     fn claims(&self, world: &World) -> Value {

@@ -121,6 +121,28 @@ impl State {
         })
     }
 
+    /// The payload of `merge_group` `checks_requested` for a group whose commit is `sha`.
+    ///
+    /// # Panics
+    /// When the world has no such repository.
+    #[must_use]
+    pub fn merge_group_payload(&self, repository: &str, sha: &str) -> Value {
+        let origin = self.origin();
+        let inner = self.world.lock();
+        let repo = inner.repo(repository).expect("the repository was added before");
+        let queue = format!("refs/heads/gh-readonly-queue/main/pr-7-{sha}");
+        json!({
+            "action": "checks_requested",
+            "merge_group": {
+                "head_sha": sha, "head_ref": queue, "base_sha": "b5".repeat(20),
+                "base_ref": "refs/heads/main",
+                "head_commit": { "id": sha, "message": "Change", "timestamp": self.clock.now() },
+            },
+            "repository": repo.json(origin), "sender": user("octocat", origin),
+            "installation": { "id": repo.installation.unwrap_or_default() },
+        })
+    }
+
     /// The payload of `check_run` `rerequested` (or another action) for check run `id`.
     ///
     /// # Panics

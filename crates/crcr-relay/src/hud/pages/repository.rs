@@ -73,10 +73,10 @@ pub(in super::super) fn page(model: &Repository) -> Markup {
                 }
             }
             section aria-labelledby="refused" {
-                h2 #refused { "Refused reports" }
+                h2 #refused { "Refused and unproven reports" }
                 @if model.refused.is_empty() { p.muted { "None in this span." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Refused reports" { table {
+                    div.scroll tabindex="0" role="region" aria-label="Refused and unproven reports" { table {
                         thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
                         tbody { @for refused in &model.refused { tr {
                             td { (time(refused.at)) }

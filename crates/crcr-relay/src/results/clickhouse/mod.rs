@@ -25,7 +25,9 @@ use url::Url;
 
 use self::rows::{Fields, Table};
 use super::retention::{DAY, day_number, day_of, last_day};
-use super::{Answer, Mark, Results, ResultsError, Rolled, Window, sort_attempts, sort_dispatches};
+use super::{
+    Answer, Mark, REFUSED, Results, ResultsError, Rolled, Window, sort_attempts, sort_dispatches,
+};
 
 /// The longest that a query may take, here and on the server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -255,7 +257,7 @@ impl Results for ClickHouse {
         let repos = window.keys();
         let condition = of_window(time, repos.as_deref());
         let query = format!(
-            "SELECT {columns} FROM {name} WHERE {condition} AND answer >= 400 \
+            "SELECT {columns} FROM {name} WHERE {condition} AND ({REFUSED}) \
              ORDER BY at DESC, toInt64(id) DESC LIMIT 1 BY {key} LIMIT {limit}"
         );
         self.rows(&query, &window_values(window, repos.as_deref()), *read).await

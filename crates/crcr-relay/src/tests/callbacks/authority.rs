@@ -1,0 +1,421 @@
+//! What decides a check run upstream: every sequence in which something unproven, late, stale or
+//! foreign once did. Timers come due in all of them.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::facts::CallbackOutcome;
+use crcr_standin::traffic::Fault;
+
+use super::super::support::{HEAD, NEWER, UPSTREAM, World};
+use super::{DISPATCH, Downstream, JOB, check, checks, open, received, said};
+use crate::limits;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Lets time pass and everything that comes due be done.
+async fn wait(world: &World, time: Duration) {
+    world.later(time);
+    assert_eq!(world.work().await, Vec::<String>::new());
+}
+
+/// The dispatch's check run at `acme/four`: status, conclusion and title.
+fn verdict(world: &World) -> (String, Option<String>, String) {
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    let run = runs.into_iter().find(|run| run.name == DISPATCH).unwrap();
+    (run.status, run.conclusion, run.title)
+}
+
+fn ended(world: &World) -> Option<String> {
+    verdict(world).1
+}
+
+/// "Re-run" pressed on the dispatch's check run.
+async fn press_rerun(world: &World) {
+    let state = world.github.state();
+    let runs = state.world.check_runs(UPSTREAM);
+    let id = runs.iter().find(|run| run.name == DISPATCH).unwrap().id;
+    let payload = state.check_run_payload(UPSTREAM, id, "rerequested");
+    let answer = world.send(&state.world.delivery("check_run", &payload)).await;
+    assert_eq!(answer.0, StatusCode::ACCEPTED);
+    assert_eq!(world.work().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_unproven_success_never_turns_a_blocking_check_green() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("success"));
+    let forged = four.without_token();
+    assert_eq!(forged.end(&world, "success").await, said("completed"));
+    wait(&world, MINUTE).await;
+    assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    wait(&world, 2 * HOUR).await;
+    let (status, conclusion, title) = verdict(&world);
+    assert_eq!((status.as_str(), conclusion.as_deref()), ("completed", Some("failure")));
+    assert!(title.contains("reported without proof"), "{title}");
+    assert!(title.contains("callback_token"), "the sender can find out why: {title}");
+    assert_eq!(checks(&world).len(), 1, "the job has no check run");
+}
+
+#[tokio::test]
+async fn an_unproven_report_is_stored_and_named_on_the_hud_with_its_reason() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.without_token().end(&world, "success").await;
+    assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
+    let facts = world.results.callbacks(&world.always()).unwrap();
+    let fact = facts.iter().find(|fact| fact.outcome == CallbackOutcome::Unproven).unwrap();
+    assert_eq!(fact.answer, 200);
+    let request = Request::get("/api/v1/repositories/acme/four");
+    let page = world.call(request.body(Body::empty()).unwrap()).await.1;
+    let refused = &page["refused"][0];
+    assert_eq!(refused["outcome"], "unproven", "{page}");
+    assert!(refused["detail"].as_str().unwrap().starts_with("reported without proof: "), "{page}");
+}
+
+#[tokio::test]
+async fn an_unproven_run_with_a_higher_number_shows_in_no_check_run() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    let forged = Downstream { run: four.run + 1000, ..four.without_token() };
+    forged.end(&world, "success").await;
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    wait(&world, MINUTE).await;
+    let run = &world.github.state().world.check_runs(UPSTREAM)[1];
+    assert_eq!((run.name.as_str(), run.conclusion.as_deref()), (JOB, Some("failure")));
+    four.on_github(&world, "completed", Some("failure"));
+    wait(&world, 10 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn an_unproven_job_that_is_lost_or_labelled_shows_in_no_check_run() {
+    let world = World::new().await;
+    let run = open(&world).await;
+    run("acme/three").without_token().start(&world).await;
+    run("acme/four").without_token().start(&world).await;
+    wait(&world, 7 * HOUR).await;
+    world.change(|pull| {
+        pull.labels.insert("ciflow/crcr/npu".to_owned());
+    });
+    let state = world.github.state();
+    let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
+    world.send(&state.world.delivery("pull_request", &payload)).await;
+    wait(&world, MINUTE).await;
+    assert!(checks(&world).iter().all(|check| check.0.ends_with("/relay/dispatch")));
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn an_unproven_end_of_a_proven_job_closes_its_check_run_and_turns_nothing_green() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    wait(&world, MINUTE).await;
+    assert_eq!(four.without_token().end(&world, "success").await, said("completed"));
+    wait(&world, MINUTE).await;
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("cancelled")));
+    assert_eq!(ended(&world), None, "the run goes on");
+    four.on_github(&world, "completed", Some("failure"));
+    wait(&world, 10 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(four.end(&world, "failure").await, said("completed"), "a proven end still counts");
+    wait(&world, MINUTE).await;
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
+}
+
+#[tokio::test]
+async fn a_proven_report_replaces_what_was_reported_without_proof() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.without_token().end(&world, "success").await;
+    assert_eq!(four.end(&world, "failure").await, said("completed"), "no conflict");
+    wait(&world, MINUTE).await;
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn a_failed_run_that_passes_when_it_is_run_again_unblocks_the_merge() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "completed", Some("failure"));
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    wait(&world, MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    press_rerun(&world).await;
+    assert_eq!(world.github.state().world.take_reruns().len(), 1);
+    let again = Downstream { attempt: 2, ..four };
+    again.on_github(&world, "in_progress", None);
+    wait(&world, MINUTE).await;
+    assert_eq!(ended(&world), None, "open again before the first report of the new attempt");
+    again.start(&world).await;
+    again.on_github(&world, "completed", Some("success"));
+    again.end(&world, "success").await;
+    wait(&world, MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
+}
+
+#[tokio::test]
+async fn a_quick_lint_run_never_turns_the_check_green_before_the_build_has_ended() {
+    let world = World::new().await;
+    let build = open(&world).await("acme/four");
+    build.workflow_on_github(&world, "build.yml", "queued", None);
+    let client_payload = build.client_payload.clone();
+    let lint = Downstream { run: build.run + 1, job: "lint", client_payload, ..build };
+    lint.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
+    lint.start(&world).await;
+    lint.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(verdict(&world).0, "in_progress", "the build has not even started");
+    build.start(&world).await;
+    build.workflow_on_github(&world, "build.yml", "completed", Some("failure"));
+    build.end(&world, "failure").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+}
+
+#[tokio::test]
+async fn a_run_that_github_calls_failed_is_no_success_though_its_only_report_was_one() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    four.end(&world, "success").await;
+    four.on_github(&world, "completed", Some("failure"));
+    wait(&world, MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
+}
+
+#[tokio::test]
+async fn a_check_run_of_that_name_by_somebody_else_is_neither_adopted_nor_in_the_way() {
+    let world = World::new().await;
+    world.github.state().world.add_foreign_check_run(UPSTREAM, HEAD, DISPATCH, "success");
+    let _ = open(&world).await;
+    let own: Vec<_> = checks(&world).into_iter().filter(|check| check.1 == "queued").collect();
+    assert_eq!(own, [check(DISPATCH, "queued", None)]);
+    assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
+}
+
+#[tokio::test]
+async fn a_reopened_pull_request_is_judged_by_its_new_run_and_never_stays_running() {
+    let world = World::new().await;
+    let first = open(&world).await("acme/four");
+    first.on_github(&world, "completed", Some("success"));
+    first.start(&world).await;
+    first.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+
+    world.change(|pull| pull.open = false);
+    world.send(&world.pull_request("closed")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let closed = Downstream { run: 9100, ..received(&world)("acme/four") };
+    closed.start(&world).await;
+    closed.end(&world, "failure").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"), "a run that tidies up decides nothing");
+
+    world.change(|pull| pull.open = true);
+    world.send(&world.pull_request("reopened")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let second = Downstream { run: 9200, ..received(&world)("acme/four") };
+    assert_eq!(verdict(&world).0, "queued");
+    second.on_github(&world, "in_progress", None);
+    second.start(&world).await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(verdict(&world).0, "in_progress");
+    second.on_github(&world, "completed", Some("success"));
+    second.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+#[tokio::test]
+async fn rerun_on_a_silent_backend_dispatches_again() {
+    let world = World::new().await;
+    let _ = open(&world).await;
+    wait(&world, 2 * HOUR + MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    press_rerun(&world).await;
+    assert_eq!(world.dispatched(), ["acme/four"]);
+    assert_eq!(verdict(&world).0, "queued");
+    wait(&world, 2 * HOUR + MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"), "it has the same time again");
+}
+
+#[tokio::test]
+async fn rerun_on_a_backend_that_was_given_up_or_unreachable_dispatches_again() {
+    for unreachable in [true, false] {
+        let world = World::new().await;
+        let github = &world.github.state().world;
+        if unreachable {
+            github.uninstall("acme/four");
+        } else {
+            let refused = Fault::status(422);
+            github.fail("POST /repos/acme/four/dispatches", 1, refused);
+        }
+        world.send(&world.pull_request("opened")).await;
+        world.work().await;
+        world.dispatched();
+        assert_eq!(ended(&world).as_deref(), Some("failure"));
+        github.install("acme/four");
+        press_rerun(&world).await;
+        assert_eq!(world.dispatched(), ["acme/four"]);
+        assert_eq!(verdict(&world).0, "queued");
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_beats_githubs_answer_to_the_dispatch_shows_once_that_came() {
+    let world = World::new().await;
+    let github = &world.github.state().world;
+    // GitHub starts the run, and its answer is lost.
+    github.fail("POST /repos/acme/four/dispatches", 1, Fault::ResetAfterwards);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let four = received(&world)("acme/four");
+    four.on_github(&world, "in_progress", None);
+    assert_eq!(four.start(&world).await, said("in_progress"));
+    world.work().await;
+    wait(&world, 5 * MINUTE).await;
+    assert!(checks(&world).contains(&check(JOB, "in_progress", None)));
+    assert_eq!(verdict(&world).0, "in_progress");
+    world.dispatched();
+}
+
+#[tokio::test]
+async fn a_demoted_repositorys_open_check_runs_end_and_nothing_is_asked_of_github_for_it() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    world.work().await;
+    world.allow("L2: [acme/four]\n");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    wait(&world, 5 * MINUTE).await;
+    let neutral = Some("neutral");
+    let both = [check(DISPATCH, "completed", neutral), check(JOB, "completed", neutral)];
+    assert_eq!(checks(&world), both);
+}
+
+#[tokio::test]
+async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
+    let world = World::new().await;
+    let three = open(&world).await("acme/three");
+    three.on_github(&world, "in_progress", None);
+    three.start(&world).await;
+    three.end(&world, "success").await;
+    let before = world.github.state().world.calls().len();
+    let traffic =
+        world.github.state().traffic.calls("run") + world.github.state().traffic.calls("runs");
+    wait(&world, HOUR).await;
+    assert_eq!(world.github.state().world.calls().len(), before);
+    let after =
+        world.github.state().traffic.calls("run") + world.github.state().traffic.calls("runs");
+    assert_eq!(after, traffic);
+}
+
+#[tokio::test]
+async fn a_merge_group_is_dispatched_where_its_check_is_required_and_its_checks_stand_on_its_head()
+{
+    let world = World::new().await;
+    let group = "cc".repeat(20);
+    world.github.state().world.add_commit(UPSTREAM, &group);
+    world.allow(
+        "L3:\n  npu:\n    acme/three: {oncalls: [carol], events: [pull_request, merge_group]}\n\
+         L4:\n  - acme/four: [dave]\nL2: [acme/two]\n",
+    );
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    let payload = world.github.state().merge_group_payload(UPSTREAM, &group);
+    let delivery = world.github.state().world.delivery("merge_group", &payload);
+    assert_eq!(world.send(&delivery).await.0, StatusCode::ACCEPTED);
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let run = received(&world);
+    let four = run("acme/four");
+    assert_eq!(four.client_payload["event_type"], "merge_group");
+    run("acme/three");
+    four.on_github(&world, "completed", Some("success"));
+    four.start(&world).await;
+    four.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    assert!(runs.iter().all(|run| run.head_sha == group));
+    let of_four = runs.iter().find(|run| run.name == DISPATCH).unwrap();
+    assert_eq!(of_four.conclusion.as_deref(), Some("success"));
+    assert_eq!(of_four.external_id.as_deref(), Some("9000"));
+    assert!(runs.iter().any(|run| run.name == "crcr/acme/three/relay/dispatch"));
+    assert_eq!(runs.len(), 3, "L2 isn't asked");
+}
+
+#[tokio::test]
+async fn a_pull_request_that_a_bot_landed_is_told_downstream_once_and_owes_no_result() {
+    let world = World::new().await;
+    let _ = open(&world).await;
+    world.change(|pull| pull.open = false);
+    world.send(&world.pull_request("closed")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let closed = world.github.state().world.take_dispatches();
+    assert!(closed.iter().all(|dispatch| dispatch.event_type == "pull_request"));
+    let state = world.github.state();
+    for expected in [4, 0] {
+        world.change(|pull| {
+            pull.labels.insert("Merged".to_owned());
+        });
+        let payload = state.label_payload(UPSTREAM, 7, "Merged", true);
+        let answer = world.send(&state.world.delivery("pull_request", &payload)).await;
+        assert_eq!(answer.0, StatusCode::ACCEPTED);
+        assert_eq!(world.work().await, Vec::<String>::new());
+        let landed = state.world.take_dispatches();
+        assert!(landed.iter().all(|dispatch| dispatch.event_type == "landed"));
+        assert_eq!(landed.len(), expected);
+    }
+    wait(&world, 3 * HOUR).await;
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    let silent =
+        facts.iter().filter(|fact| fact.event == "landed" && fact.status == "never_started");
+    assert_eq!(silent.count(), 0);
+}
+
+#[tokio::test]
+async fn what_was_given_up_for_an_older_head_is_never_sent_again() {
+    let world = World::new().await;
+    let github = &world.github.state().world;
+    let refused = Fault::status(422);
+    github.fail("POST /repos/acme/four/dispatches", 1, refused);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    world.dispatched();
+    github.add_commit(UPSTREAM, NEWER);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.work().await;
+    world.dispatched();
+    assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
+    let again = crate::deliveries::given_up_again(world.relay.store.as_ref(), world.relay.now());
+    assert_eq!(again.await.unwrap(), 0);
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_pull_request_that_is_reopened_without_end_keeps_a_bounded_record() {
+    let world = World::new().await;
+    for _ in 0..2 * limits::DELIVERIES_PER_HEAD {
+        world.change(|_| {});
+        world.send(&world.pull_request("reopened")).await;
+    }
+    let key = crate::records::pull(&world.relay.config.upstream, 7);
+    let pull: crate::store::Read<crate::records::Pull> =
+        crate::store::read(world.relay.store.as_ref(), key).await.unwrap();
+    assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
+}
