@@ -9,6 +9,7 @@ use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::lifecycle::{Conclusion, State};
 use crcr_domain::{Level, RepoName};
 use crcr_relay::Config;
+use crcr_relay::hud::Hud;
 use crcr_relay::records::{self, Delivery};
 use crcr_relay::relay::Relay;
 use crcr_relay::results::generate;
@@ -19,7 +20,7 @@ use crcr_standin::StandIn;
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
-pub(crate) const TOKEN: &str = "let me in";
+pub(crate) const TOKEN: &str = "let me in; please";
 const UPSTREAM: &str = "example/torch";
 const AURORA: &str = "aurora-example/torch-aurora";
 /// Markup, 200 characters without a space, right to left, emoji.
@@ -94,7 +95,7 @@ async fn relay(github: &StandIn, folder: &Path, store: Arc<Sqlite>) -> String {
     relay.allowlist.refresh(&relay.app, now()).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let router = router::public(&relay);
+    let router = router::public(&relay, &Arc::new(Hud::of(&relay)));
     tokio::spawn(async move { axum::serve(listener, router).await });
     format!("http://{address}")
 }
@@ -174,7 +175,8 @@ async fn deliveries(store: &Sqlite) {
             last_error: dead.then(|| "GitHub answered 503".to_owned()),
             repository_id: None,
             default_branch: None,
-            end: None,
+            never_started: false,
+            runs: vec![],
         };
         batch.set(records::dispatch(&id, &dispatch.repo), &dispatch, later);
         let delivery = Delivery {
@@ -200,7 +202,7 @@ async fn deliveries(store: &Sqlite) {
     let want = Want { now: now(), until: later, max: 1, per_lane: 1, ..Want::default() };
     let task = store.lease(want).await.unwrap().pop().unwrap();
     let error = "GitHub answered 403: Resource not accessible by integration".to_owned();
-    let settle = Some(task.settle(How::Dead { error }));
+    let settle = Some(task.settle(How::Dead { error, expires_at: later }));
     store.commit(Batch { settle, ..Batch::default() }, now()).await.unwrap();
 }
 

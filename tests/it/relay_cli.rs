@@ -182,8 +182,10 @@ async fn a_broken_allowlist_is_told_while_the_last_good_one_stays_in_force() {
         get(&admin, "metrics").await.1.contains("crcr_allowlist_good 0")
     })
     .await;
-    let told = get(&relay.url, "readyz").await.1;
+    let told = get(&admin, "readyz").await.1;
     assert!(told.contains("the newest version has"), "{told}");
+    let told = get(&relay.url, "readyz").await.1;
+    assert!(told.contains(r#""problem":"broken""#), "{told}");
     assert!(place.log().contains("the allowlist is broken"), "{}", place.log());
     let (_, answer) = open(&place, &relay).await;
     assert_eq!((answer.status, &answer.body["tasks"]), (202, &json!(4)));
@@ -222,7 +224,7 @@ async fn what_was_accepted_before_a_stop_goes_out_after_the_next_start() {
 #[tokio::test]
 async fn secrets_come_from_files_and_are_never_printed() {
     let place = place()
-        .set("CRCR_ADMIN_TOKEN", "the-admin-token")
+        .set("CRCR_ADMIN_TOKEN", "the-admins-token")
         .set("CRCR_CALLBACK_KEY", "the-callback-key")
         .set("HUD_API_URL", "http://127.0.0.1:1/api")
         .set("HUD_BOT_KEY", "the-hud-key")
@@ -231,7 +233,7 @@ async fn secrets_come_from_files_and_are_never_printed() {
     let mut secrets = vec![app.webhook_secret.clone()];
     secrets
         .extend(app.private_key.lines().filter(|line| !line.starts_with('-')).map(str::to_owned));
-    secrets.extend(["the-admin-token", "the-callback-key", "the-hud-key"].map(str::to_owned));
+    secrets.extend(["the-admins-token", "the-callback-key", "the-hud-key"].map(str::to_owned));
     // Installation tokens and the App's own.
     secrets.extend(["ghs_", "eyJ"].map(str::to_owned));
     let place = [
@@ -251,7 +253,7 @@ async fn secrets_come_from_files_and_are_never_printed() {
     let metrics = relay.url.join("metrics").unwrap();
     let client = reqwest::Client::new();
     let with = async |token| client.get(metrics.clone()).bearer_auth(token).send().await.unwrap();
-    assert_eq!(with("the-admin-token").await.status(), StatusCode::OK);
+    assert_eq!(with("the-admins-token").await.status(), StatusCode::OK);
     assert_eq!(with("eyJ-wrong").await.status(), StatusCode::NOT_FOUND);
     let callback = client.post(relay.url.join("github/callback").unwrap());
     let refused = callback.bearer_auth("eyJhbGciOiJub25lIn0.e30.").body("{}").send().await.unwrap();

@@ -78,7 +78,8 @@ Examples:
   crcr relay deliveries list --limit 20
   crcr relay deliveries show 72d3162e-cc78-11e3-81ab-4c9367dc0958
   crcr relay deliveries redeliver 72d3162e-cc78-11e3-81ab-4c9367dc0958 --repo acme/backend
-  crcr relay deliveries redeliver --given-up";
+  crcr relay deliveries redeliver --given-up
+  crcr relay deliveries discard '[\"labels\",\"101090\"]'";
 
 /// The server's flags; each wins over its environment variable.
 #[derive(Debug, Clone, Args)]
@@ -188,6 +189,13 @@ pub enum DeliveriesCommand {
         /// How to print it
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
+    },
+    /// Remove a task that was given up and isn't worth another try
+    Discard {
+        /// The task's key, as `list` shows it
+        key: String,
+        #[command(flatten)]
+        store: StoreArgs,
     },
     /// Send again what was given up, or couldn't be sent
     Redeliver {

@@ -1,7 +1,9 @@
 //! A load on `crcr relay serve` as a process of its own, with GitHub's stand-in behind it.
 //!
 //! `cargo run --release -p crcr-relay --example load -- target/release/crcr [WEBHOOKS] [REPORTS]`
-//! prints what the relay did; the load and the stand-in run on the same cores.
+//! prints what the relay did; the load and the stand-in run on the same cores. With `pulls SECONDS`
+//! in place of the counts it compares webhooks of one pull request and of many, over 64 connections
+//! and over one, in rounds, with the relay's CPU time for each webhook.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -48,6 +50,8 @@ struct Load {
 async fn main() {
     let mut args = std::env::args().skip(1);
     let binary = args.next().expect("the path of the crcr binary");
+    let mut args = args.peekable();
+    let pulls = args.next_if_eq("pulls").is_some();
     let mut count = |default| args.next().map_or(default, |text| text.parse().unwrap());
     let (webhooks, reports): (usize, usize) = (count(20_000), count(10_000));
     let github = StandIn::start().unwrap();
@@ -60,6 +64,9 @@ async fn main() {
     let binary = std::fs::canonicalize(binary).unwrap();
     let load = Load { github, client: Client::new(), binary, targets };
 
+    if pulls {
+        return pulls_of(&Arc::new(load), Duration::from_secs(webhooks as u64)).await;
+    }
     // Nobody who takes part wants pull requests: the deployed relay's figure is without targets.
     let relay = load.start("L1:\n  - acme/one:\n      events: [nightly]\n");
     load.answers(&relay, "healthz").await;
@@ -87,6 +94,14 @@ async fn main() {
 }
 
 impl Relay {
+    /// Seconds of CPU time so far, as Linux tells it.
+    fn cpu(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The name may hold spaces; after it comes the third field. Times are in hundredths.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+    }
+
     /// Resident memory, as Linux tells it.
     fn resident(&self) -> String {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
@@ -178,6 +193,34 @@ impl Load {
         send(&format!("webhooks accepted {what}"), requests.collect(), 202).await;
     }
 
+    /// Delivers one webhook after the other: the times of those that were accepted, and how many were
+    /// refused.
+    async fn deliver_until(
+        &self,
+        relay: &Relay,
+        one: bool,
+        until: Instant,
+    ) -> (Vec<Duration>, usize) {
+        let url = relay.url.join("github/webhook").unwrap();
+        let world = &self.github.state().world;
+        let (mut times, mut refused) = (vec![], 0);
+        let mut payload = self.payload(1);
+        payload["pull_request"]["head"]["sha"] = json!("a".repeat(40));
+        while Instant::now() < until {
+            if !one {
+                payload["number"] = json!(rand::random::<u32>());
+                payload["pull_request"]["number"] = payload["number"].clone();
+            }
+            let delivery = world.delivery("pull_request", &payload);
+            let begun = Instant::now();
+            match delivery.send(&self.client, &url).await.unwrap().status {
+                202 => times.push(begun.elapsed()),
+                _ => refused += 1,
+            }
+        }
+        (times, refused)
+    }
+
     /// One webhook with [`TARGETS`] targets; the first one also fetches their tokens.
     async fn fan_out(&self, relay: &Relay, round: u64) {
         let (accepted, _) = self.open(relay, 1_000_000 + round).await;
@@ -224,6 +267,39 @@ impl Load {
             self.client.post(url.clone()).bearer_auth(token).body(body.to_string())
         });
         send("reports taken", requests.collect(), 200).await;
+    }
+}
+
+/// Webhooks for `time` in each round, of one pull request and of a new one each time.
+async fn pulls_of(load: &Arc<Load>, time: Duration) {
+    for (connections, one, rounds) in
+        [(CONNECTIONS, true, 3), (CONNECTIONS, false, 3), (1, false, 4)]
+    {
+        let relay = Arc::new(load.start("L1:\n  - acme/one:\n      events: [nightly]\n"));
+        load.answers(&relay, "readyz").await;
+        for round in 1..=rounds {
+            let (until, cpu) = (Instant::now() + time, relay.cpu());
+            let workers = (0..connections).map(|_| {
+                let (load, relay) = (Arc::clone(load), Arc::clone(&relay));
+                tokio::spawn(async move { load.deliver_until(&relay, one, until).await })
+            });
+            let workers: Vec<_> = workers.collect();
+            let results = futures_util::future::join_all(workers).await;
+            let results: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+            let refused: usize = results.iter().map(|(_, refused)| refused).sum();
+            let mut times: Vec<_> = results.into_iter().flat_map(|(times, _)| times).collect();
+            times.sort();
+            let at = |percent: usize| millis(times[(times.len() - 1) * percent / 100]);
+            println!(
+                "{connections} connections, {} (round {round}): {:.0}/s, p50 {:.1} ms, \
+                 p99 {:.1} ms, {:.2} ms CPU each, {refused} refused",
+                if one { "one pull request" } else { "others each time" },
+                times.len() as f64 / time.as_secs_f64(),
+                at(50),
+                at(99),
+                (relay.cpu() - cpu) * 1e3 / times.len() as f64,
+            );
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The allowlist in force: read through the App's own installation, parsed once per version; a
-//! broken new version keeps the last good one in force, loudly.
+//! broken new version keeps the last good one in force, loudly. The last good one is kept in the
+//! store, so that it is in force after a restart too.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,8 @@ use crcr_github::app::App;
 use jiff::Timestamp;
 
 use crate::config::AllowlistUrl;
-use crate::{file, limits};
+use crate::store::{Batch, Store, StoreError, read};
+use crate::{file, limits, records};
 
 /// How often a file on this machine is looked at.
 const FILE_PERIOD: Duration = Duration::from_secs(2);
@@ -19,6 +21,7 @@ pub struct Source {
     url: AllowlistUrl,
     upstream: RepoName,
     period: Duration,
+    store: Option<Arc<dyn Store>>,
     state: Mutex<State>,
     asked: tokio::sync::Notify,
 }
@@ -34,6 +37,18 @@ struct State {
     broken: Option<String>,
     /// Why it isn't known whether there is a newer version.
     unreadable: Option<String>,
+    /// The policy is of an earlier process, and this one has not read a good version yet.
+    restored: bool,
+}
+
+/// The last good version, as the store keeps it.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+struct Kept {
+    /// Where it was read; a version of another address isn't put in force.
+    url: String,
+    text: String,
+    etag: Option<String>,
+    loaded_at: Timestamp,
 }
 
 /// How the allowlist stands.
@@ -47,6 +62,9 @@ pub struct Standing {
     pub loaded_at: Option<Timestamp>,
     /// Why the newest version can't be read, or is not in force.
     pub problem: Option<String>,
+    /// The same in a word, for those who aren't operators.
+    #[serde(skip)]
+    pub problem_code: Option<&'static str>,
 }
 
 impl Source {
@@ -58,7 +76,13 @@ impl Source {
             AllowlistUrl::GitHub { .. } => period,
         };
         let (state, asked) = (Mutex::default(), tokio::sync::Notify::new());
-        Self { url, upstream, period, state, asked }
+        Self { url, upstream, period, store: None, state, asked }
+    }
+
+    /// The same, with every version that comes into force kept in `store`.
+    #[must_use]
+    pub fn kept_in(self, store: Arc<dyn Store>) -> Self {
+        Self { store: Some(store), ..self }
     }
 
     /// The allowlist in force, if there ever was a good one.
@@ -71,11 +95,54 @@ impl Source {
     #[must_use]
     pub fn standing(&self) -> Standing {
         let state = self.lock();
+        let (mut problem, mut problem_code) = match (&state.unreadable, &state.broken) {
+            (Some(why), _) => (Some(why.clone()), Some("unreadable")),
+            (None, Some(why)) => (Some(why.clone()), Some("broken")),
+            (None, None) => (None, None),
+        };
+        if let Some(at) = state.loaded_at.filter(|_| state.restored) {
+            let why = problem.as_deref().unwrap_or("the newest version has not been read yet");
+            problem = Some(format!(
+                "{why}; in force is the version that was read at {at:.0}, before the restart"
+            ));
+            problem_code = problem_code.or(Some("not-read-yet"));
+        }
         Standing {
             loaded: state.policy.is_some(),
             repositories: state.policy.as_ref().map_or(0, |policy| policy.len()),
             loaded_at: state.loaded_at,
-            problem: state.unreadable.as_ref().or(state.broken.as_ref()).cloned(),
+            problem,
+            problem_code,
+        }
+    }
+
+    /// Puts the last good version of an earlier process in force, until this one reads a good one.
+    pub async fn restore(&self) {
+        let Some(store) = &self.store else { return };
+        let kept = match read::<Kept>(store.as_ref(), records::allowlist()).await {
+            Ok(kept) => kept.value.filter(|kept| kept.url == self.url.to_string()),
+            Err(error) => return tracing::warn!(%error, "the last good allowlist can't be read"),
+        };
+        let Some(kept) = kept else { return };
+        let Ok(policy) = Allowlist::parse(kept.text.as_bytes(), &self.upstream).accepted() else {
+            return tracing::error!("the last good allowlist isn't good for this version of crcr");
+        };
+        let (read_at, repositories) = (kept.loaded_at, policy.len());
+        tracing::warn!(
+            %read_at,
+            repositories,
+            "the allowlist of before the restart is in force until a newer one is read"
+        );
+        let mut state = self.lock();
+        if state.policy.is_none() {
+            *state = State {
+                policy: Some(Arc::new(policy)),
+                text: kept.text.into_bytes(),
+                etag: kept.etag,
+                loaded_at: Some(read_at),
+                restored: true,
+                ..State::default()
+            };
         }
     }
 
@@ -98,8 +165,19 @@ impl Source {
     pub async fn refresh(&self, app: &App, now: Timestamp) {
         let etag = self.lock().etag.clone();
         match file::fetch(&self.url, app, etag.as_deref(), limits::ALLOWLIST_BYTES).await {
-            Ok(None) => self.lock().unreadable = None,
-            Ok(Some((text, etag))) => self.put_in_force(text, etag, now),
+            Ok(None) => {
+                let mut state = self.lock();
+                state.unreadable = None;
+                // It names the good version or a broken one after that.
+                state.restored &= state.broken.is_some();
+            }
+            Ok(Some((text, etag))) => {
+                if self.put_in_force(text, etag, now)
+                    && let Err(error) = self.keep().await
+                {
+                    tracing::warn!(%error, "the allowlist can't be kept for the next start");
+                }
+            }
             Err(problem) => {
                 tracing::warn!(%problem, "the allowlist can't be read; the last good one stays");
                 self.lock().unreadable = Some(problem);
@@ -107,13 +185,15 @@ impl Source {
         }
     }
 
-    fn put_in_force(&self, text: Vec<u8>, etag: Option<String>, now: Timestamp) {
+    /// Whether the text is a new good version.
+    fn put_in_force(&self, text: Vec<u8>, etag: Option<String>, now: Timestamp) -> bool {
         let mut state = self.lock();
         state.etag = etag;
         state.unreadable = None;
         if state.policy.is_some() && state.text == text {
             state.broken = None;
-            return;
+            state.restored = false;
+            return false;
         }
         match Allowlist::parse(&text, &self.upstream).accepted() {
             Ok(policy) => {
@@ -125,13 +205,31 @@ impl Source {
                     loaded_at: Some(now),
                     ..State::default()
                 };
+                true
             }
             Err(findings) => {
                 let problem = format!("the newest version has {} errors", findings.errors());
                 tracing::error!(%problem, "the allowlist is broken; the last good one stays");
                 state.broken = Some(problem);
+                false
             }
         }
+    }
+
+    /// Keeps the version in force for the next process.
+    async fn keep(&self) -> Result<(), StoreError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let (kept, now) = {
+            let state = self.lock();
+            let Some(loaded_at) = state.loaded_at else { return Ok(()) };
+            let text = String::from_utf8_lossy(&state.text).into_owned();
+            let (url, etag) = (self.url.to_string(), state.etag.clone());
+            (Kept { url, text, etag, loaded_at }, loaded_at)
+        };
+        let mut batch = Batch::default();
+        batch.set(records::allowlist(), &kept, Timestamp::MAX);
+        store.commit(batch, now).await?;
+        Ok(())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

@@ -417,7 +417,7 @@ impl Report<'_> {
         }
         Ok(match relay.commit(batch).await? {
             Commit::Done => Some(Verdict { outcome, result: Ok(status) }),
-            Commit::Conflict => None,
+            Commit::Conflict | Commit::LeaseLost => None,
             Commit::Limited(wait) => {
                 let detail = format!("rate limit exceeded for {}", self.identity.repository);
                 let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);

@@ -118,6 +118,17 @@ pub enum AllowlistUrl {
     },
 }
 
+impl std::fmt::Display for AllowlistUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::GitHub { repo, reference, path } => {
+                write!(f, "https://github.com/{repo}/blob/{reference}/{path}")
+            }
+        }
+    }
+}
+
 /// Where the state is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
@@ -157,6 +168,12 @@ impl Config {
             _ => Err(settings.problems),
         }
     }
+}
+
+/// How long records live (`CRCR_STATUS_TTL`), for tools that work beside a relay.
+pub fn keep(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration, Problem> {
+    let mut settings = Settings { lookup, stored: BTreeMap::new(), problems: vec![] };
+    settings.keep(None).ok_or_else(|| settings.problems.remove(0))
 }
 
 /// The settings that are there and change nothing, and why each one doesn't.
@@ -228,6 +245,14 @@ impl Settings<'_> {
         let push_refs = list(self.get("CRCR_PUSH_REF"));
         let callback_keys = list(self.get("CRCR_CALLBACK_KEY"));
         let admin_listen = self.or("CRCR_ADMIN_LISTEN", "127.0.0.1:8081");
+        let admin_token = match self.get("CRCR_ADMIN_TOKEN") {
+            Some(token) if token.chars().count() < limits::ADMIN_TOKEN_CHARS => {
+                let least = limits::ADMIN_TOKEN_CHARS;
+                let what = format!("has fewer than {least} characters: `openssl rand -hex 32`");
+                self.problem("CRCR_ADMIN_TOKEN", what)
+            }
+            token => Some(token.map(SecretString::from)),
+        };
         let (upstream, webhook_secret) = (upstream?, webhook_secret?);
         Some(Config {
             app_id: app_id?,
@@ -245,7 +270,7 @@ impl Settings<'_> {
             server_url: server_url.trim_end_matches('/').to_owned(),
             listen: self.or("CRCR_LISTEN", "127.0.0.1:8080"),
             admin_listen: Some(admin_listen).filter(|listen| listen != "off"),
-            admin_token: self.get("CRCR_ADMIN_TOKEN").map(SecretString::from),
+            admin_token: admin_token?,
             store: store?,
             results: results?,
             results_retention: results_retention?,
@@ -582,6 +607,15 @@ mod tests {
                 "CRCR_CRITERIA",
             ]
         );
+    }
+
+    #[test]
+    fn an_admin_token_that_could_be_guessed_is_refused() {
+        let with = |token| read(&[&NEEDED[..], &[("CRCR_ADMIN_TOKEN", token)]].concat());
+        let problems = with("fifteen letters").unwrap_err();
+        assert_eq!((problems.len(), problems[0].name.as_str()), (1, "CRCR_ADMIN_TOKEN"));
+        assert!(problems[0].what.contains("fewer than 16") && !problems[0].what.contains("fift"));
+        assert!(with("sixteen letters!").is_ok());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Deliveries as operators see them, and another try for what was given up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Form;
 use axum::extract::rejection::QueryRejection;
@@ -58,12 +59,13 @@ pub async fn dead(store: &dyn Store, limit: usize) -> Result<Vec<TaskView>, Stor
 }
 
 /// Puts the dispatches of a delivery that were given up, or couldn't be made, back into the queue
-/// (of one repository when it is named); returns how many.
+/// (of one repository when it is named); returns how many. Their records live for `keep` from now on.
 pub async fn again(
     store: &dyn Store,
     id: &str,
     repo: Option<&RepoName>,
     now: Timestamp,
+    keep: Duration,
 ) -> Result<usize, StoreError> {
     let Some(overview) = one(store, id).await? else { return Ok(0) };
     let mut count = 0;
@@ -79,7 +81,7 @@ pub async fn again(
         dispatch.status = Status::Queued;
         dispatch.never_started = false;
         let mut batch = Batch::default();
-        batch.update(&known, &dispatch, now + limits::KEEP);
+        batch.update(&known, &dispatch, now + keep);
         batch.tasks.push(Work::dispatch(&dispatch).task_at(now));
         if store.commit(batch, now).await? == Commit::Done {
             count += 1;
@@ -89,29 +91,37 @@ pub async fn again(
 }
 
 /// Puts everything that was given up back into the queue, of every delivery; returns how much.
-pub async fn given_up_again(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
+pub async fn given_up_again(
+    store: &dyn Store,
+    now: Timestamp,
+    keep: Duration,
+) -> Result<usize, StoreError> {
     let mut count = 0;
     for task in dead(store, limits::DEAD).await? {
-        count += task_again(store, &task, now).await?;
+        count += task_again(store, &task.key, now, keep).await?;
     }
     Ok(count)
 }
 
-/// Puts a task that was given up back into the queue; returns how much that is.
+/// Puts the dead task of this key back into the queue; returns how much that is.
 async fn task_again(
     store: &dyn Store,
-    task: &TaskView,
+    key: &str,
     now: Timestamp,
+    keep: Duration,
 ) -> Result<usize, StoreError> {
-    match serde_json::from_str::<Work>(&task.payload) {
-        Ok(Work::Dispatch { delivery, repo }) => again(store, &delivery, Some(&repo), now).await,
+    let Some(payload) = store.payload(key, "dead").await? else { return Ok(0) };
+    match serde_json::from_str::<Work>(&payload) {
+        Ok(Work::Dispatch { delivery, repo }) => {
+            again(store, &delivery, Some(&repo), now, keep).await
+        }
         Ok(work) => {
             let tasks = vec![work.task_at(now)];
             store.commit(Batch { tasks, ..Batch::default() }, now).await?;
             Ok(1)
         }
         Err(error) => {
-            tracing::warn!(%error, key = task.key, "not a task of this version");
+            tracing::warn!(%error, key, "not a task of this version");
             Ok(0)
         }
     }
@@ -119,10 +129,15 @@ async fn task_again(
 
 /// Makes the next look at every open dispatch due now; returns how many.
 pub async fn sweep_now(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
-    let tasks: Vec<TaskView> = store.tasks(Some("ready"), 100_000).await?;
-    let sweeps = tasks.iter().filter_map(|task| serde_json::from_str::<Work>(&task.payload).ok());
-    let sweeps = sweeps.filter(|work| matches!(work, Work::Sweep { .. }));
-    let tasks: Vec<_> = sweeps.map(|work| work.task_at(now)).collect();
+    let mut tasks = vec![];
+    for task in store.tasks(Some("ready"), 100_000).await? {
+        if task.kind() != Work::SWEEP {
+            continue;
+        }
+        let payload = store.payload(&task.key, "ready").await?;
+        let work = payload.and_then(|payload| serde_json::from_str::<Work>(&payload).ok());
+        tasks.extend(work.map(|work| work.task_at(now)));
+    }
     let count = tasks.len();
     store.commit(Batch { tasks, ..Batch::default() }, now).await?;
     Ok(count)
@@ -185,7 +200,12 @@ pub async fn board(
     match Board::read(relay.store.as_ref(), &query).await {
         Ok(board) => {
             let can_log_out = operators::has_cookie(&headers);
-            pages::deliveries::page(&board, query.done, can_log_out).into_response()
+            let note = match (query.done, query.discarded) {
+                (Some(count), _) => Some(format!("{count} back in the queue.")),
+                (None, Some(count)) => Some(format!("{count} discarded.")),
+                (None, None) => None,
+            };
+            pages::deliveries::page(&board, note.as_deref(), can_log_out).into_response()
         }
         Err(error) => {
             let page = pages::problem(503, &error.to_string());
@@ -201,11 +221,13 @@ pub struct Button {
     delivery: Option<String>,
     /// The key of a task that was given up.
     task: Option<String>,
+    /// The key of a task that was given up and is to be removed.
+    discard: Option<String>,
     /// Everything that was given up.
     all: Option<bool>,
 }
 
-/// `POST /crcr/deliveries`: another try, from a button of the page.
+/// `POST /crcr/deliveries`: another try or the end of all tries, from a button of the page.
 pub async fn press(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
@@ -214,28 +236,38 @@ pub async fn press(
     if !operators::is_own_origin(&headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
-    let (store, now) = (relay.store.as_ref(), relay.now());
+    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
     let pressed = async {
         match button {
-            Button { all: Some(true), .. } => given_up_again(store, now).await,
-            Button { delivery: Some(id), .. } => again(store, &id, None, now).await,
-            Button { task: Some(key), .. } => {
-                let known = dead(store, limits::DEAD).await?;
-                match known.iter().find(|task| task.key == key) {
-                    Some(task) => task_again(store, task, now).await,
-                    None => Ok(0),
-                }
+            Button { all: Some(true), .. } => Ok(("done", given_up_again(store, now, keep).await?)),
+            Button { delivery: Some(id), .. } => {
+                Ok(("done", again(store, &id, None, now, keep).await?))
             }
-            _ => Ok(0),
+            Button { task: Some(key), .. } => {
+                Ok(("done", task_again(store, &key, now, keep).await?))
+            }
+            Button { discard: Some(key), .. } => {
+                Ok(("discarded", usize::from(discard(&relay, &key).await?)))
+            }
+            _ => Ok(("done", 0)),
         }
     };
     match pressed.await {
-        Ok(count) => {
+        Ok((what, count)) => {
             relay.work.notify_one();
-            Redirect::to(&format!("{}?done={count}", operators::HOME)).into_response()
+            Redirect::to(&format!("{}?{what}={count}", operators::HOME)).into_response()
         }
-        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
+        Err::<_, StoreError>(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
+}
+
+/// Removes the dead task of this key; `false` when there is none.
+async fn discard(relay: &Relay, key: &str) -> Result<bool, StoreError> {
+    let found = relay.store.discard(key).await?;
+    if found {
+        tracing::info!(key, "an operator discarded a task that was given up");
+    }
+    Ok(found)
 }
 
 /// What to list.
@@ -244,41 +276,54 @@ pub struct ListQuery {
     limit: Option<usize>,
     /// How much was put back just now.
     done: Option<u64>,
+    /// How much was discarded just now.
+    discarded: Option<u64>,
 }
 
-/// What to redeliver.
+/// What an operator's program asks for.
 #[derive(Debug, Deserialize)]
-pub struct Redelivery {
-    delivery: String,
-    repo: Option<RepoName>,
+#[serde(untagged)]
+enum Order {
+    Redeliver { delivery: String, repo: Option<RepoName> },
+    Discard { discard: String },
 }
 
-/// `POST /api/v1/deliveries` with a delivery's id: another try for what was given up of it.
+/// `POST /api/v1/deliveries` with a delivery's id: another try for what was given up of it; with the
+/// key of a task that was given up as `discard`: removes it.
 ///
 /// A browser's request must come from this site.
-pub async fn redeliver(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+pub async fn change(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     if !operators::is_own_origin(&head.headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
-    let what = match answer::body(body, limits::ADMIN_BYTES).await {
-        Ok(body) => serde_json::from_slice::<Redelivery>(&body),
+    let order = match answer::body(body, limits::ADMIN_BYTES).await {
+        Ok(body) => serde_json::from_slice::<Order>(&body),
         Err(refusal) => return refusal.into_response(),
     };
-    let what = match what {
-        Ok(what) => what,
+    let order = match order {
+        Ok(order) => order,
         Err(error) => {
             let detail = format!(
-                "Body is no {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` may be left out): {error}"
+                "Body is no {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` may be left out) \
+                 and no {{\"discard\": KEY}}: {error}"
             );
             return Refusal::new(StatusCode::BAD_REQUEST, detail).into_response();
         }
     };
-    let now = relay.now();
-    match again(relay.store.as_ref(), &what.delivery, what.repo.as_ref(), now).await {
-        Ok(count) => {
+    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
+    let done = match order {
+        Order::Redeliver { delivery, repo } => again(store, &delivery, repo.as_ref(), now, keep)
+            .await
+            .map(|count| json!({ "ok": true, "redelivered": count })),
+        Order::Discard { discard: key } => discard(&relay, &key)
+            .await
+            .map(|found| json!({ "ok": true, "discarded": usize::from(found) })),
+    };
+    match done {
+        Ok(answer) => {
             relay.work.notify_one();
-            answer::ok(json!({ "ok": true, "redelivered": count }))
+            answer::ok(answer)
         }
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }

@@ -27,6 +27,7 @@ pub mod serve;
 pub mod signature;
 pub mod store;
 mod token;
+mod turns;
 mod webhook;
 
 pub use self::config::{Config, Problem};

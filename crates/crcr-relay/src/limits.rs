@@ -27,6 +27,18 @@ pub const REQUEST: Duration = Duration::from_secs(60);
 /// Connections of one listener at a time: with what the relay opens itself, below the usual limit
 /// of 1,024 open files.
 pub const CONNECTIONS: usize = 800;
+/// How long a client may leave an answer unread before its connection is closed.
+pub const WRITE: Duration = Duration::from_secs(30);
+/// The fewest characters of the admin token, so that guessing it is hopeless.
+pub const ADMIN_TOKEN_CHARS: usize = 16;
+/// Wrong admin tokens in a minute, of everybody together, before further ones are refused unread.
+pub const WRONG_TOKENS: u32 = 10;
+/// HUD pages that are computed at a time; the next ones wait.
+pub const PAGES: usize = 8;
+/// How long a page waits for that.
+pub const PAGE_WAIT: Duration = Duration::from_secs(5);
+/// How long `/readyz` believes that the store takes what is written, before it tries again.
+pub const PROBE: Duration = Duration::from_secs(5);
 /// Connections of the operators' listener at a time.
 pub const ADMIN_CONNECTIONS: usize = 50;
 /// How old a connection gets before it is closed, so that none is held for ever.
@@ -44,6 +56,9 @@ pub const KEEP_BODY: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long a task is a worker's own; after that it comes back.
 pub const LEASE: Duration = Duration::from_secs(120);
+/// How long a handler may take. Well below [`LEASE`], so that its end is recorded before the task
+/// could be leased again.
+pub const HANDLER: Duration = Duration::from_secs(90);
 /// Tasks that are worked on at a time, unless set otherwise.
 pub const WORKERS: u32 = 32;
 /// Tasks of one account downstream that are worked on at a time.
@@ -98,5 +113,7 @@ pub const FEED_PAUSE_CAP: Duration = Duration::from_secs(30);
 pub const RETAIN: Duration = Duration::from_secs(3600);
 /// How often what has expired is forgotten.
 pub const PRUNE: Duration = Duration::from_secs(60);
+/// The pause between two portions of that, so that the relay's own writes come first.
+pub const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 /// How often the mapping of other CI systems' pipelines is read.
 pub const PROVIDERS: Duration = Duration::from_secs(300);

@@ -4,7 +4,7 @@
 //! the cookie `crcr_admin`; everybody else finds nothing there. The cookie holds no token: it is an
 //! end of validity under a MAC whose key is the token, so that a changed token ends every session.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::{constant_time, hmac};
@@ -14,16 +14,16 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
 use crate::answer::Refusal;
 use crate::config::is_loopback;
 use crate::hud::pages::login;
+use crate::limits;
 use crate::relay::Relay;
 use crate::router::not_found;
-use crate::store::{Batch, Charge, Commit, Key};
 
 /// Where an operator logs in, on the public listener.
 pub(crate) const LOGIN: &str = "/crcr/login";
@@ -32,38 +32,96 @@ pub(crate) const HOME: &str = "/crcr/deliveries";
 const COOKIE: &str = "crcr_admin";
 /// How long a browser stays logged in.
 const SESSION: Duration = Duration::from_secs(12 * 3600);
-/// Tries to log in, of everybody together.
-const TRIES_PER_MINUTE: u32 = 10;
 /// The largest form that is read, in bytes.
 pub(crate) const FORM_BYTES: usize = 4096;
 
-/// Lets operators through, and tells everybody else that there is nothing.
-pub(crate) async fn only(
-    State(relay): State<Arc<Relay>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if is_admin(&relay, request.headers()) { next.run(request).await } else { not_found() }
+/// Where a request comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// For everybody: operators show the token, others find nothing.
+    Public,
+    /// The operators' own, on loopback: asks for no token, but for a name of this machine. A web page
+    /// can have its own name lead to 127.0.0.1 (DNS rebinding) and would read and press everything from
+    /// within an operator's browser.
+    Loopback,
+    /// The operators' own, on the network: asks for the token where there is one.
+    Network,
 }
 
-/// On loopback, where no token is asked for: lets those through who name this machine, or show the
-/// token all the same. A web page can have its own name lead to 127.0.0.1 (DNS rebinding) and would
-/// read and press everything from within an operator's browser.
-pub(crate) async fn by_a_name_of_this_machine(
-    State(relay): State<Arc<Relay>>,
+/// Lets operators through, and refuses everybody else as the listener does.
+pub(crate) async fn only(
+    State((relay, listener)): State<(Arc<Relay>, Listener)>,
     request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if names_this_machine(headers) || is_admin(&relay, headers) {
-        return next.run(request).await;
+    let why = match lets_in(&relay, listener, headers) {
+        Ok(true) => return next.run(request).await,
+        Err(wait) => return too_many_guesses(wait).into_response(),
+        Ok(false) => match listener {
+            Listener::Public => return not_found(),
+            Listener::Loopback => {
+                let why = format!(
+                    "`Host` is `{}`, which is no name of this machine: ask for http://localhost and \
+                     this port, or send the admin token as a bearer",
+                    text(headers, header::HOST)
+                );
+                return Refusal::new(StatusCode::FORBIDDEN, why).into_response();
+            }
+            Listener::Network => {
+                "The admin token is asked for: send it as a bearer, or log in at /crcr/login"
+            }
+        },
+    };
+    let mut answer = Refusal::new(StatusCode::UNAUTHORIZED, why).into_response();
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
+/// Whether a request may see what operators see; fails with the time until which bearers are refused
+/// unread.
+pub(crate) fn lets_in(
+    relay: &Relay,
+    listener: Listener,
+    headers: &HeaderMap,
+) -> Result<bool, Duration> {
+    let open = match listener {
+        Listener::Public => false,
+        Listener::Loopback => names_this_machine(headers),
+        Listener::Network => relay.config.admin_token.is_none(),
+    };
+    if open { Ok(true) } else { is_admin(relay, headers) }
+}
+
+fn too_many_guesses(wait: Duration) -> Refusal {
+    let mut refusal =
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong tokens; wait for a minute");
+    refusal.retry_after = Some(wait.as_secs().max(1));
+    refusal
+}
+
+/// Wrong tokens of the current minute.
+#[derive(Default)]
+pub(crate) struct Guesses(Mutex<(Timestamp, u32)>);
+
+impl Guesses {
+    /// Whether a token is right; a wrong one is counted. Fails with how long to wait when there were
+    /// so many that no token is looked at, not even the right one.
+    fn check(&self, token: &SecretString, given: &str, now: Timestamp) -> Result<bool, Duration> {
+        let mut guesses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, wrong) = &mut *guesses;
+        let age = now.duration_since(*since);
+        if age.is_negative() || age >= SignedDuration::from_mins(1) {
+            (*since, *wrong) = (now, 0);
+        }
+        if *wrong >= limits::WRONG_TOKENS {
+            let left = (*since + Duration::from_secs(60)).duration_since(now);
+            return Err(left.unsigned_abs());
+        }
+        let right = is_token(token, given);
+        *wrong += u32::from(!right);
+        Ok(right)
     }
-    let why = format!(
-        "`Host` is `{}`, which is no name of this machine: ask for http://localhost and this port, \
-         or send the admin token as a bearer",
-        text(headers, header::HOST)
-    );
-    Refusal::new(StatusCode::FORBIDDEN, why).into_response()
 }
 
 /// Whether `Host` is `localhost` or a loopback address, with or without a port.
@@ -75,13 +133,17 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
         .is_some_and(|host| is_loopback(&host))
 }
 
-/// Whether a request carries the admin token as a bearer, or the cookie of a login.
-#[must_use]
-pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> bool {
-    let Some(token) = &relay.config.admin_token else { return false };
-    let bearer = text(headers, header::AUTHORIZATION).strip_prefix("Bearer ");
-    bearer.is_some_and(|given| is_token(token, given))
-        || cookie(headers).is_some_and(|given| is_session(token, given, relay.now()))
+/// Whether a request carries the cookie of a login, or the admin token as a bearer; fails with how
+/// long to wait when there were too many wrong bearers.
+pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> Result<bool, Duration> {
+    let (Some(token), now) = (&relay.config.admin_token, relay.now()) else { return Ok(false) };
+    if cookie(headers).is_some_and(|given| is_session(token, given, now)) {
+        return Ok(true);
+    }
+    match text(headers, header::AUTHORIZATION).strip_prefix("Bearer ") {
+        Some(given) => relay.wrong_bearers.check(token, given, now),
+        None => Ok(false),
+    }
 }
 
 /// Whether a request comes from a browser that has logged in.
@@ -111,7 +173,7 @@ pub(crate) async fn form(State(relay): State<Arc<Relay>>, headers: HeaderMap) ->
     if relay.config.admin_token.is_none() {
         return not_found();
     }
-    if is_admin(&relay, &headers) {
+    if is_admin(&relay, &headers) == Ok(true) {
         return Redirect::to(HOME).into_response();
     }
     login::page(None).into_response()
@@ -131,21 +193,19 @@ pub(crate) async fn log_in(
     let Ok(Form(form)) = form else {
         return refused(StatusCode::BAD_REQUEST, "The form has no token");
     };
-    let charge = Charge { bucket: Key::new(&["login"]), per_minute: TRIES_PER_MINUTE };
-    match relay.commit(Batch { charge: Some(charge), ..Batch::default() }).await {
-        Err(error) => return Refusal::unavailable(error.to_string()).into_response(),
-        Ok(Commit::Limited(wait)) => {
-            let mut answer =
-                refused(StatusCode::TOO_MANY_REQUESTS, "Too many tries; wait for a minute");
+    match relay.wrong_logins.check(token, &form.token, relay.now()) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::warn!("a login with a wrong token was refused");
+            return refused(StatusCode::FORBIDDEN, "This is not the admin token");
+        }
+        Err(wait) => {
+            let why = "Too many tries; wait for a minute";
+            let mut answer = refused(StatusCode::TOO_MANY_REQUESTS, why);
             let seconds = HeaderValue::from(wait.as_secs().max(1));
             answer.headers_mut().insert(header::RETRY_AFTER, seconds);
             return answer;
         }
-        Ok(Commit::Done | Commit::Conflict) => {}
-    }
-    if !is_token(token, &form.token) {
-        tracing::warn!("a login with a wrong token was refused");
-        return refused(StatusCode::FORBIDDEN, "This is not the admin token");
     }
     tracing::info!("an operator logged in");
     let until = relay.now() + SESSION;

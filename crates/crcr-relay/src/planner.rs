@@ -178,6 +178,17 @@ mod tests {
     use PullRequestAction::{Closed, Labeled, Opened, Synchronize};
 
     #[test]
+    fn redeliveries_of_one_head_let_its_record_grow_to_a_bound_only() {
+        let mut pull = order(None, &event(Opened, 'a', 10), "0").pull;
+        for n in 1..=3 * limits::DELIVERIES_PER_HEAD {
+            pull = order(Some(&pull), &event(Synchronize, 'a', 10), &n.to_string()).pull;
+        }
+        assert_eq!(pull.deliveries.len(), limits::DELIVERIES_PER_HEAD);
+        let newest = (3 * limits::DELIVERIES_PER_HEAD).to_string();
+        assert_eq!(pull.deliveries.last(), Some(&newest), "the oldest go");
+    }
+
+    #[test]
     fn a_newer_head_replaces_every_delivery_of_the_older_one() {
         let first = order(None, &event(Opened, 'a', 10), "d1").pull;
         let again = order(Some(&first), &event(Closed, 'a', 20), "d2");

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handlers::{self, Fail, Outcome, Work};
 use crate::limits;
 use crate::relay::Relay;
-use crate::store::{Batch, How, Task, Want};
+use crate::store::{Batch, Commit, How, Task, Want};
 
 /// The work that is under way.
 #[derive(Default)]
@@ -26,8 +26,24 @@ struct Workers {
     paused: HashMap<String, Timestamp>,
 }
 
-/// Works until `stop`, then finishes what is under way within `grace` and gives the rest back.
-pub async fn work(relay: Arc<Relay>, stop: CancellationToken, grace: Duration) {
+/// How long work may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// A handler that takes longer has failed.
+    pub handler: Duration,
+    /// How long a stop waits for what is under way.
+    pub grace: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { handler: limits::HANDLER, grace: limits::GRACE }
+    }
+}
+
+/// Works until `stop`, then finishes what is under way within the bounds' grace and gives the rest
+/// back.
+pub async fn work(relay: Arc<Relay>, stop: CancellationToken, bounds: Bounds) {
     let mut workers = Workers::default();
     while !stop.is_cancelled() {
         let now = relay.now();
@@ -36,7 +52,7 @@ pub async fn work(relay: Arc<Relay>, stop: CancellationToken, grace: Duration) {
         let leased = if free > 0 { lease(&relay, free, &workers, now).await } else { vec![] };
         let more = leased.len() == free && free > 0;
         for task in leased {
-            workers.start(&relay, task);
+            workers.start(&relay, task, bounds.handler);
         }
         if more {
             continue;
@@ -53,14 +69,14 @@ pub async fn work(relay: Arc<Relay>, stop: CancellationToken, grace: Duration) {
             workers.end(&relay, ended).await;
         }
     };
-    let _ = tokio::time::timeout(grace, rest).await;
+    let _ = tokio::time::timeout(bounds.grace, rest).await;
     workers.give_back(&relay).await;
 }
 
 impl Workers {
-    fn start(&mut self, relay: &Arc<Relay>, task: Task) {
+    fn start(&mut self, relay: &Arc<Relay>, task: Task, limit: Duration) {
         *self.busy.entry(task.lane.clone()).or_default() += 1;
-        let worker = self.running.spawn(one(Arc::clone(relay), task.clone()));
+        let worker = self.running.spawn(one(Arc::clone(relay), task.clone(), limit));
         self.tasks.insert(worker.id(), task);
     }
 
@@ -86,8 +102,7 @@ impl Workers {
         self.running.shutdown().await;
         for task in self.tasks.into_values() {
             tracing::warn!(key = task.key, "given back unfinished");
-            let settle = Some(task.settle(How::Release));
-            if let Err(error) = relay.commit(Batch { settle, ..Batch::default() }).await {
+            if let Err(error) = settle_as(relay, &task, How::Release).await {
                 tracing::error!(%error, key = task.key, "it comes back when its lease ends");
             }
         }
@@ -114,8 +129,17 @@ async fn lease(relay: &Relay, free: usize, workers: &Workers, now: Timestamp) ->
 }
 
 /// Works on one task and records its end.
-async fn one(relay: Arc<Relay>, task: Task) -> Option<Timestamp> {
-    let result = handlers::run(&relay, &task).await;
+async fn one(relay: Arc<Relay>, task: Task, limit: Duration) -> Option<Timestamp> {
+    let result = match tokio::time::timeout(limit, handlers::run(&relay, &task)).await {
+        Ok(result) => result,
+        Err(_) => {
+            let what = "was stopped, so that the task isn't worked on twice";
+            Err(Fail::retry(format!(
+                "the handler took longer than {} s and {what}",
+                limit.as_secs_f64()
+            )))
+        }
+    };
     let pause = result.as_ref().err().and_then(|fail| fail.retry_at);
     record(&relay, &task, result).await;
     pause
@@ -148,22 +172,34 @@ pub(crate) async fn settle(
         }
         Err(fail) => {
             let tries = task.failed + 1;
-            let dead = fail.permanent || tries >= Work::tries(&task.payload, &relay.config);
+            let given_up = fail.permanent || tries >= Work::tries(&task.payload, &relay.config);
+            let dead = given_up && !Work::is_timer(&task.payload);
             let error = fail.error;
             tracing::warn!(key = task.key, kind, tries, dead, error, "a task failed");
             relay.metrics.task(kind, if dead { "dead" } else { "retry" });
             let at = relay.now() + pause(task.failed);
             let at = fail.retry_at.map_or(at, |asked| at.max(asked));
             let how = if dead {
-                How::Dead { error: error.clone() }
+                How::Dead { error: error.clone(), expires_at: relay.expiry() }
             } else {
                 How::Retry { at, error: error.clone() }
             };
             return handlers::failed(relay, task, how, &error, dead).await;
         }
     };
+    settle_as(relay, task, how).await
+}
+
+/// Records what became of a task, with nothing beside it.
+pub(crate) async fn settle_as(
+    relay: &Relay,
+    task: &Task,
+    how: How,
+) -> Result<(), crate::store::StoreError> {
     let batch = Batch { settle: Some(task.settle(how)), ..Batch::default() };
-    relay.commit(batch).await?;
+    if relay.commit(batch).await? == Commit::LeaseLost {
+        tracing::warn!(key = task.key, "its lease has ended: another worker's end counts");
+    }
     Ok(())
 }
 

@@ -155,6 +155,18 @@ pub fn dispatch(delivery: &str, repo: &RepoName) -> Key {
     Key::new(&["delivery", delivery, "dispatch", &repo.key()])
 }
 
+/// Where the last good allowlist is.
+#[must_use]
+pub(crate) fn allowlist() -> Key {
+    Key::new(&["allowlist"])
+}
+
+/// What `/readyz` writes, to see whether the store takes it.
+#[must_use]
+pub(crate) fn probe() -> Key {
+    Key::new(&["probe"])
+}
+
 /// Where a pull request is.
 #[must_use]
 pub fn pull(upstream: &RepoName, number: u64) -> Key {

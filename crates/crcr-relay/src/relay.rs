@@ -14,11 +14,14 @@ use crate::check;
 use crate::config::{Config, StoreUrl};
 use crate::handlers::Work;
 use crate::metrics::Metrics;
+use crate::operators::Guesses;
 use crate::results::feed::Feed;
 use crate::results::sqlite::SqliteResults;
 use crate::results::{self, Results, ResultsError, ResultsUrl};
-use crate::store::{Batch, Commit, Role, Sqlite, Store, StoreError};
+use crate::store::{Batch, Commit, Pending, Role, Sqlite, Store, StoreError};
 use crate::token::CallbackKeys;
+use crate::turns::Turns;
+use crate::{limits, records};
 
 /// Everything that requests and tasks share.
 pub struct Relay {
@@ -48,6 +51,21 @@ pub struct Relay {
     pub facts: Notify,
     /// How that copying goes.
     pub feed: Feed,
+    /// Lets deliveries of one pull request take turns.
+    pub(crate) turns: Turns,
+    /// Admin tokens that were wrong, as a bearer.
+    pub(crate) wrong_bearers: Guesses,
+    /// Admin tokens that were wrong, at the login.
+    pub(crate) wrong_logins: Guesses,
+    /// When the store last took what was written to try it.
+    written_at: tokio::sync::Mutex<Option<Timestamp>>,
+}
+
+/// A batch that isn't known to be on disk yet.
+pub(crate) struct Submitted {
+    pending: Pending,
+    tasks: bool,
+    facts: bool,
 }
 
 /// Why a relay can't start.
@@ -105,12 +123,17 @@ impl Relay {
                 config.allowlist.clone(),
                 config.upstream.clone(),
                 config.allowlist_ttl,
-            ),
+            )
+            .kept_in(Arc::clone(&store)),
             keys: CallbackKeys::new(&config.callback_keys),
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
             feed: Feed::default(),
+            turns: Turns::new(),
+            wrong_bearers: Guesses::default(),
+            wrong_logins: Guesses::default(),
+            written_at: tokio::sync::Mutex::default(),
             store,
             results,
             app,
@@ -128,13 +151,24 @@ impl Relay {
 
     /// Commits a batch and wakes the queue when it holds tasks.
     pub async fn commit(&self, batch: Batch) -> Result<Commit, StoreError> {
+        let submitted = self.submit(batch).await?;
+        self.durable(submitted).await
+    }
+
+    /// Gives a batch its place in the order of batches.
+    pub(crate) async fn submit(&self, batch: Batch) -> Result<Submitted, StoreError> {
         let tasks = !batch.tasks.is_empty();
         let facts = !batch.facts.is_empty() && !self.store.keeps_facts();
-        let commit = self.store.commit(batch, self.now()).await?;
-        if facts && commit == Commit::Done {
+        Ok(Submitted { pending: self.store.submit(batch, self.now()).await?, tasks, facts })
+    }
+
+    /// Waits for a batch to be on disk, and wakes whoever has work with it.
+    pub(crate) async fn durable(&self, submitted: Submitted) -> Result<Commit, StoreError> {
+        let commit = submitted.pending.durable().await?;
+        if submitted.facts && commit == Commit::Done {
             self.facts.notify_one();
         }
-        if tasks && commit == Commit::Done {
+        if submitted.tasks && commit == Commit::Done {
             self.work.notify_one();
         }
         Ok(commit)
@@ -148,6 +182,28 @@ impl Relay {
             Ok(providers) => self.verifier.set_providers(providers),
             Err(problem) => tracing::error!(%problem, "the provider map can't be used"),
         }
+    }
+
+    /// Whether the store takes what is written: a full disk reads well. Tried once in
+    /// [`limits::PROBE`] at the most while it works, so that questions cost the disk nothing.
+    pub(crate) async fn can_write(&self) -> Result<(), StoreError> {
+        let mut written_at = self.written_at.lock().await;
+        let now = self.now();
+        if written_at.is_some_and(|at| at <= now && now < at + limits::PROBE) {
+            return Ok(());
+        }
+        *written_at = None;
+        let mut batch = Batch::default();
+        batch.set(records::probe(), &now, self.expiry());
+        match tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await {
+            Ok(commit) => commit?,
+            Err(_) => {
+                let what = format!("it has written nothing for {} s", limits::PROBE.as_secs());
+                return Err(StoreError::Unavailable(what));
+            }
+        };
+        *written_at = Some(now);
+        Ok(())
     }
 
     /// How many dispatches are looked after: sent to L2 or above, and not known to be over.

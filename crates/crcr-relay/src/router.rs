@@ -2,41 +2,55 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::answer::{self, Refusal};
 use crate::hud::{self, Hud};
+use crate::operators::Listener;
 use crate::relay::Relay;
 use crate::store::StoreError;
-use crate::{callback, deliveries, limits, operators, receive, records, webhook};
+use crate::{callback, deliveries, limits, operators, receive, webhook};
 
-/// The public listener.
-pub fn public(relay: &Arc<Relay>) -> Router {
-    let admin = admin_routes()
-        .route_layer(middleware::from_fn_with_state(Arc::clone(relay), operators::only));
+/// The public listener. Every listener of a relay shares one `hud`, and so what it has computed.
+pub fn public(relay: &Arc<Relay>, hud: &Arc<Hud>) -> Router {
+    build(relay, hud, Listener::Public)
+}
+
+/// The operators' listener: the same, and their pages. On `loopback` these are for whoever names this
+/// machine; elsewhere they ask for the admin token, where there is one.
+pub fn admin(relay: &Arc<Relay>, hud: &Arc<Hud>, loopback: bool) -> Router {
+    build(relay, hud, if loopback { Listener::Loopback } else { Listener::Network })
+}
+
+fn build(relay: &Arc<Relay>, hud: &Arc<Hud>, listener: Listener) -> Router {
+    let state = (Arc::clone(relay), listener);
+    let operators =
+        admin_routes().route_layer(middleware::from_fn_with_state(state, operators::only));
     let login = Router::new()
         .route(operators::LOGIN, get(operators::form).post(operators::log_in))
         .route("/crcr/logout", post(operators::log_out))
         .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
-    finish(relay, routes().merge(admin).merge(hud::with_headers(login)))
-}
-
-/// The operators' listener: the same and, without a token, their pages. On `loopback` these are
-/// for who names this machine.
-pub fn admin(relay: &Arc<Relay>, loopback: bool) -> Router {
-    let mut admin = admin_routes();
-    if loopback {
-        let own = operators::by_a_name_of_this_machine;
-        admin = admin.route_layer(middleware::from_fn_with_state(Arc::clone(relay), own));
-    }
-    finish(relay, routes().merge(admin))
+    routes()
+        .merge(operators)
+        .merge(hud::with_headers(login))
+        .layer(Extension(listener))
+        .with_state(Arc::clone(relay))
+        .merge(hud::router(Arc::clone(hud)))
+        .method_not_allowed_fallback(async || {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed").into_response()
+        })
+        .fallback(async || not_found())
+        .layer(CatchPanicLayer::custom(|_| {
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error").into_response()
+        }))
+        .layer(middleware::from_fn(in_time))
 }
 
 fn routes() -> Router<Arc<Relay>> {
@@ -54,21 +68,7 @@ fn admin_routes() -> Router<Arc<Relay>> {
         .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
     hud::with_headers(page)
         .route("/metrics", get(metrics))
-        .route("/api/v1/deliveries", get(deliveries::list).post(deliveries::redeliver))
-}
-
-fn finish(relay: &Arc<Relay>, router: Router<Arc<Relay>>) -> Router {
-    router
-        .with_state(Arc::clone(relay))
-        .merge(hud::router(Arc::new(Hud::of(relay))))
-        .method_not_allowed_fallback(async || {
-            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed").into_response()
-        })
-        .fallback(async || not_found())
-        .layer(CatchPanicLayer::custom(|_| {
-            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error").into_response()
-        }))
-        .layer(middleware::from_fn(in_time))
+        .route("/api/v1/deliveries", get(deliveries::list).post(deliveries::change))
 }
 
 /// Whoever sends a body byte by byte gets no more than [`limits::REQUEST`].
@@ -88,19 +88,32 @@ async fn healthz() -> Response {
     answer::ok(json!({ "ok": true }))
 }
 
-/// Green when the store answers, an allowlist is in force, and every issuer's keys are known.
-async fn readyz(State(relay): State<Arc<Relay>>) -> Response {
-    let store = relay.store.get(&[records::deliveries()]).await;
-    let store = store.err().map(|error| error.to_string());
+/// Green when the store takes what is written, an allowlist is in force, and every issuer's keys are
+/// known. Operators read what is wrong; everybody else gets a word for it, and no address.
+async fn readyz(
+    State(relay): State<Arc<Relay>>,
+    Extension(listener): Extension<Listener>,
+    headers: HeaderMap,
+) -> Response {
+    let store = relay.can_write().await.err().map(|error| error.to_string());
     let allowlist = relay.allowlist.standing();
     let issuers = relay.verifier.unready(relay.now());
     let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // Results that can't be written wait in the store: no reason to send webhooks elsewhere.
-    let body = json!({
-        "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
-        "results": relay.feed.problem(),
-    });
+    let results = relay.feed.problem();
+    let body = if operators::lets_in(&relay, listener, &headers) == Ok(true) {
+        json!({
+            "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
+            "results": results,
+        })
+    } else {
+        json!({
+            "ready": ready, "store": store.map(|_| "unwritable"),
+            "allowlist": { "loaded": allowlist.loaded, "problem": allowlist.problem_code },
+            "keys_missing_of": issuers, "results": results.map(|_| "waiting"),
+        })
+    };
     (status, axum::Json(body)).into_response()
 }
 

@@ -8,8 +8,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::connections::{self, Bounds};
+use crate::hud::Hud;
 use crate::relay::Relay;
 use crate::results::{feed, retention};
+use crate::store::StoreError;
 use crate::{limits, queue, router};
 
 /// Listeners that are bound and not served yet.
@@ -52,13 +54,14 @@ impl Bound {
     /// Serves until `stop`: then no new request and no new work is taken, and what is under way is
     /// finished or given back.
     pub async fn serve(self, relay: Arc<Relay>, stop: CancellationToken) {
+        relay.allowlist.restore().await;
         // GitHub sends a delivery once: those that come now wait for the allowlist.
         let first = relay.allowlist.refresh(&relay.app, relay.now());
         if tokio::time::timeout(limits::FIRST_ALLOWLIST, first).await.is_err() {
             tracing::warn!("the allowlist takes its time; until it is read webhooks get 503");
         }
         let mut parts = JoinSet::new();
-        parts.spawn(queue::work(Arc::clone(&relay), stop.clone(), limits::GRACE));
+        parts.spawn(queue::work(Arc::clone(&relay), stop.clone(), queue::Bounds::default()));
         parts.spawn(feed::run(Arc::clone(&relay), stop.clone()));
         let timers = {
             let (relay, stop) = (Arc::clone(&relay), stop.clone());
@@ -75,13 +78,14 @@ impl Bound {
         };
         parts.spawn(timers);
         let bounds = Bounds::default();
+        let hud = Arc::new(Hud::of(&relay));
         let loopback = self.admin_address().is_some_and(|address| address.ip().is_loopback());
         if let Some(admin) = self.admin {
-            let router = router::admin(&relay, loopback);
+            let router = router::admin(&relay, &hud, loopback);
             let bounds = Bounds { most: limits::ADMIN_CONNECTIONS, ..bounds };
             parts.spawn(connections::serve(admin, router, bounds, stop.clone()));
         }
-        connections::serve(self.public, router::public(&relay), bounds, stop).await;
+        connections::serve(self.public, router::public(&relay, &hud), bounds, stop).await;
         while parts.join_next().await.is_some() {}
     }
 }
@@ -95,7 +99,7 @@ async fn bind(address: &str) -> Result<TcpListener, BindError> {
 async fn prune(relay: &Relay) {
     loop {
         tokio::time::sleep(limits::PRUNE).await;
-        match relay.store.prune(relay.now()).await {
+        match prune_all(relay).await {
             Ok(0) => {}
             Ok(count) => tracing::debug!(count, "expired records are forgotten"),
             Err(error) => tracing::warn!(%error, "expired records can't be forgotten"),
@@ -109,6 +113,18 @@ async fn prune(relay: &Relay) {
                 Err(error) => tracing::warn!(%error, "open dispatches can't be counted"),
             }
         }
+    }
+}
+
+/// Forgets everything that has expired, in portions; returns how many rows.
+pub(crate) async fn prune_all(relay: &Relay) -> Result<u64, StoreError> {
+    let mut all = 0;
+    loop {
+        match relay.store.prune(relay.now()).await? {
+            0 => return Ok(all),
+            count => all += count,
+        }
+        tokio::time::sleep(limits::PRUNE_PAUSE).await;
     }
 }
 

@@ -4,6 +4,8 @@ mod callbacks;
 mod faults;
 mod operators;
 mod outbox;
+mod pages;
+mod queue;
 mod receive;
 mod support;
 mod webhooks;

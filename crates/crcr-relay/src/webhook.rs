@@ -12,16 +12,13 @@ use crcr_domain::dispatch::{Dispatch, LANDED, Status};
 use crcr_domain::event::{self, Event};
 use crcr_domain::facts::Fact;
 use secrecy::SecretString;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::answer::{self, Refusal};
 use crate::handlers::Work;
-use crate::records::{self, Delivery, Pull};
+use crate::records::{self, Delivery};
 use crate::relay::Relay;
-use crate::store::{
-    Add, Batch, Commit, Key, Put, Read, Record, StoreError, decode, read, read_all,
-};
+use crate::store::{Add, Batch, Commit, Put, Read, StoreError, read, read_all};
 use crate::{limits, planner, signature};
 
 /// What became of a delivery.
@@ -70,8 +67,11 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: &Bytes) -> Result<Acc
     let Some(event) = event else {
         return Ok(if name == "ping" { Accepted::Ping } else { Accepted::Ignored });
     };
+    // Only what is dispatched, now or again, is read from the body.
+    let body = is_dispatched(&event).then(|| records::pack(body));
+    let webhook = Webhook { id, name, event: &event, body };
     for _ in 0..limits::CONFLICTS {
-        match accept(relay, id, name, &event, body).await {
+        match accept(relay, &webhook).await {
             Ok(Some(accepted)) => return Ok(accepted),
             Ok(None) => {}
             Err(Problem::Refused(refusal)) => return Err(refusal),
@@ -92,25 +92,36 @@ impl From<StoreError> for Problem {
     }
 }
 
+/// A webhook whose signature is good.
+struct Webhook<'a> {
+    id: &'a str,
+    name: &'a str,
+    event: &'a Event,
+    /// Its bytes, [packed](records::pack), where they are needed later.
+    body: Option<Vec<u8>>,
+}
+
 /// `Ok(None)`: somebody else's change came first, so everything is to be decided anew.
-async fn accept(
-    relay: &Relay,
-    id: &str,
-    name: &str,
-    event: &Event,
-    body: &Bytes,
-) -> Result<Option<Accepted>, Problem> {
+async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>, Problem> {
+    let Webhook { id, name, event, .. } = *webhook;
     let store = relay.store.as_ref();
     let upstream = &relay.config.upstream;
-    let mut keys = vec![records::delivery(id)];
-    if let Event::PullRequest(pull) = event {
-        keys.push(records::pull(upstream, pull.number));
+    let pull_key = match event {
+        Event::PullRequest(pull) => Some(records::pull(upstream, pull.number)),
+        _ => None,
+    };
+    let turn = match &pull_key {
+        Some(key) => Some(relay.turns.take(key).await),
+        None => None,
+    };
+    if let Some(turn) = turn.as_ref().filter(|turn| turn.has(id)) {
+        turn.settled().await;
     }
-    let mut found = keys.clone().into_iter().zip(store.get(&keys).await?);
-    let seen: Read<Delivery> = next(&mut found)?;
+    let seen: Read<Delivery> = read(store, records::delivery(id)).await?;
     if seen.value.is_some() {
         return Ok(Some(Accepted::Duplicate));
     }
+    let mut newest = None;
     let now = relay.now();
     let mut batch = Batch::default();
     let mut delivery = Delivery::new(id, name, now);
@@ -119,17 +130,30 @@ async fn accept(
         Event::PullRequest(pull) => {
             delivery.pull_request = Some(pull.number);
             delivery.head_sha.clone_from(&pull.head_sha);
-            let known: Read<Pull> = next(&mut found)?;
+            let (turn, key) = turn.as_ref().zip(pull_key).expect("pull requests have both");
+            let known = match turn.newest() {
+                Some(newest) => newest,
+                None => read(store, key).await?,
+            };
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
             let order = planner::order(known.value.as_ref(), pull, id);
             delivery.superseded_by = order.superseded_by;
+            // What is to be replaced must be in the store before it can be read there.
+            if !order.replaces.is_empty() && !turn.settled().await {
+                return Ok(None);
+            }
             for replaced in &order.replaces {
                 supersede(relay, replaced, id, &mut batch).await?;
             }
-            if known.value.as_ref() != Some(&order.pull) {
+            let mut version = known.version;
+            if known.value.as_ref() == Some(&order.pull) {
+                batch.expect.push((known.key.clone(), version));
+            } else {
                 batch.update(&known, &order.pull, relay.expiry());
+                version += 1;
             }
+            newest = Some(Read { key: known.key, version, value: Some(order.pull) });
             if !pull.action.dispatches() {
                 batch.tasks.push(Work::Labels { pull: pull.number }.task(relay, now));
             }
@@ -152,7 +176,7 @@ async fn accept(
             batch.tasks.push(Work::RerunSuite { suite: suite.id }.task(relay, now));
         }
     }
-    if matches!(event, Event::PullRequest(_) | Event::Push(_) | Event::MergeGroup(_)) {
+    if is_dispatched(event) {
         let Some(allowlist) = relay.allowlist.get() else {
             return Err(Problem::Refused(Refusal::unavailable("the allowlist is not loaded yet")));
         };
@@ -166,18 +190,31 @@ async fn accept(
             let dispatches = planner::landed(pull, &landed.id, upstream, &allowlist, now);
             enqueue(relay, &mut batch, &mut landed, dispatches);
             let unseen = Read { key: records::delivery(&landed.id), version: 0, value: None };
-            record(relay, &mut batch, &unseen, &landed, body);
+            record(relay, &mut batch, &unseen, &landed, webhook.body.as_deref());
         }
     }
     let tasks = batch.tasks.len();
-    record(relay, &mut batch, &seen, &delivery, body);
-    Ok(match relay.commit(batch).await? {
+    record(relay, &mut batch, &seen, &delivery, webhook.body.as_deref());
+    let submitted = relay.submit(batch).await?;
+    let on_the_way = turn.zip(newest).map(|(turn, newest)| turn.end(id, newest));
+    let commit = relay.durable(submitted).await;
+    if let Some(on_the_way) = on_the_way
+        && !matches!(commit, Ok(Commit::Done))
+    {
+        on_the_way.refused();
+    }
+    Ok(match commit? {
         Commit::Done => {
             tracing::info!(delivery = id, event = name, tasks, "webhook accepted");
             Some(Accepted::Tasks(tasks))
         }
-        Commit::Conflict | Commit::Limited(_) => None,
+        Commit::Conflict | Commit::Limited(_) | Commit::LeaseLost => None,
     })
+}
+
+/// Whether such an event may be dispatched.
+fn is_dispatched(event: &Event) -> bool {
+    matches!(event, Event::PullRequest(_) | Event::Push(_) | Event::MergeGroup(_))
 }
 
 /// Writes down the dispatches of a delivery, and the tasks that send and show them.
@@ -198,21 +235,13 @@ fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches
     }
 }
 
-/// The next of the records that were read together.
-fn next<T: DeserializeOwned>(
-    found: &mut impl Iterator<Item = (Key, Option<Record>)>,
-) -> Result<Read<T>, StoreError> {
-    let (key, record) = found.next().expect("as many are found as are asked for");
-    decode(key, record)
-}
-
 /// The delivery itself: what is known of it, and its bytes for as long as they can be needed.
 fn record(
     relay: &Relay,
     batch: &mut Batch,
     seen: &Read<Delivery>,
     delivery: &Delivery,
-    body: &Bytes,
+    body: Option<&[u8]>,
 ) {
     let now = delivery.received_at;
     batch.update(seen, delivery, relay.expiry());
@@ -222,11 +251,10 @@ fn record(
         score: now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    // Only what is dispatched, now or again, is read from them.
-    if !delivery.targets.is_empty() {
+    if let Some(body) = body.filter(|_| !delivery.targets.is_empty()) {
         batch.put.push(Put {
             key: records::body(&delivery.id),
-            value: records::pack(body),
+            value: body.to_owned(),
             expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
         });
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crcr_domain::RepoName;
 use crcr_relay::deliveries::{self, Overview};
+use crcr_relay::store::Store as _;
 use serde_json::json;
 
 use super::{now, open_store, store_failure};
@@ -43,21 +44,33 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
                 DataFormat::Text => printer.data_line(&page(&overview)),
             }
         }
+        DeliveriesCommand::Discard { key, store } => {
+            let store = open_store(&store, env)?;
+            if !store.discard(&key).await.map_err(store_failure)? {
+                return Err(Failure::user("task", format!("no task `{key}` was given up"))
+                    .hint("`crcr relay deliveries list` shows the keys of those that were"));
+            }
+            printer.data_line("1 task is discarded");
+        }
         DeliveriesCommand::Redeliver { id, repo, store, .. } => {
             let repo = repo.map(|text| RepoName::new(&text)).transpose().map_err(|error| {
                 Failure::user("repo", "`--repo` takes `owner/repo`").because(error)
             })?;
+            let lookup = |name: &str| env.get(name).map(str::to_owned);
+            let keep = crcr_relay::config::keep(&lookup).map_err(|problem| {
+                Failure::user("settings", format!("{}: {}", problem.name, problem.what))
+            })?;
             let store = open_store(&store, env)?;
             let Some(id) = id else {
                 let count =
-                    deliveries::given_up_again(&store, now()).await.map_err(store_failure)?;
+                    deliveries::given_up_again(&store, now(), keep).await.map_err(store_failure)?;
                 printer.data_line(&format!("{count} tasks are in the queue again"));
                 return Ok(ExitCode::SUCCESS);
             };
             if deliveries::one(&store, &id).await.map_err(store_failure)?.is_none() {
                 return Err(unknown(&id));
             }
-            let count = deliveries::again(&store, &id, repo.as_ref(), now())
+            let count = deliveries::again(&store, &id, repo.as_ref(), now(), keep)
                 .await
                 .map_err(store_failure)?;
             printer.data_line(&format!("{count} dispatches are in the queue again"));

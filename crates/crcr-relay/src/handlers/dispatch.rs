@@ -128,8 +128,13 @@ async fn change(
                 follow(relay, dispatch, &mut batch);
             }
         }
-        if relay.commit(batch).await? == Commit::Done {
-            return Ok(changed);
+        match relay.commit(batch).await? {
+            Commit::Done => return Ok(changed),
+            Commit::LeaseLost => {
+                tracing::warn!(key = task.key, "its lease has ended: another worker's end counts");
+                return Ok(None);
+            }
+            Commit::Conflict | Commit::Limited(_) => {}
         }
         known = read(relay.store.as_ref(), known.key).await?;
     }

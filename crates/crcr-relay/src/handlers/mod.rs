@@ -205,10 +205,7 @@ pub async fn failed(
     if let Ok(Work::Dispatch { delivery, repo }) = serde_json::from_str(&task.payload) {
         return dispatch::failed(relay, task, &delivery, &repo, how, error, dead).await;
     }
-    let batch =
-        crate::store::Batch { settle: Some(task.settle(how)), ..crate::store::Batch::default() };
-    relay.commit(batch).await?;
-    Ok(())
+    crate::queue::settle_as(relay, task, how).await
 }
 
 impl Work {
@@ -293,6 +290,13 @@ impl Work {
         }
     }
 
+    /// Whether a payload's task is a timer, which is never given up: nothing else would look at what
+    /// it looks after.
+    #[must_use]
+    pub fn is_timer(payload: &str) -> bool {
+        matches!(serde_json::from_str(payload), Ok(Self::Sweep { .. }))
+    }
+
     /// How often a payload's task is tried before it is given up.
     #[must_use]
     pub fn tries(payload: &str, config: &Config) -> u32 {
@@ -336,7 +340,7 @@ impl Work {
         }
     }
 
-    /// The account whose installation is asked; empty for upstream's.
+    /// Who is asked: an account's installation, which is empty for upstream's, or a server of its own.
     fn lane(&self) -> String {
         match self {
             Self::Dispatch { repo, .. }
@@ -344,10 +348,11 @@ impl Work {
             | Self::Redispatch { repo, .. }
             | Self::Sweep { repo, .. } => repo.owner().to_ascii_lowercase(),
             Self::Forward { lane, .. } => format!("hud of {lane}"),
+            // No account has a space in its name: what this webhook says pauses nobody else.
+            Self::Alert { .. } => "alert webhook".to_owned(),
             Self::CheckRun { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }
-            | Self::Alert { .. }
             | Self::MergeBase { .. }
             | Self::Comment { .. } => String::new(),
         }

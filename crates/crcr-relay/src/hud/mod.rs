@@ -22,10 +22,12 @@ use crcr_domain::{Allowlist, RepoName};
 use jiff::Timestamp;
 use maud::Markup;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tower_http::set_header::SetResponseHeaderLayer;
 
 use self::model::days::Days;
 use self::query::{PullQuery, Span, SpanQuery};
+use crate::limits;
 use crate::relay::Relay;
 use crate::results::{Results, ResultsError};
 
@@ -46,6 +48,8 @@ pub struct Hud {
     pub criteria: Criteria,
     /// What days came to.
     days: Days,
+    /// Pages that may be computed now.
+    places: Arc<Semaphore>,
 }
 
 impl Hud {
@@ -58,7 +62,15 @@ impl Hud {
         upstream: RepoName,
     ) -> Self {
         let criteria = Criteria::default();
-        Self { results, policy, clock, upstream, criteria, days: Days::default() }
+        let places = Arc::new(Semaphore::new(limits::PAGES));
+        Self { results, policy, clock, upstream, criteria, days: Days::default(), places }
+    }
+
+    /// Every place for a page that is computed.
+    #[cfg(test)]
+    pub(crate) async fn hold_all_places(&self) -> tokio::sync::OwnedSemaphorePermit {
+        let all = u32::try_from(limits::PAGES).unwrap();
+        Arc::clone(&self.places).acquire_many_owned(all).await.unwrap()
     }
 
     /// The HUD of a relay: its facts, its allowlist, its clock.
@@ -126,6 +138,8 @@ enum Problem {
     Query(String),
     /// The store doesn't answer.
     Store(String),
+    /// Too many pages are being computed.
+    Busy,
 }
 
 impl From<ResultsError> for Problem {
@@ -140,17 +154,27 @@ impl Problem {
             Self::NotFound(text) => (StatusCode::NOT_FOUND, text),
             Self::Query(text) => (StatusCode::BAD_REQUEST, text),
             Self::Store(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
+            Self::Busy => {
+                (StatusCode::SERVICE_UNAVAILABLE, "too many pages are asked for; try again soon")
+            }
         }
     }
 
     fn page(&self) -> Response {
         let (status, text) = self.parts();
-        (status, pages::problem(status.as_u16(), text)).into_response()
+        self.with_pause((status, pages::problem(status.as_u16(), text)).into_response())
     }
 
     fn json(&self) -> Response {
         let (status, text) = self.parts();
-        (status, Json(serde_json::json!({ "detail": text }))).into_response()
+        self.with_pause((status, Json(serde_json::json!({ "detail": text }))).into_response())
+    }
+
+    fn with_pause(&self, mut answer: Response) -> Response {
+        if matches!(self, Self::Busy) {
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        answer
     }
 }
 
@@ -169,14 +193,24 @@ fn as_json<T: Serialize>(model: Result<T, Problem>) -> Response {
 }
 
 /// Computes a model off the threads that serve requests: reading waits, and computing takes long.
+///
+/// Only [`limits::PAGES`] at a time: each one holds a thread of the pool that files, names of hosts
+/// and its own reads need too, and a pool whose threads all wait for another one of it stands still.
 async fn compute<T: Send + 'static>(
     hud: Arc<Hud>,
     build: impl AsyncFnOnce(&Hud) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
+    let place = Arc::clone(&hud.places).acquire_owned();
+    let Ok(Ok(place)) = tokio::time::timeout(limits::PAGE_WAIT, place).await else {
+        return Err(Problem::Busy);
+    };
     let runtime = tokio::runtime::Handle::current();
-    tokio::task::spawn_blocking(move || runtime.block_on(build(&hud)))
-        .await
-        .unwrap_or_else(|error| Err(Problem::Store(error.to_string())))
+    let computed = tokio::task::spawn_blocking(move || {
+        // Held to the end, also when nobody waits for the page any more.
+        let _place = place;
+        runtime.block_on(build(&hud))
+    });
+    computed.await.unwrap_or_else(|error| Err(Problem::Store(error.to_string())))
 }
 
 fn span(hud: &Hud, query: &SpanQuery) -> Result<Span, Problem> {

@@ -1,6 +1,7 @@
 //! Facts in SQLite: four tables, written by the store's own transactions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use crcr_domain::Level;
@@ -10,7 +11,7 @@ use crcr_domain::facts::{
 use crcr_domain::results::DayOf;
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, Type};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::de::DeserializeOwned;
 
 use super::retention::{DAY, day_number, day_of, last_day};
@@ -225,6 +226,11 @@ fn append_merge_base(connection: &Connection, fact: &MergeBaseFact) -> rusqlite:
     Ok(())
 }
 
+/// Rows that one portion deletes: a few milliseconds of the writer's time.
+const DELETED: usize = 500;
+/// The pause between two portions, so that the relay's own writes come first.
+const DELETE_PAUSE: Duration = Duration::from_millis(20);
+
 /// Reads facts of a SQLite store.
 #[derive(Clone)]
 pub struct SqliteResults {
@@ -304,41 +310,43 @@ impl Results for SqliteResults {
                 (day_number(day), day.repo.clone(), day.nightly, json(tally))
             })
             .collect();
-        self.blocking(move |this| {
-            this.store.beside(|connection| {
-                let tx = connection.unchecked_transaction()?;
-                for (day, repo, nightly, tally) in &rows {
-                    tx.prepare_cached("INSERT OR REPLACE INTO rolled_day VALUES (?1, ?2, ?3, ?4)")?
-                        .execute(params![day, repo, nightly, tally])?;
-                }
-                tx.commit()
-            })
-        })
-        .await
+        let keep = self.store.write(move |tx| {
+            let mut keep =
+                tx.prepare_cached("INSERT OR REPLACE INTO rolled_day VALUES (?1, ?2, ?3, ?4)")?;
+            for (day, repo, nightly, tally) in &rows {
+                keep.execute(params![day, repo, nightly, tally])?;
+            }
+            Ok(rows.len() as u64)
+        });
+        keep.await?;
+        Ok(())
     }
 
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
-        self.blocking(move |this| {
-            this.store.beside(|connection| {
-                for (table, key, column, end) in [
-                    ("fact_attempt", "rowid", "dispatched_at", millis(time)),
-                    ("fact_dispatch", "rowid", "enqueued_at", millis(time)),
-                    ("fact_callback", "rowid", "at", millis(time)),
-                    ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
-                    ("fact_day", "(day, repo)", "day", day_of(time)),
-                ] {
-                    let columns = key.trim_matches(['(', ')']);
-                    // In portions: the relay writes between them.
-                    let delete = format!(
-                        "DELETE FROM {table} WHERE {key} IN
-                           (SELECT {columns} FROM {table} WHERE {column} < ?1 LIMIT 5000)"
-                    );
-                    while connection.execute(&delete, [end])? > 0 {}
+        for (table, key, column, end) in [
+            ("fact_attempt", "rowid", "dispatched_at", millis(time)),
+            ("fact_dispatch", "rowid", "enqueued_at", millis(time)),
+            ("fact_callback", "rowid", "at", millis(time)),
+            ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
+            ("fact_day", "(day, repo)", "day", day_of(time)),
+        ] {
+            let columns = key.trim_matches(['(', ')']);
+            let delete = format!(
+                "DELETE FROM {table} WHERE {key} IN
+                   (SELECT {columns} FROM {table} WHERE {column} < ?1 LIMIT {DELETED})"
+            );
+            loop {
+                let delete = delete.clone();
+                let portion = move |tx: &Transaction<'_>| {
+                    Ok(tx.prepare_cached(&delete)?.execute([end])? as u64)
+                };
+                if self.store.write(portion).await? == 0 {
+                    break;
                 }
-                Ok(())
-            })
-        })
-        .await
+                tokio::time::sleep(DELETE_PAUSE).await;
+            }
+        }
+        Ok(())
     }
 
     async fn of_pull(
@@ -357,7 +365,7 @@ impl Results for SqliteResults {
     ) -> Result<Vec<MergeBaseFact>, ResultsError> {
         let upstream = upstream.to_owned();
         self.blocking(move |this| {
-            this.store.readers().with(|connection| {
+            this.store.slow_readers().with(|connection| {
                 connection
                     .prepare_cached(
                         "SELECT at, upstream, pull_request, head_sha, merge_base, committed_at
@@ -437,7 +445,7 @@ impl SqliteResults {
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
         let asked = params![upstream, number.cast_signed()];
         let of = "WHERE pull_request = ?2 AND upstream = ?1 COLLATE NOCASE";
-        self.store.readers().with(|connection| {
+        self.store.slow_readers().with(|connection| {
             let mut attempts = connection.prepare_cached(&format!("SELECT {ATTEMPT} {of}"))?;
             let attempts = attempts.query_map(asked, |row| read_attempt(&mut Columns::of(row)))?;
             let attempts = attempts.collect::<rusqlite::Result<_>>().map(sorted(sort_attempts))?;
@@ -453,7 +461,7 @@ impl SqliteResults {
         level: Level,
     ) -> Result<Option<Timestamp>, StoreError> {
         let repo = window.repos.iter().flatten().next();
-        self.store.readers().with(|connection| {
+        self.store.slow_readers().with(|connection| {
             let since: Option<i64> = connection
                 .prepare_cached(
                     "SELECT min(enqueued_at) FROM fact_dispatch
@@ -503,7 +511,7 @@ impl SqliteResults {
         let query = format!("SELECT {what} WHERE day >= ?1 AND day <= ?2 {only}");
         let asked = params![day_of(window.from), last_day(window), repos.map(|all| json(&all))];
         self.store
-            .readers()
+            .slow_readers()
             .with(|connection| connection.prepare_cached(&query)?.query_map(asked, read)?.collect())
     }
 
@@ -520,7 +528,7 @@ impl SqliteResults {
         let only = among(repos.as_deref());
         let query = format!("SELECT {what} WHERE {time} >= ?1 AND {time} < ?2 {only} {rest}");
         let asked = params![millis(window.from), millis(window.to), repos.map(|all| json(&all))];
-        self.store.readers().with(|connection| {
+        self.store.slow_readers().with(|connection| {
             connection
                 .prepare_cached(&query)?
                 .query_map(asked, |row| read(&mut Columns::of(row)))?

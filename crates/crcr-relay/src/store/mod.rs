@@ -16,6 +16,7 @@ use crcr_domain::facts::Fact;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 pub use self::sqlite::{Role, Sqlite};
 
@@ -36,6 +37,25 @@ pub enum StoreError {
     /// Another process works on it.
     #[error("another relay is using the store `{0}`")]
     InUse(String),
+    /// A newer crcr wrote it; nothing was changed.
+    #[error(
+        "the store `{path}` has schema version {found}, and this crcr knows versions up to {known}: \
+         start the crcr that wrote it or a newer one, or restore the backup from before the upgrade"
+    )]
+    Newer {
+        /// The file.
+        path: String,
+        /// Its schema version.
+        found: i64,
+        /// The newest version that this program can use.
+        known: i64,
+    },
+    /// An older crcr wrote it and may still be running on it; nothing was changed.
+    #[error(
+        "the store `{0}` is of an older crcr and a relay is using it: stop that relay and start this \
+         version of `crcr relay serve`, which upgrades the store"
+    )]
+    Older(String),
 }
 
 /// The key of a record or set: a list of texts, so that no text can run into the next.
@@ -161,7 +181,8 @@ pub struct Task {
     pub created_at: Timestamp,
 }
 
-/// What became of a leased task. Nothing happens when the lease is no longer ours.
+/// What became of a leased task. When the lease is no longer ours the whole batch is refused
+/// ([`Commit::LeaseLost`]).
 #[derive(Debug, Clone)]
 pub struct Settle {
     /// The task.
@@ -187,9 +208,13 @@ pub enum How {
         error: String,
     },
     /// It failed for good, and waits for an operator.
+    ///
+    /// If it was asked for again while it was leased, it comes again instead.
     Dead {
         /// Why it failed.
         error: String,
+        /// When it may be forgotten.
+        expires_at: Timestamp,
     },
     /// It wasn't worked on.
     Release,
@@ -204,6 +229,20 @@ pub enum Commit {
     Conflict,
     /// The bucket is empty for this long.
     Limited(Duration),
+    /// The lease of the settled task has ended and the task may be another worker's: nothing
+    /// happened.
+    LeaseLost,
+}
+
+/// A batch that has its place in the order of batches and isn't known to be on disk yet.
+pub struct Pending(oneshot::Receiver<Result<Commit, StoreError>>);
+
+impl Pending {
+    /// Waits until the batch is on disk, or refused.
+    pub async fn durable(self) -> Result<Commit, StoreError> {
+        let stopped = || StoreError::Unavailable("its writer has stopped".to_owned());
+        self.0.await.map_err(|_| stopped())?
+    }
 }
 
 /// A question for work.
@@ -221,20 +260,19 @@ pub struct Want {
     pub busy: HashMap<String, usize>,
 }
 
-/// A task as operators see it.
+/// A task as operators see it. What it has to do may be large and isn't part of it
+/// ([`Store::payload`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
     /// Its key.
     pub key: String,
     /// Its lane.
     pub lane: String,
-    /// What to do.
-    pub payload: String,
     /// `ready`, `leased` or `dead`.
     pub state: String,
     /// How often it failed.
     pub failed: u32,
-    /// When it is due.
+    /// When it is due; of a dead task, when it is forgotten.
     pub due_at: Timestamp,
     /// When it was put into the queue.
     pub created_at: Timestamp,
@@ -273,14 +311,26 @@ pub trait Store: Send + Sync {
     /// The members of a sorted set, the greatest score first, at most `limit`.
     async fn members(&self, set: &Key, limit: usize) -> Result<Vec<String>, StoreError>;
 
+    /// Puts a batch in order behind those that were submitted before, to be changed at time `now`.
+    /// It is decided on what they leave behind, before anybody can read it.
+    async fn submit(&self, batch: Batch, now: Timestamp) -> Result<Pending, StoreError>;
+
     /// Changes what the batch says, at time `now`, durably before this returns.
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit, StoreError>;
+    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit, StoreError> {
+        self.submit(batch, now).await?.durable().await
+    }
 
     /// Due tasks, now ours until the lease ends.
     async fn lease(&self, want: Want) -> Result<Vec<Task>, StoreError>;
 
     /// Tasks in `state` (or all), the earliest due first, at most `limit`.
     async fn tasks(&self, state: Option<&str>, limit: usize) -> Result<Vec<TaskView>, StoreError>;
+
+    /// What the task of this key has to do; `None` when there is none in `state`.
+    async fn payload(&self, key: &str, state: &str) -> Result<Option<String>, StoreError>;
+
+    /// Removes the dead task of this key; `false` when there is none.
+    async fn discard(&self, key: &str) -> Result<bool, StoreError>;
 
     /// How many tasks there are.
     async fn depth(&self) -> Result<Depth, StoreError>;
@@ -298,7 +348,8 @@ pub trait Store: Send + Sync {
     /// Forgets the facts that wait, up to and with the one at `last`.
     async fn forget(&self, last: &str) -> Result<(), StoreError>;
 
-    /// Forgets what has expired; returns how many records.
+    /// Forgets a portion of what has expired: records, members, dead tasks, full buckets. Returns how
+    /// many rows that were; none are left when it is 0.
     async fn prune(&self, now: Timestamp) -> Result<u64, StoreError>;
 }
 
@@ -313,6 +364,15 @@ impl Batch {
     pub fn set<T: Serialize>(&mut self, key: Key, value: &T, expires_at: Timestamp) {
         let value = serde_json::to_vec(value).expect("records are always JSON");
         self.put.push(Put { key, value, expires_at });
+    }
+}
+
+impl TaskView {
+    /// The first part of the key: the kind of task.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        let parts: Vec<String> = serde_json::from_str(&self.key).unwrap_or_default();
+        parts.into_iter().next().unwrap_or_default()
     }
 }
 

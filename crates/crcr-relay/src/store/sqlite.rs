@@ -13,15 +13,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
-use super::{Batch, Commit, Depth, Key, Record, Store, StoreError, Task, TaskView, Waiting, Want};
-use crate::results;
+use super::{
+    Batch, Commit, Depth, Key, Pending, Record, Store, StoreError, Task, TaskView, Waiting, Want,
+};
 
+mod schema;
 mod statements;
 
-use statements::{apply, empty_outbox, lease, prune};
+use statements::{apply, due_lanes, empty_outbox, lease, prune};
 
 /// Operations that one transaction takes at most; one fsync pays for all of them.
 const GROUP: usize = 512;
@@ -38,32 +40,10 @@ const LOG_PAGES: i64 = 32 * 1024;
 /// What stands for itself in the path of a `file:` URI.
 const PATH_IN_URI: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// Connections that read.
+/// Connections for short look-ups by key, on the threads that serve requests.
 const READERS: usize = 4;
-
-const SCHEMA: &str = "
-CREATE TABLE IF NOT EXISTS record (
-    key TEXT PRIMARY KEY, version INTEGER NOT NULL, expires_at INTEGER NOT NULL,
-    value BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS record_expires ON record (expires_at);
-CREATE TABLE IF NOT EXISTS member (
-    set_key TEXT NOT NULL, member TEXT NOT NULL, score INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL, PRIMARY KEY (set_key, member)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS member_score ON member (set_key, score);
-CREATE INDEX IF NOT EXISTS member_expires ON member (expires_at);
-CREATE TABLE IF NOT EXISTS bucket (
-    key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS task (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, lane TEXT NOT NULL, payload TEXT NOT NULL,
-    state INTEGER NOT NULL, due_at INTEGER NOT NULL, again_at INTEGER, lease INTEGER,
-    failed INTEGER NOT NULL DEFAULT 0, created_at INTEGER NOT NULL, last_error TEXT
-);
-CREATE INDEX IF NOT EXISTS task_due ON task (due_at) WHERE state < 2;
-CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TEXT NOT NULL);
-";
+/// Connections for everything that may take long: pages, reviews, listings.
+const SLOW_READERS: usize = 4;
 
 /// Values of `task.state`. A leased task's `due_at` is the end of its lease.
 const READY: i64 = 0;
@@ -74,19 +54,23 @@ const DEAD: i64 = 2;
 pub struct Sqlite {
     writer: Option<SyncSender<Op>>,
     threads: Vec<JoinHandle<()>>,
-    readers: Arc<Readers>,
-    path: PathBuf,
+    readers: Readers,
+    slow_readers: Arc<Readers>,
     facts: Facts,
     /// Held for as long as the store is open by a server.
     _lock: Option<File>,
 }
 
 enum Op {
-    Commit(Box<Batch>, Timestamp, oneshot::Sender<Result<Commit, StoreError>>),
-    Lease(Want, oneshot::Sender<Result<Vec<Task>, StoreError>>),
-    Prune(Timestamp, oneshot::Sender<Result<u64, StoreError>>),
-    Forget(i64, oneshot::Sender<Result<(), StoreError>>),
+    Commit(Box<Batch>, Timestamp, Reply<Commit>),
+    /// With the lanes that have due tasks.
+    Lease(Want, Vec<(String, i64)>, Reply<Vec<Task>>),
+    /// Anything else that is written; it returns how many rows that were.
+    Write(Write, Reply<u64>),
 }
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+type Write = Box<dyn Fn(&Transaction<'_>) -> rusqlite::Result<u64> + Send>;
 
 /// Where the facts of a batch go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,39 +108,47 @@ impl Sqlite {
 
     fn open_as(path: &Path, role: Role, facts: Facts) -> Result<Self, StoreError> {
         let lock = match role {
-            Role::Server => Some(lock(path)?),
+            Role::Server => Some(lock_of(path)?),
             Role::Tool => None,
         };
-        let mut connection = connect(path, OpenFlags::default()).map_err(unavailable)?;
-        let prepare = |connection: &mut Connection| -> rusqlite::Result<()> {
-            // One transaction, so that a new file costs one wait for the disk.
-            let connection = connection.transaction()?;
-            connection.execute_batch(SCHEMA)?;
-            connection.execute_batch(results::sqlite::SCHEMA)?;
-            if role == Role::Server {
-                connection.execute(
+        let mut connection = connect(path, OpenFlags::default())?;
+        if schema::version(&connection, path)? < schema::VERSION {
+            // Nobody else may be at work on the tables.
+            let _alone = match role {
+                Role::Server => None,
+                Role::Tool => Some(lock_of(path).map_err(|error| match error {
+                    StoreError::InUse(path) => StoreError::Older(path),
+                    error => error,
+                })?),
+            };
+            schema::upgrade(&mut connection, path)?;
+        }
+        if role == Role::Server {
+            let recover = |tx: &Transaction<'_>| -> rusqlite::Result<()> {
+                tx.execute(
                     "UPDATE task SET state = ?1, due_at = created_at WHERE state = ?2",
                     [READY, LEASED],
                 )?;
                 if facts == Facts::Tables {
-                    empty_outbox(&connection)?;
+                    empty_outbox(tx)?;
                 }
-            }
-            connection.commit()
-        };
-        prepare(&mut connection).map_err(unavailable)?;
-        let readers = Arc::new(Readers::open(path).map_err(unavailable)?);
+                Ok(())
+            };
+            let tx = connection.transaction().map_err(unavailable)?;
+            recover(&tx).and_then(|()| tx.commit()).map_err(unavailable)?;
+        }
+        let readers = Readers::open(path, READERS)?;
+        let slow_readers = Arc::new(Readers::open(path, SLOW_READERS)?);
         let (writer, ops) = sync_channel(WAITING);
         let (much, asked) = sync_channel(1);
         let mut threads = vec![];
         if role == Role::Server {
             connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES).map_err(unavailable)?;
-            let beside = connect(path, OpenFlags::default()).map_err(unavailable)?;
+            let beside = connect(path, OpenFlags::default())?;
             threads.push(spawn("checkpoint", move || checkpoint_all(&beside, &asked))?);
         }
         threads.push(spawn("store", move || write_all(&mut connection, &ops, &much, facts))?);
-        let (writer, path) = (Some(writer), path.to_owned());
-        Ok(Self { writer, threads, readers, path, facts, _lock: lock })
+        Ok(Self { writer: Some(writer), threads, readers, slow_readers, facts, _lock: lock })
     }
 
     /// Opens the file at `path` to read: creates nothing, changes nothing, and leaves nothing
@@ -169,45 +161,69 @@ impl Sqlite {
         // Who has the file open has its log, too. Without one nobody writes, and only `immutable`
         // keeps SQLite from making a log of its own, which would be left behind.
         // https://sqlite.org/wal.html#read_only_databases
-        let readers = if Path::new(&log).exists() {
-            Readers::open(path)
+        let target = if Path::new(&log).exists() {
+            path.to_owned()
         } else {
             let path = percent_encode(path.as_os_str().as_encoded_bytes(), PATH_IN_URI);
-            Readers::open(Path::new(&format!("file:{path}?mode=ro&immutable=1")))
+            PathBuf::from(format!("file:{path}?mode=ro&immutable=1"))
         };
-        let readers = Arc::new(readers.map_err(unavailable)?);
+        let readers = Readers::open(&target, 1).map_err(|error| match error {
+            StoreError::Newer { found, known, .. } => {
+                StoreError::Newer { path: path.display().to_string(), found, known }
+            }
+            error => error,
+        })?;
         readers.with(|connection| connection.prepare("SELECT 1 FROM fact_dispatch").map(drop))?;
-        let (path, facts) = (path.to_owned(), Facts::Tables);
-        Ok(Self { writer: None, threads: vec![], readers, path, facts, _lock: None })
+        let slow_readers = Arc::new(Readers::open(&target, SLOW_READERS)?);
+        let (writer, threads, facts) = (None, vec![], Facts::Tables);
+        Ok(Self { writer, threads, readers, slow_readers, facts, _lock: None })
     }
 
-    /// The connections that read; results are read through them too.
-    pub(crate) fn readers(&self) -> &Arc<Readers> {
-        &self.readers
+    /// The connections for reading that may take long, for threads that may block.
+    pub(crate) fn slow_readers(&self) -> &Readers {
+        &self.slow_readers
     }
 
-    /// Runs `work` on a connection of its own beside the writer: for what may take long.
-    pub(crate) fn beside<T>(
+    /// Has the writer do `write` together with whatever else has come, and returns how many rows it
+    /// says it wrote. It should take a few milliseconds at the most.
+    pub(crate) async fn write(
         &self,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
-        let connection = connect(&self.path, OpenFlags::default()).map_err(unavailable)?;
-        work(&connection).map_err(unavailable)
+        write: impl Fn(&Transaction<'_>) -> rusqlite::Result<u64> + Send + 'static,
+    ) -> Result<u64, StoreError> {
+        self.answer(self.send(|reply| Op::Write(Box::new(write), reply)).await?).await
     }
 
+    async fn answer<T>(
+        &self,
+        answer: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        answer.await.map_err(|_| writer_gone())?
+    }
+
+    /// Reads off the threads that serve requests.
+    async fn read_slowly<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let readers = Arc::clone(&self.slow_readers);
+        match tokio::task::spawn_blocking(move || readers.with(read)).await {
+            Ok(answer) => answer,
+            Err(error) => Err(StoreError::Unavailable(error.to_string())),
+        }
+    }
+
+    /// Gives the writer an operation; the order of these calls is the order of the operations.
     async fn send<T>(
         &self,
-        op: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Op,
-    ) -> Result<T, StoreError> {
-        let gone =
-            || StoreError::Unavailable("it is open to read, or its writer has stopped".to_owned());
+        op: impl FnOnce(Reply<T>) -> Op,
+    ) -> Result<oneshot::Receiver<Result<T, StoreError>>, StoreError> {
         let (reply, answer) = oneshot::channel();
         let mut op = op(reply);
-        let writer = self.writer.as_ref().ok_or_else(gone)?;
+        let writer = self.writer.as_ref().ok_or_else(writer_gone)?;
         loop {
             match writer.try_send(op) {
-                Ok(()) => return answer.await.map_err(|_| gone())?,
-                Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return Err(gone()),
+                Ok(()) => return Ok(answer),
+                Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return Err(writer_gone()),
                 Err(std::sync::mpsc::TrySendError::Full(back)) => op = back,
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -254,44 +270,64 @@ impl Store for Sqlite {
         })
     }
 
-    async fn commit(&self, batch: Batch, now: Timestamp) -> Result<Commit, StoreError> {
-        self.send(|reply| Op::Commit(Box::new(batch), now, reply)).await
+    async fn submit(&self, batch: Batch, now: Timestamp) -> Result<Pending, StoreError> {
+        self.send(|reply| Op::Commit(Box::new(batch), now, reply)).await.map(Pending)
     }
 
     async fn lease(&self, want: Want) -> Result<Vec<Task>, StoreError> {
-        let due = self.readers.with(|connection| {
-            connection
-                .prepare_cached("SELECT 1 FROM task WHERE due_at <= ?1 AND state < 2 LIMIT 1")?
-                .exists([millis(want.now)])
-        })?;
-        if due { self.send(|reply| Op::Lease(want, reply)).await } else { Ok(vec![]) }
+        let mut lanes = self.readers.with(|connection| due_lanes(connection, millis(want.now)))?;
+        let is_full = |lane: &str| want.busy.get(lane).is_some_and(|busy| *busy >= want.per_lane);
+        lanes.retain(|(lane, _)| !is_full(lane));
+        if lanes.is_empty() || want.max == 0 {
+            return Ok(vec![]);
+        }
+        self.answer(self.send(|reply| Op::Lease(want, lanes, reply)).await?).await
     }
 
     async fn tasks(&self, state: Option<&str>, limit: usize) -> Result<Vec<TaskView>, StoreError> {
         let state = state.map(|state| state_number(state).unwrap_or(-1));
-        self.readers.with(|connection| {
+        self.read_slowly(move |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT key, lane, payload, state, failed, due_at, created_at, last_error FROM task
+                "SELECT key, lane, state, failed, due_at, created_at, last_error FROM task
                  WHERE ?1 IS NULL OR state = ?1 ORDER BY due_at LIMIT ?2",
             )?;
             let view = |row: &rusqlite::Row<'_>| {
                 Ok(TaskView {
                     key: row.get(0)?,
                     lane: row.get(1)?,
-                    payload: row.get(2)?,
-                    state: state_name(row.get(3)?).to_owned(),
-                    failed: row.get(4)?,
-                    due_at: timestamp(row.get(5)?),
-                    created_at: timestamp(row.get(6)?),
-                    last_error: row.get(7)?,
+                    state: state_name(row.get(2)?).to_owned(),
+                    failed: row.get(3)?,
+                    due_at: timestamp(row.get(4)?),
+                    created_at: timestamp(row.get(5)?),
+                    last_error: row.get(6)?,
                 })
             };
             statement.query_map(params![state, rows(limit)], view)?.collect()
         })
+        .await
+    }
+
+    async fn payload(&self, key: &str, state: &str) -> Result<Option<String>, StoreError> {
+        let state = state_number(state).unwrap_or(-1);
+        self.readers.with(|connection| {
+            connection
+                .prepare_cached("SELECT payload FROM task WHERE key = ?1 AND state = ?2")?
+                .query_row(params![key, state], |row| row.get(0))
+                .optional()
+        })
+    }
+
+    async fn discard(&self, key: &str) -> Result<bool, StoreError> {
+        let key = key.to_owned();
+        let gone = self.write(move |tx| {
+            let mut delete = tx.prepare_cached("DELETE FROM task WHERE key = ?1 AND state = ?2")?;
+            Ok(delete.execute(params![key, DEAD])? as u64)
+        });
+        Ok(gone.await? > 0)
     }
 
     async fn depth(&self) -> Result<Depth, StoreError> {
-        self.readers.with(|connection| {
+        self.read_slowly(|connection| {
             let mut depth = Depth::default();
             let mut statement =
                 connection.prepare_cached("SELECT state, count(*) FROM task GROUP BY state")?;
@@ -307,17 +343,19 @@ impl Store for Sqlite {
             depth.facts = connection.prepare_cached(waiting)?.query_row([], |row| count(row, 0))?;
             Ok(depth)
         })
+        .await
     }
 
     async fn count_of(&self, kind: &str) -> Result<u64, StoreError> {
         // Keys are JSON lists, and `-` comes after the `,` that ends their first part.
         let key = Key::new(&[kind]);
-        let start = key.as_str().trim_end_matches(']');
-        self.readers.with(|connection| {
+        let start = key.as_str().trim_end_matches(']').to_owned();
+        self.read_slowly(move |connection| {
             connection
                 .prepare_cached("SELECT count(*) FROM task WHERE key >= ?1 AND key < ?2")?
                 .query_row([format!("{start},"), format!("{start}-")], |row| count(row, 0))
         })
+        .await
     }
 
     fn keeps_facts(&self) -> bool {
@@ -325,50 +363,56 @@ impl Store for Sqlite {
     }
 
     async fn outbox(&self, limit: usize) -> Result<Vec<Waiting>, StoreError> {
-        let readers = Arc::clone(&self.readers);
-        let read = move || {
-            let waiting: Vec<(i64, String)> = readers.with(|connection| {
+        let waiting: Vec<(i64, String)> = self
+            .read_slowly(move |connection| {
                 connection
                     .prepare_cached("SELECT id, fact FROM outbox ORDER BY id LIMIT ?1")?
                     .query_map([rows(limit)], |row| Ok((row.get(0)?, row.get(1)?)))?
                     .collect()
+            })
+            .await?;
+        let parsed = waiting.into_iter().map(|(id, text)| {
+            let fact = serde_json::from_str(&text).map_err(|error| StoreError::Malformed {
+                key: format!("outbox {id}"),
+                reason: error.to_string(),
             })?;
-            let parsed = waiting.into_iter().map(|(id, text)| {
-                let fact = serde_json::from_str(&text).map_err(|error| StoreError::Malformed {
-                    key: format!("outbox {id}"),
-                    reason: error.to_string(),
-                })?;
-                Ok(Waiting { id: id.to_string(), fact })
-            });
-            parsed.collect()
-        };
-        let read = tokio::task::spawn_blocking(read).await;
-        read.map_err(|error| StoreError::Unavailable(error.to_string()))?
+            Ok(Waiting { id: id.to_string(), fact })
+        });
+        parsed.collect()
     }
 
     async fn forget(&self, last: &str) -> Result<(), StoreError> {
-        let last = last.parse().map_err(|_| StoreError::Malformed {
+        let last: i64 = last.parse().map_err(|_| StoreError::Malformed {
             key: format!("outbox {last}"),
             reason: "it is no number".to_owned(),
         })?;
-        self.send(|reply| Op::Forget(last, reply)).await
+        let forget = self.write(move |tx| {
+            let mut delete = tx.prepare_cached("DELETE FROM outbox WHERE id <= ?1")?;
+            Ok(delete.execute([last])? as u64)
+        });
+        forget.await.map(drop)
     }
 
     async fn prune(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.send(|reply| Op::Prune(now, reply)).await
+        self.write(move |tx| prune(tx, millis(now))).await
     }
+}
+
+fn writer_gone() -> StoreError {
+    StoreError::Unavailable("it is open to read, or its writer has stopped".to_owned())
 }
 
 /// Connections that read, one user each at a time.
 pub(crate) struct Readers {
-    idle: [Mutex<Connection>; READERS],
+    connections: Vec<Mutex<Connection>>,
 }
 
 impl Readers {
-    fn open(path: &Path) -> rusqlite::Result<Self> {
+    fn open(path: &Path, count: usize) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
         let open = || connect(path, flags).map(Mutex::new);
-        Ok(Self { idle: [open()?, open()?, open()?, open()?] })
+        let connections = std::iter::repeat_with(open).take(count).collect::<Result<_, _>>()?;
+        Ok(Self { connections })
     }
 
     /// Runs `query` on an idle connection.
@@ -376,30 +420,37 @@ impl Readers {
         &self,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        let idle = self.idle.iter().find_map(|connection| connection.try_lock().ok());
+        let idle = self.connections.iter().find_map(|connection| connection.try_lock().ok());
         let connection = match idle {
             Some(connection) => connection,
-            None => self.idle[0].lock().unwrap_or_else(PoisonError::into_inner),
+            None => self.connections[0].lock().unwrap_or_else(PoisonError::into_inner),
         };
         query(&connection).map_err(unavailable)
     }
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(Duration::from_secs(5))?;
+/// Opens the file, unless it is of a newer version.
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let connection = Connection::open_with_flags(path, flags).map_err(unavailable)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(unavailable)?;
+    schema::version(&connection, path)?;
     if !flags.contains(OpenFlags::SQLITE_OPEN_READ_ONLY) {
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        connection.pragma_update(None, "wal_autocheckpoint", 4000)?;
-        // Keep a log that grew under load from staying large for ever.
-        connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+        let journal_size_limit = (64_i64 << 20).to_string();
+        for (name, value) in [
+            ("journal_mode", "WAL"),
+            ("synchronous", "FULL"),
+            ("wal_autocheckpoint", "4000"),
+            // Keep a log that grew under load from staying large for ever.
+            ("journal_size_limit", &journal_size_limit),
+        ] {
+            connection.pragma_update(None, name, value).map_err(unavailable)?;
+        }
     }
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
 
-fn lock(path: &Path) -> Result<File, StoreError> {
+fn lock_of(path: &Path) -> Result<File, StoreError> {
     let name = format!("{}.lock", path.display());
     let file = File::create(&name).map_err(|error| StoreError::Unavailable(error.to_string()))?;
     match file.try_lock() {
@@ -465,8 +516,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
 enum Done {
     Commit(Commit),
     Lease(Vec<Task>),
-    Prune(u64),
-    Forget,
+    Write(u64),
     Failed(String),
 }
 
@@ -475,20 +525,15 @@ impl Op {
     fn answer(self, done: Done) {
         match (self, done) {
             (Self::Commit(_, _, reply), Done::Commit(commit)) => drop(reply.send(Ok(commit))),
-            (Self::Lease(_, reply), Done::Lease(tasks)) => drop(reply.send(Ok(tasks))),
-            (Self::Prune(_, reply), Done::Prune(count)) => drop(reply.send(Ok(count))),
-            (Self::Forget(_, reply), Done::Forget) => drop(reply.send(Ok(()))),
-            (Self::Forget(_, reply), Done::Failed(text)) => {
-                drop(reply.send(Err(StoreError::Unavailable(text))));
-            }
-            (Self::Commit(_, _, reply), Done::Failed(text)) => {
-                drop(reply.send(Err(StoreError::Unavailable(text))));
-            }
-            (Self::Lease(_, reply), Done::Failed(text)) => {
-                drop(reply.send(Err(StoreError::Unavailable(text))));
-            }
-            (Self::Prune(_, reply), Done::Failed(text)) => {
-                drop(reply.send(Err(StoreError::Unavailable(text))));
+            (Self::Lease(_, _, reply), Done::Lease(tasks)) => drop(reply.send(Ok(tasks))),
+            (Self::Write(_, reply), Done::Write(count)) => drop(reply.send(Ok(count))),
+            (op, Done::Failed(text)) => {
+                let error = StoreError::Unavailable(text);
+                match op {
+                    Self::Commit(_, _, reply) => drop(reply.send(Err(error))),
+                    Self::Lease(_, _, reply) => drop(reply.send(Err(error))),
+                    Self::Write(_, reply) => drop(reply.send(Err(error))),
+                }
             }
             _ => tracing::error!("an operation of the store got another one's answer"),
         }
@@ -498,7 +543,7 @@ impl Op {
 fn weight(op: &Op) -> usize {
     match op {
         Op::Commit(batch, ..) => batch.put.iter().map(|put| put.value.len()).sum(),
-        Op::Lease(..) | Op::Prune(..) | Op::Forget(..) => 0,
+        Op::Lease(..) | Op::Write(..) => 0,
     }
 }
 
@@ -512,12 +557,8 @@ fn write_group(
         .iter()
         .map(|op| match op {
             Op::Commit(batch, now, _) => apply(&tx, batch, millis(*now), facts).map(Done::Commit),
-            Op::Lease(want, _) => lease(&tx, want).map(Done::Lease),
-            Op::Prune(now, _) => prune(&tx, millis(*now)).map(Done::Prune),
-            Op::Forget(last, _) => tx
-                .prepare_cached("DELETE FROM outbox WHERE id <= ?1")?
-                .execute([last])
-                .map(|_| Done::Forget),
+            Op::Lease(want, lanes, _) => lease(&tx, want, lanes).map(Done::Lease),
+            Op::Write(write, _) => write(&tx).map(Done::Write),
         })
         .collect::<rusqlite::Result<_>>()?;
     tx.commit()?;
@@ -613,6 +654,62 @@ mod tests {
         assert_eq!((names(), std::fs::read(&path).unwrap()), (before, bytes));
         std::fs::write(folder.path().join("other.db"), "").unwrap();
         assert!(Sqlite::read_only(&folder.path().join("other.db")).is_err(), "no relay's");
+    }
+
+    fn task(name: String, lane: &str, due_at: Timestamp) -> NewTask {
+        let key = Key::new(&[&name]);
+        NewTask { key, lane: lane.to_owned(), payload: String::new(), due_at }
+    }
+
+    #[tokio::test]
+    async fn a_long_backlog_of_one_account_makes_no_lease_slower() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap();
+        let now = timestamp(1_800_000_000_000);
+        let busy: std::collections::HashMap<_, _> = [("full".to_owned(), 8)].into();
+        let want = Want { now, until: now, max: 1, per_lane: 8, busy };
+        let add = async |tasks: Vec<NewTask>| {
+            store.commit(Batch { tasks, ..Batch::default() }, now).await.unwrap();
+        };
+        let lease = async || {
+            let started = std::time::Instant::now();
+            for n in 0..100 {
+                add(vec![task(format!("other-{n}"), "other", now)]).await;
+                assert_eq!(store.lease(want.clone()).await.unwrap().len(), 1);
+            }
+            started.elapsed()
+        };
+        let alone = lease().await;
+        add((0..60_000).map(|n| task(format!("full-{n}"), "full", now)).collect()).await;
+        let beside = lease().await;
+        assert!(beside < 4 * alone + Duration::from_millis(100), "{beside:?} after {alone:?}");
+    }
+
+    #[tokio::test]
+    async fn pages_that_hold_every_connection_of_theirs_keep_no_webhook_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let pages: Vec<_> = (0..2 * SLOW_READERS)
+            .map(|_| {
+                let held = Arc::clone(&held);
+                let page = store.read_slowly(move |_| {
+                    let released = held.lock().unwrap().recv();
+                    Ok(released.is_err())
+                });
+                Box::pin(page)
+            })
+            .collect();
+        let mut pages = futures_util::future::join_all(pages);
+        // The pages have begun.
+        assert!(futures_util::poll!(&mut pages).is_pending());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let keys = [Key::new(&["a"])];
+        let found = tokio::time::timeout(Duration::from_secs(5), store.get(&keys));
+        assert_eq!(found.await.expect("the webhook isn't kept waiting").unwrap(), [None]);
+        drop(release);
+        pages.await;
     }
 
     #[tokio::test]

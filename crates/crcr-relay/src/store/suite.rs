@@ -49,7 +49,11 @@ pub(super) async fn all<S: Store + 'static>(fresh: impl Fn() -> S) {
     tasks_are_counted_by_the_first_part_of_their_key(&fresh()).await;
     a_task_that_is_asked_for_again_comes_again(&fresh()).await;
     failures_are_counted_and_the_dead_wait(&fresh()).await;
+    a_request_during_the_last_failing_try_is_not_lost(&fresh()).await;
+    dead_tasks_are_discarded_by_name_and_expire(&fresh()).await;
     a_full_lane_lets_others_pass(&fresh()).await;
+    the_earliest_due_tasks_of_all_lanes_come_first(&fresh()).await;
+    batches_are_decided_in_the_order_in_which_they_were_submitted(&fresh()).await;
     what_expired_is_forgotten(&fresh()).await;
     of_many_at_once_one_wins(Arc::new(fresh())).await;
 }
@@ -132,7 +136,14 @@ async fn a_task_is_one_workers_until_its_lease_ends(store: &dyn Store) {
     assert_eq!(lease(store, 30).await.len(), 1, "the later one is due");
     let again = lease(store, 61).await;
     assert_eq!(again.len(), 1, "the lease has ended");
-    settle(store, &first[0], How::Done, 61).await;
+    let key = Key::new(&["result"]);
+    let late = Batch {
+        settle: Some(first[0].settle(How::Done)),
+        put: vec![put(&key, b"late")],
+        ..Batch::default()
+    };
+    assert_eq!(store.commit(late, at(61)).await.unwrap(), Commit::LeaseLost);
+    assert_eq!(store.get(&[key]).await.unwrap(), [None], "the old lease writes nothing");
     assert_eq!(store.depth().await.unwrap().leased, 2, "the old lease settles nothing");
     settle(store, &again[0], How::Done, 61).await;
     assert_eq!(store.depth().await.unwrap(), Depth { leased: 1, ..Depth::default() });
@@ -176,14 +187,42 @@ async fn failures_are_counted_and_the_dead_wait(store: &dyn Store) {
     settle(store, &leased[0], How::Release, 5).await;
     let leased = lease(store, 5).await;
     assert_eq!(leased[0].failed, 1, "a release is no failure");
-    settle(store, &leased[0], How::Dead { error }, 6).await;
+    settle(store, &leased[0], How::Dead { error, expires_at: at(800) }, 6).await;
     assert_eq!(lease(store, 900).await.len(), 0);
     let dead = store.tasks(Some("dead"), 10).await.unwrap();
     assert_eq!((dead.len(), dead[0].failed, dead[0].last_error.as_deref()), (1, 2, Some("no")));
     assert_eq!(store.tasks(Some("ready"), 10).await.unwrap(), []);
-    enqueue(store, vec![task("t", "l", 900)], 900).await;
-    let leased = lease(store, 900).await;
+    enqueue(store, vec![task("t", "l", 700)], 700).await;
+    let leased = lease(store, 700).await;
     assert_eq!(leased[0].failed, 0, "asked for again, it starts anew");
+}
+
+async fn a_request_during_the_last_failing_try_is_not_lost(store: &dyn Store) {
+    enqueue(store, vec![task("t", "l", 0)], 0).await;
+    let leased = lease(store, 0).await;
+    enqueue(store, vec![task("t", "l", 3)], 2).await;
+    let how = How::Dead { error: "no".to_owned(), expires_at: at(800) };
+    settle(store, &leased[0], how, 4).await;
+    let again = lease(store, 4).await;
+    assert_eq!((again.len(), again[0].failed), (1, 0));
+}
+
+async fn dead_tasks_are_discarded_by_name_and_expire(store: &dyn Store) {
+    enqueue(store, ["a", "b", "c"].map(|name| task(name, "l", 0)).to_vec(), 0).await;
+    for task in lease(store, 0).await.iter().take(2) {
+        let how = How::Dead { error: "no".to_owned(), expires_at: at(100) };
+        settle(store, task, how, 1).await;
+    }
+    let [a, b, c] = ["a", "b", "c"].map(|name| Key::new(&[name]).as_str().to_owned());
+    assert!(!store.discard(&c).await.unwrap(), "it is being worked on");
+    assert_eq!(store.payload(&a, "dead").await.unwrap().as_deref(), Some("payload of a"));
+    assert_eq!(store.payload(&a, "ready").await.unwrap(), None);
+    assert!(store.discard(&a).await.unwrap());
+    assert!(!store.discard(&a).await.unwrap());
+    assert_eq!(store.prune(at(99)).await.unwrap(), 0);
+    assert_eq!(store.tasks(Some("dead"), 9).await.unwrap()[0].key, b);
+    assert_eq!(store.prune(at(100)).await.unwrap(), 1);
+    assert_eq!(store.depth().await.unwrap(), Depth { leased: 1, ..Depth::default() });
 }
 
 async fn a_full_lane_lets_others_pass(store: &dyn Store) {
@@ -197,10 +236,48 @@ async fn a_full_lane_lets_others_pass(store: &dyn Store) {
         per_lane: 2,
         busy: busy.iter().map(|(lane, count)| ((*lane).to_owned(), *count)).collect(),
     };
-    assert_eq!(store.lease(want(&[("a", 1)])).await.unwrap().len(), 1);
-    let passed = store.lease(want(&[("a", 2)])).await.unwrap();
-    assert_eq!(passed.iter().map(|task| task.lane.as_str()).collect::<Vec<_>>(), ["b"]);
+    let lanes = async |busy: &[(&str, usize)]| {
+        let tasks = store.lease(want(busy)).await.unwrap();
+        tasks.into_iter().map(|task| task.lane).collect::<Vec<_>>()
+    };
+    assert_eq!(lanes(&[("a", 1)]).await, ["a", "b"], "a long lane hides no other one");
+    enqueue(store, vec![task("b2", "b", 1)], 0).await;
+    assert_eq!(lanes(&[("a", 2)]).await, ["b"]);
     assert_eq!(store.lease(Want { busy: HashMap::new(), ..want(&[]) }).await.unwrap().len(), 2);
+}
+
+async fn the_earliest_due_tasks_of_all_lanes_come_first(store: &dyn Store) {
+    let due = [("a1", "a", 5), ("a2", "a", 1), ("b1", "b", 3), ("b2", "b", 9), ("c1", "c", 2)];
+    let tasks = due.map(|(name, lane, due)| task(name, lane, due)).to_vec();
+    enqueue(store, tasks, 0).await;
+    let want = |max| Want { now: at(8), until: at(60), max, per_lane: 8, ..Want::default() };
+    let mut order = vec![];
+    for max in [1, 2, 5] {
+        for task in store.lease(want(max)).await.unwrap() {
+            order.push(task.payload.replace("payload of ", ""));
+        }
+    }
+    assert_eq!(order, ["a2", "c1", "b1", "a1"], "b2 isn't due yet");
+}
+
+async fn batches_are_decided_in_the_order_in_which_they_were_submitted(store: &dyn Store) {
+    let key = Key::new(&["chain"]);
+    let mut pending = vec![];
+    // Each expects what the one before leaves, although none is known to be on disk.
+    for version in [0, 1, 2, 2, 3] {
+        let batch = Batch {
+            expect: vec![(key.clone(), version)],
+            put: vec![put(&key, &[version as u8])],
+            ..Batch::default()
+        };
+        pending.push(store.submit(batch, at(0)).await.unwrap());
+    }
+    let mut became = vec![];
+    for batch in pending {
+        became.push(batch.durable().await.unwrap());
+    }
+    use Commit::{Conflict, Done};
+    assert_eq!(became, [Done, Done, Done, Conflict, Done]);
 }
 
 async fn what_expired_is_forgotten(store: &dyn Store) {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::support::{ALL, ALLOWLIST, UPSTREAM, World};
-use crate::{deliveries, queue};
+use crate::{deliveries, limits, queue};
 
 async fn ready(world: &World) -> (StatusCode, Value) {
     world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await
@@ -37,7 +37,9 @@ async fn a_dispatch_that_github_refused_is_a_dead_letter_and_not_sent() {
             overview.dispatches.iter().filter(|one| one.status == Status::Dead).collect();
         assert!(dead.len() == 1 && dead[0].repo.as_str() == "acme/two" && dead[0].tries == 1);
         // Repaired, it is redelivered, and only it.
-        let again = deliveries::again(store, &delivery.id, None, world.relay.now()).await.unwrap();
+        let again = deliveries::again(store, &delivery.id, None, world.relay.now(), limits::KEEP)
+            .await
+            .unwrap();
         assert_eq!(again, 1);
         world.work().await;
         assert_eq!(world.dispatched(), ["acme/two"]);
@@ -94,10 +96,65 @@ async fn a_broken_allowlist_keeps_the_last_good_one_and_says_so() {
 }
 
 #[tokio::test]
+async fn the_last_good_allowlist_is_in_force_after_a_restart_beside_a_broken_file() {
+    for (broken, code) in [(Some("L1: [a, b\nL9:"), "broken"), (None, "unreadable")] {
+        let world = World::new().await;
+        match broken {
+            Some(text) => world.allow(text),
+            None => world.remove_allowlist(),
+        }
+        let world = world.restart(&[]).await;
+        let standing = world.relay.allowlist.standing();
+        let problem = standing.problem.clone().unwrap();
+        assert!(problem.contains("before the restart"), "{problem}");
+        let (status, body) = world.send(&world.pull_request("opened")).await;
+        assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(5)));
+        let (status, body) = ready(&world).await;
+        assert_eq!((status, &body["allowlist"]["problem"]), (StatusCode::OK, &json!(code)));
+        let depth = world.relay.store.depth().await.unwrap();
+        let text = world.relay.metrics.text(depth, 0, &standing);
+        assert!(text.contains("crcr_allowlist_good 0"), "{text}");
+        // Once it is repaired, that is what the next process begins with.
+        world.allow("L2: [acme/two]");
+        world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+        assert_eq!(world.relay.allowlist.standing().problem, None);
+        world.remove_allowlist();
+        let world = world.restart(&[]).await;
+        assert_eq!(world.relay.allowlist.standing().repositories, 1);
+        // A file at another address is another allowlist.
+        let world = world.restart(&[("ALLOWLIST_URL", "file:/nowhere/allowlist.yml")]).await;
+        assert!(!world.relay.allowlist.standing().loaded);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_can_be_read_and_not_written_is_not_ready() {
+    let world = World::new().await;
+    assert_eq!(ready(&world).await.0, StatusCode::OK);
+    world.sql(
+        "CREATE TRIGGER full BEFORE INSERT ON record
+         BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END",
+    );
+    world.later(limits::PROBE);
+    let (status, body) = ready(&world).await;
+    assert_eq!((status, &body["store"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("unwritable")));
+    world.sql("DROP TRIGGER full");
+    assert_eq!(ready(&world).await.0, StatusCode::OK);
+    // Who asks all the time makes it write now and then.
+    let written = || world.value(r#"SELECT version FROM record WHERE key = '["probe"]'"#);
+    let before = written();
+    for _ in 0..20 {
+        assert_eq!(ready(&world).await.0, StatusCode::OK);
+    }
+    assert_eq!(written(), before);
+}
+
+#[tokio::test]
 async fn a_store_outage_is_503_and_the_same_delivery_is_taken_afterwards() {
     // What is read is gone, and what is only written.
     for table in ["record", "member"] {
         let world = World::new().await;
+        let before = world.rows("record");
         world.rename(table, "away");
         let delivery = world.pull_request("opened");
         let mut request = Request::post("/github/webhook");
@@ -108,7 +165,7 @@ async fn a_store_outage_is_503_and_the_same_delivery_is_taken_afterwards() {
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{table}");
         assert_eq!(response.headers()["retry-after"], "5");
         world.rename("away", table);
-        assert_eq!((world.rows("record"), world.rows("task")), (0, 0), "nothing was half kept");
+        assert_eq!((world.rows("record"), world.rows("task")), (before, 0), "nothing half kept");
         assert_eq!(world.send(&delivery).await.0, StatusCode::ACCEPTED);
         world.work().await;
         assert_eq!(world.dispatched(), ALL);
@@ -130,8 +187,8 @@ async fn a_stop_gives_back_what_takes_too_long_and_loses_nothing() {
     world.github.state().world.fail(route, 1, Fault::Stall);
     world.send(&world.pull_request("opened")).await;
     let stop = CancellationToken::new();
-    let grace = Duration::from_millis(50);
-    let working = tokio::spawn(queue::work(Arc::clone(&world.relay), stop.clone(), grace));
+    let bounds = queue::Bounds { grace: Duration::from_millis(50), ..queue::Bounds::default() };
+    let working = tokio::spawn(queue::work(Arc::clone(&world.relay), stop.clone(), bounds));
     let mut sent = vec![];
     while sent.len() < 3 || world.github.state().world.count(route) == 0 {
         sent.extend(world.dispatched());

@@ -166,3 +166,67 @@ async fn a_page_whose_name_leads_to_loopback_reads_and_presses_nothing() {
     stop.cancel();
     served.await.unwrap();
 }
+
+#[tokio::test]
+async fn guessing_the_token_as_a_bearer_is_stopped_and_a_login_goes_on() {
+    let world = World::with(&[TOKEN]).await;
+    let cookie = log_in(&world).await;
+    let bearer = async |token: &str| {
+        let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
+        world.answer(request.body(Body::empty()).unwrap()).await
+    };
+    for n in 0..10 {
+        assert_eq!(bearer(&format!("guess {n}")).await.status(), StatusCode::NOT_FOUND);
+    }
+    let right = bearer(TOKEN.1).await;
+    assert_eq!(right.status(), StatusCode::TOO_MANY_REQUESTS, "no guess is looked at any more");
+    assert!(right.headers().contains_key(header::RETRY_AFTER));
+    assert_eq!(get(&world, "/metrics", &cookie).await.0, StatusCode::OK);
+    log_in(&world).await;
+    world.later(Duration::from_secs(60));
+    assert_eq!(bearer(TOKEN.1).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn the_operators_listener_on_the_network_asks_for_the_token_where_there_is_one() {
+    let ask = async |world: &World, path: &str, bearer: &str| {
+        let router = crate::router::admin(&world.relay, &world.hud, false);
+        let request = Request::get(path).header("authorization", bearer).header("host", "relay");
+        let request = request.body(Body::empty()).unwrap();
+        tower::ServiceExt::oneshot(router, request).await.unwrap()
+    };
+    let world = World::with(&[TOKEN]).await;
+    let right = format!("Bearer {}", TOKEN.1);
+    for path in ["/metrics", "/crcr/deliveries", "/api/v1/deliveries"] {
+        let refused = ask(&world, path, "").await;
+        assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(refused.headers()[header::WWW_AUTHENTICATE], "Bearer");
+        assert_eq!(ask(&world, path, &right).await.status(), StatusCode::OK, "{path}");
+    }
+    assert_eq!(ask(&world, "/crcr/login", "").await.status(), StatusCode::OK);
+    let world = World::new().await;
+    assert_eq!(ask(&world, "/metrics", "").await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_dead_task_is_discarded_at_a_button() {
+    let world = World::with(&[TOKEN]).await;
+    let refused = Fault::status(422);
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, refused);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let cookie = log_in(&world).await;
+    let (_, page) = get(&world, "/crcr/deliveries", &cookie).await;
+    assert!(page.contains("name=\"discard\""), "{page}");
+    let key = crate::deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap()[0].key.clone();
+    let form = format!(
+        "discard={}",
+        percent_encoding::utf8_percent_encode(&key, percent_encoding::NON_ALPHANUMERIC)
+    );
+    let other = send(&world, "/crcr/deliveries", "https://evil.example", &cookie, &form).await;
+    assert_eq!(other.status(), StatusCode::FORBIDDEN);
+    let answer = send(&world, "/crcr/deliveries", HERE, &cookie, &form).await;
+    assert_eq!(answer.headers()[header::LOCATION], "/crcr/deliveries?discarded=1");
+    let (_, page) = get(&world, "/crcr/deliveries?discarded=1", &cookie).await;
+    assert!(page.contains("1 discarded.") && page.contains("Nothing was given up."), "{page}");
+}

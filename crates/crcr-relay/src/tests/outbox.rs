@@ -42,7 +42,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 }
 
 async fn text(world: &World, path: &str) -> String {
-    let router = crate::router::admin(&world.relay, false);
+    let router = crate::router::admin(&world.relay, &world.hud, false);
     let request = Request::get(path).body(Body::empty()).unwrap();
     let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
     let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
@@ -78,6 +78,10 @@ async fn results_that_can_not_be_reached_stop_nothing_and_are_told_of() {
     until("it is told of", async || text(&world, "/readyz").await.contains("ClickHouse at")).await;
     let ready = text(&world, "/readyz").await;
     assert!(!ready.contains("hush"), "{ready}");
+    // Where the results are is nobody's business but the operators'.
+    let public = world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await.1;
+    assert_eq!(public["results"], "waiting");
+    assert!(!public.to_string().contains("127.0.0.1:9"), "{public}");
     stop.cancel();
     let metrics = text(&world, "/metrics").await;
     assert!(metrics.contains("crcr_results_waiting 2"), "{metrics}");

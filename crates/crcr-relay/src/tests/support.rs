@@ -15,6 +15,7 @@ use tower::ServiceExt as _;
 
 use crate::config::Config;
 use crate::handlers::{self, Outcome};
+use crate::hud::Hud;
 use crate::relay::{self, Relay};
 use crate::results::Window;
 use crate::results::sqlite::SqliteResults;
@@ -31,6 +32,7 @@ pub(super) struct World {
     pub(super) github: StandIn,
     pub(super) relay: Arc<Relay>,
     pub(super) results: SqliteResults,
+    pub(super) hud: Arc<Hud>,
     folder: tempfile::TempDir,
 }
 
@@ -63,7 +65,23 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("allowlist.yml"), ALLOWLIST).unwrap();
         let (relay, results) = start(&github, folder.path(), settings).await;
-        Self { github, relay, results, folder }
+        let hud = Arc::new(Hud::of(&relay));
+        Self { github, relay, results, hud, folder }
+    }
+
+    /// The same world with a new process of the relay on the same store.
+    pub(super) async fn restart(self, settings: &[(&str, &str)]) -> Self {
+        let Self { github, folder, relay, results, hud } = self;
+        drop((relay, results, hud));
+        let (relay, results) = start(&github, folder.path(), settings).await;
+        let hud = Arc::new(Hud::of(&relay));
+        Self { github, relay, results, hud, folder }
+    }
+
+    /// Does something to the store that the relay knows nothing of.
+    pub(super) fn sql(&self, text: &str) {
+        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
+        store.execute_batch(text).unwrap();
     }
 
     /// Renames a table of the store, so that nothing that needs it works.
@@ -84,6 +102,16 @@ impl World {
         let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
         let count = format!("SELECT count(*) FROM {table}");
         store.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
+    }
+
+    /// The one number that a query of the store gives.
+    pub(super) fn value(&self, query: &str) -> i64 {
+        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
+        store.query_row(query, [], |row| row.get(0)).unwrap()
+    }
+
+    pub(super) fn remove_allowlist(&self) {
+        std::fs::remove_file(self.folder.path().join("allowlist.yml")).unwrap();
     }
 
     pub(super) fn allow(&self, text: &str) {
@@ -108,7 +136,7 @@ impl World {
     }
 
     pub(super) async fn answer(&self, request: Request<Body>) -> Response {
-        router::public(&self.relay).oneshot(request).await.unwrap()
+        router::public(&self.relay, &self.hud).oneshot(request).await.unwrap()
     }
 
     pub(super) async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
@@ -221,6 +249,7 @@ async fn start(
     let state = Arc::clone(github.state());
     let clock = Arc::new(move || state.clock.now());
     let relay = Relay::new(config, store, kept, clock).unwrap();
+    relay.allowlist.restore().await;
     relay.allowlist.refresh(&relay.app, relay.now()).await;
     assert!(relay.verifier.refresh(relay.now()).await);
     (Arc::new(relay), results)

@@ -11,7 +11,8 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
-use crate::deliveries;
+use crate::store::read;
+use crate::{deliveries, limits, records};
 
 fn detail(text: &str) -> Value {
     json!({ "detail": text })
@@ -101,14 +102,14 @@ async fn other_paths_and_methods_answer_as_json() {
 
 #[tokio::test]
 async fn operators_pages_are_nowhere_without_the_token() {
-    let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in")]).await;
+    let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in; please")]).await;
     let get = |token: &str| {
         let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
         world.call(request.body(Body::empty()).unwrap())
     };
-    assert_eq!(get("let-me-i").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(get("let-me-in; pleas").await.0, StatusCode::NOT_FOUND);
     assert_eq!(get("").await.0, StatusCode::NOT_FOUND);
-    assert_eq!(get("let-me-in").await.0, StatusCode::OK);
+    assert_eq!(get("let-me-in; please").await.0, StatusCode::OK);
     let world = World::new().await;
     let open = Request::get("/metrics").header("authorization", "Bearer ");
     assert_eq!(world.call(open.body(Body::empty()).unwrap()).await.0, StatusCode::NOT_FOUND);
@@ -116,10 +117,10 @@ async fn operators_pages_are_nowhere_without_the_token() {
 
 #[tokio::test]
 async fn what_operators_ask_wrongly_is_answered_in_our_own_words() {
-    let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in")]).await;
+    let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in; please")]).await;
     let path = "/api/v1/deliveries";
     let ask = |request: http::request::Builder, body: &'static str| {
-        let request = request.header("authorization", "Bearer let-me-in");
+        let request = request.header("authorization", "Bearer let-me-in; please");
         world.call(request.body(Body::from(body)).unwrap())
     };
     let (status, body) = ask(Request::get(format!("{path}?limit=all")), "").await;
@@ -178,6 +179,55 @@ async fn a_newer_head_cancels_what_was_not_sent_yet() {
     world.nothing_else();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_on_one_pull_request_is_accepted_whole_with_a_bounded_record() {
+    let world = World::new().await;
+    let deliveries: Vec<_> = (0..300).map(|_| world.pull_request("synchronize")).collect();
+    let answers = deliveries.iter().map(|delivery| world.send(delivery));
+    for (status, body) in futures_util::future::join_all(answers).await {
+        assert_eq!(status, StatusCode::ACCEPTED, "{body}");
+    }
+    assert_eq!(world.rows("member"), 300);
+    let key = records::pull(&world.relay.config.upstream, 7);
+    let pull = read::<records::Pull>(world.relay.store.as_ref(), key).await.unwrap();
+    assert_eq!(pull.version, 300, "each was decided on the one before, and none twice");
+    assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
+    // The same ones once more, at once, are all known.
+    let answers = deliveries.iter().map(|delivery| world.send(delivery));
+    for (_, body) in futures_util::future::join_all(answers).await {
+        assert_eq!(body["duplicate"], true, "{body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_heads_at_once_only_the_newest_is_dispatched_and_one_delivery_counts_once() {
+    let world = World::new().await;
+    let mut deliveries = vec![];
+    for n in 0..30_u8 {
+        world.change(|pull| pull.head_sha = format!("{n:040x}"));
+        let delivery = world.pull_request("synchronize");
+        // GitHub may send one twice.
+        deliveries.extend([delivery.clone(), delivery]);
+    }
+    let newest = deliveries.last().unwrap().id.clone();
+    // Neither the oldest first nor the newest.
+    deliveries.sort_by(|a, b| a.id.cmp(&b.id));
+    let answers = deliveries.iter().map(|delivery| world.send(delivery));
+    let mut accepted = 0;
+    for (status, body) in futures_util::future::join_all(answers).await {
+        assert!(status.is_success(), "{body}");
+        accepted += usize::from(status == StatusCode::ACCEPTED);
+    }
+    assert_eq!(accepted, 30);
+    world.work().await;
+    let dispatches = world.github.state().world.take_dispatches();
+    assert_eq!(dispatches.len(), 4);
+    assert!(dispatches.iter().all(|one| one.client_payload["delivery_id"] == newest.as_str()));
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    assert_eq!(facts.len(), 120);
+    assert_eq!(facts.iter().filter(|fact| fact.status == "superseded").count(), 116);
+}
+
 #[tokio::test]
 async fn an_older_event_that_arrives_late_is_recorded_as_superseded() {
     let world = World::new().await;
@@ -215,8 +265,9 @@ async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
     world.github.state().world.install("acme/two");
     let store = world.relay.store.as_ref();
     let repo = "acme/two".parse().unwrap();
-    let again = deliveries::again(store, &delivery.id, Some(&repo), world.relay.now()).await;
-    assert_eq!(again.unwrap(), 1);
+    let again =
+        deliveries::again(store, &delivery.id, Some(&repo), world.relay.now(), limits::KEEP);
+    assert_eq!(again.await.unwrap(), 1);
     world.work().await;
     assert_eq!(world.dispatched(), ["acme/two"]);
 }

@@ -6,15 +6,14 @@ use maud::{Markup, html};
 
 use super::super::layout::{shell, short, time};
 use crate::deliveries::{Board, Overview};
-use crate::handlers::Work;
 use crate::operators::HOME;
 use crate::store::TaskView;
 
-/// The page. `done` is what was put back into the queue just now.
-pub(crate) fn page(board: &Board, done: Option<u64>, can_log_out: bool) -> Markup {
+/// The page. `note` tells what a button did just now.
+pub(crate) fn page(board: &Board, note: Option<&str>, can_log_out: bool) -> Markup {
     shell(
         "Deliveries",
-        done.is_none(),
+        note.is_none(),
         &html! {
             div.title {
                 h1 { "Deliveries" }
@@ -22,9 +21,7 @@ pub(crate) fn page(board: &Board, done: Option<u64>, can_log_out: bool) -> Marku
                     form method="post" action="/crcr/logout" { button.quiet { "Log out" } }
                 }
             }
-            @if let Some(count) = done {
-                p.note role="status" { (count) " back in the queue." }
-            }
+            @if let Some(note) = note { p.note role="status" { (note) } }
             dl.cards {
                 div { dt { "Waiting" } dd { (board.depth.ready) } }
                 div { dt { "Worked on" } dd { (board.depth.leased) } }
@@ -75,12 +72,13 @@ fn tasks(label: &str, tasks: &[TaskView], again: bool) -> Markup {
                 @if again { th scope="col" { span.hidden { "Again" } } }
             } }
             tbody { @for task in tasks { tr {
-                th scope="row" { (Work::kind(&task.payload).replace('_', " ")) div.detail { code { (parts(&task.key)) } } }
+                th scope="row" { (task.kind().replace('_', " ")) div.detail { code { (parts(&task.key)) } } }
                 td { (task.failed) }
                 td { (time(if again { task.created_at } else { task.due_at })) }
                 td.message { bdi { (task.last_error.as_deref().unwrap_or("–")) } }
                 @if again { td { form method="post" action=(HOME) {
-                    button name="task" value=(task.key) { "Try again" }
+                    button name="task" value=(task.key) { "Try again" } " "
+                    button.quiet name="discard" value=(task.key) { "Discard" }
                 } } }
             } } }
         } }

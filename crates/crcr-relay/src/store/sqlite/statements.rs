@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::{Facts, count, millis, rows, timestamp};
+use super::{Facts, LEASED, count, millis, rows, timestamp};
 use crate::results;
 use crate::store::{Batch, Charge, Commit, How, NewTask, Settle, Task, Want};
 
@@ -20,6 +20,14 @@ pub(super) fn apply(
         let found = version.query_row([key.as_str()], |row| count(row, 0)).optional()?;
         if found.unwrap_or(0) != *expected {
             return Ok(Commit::Conflict);
+        }
+    }
+    if let Some(settled) = &batch.settle {
+        let ours = tx
+            .prepare_cached("SELECT 1 FROM task WHERE id = ?1 AND lease = ?2 AND state = ?3")?
+            .exists(params![settled.id, settled.lease, LEASED])?;
+        if !ours {
+            return Ok(Commit::LeaseLost);
         }
     }
     if let Some(charge) = &batch.charge
@@ -141,70 +149,119 @@ fn settle(tx: &Transaction<'_>, settle: &Settle, now: i64) -> rusqlite::Result<(
         How::Later(at) => again(Some(millis(*at)), "0", None),
         How::Retry { at, error } => again(Some(millis(*at)), "failed + 1", Some(error)),
         How::Release => again(Some(now), "failed", None),
-        How::Dead { error } => {
+        How::Dead { error, expires_at } => {
             tx.prepare_cached(
-                "UPDATE task SET state = 2, lease = NULL, failed = failed + 1, last_error = ?3,
-                   again_at = NULL, due_at = ?4 WHERE id = ?1 AND lease = ?2",
+                "UPDATE task SET lease = NULL, last_error = ?3, again_at = NULL,
+                   state = CASE WHEN again_at IS NULL THEN 2 ELSE 0 END,
+                   failed = CASE WHEN again_at IS NULL THEN failed + 1 ELSE 0 END,
+                   due_at = coalesce(again_at, ?4)
+                 WHERE id = ?1 AND lease = ?2",
             )?
-            .execute(params![settle.id, settle.lease, error, now])?;
+            .execute(params![settle.id, settle.lease, error, millis(*expires_at)])?;
             Ok(())
         }
     }
 }
 
-pub(super) fn lease(tx: &Transaction<'_>, want: &Want) -> rusqlite::Result<Vec<Task>> {
-    let full: Vec<&str> = want
-        .busy
-        .iter()
-        .filter(|(_, count)| **count >= want.per_lane)
-        .map(|(lane, _)| lane.as_str())
-        .collect();
-    let full = serde_json::to_string(&full).expect("texts are always JSON");
-    let mut due = tx.prepare_cached(
-        "SELECT id, key, lane, payload, failed, created_at FROM task
-         WHERE due_at <= ?1 AND state < 2 AND lane NOT IN (SELECT value FROM json_each(?2))
-         ORDER BY due_at LIMIT ?3",
-    )?;
-    let mut busy = want.busy.clone();
-    let mut taken = Vec::new();
-    let mut rows = due.query(params![millis(want.now), full, rows(want.max.saturating_mul(4))])?;
-    while let Some(row) = rows.next()? {
-        let lane: String = row.get(2)?;
-        let count = busy.entry(lane.clone()).or_default();
-        if *count >= want.per_lane {
-            continue;
-        }
-        *count += 1;
-        taken.push(Task {
-            id: row.get(0)?,
-            lease: i64::from(rand::random::<u32>()) + 1,
-            key: row.get(1)?,
-            lane,
-            payload: row.get(3)?,
-            failed: row.get(4)?,
-            created_at: timestamp(row.get(5)?),
-        });
-        if taken.len() == want.max {
-            break;
-        }
-    }
-    let mut mark =
-        tx.prepare_cached("UPDATE task SET state = 1, lease = ?2, due_at = ?3 WHERE id = ?1")?;
-    for task in &taken {
-        mark.execute([task.id, task.lease, millis(want.until)])?;
-    }
-    Ok(taken)
+/// Lanes with due tasks and the time of the earliest, the earliest lane first.
+///
+/// Steps from lane to lane through the index (lane, due_at), so that it costs the same however many
+/// tasks wait in each, which
+/// SQLite doesn't do for `GROUP BY` by itself.
+pub(super) fn due_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<(String, i64)>> {
+    connection
+        .prepare_cached(
+            "WITH RECURSIVE lanes(lane) AS (
+               SELECT min(lane) FROM task WHERE state < 2
+               UNION ALL
+               SELECT (SELECT min(task.lane) FROM task WHERE state < 2 AND task.lane > lanes.lane)
+               FROM lanes WHERE lanes.lane IS NOT NULL
+             )
+             SELECT lane, (SELECT min(due_at) FROM task WHERE state < 2 AND task.lane = lanes.lane)
+               AS earliest
+             FROM lanes WHERE lane IS NOT NULL AND earliest <= ?1 ORDER BY earliest",
+        )?
+        .query_map([now], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
 }
 
+/// Leases the earliest due tasks of `lanes`, which come in the order of [`due_lanes`].
+pub(super) fn lease(
+    tx: &Transaction<'_>,
+    want: &Want,
+    lanes: &[(String, i64)],
+) -> rusqlite::Result<Vec<Task>> {
+    let now = millis(want.now);
+    let mut due = tx.prepare_cached(
+        "SELECT due_at, id FROM task WHERE state < 2 AND lane = ?1 AND due_at <= ?2
+         ORDER BY due_at LIMIT ?3",
+    )?;
+    let mut earliest: Vec<(i64, i64)> = Vec::new();
+    for (lane, first) in lanes {
+        // No task of this lane, or of one behind it, is earlier than those that were found.
+        if earliest.get(want.max - 1).is_some_and(|(at, _)| at <= first) {
+            break;
+        }
+        let busy = want.busy.get(lane).copied().unwrap_or_default();
+        let room = want.per_lane.saturating_sub(busy).min(want.max);
+        let found =
+            due.query_map(params![lane, now, rows(room)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for task in found {
+            earliest.push(task?);
+        }
+        earliest.sort_unstable();
+    }
+    earliest.truncate(want.max);
+    let mut take = tx.prepare_cached(
+        "UPDATE task SET state = 1, lease = ?2, due_at = ?3 WHERE id = ?1
+         RETURNING key, lane, payload, failed, created_at",
+    )?;
+    let take = |(_, id): (i64, i64)| {
+        let lease = i64::from(rand::random::<u32>()) + 1;
+        take.query_row(params![id, lease, millis(want.until)], |row| {
+            Ok(Task {
+                id,
+                lease,
+                key: row.get(0)?,
+                lane: row.get(1)?,
+                payload: row.get(2)?,
+                failed: row.get(3)?,
+                created_at: timestamp(row.get(4)?),
+            })
+        })
+    };
+    earliest.into_iter().map(take).collect()
+}
+
+/// Rows of each table that one portion deletes: a few milliseconds of the writer's time.
+const PRUNED: i64 = 500;
+
 pub(super) fn prune(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
-    // In portions, so that a long absence doesn't stop the writer for long.
-    let records = tx
-        .prepare_cached(
+    let mut count = 0;
+    for (statement, until) in [
+        (
             "DELETE FROM record WHERE rowid IN
-               (SELECT rowid FROM record WHERE expires_at <= ?1 LIMIT 2000)",
-        )?
-        .execute([now])?;
-    tx.prepare_cached("DELETE FROM member WHERE expires_at <= ?1")?.execute([now])?;
-    tx.prepare_cached("DELETE FROM bucket WHERE at <= ?1")?.execute([now - 3_600_000])?;
-    Ok(records as u64)
+            (SELECT rowid FROM record WHERE expires_at <= ?1 LIMIT ?2)",
+            now,
+        ),
+        (
+            "DELETE FROM member WHERE (set_key, member) IN
+            (SELECT set_key, member FROM member WHERE expires_at <= ?1 LIMIT ?2)",
+            now,
+        ),
+        (
+            "DELETE FROM task WHERE id IN
+            (SELECT id FROM task WHERE state = 2 AND due_at <= ?1 LIMIT ?2)",
+            now,
+        ),
+        // A bucket that nobody took from for an hour is full again.
+        (
+            "DELETE FROM bucket WHERE key IN
+            (SELECT key FROM bucket WHERE at <= ?1 LIMIT ?2)",
+            now - 3_600_000,
+        ),
+    ] {
+        count += tx.prepare_cached(statement)?.execute([until, PRUNED])? as u64;
+    }
+    Ok(count)
 }

@@ -401,7 +401,11 @@ async fn what_was_given_up_for_an_older_head_is_never_sent_again() {
     world.work().await;
     world.dispatched();
     assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
-    let again = crate::deliveries::given_up_again(world.relay.store.as_ref(), world.relay.now());
+    let again = crate::deliveries::given_up_again(
+        world.relay.store.as_ref(),
+        world.relay.now(),
+        limits::KEEP,
+    );
     assert_eq!(again.await.unwrap(), 0);
     world.work().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());

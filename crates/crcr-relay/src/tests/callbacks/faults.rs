@@ -5,7 +5,7 @@ use axum::http::Request;
 use crcr_standin::traffic::Fault;
 
 use super::*;
-use crate::deliveries;
+use crate::{deliveries, limits};
 
 #[tokio::test]
 async fn a_report_that_beats_the_record_of_its_dispatch_is_taken() {
@@ -387,7 +387,10 @@ async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
     assert_eq!(world.work().await.len(), 1, "the HUD refuses");
     let store = world.relay.store.as_ref();
     assert_eq!(deliveries::dead(store, 10).await.unwrap().len(), 2);
-    assert_eq!(deliveries::given_up_again(store, world.relay.now()).await.unwrap(), 2);
+    assert_eq!(
+        deliveries::given_up_again(store, world.relay.now(), limits::KEEP).await.unwrap(),
+        2
+    );
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(world.dispatched(), ["acme/one"]);
     let requests = hud.received_requests().await.unwrap();

@@ -1,0 +1,93 @@
+//! Pages that take long, and what must not wait for them.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
+use tokio::net::TcpListener;
+
+use super::support::World;
+use crate::results::Results as _;
+use crate::store::{Batch, Commit, Key};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_pages_on_results_that_never_answer_hold_up_nothing_else() {
+    // Takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("clickhouse+http://{}/crcr", silent.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut open = vec![];
+        while let Ok((stream, _)) = silent.accept().await {
+            open.push(stream);
+        }
+    });
+    let world = World::with(&[("CRCR_RESULTS", &url)]).await;
+    let page = || world.answer(Request::get("/crcr").body(Body::empty()).unwrap());
+    let pages = futures_util::future::join_all((0..600).map(|_| page()));
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let accepted = world.send(&world.pull_request("opened")).await;
+        assert_eq!(accepted.0, StatusCode::ACCEPTED);
+        // Reading a file takes a thread of the pool that the pages have theirs of.
+        world.allow("L2: [acme/two]");
+        world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+        assert_eq!(world.relay.allowlist.standing().repositories, 1);
+    };
+    let in_time = async {
+        tokio::select! {
+            _ = pages => panic!("the pages have nothing to show"),
+            () = others => {}
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), in_time).await.expect("nothing else waits");
+}
+
+#[tokio::test]
+async fn a_page_that_finds_no_place_is_told_to_come_back() {
+    let world = World::new().await;
+    let held = world.hud.hold_all_places().await;
+    let page = world.answer(Request::get("/crcr").body(Body::empty()).unwrap());
+    let answer = page.await;
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.headers()["retry-after"], "5");
+    drop(held);
+    let page = world.answer(Request::get("/crcr").body(Body::empty()).unwrap());
+    assert_eq!(page.await.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_old_results_lets_webhooks_write_in_between() {
+    let world = World::new().await;
+    let now = world.relay.now();
+    let fact = |n: u64| {
+        Fact::Callback(CallbackFact {
+            at: now + Duration::from_millis(n),
+            repo: Some("acme/two".to_owned()),
+            delivery: None,
+            run_id: Some(n.to_string()),
+            job: None,
+            status: None,
+            conclusion: None,
+            outcome: CallbackOutcome::Duplicate,
+            answer: 200,
+            detail: None,
+            latency_ms: 1.0,
+        })
+    };
+    world.results.append((0..5000).map(fact).collect()).await.unwrap();
+    let results = std::sync::Arc::clone(&world.relay.results);
+    let until = now + Duration::from_secs(3600);
+    let deleting = tokio::spawn(async move { results.delete_before(until).await });
+    let mut between = 0;
+    while !deleting.is_finished() {
+        let mut batch = Batch::default();
+        batch.set(Key::new(&["a"]), &between, until);
+        let commit = tokio::time::timeout(Duration::from_secs(1), world.relay.commit(batch));
+        assert_eq!(commit.await.expect("nobody waits long").unwrap(), Commit::Done);
+        between += 1;
+    }
+    deleting.await.unwrap().unwrap();
+    assert!(between >= 10, "{between} writes while 5,000 rows were deleted");
+    assert_eq!(world.rows("fact_callback"), 0);
+}

@@ -1,0 +1,184 @@
+//! What the queue promises when handlers, servers and clocks misbehave.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_standin::traffic::Fault;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::support::{ALL, World};
+use crate::handlers::{Fail, Work};
+use crate::store::{Batch, How, Task, Want};
+use crate::{deliveries, limits, queue, serve};
+
+/// Leases one due task, as another worker would.
+async fn lease(world: &World) -> Task {
+    let now = world.relay.now();
+    let want = Want { now, until: now + limits::LEASE, max: 1, per_lane: 8, ..Want::default() };
+    world.relay.store.lease(want).await.unwrap().pop().expect("a task is due")
+}
+
+async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !done().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect(what);
+}
+
+#[tokio::test]
+async fn a_handler_that_hangs_is_a_failed_try_and_not_a_second_worker() {
+    let world = World::new().await;
+    let route = "POST /repos/acme/two/dispatches";
+    world.github.state().world.fail(route, 1, Fault::Stall);
+    world.send(&world.pull_request("opened")).await;
+    let stop = CancellationToken::new();
+    let bounds =
+        queue::Bounds { handler: Duration::from_millis(300), grace: Duration::from_secs(5) };
+    let working = tokio::spawn(queue::work(Arc::clone(&world.relay), stop.clone(), bounds));
+    let failed = async || {
+        let ready = world.relay.store.tasks(Some("ready"), 99).await.unwrap();
+        ready.into_iter().find(|task| task.failed == 1)
+    };
+    until("the try has failed", async || failed().await.is_some()).await;
+    let error = failed().await.unwrap().last_error.unwrap();
+    assert!(error.contains("the handler took longer than 0.3 s"), "{error}");
+    // Its next try is the only one that goes on.
+    let mut sent = vec![];
+    world.later(Duration::from_secs(2));
+    until("it is sent after all", async || {
+        sent.extend(world.dispatched());
+        sent.len() == ALL.len()
+    })
+    .await;
+    stop.cancel();
+    working.await.unwrap();
+    assert_eq!(world.github.state().world.count(route), 2);
+}
+
+#[tokio::test]
+async fn a_worker_that_lost_its_lease_records_nothing() {
+    let world = World::with(&[("UPSTREAM_REPO", super::support::UPSTREAM)]).await;
+    let delivery = world.pull_request("closed");
+    world.send(&delivery).await;
+    let first = lease(&world).await;
+    world.later(limits::LEASE + Duration::from_secs(1));
+    world.work().await;
+    assert_eq!(world.dispatched(), ALL, "the next worker sent them");
+    let store = world.relay.store.as_ref();
+    let before = deliveries::one(store, &delivery.id).await.unwrap();
+    queue::settle(&world.relay, &first, Err(Fail::permanent("too late"))).await.unwrap();
+    assert_eq!(deliveries::one(store, &delivery.id).await.unwrap(), before);
+    assert_eq!(deliveries::dead(store, 9).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_sweep_is_tried_for_ever_however_often_it_fails() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    world.later(world.relay.config.never_started_after + Duration::from_secs(1));
+    for tries in 0..2 * limits::TRIES {
+        let sweep = loop {
+            let task = lease(&world).await;
+            if task.key.starts_with(r#"["sweep""#) && task.failed == tries {
+                break task;
+            }
+            let batch = Batch {
+                settle: Some(task.settle(How::Later(jiff::Timestamp::MAX))),
+                ..Batch::default()
+            };
+            world.relay.commit(batch).await.unwrap();
+        };
+        queue::settle(&world.relay, &sweep, Err(Fail::permanent("no"))).await.unwrap();
+        world.later(limits::BACKOFF_CAP);
+    }
+    let store = world.relay.store.as_ref();
+    assert_eq!(deliveries::dead(store, 9).await.unwrap(), []);
+    let sweeps = store.tasks(Some("ready"), 99).await.unwrap();
+    let soon = world.relay.now() + limits::BACKOFF_CAP;
+    assert!(sweeps.iter().any(|task| task.failed == 2 * limits::TRIES && task.due_at <= soon));
+}
+
+/// A world with one dead task, the dispatch to `acme/two`, and its key.
+async fn with_a_dead_task(settings: &[(&str, &str)]) -> (World, String) {
+    let world = World::with(settings).await;
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let dead = deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap();
+    assert_eq!(dead.len(), 1);
+    (world, dead[0].key.clone())
+}
+
+#[tokio::test]
+async fn what_was_given_up_is_forgotten_after_the_retention_and_not_before() {
+    let (world, _) = with_a_dead_task(&[("CRCR_STATUS_TTL", "2d")]).await;
+    let dead = async || deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap().len();
+    world.later(Duration::from_secs(2 * 86_400 - 60));
+    serve::prune_all(&world.relay).await.unwrap();
+    assert_eq!(dead().await, 1);
+    world.later(Duration::from_secs(120));
+    serve::prune_all(&world.relay).await.unwrap();
+    assert_eq!(dead().await, 0);
+}
+
+#[tokio::test]
+async fn an_operator_discards_one_dead_task_by_name_and_lists_no_payload() {
+    let token = "a-token-of-some-length";
+    let (world, key) = with_a_dead_task(&[("CRCR_ADMIN_TOKEN", token)]).await;
+    let path = "/api/v1/deliveries";
+    let ask = async |request: http::request::Builder, body: String| {
+        let request = request.header("authorization", format!("Bearer {token}"));
+        world.call(request.body(Body::from(body)).unwrap()).await
+    };
+    let (status, board) = ask(Request::get(path), String::new()).await;
+    assert_eq!((status, &board["dead"][0]["key"]), (StatusCode::OK, &json!(key)));
+    assert!(board["dead"][0].get("payload").is_none(), "{board}");
+    let order = json!({ "discard": key }).to_string();
+    let foreign = Request::post(path).header("origin", "https://evil.test");
+    let foreign = foreign.header("host", "relay.test");
+    assert_eq!(ask(foreign, order.clone()).await.0, StatusCode::FORBIDDEN);
+    for discarded in [1, 0] {
+        let answer = ask(Request::post(path), order.clone()).await;
+        assert_eq!(answer, (StatusCode::OK, json!({ "ok": true, "discarded": discarded })));
+    }
+    assert_eq!(deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn everything_that_has_expired_goes_in_portions_that_let_others_write() {
+    let world = World::new().await;
+    let expires_at = world.relay.now() + Duration::from_secs(60);
+    let mut batch = Batch::default();
+    for n in 0..3000 {
+        batch.set(crate::store::Key::new(&["old", &n.to_string()]), &n, expires_at);
+    }
+    world.relay.commit(batch).await.unwrap();
+    let before = world.rows("record");
+    world.later(Duration::from_secs(61));
+    let one = world.relay.store.prune(world.relay.now()).await.unwrap();
+    assert!((1..1000).contains(&one), "{one}");
+    serve::prune_all(&world.relay).await.unwrap();
+    assert_eq!(world.rows("record"), before - 3000, "nothing is left for the next minute");
+}
+
+#[tokio::test]
+async fn an_alert_webhook_that_asks_to_wait_stops_no_check_run() {
+    let alert = Work::Alert {
+        repo: "acme/two".parse().unwrap(),
+        event: "push".to_owned(),
+        head_sha: super::support::HEAD.to_owned(),
+    };
+    let world = World::new().await;
+    let now = world.relay.now();
+    let labels = Work::Labels { pull: 7 }.task(&world.relay, now);
+    assert_eq!(labels.lane, "acme", "upstream's own");
+    let alert = alert.task(&world.relay, now);
+    assert_ne!(alert.lane, labels.lane);
+    assert!(alert.lane.contains(' '), "no account can have the name of this lane");
+}
