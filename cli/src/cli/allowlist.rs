@@ -158,6 +158,8 @@ pub enum EventName {
     PullRequest,
     /// A push to an upstream branch
     Push,
+    /// A group of a merge queue
+    MergeGroup,
     /// A nightly run
     Nightly,
     /// A periodic run

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::callback::{FailedTest, TestCounts};
 use crate::level::Level;
 use crate::lifecycle::State;
+use crate::proof::MissingProof;
 
 /// A row to append.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,6 +110,9 @@ pub struct AttemptFact {
     pub artifact_url: Option<String>,
     /// Where it ran.
     pub environment: Option<String>,
+    /// What its reports lack, at a level at which results need proof.
+    #[serde(default)]
+    pub missing_proof: Option<MissingProof>,
     /// The repository's level then.
     pub level: Level,
     /// `pull_request`, `push`, `nightly` or `periodic`.

@@ -60,6 +60,25 @@ pub enum MissingProof {
     CallbackToken,
 }
 
+impl MissingProof {
+    const ALL: [Self; 4] = [Self::Evidence, Self::Event, Self::Branch, Self::CallbackToken];
+
+    /// The name in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Evidence => "evidence",
+            Self::Event => "event",
+            Self::Branch => "branch",
+            Self::CallbackToken => "callback_token",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|missing| missing.as_str() == name)
+    }
+}
+
 impl fmt::Display for MissingProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

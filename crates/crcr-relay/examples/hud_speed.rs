@@ -234,6 +234,7 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
             url: Some(format!("https://github.com/{}/actions/runs/{run}", repo(backend))),
             artifact_url: None,
             environment: None,
+            missing_proof: None,
             level: Level::L2,
             event: kind.to_owned(),
             upstream: UPSTREAM.to_owned(),

@@ -248,7 +248,8 @@ impl Report<'_> {
                 expires_at: relay.expiry(),
             });
         }
-        let fact = attempt_fact(&dispatch.into(), &next, now);
+        let mut fact = attempt_fact(&dispatch.into(), &next, now);
+        fact.missing_proof = missing_proof(dispatch, proof);
         let times = (fact.queue_seconds, fact.execution_seconds);
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
@@ -288,14 +289,12 @@ impl Report<'_> {
         dispatch: &Dispatch,
         proof: Proof,
     ) -> (CallbackOutcome, Option<MissingProof>) {
-        match proof {
-            Proof::Missing(missing) if dispatch.level.check_run() != CheckRun::Never => {
-                let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
-                tracing::warn!(delivery, %repo, %missing, "reported without proof");
-                (CallbackOutcome::Unproven, Some(missing))
-            }
-            _ => (CallbackOutcome::Accepted, None),
-        }
+        let Some(missing) = missing_proof(dispatch, proof) else {
+            return (CallbackOutcome::Accepted, None);
+        };
+        let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
+        tracing::warn!(delivery, %repo, %missing, "reported without proof");
+        (CallbackOutcome::Unproven, Some(missing))
     }
 
     /// A nightly or periodic run of the repository's own.
@@ -530,6 +529,14 @@ impl Report<'_> {
 
     fn status(&self) -> &'static str {
         self.callback.state.status()
+    }
+}
+
+/// What a report lacks, where something hangs on it: below L3 nothing does.
+fn missing_proof(dispatch: &Dispatch, proof: Proof) -> Option<MissingProof> {
+    match proof {
+        Proof::Missing(missing) if dispatch.level.check_run() != CheckRun::Never => Some(missing),
+        _ => None,
     }
 }
 

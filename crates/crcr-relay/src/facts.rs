@@ -65,6 +65,7 @@ pub(crate) fn attempt_fact(occasion: &Occasion<'_>, job: &Job, now: Timestamp) -
         url: job.details.url.clone(),
         artifact_url: job.details.artifact_url.clone(),
         environment: job.details.environment.clone(),
+        missing_proof: None,
         level: occasion.level,
         event: occasion.event.to_owned(),
         upstream: occasion.upstream.to_owned(),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use crcr_domain::{CheckRun, Entry, EventKind, RepoName};
+use crcr_domain::{CheckRun, Entry, EventKind, Level, RepoName};
 use serde_json::json;
 
 use super::input::Input;
@@ -71,6 +71,7 @@ impl EventName {
         match self {
             Self::PullRequest => "pull_request",
             Self::Push => "push",
+            Self::MergeGroup => "merge_group",
             Self::Nightly => "nightly",
             Self::Periodic => "periodic",
         }
@@ -79,6 +80,7 @@ impl EventName {
     fn kind(self) -> EventKind {
         match self {
             Self::PullRequest | Self::Push => EventKind::PullRequest,
+            Self::MergeGroup => EventKind::MergeGroup,
             Self::Nightly | Self::Periodic => EventKind::Nightly,
         }
     }
@@ -86,11 +88,18 @@ impl EventName {
 
 fn answers(entry: &Entry, event: EventName, labels: &[String]) -> [Answer; 4] {
     let (level, name) = (entry.level, event.name());
-    let subscribed = entry.events.contains(event.kind());
+    let subscribed = match event {
+        EventName::MergeGroup => entry.takes_merge_groups(),
+        _ => entry.events.contains(event.kind()),
+    };
     let started_there = event.kind() == EventKind::Nightly;
-    let receives = entry.is_dispatched_to() && !started_there;
-    let why_receives = if !subscribed {
+    let receives = subscribed && !started_there;
+    let why_receives = if !subscribed && event == EventName::MergeGroup {
+        format!("only L4 gets `{name}` unasked, and its `events` don't list it")
+    } else if !subscribed {
         format!("its `events` leave `{}` out", event.kind())
+    } else if event == EventName::MergeGroup {
+        "L4 gets it, and who lists it in `events`".to_owned()
     } else if started_there {
         format!("nobody dispatches `{name}`: the repository starts these runs by itself")
     } else {
@@ -104,8 +113,15 @@ fn answers(entry: &Entry, event: EventName, labels: &[String]) -> [Answer; 4] {
     } else {
         format!("results are shown from L2 on, and it is at {level}: its reports are ignored")
     };
-    let on_pull_request = event == EventName::PullRequest;
-    let (check, why_check) = check_run(entry, on_pull_request, name, labels);
+    let (check, why_check) = match event {
+        EventName::MergeGroup if subscribed && entry.level >= Level::L3 => {
+            (true, "the queue waits for the checks of the group's own commit".to_owned())
+        }
+        EventName::MergeGroup => {
+            (false, "check runs begin at L3, where it gets the event".to_owned())
+        }
+        _ => check_run(entry, event == EventName::PullRequest, name, labels),
+    };
     let blocks = check && level.blocks_merge();
     let why_blocks = if blocks {
         "a failing check run at L4 blocks, where upstream requires it".to_owned()

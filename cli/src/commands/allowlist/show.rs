@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::{Entry, EventSet, Level};
+use crcr_domain::{Entry, EventKind, EventSet, Level};
 use serde_json::json;
 
 use super::input::Input;
@@ -54,8 +54,12 @@ fn details(entry: &Entry) -> String {
         let names: Vec<_> = entry.oncalls.iter().map(ToString::to_string).collect();
         parts.push(format!("oncall: {}", names.join(", ")));
     }
-    if let EventSet::Only(kind) = entry.events {
-        parts.push(format!("{kind} only"));
+    if entry.events != EventSet::DEFAULT {
+        let kinds: Vec<_> = entry.events.iter().map(EventKind::as_str).collect();
+        parts.push(match kinds.as_slice() {
+            [kind] => format!("{kind} only"),
+            kinds => kinds.join(", "),
+        });
     }
     parts.join("  ")
 }

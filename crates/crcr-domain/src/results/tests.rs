@@ -49,6 +49,7 @@ pub(super) fn attempt(
         url: None,
         artifact_url: None,
         environment: None,
+        missing_proof: None,
         level: Level::L2,
         event: "pull_request".into(),
         upstream: "acme/upstream".into(),

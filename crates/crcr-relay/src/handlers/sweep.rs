@@ -118,7 +118,12 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
         lost.ended_at = Some(now);
         let mut batch = Batch::default();
         batch.update(&known, &lost, relay.expiry());
-        let fact = attempt_fact(&dispatch.into(), &lost, now);
+        let mut fact = attempt_fact(&dispatch.into(), &lost, now);
+        if let Proof::Missing(missing) = proof(dispatch, &lost)
+            && dispatch.level.check_run() != CheckRun::Never
+        {
+            fact.missing_proof = Some(missing);
+        }
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         batch.tasks.push(Work::check_run(dispatch, Some(&lost.id)).task(relay, now));

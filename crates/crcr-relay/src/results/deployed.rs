@@ -169,6 +169,7 @@ impl Received {
             url,
             artifact_url,
             environment: details.environment,
+            missing_proof: None,
             level: self.level,
             event: match kind {
                 Kind::Nightly => "nightly",

@@ -270,6 +270,7 @@ impl Month<'_> {
             url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
             artifact_url: None,
             environment: None,
+            missing_proof: None,
             level: backend.level,
             event: if pull_request.is_some() { "pull_request" } else { "push" }.to_owned(),
             upstream: self.upstream.to_owned(),

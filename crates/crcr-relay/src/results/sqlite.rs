@@ -8,6 +8,7 @@ use crcr_domain::Level;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
+use crcr_domain::proof::MissingProof;
 use crcr_domain::results::DayOf;
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, Type};
@@ -137,7 +138,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
     connection
         .prepare_cached(
             "INSERT INTO fact_attempt VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,
-             ?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27)
+             ?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27,?28)
              ON CONFLICT (delivery, repo, run_id, run_attempt, workflow, ifnull(job, ''),
                ifnull(check_run_id, '')) DO UPDATE SET received_at = excluded.received_at,
                repo = excluded.repo, state = excluded.state, rank = excluded.rank,
@@ -149,7 +150,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
                artifact_url = excluded.artifact_url, environment = excluded.environment,
                level = excluded.level, event = excluded.event, upstream = excluded.upstream,
                pull_request = excluded.pull_request, head_sha = excluded.head_sha,
-               dispatched_at = excluded.dispatched_at
+               dispatched_at = excluded.dispatched_at, missing_proof = excluded.missing_proof
              WHERE (excluded.rank, excluded.received_at) > (rank, received_at)",
         )?
         .execute(params![
@@ -180,6 +181,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
             fact.pull_request.map(u64::cast_signed),
             fact.head_sha,
             millis(fact.dispatched_at),
+            fact.missing_proof.map(MissingProof::as_str),
         ])?;
     mark(connection, &fact.repo, fact.dispatched_at)
 }
@@ -586,6 +588,11 @@ impl<'a> Columns<'a> {
         self.parsed(|text| serde_json::from_str(text).ok())
     }
 
+    fn missing_proof(&mut self) -> rusqlite::Result<Option<MissingProof>> {
+        let name: Option<String> = self.get()?;
+        Ok(name.as_deref().and_then(MissingProof::named))
+    }
+
     fn outcome(&mut self) -> rusqlite::Result<CallbackOutcome> {
         self.parsed(CallbackOutcome::named)
     }
@@ -632,7 +639,7 @@ fn read_dispatch(row: &mut Columns<'_>) -> rusqlite::Result<DispatchFact> {
 const ATTEMPT: &str = "received_at, dispatched_at, repo, delivery, workflow, job, run_id,
     run_attempt, check_run_id, state, start_unknown, phase, queue_seconds, execution_seconds,
     started_at, completed_at, ifnull(tests, 'null'), failed_tests, url, artifact_url, environment,
-    level, event, upstream, pull_request, head_sha FROM fact_attempt";
+    missing_proof, level, event, upstream, pull_request, head_sha FROM fact_attempt";
 
 fn read_attempt(row: &mut Columns<'_>) -> rusqlite::Result<AttemptFact> {
     Ok(AttemptFact {
@@ -657,6 +664,7 @@ fn read_attempt(row: &mut Columns<'_>) -> rusqlite::Result<AttemptFact> {
         url: row.get()?,
         artifact_url: row.get()?,
         environment: row.get()?,
+        missing_proof: row.missing_proof()?,
         level: row.level()?,
         event: row.get()?,
         upstream: row.get()?,

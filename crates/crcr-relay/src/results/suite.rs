@@ -74,6 +74,7 @@ fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: State, s: i64) 
         url: None,
         artifact_url: None,
         environment: None,
+        missing_proof: None,
         level: Level::L2,
         event: "pull_request".into(),
         upstream: UPSTREAM.into(),
@@ -151,6 +152,7 @@ fn facts() -> Vec<Fact> {
         event: "nightly".into(),
         workflow: HOSTILE.into(),
         environment: Some(HOSTILE.into()),
+        missing_proof: Some(crcr_domain::proof::MissingProof::Branch),
         ..attempt("acme/odd", "g", "12", 1, GOOD, 1000)
     });
     for (repo, sha, s) in
@@ -453,6 +455,7 @@ async fn hostile_texts_come_back_as_they_were(results: &dyn Results) {
     let (odd, _) = jobs(results, "acme/odd").await;
     let row = &odd[0].record;
     assert_eq!((row.workflow.as_str(), row.environment.as_deref()), (HOSTILE, Some(HOSTILE)));
+    assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
     assert_eq!((&row.job, &row.check_run_id, row.pull_request), (&None, &None, None));
     for hostile in [HOSTILE, "' OR '1' = '1", "\\", "a\tb"] {
         let (attempts, _) = results.of_pull(hostile, 7).await.unwrap();

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crcr_domain::callback::{FailedTest, TestCounts};
 use crcr_domain::facts::{AttemptFact, DispatchFact, MergeBaseFact};
+use crcr_domain::proof::MissingProof;
 use crcr_domain::results::{Job, Outcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
@@ -63,6 +64,8 @@ pub(in super::super) struct PullJob {
     /// What speaks for or against its failure being new; `None` when it didn't fail its tests, and
     /// when nothing is known.
     pub(in super::super) before: Option<Before>,
+    /// What its reports lack; the result then moves no check run.
+    pub(in super::super) missing_proof: Option<MissingProof>,
 }
 
 /// How the same job did without the pull request.
@@ -171,6 +174,7 @@ fn backend(
             url: job.record.url.clone(),
             tests: job.record.tests,
             failed_tests: job.record.failed_tests.clone(),
+            missing_proof: job.record.missing_proof,
         })
         .collect();
     Backend {

@@ -57,6 +57,7 @@ enum Standing {
 impl Standing {
     fn of(backend: &Backend) -> Self {
         let of_job = |job: &PullJob| match job.outcome {
+            _ if job.missing_proof.is_some() => Self::Broken,
             None => Self::Open,
             Some(Outcome::TestFailed) => Self::Failed,
             Some(Outcome::Neutral | Outcome::Superseded) => Self::Passed,
@@ -157,6 +158,9 @@ fn job(job: &PullJob) -> Markup {
         @if job.attempts > 1 { span.detail { " · " (job.attempts) " attempts" } }
         @if let Some(tests) = &job.tests {
             span.detail { " · " (tests.passed) " passed, " (tests.failed) " failed, " (tests.skipped) " skipped" }
+        }
+        @if let Some(missing) = job.missing_proof {
+            div.detail { strong { "Reported without proof" } ": " (missing) ". It moves no check." }
         }
         @if job.outcome == Some(Outcome::TestFailed) { div.detail { (novelty(job.before.as_ref())) } }
         @if !job.failed_tests.is_empty() {

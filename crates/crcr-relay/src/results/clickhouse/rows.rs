@@ -7,6 +7,7 @@ use crcr_domain::Level;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
+use crcr_domain::proof::MissingProof;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,8 +65,8 @@ pub(super) static ATTEMPT: Table<AttemptFact> = Table {
     key: "repo_key, delivery, workflow, job, run_id, run_attempt, check_run_id",
     columns: "received_at, dispatched_at, repo, delivery, workflow, job, run_id, run_attempt, \
               check_run_id, state, start_unknown, phase, queue_ms, execution_ms, started_at, \
-              completed_at, tests, failed_tests, url, artifact_url, environment, level, event, \
-              upstream, pull_request, head_sha",
+              completed_at, tests, failed_tests, url, artifact_url, environment, missing_proof, \
+              level, event, upstream, pull_request, head_sha",
     version: "version",
     read: |row| {
         Ok(AttemptFact {
@@ -90,6 +91,9 @@ pub(super) static ATTEMPT: Table<AttemptFact> = Table {
             url: row.maybe(Fields::text)?,
             artifact_url: row.maybe(Fields::text)?,
             environment: row.maybe(Fields::text)?,
+            missing_proof: row
+                .maybe(Fields::text)?
+                .and_then(|name: String| MissingProof::named(&name)),
             level: row.level()?,
             event: row.text()?,
             upstream: row.text()?,

@@ -40,13 +40,18 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TE
 /// Version 1: due tasks are found by lane. The `due_at` of a dead task (state 2) is the time at which
 /// it is forgotten, 35 days after it was given up in version 0. Sweeps are never given up: those that
 /// were come again.
-const UPGRADES: [&str; 1] = ["
+///
+/// Version 2: an attempt says what proof its reports lack.
+const UPGRADES: [&str; 2] = [
+    "
 DROP INDEX IF EXISTS task_due;
 CREATE INDEX task_lane ON task (lane, due_at) WHERE state < 2;
 CREATE INDEX task_dead ON task (due_at) WHERE state = 2;
 UPDATE task SET state = 0, failed = 0 WHERE state = 2 AND key LIKE '[\"sweep\",%';
 UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
-"];
+",
+    "ALTER TABLE fact_attempt ADD COLUMN missing_proof TEXT",
+];
 
 /// The version that this program works with.
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;

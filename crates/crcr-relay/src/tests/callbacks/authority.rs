@@ -69,8 +69,11 @@ async fn an_unproven_report_is_stored_and_named_on_the_hud_with_its_reason() {
     let facts = world.results.callbacks(&world.always()).unwrap();
     let fact = facts.iter().find(|fact| fact.outcome == CallbackOutcome::Unproven).unwrap();
     assert_eq!(fact.answer, 200);
-    let request = Request::get("/api/v1/repositories/acme/four");
-    let page = world.call(request.body(Body::empty()).unwrap()).await.1;
+    let get =
+        async |path: &str| world.call(Request::get(path).body(Body::empty()).unwrap()).await.1;
+    let pull = get("/api/v1/pulls/7").await;
+    assert_eq!(pull["backends"][0]["jobs"][0]["missing_proof"], "callback_token", "{pull}");
+    let page = get("/api/v1/repositories/acme/four").await;
     let refused = &page["refused"][0];
     assert_eq!(refused["outcome"], "unproven", "{page}");
     assert!(refused["detail"].as_str().unwrap().starts_with("reported without proof: "), "{page}");
