@@ -181,6 +181,10 @@ impl App {
         let mut last = None;
         for _ in 0..2 {
             let token = self.token(repo, scope).await?;
+            let found = token.target.repository_id;
+            if let Some(expected) = request.repository_id.filter(|expected| *expected != found) {
+                return Err(Error::OtherRepository { repo: repo.to_owned(), expected, found });
+            }
             match self.send(request, &token.secret).await {
                 Ok(response) => return Ok((response, token.target)),
                 Err(error @ Error::Unauthorized(_)) => {
@@ -246,8 +250,11 @@ impl App {
         let known = lock(&self.installations).get(repo).copied();
         if let Some(id) = known {
             match self.mint(id, repo, scope).await {
-                // Uninstalled, perhaps installed again under another number.
-                Err(Error::NotFound(_)) => drop(lock(&self.installations).remove(repo)),
+                // Uninstalled or moved to another account, perhaps installed again under another
+                // number.
+                Err(Error::NotFound(_) | Error::NotInstalled(_)) => {
+                    lock(&self.installations).remove(repo);
+                }
                 other => return other,
             }
         }
@@ -371,6 +378,9 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: HeaderMap,
     /// Whether 404 says something of the repository, not of a thing inside it.
     pub(crate) forget_on_404: bool,
+    /// The only repository that may be called, by number. The token is of one repository, so this
+    /// is checked before anything is sent.
+    pub(crate) repository_id: Option<u64>,
 }
 
 impl<'a> Call<'a> {
@@ -383,6 +393,7 @@ impl<'a> Call<'a> {
             accept: "application/vnd.github+json",
             headers: HeaderMap::new(),
             forget_on_404: false,
+            repository_id: None,
         }
     }
 

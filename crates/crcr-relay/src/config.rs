@@ -100,6 +100,8 @@ pub struct Hud {
     pub key: SecretString,
     /// Tries of a result after the first one.
     pub retries: u32,
+    /// Whether it is told of dispatches too: sent, superseded, never started and so on.
+    pub dispatches: bool,
 }
 
 /// A file on this machine or in a repository on GitHub.
@@ -398,6 +400,8 @@ impl Settings<'_> {
     /// The external HUD. Its key alone is no answer: the deployed relay had a default address.
     fn hud(&mut self) -> Option<Option<Hud>> {
         let retries = self.retries();
+        let dispatches =
+            self.choice("CRCR_HUD_DISPATCHES", "off", &[("on", true), ("off", false)])?;
         let key = self.get("HUD_BOT_KEY").map(SecretString::from);
         match (self.get("HUD_API_URL").as_deref(), key) {
             (Some("off"), _) | (None, None) => retries.map(|_| None),
@@ -413,7 +417,7 @@ impl Settings<'_> {
             }
             (Some(_), Some(key)) => {
                 let url = self.url("HUD_API_URL", "");
-                Some(Some(Hud { url: url?, key, retries: retries? }))
+                Some(Some(Hud { url: url?, key, retries: retries?, dispatches }))
             }
         }
     }

@@ -21,6 +21,7 @@ pub mod queue;
 mod receive;
 pub mod records;
 pub mod relay;
+pub mod repositories;
 pub mod results;
 pub mod router;
 pub mod serve;

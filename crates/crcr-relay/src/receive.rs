@@ -8,11 +8,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use crcr_domain::facts::AttemptFact;
+use crcr_domain::facts::{AttemptFact, Fact};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use crate::answer::{self, Refusal};
+use crate::handlers::forward::{DISPATCH_JOB, DISPATCH_WORKFLOW};
 use crate::limits;
 use crate::relay::Relay;
 use crate::results::deployed::{self, Forward};
@@ -44,6 +45,14 @@ async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response
     let body = answer::body(body, limits::FORWARD_BYTES).await?;
     let forward: Forward =
         serde_json::from_slice(&body).map_err(|error| refused(format!("Invalid body: {error}")))?;
+    if let Some(fact) = forward.dispatch(relay.now()) {
+        let status = fact.status.clone();
+        let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");
+        let batch = Batch { facts: vec![Fact::Dispatch(fact)], ..Batch::default() };
+        let done = relay.commit(batch).await;
+        done.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        return Ok(answer::ok(json!({ "ok": true, "status": status, "dynamoKey": key })));
+    }
     let received = forward.read().map_err(|why| refused(why.what))?;
     let (status, key) = (received.status(), received.key().join("/"));
     let mut parts = vec!["forwarded"];

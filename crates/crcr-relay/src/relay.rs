@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::DispatchFact;
+use crcr_domain::facts::{DispatchFact, Fact};
 use crcr_github::app::{App, Clock};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use crate::allowlist::Source;
-use crate::auth::{Issuer, Verifier};
+use crate::auth::{Issuer, ProviderMap, Verifier};
 use crate::check;
 use crate::config::{Config, StoreUrl};
-use crate::handlers::Work;
+use crate::handlers::{Work, forward};
 use crate::metrics::Metrics;
 use crate::operators::Guesses;
 use crate::results::feed::Feed;
@@ -116,9 +116,12 @@ impl Relay {
             &config.private_key,
             Arc::clone(&clock),
         )?;
-        let issuers = Issuer::of(&config.issuers);
+        let verifier = Verifier::new(&http, Issuer::of(&config.issuers), &config.audience);
+        if config.providers_url.is_none() {
+            verifier.set_providers(ProviderMap::default());
+        }
         Ok(Self {
-            verifier: Verifier::new(&http, issuers, &config.audience),
+            verifier,
             allowlist: Source::new(
                 config.allowlist.clone(),
                 config.upstream.clone(),
@@ -175,13 +178,17 @@ impl Relay {
     }
 
     /// Reads the mapping of other CI systems' pipelines, where one is named; a broken one leaves the
-    /// last good one in force.
-    pub async fn refresh_providers(&self) {
-        let Some(url) = &self.config.providers_url else { return };
+    /// last good one in force. `false` when it can't be used.
+    pub async fn refresh_providers(&self) -> bool {
+        let Some(url) = &self.config.providers_url else { return true };
         match check::providers(url, &self.app).await {
             Ok(providers) => self.verifier.set_providers(providers),
-            Err(problem) => tracing::error!(%problem, "the provider map can't be used"),
+            Err(problem) => {
+                tracing::error!(%problem, "the provider map can't be used");
+                return false;
+            }
         }
+        true
     }
 
     /// Whether the store takes what is written: a full disk reads well. Tried once in
@@ -215,6 +222,14 @@ impl Relay {
     #[must_use]
     pub fn expiry(&self) -> Timestamp {
         self.now() + self.config.keep
+    }
+
+    /// Adds to a batch what follows from a change of a dispatch: its fact, for the pages here, and
+    /// the same for an external HUD that takes it.
+    pub fn note_dispatch(&self, batch: &mut Batch, dispatch: &Dispatch) {
+        let fact = self.dispatch_fact(dispatch);
+        batch.tasks.extend(forward::dispatch_task(self, &fact));
+        batch.facts.push(Fact::Dispatch(fact));
     }
 
     /// The fact of how a dispatch stands.

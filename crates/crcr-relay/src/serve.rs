@@ -142,7 +142,7 @@ async fn retain(relay: &Relay) {
 
 async fn providers(relay: &Relay) {
     loop {
-        relay.refresh_providers().await;
-        tokio::time::sleep(limits::PROVIDERS).await;
+        let good = relay.refresh_providers().await;
+        tokio::time::sleep(if good { limits::PROVIDERS } else { limits::PROVIDERS_AGAIN }).await;
     }
 }

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, LANDED, Status};
 use crcr_domain::event::{self, Event};
-use crcr_domain::facts::Fact;
 use secrecy::SecretString;
 use serde_json::json;
 
@@ -223,7 +222,7 @@ fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {
             dispatch.status = Status::Superseded { by: by.clone() };
-            batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+            relay.note_dispatch(batch, &dispatch);
         } else {
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, delivery.received_at));
             if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
@@ -279,7 +278,7 @@ async fn supersede(
         }
         dispatch.status = Status::Superseded { by: newer.to_owned() };
         batch.update(&known, &dispatch, relay.expiry());
-        batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+        relay.note_dispatch(batch, &dispatch);
         if was_given_up {
             // The dead task comes back, sees that there is nothing to send, and is done.
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, relay.now()));

@@ -96,6 +96,15 @@ pub enum Work {
         /// The upstream commit.
         head_sha: String,
     },
+    /// Tell the alert webhook that a name of the allowlist belongs to another repository.
+    RepositoryChanged {
+        /// The name.
+        repo: RepoName,
+        /// The number that is pinned.
+        pinned: u64,
+        /// The number that was refused.
+        found: u64,
+    },
     /// Learn where a pull request branched off.
     MergeBase {
         /// The pull request.
@@ -185,6 +194,9 @@ pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
         Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
         Work::Forward { body, .. } => forward::run(relay, body).await,
         Work::Alert { repo, event, head_sha } => alert::run(relay, &repo, &event, &head_sha).await,
+        Work::RepositoryChanged { repo, pinned, found } => {
+            alert::repository_changed(relay, &repo, pinned, found).await
+        }
         Work::MergeBase { pull, head_sha, base_sha } => {
             merge_base::run(relay, pull, &head_sha, &base_sha).await
         }
@@ -284,6 +296,7 @@ impl Work {
             Ok(Self::Sweep { .. }) => "sweep",
             Ok(Self::Forward { .. }) => "forward",
             Ok(Self::Alert { .. }) => "alert",
+            Ok(Self::RepositoryChanged { .. }) => "repository_changed",
             Ok(Self::MergeBase { .. }) => "merge_base",
             Ok(Self::Comment { .. }) => "comment",
             Err(_) => "unknown",
@@ -331,6 +344,9 @@ impl Work {
             Self::Alert { repo, event, head_sha } => {
                 Key::new(&["alert", &repo.key(), event, head_sha])
             }
+            Self::RepositoryChanged { repo, found, .. } => {
+                Key::new(&["repository_changed", &repo.key(), &found.to_string()])
+            }
             Self::MergeBase { pull, head_sha, base_sha } => {
                 Key::new(&["merge_base", &pull.to_string(), head_sha, base_sha])
             }
@@ -349,7 +365,7 @@ impl Work {
             | Self::Sweep { repo, .. } => repo.owner().to_ascii_lowercase(),
             Self::Forward { lane, .. } => format!("hud of {lane}"),
             // No account has a space in its name: what this webhook says pauses nobody else.
-            Self::Alert { .. } => "alert webhook".to_owned(),
+            Self::Alert { .. } | Self::RepositoryChanged { .. } => "alert webhook".to_owned(),
             Self::CheckRun { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }

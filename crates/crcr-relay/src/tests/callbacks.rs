@@ -3,6 +3,7 @@
 mod alerts;
 mod authority;
 mod faults;
+mod repositories;
 
 use std::time::Duration;
 
