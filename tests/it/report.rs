@@ -319,6 +319,35 @@ fn without_a_relay_or_a_delivery_it_says_what_to_set() {
     assert!(ran.stderr.contains("repository_dispatch"), "{}", ran.report());
 }
 
+#[test]
+fn without_an_input_the_report_goes_where_the_dispatch_says() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let report = |named: &str, variable: Option<&str>| {
+        let mut event = event();
+        event["client_payload"]["callback_url"] = json!(named);
+        let mut run = Crcr::step(&[&["report"], &SUCCESS[..]].concat(), "repository_dispatch", &event);
+        for (name, value) in &job.environment {
+            run = run.env(name, value);
+        }
+        let run = run.env("GITHUB_EVENT_NAME", "repository_dispatch");
+        match variable {
+            Some(url) => run.env("CRCR_CALLBACK_URL", url).run(),
+            None => run.run(),
+        }
+    };
+    for named in ["http://relay.example.org/github/callback", "https://me:pw@relay.example.org/"] {
+        let ran = report(named, None).expect_code(1);
+        assert!(ran.stderr.contains("callback-url"), "{}", ran.report());
+        assert_eq!(job.minted(), 0, "no token is made for {named}");
+    }
+    report(&relay.url, None).expect_code(0);
+    assert_eq!(relay.next().body["callback_url"], relay.url);
+    // What downstream says itself counts more.
+    let own = Relay::start(vec![Answer::Say(200, OK)]);
+    report(&relay.url, Some(&own.url)).expect_code(0);
+    own.next();
+}
+
 #[cfg(unix)]
 #[test]
 fn a_job_of_buildkite_reports_with_its_agents_token() {

@@ -119,6 +119,10 @@ pub struct ServeArgs {
     /// The allowlist: https://github.com/OWNER/REPO/blob/REF/PATH or file:PATH [env: ALLOWLIST_URL]
     #[arg(long, value_name = "URL")]
     pub allowlist_url: Option<String>,
+    /// Address of this relay for people and downstream: check runs, comments and alerts link its
+    /// pages, and each dispatch names its callback address [env: CRCR_PUBLIC_URL] [default: none]
+    #[arg(long, value_name = "URL")]
+    pub public_url: Option<String>,
     /// Upstream repository [env: UPSTREAM_REPO] [default: pytorch/pytorch]
     #[arg(long, value_name = "OWNER/REPO")]
     pub upstream_repo: Option<String>,

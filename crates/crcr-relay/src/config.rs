@@ -43,6 +43,8 @@ pub struct Config {
     pub api_url: Url,
     /// GitHub's pages.
     pub server_url: String,
+    /// The address of this relay for people and downstream, without a `/` at its end.
+    pub public_url: Option<String>,
     /// Where to listen.
     pub listen: String,
     /// Where to listen for operators; none when empty.
@@ -155,6 +157,18 @@ pub struct Settings<'a> {
 }
 
 impl Config {
+    /// The page of a pull request here, where the public address is known.
+    #[must_use]
+    pub fn pull_request_page(&self, number: u64) -> Option<String> {
+        self.public_url.as_ref().map(|base| format!("{base}/pr/{number}"))
+    }
+
+    /// Where downstream reports to, where the public address is known.
+    #[must_use]
+    pub fn callback_url(&self) -> Option<String> {
+        self.public_url.as_ref().map(|base| format!("{base}/github/callback"))
+    }
+
     /// Reads every setting. `lookup` returns a flag's or an environment variable's value, and
     /// `stored` holds what a secret store knows; the former wins.
     ///
@@ -199,6 +213,7 @@ impl Settings<'_> {
         };
         let api_url = self.url("GITHUB_API_URL", "https://api.github.com");
         let server_url = self.or("GITHUB_SERVER_URL", "https://github.com");
+        let public_url = self.public_url();
         let store = self.store();
         let store = match store.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
@@ -270,6 +285,7 @@ impl Settings<'_> {
             upstream,
             api_url: api_url?,
             server_url: server_url.trim_end_matches('/').to_owned(),
+            public_url: public_url?,
             listen: self.or("CRCR_LISTEN", "127.0.0.1:8080"),
             admin_listen: Some(admin_listen).filter(|listen| listen != "off"),
             admin_token: admin_token?,
@@ -420,6 +436,25 @@ impl Settings<'_> {
                 Some(Some(Hud { url: url?, key, retries: retries?, dispatches }))
             }
         }
+    }
+
+    /// The relay's own address. What is appended to it has to be its path.
+    fn public_url(&mut self) -> Option<Option<String>> {
+        const NAME: &str = "CRCR_PUBLIC_URL";
+        let Some(text) = self.get(NAME) else { return Some(None) };
+        let url = match secure(&text) {
+            Ok(url) => url,
+            Err(what) => return self.problem(NAME, what),
+        };
+        let plain = url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none();
+        if !plain {
+            let what = "expected https://HOST or https://HOST/PATH, without user, query or fragment";
+            return self.problem(NAME, what.to_owned());
+        }
+        Some(Some(url.as_str().trim_end_matches('/').to_owned()))
     }
 
     fn retries(&mut self) -> Option<u32> {
@@ -706,6 +741,35 @@ mod tests {
         let config = Config::read(&lookup, stored).unwrap();
         assert_eq!(config.webhook_secret.expose_secret(), "own");
         assert_eq!(config.private_key.expose_secret(), "stored");
+    }
+
+    #[test]
+    fn the_public_address_is_https_or_loopback_and_nothing_but_an_address() {
+        let with = |url: &str| read(&[&NEEDED[..], &[("CRCR_PUBLIC_URL", url)]].concat());
+        for (given, kept) in [
+            ("https://relay.test", "https://relay.test"),
+            ("https://relay.test/", "https://relay.test"),
+            ("https://relay.test/ci//", "https://relay.test/ci"),
+            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+        ] {
+            let config = with(given).unwrap();
+            assert_eq!(config.public_url.as_deref(), Some(kept));
+            assert_eq!(config.callback_url().unwrap(), format!("{kept}/github/callback"));
+            assert_eq!(config.pull_request_page(7).unwrap(), format!("{kept}/pr/7"));
+        }
+        for odd in [
+            "http://relay.test",
+            "relay.test",
+            "https://relay.test/?x=1",
+            "https://relay.test/#x",
+            "https://me:secret@relay.test",
+            "javascript:alert(1)",
+        ] {
+            let problems = with(odd).unwrap_err();
+            assert_eq!(problems[0].name, "CRCR_PUBLIC_URL", "{odd}");
+            assert!(!problems[0].what.contains("secret"), "{}", problems[0].what);
+        }
+        assert!(read(&NEEDED).unwrap().callback_url().is_none());
     }
 
     #[test]

@@ -59,7 +59,12 @@ pub async fn run(
     let turns = turned_red(&jobs_of_record(&attempts, &dispatches), &dispatches);
     let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);
     let Some(turn) = ours else { return Ok(Outcome::Done) };
-    let body = json!({ "event": "backend_turned_red", "turn": turn, "text": feed::text(turn) });
+    let mut text = feed::text(turn);
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
+    if let Some(page) = &page {
+        text = format!("{text}\n{page}");
+    }
+    let body = json!({ "event": "backend_turned_red", "turn": turn, "text": text, "url": page });
     post(relay, url, &body).await?;
     let mut batch = Batch::default();
     batch.set(told.key, &true, relay.expiry());
@@ -75,13 +80,19 @@ pub async fn repository_changed(
     found: u64,
 ) -> Result<Outcome, Fail> {
     let Some(url) = &relay.config.alert_url else { return Ok(Outcome::Done) };
-    let text = format!(
+    let mut text = format!(
         "{repo} is repository number {found} now and was number {pinned}: its dispatches and \
          reports are refused until an operator confirms it with `crcr relay repository confirm \
          {repo}`"
     );
+    let home = crate::operators::HOME;
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}{home}"));
+    if let Some(page) = &page {
+        text = format!("{text}\n{page}");
+    }
     let body = json!({
-        "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found, "text": text,
+        "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found,
+        "text": text, "url": page,
     });
     post(relay, url, &body).await?;
     Ok(Outcome::Done)

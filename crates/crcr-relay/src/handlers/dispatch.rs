@@ -35,7 +35,8 @@ pub async fn run(
     let body = records::unpack(&body_key, &body.value)?;
     let token = relay.keys.sign(dispatch);
     let payload =
-        payload::build(&dispatch.event, delivery, &body, token).map_err(Fail::permanent)?;
+        payload::build(&dispatch.event, delivery, &body, token, relay.config.callback_url())
+            .map_err(Fail::permanent)?;
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
     match relay.app.dispatch(repo.as_str(), pinned, &dispatch.event, &payload).await {
         Ok(target) => {
