@@ -56,6 +56,9 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   ALLOWLIST_TTL_SECONDS    how often the allowlist is asked for [60]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
 
+A secret may hold two values while it is changed, the new one first: one a line, or two PEM blocks. The
+file of a secret is read again when it changes.
+
 Examples:
   crcr relay serve --check
   crcr relay serve --listen 0.0.0.0:8080 --store sqlite:/var/lib/crcr/crcr.db";

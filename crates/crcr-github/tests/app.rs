@@ -387,3 +387,31 @@ async fn the_apps_identity_is_checked() {
     assert!(error.starts_with("the App's private key isn't an RSA key in PEM"), "{error}");
     assert!(!format!("{app:?}").contains("PRIVATE"));
 }
+
+#[tokio::test]
+async fn of_two_private_keys_the_one_that_github_knows_is_used() {
+    let (github, _) = set_up();
+    let known = world(&github).app().clone();
+    let other = AppIdentity::generate();
+    let state = Arc::clone(github.state());
+    let clock = Arc::new(move || state.clock.now());
+    let client = http::client().unwrap();
+    let both = |first: &str, second: &str| format!("{first}\n{second}").into();
+    let keys = both(&other.private_key, &known.private_key);
+    let app = App::new(client, github.url().clone(), known.id, &keys, clock).unwrap();
+    assert!(app.slug().await.is_ok(), "the new key isn't known yet");
+    let calls = world(&github).calls().len();
+    app.installation(REPO).await.unwrap();
+    assert_eq!(world(&github).calls().len(), calls + 1, "what works is remembered");
+
+    // A file that isn't a key changes nothing, and one with the known key in front works at once.
+    let three = format!("{}{}{}", other.private_key, other.private_key, other.private_key);
+    for broken in ["", "rubbish", "-----BEGIN RSA PRIVATE KEY-----\nAAAA", &three] {
+        assert!(app.set_private_key(&broken.into()).is_err(), "{broken}");
+    }
+    assert!(app.slug().await.is_ok());
+    app.set_private_key(&both(&known.private_key, &other.private_key)).unwrap();
+    assert!(app.slug().await.is_ok());
+    app.set_private_key(&other.private_key.into()).unwrap();
+    assert!(matches!(app.slug().await, Err(Error::Unauthorized(_))), "refused by both is refused");
+}

@@ -24,6 +24,7 @@ pub mod relay;
 pub mod repositories;
 pub mod results;
 pub mod router;
+mod secrets;
 pub mod serve;
 pub mod signature;
 pub mod store;

@@ -121,7 +121,12 @@ pub const PRUNE_PAUSE: Duration = Duration::from_millis(20);
 pub const COMMIT_ABSENT: Duration = Duration::from_secs(300);
 /// How long it is believed that upstream has a commit.
 pub const COMMIT_EXISTS: Duration = Duration::from_secs(3600);
-/// How soon that mapping is asked for again after a failure.
-pub const PROVIDERS_AGAIN: Duration = Duration::from_secs(30);
+/// How often the files of secrets are looked at.
+pub const SECRETS: Duration = Duration::from_secs(10);
+/// How long a result is kept trying that the external HUD refuses with 401: its key is being
+/// changed.
+pub const HUD_KEY_CHANGE: Duration = Duration::from_secs(3600);
 /// How often the mapping of other CI systems' pipelines is read.
 pub const PROVIDERS: Duration = Duration::from_secs(300);
+/// How soon that mapping is asked for again after a failure.
+pub const PROVIDERS_AGAIN: Duration = Duration::from_secs(30);

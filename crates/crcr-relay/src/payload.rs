@@ -250,7 +250,16 @@ mod tests {
         let mut huge = webhook(&"b".repeat(80_000), 5000);
         huge["junk"] =
             Value::Object((0..5000).map(|n| (format!("key-{n}"), json!("v".repeat(50)))).collect());
-        let built = build("pull_request", "d", huge.to_string().as_bytes(), None, None).unwrap();
+        let built = build(
+            "pull_request",
+            "d",
+            huge.to_string().as_bytes(),
+            Some("v1.a".to_owned()),
+            Some("https://relay.test/github/callback".to_owned()),
+        )
+        .unwrap();
+        let keys = serde_json::to_value(&built).unwrap();
+        assert!(keys["callback_url"].is_string() && keys.as_object().unwrap().len() <= 10);
         let payload: Value = serde_json::from_str(built.payload.get()).unwrap();
         assert_eq!(payload["pull_request"]["head"]["sha"], "0".repeat(40));
         assert_eq!(

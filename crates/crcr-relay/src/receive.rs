@@ -34,8 +34,10 @@ pub(crate) async fn handle(
 async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
     let given = headers.get("x-hud-internal-bot").map(|value| value.as_bytes()).unwrap_or_default();
     let known = relay.config.results_token.as_ref().is_some_and(|token| {
-        let token = token.expose_secret().as_bytes();
-        constant_time::verify_slices_are_equal(given, token).is_ok()
+        token.all().iter().any(|token| {
+            let token = token.expose_secret().as_bytes();
+            constant_time::verify_slices_are_equal(given, token).is_ok()
+        })
     });
     if !known {
         let detail = "`x-hud-internal-bot` is not this HUD's token";

@@ -6,6 +6,7 @@ use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{DispatchFact, Fact};
 use crcr_github::app::{App, Clock};
 use jiff::Timestamp;
+use secrecy::SecretString;
 use tokio::sync::Notify;
 
 use crate::allowlist::Source;
@@ -18,6 +19,7 @@ use crate::operators::Guesses;
 use crate::results::feed::Feed;
 use crate::results::sqlite::SqliteResults;
 use crate::results::{self, Results, ResultsError, ResultsUrl};
+use crate::secrets::{Reloaded, Secret};
 use crate::store::{Batch, Commit, Pending, Role, Sqlite, Store, StoreError};
 use crate::token::CallbackKeys;
 use crate::turns::Turns;
@@ -113,7 +115,7 @@ impl Relay {
             http.clone(),
             config.api_url.clone(),
             config.app_id.clone(),
-            &config.private_key,
+            &config.private_key.first(),
             Arc::clone(&clock),
         )?;
         let verifier = Verifier::new(&http, Issuer::of(&config.issuers), &config.audience);
@@ -128,7 +130,7 @@ impl Relay {
                 config.allowlist_ttl,
             )
             .kept_in(Arc::clone(&store)),
-            keys: CallbackKeys::new(&config.callback_keys),
+            keys: CallbackKeys::new(&config.callback_keys()),
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
@@ -211,6 +213,43 @@ impl Relay {
         };
         *written_at = Some(now);
         Ok(())
+    }
+
+    /// Reads the files of secrets again that have changed. A broken one leaves the old values in
+    /// force. Reads files, so it may block.
+    pub fn reload_secrets(&self) {
+        let told = |secret: &Secret, reloaded: Reloaded| match reloaded {
+            Reloaded::Unchanged => false,
+            Reloaded::New => {
+                tracing::info!(setting = secret.name(), "the secret's file was read again");
+                true
+            }
+            Reloaded::Broken(problem) => {
+                let setting = secret.name();
+                tracing::error!(
+                    setting,
+                    problem,
+                    "the secret's new file can't be used; the old value stays"
+                );
+                false
+            }
+        };
+        let config = &self.config;
+        let key = &config.private_key;
+        let new_key = |values: &[SecretString]| {
+            self.app.set_private_key(&values[0]).map_err(|error| error.to_string())
+        };
+        told(key, key.reload(new_key));
+        let hud = config.hud.as_ref().map(|hud| &hud.key);
+        let signing = [Some(&config.webhook_secret), config.callback_keys.as_ref()];
+        let others = [config.admin_token.as_ref(), config.results_token.as_ref(), hud];
+        let mut changed = false;
+        for secret in signing.into_iter().chain(others).flatten() {
+            changed |= told(secret, secret.reload(|_| Ok(())));
+        }
+        if changed {
+            self.keys.set(&config.callback_keys());
+        }
     }
 
     /// How many dispatches are looked after: sent to L2 or above, and not known to be over.

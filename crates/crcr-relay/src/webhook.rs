@@ -10,13 +10,13 @@ use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, LANDED, Status};
 use crcr_domain::event::{self, Event};
-use secrecy::SecretString;
 use serde_json::json;
 
 use crate::answer::{self, Refusal};
 use crate::handlers::Work;
 use crate::records::{self, Delivery};
 use crate::relay::Relay;
+use crate::secrets::Secret;
 use crate::store::{Add, Batch, Commit, Put, Read, StoreError, read, read_all};
 use crate::{limits, planner, signature};
 
@@ -291,11 +291,11 @@ async fn supersede(
 }
 
 /// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.
-fn verify(headers: &HeaderMap, body: &[u8], secret: &SecretString) -> Result<(), Refusal> {
+fn verify(headers: &HeaderMap, body: &[u8], secret: &Secret) -> Result<(), Refusal> {
     let Some(given) = headers.get("x-hub-signature-256").filter(|value| !value.is_empty()) else {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "No signature"));
     };
-    if signature::is_valid(secret, body, given.as_bytes()) {
+    if secret.all().iter().any(|value| signature::is_valid(value, body, given.as_bytes())) {
         return Ok(());
     }
     Err(Refusal::new(StatusCode::UNAUTHORIZED, "Bad signature"))

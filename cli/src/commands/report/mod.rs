@@ -58,11 +58,7 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
 
 /// The relay's address: https, or http on this machine; a `/` at its end is dropped. What the
 /// dispatch names counts when nobody here named one.
-fn callback_url(
-    args: &ReportArgs,
-    env: &Env,
-    dispatched: Option<&str>,
-) -> Result<Url, Failure> {
+fn callback_url(args: &ReportArgs, env: &Env, dispatched: Option<&str>) -> Result<Url, Failure> {
     let given = args.callback_url.as_deref().or_else(|| env.get(env_vars::CRCR_CALLBACK_URL));
     let given = given.or(dispatched);
     let Some(given) = given else {

@@ -1,5 +1,7 @@
 //! Sends a result to the external HUD, as the deployed relay does.
 
+use axum::http::StatusCode;
+use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::callback::Details;
 use crcr_domain::dispatch::Dispatch;
@@ -11,30 +13,39 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::{Fail, Outcome, Work};
+use crate::limits;
 use crate::records::{self, Job};
 use crate::relay::Relay;
-use crate::store::{Key, NewTask};
+use crate::store::{Key, NewTask, Task};
 
-/// Sends it; what the HUD refuses is given up, what it can't take now comes again.
-pub async fn run(relay: &Relay, body: String) -> Result<Outcome, Fail> {
+/// Sends it; what the HUD refuses is given up, what it can't take now comes again. While its key is
+/// changed it may know the new one or the old one, or neither of ours yet.
+pub async fn run(relay: &Relay, task: &Task, body: String) -> Result<Outcome, Fail> {
     let Some(hud) = &relay.config.hud else { return Ok(Outcome::Done) };
     let url = format!("{}/crcr/results", hud.url.as_str().trim_end_matches('/'));
-    let request = relay
-        .http
-        .post(url)
-        .timeout(std::time::Duration::from_secs(10))
-        .header(CONTENT_TYPE, "application/json")
-        .header("x-hud-internal-bot", hud.key.expose_secret())
-        .body(body);
-    match crcr_github::http::send_once(request).await {
-        Ok(_) => Ok(Outcome::Done),
-        Err(error) => {
-            let mut fail = Fail::retry(format!("the HUD: {error}"));
-            fail.permanent = !error.is_transient();
-            fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
-            Err(fail)
+    let body = Bytes::from(body);
+    let mut fail = Fail::retry("no key for the HUD");
+    for key in hud.key.all().iter() {
+        let request = relay
+            .http
+            .post(&url)
+            .timeout(std::time::Duration::from_secs(10))
+            .header(CONTENT_TYPE, "application/json")
+            .header("x-hud-internal-bot", key.expose_secret())
+            .body(body.clone());
+        let Err(error) = crcr_github::http::send_once(request).await else {
+            return Ok(Outcome::Done);
+        };
+        let unauthorized = error.status() == Some(StatusCode::UNAUTHORIZED);
+        fail = Fail::retry(format!("the HUD: {error}"));
+        fail.permanent = !error.is_transient();
+        fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
+        fail.until = unauthorized.then(|| task.created_at + limits::HUD_KEY_CHANGE);
+        if !unauthorized {
+            break;
         }
     }
+    Err(fail)
 }
 
 /// What the HUD gets of a result: what the relay proves, and what the reporter says.

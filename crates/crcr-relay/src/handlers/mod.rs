@@ -144,17 +144,19 @@ pub struct Fail {
     pub retry_at: Option<Timestamp>,
     /// Another try gets the same answer.
     pub permanent: bool,
+    /// It is tried until then, however often, and then given up.
+    pub until: Option<Timestamp>,
 }
 
 impl Fail {
     /// Another try may help.
     pub fn retry(error: impl Into<String>) -> Self {
-        Self { error: error.into(), retry_at: None, permanent: false }
+        Self { error: error.into(), retry_at: None, permanent: false, until: None }
     }
 
     /// Another try gets the same answer.
     pub fn permanent(error: impl Into<String>) -> Self {
-        Self { error: error.into(), retry_at: None, permanent: true }
+        Self { error: error.into(), retry_at: None, permanent: true, until: None }
     }
 }
 
@@ -172,7 +174,7 @@ impl From<crcr_github::Error> for Fail {
         if let Some(source) = std::error::Error::source(&error) {
             text = format!("{text}: {source}");
         }
-        Self { error: text, retry_at: error.retry_at(), permanent: !passing }
+        Self { error: text, retry_at: error.retry_at(), permanent: !passing, until: None }
     }
 }
 
@@ -192,7 +194,7 @@ pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
         Work::Redispatch { repo, head_sha } => rerun::redispatch(relay, &repo, &head_sha).await,
         Work::RerunSuite { suite } => rerun::suite(relay, suite).await,
         Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
-        Work::Forward { body, .. } => forward::run(relay, body).await,
+        Work::Forward { body, .. } => forward::run(relay, task, body).await,
         Work::Alert { repo, event, head_sha } => alert::run(relay, &repo, &event, &head_sha).await,
         Work::RepositoryChanged { repo, pinned, found } => {
             alert::repository_changed(relay, &repo, pinned, found).await

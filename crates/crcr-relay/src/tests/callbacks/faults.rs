@@ -370,7 +370,7 @@ async fn a_run_of_buildkite_has_a_uuid_and_is_taken_like_any_other() {
 #[tokio::test]
 async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
     let hud = wiremock::MockServer::start().await;
-    let answers = [(401, 1), (200, 1)];
+    let answers = [(400, 1), (200, 1)];
     for (status, times) in answers {
         let path = wiremock::matchers::path("/api/crcr/results");
         let answer = wiremock::ResponseTemplate::new(status);

@@ -9,14 +9,14 @@ use super::*;
 use crate::store::{Read, read};
 use crate::{records, repositories};
 
-const ADMIN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "operator");
+const ADMIN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "the-token-of-operators");
 const FOUR: &str = "acme/four";
 
 async fn as_operator(world: &World, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
     let request = Request::builder()
         .method(method)
         .uri(path)
-        .header(header::AUTHORIZATION, "Bearer operator")
+        .header(header::AUTHORIZATION, "Bearer the-token-of-operators")
         .body(Body::from(body.to_owned()));
     world.call(request.unwrap()).await
 }
@@ -81,7 +81,8 @@ async fn whoever_registers_a_freed_name_gets_nothing_until_an_operator_confirms(
     let told: Value = serde_json::from_slice(&told[0].body).unwrap();
     assert_eq!((&told["event"], &told["repo"]), (&json!("repository_changed"), &json!(FOUR)));
     assert_eq!((&told["pinned"], &told["found"]), (&json!(before), &json!(number)));
-    let metrics = Request::get("/metrics").header(header::AUTHORIZATION, "Bearer operator");
+    let metrics =
+        Request::get("/metrics").header(header::AUTHORIZATION, "Bearer the-token-of-operators");
     let metrics = world.answer(metrics.body(Body::empty()).unwrap()).await;
     let metrics = axum::body::to_bytes(metrics.into_body(), 1 << 20).await.unwrap();
     let metrics = String::from_utf8(metrics.to_vec()).unwrap();
