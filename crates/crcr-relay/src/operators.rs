@@ -281,13 +281,13 @@ mod tests {
         let token = SecretString::from("let-me-in");
         let now: Timestamp = "2026-09-15T12:00:00Z".parse().unwrap();
         let value = session(&token, now + SESSION);
-        assert!(is_session(&[token.clone()], &value, now));
-        assert!(!is_session(&[token.clone()], &value, now + SESSION));
+        assert!(is_session(std::slice::from_ref(&token), &value, now));
+        assert!(!is_session(std::slice::from_ref(&token), &value, now + SESSION));
         assert!(!is_session(&["another".into()], &value, now));
         let (until, tag) = value.split_once('.').unwrap();
         let longer = format!("{}.{tag}", until.parse::<i64>().unwrap() + 1);
         for odd in [longer.as_str(), "", ".", "1", until, "let-me-in"] {
-            assert!(!is_session(&[token.clone()], odd, now), "{odd}");
+            assert!(!is_session(std::slice::from_ref(&token), odd, now), "{odd}");
         }
     }
 
