@@ -205,6 +205,8 @@ pub const SCCACHE_IGNORE_SERVER_IO_ERROR: &str = "SCCACHE_IGNORE_SERVER_IO_ERROR
 
 /// Where the relay's state is: `sqlite:PATH`.
 pub const CRCR_STORE: &str = "CRCR_STORE";
+/// The relay's upstream repository, `owner/repo`.
+pub const UPSTREAM_REPO: &str = "UPSTREAM_REPO";
 /// Where results are: `sqlite:PATH` or `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
 pub const CRCR_RESULTS: &str = "CRCR_RESULTS";
 /// The GitHub App's number.

@@ -103,7 +103,12 @@ impl Job {
 
     fn report(&self, relay: &Relay, args: &[&str]) -> Crcr {
         let args = [&["report", "--callback-url", &relay.url], args].concat();
-        let mut run = Crcr::step(&args, "repository_dispatch", &event());
+        self.on_dispatch(&args, &event())
+    }
+
+    /// A step of a run that this event started.
+    fn on_dispatch(&self, args: &[&str], event: &Value) -> Crcr {
+        let mut run = Crcr::step(args, "repository_dispatch", event);
         for (name, value) in &self.environment {
             run = run.env(name, value);
         }
@@ -311,12 +316,37 @@ fn without_permission_it_says_which_one() {
 
 #[test]
 fn without_a_relay_or_a_delivery_it_says_what_to_set() {
-    let ran =
-        Crcr::step(&["report", "--status", "in_progress"], "push", &json!({})).run().expect_code(1);
-    assert!(ran.stderr.contains("callback-url"), "{}", ran.report());
     let (job, relay) = (Job::new(), Relay::start(vec![]));
+    let ran = job.on_dispatch(&[&["report"], &IN_PROGRESS[..]].concat(), &event()).run();
+    let ran = ran.expect_code(1);
+    assert!(ran.stderr.contains("callback-url"), "{}", ran.report());
     let ran = job.report(&relay, &IN_PROGRESS).env("GITHUB_EVENT_PATH", "").run().expect_code(1);
     assert!(ran.stderr.contains("repository_dispatch"), "{}", ran.report());
+}
+
+#[test]
+fn without_an_input_the_report_goes_where_the_dispatch_says() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let report = |named: &str, variable: Option<&str>| {
+        let mut event = event();
+        event["client_payload"]["callback_url"] = json!(named);
+        let run = job.on_dispatch(&[&["report"], &SUCCESS[..]].concat(), &event);
+        match variable {
+            Some(url) => run.env("CRCR_CALLBACK_URL", url).run(),
+            None => run.run(),
+        }
+    };
+    for named in ["http://relay.example.org/github/callback", "https://me:pw@relay.example.org/"] {
+        let ran = report(named, None).expect_code(1);
+        assert!(ran.stderr.contains("callback-url"), "{}", ran.report());
+        assert_eq!(job.minted(), 0, "no token is made for {named}");
+    }
+    report(&relay.url, None).expect_code(0);
+    assert_eq!(relay.next().body["callback_url"], relay.url);
+    // What downstream says itself counts more.
+    let own = Relay::start(vec![Answer::Say(200, OK)]);
+    report(&relay.url, Some(&own.url)).expect_code(0);
+    own.next();
 }
 
 #[cfg(unix)]

@@ -24,6 +24,9 @@ pub enum RelayCommand {
     /// Show deliveries and what became of them, and send again what was given up
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
+    /// Show which repositories the allowlist's names stand for, and confirm one that changed
+    #[command(subcommand, after_help = REPOSITORY_EXAMPLES)]
+    Repository(RepositoryCommand),
 }
 
 const SERVE_HELP: &str = "\
@@ -44,6 +47,7 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   CRCR_ALERT_URL           told by POST when a backend turns red [none]
   INTERNAL_API_TOKEN       lets another relay send results to this HUD [nobody]
   HUD_API_URL, HUD_BOT_KEY an external HUD that gets every result too, or `off` [none]
+  CRCR_HUD_DISPATCHES      whether that HUD is told of dispatches too: on or off [off]
   HUD_MAX_RETRIES          tries of a result for it after the first one [14]
   CRCR_STATUS_TTL          how long deliveries and jobs are known [35d]
   IN_PROGRESS_WARN_THRESHOLD  warn of more open dispatches than this [never]
@@ -51,6 +55,9 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   RATE_LIMIT_PER_MIN       reports of one repository a minute [100]
   ALLOWLIST_TTL_SECONDS    how often the allowlist is asked for [60]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
+
+A secret may hold two values while it is changed, the new one first: one a line, or two PEM blocks. The
+file of a secret is read again when it changes.
 
 Examples:
   crcr relay serve --check
@@ -81,6 +88,16 @@ Examples:
   crcr relay deliveries redeliver --given-up
   crcr relay deliveries discard '[\"labels\",\"101090\"]'";
 
+const REPOSITORY_EXAMPLES: &str = "\
+Examples:
+  crcr relay repository list
+  crcr relay repository confirm acme/backend
+  crcr relay repository confirm acme/backend --id 123456789
+
+GitHub's number of a repository is pinned when the first dispatch to it is accepted. A name that is
+deleted or renamed can be registered by somebody else: its dispatches and reports are refused until
+an operator confirms the new number.";
+
 /// The server's flags; each wins over its environment variable.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
@@ -105,6 +122,10 @@ pub struct ServeArgs {
     /// The allowlist: https://github.com/OWNER/REPO/blob/REF/PATH or file:PATH [env: ALLOWLIST_URL]
     #[arg(long, value_name = "URL")]
     pub allowlist_url: Option<String>,
+    /// Address of this relay for people and downstream: check runs, comments and alerts link its
+    /// pages, and each dispatch names its callback address [env: CRCR_PUBLIC_URL] [default: none]
+    #[arg(long, value_name = "URL")]
+    pub public_url: Option<String>,
     /// Upstream repository [env: UPSTREAM_REPO] [default: pytorch/pytorch]
     #[arg(long, value_name = "OWNER/REPO")]
     pub upstream_repo: Option<String>,
@@ -211,4 +232,38 @@ pub enum DeliveriesCommand {
         #[command(flatten)]
         store: StoreArgs,
     },
+}
+
+/// Repositories that names of the allowlist stand for.
+#[derive(Debug, Subcommand)]
+pub enum RepositoryCommand {
+    /// Every name, its number, and the number that is refused
+    List {
+        #[command(flatten)]
+        names: PinArgs,
+        /// How to print them
+        #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+        format: DataFormat,
+    },
+    /// Let a name stand for another repository from now on
+    Confirm {
+        /// The name
+        #[arg(value_name = "OWNER/REPO")]
+        repo: String,
+        /// The number of the new repository [default: the one that was refused]
+        #[arg(long, value_name = "NUMBER")]
+        id: Option<u64>,
+        #[command(flatten)]
+        names: PinArgs,
+    },
+}
+
+/// Whose names, and where they are kept.
+#[derive(Debug, Clone, Args)]
+pub struct PinArgs {
+    /// Upstream repository [env: UPSTREAM_REPO] [default: pytorch/pytorch]
+    #[arg(long, value_name = "OWNER/REPO")]
+    pub upstream_repo: Option<String>,
+    #[command(flatten)]
+    pub store: StoreArgs,
 }

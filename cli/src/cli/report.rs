@@ -51,7 +51,7 @@ pub struct ReportArgs {
     /// Upstream repository of a nightly or periodic run
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream_repository: String,
-    /// The relay's callback address [default: CRCR_CALLBACK_URL]
+    /// The relay's callback address [default: CRCR_CALLBACK_URL, then what the dispatch names]
     #[arg(long, value_name = "URL")]
     pub callback_url: Option<String>,
     /// Audience of the OIDC token [default: CRCR_OIDC_AUDIENCE, then pytorch-cross-repo-ci-relay]

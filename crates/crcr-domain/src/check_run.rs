@@ -148,6 +148,8 @@ pub struct Context<'a> {
     pub server_url: &'a str,
     /// The pull request.
     pub pull_request: Option<u64>,
+    /// The pull request's page on the HUD.
+    pub page: Option<&'a str>,
     /// What a failure below L4 is shown as instead, if anything.
     pub nonblocking: Option<Conclusion>,
 }
@@ -160,6 +162,11 @@ impl Context<'_> {
             return Some(format!("{}/{}/actions/runs/{run_id}", self.server_url, self.repo));
         }
         reported.map(str::to_owned)
+    }
+
+    fn link(&self) -> String {
+        let link = |page| format!("\nAll backends on this pull request: {page}\n");
+        self.page.map(link).unwrap_or_default()
     }
 
     fn conclude(&self, conclusion: Conclusion) -> Status {
@@ -197,6 +204,7 @@ pub fn show_job(
         Some(url) => writeln!(summary, ": {url}"),
         None => writeln!(summary, " {}", code(&job.workflow)),
     };
+    summary.push_str(&context.link());
     if let Some(tests) = details.tests {
         let _ = writeln!(
             summary,
@@ -226,7 +234,7 @@ pub fn show_job(
         status,
         title: cut(&title, TITLE_CHARS).to_owned(),
         summary: cut(&summary, SUMMARY_CHARS).to_owned(),
-        details_url: url,
+        details_url: url.or(context.page.map(str::to_owned)),
         external_id: Some(external_id(&job.run_id, context.pull_request)),
     }
 }
@@ -244,6 +252,7 @@ pub fn show_dispatch(context: &Context<'_>, verdict: &Verdict) -> Shown {
     if let Some(url) = &url {
         let _ = writeln!(summary, "\nWorkflow: {url}");
     }
+    summary.push_str(&context.link());
     if matches!(verdict.standing, Standing::Ended(conclusion) if !conclusion.is_good()) {
         summary.push_str(&what_next(context));
     }
@@ -252,7 +261,7 @@ pub fn show_dispatch(context: &Context<'_>, verdict: &Verdict) -> Shown {
         status,
         title: cut(&verdict.reason, TITLE_CHARS).to_owned(),
         summary: cut(&summary, SUMMARY_CHARS).to_owned(),
-        details_url: url,
+        details_url: url.or(context.page.map(str::to_owned)),
         external_id: Some(external_id(run.unwrap_or(&no_run), context.pull_request)),
     }
 }
@@ -341,8 +350,26 @@ mod tests {
             oncalls: &[],
             server_url: "https://github.com",
             pull_request: Some(7),
+            page: None,
             nonblocking: None,
         }
+    }
+
+    #[test]
+    fn with_a_public_address_every_check_run_links_the_pull_requests_page() {
+        let page = Some("https://relay.test/pr/7");
+        let known = Context { page, ..context(Level::L4) };
+        let ended = State::Completed(Conclusion::Success);
+        let shown = show_job(&known, &job(), ended, &Details::default(), false);
+        assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
+        assert!(shown.details_url.unwrap().ends_with("/actions/runs/12"), "the run stays in front");
+        let reason = "Dispatched".to_owned();
+        let waiting = Verdict { standing: Standing::Queued, run: None, reason };
+        let shown = show_dispatch(&known, &waiting);
+        assert_eq!(shown.details_url.as_deref(), page, "there is no run yet");
+        assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
+        let shown = show_dispatch(&context(Level::L4), &waiting);
+        assert_eq!(shown.details_url, None);
     }
 
     #[test]

@@ -93,13 +93,16 @@ pub enum Status {
     Dead,
     /// The App can't reach the repository: not installed, suspended, or lacking a permission.
     Unreachable,
+    /// The name belongs to another repository than the one that was dispatched to before; an
+    /// operator has to confirm that.
+    RepositoryChanged,
 }
 
 impl Status {
     /// Whether an operator can have it sent again.
     #[must_use]
     pub fn may_come_again(&self) -> bool {
-        matches!(self, Self::Dead | Self::Unreachable)
+        matches!(self, Self::Dead | Self::Unreachable | Self::RepositoryChanged)
     }
 
     /// The name in lists and facts.
@@ -111,6 +114,7 @@ impl Status {
             Self::Superseded { .. } => "superseded",
             Self::Dead => "dead",
             Self::Unreachable => "unreachable",
+            Self::RepositoryChanged => "repository_changed",
         }
     }
 }

@@ -224,11 +224,13 @@ pub enum CallbackOutcome {
     BadToken,
     /// The body isn't what it has to be.
     BadBody,
+    /// The name belongs to another repository than before, and no operator has confirmed that.
+    RepositoryChanged,
 }
 
 impl CallbackOutcome {
     /// Every one.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Accepted,
         Self::Unproven,
         Self::Duplicate,
@@ -238,6 +240,7 @@ impl CallbackOutcome {
         Self::RateLimited,
         Self::BadToken,
         Self::BadBody,
+        Self::RepositoryChanged,
     ];
 
     /// The one of this name.
@@ -259,6 +262,7 @@ impl CallbackOutcome {
             Self::RateLimited => "rate_limited",
             Self::BadToken => "bad_token",
             Self::BadBody => "bad_body",
+            Self::RepositoryChanged => "repository_changed",
         }
     }
 

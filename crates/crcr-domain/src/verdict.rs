@@ -108,7 +108,7 @@ fn unanswered(newest: &DispatchFacts<'_>, run: Option<String>, silent: Conclusio
         Status::Superseded { .. } => {
             (Standing::Ended(Conclusion::Skipped), "Superseded by a newer head".to_owned())
         }
-        Status::Dead | Status::Unreachable => {
+        Status::Dead | Status::Unreachable | Status::RepositoryChanged => {
             let why = newest.last_error.unwrap_or("unknown");
             (failed, format!("It could not be dispatched: {why}"))
         }
@@ -285,6 +285,7 @@ mod tests {
             Status::Superseded { by: "e".to_owned() },
             Status::Dead,
             Status::Unreachable,
+            Status::RepositoryChanged,
         ];
         let proofs = [
             Proof::Proven,

@@ -59,11 +59,17 @@ pub struct App {
     http: Client,
     base: Url,
     id: String,
-    key: EncodingKey,
+    keys: Mutex<Keys>,
     clock: Clock,
-    jwt: Mutex<Option<(SecretString, Timestamp)>>,
     tokens: Mutex<HashMap<(String, Scope), Slot>>,
     installations: Mutex<HashMap<String, u64>>,
+}
+
+/// The App's private keys, and the JWT that the one in use has signed.
+struct Keys {
+    all: Vec<EncodingKey>,
+    used: usize,
+    jwt: Option<(SecretString, Timestamp)>,
 }
 
 /// A place for one token; whoever holds the lock is the only one who asks for it.
@@ -102,8 +108,16 @@ pub struct Installation {
 
 /// The App's private key can't be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the App's private key isn't an RSA key in PEM: {0}")]
-pub struct KeyError(jsonwebtoken::errors::Error);
+pub enum KeyError {
+    /// It isn't PEM of an RSA key.
+    #[error("the App's private key isn't an RSA key in PEM: {0}")]
+    Pem(jsonwebtoken::errors::Error),
+    /// There is no key in it, or there are too many.
+    #[error(
+        "the App's private key has to be one key in PEM, or the new one and the old one; it has {0}"
+    )]
+    Count(usize),
+}
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,7 +135,8 @@ impl App {
     /// (`https://api.github.com`, or `https://HOST/api/v3`).
     ///
     /// `private_key` is PEM, PKCS#1 or PKCS#8; line feeds may be written as `\n`, as they are when
-    /// a key passes through an environment file.
+    /// a key passes through an environment file. It may hold a new key and, behind it, the old one:
+    /// what GitHub refuses of the one is tried with the other.
     pub fn new(
         http: Client,
         base: Url,
@@ -129,18 +144,24 @@ impl App {
         private_key: &SecretString,
         clock: Clock,
     ) -> Result<Self, KeyError> {
-        let pem = SecretString::from(private_key.expose_secret().replace("\\n", "\n"));
-        let key = EncodingKey::from_rsa_pem(pem.expose_secret().as_bytes()).map_err(KeyError)?;
+        let keys = Keys { all: read_keys(private_key)?, used: 0, jwt: None };
         Ok(Self {
             http,
             base,
             id: id.into(),
-            key,
+            keys: Mutex::new(keys),
             clock,
-            jwt: Mutex::default(),
             tokens: Mutex::default(),
             installations: Mutex::default(),
         })
+    }
+
+    /// Puts another private key into force, or two. Fails, and changes nothing, when one of them
+    /// can't be read.
+    pub fn set_private_key(&self, private_key: &SecretString) -> Result<(), KeyError> {
+        let all = read_keys(private_key)?;
+        *lock(&self.keys) = Keys { all, used: 0, jwt: None };
+        Ok(())
     }
 
     /// The App's installation on `repo`.
@@ -181,6 +202,10 @@ impl App {
         let mut last = None;
         for _ in 0..2 {
             let token = self.token(repo, scope).await?;
+            let found = token.target.repository_id;
+            if let Some(expected) = request.repository_id.filter(|expected| *expected != found) {
+                return Err(Error::OtherRepository { repo: repo.to_owned(), expected, found });
+            }
             match self.send(request, &token.secret).await {
                 Ok(response) => return Ok((response, token.target)),
                 Err(error @ Error::Unauthorized(_)) => {
@@ -246,8 +271,11 @@ impl App {
         let known = lock(&self.installations).get(repo).copied();
         if let Some(id) = known {
             match self.mint(id, repo, scope).await {
-                // Uninstalled, perhaps installed again under another number.
-                Err(Error::NotFound(_)) => drop(lock(&self.installations).remove(repo)),
+                // Uninstalled or moved to another account, perhaps installed again under another
+                // number.
+                Err(Error::NotFound(_) | Error::NotInstalled(_)) => {
+                    lock(&self.installations).remove(repo);
+                }
                 other => return other,
             }
         }
@@ -311,8 +339,15 @@ impl App {
         body: Option<serde_json::Value>,
     ) -> Result<T, Error> {
         let call = Call { body: body.as_ref(), ..Call::new(method, path.to_owned()) };
-        let jwt = self.jwt()?;
-        let response = self.send(&call, &jwt).await?;
+        let mut untried = lock(&self.keys).all.len();
+        let response = loop {
+            let jwt = self.jwt()?;
+            untried = untried.saturating_sub(1);
+            match self.send(&call, &jwt).await {
+                Err(Error::Unauthorized(_)) if untried > 0 => self.use_next_key(&jwt),
+                other => break other?,
+            }
+        };
         self.read(&call.name(), response).await
     }
 
@@ -344,19 +379,51 @@ impl App {
             iss: &'a str,
         }
         let now = self.now();
-        let mut cached = lock(&self.jwt);
-        if let Some((jwt, _)) = cached.as_ref().filter(|(_, until)| *until > now) {
+        let mut keys = lock(&self.keys);
+        if let Some((jwt, _)) = keys.jwt.as_ref().filter(|(_, until)| *until > now) {
             return Ok(jwt.clone());
         }
         let exp = now + JWT_LIFE;
         let claims =
             Claims { iat: (now - JWT_BACKDATE).as_second(), exp: exp.as_second(), iss: &self.id };
-        let jwt = jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, &self.key)
+        let key = &keys.all[keys.used];
+        let jwt = jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, key)
             .map_err(|error| Error::Unauthorized(format!("the App's key can't sign: {error}")))?;
         let jwt = SecretString::from(jwt);
-        *cached = Some((jwt.clone(), exp - JWT_BACKDATE));
+        keys.jwt = Some((jwt.clone(), exp - JWT_BACKDATE));
         Ok(jwt)
     }
+
+    /// GitHub has refused `jwt`: the next key signs, unless somebody else has moved on already.
+    fn use_next_key(&self, jwt: &SecretString) {
+        let mut keys = lock(&self.keys);
+        let refused = keys
+            .jwt
+            .as_ref()
+            .is_some_and(|(known, _)| known.expose_secret() == jwt.expose_secret());
+        if refused {
+            keys.used = (keys.used + 1) % keys.all.len();
+            keys.jwt = None;
+        }
+    }
+}
+
+/// The RSA keys of a text, one or two.
+fn read_keys(text: &SecretString) -> Result<Vec<EncodingKey>, KeyError> {
+    const BEGIN: &str = "-----BEGIN ";
+    let text = SecretString::from(text.expose_secret().replace("\\n", "\n"));
+    let text = text.expose_secret();
+    let starts: Vec<_> = text.match_indices(BEGIN).map(|(at, _)| at).collect();
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    let blocks: Vec<&str> =
+        starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect();
+    if !(1..=2).contains(&blocks.len()) {
+        return Err(KeyError::Count(blocks.len()));
+    }
+    blocks
+        .into_iter()
+        .map(|block| EncodingKey::from_rsa_pem(block.as_bytes()).map_err(KeyError::Pem))
+        .collect()
 }
 
 /// One request to GitHub.
@@ -371,6 +438,9 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: HeaderMap,
     /// Whether 404 says something of the repository, not of a thing inside it.
     pub(crate) forget_on_404: bool,
+    /// The only repository that may be called, by number. The token is of one repository, so this
+    /// is checked before anything is sent.
+    pub(crate) repository_id: Option<u64>,
 }
 
 impl<'a> Call<'a> {
@@ -383,6 +453,7 @@ impl<'a> Call<'a> {
             accept: "application/vnd.github+json",
             headers: HeaderMap::new(),
             forget_on_404: false,
+            repository_id: None,
         }
     }
 

@@ -19,12 +19,14 @@ struct Body<'a, P> {
 
 impl App {
     /// Starts the workflows of `repo` that listen for `event_type`, with `client_payload`; returns
-    /// which repository it was, by number.
+    /// which repository it was, by number. With a `repository_id`, only that repository gets it:
+    /// another one of the same name is [`Error::OtherRepository`].
     ///
     /// GitHub takes at most 10 keys and 65,535 characters: more is [`Error::Unprocessable`].
     pub async fn dispatch(
         &self,
         repo: &str,
+        repository_id: Option<u64>,
         event_type: &str,
         client_payload: &(impl Serialize + Sync),
     ) -> Result<Target, Error> {
@@ -33,6 +35,7 @@ impl App {
         let call = Call {
             raw_body: Some(Bytes::from(body)),
             forget_on_404: true,
+            repository_id,
             ..Call::new(Method::POST, format!("{}/dispatches", repo_path(repo)))
         };
         Ok(self.call(repo, WRITE, &call).await?.1)

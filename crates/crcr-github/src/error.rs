@@ -50,6 +50,16 @@ pub enum Error {
         /// The permissions asked for, like `contents: write`.
         permission: String,
     },
+    /// The name belongs to another repository than the caller expected; nothing was sent.
+    #[error("`{repo}` is repository number {found} now, and number {expected} was expected")]
+    OtherRepository {
+        /// `owner/repo`.
+        repo: String,
+        /// The number that the caller expected.
+        expected: u64,
+        /// The number that GitHub names.
+        found: u64,
+    },
     /// The run that should be re-run is still running.
     #[error("the run is already running: {0}")]
     AlreadyRunning(String),

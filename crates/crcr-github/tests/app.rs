@@ -54,7 +54,8 @@ async fn after_the_first_a_dispatch_is_one_call() {
     let (github, app) = set_up();
     let number = world(&github).add_repo(REPO);
     for _ in 0..3 {
-        let target = app.dispatch(REPO, "push", &json!({ "delivery_id": "d" })).await.unwrap();
+        let target =
+            app.dispatch(REPO, None, "push", &json!({ "delivery_id": "d" })).await.unwrap();
         assert_eq!((target.repository_id, target.default_branch.as_str()), (number, "main"));
     }
     let routes: Vec<_> = world(&github).calls().iter().map(|call| call.route()).collect();
@@ -81,7 +82,7 @@ async fn after_the_first_a_dispatch_is_one_call() {
 async fn many_dispatches_at_once_ask_for_one_token() {
     let (github, app) = set_up();
     let payload = json!({});
-    let all = (0..20).map(|_| app.dispatch(REPO, "push", &payload));
+    let all = (0..20).map(|_| app.dispatch(REPO, None, "push", &payload));
     for result in futures_util::future::join_all(all).await {
         result.unwrap();
     }
@@ -93,31 +94,31 @@ async fn many_dispatches_at_once_ask_for_one_token() {
 async fn a_token_is_replaced_five_minutes_before_it_expires() {
     let (github, app) = set_up();
     let payload = json!({});
-    app.dispatch(REPO, "push", &payload).await.unwrap();
+    app.dispatch(REPO, None, "push", &payload).await.unwrap();
     github.state().clock.advance(Duration::from_secs(54 * 60));
-    app.dispatch(REPO, "push", &payload).await.unwrap();
+    app.dispatch(REPO, None, "push", &payload).await.unwrap();
     assert_eq!(world(&github).count("POST /app/*"), 1);
     github.state().clock.advance(Duration::from_secs(2 * 60));
-    app.dispatch(REPO, "push", &payload).await.unwrap();
+    app.dispatch(REPO, None, "push", &payload).await.unwrap();
     assert_eq!(world(&github).count("POST /app/*"), 2);
 }
 
 #[tokio::test]
 async fn a_revoked_token_is_replaced_at_once() {
     let (github, app) = set_up();
-    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     world(&github).revoke_tokens();
-    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     assert_eq!(world(&github).take_dispatches().len(), 2);
 }
 
 #[tokio::test]
 async fn an_app_that_was_installed_again_is_found_under_its_new_number() {
     let (github, app) = set_up();
-    let before = app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    let before = app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     world(&github).uninstall(REPO);
     world(&github).install(REPO);
-    let after = app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    let after = app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     assert_eq!(before.repository_id, after.repository_id);
     assert_ne!(before.installation_id, after.installation_id);
 }
@@ -129,24 +130,24 @@ async fn what_an_installation_lacks_is_an_error_of_its_own() {
     let world = world(&github);
 
     world.add_repo("acme/absent");
-    let error = app.dispatch("acme/absent", "push", &payload).await.unwrap_err();
+    let error = app.dispatch("acme/absent", None, "push", &payload).await.unwrap_err();
     assert!(matches!(error, Error::NotInstalled(ref repo) if repo == "acme/absent"), "{error:?}");
 
     world.install("acme/asleep");
     world.suspend("acme/asleep", Some(github.state().clock.now()));
-    let error = app.dispatch("acme/asleep", "push", &payload).await.unwrap_err();
+    let error = app.dispatch("acme/asleep", None, "push", &payload).await.unwrap_err();
     assert!(matches!(error, Error::Suspended(_)), "{error:?}");
 
     world.install_with("acme/narrow", &[("contents", "read")]);
-    let error = app.dispatch("acme/narrow", "push", &payload).await.unwrap_err();
+    let error = app.dispatch("acme/narrow", None, "push", &payload).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the App's installation on `acme/narrow` hasn't granted `contents: write`"
     );
 
-    app.dispatch(REPO, "push", &payload).await.unwrap();
+    app.dispatch(REPO, None, "push", &payload).await.unwrap();
     world.suspend(REPO, Some(github.state().clock.now()));
-    let error = app.dispatch(REPO, "push", &payload).await.unwrap_err();
+    let error = app.dispatch(REPO, None, "push", &payload).await.unwrap_err();
     assert!(matches!(error, Error::Forbidden(_) | Error::Suspended(_)), "{error:?}");
 }
 
@@ -154,10 +155,10 @@ async fn what_an_installation_lacks_is_an_error_of_its_own() {
 async fn a_payload_over_githubs_limits_is_refused_for_good() {
     let (_github, app) = set_up();
     let keys: serde_json::Map<_, _> = (0..11).map(|n| (format!("k{n}"), json!(n))).collect();
-    let error = app.dispatch(REPO, "push", &keys).await.unwrap_err();
+    let error = app.dispatch(REPO, None, "push", &keys).await.unwrap_err();
     assert!(matches!(error, Error::Unprocessable(_)) && !error.is_transient(), "{error:?}");
     let long = json!({ "text": "<".repeat(11_000) });
-    let error = app.dispatch(REPO, "push", &long).await.unwrap_err();
+    let error = app.dispatch(REPO, None, "push", &long).await.unwrap_err();
     assert!(matches!(error, Error::Unprocessable(_)), "{error:?}");
 }
 
@@ -165,7 +166,7 @@ async fn a_payload_over_githubs_limits_is_refused_for_good() {
 async fn limits_say_when_they_end() {
     let (github, app) = set_up();
     let now = github.state().clock.now();
-    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     world(&github).fail(
         "POST /repos/acme/backend/dispatches",
         1,
@@ -175,14 +176,14 @@ async fn limits_say_when_they_end() {
             body: r#"{"message":"You have exceeded a secondary rate limit"}"#.to_owned(),
         },
     );
-    let until = app.dispatch(REPO, "push", &json!({})).await.unwrap_err().retry_at().unwrap();
+    let until = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err().retry_at().unwrap();
     assert!((29..=31).contains(&(until.as_second() - now.as_second())), "{until}");
 
     world(&github).limit(0, now + Duration::from_secs(900));
-    let until = app.dispatch(REPO, "push", &json!({})).await.unwrap_err().retry_at().unwrap();
+    let until = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err().retry_at().unwrap();
     assert_eq!(until.as_second(), now.as_second() + 900);
     github.state().clock.advance(Duration::from_secs(901));
-    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
 }
 
 fn axum_status(code: u16) -> ::http::StatusCode {
@@ -194,12 +195,12 @@ async fn a_server_that_stumbles_is_worth_another_try() {
     let (github, app) = set_up();
     for fault in [Fault::status(502), Fault::Reset] {
         world(&github).fail("GET /repos/acme/backend/installation", 1, fault);
-        let error = app.dispatch(REPO, "push", &json!({})).await.unwrap_err();
+        let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
         assert!(matches!(error, Error::Transient { .. }), "{error:?}");
     }
-    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     world(&github).fail("POST /repos/acme/backend/*", 1, Fault::ResetAfterwards);
-    let error = app.dispatch(REPO, "push", &json!({})).await.unwrap_err();
+    let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
     assert_eq!(world(&github).take_dispatches().len(), 2, "the lost answer's dispatch arrived");
     assert_eq!(world(&github).leftovers(), Vec::<String>::new());
@@ -366,7 +367,7 @@ async fn an_enterprise_server_keeps_the_path_of_its_api() {
     let github = StandIn::start().unwrap();
     github.state().world.install(REPO);
     let app = app_at(&github, github.url().join("api/v3").unwrap());
-    app.dispatch(REPO, "push", &json!({})).await.unwrap();
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     assert_eq!(github.state().world.take_dispatches().len(), 1);
 }
 
@@ -385,4 +386,32 @@ async fn the_apps_identity_is_checked() {
     let error = made.unwrap_err().to_string();
     assert!(error.starts_with("the App's private key isn't an RSA key in PEM"), "{error}");
     assert!(!format!("{app:?}").contains("PRIVATE"));
+}
+
+#[tokio::test]
+async fn of_two_private_keys_the_one_that_github_knows_is_used() {
+    let (github, _) = set_up();
+    let known = world(&github).app().clone();
+    let other = AppIdentity::generate();
+    let state = Arc::clone(github.state());
+    let clock = Arc::new(move || state.clock.now());
+    let client = http::client().unwrap();
+    let both = |first: &str, second: &str| format!("{first}\n{second}").into();
+    let keys = both(&other.private_key, &known.private_key);
+    let app = App::new(client, github.url().clone(), known.id, &keys, clock).unwrap();
+    assert!(app.slug().await.is_ok(), "the new key isn't known yet");
+    let calls = world(&github).calls().len();
+    app.installation(REPO).await.unwrap();
+    assert_eq!(world(&github).calls().len(), calls + 1, "what works is remembered");
+
+    // A file that isn't a key changes nothing, and one with the known key in front works at once.
+    let three = format!("{}{}{}", other.private_key, other.private_key, other.private_key);
+    for broken in ["", "rubbish", "-----BEGIN RSA PRIVATE KEY-----\nAAAA", &three] {
+        assert!(app.set_private_key(&broken.into()).is_err(), "{broken}");
+    }
+    assert!(app.slug().await.is_ok());
+    app.set_private_key(&both(&known.private_key, &other.private_key)).unwrap();
+    assert!(app.slug().await.is_ok());
+    app.set_private_key(&other.private_key.into()).unwrap();
+    assert!(matches!(app.slug().await, Err(Error::Unauthorized(_))), "refused by both is refused");
 }

@@ -119,7 +119,7 @@ async fn every_call_is_one_that_github_describes() {
         output: Output { title: "In progress".to_owned(), summary: "Fine".to_owned() },
     };
     app.slug().await.unwrap();
-    app.dispatch(REPO, "pull_request", &json!({ "delivery_id": "d" })).await.unwrap();
+    app.dispatch(REPO, None, "pull_request", &json!({ "delivery_id": "d" })).await.unwrap();
     let id = app.create_check_run(REPO, &sha, &run).await.unwrap();
     let ended = CheckRun {
         status: "completed",
@@ -142,7 +142,7 @@ async fn every_call_is_one_that_github_describes() {
     app.comments(REPO, 7).await.unwrap();
     app.labels(REPO, 7).await.unwrap();
     // The last one is a mistake on purpose: it proves that prism looks.
-    app.dispatch(REPO, "", &json!({})).await.unwrap_err();
+    app.dispatch(REPO, None, "", &json!({})).await.unwrap_err();
 
     let routes = world.calls().len();
     let lines = prism.until("Violation", 1);

@@ -21,8 +21,9 @@ use crate::answer::{self, Refusal};
 use crate::facts::{Occasion, attempt_fact};
 use crate::handlers::{Work, alert, forward, head, merge_base};
 use crate::limits;
-use crate::records::{self, Job, Used};
+use crate::records::{self, CommitSeen, Job, Used};
 use crate::relay::Relay;
+use crate::repositories::{self, Pin};
 use crate::signature::digest;
 use crate::store::{Add, Batch, Charge, Commit, NewTask, Read, StoreError, read};
 
@@ -196,6 +197,9 @@ impl Report<'_> {
             return Ok(Some(verdict));
         }
         let known = read::<Dispatch>(store, records::dispatch(&callback.delivery, repo)).await?;
+        if let Some(refused) = self.repository_changed().await? {
+            return Ok(Some(refused));
+        }
         let Some(dispatch) = known.value.as_ref() else {
             let detail = "callback rejected: no matching dispatch record";
             return Ok(Some(Verdict::bad(CallbackOutcome::RejectedState, detail)));
@@ -312,6 +316,9 @@ impl Report<'_> {
                 "nightly/periodic callbacks come from `schedule` or `workflow_dispatch` runs";
             return Ok(Some(Verdict::bad_token(detail)));
         }
+        if let Some(refused) = self.repository_changed().await? {
+            return Ok(Some(refused));
+        }
         let used: Read<Used> = read(relay.store.as_ref(), self.token_key()).await?;
         if let Some(verdict) = self.replayed(used.value.as_ref()) {
             return Ok(Some(verdict));
@@ -323,7 +330,12 @@ impl Report<'_> {
             return self.no_step(lifecycle::step(current, callback.state), &used).await;
         };
         let upstream = &relay.config.upstream;
-        match relay.app.commit_exists(upstream.as_str(), &callback.delivery).await {
+        // Paid for before GitHub is asked, so that nobody spends upstream's API quota for nothing.
+        let paid = Batch { charge: Some(self.charge()), ..Batch::default() };
+        if let Commit::Limited(wait) = relay.commit(paid).await? {
+            return Ok(Some(self.limited(wait)));
+        }
+        match self.commit_exists().await? {
             Ok(true) => {}
             Ok(false) => {
                 let detail = format!(
@@ -349,7 +361,7 @@ impl Report<'_> {
             evidence: Evidence::default(),
             ended_without_proof: false,
         };
-        let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        let mut batch = Batch::default();
         batch.update(&job, &next, relay.expiry());
         let occasion = Occasion {
             repo: &self.entry.repo,
@@ -367,6 +379,35 @@ impl Report<'_> {
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.forward(&key, (None, None), &mut batch);
         self.finish(batch, &used, self.status(), (CallbackOutcome::Accepted, None)).await
+    }
+
+    /// Whether upstream has the commit that a self-report names. The answer is remembered, so that
+    /// one commit costs one call, however many jobs report on it.
+    async fn commit_exists(&self) -> Result<Result<bool, crcr_github::Error>, StoreError> {
+        let (relay, sha) = (self.relay, &self.callback.delivery);
+        let upstream = &relay.config.upstream;
+        let now = relay.now();
+        let key = records::commit(upstream, sha);
+        let known: Read<CommitSeen> = read(relay.store.as_ref(), key).await?;
+        if let Some(seen) = known.value.filter(|seen| seen.until > now) {
+            return Ok(Ok(seen.exists));
+        }
+        let exists = match relay.app.commit_exists(upstream.as_str(), sha).await {
+            Ok(exists) => exists,
+            Err(error) => return Ok(Err(error)),
+        };
+        let life = if exists { limits::COMMIT_EXISTS } else { limits::COMMIT_ABSENT };
+        let mut batch = Batch::default();
+        batch.set(known.key, &CommitSeen { exists, until: now + life }, now + life);
+        relay.commit(batch).await?;
+        Ok(Ok(exists))
+    }
+
+    fn limited(&self, wait: Duration) -> Verdict {
+        let detail = format!("rate limit exceeded for {}", self.identity.repository);
+        let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);
+        refusal.retry_after = Some(wait.as_secs() + 1);
+        Verdict::refused(CallbackOutcome::RateLimited, refusal)
     }
 
     /// A report that changes nothing: known, overtaken, or against what is known.
@@ -417,12 +458,7 @@ impl Report<'_> {
         Ok(match relay.commit(batch).await? {
             Commit::Done => Some(Verdict { outcome, result: Ok(status) }),
             Commit::Conflict | Commit::LeaseLost => None,
-            Commit::Limited(wait) => {
-                let detail = format!("rate limit exceeded for {}", self.identity.repository);
-                let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);
-                refusal.retry_after = Some(wait.as_secs() + 1);
-                Some(Verdict::refused(CallbackOutcome::RateLimited, refusal))
-            }
+            Commit::Limited(wait) => Some(self.limited(wait)),
         })
     }
 
@@ -448,6 +484,24 @@ impl Report<'_> {
                 records::used(&self.identity.issuer, &parts.to_string())
             }
         }
+    }
+
+    /// Whoever registered a freed name anew doesn't speak for the allowlist's repository.
+    async fn repository_changed(&self) -> Decided {
+        let Some(claims) = self.identity.github() else { return Ok(None) };
+        let relay = self.relay;
+        let key = records::pin(&relay.config.upstream, &self.identity.repository);
+        let pin: Read<Pin> = read(relay.store.as_ref(), key).await?;
+        let Some(pinned) = &pin.value else { return Ok(None) };
+        let found = claims.repository_id;
+        if found == Some(pinned.repository_id) {
+            return Ok(None);
+        }
+        if let Some(found) = found {
+            repositories::refuse(relay, &pin, found, "report").await?;
+        }
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, repositories::refusal(pinned, found));
+        Ok(Some(Verdict::refused(CallbackOutcome::RepositoryChanged, refusal)))
     }
 
     /// Who speaks for the repository must be who the dispatch was sent to.
@@ -514,9 +568,8 @@ impl Report<'_> {
             return;
         }
         let Ok(body) = serde_json::from_slice::<Box<RawValue>>(self.body) else { return };
-        let name = vec![key.as_str().to_owned(), self.status().to_owned()];
         let repo = &self.identity.repository;
-        let work = forward::work(repo, self.entry.level, name, times, &body);
+        let work = forward::work(repo, self.entry.level, key, times, &body);
         batch.tasks.push(work.task(self.relay, self.relay.now()));
     }
 

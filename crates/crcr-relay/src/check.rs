@@ -46,7 +46,7 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
         found.note("CRCR_OIDC_ISSUERS", format!("the keys of `{issuer}` can't be fetched"));
     }
     let (url, id) = (config.api_url.clone(), config.app_id.clone());
-    match App::new(client, url, id, &config.private_key, clock.clone()) {
+    match App::new(client, url, id, &config.private_key.first(), clock.clone()) {
         Ok(app) => found.try_app(config, &app, &clock).await,
         Err(error) => found.note("GITHUB_APP_PRIVATE_KEY", error.to_string()),
     }

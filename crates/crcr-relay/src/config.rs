@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use crate::results::ResultsUrl;
+use crate::secrets::{self, Format, Secret};
 use crate::{limits, results};
 
 /// Settings of the deployed relay that change nothing here, and why.
@@ -28,9 +29,9 @@ pub struct Config {
     /// Number or client id of the GitHub App.
     pub app_id: String,
     /// The App's webhook secret.
-    pub webhook_secret: SecretString,
-    /// The App's private key, PEM.
-    pub private_key: SecretString,
+    pub webhook_secret: Secret,
+    /// The App's private keys, PEM.
+    pub private_key: Secret,
     /// Where the allowlist is.
     pub allowlist: AllowlistUrl,
     /// How old the allowlist may get before it is asked for again.
@@ -43,12 +44,14 @@ pub struct Config {
     pub api_url: Url,
     /// GitHub's pages.
     pub server_url: String,
+    /// The address of this relay for people and downstream, without a `/` at its end.
+    pub public_url: Option<String>,
     /// Where to listen.
     pub listen: String,
     /// Where to listen for operators; none when empty.
     pub admin_listen: Option<String>,
     /// Lets operators in on the public listener.
-    pub admin_token: Option<SecretString>,
+    pub admin_token: Option<Secret>,
     /// Where the state is.
     pub store: StoreUrl,
     /// Where results are; none when the store keeps them itself.
@@ -56,15 +59,15 @@ pub struct Config {
     /// Facts that are older become days.
     pub results_retention: Duration,
     /// Lets another relay send results to the HUD here; nobody may without it.
-    pub results_token: Option<SecretString>,
+    pub results_token: Option<Secret>,
     /// Token issuers and, where it isn't the usual one, the address of their keys.
     pub issuers: Vec<(String, Option<Url>)>,
     /// The audience that a token must name.
     pub audience: String,
     /// Where pipelines of other CI systems are mapped to repositories.
     pub providers_url: Option<AllowlistUrl>,
-    /// Keys of the callback token, the new one first.
-    pub callback_keys: Vec<SecretString>,
+    /// Keys of the callback token, the new one first; without, they hang on the webhook secret.
+    pub callback_keys: Option<Secret>,
     /// An external HUD that gets every result too.
     pub hud: Option<Hud>,
     /// Who is told when a backend turns red; such addresses are often secrets.
@@ -96,10 +99,12 @@ pub struct Config {
 pub struct Hud {
     /// The base of its API.
     pub url: Url,
-    /// Its `x-hud-internal-bot` key.
-    pub key: SecretString,
+    /// Its `x-hud-internal-bot` keys.
+    pub key: Secret,
     /// Tries of a result after the first one.
     pub retries: u32,
+    /// Whether it is told of dispatches too: sent, superseded, never started and so on.
+    pub dispatches: bool,
 }
 
 /// A file on this machine or in a repository on GitHub.
@@ -153,6 +158,26 @@ pub struct Settings<'a> {
 }
 
 impl Config {
+    /// The keys of callback tokens, the new one first.
+    pub(crate) fn callback_keys(&self) -> Vec<SecretString> {
+        match &self.callback_keys {
+            Some(keys) => keys.all().to_vec(),
+            None => self.webhook_secret.all().iter().map(derived_key).collect(),
+        }
+    }
+
+    /// The page of a pull request here, where the public address is known.
+    #[must_use]
+    pub fn pull_request_page(&self, number: u64) -> Option<String> {
+        self.public_url.as_ref().map(|base| format!("{base}/pr/{number}"))
+    }
+
+    /// Where downstream reports to, where the public address is known.
+    #[must_use]
+    pub fn callback_url(&self) -> Option<String> {
+        self.public_url.as_ref().map(|base| format!("{base}/github/callback"))
+    }
+
     /// Reads every setting. `lookup` returns a flag's or an environment variable's value, and
     /// `stored` holds what a secret store knows; the former wins.
     ///
@@ -186,8 +211,8 @@ impl Settings<'_> {
     /// `None` only when a problem has been noted.
     fn config(&mut self) -> Option<Config> {
         let app_id = self.required("GITHUB_APP_ID");
-        let webhook_secret = self.required("GITHUB_APP_SECRET").map(SecretString::from);
-        let private_key = self.required("GITHUB_APP_PRIVATE_KEY").map(SecretString::from);
+        let webhook_secret = self.required_secret("GITHUB_APP_SECRET", Format::Lines);
+        let private_key = self.required_secret("GITHUB_APP_PRIVATE_KEY", Format::Whole);
         let allowlist = self.required("ALLOWLIST_URL");
         let allowlist = allowlist.and_then(|text| self.file_url("ALLOWLIST_URL", &text));
         let upstream = self.or("UPSTREAM_REPO", "pytorch/pytorch");
@@ -197,6 +222,7 @@ impl Settings<'_> {
         };
         let api_url = self.url("GITHUB_API_URL", "https://api.github.com");
         let server_url = self.or("GITHUB_SERVER_URL", "https://github.com");
+        let public_url = self.public_url();
         let store = self.store();
         let store = match store.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
@@ -243,17 +269,11 @@ impl Settings<'_> {
             items.map(str::to_owned).collect()
         };
         let push_refs = list(self.get("CRCR_PUSH_REF"));
-        let callback_keys = list(self.get("CRCR_CALLBACK_KEY"));
+        let callback_keys = self.secret("CRCR_CALLBACK_KEY", Format::List);
+        let admin_token = self.secret("CRCR_ADMIN_TOKEN", Format::Tokens);
+        let results_token = self.secret("INTERNAL_API_TOKEN", Format::Lines);
         let admin_listen = self.or("CRCR_ADMIN_LISTEN", "127.0.0.1:8081");
-        let admin_token = match self.get("CRCR_ADMIN_TOKEN") {
-            Some(token) if token.chars().count() < limits::ADMIN_TOKEN_CHARS => {
-                let least = limits::ADMIN_TOKEN_CHARS;
-                let what = format!("has fewer than {least} characters: `openssl rand -hex 32`");
-                self.problem("CRCR_ADMIN_TOKEN", what)
-            }
-            token => Some(token.map(SecretString::from)),
-        };
-        let (upstream, webhook_secret) = (upstream?, webhook_secret?);
+        let upstream = upstream?;
         Some(Config {
             app_id: app_id?,
             private_key: private_key?,
@@ -268,22 +288,19 @@ impl Settings<'_> {
             upstream,
             api_url: api_url?,
             server_url: server_url.trim_end_matches('/').to_owned(),
+            public_url: public_url?,
             listen: self.or("CRCR_LISTEN", "127.0.0.1:8080"),
             admin_listen: Some(admin_listen).filter(|listen| listen != "off"),
             admin_token: admin_token?,
             store: store?,
             results: results?,
             results_retention: results_retention?,
-            results_token: self.get("INTERNAL_API_TOKEN").map(SecretString::from),
+            results_token: results_token?,
             issuers,
             audience: self.or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
             providers_url,
-            callback_keys: if callback_keys.is_empty() {
-                vec![derived_key(&webhook_secret)]
-            } else {
-                callback_keys.into_iter().map(SecretString::from).collect()
-            },
-            webhook_secret,
+            callback_keys: callback_keys?,
+            webhook_secret: webhook_secret?,
             hud: hud?,
             alert_url: alert_url?,
             workers: workers? as usize,
@@ -301,20 +318,43 @@ impl Settings<'_> {
 
     /// The value of NAME, or what the file that NAME_FILE names holds; empty is absent.
     fn get(&mut self, name: &str) -> Option<String> {
+        self.find(name).map(|(text, _)| text)
+    }
+
+    /// The value of NAME and the file that it came from.
+    fn find(&mut self, name: &str) -> Option<(String, Option<PathBuf>)> {
         let filled = |text: String| (!text.trim().is_empty()).then_some(text);
         if let Some(value) = (self.lookup)(name).and_then(filled) {
-            return Some(value);
+            return Some((value, None));
         }
         if let Some(path) = (self.lookup)(&format!("{name}_FILE")).and_then(filled) {
-            match std::fs::read_to_string(&path) {
-                Ok(text) => return filled(text.trim_end_matches(['\r', '\n']).to_owned()),
-                Err(error) => {
-                    self.note(&format!("{name}_FILE"), format!("can't read `{path}`: {error}"));
-                    return None;
-                }
-            }
+            let path = PathBuf::from(path);
+            return match secrets::read(&path) {
+                Ok(text) => filled(text).map(|text| (text, Some(path))),
+                Err(problem) => self.problem(&format!("{name}_FILE"), problem),
+            };
         }
-        self.stored.get(name).cloned().and_then(filled)
+        self.stored.get(name).cloned().and_then(filled).map(|text| (text, None))
+    }
+
+    /// A secret that may be absent; `None` when a problem has been noted.
+    fn secret(&mut self, name: &'static str, format: Format) -> Option<Option<Secret>> {
+        let before = self.problems.len();
+        let Some((text, file)) = self.find(name) else {
+            return (self.problems.len() == before).then_some(None);
+        };
+        match Secret::new(name, format, &text, file) {
+            Ok(secret) => Some(Some(secret)),
+            Err(what) => self.problem(name, what),
+        }
+    }
+
+    fn required_secret(&mut self, name: &'static str, format: Format) -> Option<Secret> {
+        let secret = self.secret(name, format)?;
+        if secret.is_none() {
+            self.note(name, "missing".to_owned());
+        }
+        secret
     }
 
     fn or(&mut self, name: &str, default: &str) -> String {
@@ -398,7 +438,9 @@ impl Settings<'_> {
     /// The external HUD. Its key alone is no answer: the deployed relay had a default address.
     fn hud(&mut self) -> Option<Option<Hud>> {
         let retries = self.retries();
-        let key = self.get("HUD_BOT_KEY").map(SecretString::from);
+        let dispatches =
+            self.choice("CRCR_HUD_DISPATCHES", "off", &[("on", true), ("off", false)])?;
+        let key = self.secret("HUD_BOT_KEY", Format::Lines)?;
         match (self.get("HUD_API_URL").as_deref(), key) {
             (Some("off"), _) | (None, None) => retries.map(|_| None),
             (None, Some(_)) => self.problem(
@@ -413,9 +455,29 @@ impl Settings<'_> {
             }
             (Some(_), Some(key)) => {
                 let url = self.url("HUD_API_URL", "");
-                Some(Some(Hud { url: url?, key, retries: retries? }))
+                Some(Some(Hud { url: url?, key, retries: retries?, dispatches }))
             }
         }
+    }
+
+    /// The relay's own address. What is appended to it has to be its path.
+    fn public_url(&mut self) -> Option<Option<String>> {
+        const NAME: &str = "CRCR_PUBLIC_URL";
+        let Some(text) = self.get(NAME) else { return Some(None) };
+        let url = match secure(&text) {
+            Ok(url) => url,
+            Err(what) => return self.problem(NAME, what),
+        };
+        let plain = url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none();
+        if !plain {
+            let what =
+                "expected https://HOST or https://HOST/PATH, without user, query or fragment";
+            return self.problem(NAME, what.to_owned());
+        }
+        Some(Some(url.as_str().trim_end_matches('/').to_owned()))
     }
 
     fn retries(&mut self) -> Option<u32> {
@@ -685,7 +747,7 @@ mod tests {
         let mut pairs = NEEDED.to_vec();
         pairs[1] = ("GITHUB_APP_SECRET_FILE", path.to_str().unwrap());
         let config = read(&pairs).unwrap();
-        assert_eq!(config.webhook_secret.expose_secret(), "hush");
+        assert_eq!(config.webhook_secret.first().expose_secret(), "hush");
         assert!(!format!("{config:?}").contains("hush"));
     }
 
@@ -700,8 +762,37 @@ mod tests {
             _ => None,
         };
         let config = Config::read(&lookup, stored).unwrap();
-        assert_eq!(config.webhook_secret.expose_secret(), "own");
-        assert_eq!(config.private_key.expose_secret(), "stored");
+        assert_eq!(config.webhook_secret.first().expose_secret(), "own");
+        assert_eq!(config.private_key.first().expose_secret(), "stored");
+    }
+
+    #[test]
+    fn the_public_address_is_https_or_loopback_and_nothing_but_an_address() {
+        let with = |url: &str| read(&[&NEEDED[..], &[("CRCR_PUBLIC_URL", url)]].concat());
+        for (given, kept) in [
+            ("https://relay.test", "https://relay.test"),
+            ("https://relay.test/", "https://relay.test"),
+            ("https://relay.test/ci//", "https://relay.test/ci"),
+            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+        ] {
+            let config = with(given).unwrap();
+            assert_eq!(config.public_url.as_deref(), Some(kept));
+            assert_eq!(config.callback_url().unwrap(), format!("{kept}/github/callback"));
+            assert_eq!(config.pull_request_page(7).unwrap(), format!("{kept}/pr/7"));
+        }
+        for odd in [
+            "http://relay.test",
+            "relay.test",
+            "https://relay.test/?x=1",
+            "https://relay.test/#x",
+            "https://me:secret@relay.test",
+            "javascript:alert(1)",
+        ] {
+            let problems = with(odd).unwrap_err();
+            assert_eq!(problems[0].name, "CRCR_PUBLIC_URL", "{odd}");
+            assert!(!problems[0].what.contains("secret"), "{}", problems[0].what);
+        }
+        assert!(read(&NEEDED).unwrap().callback_url().is_none());
     }
 
     #[test]

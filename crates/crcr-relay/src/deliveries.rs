@@ -19,6 +19,7 @@ use crate::handlers::Work;
 use crate::hud::pages;
 use crate::records::{self, Delivery};
 use crate::relay::Relay;
+use crate::repositories::{self, Pin};
 use crate::store::{Batch, Commit, Depth, Store, StoreError, TaskView, read, read_all};
 use crate::{limits, operators};
 
@@ -156,20 +157,26 @@ pub struct Board {
     pub dead: Vec<TaskView>,
     /// Tasks that failed and come again.
     pub retries: Vec<TaskView>,
+    /// Names that belong to another repository than before, and are refused.
+    pub changed_repositories: Vec<Pin>,
 }
 
 impl Board {
-    async fn read(store: &dyn Store, query: &ListQuery) -> Result<Self, StoreError> {
+    async fn read(relay: &Relay, query: &ListQuery) -> Result<Self, StoreError> {
+        let store = relay.store.as_ref();
         let limit = query.limit.unwrap_or(50).min(500);
         // Those that come again soon are due before most of the looks at open dispatches.
         let mut retries = store.tasks(Some("ready"), 10 * limit).await?;
         retries.retain(|task| task.failed > 0);
         retries.truncate(limit);
+        let mut changed = repositories::list(store, &relay.config.upstream, limits::PINS).await?;
+        changed.retain(|pin| pin.changed.is_some());
         Ok(Self {
             depth: store.depth().await?,
             deliveries: newest(store, limit).await?,
             dead: dead(store, limit).await?,
             retries,
+            changed_repositories: changed,
         })
     }
 }
@@ -182,7 +189,7 @@ pub async fn list(
     let Ok(Query(query)) = query else {
         return Refusal::new(StatusCode::BAD_REQUEST, ODD_LIMIT).into_response();
     };
-    match Board::read(relay.store.as_ref(), &query).await {
+    match Board::read(&relay, &query).await {
         Ok(board) => answer::ok(json!(board)),
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
@@ -197,7 +204,7 @@ pub async fn board(
     let Ok(Query(query)) = query else {
         return (StatusCode::BAD_REQUEST, pages::problem(400, ODD_LIMIT)).into_response();
     };
-    match Board::read(relay.store.as_ref(), &query).await {
+    match Board::read(&relay, &query).await {
         Ok(board) => {
             let can_log_out = operators::has_cookie(&headers);
             let note = match (query.done, query.discarded) {

@@ -99,6 +99,8 @@ pub const FOREIGN_RUN_QUIET: Duration = Duration::from_secs(30 * 60);
 pub const JOBS: usize = 1000;
 /// Tasks that were given up and are put back at a time.
 pub const DEAD: usize = 100_000;
+/// The most pinned repositories that are listed.
+pub const PINS: usize = 10_000;
 /// How long the first answer waits for the allowlist: GitHub waits ten seconds for it.
 pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
 /// Facts that one batch copies to the results.
@@ -115,5 +117,16 @@ pub const RETAIN: Duration = Duration::from_secs(3600);
 pub const PRUNE: Duration = Duration::from_secs(60);
 /// The pause between two portions of that, so that the relay's own writes come first.
 pub const PRUNE_PAUSE: Duration = Duration::from_millis(20);
+/// How long it is believed that upstream doesn't have a commit; it may be pushed later.
+pub const COMMIT_ABSENT: Duration = Duration::from_secs(300);
+/// How long it is believed that upstream has a commit.
+pub const COMMIT_EXISTS: Duration = Duration::from_secs(3600);
+/// How often the files of secrets are looked at.
+pub const SECRETS: Duration = Duration::from_secs(10);
+/// How long a result is kept trying that the external HUD refuses with 401: its key is being
+/// changed.
+pub const HUD_KEY_CHANGE: Duration = Duration::from_secs(3600);
 /// How often the mapping of other CI systems' pipelines is read.
 pub const PROVIDERS: Duration = Duration::from_secs(300);
+/// How soon that mapping is asked for again after a failure.
+pub const PROVIDERS_AGAIN: Duration = Duration::from_secs(30);

@@ -18,6 +18,7 @@ pub struct Metrics {
     webhooks: Family<Labels, Counter>,
     callbacks: Family<Labels, Counter>,
     tasks: Family<Labels, Counter>,
+    repository_changes: Family<Labels, Counter>,
     dispatch_seconds: Histogram,
     callback_seconds: Histogram,
     queue: Family<Labels, Gauge>,
@@ -40,6 +41,9 @@ impl Metrics {
         registry.register("callbacks", "Reports by outcome", callbacks.clone());
         let tasks = Family::<Labels, Counter>::default();
         registry.register("tasks", "Tasks by kind and outcome", tasks.clone());
+        let repository_changes = Family::<Labels, Counter>::default();
+        let help = "Dispatches and reports refused because the name belongs to another repository";
+        registry.register("repository_changes", help, repository_changes.clone());
         let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 20));
         let (dispatch_seconds, callback_seconds) = (seconds(), seconds());
         let help = "Seconds from acceptance to the dispatch at GitHub";
@@ -69,6 +73,7 @@ impl Metrics {
             webhooks,
             callbacks,
             tasks,
+            repository_changes,
             dispatch_seconds,
             callback_seconds,
             queue,
@@ -95,6 +100,11 @@ impl Metrics {
     /// A task was worked on.
     pub fn task(&self, kind: &'static str, outcome: &'static str) {
         self.tasks.get_or_create(&vec![("kind", kind), ("outcome", outcome)]).inc();
+    }
+
+    /// A `dispatch` or a `report` was refused because the name belongs to another repository.
+    pub fn repository_changed(&self, refused: &'static str) {
+        self.repository_changes.get_or_create(&vec![("refused", refused)]).inc();
     }
 
     /// A dispatch reached GitHub.

@@ -24,6 +24,7 @@ use crate::hud::pages::login;
 use crate::limits;
 use crate::relay::Relay;
 use crate::router::not_found;
+use crate::secrets::Secret;
 
 /// Where an operator logs in, on the public listener.
 pub(crate) const LOGIN: &str = "/crcr/login";
@@ -107,7 +108,7 @@ pub(crate) struct Guesses(Mutex<(Timestamp, u32)>);
 impl Guesses {
     /// Whether a token is right; a wrong one is counted. Fails with how long to wait when there were
     /// so many that no token is looked at, not even the right one.
-    fn check(&self, token: &SecretString, given: &str, now: Timestamp) -> Result<bool, Duration> {
+    fn check(&self, token: &Secret, given: &str, now: Timestamp) -> Result<bool, Duration> {
         let mut guesses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, wrong) = &mut *guesses;
         let age = now.duration_since(*since);
@@ -137,7 +138,7 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
 /// long to wait when there were too many wrong bearers.
 pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> Result<bool, Duration> {
     let (Some(token), now) = (&relay.config.admin_token, relay.now()) else { return Ok(false) };
-    if cookie(headers).is_some_and(|given| is_session(token, given, now)) {
+    if cookie(headers).is_some_and(|given| is_session(&token.all(), given, now)) {
         return Ok(true);
     }
     match text(headers, header::AUTHORIZATION).strip_prefix("Bearer ") {
@@ -209,7 +210,7 @@ pub(crate) async fn log_in(
     }
     tracing::info!("an operator logged in");
     let until = relay.now() + SESSION;
-    with_cookie(&headers, &session(token, until), SESSION)
+    with_cookie(&headers, &session(&token.first(), until), SESSION)
 }
 
 /// `POST /crcr/logout`: drops the cookie.
@@ -231,9 +232,12 @@ fn with_cookie(headers: &HeaderMap, value: &str, age: Duration) -> Response {
     ([(header::SET_COOKIE, cookie)], Redirect::to(HOME)).into_response()
 }
 
-fn is_token(token: &SecretString, given: &str) -> bool {
-    let token = token.expose_secret().as_bytes();
-    constant_time::verify_slices_are_equal(given.as_bytes(), token).is_ok()
+fn is_token(token: &Secret, given: &str) -> bool {
+    let same = |token: &SecretString| {
+        let token = token.expose_secret().as_bytes();
+        constant_time::verify_slices_are_equal(given.as_bytes(), token).is_ok()
+    };
+    token.all().iter().any(same)
 }
 
 /// `END.MAC`: the second until which the session holds.
@@ -243,10 +247,11 @@ fn session(token: &SecretString, until: Timestamp) -> String {
     format!("{until}.{}", hex::encode(tag))
 }
 
-fn is_session(token: &SecretString, given: &str, now: Timestamp) -> bool {
+fn is_session(tokens: &[SecretString], given: &str, now: Timestamp) -> bool {
     let Some((until, tag)) = given.split_once('.') else { return false };
     let (Ok(until), Ok(tag)) = (until.parse::<i64>(), hex::decode(tag)) else { return false };
-    hmac::verify(&key(token), message(until).as_bytes(), &tag).is_ok() && now.as_second() < until
+    let signs = |token| hmac::verify(&key(token), message(until).as_bytes(), &tag).is_ok();
+    tokens.iter().any(signs) && now.as_second() < until
 }
 
 fn key(token: &SecretString) -> hmac::Key {
@@ -276,13 +281,13 @@ mod tests {
         let token = SecretString::from("let-me-in");
         let now: Timestamp = "2026-09-15T12:00:00Z".parse().unwrap();
         let value = session(&token, now + SESSION);
-        assert!(is_session(&token, &value, now));
-        assert!(!is_session(&token, &value, now + SESSION));
-        assert!(!is_session(&SecretString::from("another"), &value, now));
+        assert!(is_session(std::slice::from_ref(&token), &value, now));
+        assert!(!is_session(std::slice::from_ref(&token), &value, now + SESSION));
+        assert!(!is_session(&["another".into()], &value, now));
         let (until, tag) = value.split_once('.').unwrap();
         let longer = format!("{}.{tag}", until.parse::<i64>().unwrap() + 1);
         for odd in [longer.as_str(), "", ".", "1", until, "let-me-in"] {
-            assert!(!is_session(&token, odd, now), "{odd}");
+            assert!(!is_session(std::slice::from_ref(&token), odd, now), "{odd}");
         }
     }
 

@@ -31,6 +31,9 @@ pub struct ClientPayload {
     /// Proves that a run received this dispatch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_token: Option<String>,
+    /// Where to report to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
     /// The webhook is not whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reduced: Option<bool>,
@@ -44,6 +47,7 @@ pub fn build(
     delivery: &str,
     webhook: &[u8],
     callback_token: Option<String>,
+    callback_url: Option<String>,
 ) -> Result<ClientPayload, String> {
     let payload: Box<RawValue> =
         serde_json::from_slice(webhook).map_err(|error| error.to_string())?;
@@ -52,6 +56,7 @@ pub fn build(
         delivery_id: delivery.to_owned(),
         payload,
         callback_token,
+        callback_url,
         reduced: None,
     };
     if weight(&built)? <= limits::PAYLOAD_BYTES {
@@ -219,7 +224,7 @@ mod tests {
     #[test]
     fn what_fits_goes_through_byte_for_byte() {
         let text = br#"{"action": "opened",  "number": 1.0, "big": 12345678901234567890123}"#;
-        let built = build("pull_request", "d", text, Some("v1.a".to_owned())).unwrap();
+        let built = build("pull_request", "d", text, Some("v1.a".to_owned()), None).unwrap();
         assert_eq!(built.payload.get().as_bytes(), text);
         assert_eq!(built.reduced, None);
     }
@@ -227,7 +232,7 @@ mod tests {
     #[test]
     fn a_long_body_is_the_first_to_go() {
         let text = webhook(&"b".repeat(80_000), 0).to_string();
-        let built = build("pull_request", "d", text.as_bytes(), None).unwrap();
+        let built = build("pull_request", "d", text.as_bytes(), None, None).unwrap();
         let payload: Value = serde_json::from_str(built.payload.get()).unwrap();
         assert_eq!(built.reduced, Some(true));
         assert!(payload["repository"]["keys_url"].is_string(), "the rest stays");
@@ -237,7 +242,7 @@ mod tests {
     fn angle_brackets_weigh_six() {
         let text = webhook(&"<".repeat(12_000), 0).to_string();
         assert!(text.len() < limits::PAYLOAD_BYTES);
-        assert!(build("pull_request", "d", text.as_bytes(), None).unwrap().reduced.is_some());
+        assert!(build("pull_request", "d", text.as_bytes(), None, None).unwrap().reduced.is_some());
     }
 
     #[test]
@@ -245,7 +250,16 @@ mod tests {
         let mut huge = webhook(&"b".repeat(80_000), 5000);
         huge["junk"] =
             Value::Object((0..5000).map(|n| (format!("key-{n}"), json!("v".repeat(50)))).collect());
-        let built = build("pull_request", "d", huge.to_string().as_bytes(), None).unwrap();
+        let built = build(
+            "pull_request",
+            "d",
+            huge.to_string().as_bytes(),
+            Some("v1.a".to_owned()),
+            Some("https://relay.test/github/callback".to_owned()),
+        )
+        .unwrap();
+        let keys = serde_json::to_value(&built).unwrap();
+        assert!(keys["callback_url"].is_string() && keys.as_object().unwrap().len() <= 10);
         let payload: Value = serde_json::from_str(built.payload.get()).unwrap();
         assert_eq!(payload["pull_request"]["head"]["sha"], "0".repeat(40));
         assert_eq!(

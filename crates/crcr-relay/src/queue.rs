@@ -172,7 +172,10 @@ pub(crate) async fn settle(
         }
         Err(fail) => {
             let tries = task.failed + 1;
-            let given_up = fail.permanent || tries >= Work::tries(&task.payload, &relay.config);
+            let given_up = match fail.until {
+                Some(until) => relay.now() >= until,
+                None => fail.permanent || tries >= Work::tries(&task.payload, &relay.config),
+            };
             let dead = given_up && !Work::is_timer(&task.payload);
             let error = fail.error;
             tracing::warn!(key = task.key, kind, tries, dead, error, "a task failed");

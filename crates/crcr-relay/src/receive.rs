@@ -8,11 +8,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use crcr_domain::facts::AttemptFact;
+use crcr_domain::facts::{AttemptFact, Fact};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use crate::answer::{self, Refusal};
+use crate::handlers::forward::{DISPATCH_JOB, DISPATCH_WORKFLOW};
 use crate::limits;
 use crate::relay::Relay;
 use crate::results::deployed::{self, Forward};
@@ -33,8 +34,10 @@ pub(crate) async fn handle(
 async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
     let given = headers.get("x-hud-internal-bot").map(|value| value.as_bytes()).unwrap_or_default();
     let known = relay.config.results_token.as_ref().is_some_and(|token| {
-        let token = token.expose_secret().as_bytes();
-        constant_time::verify_slices_are_equal(given, token).is_ok()
+        token.all().iter().any(|token| {
+            let token = token.expose_secret().as_bytes();
+            constant_time::verify_slices_are_equal(given, token).is_ok()
+        })
     });
     if !known {
         let detail = "`x-hud-internal-bot` is not this HUD's token";
@@ -44,6 +47,14 @@ async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response
     let body = answer::body(body, limits::FORWARD_BYTES).await?;
     let forward: Forward =
         serde_json::from_slice(&body).map_err(|error| refused(format!("Invalid body: {error}")))?;
+    if let Some(fact) = forward.dispatch(relay.now()) {
+        let status = fact.status.clone();
+        let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");
+        let batch = Batch { facts: vec![Fact::Dispatch(fact)], ..Batch::default() };
+        let done = relay.commit(batch).await;
+        done.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        return Ok(answer::ok(json!({ "ok": true, "status": status, "dynamoKey": key })));
+    }
     let received = forward.read().map_err(|why| refused(why.what))?;
     let (status, key) = (received.status(), received.key().join("/"));
     let mut parts = vec!["forwarded"];

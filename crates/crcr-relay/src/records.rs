@@ -112,6 +112,15 @@ pub struct Used {
     pub status: String,
 }
 
+/// Whether upstream has a commit, as GitHub said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitSeen {
+    /// Whether it exists.
+    pub exists: bool,
+    /// GitHub is asked again after this.
+    pub until: Timestamp,
+}
+
 /// Where a delivery is. All that belongs to it begins with the same parts, so that what is written
 /// together is neighbours in the store's index.
 #[must_use]
@@ -224,6 +233,24 @@ pub fn rate(repo: &RepoName) -> Key {
 #[must_use]
 pub fn refused(repo: &RepoName) -> Key {
     Key::new(&["refused", &repo.key()])
+}
+
+/// Where it is remembered for a short time whether upstream has a commit.
+#[must_use]
+pub fn commit(upstream: &RepoName, sha: &str) -> Key {
+    Key::new(&["commit", &upstream.key(), sha])
+}
+
+/// Where the [`crate::repositories::Pin`] of an allowlist entry is.
+#[must_use]
+pub fn pin(upstream: &RepoName, repo: &RepoName) -> Key {
+    Key::new(&["pin", &upstream.key(), &repo.key()])
+}
+
+/// The set of pinned repositories.
+#[must_use]
+pub fn pins(upstream: &RepoName) -> Key {
+    Key::new(&["pins", &upstream.key()])
 }
 
 /// Where it is remembered that the oncalls of a repository were called to a pull request.

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::DispatchFact;
+use crcr_domain::facts::{DispatchFact, Fact};
 use crcr_github::app::{App, Clock};
 use jiff::Timestamp;
+use secrecy::SecretString;
 use tokio::sync::Notify;
 
 use crate::allowlist::Source;
-use crate::auth::{Issuer, Verifier};
+use crate::auth::{Issuer, ProviderMap, Verifier};
 use crate::check;
 use crate::config::{Config, StoreUrl};
-use crate::handlers::Work;
+use crate::handlers::{Work, forward};
 use crate::metrics::Metrics;
 use crate::operators::Guesses;
 use crate::results::feed::Feed;
 use crate::results::sqlite::SqliteResults;
 use crate::results::{self, Results, ResultsError, ResultsUrl};
+use crate::secrets::{Reloaded, Secret};
 use crate::store::{Batch, Commit, Pending, Role, Sqlite, Store, StoreError};
 use crate::token::CallbackKeys;
 use crate::turns::Turns;
@@ -113,19 +115,22 @@ impl Relay {
             http.clone(),
             config.api_url.clone(),
             config.app_id.clone(),
-            &config.private_key,
+            &config.private_key.first(),
             Arc::clone(&clock),
         )?;
-        let issuers = Issuer::of(&config.issuers);
+        let verifier = Verifier::new(&http, Issuer::of(&config.issuers), &config.audience);
+        if config.providers_url.is_none() {
+            verifier.set_providers(ProviderMap::default());
+        }
         Ok(Self {
-            verifier: Verifier::new(&http, issuers, &config.audience),
+            verifier,
             allowlist: Source::new(
                 config.allowlist.clone(),
                 config.upstream.clone(),
                 config.allowlist_ttl,
             )
             .kept_in(Arc::clone(&store)),
-            keys: CallbackKeys::new(&config.callback_keys),
+            keys: CallbackKeys::new(&config.callback_keys()),
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
@@ -175,13 +180,17 @@ impl Relay {
     }
 
     /// Reads the mapping of other CI systems' pipelines, where one is named; a broken one leaves the
-    /// last good one in force.
-    pub async fn refresh_providers(&self) {
-        let Some(url) = &self.config.providers_url else { return };
+    /// last good one in force. `false` when it can't be used.
+    pub async fn refresh_providers(&self) -> bool {
+        let Some(url) = &self.config.providers_url else { return true };
         match check::providers(url, &self.app).await {
             Ok(providers) => self.verifier.set_providers(providers),
-            Err(problem) => tracing::error!(%problem, "the provider map can't be used"),
+            Err(problem) => {
+                tracing::error!(%problem, "the provider map can't be used");
+                return false;
+            }
         }
+        true
     }
 
     /// Whether the store takes what is written: a full disk reads well. Tried once in
@@ -206,6 +215,43 @@ impl Relay {
         Ok(())
     }
 
+    /// Reads the files of secrets again that have changed. A broken one leaves the old values in
+    /// force. Reads files, so it may block.
+    pub fn reload_secrets(&self) {
+        let told = |secret: &Secret, reloaded: Reloaded| match reloaded {
+            Reloaded::Unchanged => false,
+            Reloaded::New => {
+                tracing::info!(setting = secret.name(), "the secret's file was read again");
+                true
+            }
+            Reloaded::Broken(problem) => {
+                let setting = secret.name();
+                tracing::error!(
+                    setting,
+                    problem,
+                    "the secret's new file can't be used; the old value stays"
+                );
+                false
+            }
+        };
+        let config = &self.config;
+        let key = &config.private_key;
+        let new_key = |values: &[SecretString]| {
+            self.app.set_private_key(&values[0]).map_err(|error| error.to_string())
+        };
+        told(key, key.reload(new_key));
+        let hud = config.hud.as_ref().map(|hud| &hud.key);
+        let signing = [Some(&config.webhook_secret), config.callback_keys.as_ref()];
+        let others = [config.admin_token.as_ref(), config.results_token.as_ref(), hud];
+        let mut changed = false;
+        for secret in signing.into_iter().chain(others).flatten() {
+            changed |= told(secret, secret.reload(|_| Ok(())));
+        }
+        if changed {
+            self.keys.set(&config.callback_keys());
+        }
+    }
+
     /// How many dispatches are looked after: sent to L2 or above, and not known to be over.
     pub async fn open_dispatches(&self) -> Result<u64, StoreError> {
         self.store.count_of(Work::SWEEP).await
@@ -215,6 +261,14 @@ impl Relay {
     #[must_use]
     pub fn expiry(&self) -> Timestamp {
         self.now() + self.config.keep
+    }
+
+    /// Adds to a batch what follows from a change of a dispatch: its fact, for the pages here, and
+    /// the same for an external HUD that takes it.
+    pub fn note_dispatch(&self, batch: &mut Batch, dispatch: &Dispatch) {
+        let fact = self.dispatch_fact(dispatch);
+        batch.tasks.extend(forward::dispatch_task(self, &fact));
+        batch.facts.push(Fact::Dispatch(fact));
     }
 
     /// The fact of how a dispatch stands.

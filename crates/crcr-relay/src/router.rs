@@ -16,7 +16,7 @@ use crate::hud::{self, Hud};
 use crate::operators::Listener;
 use crate::relay::Relay;
 use crate::store::StoreError;
-use crate::{callback, deliveries, limits, operators, receive, webhook};
+use crate::{callback, deliveries, limits, operators, receive, repositories, webhook};
 
 /// The public listener. Every listener of a relay shares one `hud`, and so what it has computed.
 pub fn public(relay: &Arc<Relay>, hud: &Arc<Hud>) -> Router {
@@ -65,8 +65,10 @@ fn routes() -> Router<Arc<Relay>> {
 fn admin_routes() -> Router<Arc<Relay>> {
     let page = Router::new()
         .route(operators::HOME, get(deliveries::board).post(deliveries::press))
+        .route("/crcr/repositories", post(repositories::press))
         .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
     hud::with_headers(page)
+        .route("/api/v1/repositories", get(repositories::index).post(repositories::confirm_one))
         .route("/metrics", get(metrics))
         .route("/api/v1/deliveries", get(deliveries::list).post(deliveries::change))
 }

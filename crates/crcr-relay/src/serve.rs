@@ -72,6 +72,7 @@ impl Bound {
                     () = relay.verifier.keep_fresh(|| relay.now()) => {}
                     () = providers(&relay) => {}
                     () = prune(&relay) => {}
+                    () = secrets(&relay) => {}
                     () = retain(&relay) => {}
                 }
             }
@@ -142,7 +143,17 @@ async fn retain(relay: &Relay) {
 
 async fn providers(relay: &Relay) {
     loop {
-        relay.refresh_providers().await;
-        tokio::time::sleep(limits::PROVIDERS).await;
+        let good = relay.refresh_providers().await;
+        tokio::time::sleep(if good { limits::PROVIDERS } else { limits::PROVIDERS_AGAIN }).await;
+    }
+}
+
+async fn secrets(relay: &Arc<Relay>) {
+    loop {
+        tokio::time::sleep(limits::SECRETS).await;
+        let relay = Arc::clone(relay);
+        if let Err(error) = tokio::task::spawn_blocking(move || relay.reload_secrets()).await {
+            tracing::error!(%error, "the files of secrets can't be looked at");
+        }
     }
 }

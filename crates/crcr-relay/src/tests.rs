@@ -7,5 +7,6 @@ mod outbox;
 mod pages;
 mod queue;
 mod receive;
+mod rotation;
 mod support;
 mod webhooks;

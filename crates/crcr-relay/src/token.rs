@@ -3,6 +3,8 @@
 //! `v1.<key id>.<HMAC>` over delivery, repository, head, pull request and dispatch time. It
 //! travels in a public payload, so it is no secret and nothing treats it as one.
 
+use std::sync::{PoisonError, RwLock};
+
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,28 +15,25 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::limits;
 
 /// The keys: the first one signs, all of them verify.
-pub struct CallbackKeys(Vec<(String, hmac::Key)>);
+pub struct CallbackKeys(RwLock<Vec<(String, hmac::Key)>>);
 
 impl CallbackKeys {
     /// Keys from their texts, the new one first.
     #[must_use]
     pub fn new(secrets: &[SecretString]) -> Self {
-        Self(
-            secrets
-                .iter()
-                .map(|secret| {
-                    let bytes = secret.expose_secret().as_bytes();
-                    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-                    (hex::encode(&digest.as_ref()[..4]), hmac::Key::new(hmac::HMAC_SHA256, bytes))
-                })
-                .collect(),
-        )
+        Self(RwLock::new(keys(secrets)))
+    }
+
+    /// Puts other keys into force.
+    pub fn set(&self, secrets: &[SecretString]) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys(secrets);
     }
 
     /// The token of a dispatch.
     #[must_use]
     pub fn sign(&self, dispatch: &Dispatch) -> Option<String> {
-        let (id, key) = self.0.first()?;
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (id, key) = keys.first()?;
         let tag = hmac::sign(key, message(dispatch).as_bytes());
         Some(format!("v1.{id}.{}", URL_SAFE_NO_PAD.encode(tag)))
     }
@@ -49,13 +48,22 @@ impl CallbackKeys {
             return false;
         };
         let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return false };
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         dispatch.enqueued_at + limits::KEEP >= now
-            && self
-                .0
+            && keys
                 .iter()
                 .filter(|(known, _)| known == id)
                 .any(|(_, key)| hmac::verify(key, message(dispatch).as_bytes(), &tag).is_ok())
     }
+}
+
+fn keys(secrets: &[SecretString]) -> Vec<(String, hmac::Key)> {
+    let keys = secrets.iter().map(|secret| {
+        let bytes = secret.expose_secret().as_bytes();
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+        (hex::encode(&digest.as_ref()[..4]), hmac::Key::new(hmac::HMAC_SHA256, bytes))
+    });
+    keys.collect()
 }
 
 /// What is signed: JSON, so that no part can run into the next.

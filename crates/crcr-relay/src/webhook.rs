@@ -10,14 +10,13 @@ use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, LANDED, Status};
 use crcr_domain::event::{self, Event};
-use crcr_domain::facts::Fact;
-use secrecy::SecretString;
 use serde_json::json;
 
 use crate::answer::{self, Refusal};
 use crate::handlers::Work;
 use crate::records::{self, Delivery};
 use crate::relay::Relay;
+use crate::secrets::Secret;
 use crate::store::{Add, Batch, Commit, Put, Read, StoreError, read, read_all};
 use crate::{limits, planner, signature};
 
@@ -223,7 +222,7 @@ fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {
             dispatch.status = Status::Superseded { by: by.clone() };
-            batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+            relay.note_dispatch(batch, &dispatch);
         } else {
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, delivery.received_at));
             if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
@@ -279,7 +278,7 @@ async fn supersede(
         }
         dispatch.status = Status::Superseded { by: newer.to_owned() };
         batch.update(&known, &dispatch, relay.expiry());
-        batch.facts.push(Fact::Dispatch(relay.dispatch_fact(&dispatch)));
+        relay.note_dispatch(batch, &dispatch);
         if was_given_up {
             // The dead task comes back, sees that there is nothing to send, and is done.
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, relay.now()));
@@ -292,11 +291,11 @@ async fn supersede(
 }
 
 /// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.
-fn verify(headers: &HeaderMap, body: &[u8], secret: &SecretString) -> Result<(), Refusal> {
+fn verify(headers: &HeaderMap, body: &[u8], secret: &Secret) -> Result<(), Refusal> {
     let Some(given) = headers.get("x-hub-signature-256").filter(|value| !value.is_empty()) else {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "No signature"));
     };
-    if signature::is_valid(secret, body, given.as_bytes()) {
+    if secret.all().iter().any(|value| signature::is_valid(value, body, given.as_bytes())) {
         return Ok(());
     }
     Err(Refusal::new(StatusCode::UNAUTHORIZED, "Bad signature"))

@@ -3,6 +3,7 @@
 mod deliveries;
 mod import;
 mod replay;
+mod repository;
 mod secrets;
 mod serve;
 mod sweep;
@@ -27,6 +28,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
         RelayCommand::Import(args) => import::run(&args, env, printer).await,
         RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
+        RelayCommand::Repository(command) => repository::run(command, env, printer).await,
     }
 }
 

@@ -51,7 +51,7 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
 
 fn secret(env: &Env) -> Result<SecretString, Failure> {
     if let Some(secret) = env.get(env_vars::GITHUB_APP_SECRET) {
-        return Ok(secret.into());
+        return Ok(newest(secret));
     }
     let path = env.get(env_vars::GITHUB_APP_SECRET_FILE).ok_or_else(|| {
         Failure::user("settings", "GITHUB_APP_SECRET is missing")
@@ -60,5 +60,10 @@ fn secret(env: &Env) -> Result<SecretString, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::user("settings", format!("`{path}` can't be read")).because(error)
     })?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned().into())
+    Ok(newest(&text))
+}
+
+/// The first line: a secret that is being changed has the old value on the second.
+fn newest(text: &str) -> SecretString {
+    text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().into()
 }

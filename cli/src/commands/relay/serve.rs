@@ -67,6 +67,7 @@ fn flags(args: &ServeArgs) -> BTreeMap<&'static str, String> {
         ("CRCR_RESULTS", &args.results),
         ("CRCR_RESULTS_RETENTION", &args.results_retention),
         ("ALLOWLIST_URL", &args.allowlist_url),
+        ("CRCR_PUBLIC_URL", &args.public_url),
         ("UPSTREAM_REPO", &args.upstream_repo),
         ("CRCR_NEVER_STARTED_AFTER", &args.never_started_after),
         ("ZOMBIE_TIMEOUT_SECONDS", &args.lost_after),

@@ -16,6 +16,8 @@ pub struct Body {
     pub json: Vec<u8>,
     /// Whose result it is, for people.
     pub job: String,
+    /// Where the dispatch says that this is to be reported.
+    pub callback_url: Option<String>,
 }
 
 /// The key `workflow`. What isn't given isn't sent, but for the keys that version 1 always has.
@@ -69,6 +71,7 @@ pub fn build(
         }
     };
     let mut echo = dispatched(args, runner)?;
+    let callback_url = echo.get("callback_url").and_then(Value::as_str).map(str::to_owned);
     let job = Job::find(args, runner.env())?;
     let given = args.test_results.as_deref().map(counts).transpose()?;
     let (counted, failed_tests) =
@@ -108,7 +111,7 @@ pub fn build(
              `name`",
         )
     })?;
-    Ok(Body { json, job: job.name.to_owned() })
+    Ok(Body { json, job: job.name.to_owned(), callback_url })
 }
 
 fn is_own(args: &ReportArgs) -> bool {

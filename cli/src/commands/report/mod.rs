@@ -29,9 +29,9 @@ const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 /// Reports.
 pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let url = callback_url(args, env)?;
     let tests = junit::read(&args.junit, env, printer)?;
     let body = body::build(args, &runner, tests, jiff::Timestamp::now())?;
+    let url = callback_url(args, env, body.callback_url.as_deref())?;
     let source = token::Source::find(args.audience.as_deref(), env)?;
     let client = http::client()
         .map_err(|error| Failure::unexpected("http-client", "no HTTP client").because(error))?;
@@ -56,9 +56,11 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     }
 }
 
-/// The relay's address: https, or http on this machine; a `/` at its end is dropped.
-fn callback_url(args: &ReportArgs, env: &Env) -> Result<Url, Failure> {
+/// The relay's address: https, or http on this machine; a `/` at its end is dropped. What the
+/// dispatch names counts when nobody here named one.
+fn callback_url(args: &ReportArgs, env: &Env, dispatched: Option<&str>) -> Result<Url, Failure> {
     let given = args.callback_url.as_deref().or_else(|| env.get(env_vars::CRCR_CALLBACK_URL));
+    let given = given.or(dispatched);
     let Some(given) = given else {
         return Err(Failure::user("no-callback-url", "no relay to report to").hint(
             "set the input `callback-url` or the variable `CRCR_CALLBACK_URL` to the relay's \
@@ -253,7 +255,7 @@ mod tests {
     fn url(given: &str) -> Result<String, String> {
         let line = ["crcr", "--status", "in_progress", "--callback-url", given];
         let args = Line::parse_from(line).args;
-        callback_url(&args, &Env::default())
+        callback_url(&args, &Env::default(), None)
             .map(|url| url.to_string())
             .map_err(|failure| failure.to_string())
     }

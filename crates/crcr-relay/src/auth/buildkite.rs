@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crcr_domain::RepoName;
 use crcr_domain::identity::{BuildkiteClaims, Claims, Identity};
 use serde::Deserialize;
-use serde_yaml::Value;
+use serde_yaml::{Mapping, Value};
 
 use super::token::Verified;
 use super::{AuthError, printable};
@@ -58,7 +58,7 @@ pub enum ProviderMapError {
 #[serde(default)]
 struct RawFile {
     providers: Option<RawProviders>,
-    buildkite: Option<BTreeMap<String, Value>>,
+    buildkite: Option<Mapping>,
 }
 
 #[derive(Deserialize, Default)]
@@ -70,18 +70,25 @@ struct RawProviders {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct RawProvider {
-    repo_map: Option<BTreeMap<String, Value>>,
+    repo_map: Option<Mapping>,
 }
 
+/// An entry with a guard. An unknown key is refused: a mistyped guard must not let everybody in.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum RawEntry {
-    Repo(String),
-    Guarded {
-        repo: String,
-        #[serde(default)]
-        required_claims: Option<BTreeMap<String, Value>>,
-    },
+#[serde(deny_unknown_fields)]
+struct RawGuarded {
+    repo: String,
+    #[serde(default, deserialize_with = "not_null")]
+    required_claims: Mapping,
+}
+
+/// `required_claims:` with nothing below it reads as null: claims that were commented out, and no
+/// guard that anybody meant.
+fn not_null<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Mapping, D::Error> {
+    match Value::deserialize(value)? {
+        Value::Mapping(claims) => Ok(claims),
+        _ => Err(serde::de::Error::custom("`required_claims` must map claims to values")),
+    }
 }
 
 impl ProviderMap {
@@ -102,13 +109,16 @@ impl ProviderMap {
         }
         let mut buildkite = BTreeMap::new();
         for (key, value) in entries {
-            let key = key.trim();
+            let Some(key) = key.as_str().map(str::trim) else { continue };
             if !key.contains('/') {
                 continue;
             }
             let pipeline = Pipeline::from_raw(value)
                 .map_err(|why| ProviderMapError::Entry { key: printable(key), why })?;
-            buildkite.insert(key.to_ascii_lowercase(), pipeline);
+            if buildkite.insert(key.to_ascii_lowercase(), pipeline).is_some() {
+                let why = "the same pipeline is listed twice".to_owned();
+                return Err(ProviderMapError::Entry { key: printable(key), why });
+            }
         }
         Ok(Self { buildkite })
     }
@@ -128,17 +138,18 @@ impl ProviderMap {
 
 impl Pipeline {
     fn from_raw(value: Value) -> Result<Self, String> {
-        let raw: RawEntry = serde_yaml::from_value(value).map_err(|e| e.to_string())?;
-        let (repo, claims) = match raw {
-            RawEntry::Repo(repo) => (repo, BTreeMap::new()),
-            RawEntry::Guarded { repo, required_claims } => {
-                (repo, required_claims.unwrap_or_default())
+        let (repo, claims) = match value {
+            Value::String(repo) => (repo, Mapping::new()),
+            value => {
+                let raw: RawGuarded = serde_yaml::from_value(value).map_err(|e| e.to_string())?;
+                (raw.repo, raw.required_claims)
             }
         };
         let repository = RepoName::new(repo.trim()).map_err(|e| e.to_string())?;
         let required_claims = claims
             .into_iter()
             .map(|(claim, value)| {
+                let claim = scalar(&claim).ok_or("a claim must be named by a text")?;
                 let allowed = match &value {
                     Value::Sequence(many) => many.iter().map(scalar).collect(),
                     one => scalar(one).map(|one| vec![one]),
@@ -231,6 +242,14 @@ mod tests {
             ("buildkite: {a/b: not-a-repo}", "`a/b`"),
             ("buildkite: {a/b: {required_claims: {}}}", "`a/b`"),
             ("buildkite: {a/b: {repo: o/r, required_claims: {x: {y: 1}}}}", "`x`"),
+            (
+                "buildkite: {a/b: {repo: o/r, require_claims: {x: y}}}",
+                "unknown field `require_claims`",
+            ),
+            ("buildkite: {a/b: {repo: o/r, build_branch: main}}", "unknown field `build_branch`"),
+            ("buildkite: {a/b: {repo: o/r, required_claims: null}}", "must map claims"),
+            ("buildkite: {a/b: o/r, A/B: {repo: o/r, required_claims: {x: y}}}", "listed twice"),
+            ("buildkite: {a/b: o/r, a/b: {repo: o/r, required_claims: {x: y}}}", "can't be read"),
             ("buildkite: {a/b: o/r", "can't be read"),
         ] {
             let error = ProviderMap::parse(text).unwrap_err().to_string();

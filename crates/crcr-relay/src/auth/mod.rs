@@ -21,6 +21,8 @@ use url::Url;
 pub use buildkite::{ProviderMap, ProviderMapError};
 use token::Token;
 
+use crate::limits;
+
 /// The audience of tokens for a relay, unless configured otherwise.
 pub const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 
@@ -115,12 +117,13 @@ impl std::error::Error for AuthError {}
 pub struct Verifier {
     issuers: BTreeMap<String, (Kind, Jwks)>,
     audience: String,
-    providers: RwLock<Arc<ProviderMap>>,
+    /// None until the map that is configured has been read.
+    providers: RwLock<Option<Arc<ProviderMap>>>,
 }
 
 impl Verifier {
     /// A verifier without keys: the first token of an issuer, or [`Verifier::keep_fresh`], fetches
-    /// them.
+    /// them. Pipelines of Buildkite are told to come back until [`Verifier::set_providers`].
     #[must_use]
     pub fn new(client: &Client, issuers: Vec<Issuer>, audience: &str) -> Self {
         let issuers = issuers
@@ -132,7 +135,7 @@ impl Verifier {
 
     /// Puts a new version of the provider map into force.
     pub fn set_providers(&self, providers: ProviderMap) {
-        *self.providers.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(providers);
+        *self.providers.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(providers));
     }
 
     /// The identity that the header `Authorization` proves at `now`.
@@ -171,7 +174,12 @@ impl Verifier {
             Kind::GitHub => github::identity(issuer, &verified),
             Kind::Buildkite => {
                 let providers = self.providers.read().unwrap_or_else(PoisonError::into_inner);
-                let providers = providers.clone();
+                let providers = providers.clone().ok_or_else(|| AuthError {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    detail: "the map of pipelines to repositories isn't loaded yet, try again"
+                        .to_owned(),
+                    retry_after: Some(limits::PROVIDERS_AGAIN),
+                })?;
                 buildkite::identity(issuer, &verified, &providers)
             }
         }

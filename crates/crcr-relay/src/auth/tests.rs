@@ -278,6 +278,11 @@ async fn a_pipeline_of_buildkite_speaks_for_the_repository_it_is_mapped_to() {
     let world = world(Kind::Buildkite);
     let map = |text: &str| world.verifier.set_providers(ProviderMap::parse(text).unwrap());
     let error = world.verify(&world.good()).await.unwrap_err();
+    assert_eq!((error.status.as_u16(), error.retry_after), (503, Some(Duration::from_secs(30))));
+    assert!(error.detail.contains("isn't loaded yet"), "{error}");
+
+    map("");
+    let error = world.verify(&world.good()).await.unwrap_err();
     assert_eq!(error.status, 403);
     assert_eq!(error.detail, "Buildkite pipeline ORG-1/pipe-1 is not registered with CRCR");
 

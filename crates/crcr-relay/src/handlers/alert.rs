@@ -7,8 +7,8 @@ use crcr_domain::facts::AttemptFact;
 use crcr_domain::lifecycle::State;
 use crcr_domain::results::{jobs_of_record, turned_red};
 use jiff::{SignedDuration, Timestamp};
-use secrecy::ExposeSecret as _;
-use serde_json::json;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
 
 use super::{Fail, Outcome, Work};
 use crate::hud::pages::feed;
@@ -59,16 +59,51 @@ pub async fn run(
     let turns = turned_red(&jobs_of_record(&attempts, &dispatches), &dispatches);
     let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);
     let Some(turn) = ours else { return Ok(Outcome::Done) };
-    let body = json!({ "event": "backend_turned_red", "turn": turn, "text": feed::text(turn) });
-    let request = relay.http.post(url.expose_secret()).timeout(Duration::from_secs(10)).json(&body);
-    if let Err(error) = crcr_github::http::send_once(request).await {
-        let mut fail = Fail::retry(format!("CRCR_ALERT_URL: {error}"));
-        fail.permanent = !error.is_transient();
-        fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
-        return Err(fail);
+    let mut text = feed::text(turn);
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
+    if let Some(page) = &page {
+        text = format!("{text}\n{page}");
     }
+    let body = json!({ "event": "backend_turned_red", "turn": turn, "text": text, "url": page });
+    post(relay, url, &body).await?;
     let mut batch = Batch::default();
     batch.set(told.key, &true, relay.expiry());
     relay.commit(batch).await?;
     Ok(Outcome::Done)
+}
+
+/// Tells that a name of the allowlist belongs to another repository than before.
+pub async fn repository_changed(
+    relay: &Relay,
+    repo: &RepoName,
+    pinned: u64,
+    found: u64,
+) -> Result<Outcome, Fail> {
+    let Some(url) = &relay.config.alert_url else { return Ok(Outcome::Done) };
+    let mut text = format!(
+        "{repo} is repository number {found} now and was number {pinned}: its dispatches and \
+         reports are refused until an operator confirms it with `crcr relay repository confirm \
+         {repo}`"
+    );
+    let home = crate::operators::HOME;
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}{home}"));
+    if let Some(page) = &page {
+        text = format!("{text}\n{page}");
+    }
+    let body = json!({
+        "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found,
+        "text": text, "url": page,
+    });
+    post(relay, url, &body).await?;
+    Ok(Outcome::Done)
+}
+
+async fn post(relay: &Relay, url: &SecretString, body: &Value) -> Result<(), Fail> {
+    let request = relay.http.post(url.expose_secret()).timeout(Duration::from_secs(10)).json(body);
+    crcr_github::http::send_once(request).await.map(drop).map_err(|error| {
+        let mut fail = Fail::retry(format!("CRCR_ALERT_URL: {error}"));
+        fail.permanent = !error.is_transient();
+        fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
+        fail
+    })
 }

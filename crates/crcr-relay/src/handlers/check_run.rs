@@ -36,12 +36,14 @@ pub async fn run(
     let oncalls: Vec<String> = entry
         .map(|entry| entry.oncalls.iter().map(|oncall| oncall.as_str().to_owned()).collect())
         .unwrap_or_default();
+    let page = dispatch.pull_request.and_then(|number| relay.config.pull_request_page(number));
     let context = Context {
         repo: repo.as_str(),
         level: head.level,
         oncalls: &oncalls,
         server_url: &relay.config.server_url,
         pull_request: dispatch.pull_request,
+        page: page.as_deref(),
         nonblocking: relay.config.nonblocking,
     };
     let name = match job {

@@ -41,6 +41,9 @@ pub async fn run(
             code(check_run),
             code(repo.as_str())
         );
+        if let Some(page) = relay.config.pull_request_page(number) {
+            let _ = write!(text, " All results: {page}");
+        }
         relay.app.create_comment(upstream.as_str(), number, &text).await?;
     }
     let mut batch = Batch::default();

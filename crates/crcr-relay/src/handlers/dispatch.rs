@@ -1,13 +1,13 @@
 //! Sends an event to one downstream repository, and records that it was sent.
 
 use crcr_domain::dispatch::{Dispatch, Status};
-use crcr_domain::facts::Fact;
 use crcr_domain::{CheckRun, RepoName};
 use crcr_github::Error;
 use crcr_github::app::Target;
 
 use super::{Fail, Outcome, Work};
 use crate::relay::Relay;
+use crate::repositories::{self, Pin};
 use crate::store::{Add, Batch, Commit, How, Read, StoreError, Task, decode, read};
 use crate::{limits, payload, records};
 
@@ -18,9 +18,12 @@ pub async fn run(
     delivery: &str,
     repo: &RepoName,
 ) -> Result<Outcome, Fail> {
-    let keys = [records::dispatch(delivery, repo), records::body(delivery)];
-    let [record, body] = <[_; 2]>::try_from(relay.store.get(&keys).await?).expect("two keys");
-    let [key, body_key] = keys;
+    let pin = records::pin(&relay.config.upstream, repo);
+    let keys = [records::dispatch(delivery, repo), records::body(delivery), pin];
+    let found = relay.store.get(&keys).await?;
+    let [record, body, pin] = <[_; 3]>::try_from(found).expect("three keys");
+    let [key, body_key, pin_key] = keys;
+    let pin: Read<Pin> = decode(pin_key, pin)?;
     let known: Read<Dispatch> = decode(key, record)?;
     let queued = known.value.as_ref().filter(|dispatch| dispatch.status == Status::Queued);
     let Some(dispatch) = queued else {
@@ -32,31 +35,56 @@ pub async fn run(
     let body = records::unpack(&body_key, &body.value)?;
     let token = relay.keys.sign(dispatch);
     let payload =
-        payload::build(&dispatch.event, delivery, &body, token).map_err(Fail::permanent)?;
-    match relay.app.dispatch(repo.as_str(), &dispatch.event, &payload).await {
+        payload::build(&dispatch.event, delivery, &body, token, relay.config.callback_url())
+            .map_err(Fail::permanent)?;
+    let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
+    match relay.app.dispatch(repo.as_str(), pinned, &dispatch.event, &payload).await {
         Ok(target) => {
             sent(relay, task, known, &target).await?;
+            if pinned.is_none()
+                && let Err(error) = repositories::pin(relay, repo, &target).await
+            {
+                tracing::warn!(%repo, %error, "the next dispatch pins the repository's number");
+            }
             Ok(Outcome::Settled)
+        }
+        Err(error @ Error::OtherRepository { found, .. }) => {
+            repositories::refuse(relay, &pin, found, "dispatch").await?;
+            let text = format!(
+                "{error}; not sent until an operator confirms it: `crcr relay repository confirm \
+                 {repo}`"
+            );
+            not_sent(relay, task, known, &Status::RepositoryChanged, &text).await
         }
         Err(
             error
             @ (Error::NotInstalled(_) | Error::Suspended(_) | Error::MissingPermission { .. }),
         ) => {
-            let how = How::Done;
             let text = error.to_string();
             tracing::warn!(delivery, %repo, error = text, "a target can't be reached");
-            change(relay, task, known, how, |dispatch| {
-                dispatch.tries += 1;
-                dispatch.last_error = Some(text.clone());
-                if dispatch.status == Status::Queued {
-                    dispatch.status = Status::Unreachable;
-                }
-            })
-            .await?;
-            Ok(Outcome::Settled)
+            not_sent(relay, task, known, &Status::Unreachable, &text).await
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Records a state that only an operator ends.
+async fn not_sent(
+    relay: &Relay,
+    task: &Task,
+    known: Read<Dispatch>,
+    status: &Status,
+    why: &str,
+) -> Result<Outcome, Fail> {
+    change(relay, task, known, How::Done, |dispatch| {
+        dispatch.tries += 1;
+        dispatch.last_error = Some(why.to_owned());
+        if dispatch.status == Status::Queued {
+            dispatch.status = status.clone();
+        }
+    })
+    .await?;
+    Ok(Outcome::Settled)
 }
 
 /// Records that GitHub took it, even when it was superseded in the meantime.
@@ -124,7 +152,7 @@ async fn change(
             batch.update(&known, dispatch, relay.expiry());
             let before = known.value.as_ref().map(|before| &before.status);
             if before != Some(&dispatch.status) {
-                batch.facts.push(Fact::Dispatch(relay.dispatch_fact(dispatch)));
+                relay.note_dispatch(&mut batch, dispatch);
                 follow(relay, dispatch, &mut batch);
             }
         }

@@ -96,6 +96,15 @@ pub enum Work {
         /// The upstream commit.
         head_sha: String,
     },
+    /// Tell the alert webhook that a name of the allowlist belongs to another repository.
+    RepositoryChanged {
+        /// The name.
+        repo: RepoName,
+        /// The number that is pinned.
+        pinned: u64,
+        /// The number that was refused.
+        found: u64,
+    },
     /// Learn where a pull request branched off.
     MergeBase {
         /// The pull request.
@@ -135,17 +144,19 @@ pub struct Fail {
     pub retry_at: Option<Timestamp>,
     /// Another try gets the same answer.
     pub permanent: bool,
+    /// It is tried until then, however often, and then given up.
+    pub until: Option<Timestamp>,
 }
 
 impl Fail {
     /// Another try may help.
     pub fn retry(error: impl Into<String>) -> Self {
-        Self { error: error.into(), retry_at: None, permanent: false }
+        Self { error: error.into(), retry_at: None, permanent: false, until: None }
     }
 
     /// Another try gets the same answer.
     pub fn permanent(error: impl Into<String>) -> Self {
-        Self { error: error.into(), retry_at: None, permanent: true }
+        Self { error: error.into(), retry_at: None, permanent: true, until: None }
     }
 }
 
@@ -163,7 +174,7 @@ impl From<crcr_github::Error> for Fail {
         if let Some(source) = std::error::Error::source(&error) {
             text = format!("{text}: {source}");
         }
-        Self { error: text, retry_at: error.retry_at(), permanent: !passing }
+        Self { error: text, retry_at: error.retry_at(), permanent: !passing, until: None }
     }
 }
 
@@ -183,8 +194,11 @@ pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
         Work::Redispatch { repo, head_sha } => rerun::redispatch(relay, &repo, &head_sha).await,
         Work::RerunSuite { suite } => rerun::suite(relay, suite).await,
         Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
-        Work::Forward { body, .. } => forward::run(relay, body).await,
+        Work::Forward { body, .. } => forward::run(relay, task, body).await,
         Work::Alert { repo, event, head_sha } => alert::run(relay, &repo, &event, &head_sha).await,
+        Work::RepositoryChanged { repo, pinned, found } => {
+            alert::repository_changed(relay, &repo, pinned, found).await
+        }
         Work::MergeBase { pull, head_sha, base_sha } => {
             merge_base::run(relay, pull, &head_sha, &base_sha).await
         }
@@ -284,6 +298,7 @@ impl Work {
             Ok(Self::Sweep { .. }) => "sweep",
             Ok(Self::Forward { .. }) => "forward",
             Ok(Self::Alert { .. }) => "alert",
+            Ok(Self::RepositoryChanged { .. }) => "repository_changed",
             Ok(Self::MergeBase { .. }) => "merge_base",
             Ok(Self::Comment { .. }) => "comment",
             Err(_) => "unknown",
@@ -331,6 +346,9 @@ impl Work {
             Self::Alert { repo, event, head_sha } => {
                 Key::new(&["alert", &repo.key(), event, head_sha])
             }
+            Self::RepositoryChanged { repo, found, .. } => {
+                Key::new(&["repository_changed", &repo.key(), &found.to_string()])
+            }
             Self::MergeBase { pull, head_sha, base_sha } => {
                 Key::new(&["merge_base", &pull.to_string(), head_sha, base_sha])
             }
@@ -349,7 +367,7 @@ impl Work {
             | Self::Sweep { repo, .. } => repo.owner().to_ascii_lowercase(),
             Self::Forward { lane, .. } => format!("hud of {lane}"),
             // No account has a space in its name: what this webhook says pauses nobody else.
-            Self::Alert { .. } => "alert webhook".to_owned(),
+            Self::Alert { .. } | Self::RepositoryChanged { .. } => "alert webhook".to_owned(),
             Self::CheckRun { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }

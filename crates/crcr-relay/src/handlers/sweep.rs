@@ -81,7 +81,7 @@ async fn record(
         batch.update(known, after, relay.expiry());
     }
     if after.never_started && !before.never_started {
-        batch.facts.push(Fact::Dispatch(relay.dispatch_fact(after)));
+        relay.note_dispatch(&mut batch, after);
     }
     if after.level.check_run() == CheckRun::Never {
         return commit(relay, batch).await;
@@ -130,8 +130,7 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
         if relay.config.hud.is_some() {
             let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
             let report = forward::lost_report(dispatch, &lost, now);
-            let name = vec![key.as_str().to_owned(), "lost".to_owned()];
-            let work = forward::work(&dispatch.repo, dispatch.level, name, (None, age), &report);
+            let work = forward::work(&dispatch.repo, dispatch.level, &key, (None, age), &report);
             batch.tasks.push(work.task(relay, now));
         }
         if relay.commit(batch).await? == Commit::Done {

@@ -10,8 +10,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::handlers::forward::{DISPATCH_JOB, DISPATCH_WORKFLOW};
+
 /// The upstream repository where a result names none.
 const UPSTREAM: &str = "pytorch/pytorch";
+
+/// How a dispatch can stand, but for `dispatched`, which is `sent` here.
+const DISPATCH_STATUSES: [&str; 5] =
+    ["superseded", "never_started", "dead", "unreachable", "repository_changed"];
 
 /// What the deployed relay sends to its HUD.
 #[derive(Debug, Deserialize)]
@@ -104,6 +110,48 @@ impl Forward {
             pull_request: pull["number"].as_u64().filter(|number| *number > 0),
             head_sha: head_sha.unwrap_or_else(|| callback.delivery.clone()),
             callback,
+        })
+    }
+}
+
+impl Forward {
+    /// What another relay of this kind tells of a dispatch; `None` when it is a job's report.
+    ///
+    /// `now` stands in for a time that can't be read.
+    pub fn dispatch(&self, now: Timestamp) -> Option<DispatchFact> {
+        let payload = &self.untrusted.callback_payload;
+        let workflow = &payload["workflow"];
+        let status = match workflow["status"].as_str()? {
+            "dispatched" => "sent",
+            status => *DISPATCH_STATUSES.iter().find(|known| **known == status)?,
+        };
+        if workflow["name"] != DISPATCH_WORKFLOW || workflow["job_name"] != DISPATCH_JOB {
+            return None;
+        }
+        let text = |value: &Value| {
+            let text = value.as_str().filter(|text| !text.is_empty())?;
+            (text.len() <= callback::NAME_CHARS && !text.chars().any(char::is_control))
+                .then(|| text.to_owned())
+        };
+        let at = workflow["started_at"].as_str().and_then(|time| time.parse().ok());
+        let at: Timestamp = at.filter(|at| *at <= now).unwrap_or(now);
+        let event = &payload["payload"];
+        Some(DispatchFact {
+            at,
+            delivery: text(&payload["delivery_id"])?,
+            upstream: text(&event["repository"]["full_name"])?,
+            pull_request: event["pull_request"]["number"].as_u64(),
+            head_sha: text(&event["head_sha"])?,
+            event: text(&payload["event_type"])?,
+            repo: RepoName::new(&self.trusted.verified_repo).ok()?.as_str().to_owned(),
+            level: self.trusted.downstream_repo_level.parse().ok()?,
+            labels: vec![],
+            enqueued_at: at,
+            sent_at: (status == "sent").then_some(at),
+            status: status.to_owned(),
+            superseded_by: text(&workflow["superseded_by"]),
+            tries: 0,
+            last_error: None,
         })
     }
 }

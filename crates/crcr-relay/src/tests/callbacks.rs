@@ -3,6 +3,8 @@
 mod alerts;
 mod authority;
 mod faults;
+mod links;
+mod repositories;
 
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use crate::results::Results as _;
 const RUN: u64 = 9000;
 
 /// A downstream run that received a dispatch.
-struct Downstream {
+pub(super) struct Downstream {
     repo: &'static str,
     client_payload: Value,
     job: &'static str,
@@ -29,7 +31,7 @@ struct Downstream {
 }
 
 /// Opens pull request 7 and returns the runs that its dispatches started, by repository.
-async fn open(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
+pub(super) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
     world.send(&world.pull_request("opened")).await;
     assert_eq!(world.work().await, Vec::<String>::new());
     received(world)
@@ -117,7 +119,7 @@ impl Downstream {
         world.report(Some(&token), body.to_string().into_bytes()).await
     }
 
-    async fn start(&self, world: &World) -> (StatusCode, Value) {
+    pub(super) async fn start(&self, world: &World) -> (StatusCode, Value) {
         self.report(world, &self.body("in_progress", None)).await
     }
 

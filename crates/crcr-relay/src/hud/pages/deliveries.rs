@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use super::super::layout::{shell, short, time};
 use crate::deliveries::{Board, Overview};
 use crate::operators::HOME;
+use crate::repositories::Pin;
 use crate::store::TaskView;
 
 /// The page. `note` tells what a button did just now.
@@ -27,6 +28,13 @@ pub(crate) fn page(board: &Board, note: Option<&str>, can_log_out: bool) -> Mark
                 div { dt { "Worked on" } dd { (board.depth.leased) } }
                 div { dt { "Coming again" } dd { (board.retries.len()) } }
                 div { dt { "Given up" } dd.outcome.bad[board.depth.dead > 0] { (board.depth.dead) } }
+            }
+            @if !board.changed_repositories.is_empty() {
+                section aria-labelledby="changed" {
+                    h2 #changed { "Names that belong to another repository" }
+                    p { "Their dispatches and reports are refused. Confirm only what its owners told you." }
+                    (changed(&board.changed_repositories))
+                }
             }
             section aria-labelledby="dead" {
                 div.title {
@@ -60,6 +68,28 @@ pub(crate) fn page(board: &Board, note: Option<&str>, can_log_out: bool) -> Mark
             }
         },
     )
+}
+
+fn changed(pins: &[Pin]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Names that belong to another repository" { table {
+            thead { tr {
+                th scope="col" { "Repository" } th scope="col" { "Number" }
+                th scope="col" { "Number now" } th scope="col" { "Seen" }
+                th scope="col" { span.hidden { "Confirm" } }
+            } }
+            tbody { @for pin in pins { @if let Some(change) = &pin.changed { tr {
+                th scope="row" { bdi { (pin.repo) } }
+                td { (pin.repository_id) }
+                td { (change.repository_id) }
+                td { (time(change.seen_at)) }
+                td { form method="post" action="/crcr/repositories" {
+                    input type="hidden" name="repo" value=(pin.repo);
+                    button name="repository_id" value=(change.repository_id) { "Confirm" }
+                } }
+            } } } }
+        } }
+    }
 }
 
 fn tasks(label: &str, tasks: &[TaskView], again: bool) -> Markup {

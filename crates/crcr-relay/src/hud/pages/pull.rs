@@ -147,6 +147,10 @@ fn waiting(status: &str) -> &'static str {
         "never_started" => "Sent, and nothing was heard of it in time.",
         "superseded" => "A newer head of this pull request replaced it.",
         "dead" => "It could not be sent.",
+        "repository_changed" => {
+            "Not sent: the name belongs to another repository than before, and an operator has to \
+             confirm it."
+        }
         _ => "The backend can't be reached now.",
     }
 }

@@ -42,7 +42,8 @@ async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
 async fn a_backend_that_turns_red_on_a_push_is_told_once() {
     let listener = listener().await;
     let url = format!("{}/red", listener.uri());
-    let world = World::with(&[("CRCR_ALERT_URL", &url)]).await;
+    let page = ("CRCR_PUBLIC_URL", "https://relay.test/");
+    let world = World::with(&[("CRCR_ALERT_URL", &url), page]).await;
     push(&world, 1, HEAD, "success").await;
     world.later(Duration::from_secs(60));
     push(&world, 2, NEWER, "failure").await;
@@ -69,6 +70,8 @@ async fn a_backend_that_turns_red_on_a_push_is_told_once() {
     );
     assert_eq!(told["turn"]["failed"].as_array().unwrap().len(), 2);
     let text = "acme/two failed on bbbbbbbbbb of acme/upstream; it last did well on aaaaaaaaaa.\n\
-                CI / lint: tests failed\nCI / test: tests failed";
+                CI / lint: tests failed\nCI / test: tests failed\n\
+                https://relay.test/crcr/acme/two";
+    assert_eq!(told["url"], "https://relay.test/crcr/acme/two");
     assert_eq!(told["text"], text);
 }

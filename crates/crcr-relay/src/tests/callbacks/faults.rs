@@ -96,11 +96,11 @@ async fn without_the_dispatched_token_or_the_default_branch_a_result_is_not_show
 }
 
 #[tokio::test]
-async fn another_run_or_a_re_registered_name_gains_nothing() {
+async fn another_run_gains_nothing() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     let body = four.body("completed", Some("success"));
-    for (claim, value) in [("run_id", "1"), ("run_attempt", "2"), ("repository_id", "999999999")] {
+    for (claim, value) in [("run_id", "1"), ("run_attempt", "2")] {
         let mut claims = four.claims(&world);
         claims[claim] = json!(value);
         let (status, answer) = four.report_as(&world, &claims, &body).await;
@@ -370,7 +370,7 @@ async fn a_run_of_buildkite_has_a_uuid_and_is_taken_like_any_other() {
 #[tokio::test]
 async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
     let hud = wiremock::MockServer::start().await;
-    let answers = [(401, 1), (200, 1)];
+    let answers = [(400, 1), (200, 1)];
     for (status, times) in answers {
         let path = wiremock::matchers::path("/api/crcr/results");
         let answer = wiremock::ResponseTemplate::new(status);
@@ -396,4 +396,130 @@ async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
     let requests = hud.received_requests().await.unwrap();
     assert!(requests.len() == 2 && requests[0].body == requests[1].body);
     assert_eq!(deliveries::dead(store, 10).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_start_that_is_tried_again_never_reaches_the_hud_after_the_end() {
+    let hud = wiremock::MockServer::start().await;
+    let path = wiremock::matchers::path("/api/crcr/results");
+    let down = wiremock::ResponseTemplate::new(502);
+    wiremock::Mock::given(path).respond_with(down).up_to_n_times(2).mount(&hud).await;
+    let path = wiremock::matchers::path("/api/crcr/results");
+    let up = wiremock::ResponseTemplate::new(200);
+    wiremock::Mock::given(path).respond_with(up).mount(&hud).await;
+    let url = format!("{}/api", hud.uri());
+    let settings =
+        [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "key"), ("HUD_MAX_RETRIES", "1")];
+    let world = World::with(&settings).await;
+    let two = open(&world).await("acme/two");
+    world.later(Duration::from_secs(30));
+    two.start(&world).await;
+    assert_eq!(world.work().await.len(), 1, "the HUD is down");
+    world.later(Duration::from_secs(1));
+    two.end(&world, "success").await;
+    assert_eq!(world.work().await.len(), 1, "its first failure, and not the second of a start");
+    for _ in 0..3 {
+        world.later(Duration::from_secs(700));
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    let requests = hud.received_requests().await.unwrap();
+    let sent = requests.iter().map(|request| serde_json::from_slice::<Value>(&request.body));
+    let sent: Vec<_> = sent.map(Result::unwrap).collect();
+    let status = |sent: &Value| sent["untrusted"]["callback_payload"]["workflow"]["status"].clone();
+    let statuses: Vec<_> = sent.iter().map(status).collect();
+    assert_eq!(statuses, ["in_progress", "completed", "completed"]);
+    // What the start would have told stands in the end.
+    assert!(sent[2]["trusted"]["ci_metrics"]["queue_time"].is_number(), "{}", sent[2]);
+}
+
+#[tokio::test]
+async fn an_unknown_commit_of_a_self_report_is_looked_up_once_and_always_charged() {
+    let world = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await;
+    let two = open(&world).await("acme/two");
+    world.github.state().world.add_commit(UPSTREAM, NEWER);
+    let report = async |sha: &str, job: &str| {
+        let mut body = two.body("completed", Some("success"));
+        body["event_type"] = json!("nightly");
+        body["delivery_id"] = json!(sha);
+        body["workflow"]["job_name"] = json!(job);
+        let mut claims = two.claims(&world);
+        claims["event_name"] = json!("schedule");
+        two.report_as(&world, &claims, &body).await
+    };
+    let unknown = "c".repeat(40);
+    let looked_up = |sha: &str| {
+        world.github.state().world.count(&format!("GET /repos/{UPSTREAM}/git/commits/{sha}"))
+    };
+    for job in ["a", "b", "c"] {
+        let (status, answer) = report(&unknown, job).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    }
+    assert_eq!(looked_up(&unknown), 1);
+    // The three were paid for: another one isn't even looked up.
+    let other = "d".repeat(40);
+    assert_eq!(report(&other, "a").await.0, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(looked_up(&other), 0);
+    // A commit that is pushed later is found, and known for all jobs of a nightly run.
+    world.later(Duration::from_secs(301));
+    world.github.state().world.add_commit(UPSTREAM, &unknown);
+    assert_eq!(report(&unknown, "a").await, said("completed"));
+    assert_eq!(report(&unknown, "b").await, said("completed"));
+    assert_eq!(looked_up(&unknown), 2);
+}
+
+#[tokio::test]
+async fn an_external_hud_that_asks_for_it_hears_of_dispatches_too() {
+    let hud = wiremock::MockServer::start().await;
+    let up = wiremock::ResponseTemplate::new(200);
+    wiremock::Mock::given(wiremock::matchers::any()).respond_with(up).mount(&hud).await;
+    let url = format!("{}/api", hud.uri());
+    for asked in ["off", "on"] {
+        let settings =
+            [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "key"), ("CRCR_HUD_DISPATCHES", asked)];
+        let world = World::with(&settings).await;
+        world.send(&world.pull_request("opened")).await;
+        world.change(|pull| pull.head_sha = NEWER.to_owned());
+        world.send(&world.pull_request("synchronize")).await;
+        world.work().await;
+        world.later(Duration::from_secs(2 * 3600));
+        world.work().await;
+        if asked == "off" {
+            assert!(hud.received_requests().await.unwrap().is_empty(), "nothing unless asked");
+        }
+    }
+    // Another relay of this kind is a HUD that takes them.
+    let other = World::with(&[("INTERNAL_API_TOKEN", "token")]).await;
+    let mut told = vec![];
+    for request in hud.received_requests().await.unwrap() {
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let workflow = &body["untrusted"]["callback_payload"]["workflow"];
+        let repo = body["trusted"]["verified_repo"].as_str().unwrap();
+        told.push(format!("{repo} {}", workflow["status"].as_str().unwrap()));
+        // What the deployed HUD refuses a result without.
+        assert_eq!(
+            (&workflow["job_name"], &workflow["check_run_id"]),
+            (&json!("dispatch"), &json!("dispatch"))
+        );
+        let request = Request::post("/api/crcr/results").header("x-hud-internal-bot", "token");
+        let (status, answer) =
+            other.call(request.body(Body::from(body.to_string())).unwrap()).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    told.sort();
+    let all = ["dispatched", "never_started", "superseded"];
+    let expected: Vec<_> = ["acme/four", "acme/three", "acme/two"]
+        .iter()
+        .flat_map(|repo| all.map(|status| format!("{repo} {status}")))
+        .collect();
+    assert_eq!(told, expected, "L1 has no results");
+    let facts = other.results.dispatches(&other.always()).unwrap();
+    let mut kept: Vec<_> =
+        facts.iter().map(|fact| format!("{} {}", fact.repo, fact.status)).collect();
+    kept.sort();
+    let expected: Vec<_> = ["acme/four", "acme/three", "acme/two"]
+        .iter()
+        .flat_map(|repo| ["never_started", "superseded"].map(|status| format!("{repo} {status}")))
+        .collect();
+    assert_eq!(kept, expected);
+    assert!(facts.iter().all(|fact| fact.pull_request == Some(7) && fact.upstream == UPSTREAM));
 }

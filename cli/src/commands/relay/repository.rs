@@ -1,0 +1,68 @@
+//! `crcr relay repository`: which repositories the allowlist's names stand for.
+
+use std::process::ExitCode;
+
+use crcr_domain::RepoName;
+use crcr_relay::repositories::{self, ConfirmError, Pin};
+use serde_json::json;
+
+use super::{now, open_store, store_failure};
+use crate::cli::DataFormat;
+use crate::cli::relay::{PinArgs, RepositoryCommand};
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// The most names that are listed.
+const MOST: usize = 10_000;
+
+/// Runs the command that `command` names.
+pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Outcome {
+    match command {
+        RepositoryCommand::List { names, format } => {
+            let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
+            let pins = repositories::list(&store, &upstream, MOST).await.map_err(store_failure)?;
+            match format {
+                DataFormat::Json => printer.data_line(&json!({ "repositories": pins }).to_string()),
+                DataFormat::Text => pins.iter().for_each(|pin| printer.data_line(&line(pin))),
+            }
+        }
+        RepositoryCommand::Confirm { repo, id, names } => {
+            let repo = RepoName::new(&repo).map_err(|error| {
+                Failure::user("repo", format!("`{repo}` isn't `owner/repo`")).because(error)
+            })?;
+            let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
+            match repositories::confirm(&store, &upstream, &repo, id, now()).await {
+                Ok(pin) => printer.data_line(&format!(
+                    "{} stands for repository number {} from now on",
+                    pin.repo, pin.repository_id
+                )),
+                Err(ConfirmError::Store(error)) => return Err(store_failure(error)),
+                Err(error) => {
+                    return Err(Failure::user("repository", error.to_string())
+                        .hint("`crcr relay repository list` shows the names and their numbers"));
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn upstream(names: &PinArgs, env: &Env) -> Result<RepoName, Failure> {
+    let given = names.upstream_repo.as_deref().or(env.get(env_vars::UPSTREAM_REPO));
+    let given = given.unwrap_or("pytorch/pytorch");
+    RepoName::new(given).map_err(|error| {
+        Failure::user("upstream-repo", format!("`{given}` isn't `owner/repo`")).because(error)
+    })
+}
+
+fn line(pin: &Pin) -> String {
+    let Pin { repo, repository_id, since, changed } = pin;
+    match changed {
+        Some(change) => format!(
+            "{repo} {repository_id} since {since:.0}; number {} is refused since {:.0}",
+            change.repository_id, change.seen_at
+        ),
+        None => format!("{repo} {repository_id} since {since:.0}"),
+    }
+}

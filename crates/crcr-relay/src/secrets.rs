@@ -1,0 +1,244 @@
+//! Secrets that change while the relay runs: two values at a time, and files that are read again.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::limits;
+
+/// The largest secret that is read, in bytes.
+const MAX_BYTES: u64 = 64 * 1024;
+/// Values that hold at a time: the new one and the old one.
+const MAX_VALUES: usize = 2;
+
+/// How the values of a secret are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A value a line, at most two. A comma may be part of a value.
+    Lines,
+    /// The same, each long enough that it can't be guessed.
+    Tokens,
+    /// Values between commas or line feeds.
+    List,
+    /// One text, whose reader takes it apart: PEM.
+    Whole,
+}
+
+/// A secret with its values, the new one first. Printing shows its name only.
+pub struct Secret {
+    name: &'static str,
+    format: Format,
+    file: Option<PathBuf>,
+    state: RwLock<State>,
+}
+
+struct State {
+    values: Arc<[SecretString]>,
+    /// The file when it was read last.
+    stamp: Option<Stamp>,
+    /// Why what is there now isn't in force.
+    problem: Option<String>,
+}
+
+/// Changes when the file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+}
+
+/// What became of a look at a secret's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reloaded {
+    /// Nothing new.
+    Unchanged,
+    /// The new values are in force.
+    New,
+    /// The new file can't be used, and the old values stay. Told once for each change.
+    Broken(String),
+}
+
+impl Secret {
+    /// The secret of the setting `name`, whose text was given or came from `file`.
+    pub fn new(
+        name: &'static str,
+        format: Format,
+        text: &str,
+        file: Option<PathBuf>,
+    ) -> Result<Self, String> {
+        let values = format.read(text)?;
+        let stamp = file.as_deref().and_then(|file| Stamp::of(file).ok());
+        let state = RwLock::new(State { values, stamp, problem: None });
+        Ok(Self { name, format, file, state })
+    }
+
+    /// The setting's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Every value that holds now, the new one first; there is at least one.
+    pub fn all(&self) -> Arc<[SecretString]> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).values)
+    }
+
+    /// The newest value.
+    pub fn first(&self) -> SecretString {
+        self.all()[0].clone()
+    }
+
+    /// Reads the file again if it has changed. `accept` may refuse the new values.
+    pub fn reload(&self, accept: impl FnOnce(&[SecretString]) -> Result<(), String>) -> Reloaded {
+        let Some(file) = &self.file else { return Reloaded::Unchanged };
+        let before = Stamp::of(file);
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if before.as_ref().is_ok_and(|stamp| state.stamp == Some(*stamp)) {
+            return Reloaded::Unchanged;
+        }
+        let read = before.and_then(|stamp| {
+            let text = read(file)?;
+            // Somebody is still writing it: the next look takes it.
+            if Stamp::of(file)? != stamp {
+                return Ok(None);
+            }
+            Ok(Some((stamp, text)))
+        });
+        let taken = match read {
+            Ok(None) => return Reloaded::Unchanged,
+            Ok(Some((stamp, text))) => {
+                state.stamp = Some(stamp);
+                self.format.read(&text).and_then(|values| accept(&values).map(|()| values))
+            }
+            Err(problem) => Err(problem),
+        };
+        match taken {
+            Ok(values) => {
+                state.values = values;
+                state.problem = None;
+                Reloaded::New
+            }
+            Err(problem) if state.problem.as_ref() == Some(&problem) => Reloaded::Unchanged,
+            Err(problem) => {
+                state.problem = Some(problem.clone());
+                Reloaded::Broken(problem)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Format {
+    fn read(self, text: &str) -> Result<Arc<[SecretString]>, String> {
+        let filled = |text: &&str| !text.trim().is_empty();
+        let values: Arc<[SecretString]> = match self {
+            Self::Lines | Self::Tokens => text
+                .split('\n')
+                .map(|line| line.trim_end_matches('\r'))
+                .filter(filled)
+                .map(SecretString::from)
+                .collect(),
+            Self::List => text
+                .split([',', '\n'])
+                .map(str::trim)
+                .filter(filled)
+                .map(SecretString::from)
+                .collect(),
+            Self::Whole => Some(text).filter(filled).map(SecretString::from).into_iter().collect(),
+        };
+        match values.len() {
+            0 => Err("holds no value".to_owned()),
+            count if self != Self::List && count > MAX_VALUES => Err(format!(
+                "has {count} lines: at most {MAX_VALUES}, the new value and the old one"
+            )),
+            _ if self == Self::Tokens && values.iter().any(is_short) => {
+                let least = limits::ADMIN_TOKEN_CHARS;
+                Err(format!("has fewer than {least} characters: `openssl rand -hex 32`"))
+            }
+            _ => Ok(values),
+        }
+    }
+}
+
+fn is_short(token: &SecretString) -> bool {
+    token.expose_secret().chars().count() < limits::ADMIN_TOKEN_CHARS
+}
+
+impl Stamp {
+    fn of(file: &Path) -> Result<Self, String> {
+        let metadata = fs::metadata(file).map_err(|error| unreadable(file, &error))?;
+        Ok(Self { modified: metadata.modified().ok(), bytes: metadata.len() })
+    }
+}
+
+/// Reads a secret's file, without the line feed at its end.
+pub fn read(file: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let opened = fs::File::open(file).map_err(|error| unreadable(file, &error))?;
+    let mut text = String::new();
+    let read = opened.take(MAX_BYTES + 1).read_to_string(&mut text);
+    let bytes = read.map_err(|error| unreadable(file, &error))?;
+    if bytes as u64 > MAX_BYTES {
+        return Err(format!("`{}` is larger than {MAX_BYTES} bytes", file.display()));
+    }
+    text.truncate(text.trim_end_matches(['\r', '\n']).len());
+    Ok(text)
+}
+
+fn unreadable(file: &Path, error: &std::io::Error) -> String {
+    format!("can't read `{}`: {error}", file.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(secret: &Secret) -> Vec<String> {
+        secret.all().iter().map(|value| value.expose_secret().to_owned()).collect()
+    }
+
+    fn fine(_: &[SecretString]) -> Result<(), String> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_changed_file_is_in_force_and_a_broken_one_keeps_the_old_value() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        fs::write(&path, "old, with a comma\n").unwrap();
+        let text = read(&path).unwrap();
+        let secret = Secret::new("NAME", Format::Lines, &text, Some(path.clone())).unwrap();
+        assert_eq!(secret.reload(fine), Reloaded::Unchanged);
+        fs::write(&path, "new\r\nold, with a comma\r\n\r\n").unwrap();
+        assert_eq!(secret.reload(fine), Reloaded::New);
+        assert_eq!(values(&secret), ["new", "old, with a comma"]);
+        for broken in ["", " \n", "one\ntwo\nthree\n", &"x".repeat(70_000)] {
+            fs::write(&path, broken).unwrap();
+            let told = secret.reload(fine);
+            assert!(matches!(&told, Reloaded::Broken(why) if !why.contains("two")), "{told:?}");
+            assert_eq!(secret.reload(fine), Reloaded::Unchanged, "told once");
+            assert_eq!(values(&secret), ["new", "old, with a comma"]);
+            fs::write(&path, "new\nold, with a comma").unwrap();
+            assert_eq!(secret.reload(fine), Reloaded::New);
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(secret.reload(fine), Reloaded::Broken(why) if why.contains("can't read")));
+        assert_eq!(secret.reload(fine), Reloaded::Unchanged);
+        fs::write(&path, "unacceptable").unwrap();
+        let refuse = |_: &[SecretString]| Err("not a key".to_owned());
+        assert_eq!(secret.reload(refuse), Reloaded::Broken("not a key".to_owned()));
+        assert_eq!(values(&secret), ["new", "old, with a comma"]);
+        fs::write(&path, "newest").unwrap();
+        assert_eq!(secret.reload(fine), Reloaded::New);
+        assert_eq!(values(&secret), ["newest"]);
+        assert!(!format!("{secret:?}").contains("newest"));
+    }
+}

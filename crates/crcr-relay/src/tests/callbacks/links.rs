@@ -1,0 +1,37 @@
+//! With a public address everything that people and downstream get says where to go.
+
+use super::*;
+
+const PAGE: &str = "https://relay.test/ci/pr/7";
+
+#[tokio::test]
+async fn dispatches_check_runs_and_comments_name_the_public_address() {
+    let settings = [("CRCR_PUBLIC_URL", "https://relay.test/ci/"), ("CRCR_ONCALL_COMMENTS", "on")];
+    let world = World::with(&settings).await;
+    let four = open(&world).await("acme/four");
+    let callback = &four.client_payload["callback_url"];
+    assert_eq!(callback, "https://relay.test/ci/github/callback");
+    let shown = |at: usize| world.github.state().world.check_runs(UPSTREAM)[at].clone();
+    assert_eq!(shown(0).details_url.as_deref(), Some(PAGE), "there is no run yet");
+    // The payload is echoed with all of its keys.
+    assert_eq!(four.start(&world).await, said("in_progress"));
+    assert_eq!(four.end(&world, "failure").await, said("completed"));
+    world.work().await;
+    assert!(shown(1).summary.contains(PAGE), "{}", shown(1).summary);
+    assert!(shown(1).details_url.unwrap().ends_with("/actions/runs/9000"));
+    let comments = world.github.state().world.comments(UPSTREAM, 7);
+    assert!(comments[0].body.contains(PAGE), "{}", comments[0].body);
+}
+
+#[tokio::test]
+async fn without_a_public_address_nothing_is_added() {
+    let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
+    let four = open(&world).await("acme/four");
+    let keys: Vec<_> = four.client_payload.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, ["event_type", "delivery_id", "payload", "callback_token"]);
+    four.end(&world, "failure").await;
+    world.work().await;
+    let world = &world.github.state().world;
+    assert!(world.check_runs(UPSTREAM).iter().all(|run| !run.summary.contains("/pr/")));
+    assert!(!world.comments(UPSTREAM, 7)[0].body.contains("/pr/"));
+}

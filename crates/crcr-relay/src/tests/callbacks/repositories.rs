@@ -1,0 +1,156 @@
+//! A name of the allowlist that somebody else registers anew.
+
+use axum::body::Body;
+use axum::http::{Request, header};
+use crcr_domain::RepoName;
+use crcr_domain::dispatch::{Dispatch, Status};
+
+use super::*;
+use crate::store::{Read, read};
+use crate::{records, repositories};
+
+const ADMIN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "the-token-of-operators");
+const FOUR: &str = "acme/four";
+
+async fn as_operator(world: &World, method: &str, path: &str, body: &str) -> (StatusCode, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::AUTHORIZATION, "Bearer the-token-of-operators")
+        .body(Body::from(body.to_owned()));
+    world.call(request.unwrap()).await
+}
+
+async fn dispatch_of_four(world: &World, delivery: &str) -> Dispatch {
+    let key = records::dispatch(delivery, &RepoName::new(FOUR).unwrap());
+    let read: Read<Dispatch> = read(world.relay.store.as_ref(), key).await.unwrap();
+    read.value.unwrap()
+}
+
+/// Somebody else registers `acme/four` and installs the App; returns the new number.
+fn register_anew(world: &World) -> u64 {
+    let github = &world.github.state().world;
+    github.delete_repo(FOUR);
+    github.install(FOUR);
+    // The old repository's token has expired by now.
+    world.later(Duration::from_secs(3600));
+    github.add_repo(FOUR)
+}
+
+async fn push_new_head(world: &World, head: char) -> String {
+    world.change(|pull| pull.head_sha = head.to_string().repeat(40));
+    let delivery = world.pull_request("synchronize");
+    world.send(&delivery).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    delivery.id
+}
+
+#[tokio::test]
+async fn whoever_registers_a_freed_name_gets_nothing_until_an_operator_confirms() {
+    let listener = wiremock::MockServer::start().await;
+    let answer = wiremock::ResponseTemplate::new(200);
+    wiremock::Mock::given(wiremock::matchers::any()).respond_with(answer).mount(&listener).await;
+    let world = World::with(&[ADMIN, ("CRCR_ALERT_URL", &listener.uri())]).await;
+    let before = world.github.state().world.add_repo(FOUR);
+    let old = open(&world).await(FOUR);
+    assert_eq!(old.start(&world).await, said("in_progress"));
+
+    let number = register_anew(&world);
+    // Dropped from the allowlist and listed anew: the number stays pinned.
+    world.allow("L4: []\n");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.allow(super::super::support::ALLOWLIST);
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    let delivery = push_new_head(&world, 'b').await;
+    assert!(!world.dispatched().contains(&FOUR.to_owned()), "nothing is sent to the stranger");
+    let dispatch = dispatch_of_four(&world, &delivery).await;
+    assert_eq!(dispatch.status, Status::RepositoryChanged);
+    let why = dispatch.last_error.unwrap();
+    for part in [number.to_string(), before.to_string(), "repository confirm acme/four".into()] {
+        assert!(why.contains(&part), "{why}");
+    }
+
+    // The stranger has the old dispatch's payload, which is public.
+    let (status, answer) = old.end(&world, "success").await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+    let detail = answer["detail"].as_str().unwrap();
+    assert!(detail.starts_with("repository_changed: ") && detail.contains("confirm"), "{detail}");
+    world.work().await;
+    let told = listener.received_requests().await.unwrap();
+    assert_eq!(told.len(), 1, "operators are told once");
+    let told: Value = serde_json::from_slice(&told[0].body).unwrap();
+    assert_eq!((&told["event"], &told["repo"]), (&json!("repository_changed"), &json!(FOUR)));
+    assert_eq!((&told["pinned"], &told["found"]), (&json!(before), &json!(number)));
+    let metrics =
+        Request::get("/metrics").header(header::AUTHORIZATION, "Bearer the-token-of-operators");
+    let metrics = world.answer(metrics.body(Body::empty()).unwrap()).await;
+    let metrics = axum::body::to_bytes(metrics.into_body(), 1 << 20).await.unwrap();
+    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+    for refused in ["dispatch", "report"] {
+        let line = format!("crcr_repository_changes_total{{refused=\"{refused}\"}} 1");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    let (_, board) = as_operator(&world, "GET", "/api/v1/deliveries", "").await;
+    let listed = &board["changed_repositories"][0];
+    assert_eq!((&listed["repo"], &listed["repository_id"]), (&json!(FOUR), &json!(before)));
+    assert_eq!(listed["changed"]["repository_id"], json!(number));
+
+    let confirmation = json!({ "repo": FOUR, "repository_id": number }).to_string();
+    let (status, answer) = as_operator(&world, "POST", "/api/v1/repositories", &confirmation).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    push_new_head(&world, 'c').await;
+    let run = received(&world);
+    assert_eq!(run(FOUR).start(&world).await, said("in_progress"));
+    let (_, board) = as_operator(&world, "GET", "/api/v1/deliveries", "").await;
+    assert_eq!(board["changed_repositories"], json!([]));
+}
+
+#[tokio::test]
+async fn a_self_report_of_a_re_registered_name_is_refused() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    world.github.state().world.add_commit(UPSTREAM, HEAD);
+    let body = json!({
+        "event_type": "nightly", "delivery_id": HEAD,
+        "workflow": { "status": "completed", "conclusion": "success", "name": "CI",
+            "run_id": two.run.to_string(), "run_attempt": "1", "job_name": "test" },
+    });
+    let mut claims = two.claims(&world);
+    claims["event_name"] = json!("schedule");
+    claims["repository_id"] = json!("999999999");
+    let (status, answer) = two.report_as(&world, &claims, &body).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
+    let mut claims = two.claims(&world);
+    claims["event_name"] = json!("schedule");
+    assert_eq!(two.report_as(&world, &claims, &body).await, said("completed"));
+}
+
+#[tokio::test]
+async fn the_first_caller_pins_nothing_and_a_refused_dispatch_neither() {
+    let world = World::new().await;
+    let refused = Fault::status(422);
+    world.github.state().world.fail("POST /repos/acme/four/dispatches", 1, refused);
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    let early = Downstream {
+        repo: FOUR,
+        client_payload: json!({
+            "event_type": "pull_request", "delivery_id": delivery.id, "payload": {}
+        }),
+        job: "test",
+        run: RUN,
+        attempt: 1,
+    };
+    let mut claims = early.claims(&world);
+    claims["repository_id"] = json!("999999999");
+    early.report_as(&world, &claims, &early.body("in_progress", None)).await;
+    world.work().await;
+    let upstream = &world.relay.config.upstream;
+    let pinned = async || {
+        let pins = repositories::list(world.relay.store.as_ref(), upstream, 10).await.unwrap();
+        pins.into_iter().find(|pin| pin.repo.as_str() == FOUR).map(|pin| pin.repository_id)
+    };
+    assert_eq!(pinned().await, None);
+    push_new_head(&world, 'b').await;
+    assert_eq!(pinned().await, Some(world.github.state().world.add_repo(FOUR)));
+}

@@ -1,0 +1,143 @@
+//! Secrets that are changed while the relay runs.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use secrecy::SecretString;
+use serde_json::json;
+use wiremock::matchers::{any, header as with_header};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use super::support::World;
+use crate::deliveries;
+
+async fn push(world: &World, secret: &str) -> StatusCode {
+    let mut delivery = world.pull_request("opened");
+    delivery.id = uuid();
+    let signature = crate::signature::sign(&SecretString::from(secret), &delivery.body);
+    let request = Request::post("/github/webhook")
+        .header("x-github-event", "pull_request")
+        .header("x-github-delivery", &delivery.id)
+        .header("x-hub-signature-256", signature);
+    world.call(request.body(Body::from(delivery.body)).unwrap()).await.0
+}
+
+fn uuid() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+async fn as_operator(world: &World, token: &str) -> StatusCode {
+    let bearer = format!("Bearer {token}");
+    let request = Request::get("/api/v1/deliveries").header(header::AUTHORIZATION, bearer);
+    world.call(request.body(Body::empty()).unwrap()).await.0
+}
+
+#[tokio::test]
+async fn while_a_secret_is_changed_both_values_hold_and_its_file_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (secret, token) = (folder.path().join("secret"), folder.path().join("token"));
+    std::fs::write(&secret, "first\n").unwrap();
+    std::fs::write(&token, "a-token-of-operators\n").unwrap();
+    let world = World::with(&[
+        ("GITHUB_APP_SECRET", ""),
+        ("GITHUB_APP_SECRET_FILE", secret.to_str().unwrap()),
+        ("CRCR_ADMIN_TOKEN_FILE", token.to_str().unwrap()),
+    ])
+    .await;
+    let ok = StatusCode::ACCEPTED;
+    assert_eq!(push(&world, "first").await, ok);
+    assert_eq!(push(&world, "second").await, StatusCode::UNAUTHORIZED);
+
+    std::fs::write(&secret, "second\nfirst\n").unwrap();
+    std::fs::write(&token, "another-token-of-operators\na-token-of-operators\n").unwrap();
+    assert_eq!(push(&world, "second").await, StatusCode::UNAUTHORIZED, "nobody has looked yet");
+    world.relay.reload_secrets();
+    assert_eq!((push(&world, "first").await, push(&world, "second").await), (ok, ok));
+    assert_eq!(push(&world, "second\nfirst").await, StatusCode::UNAUTHORIZED);
+    for token in ["another-token-of-operators", "a-token-of-operators"] {
+        assert_eq!(as_operator(&world, token).await, StatusCode::OK);
+    }
+
+    std::fs::write(&secret, "").unwrap();
+    std::fs::write(&token, "another-token-of-operators\n").unwrap();
+    world.relay.reload_secrets();
+    assert_eq!(push(&world, "second").await, ok, "a broken file changes nothing");
+    assert_eq!(as_operator(&world, "a-token-of-operators").await, StatusCode::NOT_FOUND);
+    std::fs::write(&secret, "second\n").unwrap();
+    world.relay.reload_secrets();
+    assert_eq!(push(&world, "first").await, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn callback_tokens_that_hang_on_the_webhook_secret_outlive_its_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "first").unwrap();
+    let file = secret.to_str().unwrap();
+    let world = World::with(&[("GITHUB_APP_SECRET", ""), ("GITHUB_APP_SECRET_FILE", file)]).await;
+    assert_eq!(push(&world, "first").await, StatusCode::ACCEPTED);
+    world.work().await;
+    let dispatches = world.github.state().world.take_dispatches();
+    let payload = &dispatches[0].client_payload;
+    let (token, delivery) =
+        (payload["callback_token"].as_str().unwrap(), payload["delivery_id"].as_str().unwrap());
+    let repo = crcr_domain::RepoName::new(&dispatches[0].repository).unwrap();
+    let key = crate::records::dispatch(delivery, &repo);
+    let dispatch =
+        crate::store::read(world.relay.store.as_ref(), key).await.unwrap().value.unwrap();
+    for (values, holds) in [("second\nfirst", true), ("second", false)] {
+        std::fs::write(&secret, values).unwrap();
+        world.relay.reload_secrets();
+        let verified = world.relay.keys.verify(token, &dispatch, world.relay.now());
+        assert_eq!(verified, holds, "{values}");
+    }
+}
+
+/// A result for the external HUD waits in the queue.
+async fn result(world: &World) {
+    let four = super::callbacks::open(world).await("acme/four");
+    assert_eq!(four.start(world).await.1, json!({ "ok": true, "status": "in_progress" }));
+}
+
+#[tokio::test]
+async fn a_hud_that_knows_only_the_other_key_gets_the_result_at_once() {
+    let hud = MockServer::start().await;
+    let knows = Mock::given(with_header("x-hud-internal-bot", "old"));
+    knows.respond_with(ResponseTemplate::new(200)).mount(&hud).await;
+    Mock::given(any()).respond_with(ResponseTemplate::new(401)).mount(&hud).await;
+    let url = format!("{}/api", hud.uri());
+    let world = World::with(&[("HUD_API_URL", &url), ("HUD_BOT_KEY", "new\nold")]).await;
+    result(&world).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let keys = hud.received_requests().await.unwrap();
+    let keys: Vec<_> = keys
+        .iter()
+        .map(|request| request.headers["x-hud-internal-bot"].to_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["new", "old"]);
+}
+
+#[tokio::test]
+async fn a_result_waits_an_hour_for_a_hud_whose_key_is_being_changed() {
+    for (minutes, dead) in [(50, 0), (70, 1)] {
+        let hud = MockServer::start().await;
+        Mock::given(any()).respond_with(ResponseTemplate::new(401)).mount(&hud).await;
+        let url = format!("{}/api", hud.uri());
+        let settings =
+            [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "key"), ("HUD_MAX_RETRIES", "0")];
+        let world = World::with(&settings).await;
+        result(&world).await;
+        for _ in 0..minutes / 10 {
+            world.work().await;
+            world.later(Duration::from_secs(600));
+        }
+        hud.reset().await;
+        Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&hud).await;
+        world.later(Duration::from_secs(600));
+        world.work().await;
+        let found = deliveries::dead(world.relay.store.as_ref(), 10).await.unwrap();
+        assert_eq!(found.len(), dead, "{found:?}");
+        assert_eq!(hud.received_requests().await.unwrap().len(), 1 - dead);
+    }
+}
