@@ -338,10 +338,22 @@ async fn deliveries_are_listed_shown_and_sent_again_beside_a_running_or_stopped_
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
     // Beside a stopped one: it goes out after the next start, and only it.
     assert_eq!(place.run(&again).1, "1 dispatches are in the queue again\n");
-    let _relay = place.serve();
+    let relay = place.serve();
     dispatched(&place, &["acme/two"]).await;
     settled(&place, &id).await;
     assert_eq!(place.run(&again).1, "0 dispatches are in the queue again\n");
+    // A dead task that isn't worth another try is removed by the name that the list shows.
+    world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
+    let (last, _) = open(&place, &relay).await;
+    settled(&place, &last).await;
+    let (_, listed, _) = place.run(&["relay", "deliveries", "list", "--format", "json"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let key = listed["dead"][0]["key"].as_str().unwrap();
+    assert!(listed["dead"][0].get("payload").is_none(), "{listed}");
+    let discard = ["relay", "deliveries", "discard", key];
+    assert_eq!(place.run(&discard).1, "1 task is discarded\n");
+    let (code, _, stderr) = place.run(&discard);
+    assert!(code == 1 && stderr.contains("was given up"), "{code}: {stderr}");
     let (code, _, stderr) = place.run(&["relay", "deliveries", "show", "unknown"]);
     assert!(code == 1 && stderr.contains("no delivery `unknown` is known"), "{code}: {stderr}");
     let (code, _, stderr) = place.run(&["relay", "deliveries", "redeliver", &id, "--repo", "two"]);
