@@ -18,7 +18,8 @@ use crcr_testkit::s3::{ACCESS_KEY, Anonymous, S3Server, SECRET_KEY};
 use serde_yaml::Value;
 use tempfile::TempDir;
 
-const GITHUB_SCRIPT: &str = "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
+pub(crate) const GITHUB_SCRIPT: &str =
+    "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
 const BUCKET: &str = "example-artifacts";
 const KEY: &str = "acme/upstream/4242/build/artifacts.zip";
 
