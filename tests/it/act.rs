@@ -30,6 +30,8 @@ struct Outside {
     sts: Server,
     s3: S3Server,
     run: Run,
+    /// Whether another workflow calls the one under test.
+    reusable: bool,
 }
 
 /// What a run of the workflow left behind.
@@ -54,7 +56,7 @@ impl Outside {
         );
         let router = Router::new().route("/", post(move || std::future::ready(answer.clone())));
         let sts = Bound::loopback().unwrap().serve(router).unwrap();
-        Self { folder: tempfile::tempdir().unwrap(), github, sts, s3, run }
+        Self { folder: tempfile::tempdir().unwrap(), github, sts, s3, run, reusable: false }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,9 +93,19 @@ impl Outside {
             }
         }
         workflow["env"]["CACHE_BUCKET"] = BUCKET.into();
+        let mut on = serde_yaml::Mapping::new();
+        on.insert(
+            if self.reusable { "workflow_call" } else { &*self.run.event }.into(),
+            Value::Null,
+        );
+        workflow["on"] = on.into();
         let text = serde_yaml::to_string(&workflow).unwrap();
         fs::create_dir_all(self.path("checkout/.github/workflows")).unwrap();
         fs::write(self.path("checkout/.github/workflows/build.yml"), text).unwrap();
+        if self.reusable {
+            let caller = CALLER.replace("EVENT", &self.run.event);
+            fs::write(self.path("checkout/.github/workflows/caller.yml"), caller).unwrap();
+        }
     }
 
     /// Runs the workflow; `handed_over` is what JavaScript actions alone get from the runner.
@@ -113,7 +125,7 @@ impl Outside {
 
         let script = root().join("tests/peers/github-script");
         let mut act = Command::new("act");
-        act.arg("pull_request").arg("--eventpath").arg(self.path("event.json"));
+        act.arg(&self.run.event).arg("--eventpath").arg(self.path("event.json"));
         act.args(["--actor", &self.run.actor, "--platform", "ubuntu-latest=-self-hosted"]);
         act.args(["--no-cache-server", "--pull=false"]);
         act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
@@ -160,6 +172,18 @@ impl Outside {
         artifacts.into_iter().map(|artifact| artifact.name).collect()
     }
 }
+
+/// A workflow that calls the one under test.
+const CALLER: &str = "
+on: EVENT
+permissions: {}
+jobs:
+  call:
+    permissions:
+      contents: read
+      id-token: write
+    uses: ./.github/workflows/build.yml
+";
 
 /// Stands for the build; says what credentials and cache it would have had.
 const BUILD: &str = r#"
@@ -268,6 +292,34 @@ fn a_branch_without_the_permission_fails_and_says_which() {
     assert!(log.contains("id-token: write"), "{log}");
     assert!(log.contains("::set-output:: reason=no-permission"), "{log}");
     assert!(!log.contains("test: built"), "{log}");
+}
+
+/// It belongs to the base branch, so GitHub would have given a token, had the workflow asked.
+#[test]
+#[ignore = "needs act and node"]
+fn pull_request_target_without_the_permission_fails_and_says_which() {
+    let outside = Outside::new(Run { event: "pull_request_target".to_owned(), ..Run::fork() });
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
+    assert!(!succeeded, "{log}");
+    assert!(log.contains("id-token: write"), "{log}");
+    assert!(log.contains("::set-output:: reason=no-permission"), "{log}");
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn a_reusable_workflow_stores_on_s3_and_without_the_callers_permission_says_so() {
+    let mut outside = Outside::new(Run::same_repository());
+    outside.reusable = true;
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), true);
+    assert!(succeeded, "{log}");
+    for line in ["::set-output:: mode=oidc", "::set-output:: store=s3", "test: built"] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+    let mut outside = Outside::new(Run::same_repository());
+    outside.reusable = true;
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
+    assert!(!succeeded, "{log}");
+    assert!(log.contains("for a reusable workflow to the caller's job too"), "{log}");
 }
 
 #[test]
