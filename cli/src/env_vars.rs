@@ -108,6 +108,8 @@ pub const CRCR_READ_TIMEOUT: &str = "CRCR_READ_TIMEOUT";
 
 /// The user's folder; `~` in a path stands for it.
 pub const HOME: &str = "HOME";
+/// The user's folder on Windows.
+pub const USERPROFILE: &str = "USERPROFILE";
 /// Folder for what may be lost; `~/.cache` where it is absent.
 pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 
@@ -121,6 +123,9 @@ pub const CRCR_OIDC_AUDIENCE: &str = "CRCR_OIDC_AUDIENCE";
 pub const CRCR_CHECK_RUN_ID: &str = "CRCR_CHECK_RUN_ID";
 /// What the relay dispatched, as JSON, where no event payload holds it.
 pub const CRCR_CLIENT_PAYLOAD: &str = "CRCR_CLIENT_PAYLOAD";
+
+/// The input that softens failures, as the action hands it over; read where the inputs can't be parsed.
+pub const INPUT_ON_UNAVAILABLE: &str = "INPUT_ON_UNAVAILABLE";
 
 // Buildkite: https://buildkite.com/docs/pipelines/configure/environment-variables
 
@@ -182,6 +187,20 @@ pub const AWS_REGION: &str = "AWS_REGION";
 pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
 /// `true` keeps SDKs from the instance's own credentials.
 pub const AWS_EC2_METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
+/// File with the token of a role, as EKS gives it to a pod.
+pub const AWS_WEB_IDENTITY_TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+/// Where a task of ECS gets credentials.
+pub const AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+/// Where a pod with an EKS Pod Identity gets credentials.
+pub const AWS_CONTAINER_CREDENTIALS_FULL_URI: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+/// Profile of the shared files.
+pub const AWS_PROFILE: &str = "AWS_PROFILE";
+/// The same, for the AWS CLI.
+pub const AWS_DEFAULT_PROFILE: &str = "AWS_DEFAULT_PROFILE";
+/// The shared file with settings; `~/.aws/config` where it is absent.
+pub const AWS_CONFIG_FILE: &str = "AWS_CONFIG_FILE";
+/// The shared file with keys; `~/.aws/credentials` where it is absent.
+pub const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
 
 // sccache: https://github.com/mozilla/sccache/blob/main/docs/S3.md
 

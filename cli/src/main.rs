@@ -31,10 +31,7 @@ fn main() -> ExitCode {
                     let _ = error.print();
                     ExitCode::SUCCESS
                 }
-                _ => {
-                    commands::misused(&args, &env, &error);
-                    ExitCode::from(2)
-                }
+                _ => commands::misused(&args, &env, &error),
             };
         }
     };

@@ -18,7 +18,8 @@ use crcr_testkit::s3::{ACCESS_KEY, Anonymous, S3Server, SECRET_KEY};
 use serde_yaml::Value;
 use tempfile::TempDir;
 
-const GITHUB_SCRIPT: &str = "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
+pub(crate) const GITHUB_SCRIPT: &str =
+    "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
 const BUCKET: &str = "example-artifacts";
 const KEY: &str = "acme/upstream/4242/build/artifacts.zip";
 
@@ -29,6 +30,8 @@ struct Outside {
     sts: Server,
     s3: S3Server,
     run: Run,
+    /// Whether another workflow calls the one under test.
+    reusable: bool,
 }
 
 /// What a run of the workflow left behind.
@@ -53,7 +56,7 @@ impl Outside {
         );
         let router = Router::new().route("/", post(move || std::future::ready(answer.clone())));
         let sts = Bound::loopback().unwrap().serve(router).unwrap();
-        Self { folder: tempfile::tempdir().unwrap(), github, sts, s3, run }
+        Self { folder: tempfile::tempdir().unwrap(), github, sts, s3, run, reusable: false }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -90,9 +93,19 @@ impl Outside {
             }
         }
         workflow["env"]["CACHE_BUCKET"] = BUCKET.into();
+        let mut on = serde_yaml::Mapping::new();
+        on.insert(
+            if self.reusable { "workflow_call" } else { &*self.run.event }.into(),
+            Value::Null,
+        );
+        workflow["on"] = on.into();
         let text = serde_yaml::to_string(&workflow).unwrap();
         fs::create_dir_all(self.path("checkout/.github/workflows")).unwrap();
         fs::write(self.path("checkout/.github/workflows/build.yml"), text).unwrap();
+        if self.reusable {
+            let caller = CALLER.replace("EVENT", &self.run.event);
+            fs::write(self.path("checkout/.github/workflows/caller.yml"), caller).unwrap();
+        }
     }
 
     /// Runs the workflow; `handed_over` is what JavaScript actions alone get from the runner.
@@ -112,7 +125,7 @@ impl Outside {
 
         let script = root().join("tests/peers/github-script");
         let mut act = Command::new("act");
-        act.arg("pull_request").arg("--eventpath").arg(self.path("event.json"));
+        act.arg(&self.run.event).arg("--eventpath").arg(self.path("event.json"));
         act.args(["--actor", &self.run.actor, "--platform", "ubuntu-latest=-self-hosted"]);
         act.args(["--no-cache-server", "--pull=false"]);
         act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
@@ -160,6 +173,18 @@ impl Outside {
     }
 }
 
+/// A workflow that calls the one under test.
+const CALLER: &str = "
+on: EVENT
+permissions: {}
+jobs:
+  call:
+    permissions:
+      contents: read
+      id-token: write
+    uses: ./.github/workflows/build.yml
+";
+
 /// Stands for the build; says what credentials and cache it would have had.
 const BUILD: &str = r#"
 mkdir -p build
@@ -206,7 +231,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 }
 
 /// A pull request whose job gets no token: everything works without, and lands on GitHub.
-fn builds_without_credentials(run: Run, reason: &str) {
+fn builds_without_credentials(run: Run, reason: &str, expected: bool) {
     let outside = Outside::new(run);
     let variables = outside.runner_variables();
     let Ran { succeeded, log } = outside.act(&variables, true);
@@ -214,7 +239,7 @@ fn builds_without_credentials(run: Run, reason: &str) {
     for line in [
         "::set-output:: mode=anonymous",
         &format!("::set-output:: reason={reason}"),
-        "::set-output:: expected=true",
+        &format!("::set-output:: expected={expected}"),
         "build: mode=anonymous key= anonymous=true",
         "build: token=poison handed=\n",
         "::set-output:: store=github",
@@ -230,13 +255,13 @@ fn builds_without_credentials(run: Run, reason: &str) {
 #[test]
 #[ignore = "needs act and node"]
 fn a_fork_builds_stores_and_fetches_without_credentials() {
-    builds_without_credentials(Run::fork(), "fork");
+    builds_without_credentials(Run::fork(), "fork", true);
 }
 
 #[test]
 #[ignore = "needs act and node"]
 fn dependabot_builds_stores_and_fetches_without_credentials() {
-    builds_without_credentials(Run::dependabot(), "dependabot");
+    builds_without_credentials(Run::dependabot(), "dependabot", false);
 }
 
 #[test]
@@ -267,6 +292,34 @@ fn a_branch_without_the_permission_fails_and_says_which() {
     assert!(log.contains("id-token: write"), "{log}");
     assert!(log.contains("::set-output:: reason=no-permission"), "{log}");
     assert!(!log.contains("test: built"), "{log}");
+}
+
+/// It belongs to the base branch, so GitHub would have given a token, had the workflow asked.
+#[test]
+#[ignore = "needs act and node"]
+fn pull_request_target_without_the_permission_fails_and_says_which() {
+    let outside = Outside::new(Run { event: "pull_request_target".to_owned(), ..Run::fork() });
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
+    assert!(!succeeded, "{log}");
+    assert!(log.contains("id-token: write"), "{log}");
+    assert!(log.contains("::set-output:: reason=no-permission"), "{log}");
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn a_reusable_workflow_stores_on_s3_and_without_the_callers_permission_says_so() {
+    let mut outside = Outside::new(Run::same_repository());
+    outside.reusable = true;
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), true);
+    assert!(succeeded, "{log}");
+    for line in ["::set-output:: mode=oidc", "::set-output:: store=s3", "test: built"] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+    let mut outside = Outside::new(Run::same_repository());
+    outside.reusable = true;
+    let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
+    assert!(!succeeded, "{log}");
+    assert!(log.contains("for a reusable workflow to the caller's job too"), "{log}");
 }
 
 #[test]

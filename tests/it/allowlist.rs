@@ -172,6 +172,27 @@ fn a_step_gets_outputs_a_summary_and_a_sarif_file() {
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "invalid-repository");
 }
 
+/// A review of a large allowlist that is written anew.
+#[test]
+fn a_review_that_is_too_long_for_a_comment_is_cut_and_the_summary_has_it_all() {
+    let list = |owner: &str| {
+        let rows: String = (0..900).map(|n| format!("  - {owner}-{n}/repository\n")).collect();
+        format!("L1:\n{rows}")
+    };
+    let args = ["allowlist", "validate", "new.yml", "--base", "old.yml"];
+    let run = Crcr::step(&args, "pull_request", &serde_json::json!({}));
+    fs::write(run.folder().join("old.yml"), list("old")).unwrap();
+    fs::write(run.folder().join("new.yml"), list("new")).unwrap();
+    let ran = run.run().expect_code(0);
+    let comment = &ran.outputs["comment"];
+    assert!(comment.chars().count() < 65_536 && comment.len() < 128 << 10, "{}", comment.len());
+    assert!(comment.starts_with("<!-- crcr: allowlist -->"));
+    let (rows, last) = comment.trim_end().rsplit_once('\n').unwrap();
+    assert!(rows.trim_end().ends_with('|'), "cut after a whole row: {rows}");
+    assert_eq!(last, "… and more, in the summary of the workflow run");
+    assert!(ran.summary.contains("new-899/repository"));
+}
+
 #[test]
 fn the_real_allowlist_is_explained() {
     let file = folder().join("valid/pytorch.yml");
@@ -300,6 +321,28 @@ fn a_change_is_reviewed_by_its_effect() {
     let ran = run.run().expect_code(0);
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(document["changes"], serde_json::json!([]));
+}
+
+/// A pull request can add a file of any name, and the workflow names the base by its hash.
+#[test]
+fn a_file_named_like_the_base_does_not_replace_it() {
+    let run = Crcr::new(&["allowlist", "diff", "v1", ".github/allowlist.yml"]);
+    let git = |args: &[&str]| {
+        let identity =
+            ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"];
+        let ran = Command::new("git").args(identity).args(args).current_dir(run.folder()).output();
+        assert!(ran.unwrap().status.success(), "git {args:?}");
+    };
+    git(&["init", "-q"]);
+    fs::create_dir(run.folder().join(".github")).unwrap();
+    fs::write(run.folder().join(".github/allowlist.yml"), "L1: [a/b]\n").unwrap();
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "list"]);
+    git(&["tag", "v1"]);
+    fs::write(run.folder().join(".github/allowlist.yml"), "L4: [a/b: [me]]\n").unwrap();
+    fs::write(run.folder().join("v1"), "L4: [a/b: [me]]\n").unwrap();
+    let ran = run.run();
+    assert!(ran.stdout.contains("promoted  a/b: L1 → L4"), "{}", ran.report());
 }
 
 #[test]

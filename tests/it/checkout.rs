@@ -181,6 +181,15 @@ fn the_dispatched_commit_is_checked_out_shallow() {
     assert_eq!(ran.outputs["repository"], "acme/upstream");
 }
 
+/// The workspace belongs to the runner's user, and in a container the job's is root.
+#[test]
+fn a_folder_of_another_user_is_checked_out_into() {
+    let upstream = Upstream::new();
+    let run = upstream.checkout(&["--path", "src"]).env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1");
+    let ran = run.run().expect_code(0);
+    assert_eq!(head_of(&ran, "workspace/src"), upstream.head);
+}
+
 #[test]
 fn the_merge_result_is_checked_out_on_request() {
     let upstream = Upstream::new();
@@ -247,6 +256,13 @@ fn submodules_come_from_the_network_only() {
     };
     let ran = with(&format!("{}/acme/library", upstream.server.url)).expect_code(0);
     assert_eq!(fs::read_to_string(ran.path("workspace/lib/lib.txt")).unwrap(), "library");
+    // The SSH address of the same server is asked over https.
+    let host = upstream.server.url.trim_start_matches("http://");
+    let ran = with(&format!("git@{host}:acme/library")).expect_code(0);
+    assert_eq!(fs::read_to_string(ran.path("workspace/lib/lib.txt")).unwrap(), "library");
+    // The one of github.com isn't on another server; no protocol but this server's is allowed here.
+    let ran = with("git@github.com:acme/library").expect_code(2);
+    assert!(ran.stderr.contains("transport 'https' not allowed"), "{}", ran.report());
     let ran = with(there.path().to_str().unwrap()).expect_code(2);
     assert!(ran.stderr.contains("not allowed"), "{}", ran.report());
 }

@@ -25,7 +25,7 @@ const NOT_INPUTS: &[(&str, &str)] = &[
 ];
 
 /// Inputs that `install.sh` takes instead of the command.
-const INSTALL_INPUTS: &[&str] = &["binary", "version"];
+const INSTALL_INPUTS: &[&str] = &["binary", "install", "version"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -233,6 +233,13 @@ fn no_script_holds_an_expression_and_every_shell_starts_clean() {
             for variable in ["BASH_ENV", "ENV", "LD_PRELOAD"] {
                 assert_eq!(env.get(variable).map(String::as_str), Some(""), "{path}: {variable}");
             }
+            // On Windows, Git's bash would make a path of each value that starts with `/`.
+            assert_eq!(env.get("MSYS2_ENV_CONV_EXCL").map(String::as_str), Some("*"), "{path}");
+            if run.contains("/install.sh") {
+                // `GITHUB_ACTION_REPOSITORY` is empty in the steps of a composite action.
+                let repository = env.get("CRCR_ACTION_REPOSITORY").map(String::as_str);
+                assert_eq!(repository, Some("${{ github.action_repository }}"), "{path}");
+            }
         }
     }
     for path in actions().into_iter().chain(workflows()) {
@@ -241,6 +248,56 @@ fn no_script_holds_an_expression_and_every_shell_starts_clean() {
             assert!(!run.contains("${{"), "{path}: an expression in `run`: {run}");
         }
     }
+}
+
+/// Names, titles, texts and labels of a pull request are whatever its author writes.
+#[test]
+fn texts_of_a_pull_request_never_reach_a_shell() {
+    let texts = Regex::new(
+        r"(?i)head_ref|head\.ref\b|\.title|\.body|\.label|\.message|\.head_branch|\.display_title|\.login",
+    )
+    .unwrap();
+    let mut all: Vec<_> = workflows().into_iter().map(|p| (p.clone(), text(&p))).collect();
+    all.extend(documented());
+    let mut seen = 0;
+    for (path, text) in all {
+        let value = yaml(&path, &text);
+        let shared = format!("{:?}{:?}", value.get("env"), value.get("defaults"));
+        assert!(!texts.is_match(&shared), "{path}: {shared}");
+        for step in steps(&value) {
+            let Some(run) = step.get("run").and_then(Value::as_str) else { continue };
+            let all = format!("{run}{:?}", env_of(step));
+            assert!(!texts.is_match(&all), "{path}: {all}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen}");
+}
+
+/// A run of a dispatch belongs to the default branch, and the upstream code is anybody's.
+#[test]
+fn jobs_that_check_out_upstream_code_have_no_token() {
+    let mut all: Vec<_> = workflows().into_iter().map(|p| (p.clone(), text(&p))).collect();
+    all.extend(documented());
+    let mut seen = 0;
+    for (path, text) in all {
+        let value = yaml(&path, &text);
+        let Some(jobs) = value.get("jobs").and_then(Value::as_mapping) else { continue };
+        for (name, job) in jobs {
+            let checks_out = |step: &&Value| {
+                step["uses"].as_str().is_some_and(|uses| uses.contains("/checkout-pr@"))
+            };
+            if !steps(job).iter().any(checks_out) {
+                continue;
+            }
+            let granted: BTreeMap<String, String> =
+                serde_yaml::from_value(job["permissions"].clone()).unwrap();
+            assert_eq!(granted, [("contents".into(), "read".into())].into(), "{path}: {name:?}");
+            assert!(!format!("{job:?}").contains("secrets."), "{path}: {name:?}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "{seen}");
 }
 
 #[test]

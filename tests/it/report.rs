@@ -167,6 +167,73 @@ fn a_report_is_the_dispatched_payload_and_one_key() {
     );
 }
 
+/// The `end` job of a downstream: it reports for `test (3.12)`, whose own run left `file`.
+fn reported_by_the_last_job(github: &str, file: Option<&[u8]>) -> (Value, Ran) {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+    let args =
+        ["--status", "completed", "--job-name", "test (3.12)", "--outcome-file", "outcome.json"];
+    let run = job.report(&relay, &args).arg("--conclusion").arg(github);
+    let run = run.env("GITHUB_JOB", "end").env("CRCR_CHECK_RUN_ID", "77");
+    if let Some(bytes) = file {
+        fs::write(run.folder().join("outcome.json"), bytes).unwrap();
+    }
+    let ran = run.run().expect_code(0);
+    (relay.next().body["workflow"].take(), ran)
+}
+
+#[test]
+fn a_leg_of_a_matrix_reports_its_own_outcome_from_another_job() {
+    for (github, left, conclusion, phase) in [
+        ("failure", r#"{"conclusion": "success", "phase": "test"}"#, "success", json!("test")),
+        ("failure", r#"{"conclusion": "failure", "phase": "build"}"#, "failure", json!("build")),
+        ("failure", r#"{"conclusion": "cancelled"}"#, "cancelled", Value::Null),
+        ("failure", "{}", "failure", Value::Null),
+        // GitHub says that every leg passed, or that none ran.
+        ("success", r#"{"conclusion": "failure"}"#, "success", Value::Null),
+        ("skipped", r#"{"conclusion": "success"}"#, "skipped", Value::Null),
+    ] {
+        let (workflow, ran) = reported_by_the_last_job(github, Some(left.as_bytes()));
+        assert_eq!(workflow["conclusion"], conclusion, "{github} {left}");
+        assert_eq!(workflow["phase"], phase, "{github} {left}");
+        assert_eq!(workflow["job_name"], "test (3.12)");
+        assert!(ran.stderr.contains(&format!("completed ({conclusion})")), "{}", ran.report());
+    }
+}
+
+#[test]
+fn what_the_tested_job_left_is_bounded_and_never_stops_the_report() {
+    let long = format!(r#"{{"conclusion": "success", "phase": "{}"}}"#, "x".repeat(100_000));
+    for file in [
+        None,
+        Some(&b"no JSON"[..]),
+        Some(br#"{"conclusion": "neutral"}"#),
+        Some(br#"{"conclusion": ["success"]}"#),
+        Some(b"\xff\xfe"),
+        Some(long.as_bytes()),
+    ] {
+        let (workflow, ran) = reported_by_the_last_job("failure", file);
+        assert_eq!(workflow["conclusion"], "failure", "{file:?}");
+        assert!(ran.stderr.contains("`outcome-file` can't be read"), "{}", ran.report());
+    }
+    let odd = br#"{"conclusion": "success", "phase": "<b>\n::error::x"}"#;
+    let (workflow, ran) = reported_by_the_last_job("failure", Some(odd));
+    assert_eq!((&workflow["conclusion"], &workflow["phase"]), (&json!("success"), &Value::Null));
+    assert!(!ran.stderr.contains("<b>"), "{}", ran.report());
+}
+
+#[test]
+fn both_reports_of_a_job_name_the_same_check_run_from_whichever_job_they_come() {
+    let check_run = |key: &str, name: &str| {
+        let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+        let run = job.report(&relay, &IN_PROGRESS).arg("--job-name").arg(name);
+        run.env("GITHUB_JOB", key).env("CRCR_CHECK_RUN_ID", "77").run().expect_code(0);
+        relay.next().body["workflow"]["check_run_id"].take()
+    };
+    assert_eq!(check_run("start", "test (3.12)"), "4242-1");
+    assert_eq!(check_run("end", "test (3.12)"), "4242-1");
+    assert_eq!(check_run("test", "test (3.12)"), "77", "a job that reports for itself");
+}
+
 #[test]
 fn junit_reports_are_counted_and_failing_tests_named() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));

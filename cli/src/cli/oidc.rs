@@ -61,7 +61,8 @@ pub struct ConfigureArgs {
     /// Whether credentials of the machine may serve where no token can be had, or no role is named
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Ambient::Never)]
     pub ambient: Ambient,
-    /// Keep credentials for the same role and policies that an earlier step of the job got
+    /// Keep credentials for the same role and policies that an earlier step of the job got, while more
+    /// than half of their time is left
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true,
           action = ArgAction::Set, value_name = "BOOL")]
     pub use_existing: bool,
@@ -84,6 +85,20 @@ pub struct ConfigureArgs {
     /// Confine the session to this run's own artifacts below PREFIX in this bucket
     #[arg(long, value_name = "BUCKET[/PREFIX]")]
     pub s3_scope: Option<String>,
+    /// Also set the credentials as outputs of the step; they are masked in the log
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
+          action = ArgAction::Set, value_name = "BOOL")]
+    pub output_credentials: bool,
+    /// Export the credentials to the later steps of the job
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true,
+          action = ArgAction::Set, value_name = "BOOL")]
+    pub output_env_credentials: bool,
+    /// Mask the account's number in the log; jobs that need an output with it get it empty then
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
+          action = ArgAction::Set, value_name = "BOOL")]
+    pub mask_aws_account_id: bool,
+    #[command(flatten)]
+    pub peer: PeerArgs,
     /// Print what is seen and what would be done; do nothing
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
@@ -91,6 +106,49 @@ pub struct ConfigureArgs {
     /// How --explain prints
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+/// Inputs of `aws-actions/configure-aws-credentials` that are refused, each with what to do instead.
+#[derive(Clone, Args)]
+#[command(next_help_heading = "Refused, with what to do instead")]
+pub struct PeerArgs {
+    /// Not supported: credentials come from the job's token
+    #[arg(long, value_name = "ID")]
+    pub aws_access_key_id: Option<String>,
+    /// Not supported, likewise
+    #[arg(long, value_name = "KEY")]
+    pub aws_secret_access_key: Option<String>,
+    /// Not supported, likewise
+    #[arg(long, value_name = "TOKEN")]
+    pub aws_session_token: Option<String>,
+    /// Not supported: credentials go into the environment
+    #[arg(long, value_name = "NAME")]
+    pub aws_profile: Option<String>,
+    /// Not supported: see `--ambient`
+    #[arg(long, value_name = "FILE")]
+    pub web_identity_token_file: Option<String>,
+    /// Not supported: let the role trust the token
+    #[arg(long, value_name = "BOOL")]
+    pub role_chaining: Option<String>,
+    /// Not supported: STS takes none with a token
+    #[arg(long, value_name = "ID")]
+    pub role_external_id: Option<String>,
+    /// Not supported: see `--use-existing`
+    #[arg(long, value_name = "BOOL")]
+    pub unset_current_credentials: Option<String>,
+    /// Not supported: nothing here needs it
+    #[arg(long, value_name = "BOOL")]
+    pub special_characters_workaround: Option<String>,
+    /// Not supported: see `--timeout`
+    #[arg(long, value_name = "COUNT")]
+    pub retry_max_attempts: Option<String>,
+}
+
+impl std::fmt::Debug for PeerArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Keys may be in it by mistake.
+        f.write_str("PeerArgs")
+    }
 }
 
 /// Whether the machine's own credentials may serve.

@@ -1,5 +1,7 @@
 //! `crcr report`: the state of a downstream job, told to the relay.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use crcr_domain::lifecycle::Conclusion;
 
@@ -24,6 +26,10 @@ pub struct ReportArgs {
     /// How the job ended, with `completed`: `${{ job.status }}` in a workflow
     #[arg(long, value_name = "CONCLUSION", value_parser = conclusion)]
     pub conclusion: Option<Conclusion>,
+    /// What the job left about its own end, as JSON `{"conclusion": "failure", "phase": "test"}`: for
+    /// a report from another job, whose `--conclusion` is of the whole matrix
+    #[arg(long, value_name = "FILE")]
+    pub outcome_file: Option<PathBuf>,
     /// Name of the job; give each job of a matrix its own [default: the job's key]
     #[arg(long, value_name = "NAME")]
     pub job_name: Option<String>,

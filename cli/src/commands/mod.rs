@@ -18,6 +18,7 @@ mod relay;
 mod report;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 
 use crate::cli::artifact::ArtifactCommand;
 #[cfg(feature = "relay")]
@@ -29,22 +30,34 @@ use crate::printer::Printer;
 use crate::runner::Runner;
 
 /// Tells what is wrong with the arguments, and the later steps of a job what a command owes them
-/// all the same.
-pub fn misused(args: &[OsString], env: &Env, error: &clap::Error) {
+/// all the same. The exit code is 2, unless the job asked to go on whatever happens.
+pub fn misused(args: &[OsString], env: &Env, error: &clap::Error) -> ExitCode {
     let global = GlobalArgs { color: ColorChoice::Auto, quiet: false, verbose: 0 };
     let printer = Printer::new(&global, env);
+    let goes_on = oidc::misused(args, env, &printer).unwrap_or_else(|failure| {
+        printer.failure(&failure);
+        false
+    });
     if printer.actions() {
         let text = error.to_string();
         let text = text.trim_start_matches("error: ").split("\n\nFor more").next();
-        let failure = Failure::unexpected("usage", text.unwrap_or_default().trim());
-        printer.failure(&failure.hint("each input of an action is the flag of the same name"));
+        let text = text.unwrap_or_default().trim();
+        let hint = "each input of an action is the flag of the same name";
+        if goes_on {
+            let text = format!("no AWS credentials, the job goes on without: {text}");
+            printer.warning(&text, Some(hint));
+            return ExitCode::SUCCESS;
+        }
+        printer.failure(&Failure::unexpected("usage", text).hint(hint));
     } else {
         // A closed stderr leaves nobody to tell.
         let _ = error.print();
     }
-    if let Err(failure) = oidc::misused(args, env, &printer) {
-        printer.failure(&failure);
-    }
+    set_artifact_outputs(args, env, &printer);
+    ExitCode::from(2)
+}
+
+fn set_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) {
     let is =
         |command: &str| args.windows(2).any(|pair| pair[0] == "artifact" && pair[1] == command);
     let outputs: &[&str] = match () {
@@ -53,8 +66,8 @@ pub fn misused(args: &[OsString], env: &Env, error: &clap::Error) {
         () => return,
     };
     if env.get(env_vars::GITHUB_OUTPUT).is_some() {
-        let runner = Runner::new(env, &printer);
-        artifact_sources::set_empty_outputs(outputs, "usage", &runner, &printer);
+        let runner = Runner::new(env, printer);
+        artifact_sources::set_empty_outputs(outputs, "usage", &runner, printer);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use crcr_domain::allowlist::{MAX_BYTES, ParseOutcome};
 use crcr_domain::{Allowlist, RepoName};
@@ -44,13 +44,15 @@ impl Input {
         Ok(Self { name: name.to_owned(), bytes })
     }
 
-    /// Reads a file, `REVISION:PATH` or the allowlist of a git revision. A revision that has no
+    /// Reads `REVISION:PATH`, the allowlist of a git revision, or a file. A revision that has no
     /// such file reads as an empty one: the change adds it.
+    ///
+    /// A revision wins over a file of its name, which a pull request could add.
     pub fn read_revision(name: &str) -> Result<Self, Failure> {
-        if name == "-" || Path::new(name).exists() {
+        let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
+        if name == "-" || (Path::new(name).exists() && !is_revision(revision)) {
             return Self::read(name);
         }
-        let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
         let odd = |what: String| {
             Failure::unexpected("no-such-revision", what)
                 .hint("name a file, a git revision, or REVISION:PATH; in a workflow, check out with `fetch-depth: 0`")
@@ -58,11 +60,7 @@ impl Input {
         if revision.is_empty() || revision.starts_with('-') || path.is_empty() {
             return Err(odd(format!("`{name}` is neither a file nor a git revision")));
         }
-        let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options"])
-            .arg(format!("{revision}^{{commit}}"))
-            .stdout(Stdio::null())
-            .status();
-        match commit {
+        match revision_status(revision) {
             Ok(status) if status.success() => {}
             Ok(_) => return Err(odd(format!("`{name}` is neither a file nor a git revision"))),
             Err(error) => return Err(odd("git can't be run".to_owned()).because(error)),
@@ -108,6 +106,19 @@ impl Input {
         Err(Failure::user("invalid-allowlist", format!("`{}` has errors", self.name))
             .hint("put them right first; `crcr allowlist validate` prints them, too"))
     }
+}
+
+fn is_revision(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('-')
+        && revision_status(name).is_ok_and(|status| status.success())
+}
+
+fn revision_status(revision: &str) -> io::Result<ExitStatus> {
+    git(&["rev-parse", "--verify", "--quiet", "--end-of-options"])
+        .arg(format!("{revision}^{{commit}}"))
+        .stdout(Stdio::null())
+        .status()
 }
 
 fn git(args: &[&str]) -> Command {

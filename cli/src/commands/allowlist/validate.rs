@@ -1,5 +1,6 @@
 //! `crcr allowlist validate`: everything that is wrong with a file, in one run.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -81,8 +82,19 @@ fn tell_the_workflow(
         ("warnings", &findings.warnings().to_string()),
         ("repositories", &report.repositories.to_string()),
         ("sarif-file", args.sarif_file.as_deref().unwrap_or_default()),
-        ("comment", comment),
+        ("comment", &fitting(comment)),
     ])
+}
+
+/// The most characters of a comment: GitHub takes 65,536, and a step's variable holds 128 KiB.
+const MAX_COMMENT: usize = 30_000;
+
+/// The text, cut after a whole line where it is too long for a comment.
+fn fitting(comment: &str) -> Cow<'_, str> {
+    let Some((end, _)) = comment.char_indices().nth(MAX_COMMENT) else { return comment.into() };
+    let end = comment[..end].rfind('\n').map_or(end, |line| line + 1);
+    let more = "\n… and more, in the summary of the workflow run\n";
+    format!("{}{more}", &comment[..end]).into()
 }
 
 /// Writes a file whole or not at all.

@@ -25,9 +25,13 @@ pub struct Git<'a> {
 impl<'a> Git<'a> {
     /// git in `folder`, which shows `token` to `server` and to nobody else.
     pub fn new(folder: &Path, server: &str, token: Option<&str>, printer: &'a Printer) -> Self {
+        let host = server.split_once("://").map_or(server, |(_, host)| host);
         let mut settings = vec![
-            // Submodules name GitHub's SSH address; there is no key here, and https does as well.
-            (format!("url.{server}/.insteadOf"), "git@github.com:".to_owned()),
+            // Submodules name an SSH address; there is no key here, and https does as well.
+            (format!("url.{server}/.insteadOf"), format!("git@{host}:")),
+            ("url.https://github.com/.insteadOf".to_owned(), "git@github.com:".to_owned()),
+            // In a container job the folder belongs to the runner's user and git runs as root.
+            ("safe.directory".to_owned(), folder.to_string_lossy().into_owned()),
             ("advice.detachedHead".to_owned(), "false".to_owned()),
             ("core.hooksPath".to_owned(), "/dev/null".to_owned()),
             ("credential.helper".to_owned(), String::new()),

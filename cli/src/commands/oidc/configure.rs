@@ -1,5 +1,6 @@
 //! `crcr oidc configure`: decide, get credentials or step down, tell every later step.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use secrecy::ExposeSecret as _;
 use crate::cli::oidc::{Ambient, ConfigureArgs, OnUnavailable};
 use crate::commands::oidc::acquire::{Exchange, Refusal, token_endpoint};
 use crate::commands::oidc::decide::{
-    Ended, Facts, Mode, Plan, PullRequestFacts, Reason, Row, Voice, row,
+    Ended, Facts, Mode, Plan, PullRequestFacts, Reason, Row, TARGET, Voice, row,
 };
 use crate::commands::oidc::inputs::{self, RoleInputs};
 use crate::commands::oidc::sccache::{self, Cache, Off};
-use crate::commands::oidc::{ambient, existing, explain, words};
+use crate::commands::oidc::{ambient, existing, explain, machine, words};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -65,18 +66,31 @@ pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome 
         Err(failure) => broken(Reason::EventPayload, failure),
     };
     let row = row(ending.ended, args.on_unavailable);
+    let mut overrides = vec![];
     if row.mode == Mode::Anonymous {
         warn_of_leftovers(env, printer);
+        overrides = machine::overrides(&runner)?;
+        machine::warn(&overrides, printer);
     }
     let cache = cache(args, row, ending.grant.as_ref(), env, printer).await;
-    write(args.aws_region.as_deref(), row, ending.grant.as_ref(), &cache, &runner)?;
+    let told =
+        Told { args: Some(args), row, grant: ending.grant.as_ref(), cache: &cache, overrides };
+    told.write(&runner)?;
     tell(row, ending, printer)
 }
 
-/// Tells the later steps of a job that the inputs made no sense, before that ends the step.
-pub fn misused(env: &Env, printer: &Printer) -> Result<(), Failure> {
-    let row = row(Ended::Broken(Reason::InvalidInput), OnUnavailable::Auto);
-    write(None, row, None, &CacheEnding::off(), &Runner::new(env, printer))
+/// Tells the later steps of a job that the inputs made no sense, before that ends the step; whether
+/// the job goes on all the same, because `on-unavailable` is `degrade`.
+pub fn misused(args: &[OsString], env: &Env, printer: &Printer) -> Result<bool, Failure> {
+    let degrade = env.get(env_vars::INPUT_ON_UNAVAILABLE) == Some("degrade")
+        || args.iter().any(|arg| arg == "--on-unavailable=degrade")
+        || args.windows(2).any(|pair| pair[0] == "--on-unavailable" && pair[1] == "degrade");
+    let policy = if degrade { OnUnavailable::Degrade } else { OnUnavailable::Auto };
+    let row = row(Ended::Broken(Reason::InvalidInput), policy);
+    let runner = Runner::new(env, printer);
+    let overrides = if degrade { machine::overrides(&runner)? } else { vec![] };
+    Told { args: None, row, grant: None, cache: &CacheEnding::off(), overrides }.write(&runner)?;
+    Ok(degrade)
 }
 
 /// What the runner and the event say.
@@ -106,7 +120,12 @@ async fn end(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Pri
     let mut why_not_ambient = None;
     let plan = match facts.plan() {
         Plan::Ambient => match ambient::find(args).await {
-            Ok(found) => return with(Ended::Ambient, ambient_grant(args, found)),
+            Ok(found) => {
+                if args.mask_aws_account_id {
+                    printer.mask(&found.account);
+                }
+                return with(Ended::Ambient, ambient_grant(args, found, printer));
+            }
             Err(failure) => {
                 why_not_ambient = Some(failure.message().to_owned());
                 facts.without_ambient()
@@ -152,7 +171,10 @@ async fn assume(
     let wrong = |failure| (Reason::InvalidInput, failure);
     let env = runner.env();
     let inputs = inputs::check(args, runner).map_err(wrong)?;
-    if facts.event == "pull_request_target" && facts.is_fork() && !runner.base_is_checked_out() {
+    if args.mask_aws_account_id {
+        printer.mask(&inputs.role.account);
+    }
+    if facts.event == TARGET && facts.is_fork() && !runner.base_is_checked_out() {
         warn_of_target(facts, printer);
     }
     let existing = existing::still_good(&inputs.request, env, Timestamp::now());
@@ -238,7 +260,14 @@ fn kept_grant(inputs: &RoleInputs, expiration: Timestamp, env: &Env) -> Grant {
     }
 }
 
-fn ambient_grant(args: &ConfigureArgs, found: ambient::Found) -> Grant {
+fn ambient_grant(args: &ConfigureArgs, found: ambient::Found, printer: &Printer) -> Grant {
+    if args.output_credentials {
+        let keys = &found.credentials;
+        let token = keys.session_token().unwrap_or_default();
+        for secret in [keys.access_key_id(), keys.secret_access_key(), token] {
+            printer.mask(secret);
+        }
+    }
     let expiry = found.credentials.expiry().and_then(|at| Timestamp::try_from(at).ok());
     Grant {
         account: found.account,
@@ -258,7 +287,9 @@ async fn cache(
     env: &Env,
     printer: &Printer,
 ) -> CacheEnding {
-    let Some(cache) = Cache::from_inputs(args).filter(|_| row.mode != Mode::Error) else {
+    // sccache finds credentials in the environment alone.
+    let serves = row.mode != Mode::Error && (args.output_env_credentials || !row.can_write);
+    let Some(cache) = Cache::from_inputs(args).filter(|_| serves) else {
         return CacheEnding::off();
     };
     let signing = grant.and_then(|grant| grant.signing.as_ref());
@@ -285,47 +316,68 @@ async fn wire(
     Ok(cache.exports(write))
 }
 
-/// Tells every later step: environment, outputs, summary.
-fn write(
-    region: Option<&str>,
+/// What later steps are told.
+struct Told<'a> {
+    /// `None` where the inputs made no sense.
+    args: Option<&'a ConfigureArgs>,
     row: Row,
-    grant: Option<&Grant>,
-    cache: &CacheEnding,
-    runner: &Runner,
-) -> Result<(), Failure> {
-    let empty = Grant::default();
-    let grant = grant.unwrap_or(&empty);
-    let mut exports = grant.exports.clone();
-    let region = grant.region.as_deref().or(region);
-    if let Some(region) = region.filter(|_| row.mode != Mode::Error) {
-        let region = region.trim().to_owned();
-        exports.push((env_vars::AWS_REGION, region.clone()));
-        exports.push((env_vars::AWS_DEFAULT_REGION, region));
+    grant: Option<&'a Grant>,
+    cache: &'a CacheEnding,
+    /// What keeps later steps from the machine's own identity.
+    overrides: Vec<(&'static str, String)>,
+}
+
+impl Told<'_> {
+    /// Tells every later step: environment, outputs, summary.
+    fn write(&self, runner: &Runner) -> Result<(), Failure> {
+        let Self { args, row, cache, .. } = self;
+        let empty = Grant::default();
+        let grant = self.grant.unwrap_or(&empty);
+        let to_env = args.is_none_or(|args| args.output_env_credentials) || !row.can_write;
+        let exports = if to_env { self.exports(grant) } else { vec![] };
+        let exports: Vec<_> = exports.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let exported = runner.export(&exports);
+        let flag = |value: bool| if value { "true" } else { "false" };
+        let keys = grant.signing.as_ref().filter(|_| args.is_some_and(|a| a.output_credentials));
+        runner.set_outputs(&[
+            ("mode", row.mode.word()),
+            ("reason", row.reason.word()),
+            ("expected", flag(row.expected)),
+            ("degraded", flag(row.degraded)),
+            ("can-write", flag(row.can_write)),
+            ("sccache-mode", cache.word),
+            ("aws-account-id", &grant.account),
+            ("role-arn", &grant.role),
+            ("expiration", &grant.expiration),
+            ("aws-access-key-id", keys.map_or("", |keys| keys.access_key_id())),
+            ("aws-secret-access-key", keys.map_or("", |keys| keys.secret_access_key())),
+            ("aws-session-token", keys.and_then(|keys| keys.session_token()).unwrap_or_default()),
+            ("aws-expiration", keys.map_or("", |_| &grant.expiration)),
+        ])?;
+        exported?;
+        runner.summary(&summary(*row, grant, cache.word))
     }
-    if row.mode == Mode::Anonymous {
-        exports.push((env_vars::AWS_EC2_METADATA_DISABLED, "true".to_owned()));
+
+    fn exports(&self, grant: &Grant) -> Vec<(&'static str, String)> {
+        let Self { args, row, cache, overrides, .. } = self;
+        let mut exports = grant.exports.clone();
+        let region = grant.region.as_deref().or(args.and_then(|args| args.aws_region.as_deref()));
+        if let Some(region) = region.filter(|_| row.mode != Mode::Error) {
+            let region = region.trim().to_owned();
+            exports.push((env_vars::AWS_REGION, region.clone()));
+            exports.push((env_vars::AWS_DEFAULT_REGION, region));
+        }
+        exports.push((env_vars::CRCR_AUTH_MODE, row.mode.word().to_owned()));
+        exports.push((env_vars::CRCR_AUTH_REASON, row.reason.word().to_owned()));
+        exports.extend(cache.exports.iter().cloned());
+        // An empty value would be worse than none: it can't be unset, and tools take it for one.
+        exports.retain(|(_, value)| !value.is_empty());
+        if row.mode == Mode::Anonymous {
+            exports.push((env_vars::AWS_EC2_METADATA_DISABLED, "true".to_owned()));
+            exports.extend(overrides.iter().cloned());
+        }
+        exports
     }
-    exports.push((env_vars::CRCR_AUTH_MODE, row.mode.word().to_owned()));
-    exports.push((env_vars::CRCR_AUTH_REASON, row.reason.word().to_owned()));
-    exports.extend(cache.exports.iter().cloned());
-    // An empty value would be worse than none: it can't be unset, and tools take it for one.
-    exports.retain(|(_, value)| !value.is_empty());
-    let exports: Vec<_> = exports.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let exported = runner.export(&exports);
-    let flag = |value: bool| if value { "true" } else { "false" };
-    runner.set_outputs(&[
-        ("mode", row.mode.word()),
-        ("reason", row.reason.word()),
-        ("expected", flag(row.expected)),
-        ("degraded", flag(row.degraded)),
-        ("can-write", flag(row.can_write)),
-        ("sccache-mode", cache.word),
-        ("aws-account-id", &grant.account),
-        ("role-arn", &grant.role),
-        ("expiration", &grant.expiration),
-    ])?;
-    exported?;
-    runner.summary(&summary(row, grant, cache.word))
 }
 
 fn summary(row: Row, grant: &Grant, cache: &str) -> String {

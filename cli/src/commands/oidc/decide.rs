@@ -93,19 +93,22 @@ impl fmt::Display for Reason {
 }
 
 const DEPENDABOT: &str = "dependabot[bot]";
+/// The event of a pull request whose runs belong to the base branch.
+pub const TARGET: &str = "pull_request_target";
 
 impl Facts {
-    /// The first row that matches: foreign repository, Dependabot, fork, then the variables.
+    /// The first row that matches: foreign repository, fork, Dependabot, then the variables.
     pub fn plan(&self) -> Plan {
         let no_token = !self.token_url && !self.token_bearer;
         if self.is_foreign() {
             return Plan::Anonymous(Reason::ForeignRepo);
         }
-        if no_token && self.is_dependabot() {
-            return Plan::Anonymous(Reason::Dependabot);
-        }
-        if no_token && self.is_fork() {
+        // `pull_request_target` runs with the base repository's rights: there the permission helps.
+        if no_token && self.is_fork() && self.event != TARGET {
             return Plan::Anonymous(Reason::Fork);
+        }
+        if no_token && self.is_dependabot() && self.event != TARGET {
+            return Plan::Anonymous(Reason::Dependabot);
         }
         match (self.token_url, self.token_bearer) {
             (true, true) if self.ambient && !self.role => Plan::Ambient,
@@ -222,14 +225,21 @@ pub fn row(ended: Ended, policy: OnUnavailable) -> Row {
         Ended::Ambient => good(Mode::Ambient),
         Ended::Anonymous(reason) => {
             let fails = policy == OnUnavailable::Fail;
+            // `permissions` raises what GitHub gives to Dependabot's runs, and nothing in a run says
+            // whether the workflow asked for it: the job goes on, and is told to ask.
+            let expected = reason != Reason::Dependabot;
             Row {
                 mode: Mode::Anonymous,
                 reason,
-                expected: true,
+                expected,
                 degraded: true,
                 can_write: false,
                 exit: fails.into(),
-                voice: if fails { Voice::Error } else { Voice::Notice },
+                voice: match (fails, expected) {
+                    (true, _) => Voice::Error,
+                    (false, true) => Voice::Notice,
+                    (false, false) => Voice::Warning,
+                },
             }
         }
         Ended::Broken(reason) => {

@@ -73,6 +73,17 @@ fn every_situation_has_its_row() {
             Anonymous(Reason::Dependabot),
         ),
         ("dependabot with a token", with_token(bot()), Token),
+        // A run for the base branch can always have a token.
+        (
+            "pull_request_target of a fork",
+            from("pull_request_target", Some("stranger/upstream")),
+            Broken(Reason::NoPermission),
+        ),
+        (
+            "pull_request_target of dependabot",
+            Facts { event: "pull_request_target".to_owned(), ..bot() },
+            Broken(Reason::NoPermission),
+        ),
         ("foreign repository", foreign(facts("push")), Anonymous(Reason::ForeignRepo)),
         (
             "own repository by owner",
@@ -97,9 +108,9 @@ fn every_situation_has_its_row() {
         ("foreign before fork", foreign(fork()), Anonymous(Reason::ForeignRepo)),
         ("foreign before half a token", foreign(url_only(same())), Anonymous(Reason::ForeignRepo)),
         (
-            "dependabot before fork",
+            "fork before dependabot",
             Facts { actor: Some("dependabot[bot]".to_owned()), ..fork() },
-            Anonymous(Reason::Dependabot),
+            Anonymous(Reason::Fork),
         ),
         ("half a token before fork", url_only(fork()), Broken(Reason::PartialToken)),
     ];
@@ -148,7 +159,7 @@ fn the_action_describes_every_reason() {
 fn every_ending_has_its_outputs() {
     use Mode as M;
     use OnUnavailable::{Auto, Degrade, Fail};
-    let expected = [Reason::Fork, Reason::Dependabot, Reason::ForeignRepo];
+    let expected = [Reason::Fork, Reason::ForeignRepo];
     let fixable = [Reason::NoPermission, Reason::PartialToken, Reason::StsDenied];
     let services =
         [Reason::TokenEndpoint, Reason::StsUnreachable, Reason::InvalidInput, Reason::EventPayload];
@@ -167,9 +178,12 @@ fn every_ending_has_its_outputs() {
             assert_eq!(row.reason, reason);
             assert_eq!(seen(row), (M::Anonymous, true, true, false, exit, voice), "{policy:?}");
         }
+        let row = row(Ended::Anonymous(Reason::Dependabot), policy);
+        let (exit, voice) = if policy == Fail { (1, Voice::Error) } else { (0, Voice::Warning) };
+        assert_eq!(seen(row), (M::Anonymous, false, true, false, exit, voice), "{policy:?}");
         for (reasons, exit) in [(&fixable[..], 1), (&services[..], 2)] {
             for &reason in reasons {
-                let row = row(Ended::Broken(reason), policy);
+                let row = super::row(Ended::Broken(reason), policy);
                 assert_eq!(row.reason, reason);
                 if policy == Degrade {
                     assert_eq!(

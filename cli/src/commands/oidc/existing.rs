@@ -1,15 +1,10 @@
 //! Credentials that an earlier step of the job got here and that still serve.
 
-use std::time::Duration;
-
 use aws_lc_rs::digest::{SHA256, digest};
 use crcr_github::sts::AssumeRole;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::env_vars::{self, Env};
-
-/// Credentials that end sooner than this are replaced.
-const MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// Ties an exported key to the session that was asked for: role, name and policies.
 ///
@@ -24,8 +19,8 @@ pub fn fingerprint(request: &AssumeRole, access_key_id: &str) -> String {
     hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// When the credentials in the environment end, if they are ours, for the same session, complete
-/// and good for five more minutes.
+/// When the credentials in the environment end, if they are ours, for the same session, complete, and
+/// good for more than half of the time that new ones would be.
 pub fn still_good(request: &AssumeRole, env: &Env, now: Timestamp) -> Option<Timestamp> {
     let id = env.get(env_vars::AWS_ACCESS_KEY_ID)?;
     env.get(env_vars::AWS_SECRET_ACCESS_KEY)?;
@@ -33,8 +28,8 @@ pub fn still_good(request: &AssumeRole, env: &Env, now: Timestamp) -> Option<Tim
     let ours = env.get(env_vars::CRCR_AUTH_MODE) == Some("oidc")
         && env.get(env_vars::CRCR_AUTH_FINGERPRINT) == Some(&fingerprint(request, id));
     let expiration: Timestamp = env.get(env_vars::CRCR_AUTH_EXPIRATION)?.parse().ok()?;
-    let left = expiration.duration_since(now);
-    (ours && !left.is_negative() && left.unsigned_abs() > MARGIN).then_some(expiration)
+    let half = SignedDuration::from_secs(i64::from(request.duration_seconds) / 2);
+    (ours && expiration.duration_since(now) > half).then_some(expiration)
 }
 
 #[cfg(test)]
@@ -62,12 +57,12 @@ mod tests {
             ("AWS_SESSION_TOKEN", "t"),
             ("CRCR_AUTH_MODE", "oidc"),
             ("CRCR_AUTH_FINGERPRINT", &fingerprint),
-            ("CRCR_AUTH_EXPIRATION", "2026-11-20T12:06:00Z"),
+            ("CRCR_AUTH_EXPIRATION", "2026-11-20T12:31:00Z"),
         ];
         let env: Env = good.into_iter().collect();
         assert!(still_good(&request(), &env, now).is_some());
         let late = "2026-11-20T12:01:00Z".parse().unwrap();
-        assert_eq!(still_good(&request(), &env, late), None, "five minutes are left");
+        assert_eq!(still_good(&request(), &env, late), None, "half of the hour is left");
         let gone = "2026-11-20T13:00:00Z".parse().unwrap();
         assert_eq!(still_good(&request(), &env, gone), None, "expired");
         for (name, _) in good {

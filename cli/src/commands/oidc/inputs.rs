@@ -6,6 +6,7 @@ use url::Url;
 
 use crate::cli::oidc::ConfigureArgs;
 use crate::commands::oidc::decide::Reason;
+use crate::commands::oidc::peer;
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::Runner;
@@ -48,6 +49,7 @@ pub fn invalid(message: impl Into<String>) -> Failure {
 
 /// Checks the role and its settings. Each problem names the input; all of them are usage (exit 2).
 pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failure> {
+    peer::refuse(&args.peer)?;
     let role = role_arn(args.role_to_assume.as_deref())?;
     allow_account(&role.account, &args.allowed_account_ids)?;
     let region = args.aws_region.as_deref().ok_or_else(|| {
@@ -155,9 +157,8 @@ fn duration(text: &str) -> Result<u32, Failure> {
     })
 }
 
-/// `[\w+=,.@-]{2,64}`: the given name, or repository, run and attempt, where the repository gives
-/// way when it is too long.
-/// The name of the session: the given one, else made of the repository, the run and the attempt.
+/// The name of the session, `[\w+=,.@-]{2,64}`: the given one, else made of the repository, the run and
+/// the attempt. A repository's name that is too long is cut.
 pub fn session_name(given: Option<&str>, runner: &Runner) -> String {
     let clean = |text: &str| -> String {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_+=,.@-".contains(c);
@@ -254,6 +255,7 @@ fn scope_statements(
             "s3:PutObject",
             "s3:PutObjectTagging",
             "s3:GetObject",
+            "s3:DeleteObject",
             "s3:AbortMultipartUpload",
             "s3:ListMultipartUploadParts",
         ],
@@ -267,6 +269,13 @@ fn scope_statements(
         let objects = ["s3:GetObject", "s3:PutObject"];
         statements.extend(self::statements(partition, bucket, &keys, &objects, &["s3:ListBucket"]));
     }
+    // For buckets that encrypt with a key of KMS, and only through S3; the role says which keys.
+    statements.push(json!({
+        "Effect": "Allow",
+        "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
+        "Resource": "*",
+        "Condition": {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com*"}},
+    }));
     Ok(statements)
 }
 

@@ -76,6 +76,26 @@ fn a_wrong_input_is_named() {
 }
 
 #[test]
+fn an_input_of_the_other_action_that_means_nothing_here_is_refused_by_name() {
+    for name in [
+        "aws-access-key-id",
+        "aws-secret-access-key",
+        "aws-session-token",
+        "aws-profile",
+        "web-identity-token-file",
+        "role-chaining",
+        "role-external-id",
+        "unset-current-credentials",
+        "special-characters-workaround",
+        "retry-max-attempts",
+    ] {
+        let message = checked(&[&format!("--{name}"), "true"]).unwrap_err();
+        assert_eq!(message, format!("the input `{name}` isn't supported"));
+    }
+    checked(&["--role-chaining", "false"]).unwrap();
+}
+
+#[test]
 fn good_inputs_become_one_request() {
     let got = checked(&[
         "--role-to-assume",
@@ -132,7 +152,7 @@ fn a_scope_reaches_this_run_only_and_the_cache() {
     let run = json!([
         {
             "Effect": "Allow",
-            "Action": ["s3:PutObject", "s3:PutObjectTagging", "s3:GetObject",
+            "Action": ["s3:PutObject", "s3:PutObjectTagging", "s3:GetObject", "s3:DeleteObject",
                 "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
             "Resource": "arn:aws:s3:::artifacts/ci/acme/upstream/4242/*",
         },
@@ -141,6 +161,12 @@ fn a_scope_reaches_this_run_only_and_the_cache() {
             "Action": ["s3:ListBucket", "s3:ListBucketMultipartUploads"],
             "Resource": "arn:aws:s3:::artifacts",
             "Condition": {"StringLike": {"s3:prefix": "ci/acme/upstream/4242/*"}},
+        },
+        {
+            "Effect": "Allow",
+            "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
+            "Resource": "*",
+            "Condition": {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com*"}},
         },
     ]);
     let scoped = policy(&["--s3-scope", "artifacts/ci/"]);
@@ -156,5 +182,5 @@ fn a_scope_reaches_this_run_only_and_the_cache() {
     let own = r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ecr:*","Resource":"*"}}"#;
     let both = policy(&["--s3-scope", "artifacts/ci", "--inline-session-policy", own]);
     assert_eq!(both["Statement"][0]["Action"], "ecr:*");
-    assert_eq!(both["Statement"].as_array().unwrap().len(), 3);
+    assert_eq!(both["Statement"].as_array().unwrap().len(), 4);
 }

@@ -7,6 +7,8 @@ mod decide;
 mod existing;
 mod explain;
 mod inputs;
+mod machine;
+mod peer;
 mod renew;
 mod sccache;
 mod words;
@@ -21,13 +23,13 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
 /// When a step's arguments or inputs made no sense to the command line: writes the outputs that
-/// later steps read all the same.
-pub fn misused(args: &[OsString], env: &Env, printer: &Printer) -> Result<(), Failure> {
+/// later steps read all the same, and tells whether the job goes on.
+pub fn misused(args: &[OsString], env: &Env, printer: &Printer) -> Result<bool, Failure> {
     let configure = args.windows(2).any(|pair| pair[0] == "oidc" && pair[1] == "configure");
     if !configure || env.get(env_vars::GITHUB_OUTPUT).is_none() {
-        return Ok(());
+        return Ok(false);
     }
-    configure::misused(env, printer)
+    configure::misused(args, env, printer)
 }
 
 /// Runs the command that `command` names.

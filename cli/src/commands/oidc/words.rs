@@ -13,7 +13,10 @@ pub fn anonymous(reason: Reason, facts: &Facts) -> Failure {
             format!("no AWS credentials: `{repository}` belongs to none of the `owners`")
         }
         Reason::Dependabot => {
-            "no AWS credentials: GitHub gives Dependabot's runs no OIDC token".to_owned()
+            return Failure::user(reason.word(), "this run of Dependabot's has no OIDC token").hint(
+                "GitHub starts Dependabot's runs with read-only permissions, and those of the job \
+                 raise them: add `permissions: id-token: write` to it, if it isn't there",
+            );
         }
         _ => {
             let head = facts.pull_request.as_ref().and_then(|p| p.head.as_deref());
@@ -56,8 +59,7 @@ pub fn broken(reason: Reason, facts: &Facts, runner: &Runner) -> Failure {
         )
         .hint(
             "add `permissions: id-token: write` to this job; for a reusable workflow to the \
-             caller's job too; for a job in a container that you start yourself, pass both \
-             variables into it",
+             caller's job too; for a container that you start yourself, pass both variables into it",
         ),
     }
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::junit::Tests;
+use super::left::Left;
 use crate::cli::report::{ReportArgs, Status};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
@@ -18,6 +19,8 @@ pub struct Body {
     pub job: String,
     /// Where the dispatch says that this is to be reported.
     pub callback_url: Option<String>,
+    /// What it says of the job, for people.
+    pub state: String,
 }
 
 /// The key `workflow`. What isn't given isn't sent, but for the keys that version 1 always has.
@@ -58,13 +61,14 @@ struct Job<'a> {
 /// Builds the body. Fails, with exit code 1, on what the relay would refuse.
 pub fn build(
     args: &ReportArgs,
+    left: &Left,
     runner: &Runner,
     tests: Option<Tests>,
     now: Timestamp,
 ) -> Result<Body, Failure> {
     let conclusion = match (args.status, args.conclusion) {
         (Status::InProgress, _) => None,
-        (Status::Completed, Some(conclusion)) => Some(conclusion.as_str()),
+        (Status::Completed, Some(conclusion)) => Some(left.conclusion(conclusion).as_str()),
         (Status::Completed, None) => {
             return Err(Failure::user("no-conclusion", "a completed job needs a conclusion")
                 .hint("set the input `conclusion` to `${{ job.status }}`"));
@@ -83,7 +87,7 @@ pub fn build(
         Status::Completed if is_own(args) => (Some(time.clone()), Some(time)),
         Status::Completed => (None, Some(time)),
     };
-    let check_run_id = runner.env().get(env_vars::CRCR_CHECK_RUN_ID).map(str::to_owned);
+    let check_run_id = own_check_run(&job, runner.env());
     let workflow = Workflow {
         schema_version: "1",
         status: args.status.word(),
@@ -99,7 +103,7 @@ pub fn build(
         test_results: given.or(counted),
         failed_tests,
         artifact_url: args.artifact_url.as_deref(),
-        phase: args.phase.as_deref(),
+        phase: args.phase.as_deref().or(left.phase.as_deref()),
         environment: args.environment.as_deref(),
     };
     echo.insert("workflow".to_owned(), json!(workflow));
@@ -111,7 +115,21 @@ pub fn build(
              `name`",
         )
     })?;
-    Ok(Body { json, job: job.name.to_owned(), callback_url })
+    let conclusion = conclusion.map_or(String::new(), |conclusion| format!(" ({conclusion})"));
+    Ok(Body {
+        json,
+        job: job.name.to_owned(),
+        callback_url,
+        state: format!("{}{conclusion}", args.status.word()),
+    })
+}
+
+/// The check run of this job, unless the report is about another one: every report of a job has to
+/// name the same check run, from whichever job it is sent.
+fn own_check_run(job: &Job<'_>, env: &Env) -> Option<String> {
+    let key = env.get(env_vars::GITHUB_JOB).unwrap_or_default();
+    let own = job.name.starts_with(key);
+    env.get(env_vars::CRCR_CHECK_RUN_ID).filter(|_| own).map(str::to_owned)
 }
 
 fn is_own(args: &ReportArgs) -> bool {

@@ -3,6 +3,7 @@
 mod answer;
 mod body;
 mod junit;
+mod left;
 mod token;
 
 use std::process::ExitCode;
@@ -30,14 +31,16 @@ const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let tests = junit::read(&args.junit, env, printer)?;
-    let body = body::build(args, &runner, tests, jiff::Timestamp::now())?;
+    let left = left::read(args.outcome_file.as_deref(), printer);
+    let body = body::build(args, &left, &runner, tests, jiff::Timestamp::now())?;
     let url = callback_url(args, env, body.callback_url.as_deref())?;
+    let (job, state) = (body.job, body.state);
     let source = token::Source::find(args.audience.as_deref(), env)?;
     let client = http::client()
         .map_err(|error| Failure::unexpected("http-client", "no HTTP client").because(error))?;
     let call = Call { client, url, body: Bytes::from(body.json), source, args, printer };
     match call.until_answered().await {
-        Ok(meaning) => tell(&meaning, &body.job, args, &call.url, &runner, printer),
+        Ok(meaning) => tell(&meaning, &job, &state, &call.url, &runner, printer),
         Err(Unanswered::Refused(failure)) => Err(failure),
         Err(Unanswered::Unreachable(failure)) => match args.on_unreachable {
             OnUnreachable::Fail => Err(failure),
@@ -192,15 +195,11 @@ impl Call<'_> {
 fn tell(
     meaning: &Meaning,
     job: &str,
-    args: &ReportArgs,
+    state: &str,
     url: &Url,
     runner: &Runner,
     printer: &Printer,
 ) -> Outcome {
-    let state = match args.conclusion.filter(|_| args.status.word() == "completed") {
-        Some(conclusion) => format!("{} ({conclusion})", args.status.word()),
-        None => args.status.word().to_owned(),
-    };
     let host = url.host_str().unwrap_or_default();
     let repository = runner.repository().unwrap_or("this repository");
     let outcome = match meaning {

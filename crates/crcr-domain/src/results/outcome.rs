@@ -19,10 +19,10 @@ pub enum Outcome {
     Superseded,
     /// Cancelled for another reason.
     Cancelled,
-    /// Failed before it got to the tests: in the checkout, the set-up or the build of the
+    /// Failed before it got to the commit: in the checkout, the set-up or the build of the
     /// environment.
     InfraFailed,
-    /// Failed in what it is there to test.
+    /// Failed in what it is there to test: in the commit's own build, or in its tests.
     TestFailed,
     /// Passed at once.
     Passed,
@@ -77,7 +77,8 @@ impl Outcome {
     }
 }
 
-/// The phases whose failure says nothing about the commit under test.
+/// The phases whose failure says nothing about the commit under test. `build` isn't one: a commit
+/// that doesn't build has failed. `report-ci-result` documents the list.
 const INFRA_PHASES: [&str; 4] = ["checkout", "setup", "environment", "build-environment"];
 
 /// How the attempt that `row` describes turned out; `None` while it runs.
@@ -108,4 +109,22 @@ pub fn outcome(row: &AttemptFact, superseded: bool, failed_before: bool) -> Opti
             | Conclusion::ActionRequired,
         ) => Outcome::Neutral,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::INFRA_PHASES;
+
+    #[test]
+    fn the_report_action_documents_which_phases_are_the_infrastructures() {
+        for page in [
+            include_str!("../../../../actions/report-ci-result/action.yml"),
+            include_str!("../../../../actions/report-ci-result/README.md"),
+        ] {
+            let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+            let (first, last) = INFRA_PHASES.split_at(INFRA_PHASES.len() - 1);
+            let list = format!("`{}` or `{}`", first.join("`, `"), last[0]);
+            assert!(words.contains(&list), "{list} isn't in\n{page}");
+        }
+    }
 }

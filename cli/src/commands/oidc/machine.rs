@@ -1,0 +1,71 @@
+//! The identity that a self-hosted runner has by itself, kept from the later steps of a job that goes on
+//! without credentials.
+//!
+//! The environment file can't unset a variable. Each one gets a value with which the AWS SDKs find
+//! nothing. This stops tools that would use the identity by themselves; code that looks for it can still
+//! take it from where it is, which `docs/self-hosted.md` says.
+
+use std::path::Path;
+
+use crate::commands::oidc::words;
+use crate::env_vars;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::runner::Runner;
+
+/// A configuration with a profile that holds nothing: SDKs refuse a profile that doesn't exist.
+const EMPTY_CONFIG: &str = "[default]\n";
+/// Variables that an empty value turns off, in the SDKs for Python, Go and JavaScript; to that for Rust
+/// it is an error, and so no credentials either.
+const EMPTIED: [&str; 3] = [
+    env_vars::AWS_WEB_IDENTITY_TOKEN_FILE,
+    env_vars::AWS_CONTAINER_CREDENTIALS_RELATIVE_URI,
+    env_vars::AWS_CONTAINER_CREDENTIALS_FULL_URI,
+];
+const PROFILES: [&str; 2] = [env_vars::AWS_PROFILE, env_vars::AWS_DEFAULT_PROFILE];
+const FILES: [&str; 2] = [env_vars::AWS_CONFIG_FILE, env_vars::AWS_SHARED_CREDENTIALS_FILE];
+
+/// What to export; nothing on a machine without an identity.
+pub fn overrides(runner: &Runner) -> Result<Vec<(&'static str, String)>, Failure> {
+    let env = runner.env();
+    let defined = |names: &[&'static str]| -> Vec<_> {
+        names.iter().copied().filter(|name| env.get(name).is_some()).collect()
+    };
+    let mut found: Vec<_> =
+        defined(&EMPTIED).into_iter().map(|name| (name, String::new())).collect();
+    let home = env.get(env_vars::HOME).or_else(|| env.get(env_vars::USERPROFILE));
+    let in_home =
+        |name: &str| home.is_some_and(|home| Path::new(home).join(".aws").join(name).exists());
+    let profiles = defined(&PROFILES);
+    let files = in_home("config") || in_home("credentials") || !defined(&FILES).is_empty();
+    if files || !profiles.is_empty() {
+        let path = runner.temp_dir().join("crcr-no-aws-profile");
+        std::fs::write(&path, EMPTY_CONFIG).map_err(|error| {
+            Failure::unexpected("runner-file", format!("`{}` can't be written", path.display()))
+                .because(error)
+        })?;
+        let path = path.to_string_lossy().into_owned();
+        found.extend(FILES.map(|name| (name, path.clone())));
+        found.extend(profiles.into_iter().map(|name| (name, "default".to_owned())));
+    }
+    Ok(found)
+}
+
+/// Says which identity there is, and that it is no secret from the code that the job runs.
+pub fn warn(overrides: &[(&'static str, String)], printer: &Printer) {
+    if overrides.is_empty() {
+        return;
+    }
+    let names: Vec<_> = overrides.iter().map(|(name, _)| *name).collect();
+    printer.warning(
+        &format!(
+            "this runner has an AWS identity of its own; later steps don't use it by themselves, \
+             since {} now lead nowhere",
+            words::quoted(&names)
+        ),
+        Some(
+            "code that the job runs can still take it: run pull requests of forks on runners \
+             without an identity",
+        ),
+    );
+}
