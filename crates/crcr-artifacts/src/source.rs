@@ -93,11 +93,11 @@ impl Source {
         })
     }
 
-    /// One file as it is, with a digest for each block when `block_digests` says so.
+    /// One file as it is.
     #[must_use]
-    pub fn file(&self, entry: &Entry, block_size: usize, block_digests: bool) -> Blocks {
+    pub fn file(&self, entry: &Entry, block_size: usize) -> Blocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
-        blocks::of_file(path, entry.size, block_size, block_digests, move |n| progress(n))
+        blocks::of_file(path, entry.size, block_size, move |n| progress(n))
     }
 
     /// The digest of each file, without a word about progress.

@@ -3,21 +3,21 @@
 //! The work is cut into pieces of at most a megabyte: a run of small files, or a chunk of a large
 //! one. Threads read, check and deflate pieces while this one puts the results in order. The chunks
 //! of a large file end in a sync flush, so that they join to one deflate stream. A large file that
-//! is stored is read right into its place, with its digest made where that of the archive is. Where
-//! a large file starts its checksum isn't known yet, so it follows the data (the format's data
+//! is stored is read right into its place. Where a large file starts its checksum isn't known yet, so it follows the data (the format's data
 //! descriptor).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
 use crate::blocks::{Error, Sink, Source};
 use crate::collect::Entry;
-use crate::digest::{Digest, Hasher};
+use crate::digest::Digest;
 use crate::zip::format::{Method, Record, put_end};
 
 /// How hard to compress.
@@ -56,8 +56,9 @@ const READ: usize = 256 * 1024;
 /// Pieces in work besides one for each thread.
 const AHEAD: usize = 2;
 
-/// Writes the archive of `entries`, which lie below `root`, and gives the digests of the files when
-/// `with_digests` asks for them (`None` for those that the sink makes). `progress` hears of every byte read.
+/// Writes the archive of `entries`, which lie below `root`. When `with_digests` asks for the digests
+/// of the files, those of small files are returned and the sink makes the others. `progress` hears
+/// of every byte read.
 ///
 /// Fails when a file can't be read, or isn't as it was when it was found.
 pub fn write(
@@ -67,7 +68,7 @@ pub fn write(
     level: Level,
     with_digests: bool,
     progress: &dyn Fn(u64),
-) -> Result<Vec<Option<Digest>>, Error> {
+) -> Result<BTreeMap<usize, Digest>, Error> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(THREADS);
     let (jobs, queue) = sync_channel::<Job>(threads + AHEAD);
     let queue = Mutex::new(queue);
@@ -76,43 +77,25 @@ pub fn write(
         for _ in 0..threads {
             scope.spawn(|| work(&queue, root, entries, level, with_digests, &spare));
         }
-        let hasher = with_digests.then(|| {
-            let (to_hash, bytes) = sync_channel(AHEAD);
-            let spare = &spare;
-            (to_hash, scope.spawn(move || hash_files(&bytes, spare)))
-        });
+        let (directory, digests) = (Vec::new(), BTreeMap::new());
         let mut archive = Archive {
             sink,
             entries,
-            directory: Vec::new(),
-            digests: Vec::new(),
-            to_hash: hasher.as_ref().map(|(to_hash, _)| to_hash.clone()),
+            directory,
+            with_digests,
+            digests,
             large: None,
-            spare: &spare,
+            spare: spare.clone(),
         };
         // The threads end when `jobs` goes, whichever way this ends.
-        let done =
-            archive.assemble(Plan::new(root, entries, level), jobs, threads + AHEAD, progress);
-        let Archive { digests, to_hash, .. } = archive;
-        drop(to_hash);
-        let deflated = hasher.map(|(to_hash, thread)| {
-            drop(to_hash);
-            thread.join().unwrap_or_default()
-        });
-        done?;
-        let mut deflated = deflated.unwrap_or_default().into_iter();
-        let digest = |of| match of {
-            Of::Known(digest) => Some(digest),
-            Of::Deflated => deflated.next(),
-            Of::Stored => None,
-        };
-        Ok(digests.into_iter().map(digest).collect())
+        archive.assemble(Plan::new(root, entries, level), jobs, threads + AHEAD, progress)?;
+        Ok(archive.digests)
     })
 }
 
 /// Buffers that have served and serve again: to the system, new memory is pages to clear.
-#[derive(Default)]
-struct Spare(Mutex<Vec<Vec<u8>>>);
+#[derive(Clone, Default)]
+struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spare {
     fn take(&self) -> Vec<u8> {
@@ -122,6 +105,21 @@ impl Spare {
 
     fn give(&self, buffer: Vec<u8>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// A buffer that goes back when it isn't needed any more.
+struct Lent(Vec<u8>, Spare);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.1.give(std::mem::take(&mut self.0));
     }
 }
 
@@ -159,16 +157,6 @@ struct Chunk {
     offset: u64,
     len: usize,
     last: bool,
-}
-
-/// Where the digest of a file is.
-enum Of {
-    /// Here.
-    Known(Digest),
-    /// With the thread that hashes what is deflated.
-    Deflated,
-    /// With the sink.
-    Stored,
 }
 
 /// A piece that is done.
@@ -403,36 +391,17 @@ fn deflate_into(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec
     }
 }
 
-/// The bytes of large files that are deflated, in order, for their digests.
-enum ToHash {
-    Bytes(Vec<u8>),
-    End,
-}
-
-fn hash_files(bytes: &Receiver<ToHash>, spare: &Spare) -> Vec<Digest> {
-    let (mut hasher, mut digests) = (Hasher::default(), Vec::new());
-    for next in bytes {
-        match next {
-            ToHash::Bytes(bytes) => {
-                hasher.update(&bytes);
-                spare.give(bytes);
-            }
-            ToHash::End => digests.push(std::mem::take(&mut hasher).finish()),
-        }
-    }
-    digests
-}
-
 /// The archive as far as it is written.
 struct Archive<'a> {
     sink: &'a mut Sink,
     entries: &'a [Entry],
     directory: Vec<u8>,
-    digests: Vec<Of>,
-    to_hash: Option<SyncSender<ToHash>>,
+    with_digests: bool,
+    /// Those of small files.
+    digests: BTreeMap<usize, Digest>,
     /// The deflated file whose chunks are coming.
     large: Option<(Record, crc32fast::Hasher)>,
-    spare: &'a Spare,
+    spare: Spare,
 }
 
 impl Archive<'_> {
@@ -483,7 +452,7 @@ impl Archive<'_> {
                     read += record.size;
                     record.put_central(&self.entries[first + n].path, &mut self.directory);
                 }
-                self.digests.extend(digests.into_iter().map(Of::Known));
+                self.digests.extend((first..).zip(digests));
                 self.sink.write(&bytes)?;
                 self.spare.give(bytes);
                 Ok(read)
@@ -508,9 +477,9 @@ impl Archive<'_> {
         record.packed += packed.len() as u64;
         whole.combine(crc);
         self.spare.give(packed);
-        match &self.to_hash {
-            Some(to_hash) => to_hash.send(ToHash::Bytes(raw)).map_err(|_| Error::Stopped)?,
-            None => self.spare.give(raw),
+        let raw = Lent(raw, self.spare.clone());
+        if self.with_digests {
+            self.sink.hash(chunk.index, Bytes::from_owner(raw))?;
         }
         if !chunk.last {
             self.large = Some((record, whole));
@@ -518,10 +487,6 @@ impl Archive<'_> {
         }
         record.crc = whole.finalize();
         self.end(chunk.index, &record)?;
-        if let Some(to_hash) = &self.to_hash {
-            to_hash.send(ToHash::End).map_err(|_| Error::Stopped)?;
-            self.digests.push(Of::Deflated);
-        }
         Ok(read)
     }
 
@@ -545,12 +510,7 @@ impl Archive<'_> {
             Ok(())
         };
         record.packed = record.size;
-        if self.to_hash.is_some() {
-            self.sink.fill_part(record.size, read)?;
-            self.digests.push(Of::Stored);
-        } else {
-            self.sink.fill(record.size, read)?;
-        }
+        self.sink.fill(record.size, self.with_digests.then_some(index), read)?;
         source.check_unchanged()?;
         record.crc = crc.finalize();
         self.end(index, &record)

@@ -56,7 +56,7 @@ async fn zipped(folder: &Path, entries: &[Entry], level: Level) -> (Vec<u8>, Vec
         Blocks::start(64 * 1024, move |sink| write(sink, &folder, &entries, level, true, &|_| ()));
     let mut bytes = Vec::new();
     while let Some(block) = blocks.next().await {
-        bytes.extend_from_slice(&block.bytes);
+        bytes.extend_from_slice(&block);
     }
     let made = blocks.finish().await.unwrap();
     assert_eq!((made.size, made.digest), (bytes.len() as u64, Digest::of(&bytes)));

@@ -15,7 +15,7 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{GitHubStore, STORE};
-use crate::blocks::{Block, Blocks, Made};
+use crate::blocks::{Blocks, Made};
 use crate::digest::Digest;
 use crate::locator::{Archive, Locator, MAX_BYTES, SUFFIX};
 use crate::source::{Source, Stored, content_type};
@@ -45,7 +45,7 @@ impl GitHubStore {
         let archive = if raw { Archive::None } else { Archive::Zip };
         let size = send::block_size(BLOCK, source.size_limit(), MAX_BLOCKS);
         let open = || match source.entries.as_slice() {
-            [only] if raw => source.file(only, size, false),
+            [only] if raw => source.file(only, size),
             _ => source.zip(size),
         };
         let mime = if raw { content_type(&source.entries[0].path) } else { "application/zip" };
@@ -212,9 +212,8 @@ impl GitHubStore {
                 made
             }
             Start::Long(first, blocks) => {
-                let put = |n, block: Block| {
-                    put_block(self.service().http().clone(), url.clone(), n, block.bytes)
-                };
+                let put =
+                    |n, block| put_block(self.service().http().clone(), url.clone(), n, block);
                 let (ids, made) = send::all(first, blocks, &source.stop, put).await?;
                 self.put_block_list(url, mime, &ids).await?;
                 made

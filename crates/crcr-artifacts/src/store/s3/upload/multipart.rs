@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
+use bytes::Bytes;
 
 use super::resume::Sent;
 use super::{Claim, Object, conflict, tag};
-use crate::blocks::{Block, Blocks, Made};
+use crate::blocks::{Blocks, Made};
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::Error;
 use crate::store::s3::refusal::Refusal;
@@ -31,7 +32,7 @@ impl S3Store {
         object: &Object<'_>,
         claim: &Claim,
         left: Option<Upload>,
-        (first, blocks): (Vec<Block>, Blocks),
+        (first, blocks): (Vec<Bytes>, Blocks),
     ) -> Result<(Made, bool, bool), Error> {
         let (upload, marking) = match left {
             Some(left) => (left, None),
@@ -99,13 +100,13 @@ impl S3Store {
         key: &str,
         upload: &Upload,
         n: usize,
-        Block { bytes, digest }: Block,
+        bytes: Bytes,
     ) -> Result<CompletedPart, Error> {
         let number = i32::try_from(n + 1).unwrap_or(i32::MAX);
         if let Some(part) = upload.part(number, &bytes) {
             return Ok(part);
         }
-        let sent = self.send_part(key, &upload.id, number, bytes, digest).await;
+        let sent = self.send_part(key, &upload.id, number, bytes).await;
         sent.map_err(|refusal| self.error(refusal, key))
     }
 

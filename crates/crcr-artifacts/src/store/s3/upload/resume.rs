@@ -95,20 +95,19 @@ impl S3Store {
         let body = mark(object, tag.as_deref());
         let (store, key, id) = (self.clone(), object.key.clone(), upload.id.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
-            if let Err(refusal) = store.send_part(&key, &id, MARK, body, None).await {
+            if let Err(refusal) = store.send_part(&key, &id, MARK, body).await {
                 tracing::debug!(?refusal, "the upload can't be marked");
             }
         }))
     }
 
-    /// Sends a part; `digest` is that of its bytes, where it is known.
+    /// Sends a part.
     pub(super) async fn send_part(
         &self,
         key: &str,
         id: &str,
         number: i32,
         body: Bytes,
-        digest: Option<Digest>,
     ) -> Result<CompletedPart, Refusal> {
         let sum = checksum(&body);
         let id = utf8_percent_encode(id, UNRESERVED);
@@ -116,7 +115,7 @@ impl S3Store {
             key,
             query: format!("partNumber={number}&uploadId={id}"),
             headers: vec![(CHECKSUM.into(), sum.clone())],
-            digest: digest.or_else(|| (!self.is_secure()).then(|| Digest::of(&body))),
+            digest: (!self.is_secure()).then(|| Digest::of(&body)),
             body,
         };
         let done = self.wire.put(put).await?;
