@@ -7,7 +7,6 @@
 
 mod files;
 mod multipart;
-mod resume;
 mod tidy;
 
 use std::borrow::Cow;
@@ -31,8 +30,8 @@ use crate::store::send::{self, Start};
 /// The usual size of a part, the least that S3 takes: small, so that many are on their way on a line
 /// with latency.
 const PART: usize = 5 * 1024 * 1024;
-/// The most parts of an object, beside the mark.
-const MAX_PARTS: u64 = 9_999;
+/// The most parts of an object.
+const MAX_PARTS: u64 = 10_000;
 /// The header of [`checksum`].
 const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
 /// Objects on their way at once.
@@ -185,14 +184,9 @@ impl S3Store {
         open: &impl Fn() -> Blocks,
     ) -> Result<(blocks::Made, bool, bool), Error> {
         // What only a long blob needs to know is asked while its first blocks are made.
-        let tag = tag(object.source);
-        let ask = || {
-            Box::pin(async {
-                tokio::join!(self.look(object, known), self.left(object, tag.as_deref()))
-            })
-        };
-        let (start, asked) = if size > PART as u64 {
-            tokio::join!(send::start(open()), async { Some(ask().await) })
+        let look = || Box::pin(self.look(object, known));
+        let (start, looked) = if size > PART as u64 {
+            tokio::join!(send::start(open()), async { Some(look().await) })
         } else {
             (send::start(open()).await, None)
         };
@@ -203,11 +197,11 @@ impl S3Store {
                 Ok((made, already, untagged))
             }
             Start::Long(first, blocks) => {
-                let (look, left) = match asked {
-                    Some(asked) => asked,
-                    None => ask().await,
+                let looked = match looked {
+                    Some(looked) => looked,
+                    None => look().await,
                 };
-                let claim = match look? {
+                let claim = match looked? {
                     Look::Write(claim) => claim,
                     Look::Compare(digest) => {
                         drop((first, blocks));
@@ -218,7 +212,7 @@ impl S3Store {
                         return Err(conflict(&object.key));
                     }
                 };
-                self.put_parts(object, &claim, left, (first, blocks)).await
+                self.put_parts(object, &claim, (first, blocks)).await
             }
         }
     }

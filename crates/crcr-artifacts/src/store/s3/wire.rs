@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_credential_types::Credentials;
 use aws_sdk_s3::config::endpoint::{DefaultResolver, Params, ResolveEndpoint as _};
@@ -30,8 +30,6 @@ use crate::store::Error;
 pub(super) const UNRESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const UNRESERVED_AND_SLASH: &AsciiSet = &UNRESERVED.remove(b'/');
-/// Parts are large: time for slow lines.
-pub(super) const RETRY: Retry = Retry { total: Duration::from_secs(600), ..Retry::FEW };
 
 /// Signs and sends what has content.
 #[derive(Debug, Clone)]
@@ -91,7 +89,7 @@ impl Wire {
 
     /// Sends it, again where that may help; each try is signed anew.
     pub(super) async fn put(&self, put: Put<'_>) -> Result<Response, Refusal> {
-        let mut tried = 1;
+        let mut tries = Retry::PATIENT.start();
         loop {
             let error = match http::send_once(self.signed(&put).await?).await {
                 Ok(response) => return Ok(response),
@@ -101,12 +99,10 @@ impl Wire {
             if refusal.is_too_much() {
                 self.refusals.fetch_add(1, Ordering::Relaxed);
             }
-            if tried >= RETRY.tries || !(error.is_transient() || refusal.is_slow()) {
+            let may_help = error.is_transient() || refusal.is_slow();
+            if !may_help || !tries.again(&error, error.retry_after()).await {
                 return Err(refusal);
             }
-            tracing::debug!(%error, tried, "trying again");
-            tokio::time::sleep(RETRY.pause(tried, error.retry_after())).await;
-            tried += 1;
         }
     }
 
@@ -172,6 +168,8 @@ impl Wire {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crcr_standin::traffic::Fault;
     use crcr_testkit::fault::{FaultProxy, Rule, slow_down};
 
