@@ -49,10 +49,13 @@ impl GitHubStore {
             [only] if raw => source.file(only, size),
             _ => source.zip(size),
         };
-        let mime = if raw { content_type(&source.entries[0].path) } else { "application/zip" };
-        let (id, made, already) = match self.take(source, mime, &open).await? {
+        let mime = match raw {
+            true => content_type(&source.entries[0].path),
+            false => "application/zip".to_owned(),
+        };
+        let (id, made, already) = match self.take(source, &mime, &open).await? {
             Ok((url, blocks)) => {
-                let stored = self.fill(source, &url, mime, blocks).await;
+                let stored = self.fill(source, &url, &mime, blocks).await;
                 let (id, made) = self.or_delete(&source.name, stored).await?;
                 (id, made, false)
             }

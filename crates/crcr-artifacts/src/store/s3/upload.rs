@@ -40,7 +40,7 @@ const OBJECTS: usize = 64;
 /// What an object is told about itself.
 struct Object<'a> {
     key: String,
-    content_type: &'static str,
+    content_type: String,
     mode: Option<u32>,
     source: &'a Source,
 }
@@ -51,7 +51,7 @@ type Header = (Cow<'static, str>, String);
 impl Object<'_> {
     fn headers(&self, tag: Option<String>) -> Vec<Header> {
         let mut headers = vec![
-            ("content-type".into(), self.content_type.to_owned()),
+            ("content-type".into(), self.content_type.clone()),
             meta(META_ATTEMPT, self.source.attempt.to_string()),
             meta(META_JOB, self.source.job.clone()),
         ];
@@ -143,8 +143,8 @@ impl S3Store {
         known: Option<Digest>,
     ) -> Result<Stored, Error> {
         let size = send::block_size(PART, source.size_limit(), MAX_PARTS);
-        let object =
-            Object { key: key.to_owned(), content_type: "application/zip", mode: None, source };
+        let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
+        let object = Object { key, content_type, mode: None, source };
         let open = || source.zip(size);
         let (made, already, untagged) =
             self.put_blob(&object, source.raw_size(), known, open).await?;

@@ -58,7 +58,7 @@ impl S3Store {
                 .create_multipart_upload()
                 .bucket(self.bucket())
                 .key(&object.key)
-                .content_type(object.content_type)
+                .content_type(&object.content_type)
                 .checksum_algorithm(ChecksumAlgorithm::Crc64Nvme)
                 .metadata(META_ATTEMPT, object.source.attempt.to_string())
                 .metadata(META_JOB, &object.source.job)
