@@ -24,8 +24,6 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// Long enough for each try to wait for a silent server.
-
 /// What there is to know first where the server is GitHub Enterprise Server.
 pub const NO_V4: &str = "GitHub Enterprise Server has no v4 artifacts";
 
