@@ -75,6 +75,22 @@ def text_file(args):
     return one_file(args.data / f"text-{args.mib}", fill)
 
 
+def words_file(args):
+    """Lines of a log with a time and eight random words of ten hexadecimal digits."""
+    def fill(file):
+        size, n = 0, 0
+        while size < args.mib * MIB:
+            words, lines = os.urandom(5 * 80_000).hex(), []
+            for at in range(0, 800_000, 80):
+                n += 1
+                line = (words[word:word + 10] for word in range(at, at + 80, 10))
+                lines.append(f"2026-11-{n // 8640000 % 28 + 1:02}T{n // 360000 % 24:02}:"
+                             f"{n // 6000 % 60:02}:{n // 100 % 60:02}.{n % 100:02} {' '.join(line)}\n")
+            size += file.write("".join(lines).encode())
+        file.truncate(args.mib * MIB)
+    return one_file(args.data / f"words-{args.mib}", fill)
+
+
 def small_files(args):
     """Random bytes of 4 KiB, 100 files a folder."""
     folder = args.data / f"small-{args.files}"
@@ -281,6 +297,7 @@ ROWS = {
     "random": ("1 GiB random → GitHub", random_file, DROP, TO_GITHUB, None),
     "text": ("1 GiB text → GitHub", text_file, DROP,
              TO_GITHUB | {"@actions/artifact level 1": actions_upload("1")}, None),
+    "words": ("1 GiB log of random words → GitHub", words_file, DROP, TO_GITHUB, None),
     "small": ("10,000 × 4 KiB → GitHub", small_files, DROP, TO_GITHUB, None),
     "get-random": ("1 GiB random from GitHub", random_file, None, FROM_GITHUB, None),
     "get-text": ("1 GiB text from GitHub", text_file, None, FROM_GITHUB, None),

@@ -5,14 +5,11 @@ use std::io::Cursor;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use axum::http::Method;
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
-use crcr_testkit::fault::FaultProxy;
 use crcr_testkit::s3::S3Server;
 
 use crate::artifact_upload::{noise, step, with_github, with_s3};
-use crate::artifact_upload_faults::with_bucket;
 use crate::support::Crcr;
 
 /// Bytes that don't shrink, for two parts or blocks.
@@ -65,71 +62,6 @@ fn killed_on_its_way_to_s3_and_run_again_there_is_one_copy() {
         let zip = s3.object(&format!("{folder}/artifacts.zip")).unwrap();
         assert!(content_of(zip) == noise(LARGE), "moment {moment}");
     }
-}
-
-/// Parts of the file in the next tests, beside the mark of the upload: more than are on their way at
-/// once.
-const PARTS: usize = 12;
-
-/// How many parts have come, marks among them.
-fn parts(s3: &S3Server) -> usize {
-    s3.calls().iter().filter(|(call, _)| call == "UploadPart").count()
-}
-
-#[test]
-fn what_a_killed_process_has_sent_to_s3_is_not_sent_again() {
-    for (archive, key) in [("zip", "artifacts.zip"), ("none", "large.bin")] {
-        // A process that has been silent for long is dead; another one may yet go on.
-        for dead in [true, false] {
-            let s3 = S3Server::start("artifacts").unwrap();
-            let content = noise(PARTS * (5 << 20) - 1000);
-            let upload = || {
-                let step = step(&["--path", "dist", "--archive", archive]);
-                fs::write(step.folder().join("dist/large.bin"), &content).unwrap();
-                step
-            };
-            kill_at(with_s3(upload(), &s3), PARTS - 1, || parts(&s3));
-            if dead {
-                s3.age_parts(Duration::from_secs(3600));
-            }
-            let proxy = FaultProxy::start(s3.url()).unwrap();
-            let again = with_bucket(upload(), "artifacts", proxy.url().as_str());
-            let ran = again.run().expect_code(0);
-            let sent = proxy.count(&Method::PUT, "", "partNumber");
-            assert!(if dead { sent < PARTS } else { sent == PARTS + 1 }, "{archive} {dead} {sent}");
-            let bytes = s3.object(&format!("acme/upstream/4242/linux/{key}")).unwrap();
-            let bytes = if archive == "zip" { content_of(bytes) } else { bytes };
-            assert!(bytes == content, "{}", ran.report());
-            assert!(s3.unfinished().is_empty());
-        }
-    }
-}
-
-#[test]
-fn parts_of_another_attempt_and_parts_that_differ_are_not_taken() {
-    let s3 = S3Server::start("artifacts").unwrap();
-    let upload = |first: u8, attempt: &str| {
-        let mut content = noise(PARTS * (5 << 20) - 1000);
-        content[0] = first;
-        let step = step(&["--path", "dist"]).env("GITHUB_RUN_ATTEMPT", attempt);
-        fs::write(step.folder().join("dist/large.bin"), &content).unwrap();
-        (with_s3(step, &s3), content)
-    };
-    kill_at(upload(1, "1").0, PARTS - 1, || parts(&s3));
-    s3.age_parts(Duration::from_secs(3600));
-    let (step, content) = upload(2, "2");
-    step.run().expect_code(0);
-    let begun = s3.calls().iter().filter(|(call, _)| call == "CreateMultipartUpload").count();
-    assert_eq!(begun, 2);
-    let zip = s3.object("acme/upstream/4242/linux/artifacts.zip").unwrap();
-    assert!(content_of(zip) == content && s3.unfinished().is_empty());
-
-    kill_at(upload(1, "3").0, PARTS - 1, || parts(&s3));
-    s3.age_parts(Duration::from_secs(3600));
-    let (step, content) = upload(2, "3");
-    step.run().expect_code(0);
-    let zip = s3.object("acme/upstream/4242/linux/artifacts.zip").unwrap();
-    assert!(content_of(zip) == content && s3.unfinished().is_empty());
 }
 
 #[test]

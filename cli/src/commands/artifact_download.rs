@@ -65,7 +65,6 @@ async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Res
         allow_fork: args.allow_fork,
         // Where trust matters, bytes that nobody vouches for are never taken.
         digest_must_match: privileged || args.digest_mismatch == DigestMismatch::Error,
-        cache: cache(runner),
         total: Box::new(move |bytes| known.set_total(bytes)),
         arrived: Arc::new(move |bytes| told.advance(bytes)),
     };
@@ -115,15 +114,6 @@ fn destination(
         return Ok(Destination { path, fresh: true });
     }
     Ok(Destination { path: PathBuf::from("."), fresh: false })
-}
-
-/// The runner's temporary folder, else the user's cache.
-fn cache(runner: &Runner) -> PathBuf {
-    let env = runner.env();
-    let in_home = || env.get(env_vars::HOME).map(|home| PathBuf::from(home).join(".cache"));
-    let base = env.get(env_vars::RUNNER_TEMP).or_else(|| env.get(env_vars::XDG_CACHE_HOME));
-    let base = base.map(PathBuf::from).or_else(in_home).unwrap_or_else(std::env::temp_dir);
-    base.join("crcr").join("downloads")
 }
 
 fn select(args: &DownloadArgs) -> Result<Select, Failure> {
@@ -272,16 +262,12 @@ fn report(
 
 /// Store, sizes and digest of one artifact.
 fn line(artifact: &Artifact) -> String {
-    let resumed = match artifact.resumed {
-        0 => String::new(),
-        bytes => format!(", {} of it fetched before", human_bytes(bytes)),
-    };
     let trust = match artifact.trust {
         Some(Trust::Fork) => ", made by a fork",
         Some(Trust::SameRepo) | None => "",
     };
     format!(
-        "from {}: {} files, {} fetched{resumed}, {} unpacked{trust}, {}",
+        "from {}: {} files, {} fetched, {} unpacked{trust}, {}",
         artifact.found.store(),
         artifact.unpacked.files,
         human_bytes(artifact.size),

@@ -24,9 +24,6 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// Long enough for each try to wait for a silent server.
-const PATIENT: Retry = Retry { total: Duration::from_secs(600), ..Retry::FEW };
-
 /// What there is to know first where the server is GitHub Enterprise Server.
 pub const NO_V4: &str = "GitHub Enterprise Server has no v4 artifacts";
 
@@ -123,7 +120,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    Ok(Some(GitHubStore::new(service.with_retry(PATIENT), mask(printer))))
+    Ok(Some(GitHubStore::new(service.with_retry(Retry::PATIENT), mask(printer))))
 }
 
 /// The run of `args`, else the one that this process is a job of.
@@ -163,7 +160,7 @@ pub fn sources(
                 Failure::unexpected("api-url", "`GITHUB_API_URL` isn't a URL").because(error)
             })?;
             let actions = Actions::new(client(env)?, base, SecretString::from(token.to_owned()));
-            Some(actions.with_retry(PATIENT))
+            Some(actions.with_retry(Retry::PATIENT))
         }
         None => None,
     };

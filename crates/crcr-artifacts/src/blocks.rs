@@ -1,27 +1,29 @@
 //! A blob while it is made: blocks of one size, in order, hashed on the way, from a few buffers.
 //!
-//! One thread makes the bytes, one hashes them (and files that are stored as they are in them at the
-//! same time), and the task that sends them gives each buffer back when its block has arrived. Whoever is slowest sets the pace, and memory stays the same for any
-//! size.
+//! One thread makes the bytes, one hashes them, one hashes the files in them, and the task that sends
+//! them gives each buffer back when its block has arrived. The slowest sets the pace, and memory
+//! stays the same for any size.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::digest::{Digest, Hasher, Nested};
+use crate::digest::{Digest, Hasher};
 
 /// The memory of one blob's buffers in bytes: one being filled, up to two being hashed, the others
 /// on their way. What a line of some latency carries grows with it.
 const MEMORY: usize = 38 * 1024 * 1024;
 /// The fewest buffers, for blobs so long that their blocks are large.
 const MIN_BUFFERS: usize = 4;
+/// Pieces of files that wait for the thread that hashes them.
+const FILES_AHEAD: usize = 2;
 
 /// How much of a file is hashed at once where nothing else happens to it, in bytes.
 const DIGEST_BUFFER: usize = 256 * 1024;
@@ -48,17 +50,8 @@ pub enum Error {
 /// The blocks of a blob, as they are made.
 #[derive(Debug)]
 pub struct Blocks {
-    blocks: mpsc::Receiver<Block>,
+    blocks: mpsc::Receiver<Bytes>,
     made: oneshot::Receiver<Result<Made, Error>>,
-}
-
-/// A block of a blob.
-#[derive(Debug)]
-pub struct Block {
-    /// Its bytes.
-    pub bytes: Bytes,
-    /// Their digest, where it was asked for.
-    pub digest: Option<Digest>,
 }
 
 /// A whole blob.
@@ -73,38 +66,40 @@ pub struct Made {
 }
 
 impl Blocks {
-    /// Starts to make a blob with `make`, which writes it into the sink and gives the digests of
-    /// the files in it; `None` for those that it has written by [`Sink::fill_part`].
+    /// Starts to make a blob with `make`, which writes it into the sink and returns the digests of
+    /// the files in it that it knows, by their numbers; those of the others come from what
+    /// [`Sink::fill`] and [`Sink::hash`] were told.
     pub fn start<F>(block_size: usize, make: F) -> Self
     where
-        F: FnOnce(&mut Sink) -> Result<Vec<Option<Digest>>, Error> + Send + 'static,
+        F: FnOnce(&mut Sink) -> Result<BTreeMap<usize, Digest>, Error> + Send + 'static,
     {
-        let (to_hash, hashing) = sync_channel::<Filled>(1);
+        let (out, hashing) = sync_channel::<Bytes>(1);
         let (to_send, blocks) = mpsc::channel(1);
         let (tell, made) = oneshot::channel();
         std::thread::spawn(move || {
             let hasher = std::thread::spawn(move || {
-                let mut hashed = Hashed::default();
-                for filled in hashing {
-                    let block = hashed.add(filled);
+                let (mut hasher, mut size) = (Hasher::default(), 0);
+                for block in hashing {
+                    hasher.update(&block);
+                    size += block.len() as u64;
                     if to_send.blocking_send(block).is_err() {
                         break;
                     }
                 }
-                hashed
+                (hasher.finish(), size)
             });
-            let mut sink = Sink {
-                current: None,
-                parts: Vec::new(),
-                block_digests: false,
-                pool: Pool::new(block_size),
-                out: to_hash,
-                at: 0,
-            };
-            let files = make(&mut sink).and_then(|files| sink.flush().map(|()| files));
+            let (of_files, file_bytes) = sync_channel(FILES_AHEAD);
+            let file_hasher = std::thread::spawn(move || hash_files(&file_bytes));
+            let pool = Pool::new(block_size);
+            let mut sink = Sink { current: None, parts: Vec::new(), pool, out, of_files, at: 0 };
+            let known = make(&mut sink).and_then(|known| sink.flush().map(|()| known));
             drop(sink);
-            let hashed = hasher.join().map_err(|_| Error::Stopped);
-            let made = files.and_then(|files| hashed.map(|hashed| hashed.finish(files)));
+            let (hashed, files) = (hasher.join(), file_hasher.join());
+            let made = known.and_then(|mut known| {
+                let (digest, size) = hashed.map_err(|_| Error::Stopped)?;
+                known.extend(files.map_err(|_| Error::Stopped)?);
+                Ok(Made { size, digest, files: known.into_values().collect() })
+            });
             // The other side may have gone away after an error of its own.
             let _ = tell.send(made);
         });
@@ -112,7 +107,7 @@ impl Blocks {
     }
 
     /// The next block; after the last one, [`Self::finish`] says whether it was.
-    pub async fn next(&mut self) -> Option<Block> {
+    pub async fn next(&mut self) -> Option<Bytes> {
         self.blocks.recv().await
     }
 
@@ -129,63 +124,26 @@ impl Blocks {
     }
 }
 
-/// A block whose digests aren't made yet.
-struct Filled {
-    bytes: Bytes,
-    parts: Vec<Part>,
-    wants_digest: bool,
-}
+/// Bytes of the file of this number.
+type OfFile = (usize, Bytes);
 
-/// Bytes of a block that belong to a file that is stored as it is.
-struct Part {
-    bytes: Range<usize>,
-    /// Whether they are its last ones.
-    ends: bool,
-}
-
-/// What is hashed of a blob.
-#[derive(Default)]
-struct Hashed {
-    hasher: Nested,
-    size: u64,
-    files: VecDeque<Digest>,
-}
-
-impl Hashed {
-    fn add(&mut self, Filled { bytes, parts, wants_digest }: Filled) -> Block {
-        self.size += bytes.len() as u64;
-        if wants_digest {
-            self.hasher.update_part(&bytes);
-            return Block { bytes, digest: Some(self.hasher.end_part()) };
-        }
-        let mut at = 0;
-        for part in parts {
-            self.hasher.update(&bytes[at..part.bytes.start]);
-            at = part.bytes.end;
-            self.hasher.update_part(&bytes[part.bytes]);
-            if part.ends {
-                self.files.push_back(self.hasher.end_part());
-            }
-        }
-        self.hasher.update(&bytes[at..]);
-        Block { bytes, digest: None }
+/// The digests of files whose bytes may come in turns.
+fn hash_files(bytes: &Receiver<OfFile>) -> BTreeMap<usize, Digest> {
+    let mut hashers = BTreeMap::<usize, Hasher>::new();
+    for (file, bytes) in bytes {
+        hashers.entry(file).or_default().update(&bytes);
     }
-
-    fn finish(self, files: Vec<Option<Digest>>) -> Made {
-        let mut stored = self.files;
-        let files = files.into_iter().filter_map(|digest| digest.or_else(|| stored.pop_front()));
-        Made { size: self.size, files: files.collect(), digest: self.hasher.finish() }
-    }
+    hashers.into_iter().map(|(file, hasher)| (file, hasher.finish())).collect()
 }
 
 /// Where a blob is written to.
 pub struct Sink {
     current: Option<Buffer>,
-    /// The parts of the block that is being filled.
-    parts: Vec<Part>,
-    block_digests: bool,
+    /// Which bytes of the block that is being filled belong to which file.
+    parts: Vec<(usize, Range<usize>)>,
     pool: Arc<Pool>,
-    out: SyncSender<Filled>,
+    out: SyncSender<Bytes>,
+    of_files: SyncSender<OfFile>,
     at: u64,
 }
 
@@ -208,33 +166,17 @@ impl Sink {
         Ok(())
     }
 
-    /// Asks for the digest of each block that follows.
-    pub fn digest_blocks(&mut self) {
-        self.block_digests = true;
+    /// Adds bytes to the digest of a file that isn't in the blob as it is.
+    pub fn hash(&self, file: usize, bytes: Bytes) -> Result<(), Error> {
+        self.of_files.send((file, bytes)).map_err(|_| Error::Stopped)
     }
 
     /// Adds `len` bytes that `read` puts in place: it gets the room and how many bytes came before.
+    /// They also go into the digest of `file`.
     pub fn fill(
         &mut self,
         len: u64,
-        read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.fill_any(len, false, read)
-    }
-
-    /// The same for a file whose digest is made on the way; it must not be empty.
-    pub fn fill_part(
-        &mut self,
-        len: u64,
-        read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.fill_any(len, true, read)
-    }
-
-    fn fill_any(
-        &mut self,
-        len: u64,
-        is_part: bool,
+        file: Option<usize>,
         mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut done = 0;
@@ -243,9 +185,8 @@ impl Sink {
             let n = usize::try_from(len - done).unwrap_or(usize::MAX).min(space.len());
             read(&mut space[..n], done)?;
             done += n as u64;
-            if is_part {
-                let start = self.current.as_ref().map_or(0, |buffer| buffer.len);
-                self.parts.push(Part { bytes: start..start + n, ends: done == len });
+            if let (Some(file), Some(buffer)) = (file, &self.current) {
+                self.parts.push((file, buffer.len..buffer.len + n));
             }
             self.advance(n)?;
         }
@@ -276,10 +217,12 @@ impl Sink {
     fn flush(&mut self) -> Result<(), Error> {
         match self.current.take() {
             Some(buffer) if buffer.len > 0 => {
-                let parts = std::mem::take(&mut self.parts);
                 let bytes = Bytes::from_owner(buffer);
-                let filled = Filled { bytes, parts, wants_digest: self.block_digests };
-                self.out.send(filled).map_err(|_| Error::Stopped)
+                self.out.send(bytes.clone()).map_err(|_| Error::Stopped)?;
+                self.parts
+                    .drain(..)
+                    .try_for_each(|(file, part)| self.of_files.send((file, bytes.slice(part))))
+                    .map_err(|_| Error::Stopped)
             }
             _ => Ok(()),
         }
@@ -390,26 +333,22 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, buffer, offset)
 }
 
-/// The blocks of one file as it is, with a digest for each when `block_digests` says so.
+/// The blocks of one file as it is.
 pub(crate) fn of_file(
     path: PathBuf,
     size: u64,
     block_size: usize,
-    block_digests: bool,
     progress: impl Fn(u64) + Send + 'static,
 ) -> Blocks {
     Blocks::start(block_size, move |sink| {
-        if block_digests {
-            sink.digest_blocks();
-        }
         let source = Source::open(path, size)?;
-        sink.fill(size, |buffer, offset| {
+        sink.fill(size, None, |buffer, offset| {
             source.read(buffer, offset)?;
             progress(buffer.len() as u64);
             Ok(())
         })?;
         source.check_unchanged()?;
-        Ok(vec![])
+        Ok(BTreeMap::new())
     })
 }
 
@@ -440,11 +379,11 @@ mod tests {
             for part in copy.chunks(777) {
                 sink.write(part)?;
             }
-            Ok(vec![])
+            Ok(BTreeMap::new())
         });
         let mut got = Vec::new();
         while let Some(block) = blocks.next().await {
-            got.extend_from_slice(&block.bytes);
+            got.extend_from_slice(&block);
         }
         let made = blocks.finish().await.unwrap();
         assert!(got == bytes && made.size == 100_000 && made.digest == Digest::of(&bytes));
@@ -472,25 +411,35 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), b"12345").unwrap();
         for (path, size) in [("f", 4), ("f", 6)] {
-            let made = of_file(folder.path().join(path), size, 1024, false, |_| ()).digest().await;
+            let made = of_file(folder.path().join(path), size, 1024, |_| ()).digest().await;
             assert!(matches!(made, Err(Error::Changed(_))), "{made:?}");
         }
-        let made = of_file(folder.path().join("gone"), 6, 1024, false, |_| ()).digest().await;
+        let made = of_file(folder.path().join("gone"), 6, 1024, |_| ()).digest().await;
         assert!(matches!(made, Err(Error::Read { .. })), "{made:?}");
-        let made = of_file(folder.path().join("f"), 5, 1024, false, |_| ()).digest().await.unwrap();
+        let made = of_file(folder.path().join("f"), 5, 1024, |_| ()).digest().await.unwrap();
         assert_eq!(made.digest, Digest::of(b"12345"));
     }
 
+    /// Parts that begin and end anywhere in a block, with the bytes of another file between them.
     #[tokio::test]
-    async fn blocks_have_their_own_digests_where_they_are_asked_for() {
-        let folder = tempfile::tempdir().unwrap();
+    async fn every_file_has_its_own_digest_wherever_its_bytes_are_in_the_blob() {
         let bytes: Vec<u8> = (0..5000_u32).map(|n| n as u8).collect();
-        std::fs::write(folder.path().join("f"), &bytes).unwrap();
-        let mut blocks = of_file(folder.path().join("f"), 5000, 2048, true, |_| ());
-        for block in bytes.chunks(2048) {
-            assert_eq!(blocks.next().await.unwrap().digest, Some(Digest::of(block)));
-        }
-        assert!(blocks.next().await.is_none());
-        assert_eq!(blocks.finish().await.unwrap().digest, Digest::of(&bytes));
+        let copy = bytes.clone();
+        let mut blocks = Blocks::start(1024, move |sink| {
+            sink.write(&copy[..30])?;
+            let read = |room: &mut [u8], at: u64| {
+                room.copy_from_slice(&copy[at as usize..][..room.len()]);
+                Ok(())
+            };
+            sink.fill(3000, Some(1), read)?;
+            sink.hash(3, Bytes::from_static(b"packed "))?;
+            sink.fill(10, Some(2), read)?;
+            sink.hash(3, Bytes::from_static(b"elsewhere"))?;
+            Ok(BTreeMap::from([(0, Digest::of(b"small"))]))
+        });
+        while blocks.next().await.is_some() {}
+        let expected =
+            [b"small", &bytes[..3000], &bytes[..10], b"packed elsewhere"].map(Digest::of);
+        assert_eq!(blocks.finish().await.unwrap().files, expected);
     }
 }

@@ -1,8 +1,5 @@
 //! A SHA-256 as artifacts write it: `sha256:` and 64 hexadecimal digits.
 
-#[cfg(target_arch = "x86_64")]
-mod lanes;
-
 use std::fmt;
 use std::str::FromStr;
 
@@ -58,69 +55,6 @@ impl Hasher {
     }
 }
 
-/// Two digests that are made on one thread: that of all bytes, and one after the other those of
-/// parts of them.
-pub(crate) struct Nested(Kind);
-
-enum Kind {
-    /// Where one instruction helps both.
-    #[cfg(target_arch = "x86_64")]
-    Lanes(lanes::Lane, lanes::Lane),
-    Plain(Hasher, Hasher),
-}
-
-impl Default for Nested {
-    fn default() -> Self {
-        // Without the optimizer the library's own assembly is faster.
-        #[cfg(target_arch = "x86_64")]
-        if !cfg!(debug_assertions) && lanes::is_there() {
-            return Self(Kind::Lanes(lanes::Lane::new(), lanes::Lane::new()));
-        }
-        Self(Kind::Plain(Hasher::default(), Hasher::default()))
-    }
-}
-
-impl Nested {
-    /// Adds bytes of no part.
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        match &mut self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Lanes(all, _) => all.update(bytes),
-            Kind::Plain(all, _) => all.update(bytes),
-        }
-    }
-
-    /// Adds bytes of the part.
-    pub(crate) fn update_part(&mut self, bytes: &[u8]) {
-        match &mut self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Lanes(all, part) => lanes::Lane::update_both(all, part, bytes),
-            Kind::Plain(all, part) => {
-                all.update(bytes);
-                part.update(bytes);
-            }
-        }
-    }
-
-    /// The digest of the part, which ends here; the next one begins.
-    pub(crate) fn end_part(&mut self) -> Digest {
-        match &mut self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Lanes(_, part) => Digest(std::mem::replace(part, lanes::Lane::new()).finish()),
-            Kind::Plain(_, part) => std::mem::take(part).finish(),
-        }
-    }
-
-    /// The digest of all bytes.
-    pub(crate) fn finish(self) -> Digest {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Lanes(all, _) => Digest(all.finish()),
-            Kind::Plain(all, _) => all.finish(),
-        }
-    }
-}
-
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", self.hex())
@@ -166,35 +100,6 @@ impl From<Digest> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Against the other implementation, with parts that begin and end anywhere in a block.
-    #[test]
-    fn nested_digests_are_those_of_the_bytes() {
-        let mut bytes = vec![0; 5000];
-        aws_lc_rs::rand::fill(&mut bytes).unwrap();
-        let plain = || Nested(Kind::Plain(Hasher::default(), Hasher::default()));
-        let mut kinds: Vec<fn() -> Nested> = vec![plain];
-        #[cfg(target_arch = "x86_64")]
-        if lanes::is_there() {
-            kinds.push(|| Nested(Kind::Lanes(lanes::Lane::new(), lanes::Lane::new())));
-        }
-        for make in kinds {
-            for before in [0, 1, 30, 63, 64, 65, 100] {
-                for len in [0, 1, 55, 56, 63, 64, 65, 119, 120, 128, 1000, 4096] {
-                    let mut nested = make();
-                    nested.update(&bytes[..before]);
-                    let part = &bytes[before..before + len];
-                    for piece in part.chunks(777) {
-                        nested.update_part(piece);
-                    }
-                    assert_eq!(nested.end_part(), Digest::of(part), "{before} {len}");
-                    nested.update_part(&bytes[before + len..]);
-                    assert_eq!(nested.end_part(), Digest::of(&bytes[before + len..]));
-                    assert_eq!(nested.finish(), Digest::of(&bytes), "{before} {len}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn a_digest_reads_what_it_writes_and_nothing_shorter() {

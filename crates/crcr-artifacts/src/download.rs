@@ -43,8 +43,6 @@ pub struct Request {
     pub allow_fork: bool,
     /// Whether another digest than the recorded one is a failure.
     pub digest_must_match: bool,
-    /// Where what has been fetched is kept until it is unpacked.
-    pub cache: PathBuf,
     /// Is told how many bytes there are, as far as that is known, once everything is found.
     pub total: Box<dyn Fn(u64) + Send + Sync>,
     /// Is told how many bytes have arrived.
@@ -67,8 +65,6 @@ pub struct Artifact {
     pub digest: Digest,
     /// What was fetched, in bytes.
     pub size: u64,
-    /// How much of it an earlier process had fetched.
-    pub resumed: u64,
     /// What it held.
     pub unpacked: Unpacked,
     /// What GitHub says about the code that made it; known in privileged events only.
@@ -175,8 +171,11 @@ pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded
     let mut stage = Stage::new(staging.subfolder("stage")?, policy);
 
     let mut artifacts = Vec::with_capacity(found.len());
-    let mut fetches =
-        stream::iter(found).map(|found| fetch_blob(sources, request, found)).buffered(AT_ONCE);
+    let mut fetches = stream::iter(found.into_iter().enumerate())
+        .map(|(n, found)| {
+            fetch_blob(sources, request, found, staging.path().join(format!("blob-{n}")))
+        })
+        .buffered(AT_ONCE);
     while let Some((found, fetched)) = fetches.try_next().await? {
         let folder = if in_folders { folder(&found)? } else { String::new() };
         let artifact = match fetched {
@@ -233,50 +232,21 @@ fn folder(found: &Found) -> Result<String, Error> {
 }
 
 /// Fetches and verifies a blob; nothing for an artifact whose files are objects of their own.
-///
-/// When bytes of an earlier process are part of a wrong digest, all of it is fetched anew.
 async fn fetch_blob(
     sources: &Sources,
     request: &Request,
     found: Found,
+    path: PathBuf,
 ) -> Result<(Found, Option<Fetched>), Error> {
     if found.archive == Some(Archive::None) && matches!(found.at, At::S3 { .. }) {
         return Ok((found, None));
     }
-    let place = place(&found, sources, &request.run);
     let blob = Arc::new(sources.blob(&request.run, &found.at));
-    loop {
-        let size = found.size;
-        let fetched = fetch::fetch(&blob, &place, &request.cache, size, &request.arrived).await;
-        let fetched =
-            fetched.map_err(|source| Error::Fetch { name: found.name.clone(), source })?;
-        let wrong = found.digest.is_some_and(|digest| digest != fetched.digest);
-        if wrong && fetched.resumed > 0 {
-            tracing::debug!("what an earlier process had fetched is wrong: fetching anew");
-            fetched.partial.discard();
-            continue;
-        }
-        if wrong && request.digest_must_match {
-            let why = differs(&found, fetched.digest).unwrap_or_default();
-            fetched.partial.discard();
-            return Err(Error::Digest { name: found.name, why });
-        }
-        return Ok((found, Some(fetched)));
-    }
-}
-
-/// A name of the place that is the same in the next process; without URLs, which hold secrets.
-fn place(found: &Found, sources: &Sources, run: &Run) -> String {
-    match &found.at {
-        At::S3 { store, key } => {
-            let endpoint = store.endpoint().map_or("", |url| url.as_str());
-            format!("s3 {endpoint} {} {key}", store.bucket())
-        }
-        At::Service(artifact) => format!("run {} {}", artifact.ids.run, artifact.database_id),
-        At::Rest(id) => {
-            let base = sources.rest.as_ref().map_or("", |rest| rest.base().as_str());
-            format!("rest {base} {} {id}", run.repository)
-        }
+    let fetched = fetch::fetch(&blob, &path, found.size, &request.arrived).await;
+    let fetched = fetched.map_err(|source| Error::Fetch { name: found.name.clone(), source })?;
+    match differs(&found, fetched.digest).filter(|_| request.digest_must_match) {
+        Some(why) => Err(Error::Digest { name: found.name, why }),
+        None => Ok((found, Some(fetched))),
     }
 }
 
@@ -301,13 +271,14 @@ async fn unpack_blob(
     let flag = cancel.0.clone();
     let name = found.name.clone();
     let raw = raw_name(&found, &fetched);
-    let Fetched { partial, disk, digest, size, resumed, .. } = fetched;
+    let Fetched { path, disk, digest, size, .. } = fetched;
     let work = spawn_blocking(move || {
         let unpacked = match raw {
-            Some(raw) => take_raw(&mut stage, &disk, &raw, &folder, size),
+            Some(raw) => take_raw(&mut stage, disk, &raw, &folder, size),
             None => stage.unpack(disk, &folder, &flag),
         };
-        partial.discard();
+        // Room for the next artifact; the file is gone already where it became an entry.
+        let _ = fs::remove_file(path);
         // The thread holds the folder, so that it isn't removed under its hands.
         drop(staging);
         unpacked.map(|unpacked| (stage, unpacked))
@@ -315,7 +286,7 @@ async fn unpack_blob(
     let done = work.await.unwrap_or(Err(unpack::Error::Cancelled));
     let (stage, unpacked) = done.map_err(|source| Error::Unpack { name, source })?;
     let mismatch = differs(&found, digest);
-    Ok((stage, Artifact { found, digest, size, resumed, unpacked, trust: None, mismatch }))
+    Ok((stage, Artifact { found, digest, size, unpacked, trust: None, mismatch }))
 }
 
 async fn fetch_objects(
@@ -336,7 +307,7 @@ async fn fetch_objects(
     }
     let unpacked = Unpacked { files: fetched.files, bytes: fetched.bytes };
     let (digest, size) = (fetched.digest, fetched.bytes);
-    Ok(Artifact { found, digest, size, resumed: 0, unpacked, trust: None, mismatch })
+    Ok(Artifact { found, digest, size, unpacked, trust: None, mismatch })
 }
 
 fn differs(found: &Found, digest: Digest) -> Option<String> {
@@ -363,7 +334,7 @@ fn raw_name(found: &Found, fetched: &Fetched) -> Option<String> {
 
 fn take_raw(
     stage: &mut Stage,
-    blob: &Disk,
+    blob: Disk,
     name: &str,
     folder: &str,
     size: u64,

@@ -1,23 +1,27 @@
 //! Fetches a blob into a file: several ranges in flight, each going on where it broke off, hashed
 //! while it arrives.
 
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crcr_github::http::Retry;
+use bytes::{Buf as _, Bytes};
+use crcr_github::http::{Retry, Tries};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::blob::{Blob, OpenError, Part};
 use crate::digest::{Digest, Hasher};
 use crate::disk::{Disk, MAX_HEAD, Sums, stored_head};
-use crate::partial::{Partial, Progress};
 use crate::store;
 
 /// How many ranges are in flight.
 const IN_FLIGHT: usize = 8;
+/// The length of each range but the last, in bytes.
+const RANGE: u64 = 8 << 20;
 /// What the first request asks for; a small blob is whole then.
 const FIRST: u64 = 8 << 20;
 /// Bytes that are hashed at once.
@@ -64,70 +68,102 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Whether a later process may go on where this one broke off.
-    pub(crate) fn is_interruption(&self) -> bool {
-        matches!(self, Self::Broken { .. } | Self::Store(store::Error::Unreachable { .. }))
-    }
-}
-
 /// A blob that has been fetched.
 pub(crate) struct Fetched {
-    /// The folder of the bytes, which goes with it.
-    pub(crate) partial: Partial,
+    /// The file.
+    pub(crate) path: PathBuf,
     /// The bytes.
     pub(crate) disk: Disk,
     /// Their digest.
     pub(crate) digest: Digest,
     /// Their number.
     pub(crate) size: u64,
-    /// How many of them an earlier process had fetched.
-    pub(crate) resumed: u64,
     /// The type that the server gives.
     pub(crate) content_type: Option<String>,
     /// The name of the file that is stored as it is.
     pub(crate) file_name: Option<String>,
 }
 
-/// Fetches the blob at `place` into a folder below `cache`.
+/// Fetches a blob into the file `path`, which may not exist yet.
 ///
-/// A broken connection is taken up where it broke; a replaced blob is fetched anew, once. What has
-/// arrived is kept for a later process when the network fails, and removed on every other failure.
+/// A broken connection is taken up where it broke; a replaced blob is fetched anew, once.
 pub(crate) async fn fetch(
     blob: &Arc<Blob>,
-    place: &str,
-    cache: &Path,
+    path: &Path,
     size: Option<u64>,
     arrived: &Arrived,
 ) -> Result<Fetched, Error> {
-    let disk = |source| Error::Disk { path: cache.to_owned(), source };
-    let mut partial = Partial::open(cache, place).map_err(disk)?;
-    let mut replaced = 0;
-    loop {
-        let mut transfer = match Transfer::begin(blob, place, partial, size, arrived).await {
-            Ok(transfer) => transfer,
-            Err((partial, error)) => {
-                if !error.is_interruption() {
-                    partial.discard();
-                }
-                return Err(error);
-            }
-        };
-        match transfer.run().await {
-            Ok((digest, sums)) => return Ok(transfer.finished(digest, sums)),
-            Err(Error::Changed) if replaced == 0 => {
-                replaced += 1;
-                partial = transfer.into_partial();
-                partial.reset().map_err(disk)?;
-            }
-            Err(error) => {
-                let partial = transfer.into_partial();
-                if !error.is_interruption() {
-                    partial.discard();
-                }
-                return Err(error);
-            }
+    match fetch_once(blob, path, size, arrived).await {
+        Err(Error::Changed) => fetch_once(blob, path, size, arrived).await,
+        done => done,
+    }
+}
+
+async fn fetch_once(
+    blob: &Arc<Blob>,
+    path: &Path,
+    size: Option<u64>,
+    arrived: &Arrived,
+) -> Result<Fetched, Error> {
+    let disk = |source| Error::Disk { path: path.to_owned(), source };
+    let mut first = open(blob, 0, FIRST, None).await?;
+    let total = first.total;
+    if let Some(expected) = size.filter(|size| *size != total) {
+        return Err(Error::Length { announced: total, expected });
+    }
+    let start = if first.start == 0 { first.look_ahead(MAX_HEAD).await } else { &[] };
+    let head = start[..stored_head(start).unwrap_or(0)].to_vec();
+    // A server that knows no ranges sends everything for each of them.
+    let range = if first.whole { total.max(1) } else { RANGE };
+    let ranges = usize::try_from(total.div_ceil(range)).unwrap_or(usize::MAX);
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
+    let (content_type, file_name) = (first.content_type.take(), first.file_name.take());
+    let shared = Arc::new(Shared {
+        blob: blob.clone(),
+        disk: Disk::new(head, file.map_err(disk)?, path.to_owned()),
+        path: path.to_owned(),
+        etag: first.etag.clone(),
+        total,
+        range,
+        progress: Mutex::new(Progress { done: vec![0; ranges], over: false }),
+        writing: tokio::sync::Mutex::default(),
+        news: Condvar::new(),
+        // The first range is open already, and belongs to the reader that gets it.
+        next: AtomicUsize::new(1),
+        arrived: arrived.clone(),
+    });
+    let (digest, sums) = transfer(&shared, first).await?;
+    let shared = Arc::into_inner(shared).expect("the readers and the hasher have ended");
+    let (path, disk) = (shared.path, shared.disk.with_sums(sums));
+    Ok(Fetched { path, disk, digest, size: total, content_type, file_name })
+}
+
+/// Reads all ranges and hashes the bytes in order behind them.
+async fn transfer(shared: &Arc<Shared>, first: Part) -> Result<(Digest, Sums), Error> {
+    let mut readers = JoinSet::new();
+    let mut first = Some(first);
+    for _ in 0..IN_FLIGHT {
+        let (shared, first) = (shared.clone(), first.take());
+        readers.spawn(async move { shared.read_ranges(first).await });
+    }
+    // Ends the hasher when this future is dropped, too.
+    let end = EndOnDrop(shared.clone());
+    let hashing = shared.clone();
+    let hasher = spawn_blocking(move || hashing.hash());
+    let mut failed = None;
+    while let Some(ended) = readers.join_next().await {
+        let ended = ended.unwrap_or_else(|e| Err(shared.failed(io::Error::other(e))));
+        if let Err(error) = ended {
+            failed.get_or_insert(error);
+            readers.abort_all();
         }
+    }
+    drop(end);
+    // The hasher ends with the readers, so nothing of this transfer outlives it.
+    let hashed = hasher.await.unwrap_or_else(|e| Err(io::Error::other(e)));
+    match failed {
+        Some(error) => Err(error),
+        None => hashed.map_err(|source| shared.failed(source)),
     }
 }
 
@@ -136,220 +172,73 @@ struct Shared {
     blob: Arc<Blob>,
     disk: Disk,
     path: PathBuf,
-    partial: Partial,
+    etag: Option<String>,
+    total: u64,
+    /// The length of each range but the last, in bytes.
+    range: u64,
     progress: Mutex<Progress>,
     /// Who writes: the system takes one writer of a file at a time and lets the others spin.
     writing: tokio::sync::Mutex<()>,
-    /// Set when no more bytes will come.
-    over: Mutex<bool>,
     news: Condvar,
     next: AtomicUsize,
     arrived: Arrived,
 }
 
-struct Transfer {
-    shared: Arc<Shared>,
-    first: Option<Part>,
-    resumed: u64,
-}
-
-impl Transfer {
-    /// Learns the blob's length and version by opening its first range, or takes both from what an
-    /// earlier process has noted.
-    async fn begin(
-        blob: &Arc<Blob>,
-        place: &str,
-        partial: Partial,
-        size: Option<u64>,
-        arrived: &Arrived,
-    ) -> Result<Self, (Partial, Error)> {
-        let kept = partial.kept().filter(|kept| size.is_none_or(|size| size == kept.total));
-        let (progress, first) = match kept.cloned() {
-            Some(kept) => (kept, None),
-            None => match open(blob, 0, FIRST, None).await {
-                Ok(mut part) => {
-                    let etag = part.etag.clone();
-                    let progress = Progress::new(place, etag, part.total, part.whole);
-                    let content_type = part.content_type.clone();
-                    let file_name = part.file_name.clone();
-                    let start = if part.start == 0 { part.look_ahead(MAX_HEAD).await } else { &[] };
-                    let head = start[..stored_head(start).unwrap_or(0)].to_vec();
-                    (Progress { content_type, file_name, head, ..progress }, Some(part))
-                }
-                Err(error) => return Err((partial, error)),
-            },
-        };
-        if let Some(expected) = size.filter(|size| *size != progress.total) {
-            return Err((partial, Error::Length { announced: progress.total, expected }));
-        }
-        let path = partial.path();
-        let file = match partial.file() {
-            Ok(file) => file,
-            Err(source) => return Err((partial, Error::Disk { path, source })),
-        };
-        let resumed = progress.bytes();
-        arrived(resumed);
-        let shared = Shared {
-            blob: blob.clone(),
-            disk: Disk::new(progress.head.clone(), file, path.clone()),
-            path,
-            partial,
-            progress: Mutex::new(progress),
-            writing: tokio::sync::Mutex::default(),
-            over: Mutex::new(false),
-            news: Condvar::new(),
-            // The first range is open already, and belongs to the reader that gets it.
-            next: AtomicUsize::new(usize::from(first.is_some())),
-            arrived: arrived.clone(),
-        };
-        Ok(Self { shared: Arc::new(shared), first, resumed })
-    }
-
-    /// Reads all ranges and hashes the bytes in order behind them.
-    async fn run(&mut self) -> Result<(Digest, Sums), Error> {
-        let mut readers = JoinSet::new();
-        let mut first = self.first.take();
-        for _ in 0..IN_FLIGHT {
-            let (shared, first) = (self.shared.clone(), first.take());
-            readers.spawn(async move { shared.read_ranges(first).await });
-        }
-        // Ends the hasher when this future is dropped, too.
-        let end = EndOnDrop(self.shared.clone());
-        let shared = self.shared.clone();
-        let hasher = spawn_blocking(move || shared.hash());
-        let mut failed = None;
-        while let Some(ended) = readers.join_next().await {
-            let ended = ended.unwrap_or_else(|e| Err(self.shared.failed(io::Error::other(e))));
-            if let Err(error) = ended {
-                failed.get_or_insert(error);
-                readers.abort_all();
-            }
-        }
-        drop(end);
-        // The hasher ends with the readers, so nothing of this transfer outlives it.
-        let hashed = hasher.await.unwrap_or_else(|e| Err(io::Error::other(e)));
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        hashed.map_err(|source| self.shared.failed(source))
-    }
-
-    fn finished(self, digest: Digest, sums: Sums) -> Fetched {
-        let Progress { total: size, content_type, file_name, .. } =
-            lock(&self.shared.progress).clone();
-        let resumed = self.resumed;
-        let (partial, disk) = self.into_parts();
-        let disk = disk.with_sums(sums);
-        Fetched { partial, disk, digest, size, resumed, content_type, file_name }
-    }
-
-    fn into_partial(self) -> Partial {
-        self.into_parts().0
-    }
-
-    fn into_parts(self) -> (Partial, Disk) {
-        let shared = Arc::into_inner(self.shared);
-        let shared = shared.expect("the readers and the hasher have ended");
-        (shared.partial, shared.disk)
-    }
+struct Progress {
+    /// For each range, how many of its bytes are there, from its start.
+    done: Vec<u64>,
+    /// Set when no more bytes will come.
+    over: bool,
 }
 
 struct EndOnDrop(Arc<Shared>);
 
 impl Drop for EndOnDrop {
+    /// Tells the hasher that nothing more comes.
     fn drop(&mut self) {
-        self.0.note();
-        self.0.end();
+        self.0.progress().over = true;
+        self.0.news.notify_all();
     }
 }
 
 impl Shared {
     /// Reads one range after the other until there are none left; `first` is the first one.
-    async fn read_ranges(&self, first: Option<Part>) -> Result<(), Error> {
-        let parts = lock(&self.progress).done.len();
-        if let Some(part) = first.filter(|_| parts > 0) {
-            self.read_range(0, Some(part)).await?;
-            self.note();
-        }
+    async fn read_ranges(&self, mut first: Option<Part>) -> Result<(), Error> {
         loop {
-            let n = self.next.fetch_add(1, Ordering::Relaxed);
-            if n >= parts {
+            let n = match first {
+                Some(_) => 0,
+                None => self.next.fetch_add(1, Ordering::Relaxed),
+            };
+            let start = n as u64 * self.range;
+            if start >= self.total {
                 return Ok(());
             }
-            self.read_range(n, None).await?;
-            self.note();
+            let end = self.total.min(start + self.range);
+            let etag = self.etag.clone();
+            let mut reader = Reader::new(&self.blob, first.take(), start..end, self.total, etag);
+            while let Some(bytes) = reader.next().await? {
+                let at = reader.position() - bytes.len() as u64;
+                let turn = self.writing.lock().await;
+                self.disk.write_all_at(&bytes, at).map_err(|source| self.failed(source))?;
+                drop(turn);
+                self.progress().done[n] += bytes.len() as u64;
+                self.news.notify_all();
+                (self.arrived)(bytes.len() as u64);
+            }
         }
     }
 
-    async fn read_range(&self, n: usize, mut open_part: Option<Part>) -> Result<(), Error> {
-        let retry = Retry::default();
-        let mut failures = 0;
-        loop {
-            let (start, end, done, etag, total) = {
-                let progress = lock(&self.progress);
-                let (start, end) = progress.range(n);
-                (start, end, progress.done[n], progress.etag.clone(), progress.total)
-            };
-            let at = start + done;
-            if at == end {
-                return Ok(());
+    /// How many bytes are there from the start without a gap, when all up to `known` are.
+    fn contiguous(&self, done: &[u64], known: u64) -> u64 {
+        let mut at = known;
+        while at < self.total {
+            let n = at / self.range;
+            at = at.max(n * self.range + done[n as usize]);
+            if at < self.total.min((n + 1) * self.range) {
+                break;
             }
-            let part = match open_part.take() {
-                Some(part) => part,
-                None => open(&self.blob, at, end, etag.as_deref()).await?,
-            };
-            let same = part.etag == etag || part.etag.is_none();
-            if part.total != total || !same {
-                return Err(Error::Changed);
-            }
-            let message = match self.copy(n, part, at, end).await? {
-                Ok(()) => continue,
-                Err(message) => message,
-            };
-            let progressed = lock(&self.progress).done[n] > done;
-            failures = if progressed { 1 } else { failures + 1 };
-            if failures >= retry.tries {
-                return Err(Error::Broken { tries: failures, message });
-            }
-            tracing::debug!(message, failures, "a range broke off");
-            tokio::time::sleep(retry.pause(failures, None)).await;
         }
-    }
-
-    /// Copies a body to its place in the file. The inner error is a break that can be mended.
-    async fn copy(
-        &self,
-        n: usize,
-        mut part: Part,
-        mut at: u64,
-        end: u64,
-    ) -> Result<Result<(), String>, Error> {
-        // A server that knows no ranges starts at the blob's start.
-        let mut skip = at.checked_sub(part.start).ok_or(Error::Range)?;
-        while at < end {
-            let mut bytes = match part.chunk().await {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => return Ok(Err("the server ended the answer early".to_owned())),
-                Err(message) => return Ok(Err(message)),
-            };
-            let skipped = skip.min(bytes.len() as u64);
-            skip -= skipped;
-            bytes = bytes.split_off(skipped as usize);
-            if bytes.len() as u64 > end - at {
-                if !part.whole {
-                    return Err(Error::Range);
-                }
-                bytes.truncate((end - at) as usize);
-            }
-            let turn = self.writing.lock().await;
-            self.disk.write_all_at(&bytes, at).map_err(|source| self.failed(source))?;
-            drop(turn);
-            at += bytes.len() as u64;
-            lock(&self.progress).done[n] += bytes.len() as u64;
-            self.news.notify_all();
-            (self.arrived)(bytes.len() as u64);
-        }
-        Ok(Ok(()))
+        at
     }
 
     /// Hashes the bytes in order as they arrive; the digest is worth nothing when the readers fail.
@@ -360,18 +249,15 @@ impl Shared {
         let (mut at, mut there) = (0, 0);
         loop {
             if at == there {
-                let total = {
-                    let mut progress = lock(&self.progress);
-                    loop {
-                        there = progress.contiguous(at);
-                        if there > at || there == progress.total || *lock(&self.over) {
-                            break progress.total;
-                        }
-                        progress = self.news.wait(progress).unwrap_or_else(PoisonError::into_inner);
+                let mut progress = self.progress();
+                loop {
+                    there = self.contiguous(&progress.done, at);
+                    if there > at || there == self.total || progress.over {
+                        break;
                     }
-                };
+                    progress = self.news.wait(progress).unwrap_or_else(PoisonError::into_inner);
+                }
                 if at == there {
-                    debug_assert!(at == total || *lock(&self.over), "bytes are still to come");
                     return Ok((hasher.finish(), sums));
                 }
             }
@@ -386,23 +272,84 @@ impl Shared {
         }
     }
 
-    /// Tells the hasher that nothing more comes.
-    fn end(&self) {
-        let _progress = lock(&self.progress);
-        *lock(&self.over) = true;
-        self.news.notify_all();
-    }
-
-    /// Notes what is there. Without the note, a later process starts anew.
-    fn note(&self) {
-        let progress = lock(&self.progress).clone();
-        if let Err(error) = self.partial.note(&progress) {
-            tracing::debug!(%error, "what has been fetched can't be noted");
-        }
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, source: io::Error) -> Error {
         Error::Disk { path: self.path.clone(), source }
+    }
+}
+
+/// The bytes of a range, in order, across broken connections.
+pub(crate) struct Reader<'a> {
+    blob: &'a Blob,
+    part: Option<Part>,
+    range: Range<u64>,
+    total: u64,
+    etag: Option<String>,
+    tries: Tries,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `range` of the version `etag` of a blob of `total` bytes; `part` may be open already.
+    pub(crate) fn new(
+        blob: &'a Blob,
+        part: Option<Part>,
+        range: Range<u64>,
+        total: u64,
+        etag: Option<String>,
+    ) -> Self {
+        Self { blob, part, range, total, etag, tries: Retry::PATIENT.start() }
+    }
+
+    /// Where the next bytes are in the blob.
+    pub(crate) fn position(&self) -> u64 {
+        self.range.start
+    }
+
+    /// The next bytes; `None` when the range has been read.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        while !self.range.is_empty() {
+            let Range { start, end } = self.range;
+            let part = match &mut self.part {
+                Some(part) => part,
+                None => {
+                    let part = open(self.blob, start, end, self.etag.as_deref()).await?;
+                    if part.total != self.total || (part.etag.is_some() && part.etag != self.etag) {
+                        return Err(Error::Changed);
+                    }
+                    self.part.insert(part)
+                }
+            };
+            let message = match part.chunk().await {
+                Ok(Some(mut bytes)) => {
+                    // A server that knows no ranges starts at the blob's start.
+                    let behind = start.checked_sub(part.start).ok_or(Error::Range)?;
+                    part.start += bytes.len() as u64;
+                    bytes.advance(behind.min(bytes.len() as u64) as usize);
+                    if bytes.len() as u64 > end - start {
+                        if !part.whole {
+                            return Err(Error::Range);
+                        }
+                        bytes.truncate((end - start) as usize);
+                    }
+                    if bytes.is_empty() {
+                        continue;
+                    }
+                    self.range.start += bytes.len() as u64;
+                    self.tries.progressed();
+                    return Ok(Some(bytes));
+                }
+                Ok(None) => "the server ended the answer early".to_owned(),
+                Err(message) => message,
+            };
+            self.part = None;
+            if !self.tries.again(&message, None).await {
+                return Err(Error::Broken { tries: self.tries.tried(), message });
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -413,25 +360,17 @@ pub(crate) async fn open(
     end: u64,
     etag: Option<&str>,
 ) -> Result<Part, Error> {
-    let retry = Retry::default();
-    let mut tried = 1;
+    let mut tries = Retry::PATIENT.start();
     loop {
         match blob.open(start, end, etag).await {
             Ok(part) => return Ok(part),
             Err(OpenError::Changed) => return Err(Error::Changed),
             Err(OpenError::Store(error)) => return Err(error.into()),
-            Err(OpenError::Transient { message, .. }) if tried >= retry.tries => {
-                return Err(Error::Broken { tries: tried, message });
-            }
             Err(OpenError::Transient { message, retry_after }) => {
-                tracing::debug!(message, tried, "trying again");
-                tokio::time::sleep(retry.pause(tried, retry_after)).await;
-                tried += 1;
+                if !tries.again(&message, retry_after).await {
+                    return Err(Error::Broken { tries: tries.tried(), message });
+                }
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,6 @@ pub mod layout;
 pub mod locator;
 pub mod name;
 pub mod objects;
-mod partial;
 pub mod paths;
 pub mod publish;
 pub mod source;

@@ -3,13 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crcr_github::http::Retry;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::blob::Blob;
 use crate::digest::{Digest, Hasher};
-use crate::fetch::{self, Arrived, Error as FetchError};
+use crate::fetch::{self, Arrived, Error as FetchError, Reader};
 use crate::locator::{File, files_digest, is_locator_name};
 use crate::store::s3::S3Store;
 use crate::store::s3::download::S3Blob;
@@ -124,56 +123,29 @@ async fn one(
     Ok((File { path: job.path, size: job.size, digest, mode }, mismatch))
 }
 
-/// Fetches one object; a break is taken up where it was. Returns the digest, the digest and the
-/// mode that are noted beside the object.
+/// Fetches one object. Returns the digest, the digest and the mode that are noted beside the object.
 async fn whole(
     blob: &Blob,
     job: &Job,
     arrived: &Arrived,
 ) -> Result<(Digest, Option<Digest>, Option<u32>), FetchError> {
     let disk = |source| FetchError::Disk { path: job.to.clone(), source };
-    let retry = Retry::default();
     let mut file = tokio::fs::File::create_new(&job.to).await.map_err(disk)?;
     let mut hasher = Hasher::default();
-    let (mut at, mut failures) = (0, 0);
-    let (mut etag, mut noted, mut mode) = (None, None, None);
-    loop {
-        let mut part = fetch::open(blob, at, job.size.max(1), etag.as_deref()).await?;
-        if part.total != job.size {
-            return Err(FetchError::Length { announced: part.total, expected: job.size });
-        }
-        (etag, noted) = (part.etag.take().or(etag), part.sha256.or(noted));
-        mode = job.mode.or(part.mode).or(mode);
-        let mut skip = at.checked_sub(part.start).ok_or(FetchError::Range)?;
-        let begun = at;
-        let message = loop {
-            if at == job.size {
-                file.flush().await.map_err(disk)?;
-                set_mode(&job.to, mode).map_err(disk)?;
-                return Ok((hasher.finish(), noted, mode));
-            }
-            let mut bytes = match part.chunk().await {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => break "the server ended the answer early".to_owned(),
-                Err(message) => break message,
-            };
-            let skipped = skip.min(bytes.len() as u64);
-            skip -= skipped;
-            let bytes = bytes.split_off(skipped as usize);
-            if bytes.len() as u64 > job.size - at {
-                return Err(FetchError::Range);
-            }
-            hasher.update(&bytes);
-            file.write_all(&bytes).await.map_err(disk)?;
-            at += bytes.len() as u64;
-            arrived(bytes.len() as u64);
-        };
-        failures = if at > begun { 1 } else { failures + 1 };
-        if failures >= retry.tries {
-            return Err(FetchError::Broken { tries: failures, message });
-        }
-        tokio::time::sleep(retry.pause(failures, None)).await;
+    let part = fetch::open(blob, 0, job.size.max(1), None).await?;
+    if part.total != job.size {
+        return Err(FetchError::Length { announced: part.total, expected: job.size });
     }
+    let (noted, mode, etag) = (part.sha256, job.mode.or(part.mode), part.etag.clone());
+    let mut reader = Reader::new(blob, Some(part), 0..job.size, job.size, etag);
+    while let Some(bytes) = reader.next().await? {
+        hasher.update(&bytes);
+        file.write_all(&bytes).await.map_err(disk)?;
+        arrived(bytes.len() as u64);
+    }
+    file.flush().await.map_err(disk)?;
+    set_mode(&job.to, mode).map_err(disk)?;
+    Ok((hasher.finish(), noted, mode))
 }
 
 #[cfg(unix)]

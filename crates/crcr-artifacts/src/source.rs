@@ -93,11 +93,11 @@ impl Source {
         })
     }
 
-    /// One file as it is, with a digest for each block when `block_digests` says so.
+    /// One file as it is.
     #[must_use]
-    pub fn file(&self, entry: &Entry, block_size: usize, block_digests: bool) -> Blocks {
+    pub fn file(&self, entry: &Entry, block_size: usize) -> Blocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
-        blocks::of_file(path, entry.size, block_size, block_digests, move |n| progress(n))
+        blocks::of_file(path, entry.size, block_size, move |n| progress(n))
     }
 
     /// The digest of each file, without a word about progress.
@@ -122,30 +122,31 @@ impl Source {
     }
 }
 
-/// The content type of a file, by the end of its name.
+/// The content type of a file, by the end of its name. Text is taken for UTF-8, so that a browser
+/// shows it right.
 #[must_use]
-pub fn content_type(path: &str) -> &'static str {
-    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
-    match extension.to_ascii_lowercase().as_str() {
-        "txt" | "log" | "md" => "text/plain; charset=utf-8",
-        "html" | "htm" => "text/html; charset=utf-8",
-        "css" => "text/css; charset=utf-8",
-        "csv" => "text/csv; charset=utf-8",
-        "js" | "mjs" => "text/javascript; charset=utf-8",
-        "json" => "application/json",
-        "xml" => "application/xml",
-        "yaml" | "yml" => "application/yaml",
-        "pdf" => "application/pdf",
-        "svg" => "image/svg+xml",
-        "png" => "image/png",
-        "jpg" | "jpeg" => "image/jpeg",
-        "gif" => "image/gif",
-        "webp" => "image/webp",
-        "gz" | "tgz" => "application/gzip",
-        "zst" => "application/zstd",
-        "tar" => "application/x-tar",
-        "zip" | "whl" | "jar" => "application/zip",
-        "wasm" => "application/wasm",
-        _ => "application/octet-stream",
+pub fn content_type(path: &str) -> String {
+    let guessed = mime_guess::from_path(path).first_or_octet_stream();
+    let is_text = guessed.type_() == mime_guess::mime::TEXT;
+    format!("{guessed}{}", if is_text { "; charset=utf-8" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_zip_is_called_one_and_text_has_its_charset() {
+        for (path, expected) in [
+            ("a/b.ZIP", "application/zip"),
+            ("p-1.0-cp312-any.whl", "application/octet-stream"),
+            ("build.log", "text/plain; charset=utf-8"),
+            ("report.html", "text/html; charset=utf-8"),
+            ("data.json", "application/json"),
+            ("logo.svg", "image/svg+xml"),
+            ("no-extension", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(path), expected, "{path}");
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! The one HTTP client and the one way to retry.
 
-use std::time::{Duration, Instant};
+use std::fmt::Display;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rand::Rng as _;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use tokio::time::Instant;
 
 /// The most of an error's body that is kept, in bytes.
 const ERROR_BODY_BYTES: usize = 64 * 1024;
@@ -32,6 +34,9 @@ pub fn client_with(silence: Duration) -> Result<Client, Error> {
         .build()
         .map_err(Error::Transport)
 }
+
+/// The longest pause that a server's `Retry-After` can cause.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// How often and how long to try.
 #[derive(Debug, Clone, Copy)]
@@ -60,17 +65,67 @@ impl Retry {
         cap: Duration::from_secs(8),
         total: Duration::from_secs(60),
     };
+    /// The same within ten minutes, for large bodies on slow lines.
+    pub const PATIENT: Self = Self { total: Duration::from_secs(600), ..Self::FEW };
     /// One try.
     pub const ONCE: Self =
         Self { tries: 1, base: Duration::ZERO, cap: Duration::ZERO, total: Duration::ZERO };
 
     /// The pause after failed try number `tried` (from 1): exponential, full jitter over its upper
-    /// half, and never less than the server's `Retry-After`.
+    /// half, and never less than the server's `Retry-After`, which counts up to [`LONGEST_WAIT`].
     #[must_use]
     pub fn pause(&self, tried: u32, retry_after: Option<Duration>) -> Duration {
         let full = self.base.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.cap);
         let jittered = full.mul_f64(rand::rng().random_range(0.5..=1.0));
-        jittered.max(retry_after.unwrap_or_default())
+        jittered.max(retry_after.unwrap_or_default().min(LONGEST_WAIT))
+    }
+
+    /// Starts counting tries.
+    #[must_use]
+    pub fn start(self) -> Tries {
+        Tries { retry: self, tried: 1, started: Instant::now() }
+    }
+}
+
+/// The tries of one task, so that every loop waits and gives up by the same rules.
+#[derive(Debug)]
+pub struct Tries {
+    retry: Retry,
+    tried: u32,
+    started: Instant,
+}
+
+impl Tries {
+    /// Which try this is, from 1.
+    #[must_use]
+    pub fn tried(&self) -> u32 {
+        self.tried
+    }
+
+    /// Starts counting anew after some progress.
+    pub fn progressed(&mut self) {
+        *self = Self { tried: 0, ..self.retry.start() };
+    }
+
+    /// After a failed try, waits for the next one. False at once when there is none: the tries or
+    /// the time are spent, or the server asks for more time than the whole task has.
+    pub async fn again(
+        &mut self,
+        error: &(dyn Display + Sync),
+        retry_after: Option<Duration>,
+    ) -> bool {
+        let Retry { tries, total, .. } = self.retry;
+        let pause = self.retry.pause(self.tried.max(1), retry_after);
+        if self.tried >= tries
+            || retry_after.is_some_and(|asked| asked > total)
+            || self.started.elapsed() + pause > total
+        {
+            return false;
+        }
+        tracing::debug!(%error, tried = self.tried, ?pause, "trying again");
+        tokio::time::sleep(pause).await;
+        self.tried += 1;
+        true
     }
 }
 
@@ -142,21 +197,15 @@ fn is_transient(status: StatusCode) -> bool {
 ///
 /// Only for requests that may arrive twice. A success is any 2xx; everything else is an error.
 pub async fn send(retry: Retry, request: impl Fn() -> RequestBuilder) -> Result<Response, Error> {
-    let started = Instant::now();
-    let mut tried = 1;
+    let mut tries = retry.start();
     loop {
         let error = match send_once(request()).await {
             Ok(response) => return Ok(response),
             Err(error) => error,
         };
-        let pause = retry.pause(tried, error.retry_after());
-        let over = tried >= retry.tries || started.elapsed() + pause > retry.total;
-        if over || !error.is_transient() {
+        if !error.is_transient() || !tries.again(&error, error.retry_after()).await {
             return Err(error);
         }
-        tracing::debug!(%error, tried, ?pause, "trying again");
-        tokio::time::sleep(pause).await;
-        tried += 1;
     }
 }
 
@@ -237,6 +286,31 @@ mod tests {
         }
         assert!(retry.pause(4, None) >= Duration::from_secs(1));
         assert!(retry.pause(1, Some(Duration::from_secs(30))) >= Duration::from_secs(30));
+    }
+
+    #[tokio::test]
+    async fn a_retry_after_of_an_hour_ends_the_tries_at_once_and_a_shorter_one_is_bounded() {
+        let hour = Some(Duration::from_secs(3600));
+        let started = Instant::now();
+        assert!(!Retry::PATIENT.start().again(&"busy", hour).await);
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert_eq!(Retry::PATIENT.pause(1, hour), Duration::from_secs(60));
+        let waits = Retry::PATIENT.tries * Retry::PATIENT.pause(1, Some(Duration::from_secs(300)));
+        assert!(waits <= Retry::PATIENT.total, "the rest of the task has its time");
+    }
+
+    #[tokio::test]
+    async fn tries_end_by_number_or_by_time_unless_there_is_progress() {
+        let quick = Retry { base: Duration::from_millis(1), ..Retry::FEW };
+        let mut tries = quick.start();
+        while tries.again(&"broken", None).await {}
+        assert_eq!(tries.tried(), 5);
+        for _ in 0..20 {
+            tries.progressed();
+            assert!(tries.again(&"broken", None).await);
+        }
+        let mut short = Retry { total: Duration::ZERO, ..quick }.start();
+        assert!(!short.again(&"broken", None).await);
     }
 
     #[test]

@@ -232,7 +232,7 @@ impl Lookup {
         limit: usize,
     ) -> Result<Response<Bytes>, Error> {
         let call = format!("GET {path}");
-        let mut tried = 1;
+        let mut tries = self.retry.start();
         loop {
             self.check_rate(&call)?;
             let answer = self.ask_once(path, headers, limit).await;
@@ -242,11 +242,9 @@ impl Lookup {
             };
             let again =
                 error.is_transient() && error.status() != Some(StatusCode::TOO_MANY_REQUESTS);
-            if !again || tried >= self.retry.tries {
+            if !again || !tries.again(&error, None).await {
                 return Err(Error::from_http(&call, error, (self.clock)()));
             }
-            tokio::time::sleep(self.retry.pause(tried, None)).await;
-            tried += 1;
         }
     }
 

@@ -229,8 +229,10 @@ fn refusal(error: http::Error) -> StsError {
     StsError::Answer { code, message, status: *status, retry_after: *retry_after }
 }
 
-/// The text of the first element called `name`, whatever its namespace, that holds only text.
-fn first_leaf(xml: &[u8], name: &str) -> Option<String> {
+/// The text of the first element called `name` in an answer of AWS, whatever its namespace, that
+/// holds only text.
+#[must_use]
+pub fn first_leaf(xml: &[u8], name: &str) -> Option<String> {
     use quick_xml::events::Event;
     let mut reader = quick_xml::Reader::from_reader(xml);
     let mut text: Option<String> = None;

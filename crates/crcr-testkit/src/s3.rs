@@ -102,7 +102,6 @@ struct Known {
     keys: BTreeMap<String, String>,
     tags: BTreeMap<String, BTreeMap<String, String>>,
     uploads: BTreeMap<String, Upload>,
-    age: std::time::Duration,
     calls: Vec<(String, String)>,
 }
 
@@ -215,11 +214,6 @@ impl S3Server {
     #[must_use]
     pub fn unfinished(&self) -> Vec<String> {
         self.shared.lock().uploads.values().map(|upload| upload.key.clone()).collect()
-    }
-
-    /// Has every part look older in lists, those still to come included.
-    pub fn age_parts(&self, by: std::time::Duration) {
-        self.shared.lock().age = by;
     }
 
     /// The tags of an object.
@@ -578,7 +572,7 @@ impl S3 for Store {
                 e_tag: Some(part.tag.clone()),
                 size: Some(part.size),
                 checksum_crc64nvme: part.checksum_crc64nvme.clone(),
-                last_modified: Some(Timestamp::from(part.at - known.age)),
+                last_modified: Some(Timestamp::from(part.at)),
                 ..Default::default()
             })
             .collect();

@@ -6,15 +6,12 @@
 use std::time::{Duration, SystemTime};
 
 use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{
-    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
-    UriPathNormalizationMode, sign,
-};
-use aws_sigv4::sign::v4;
+use crcr_artifacts::digest::Digest;
+use crcr_artifacts::store::s3::signature;
 use crcr_github::sts::{date, domain_of};
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
-use reqwest::{Client, RequestBuilder, StatusCode};
+use reqwest::{Client, StatusCode};
 use url::Url;
 
 use crate::cli::oidc::ConfigureArgs;
@@ -131,8 +128,13 @@ impl Cache {
         let url = self.check_url().ok_or_else(|| unreachable("no valid address".to_owned()))?;
         let mut request = client.get(url.clone()).timeout(PATIENCE);
         if let Some(credentials) = credentials {
-            request = sign_get(request, &url, &self.region, credentials, SystemTime::now())
-                .map_err(|e| unreachable(e.to_string()))?;
+            let (region, now) = (&self.region, SystemTime::now());
+            let nothing = Some(Digest::of(b""));
+            let signed =
+                signature("GET", url.as_str(), &[], nothing, region, credentials.clone(), now);
+            for (name, value) in signed.map_err(|e| unreachable(e.to_string()))? {
+                request = request.header(name, value);
+            }
         }
         let answer = request.send().await.map_err(|e| {
             let late = "no answer within two seconds".to_owned();
@@ -251,33 +253,6 @@ pub fn starts(write: bool, env: &Env) -> Result<(), Off> {
     let why =
         format!("without credentials it refuses to start where {names} is defined, even empty");
     Err(Off::new(why, words::REMOVE))
-}
-
-/// Signs a GET without body for S3.
-fn sign_get(
-    request: RequestBuilder,
-    url: &Url,
-    region: &str,
-    credentials: &Credentials,
-    now: SystemTime,
-) -> Result<RequestBuilder, Box<dyn std::error::Error>> {
-    let identity = credentials.clone().into();
-    let mut settings = SigningSettings::default();
-    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-    settings.percent_encoding_mode = PercentEncodingMode::Single;
-    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
-    let params = v4::SigningParams::builder()
-        .identity(&identity)
-        .region(region)
-        .name("s3")
-        .time(now)
-        .settings(settings)
-        .build()?
-        .into();
-    let signable =
-        SignableRequest::new("GET", url.as_str(), [].into_iter(), SignableBody::empty())?;
-    let (instructions, _) = sign(signable, &params)?.into_parts();
-    Ok(instructions.headers().fold(request, |request, (name, value)| request.header(name, value)))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::blocks::{Block, Blocks, Made};
+use crate::blocks::{Blocks, Made};
 use crate::store::Error;
 
 /// A blob of one block, or the start of a longer one.
@@ -14,7 +14,7 @@ pub(super) enum Start {
     /// All of it.
     Whole(Bytes, Made),
     /// Its first two blocks; more may follow.
-    Long(Vec<Block>, Blocks),
+    Long(Vec<Bytes>, Blocks),
 }
 
 /// Takes the first two blocks, which tell a small blob from a long one.
@@ -22,10 +22,7 @@ pub(super) async fn start(mut blocks: Blocks) -> Result<Start, Error> {
     let first = blocks.next().await;
     match (first, blocks.next().await) {
         (Some(first), Some(second)) => Ok(Start::Long(vec![first, second], blocks)),
-        (first, _) => {
-            let bytes = first.map(|block| block.bytes).unwrap_or_default();
-            Ok(Start::Whole(bytes, blocks.finish().await?))
-        }
+        (first, _) => Ok(Start::Whole(first.unwrap_or_default(), blocks.finish().await?)),
     }
 }
 
@@ -35,10 +32,10 @@ pub(super) async fn start(mut blocks: Blocks) -> Result<Start, Error> {
 /// Each is a task of its own, so that signing and sending use every processor; the buffers of
 /// `blocks` bound their number.
 pub(super) async fn all<T, F>(
-    first: Vec<Block>,
+    first: Vec<Bytes>,
     mut blocks: Blocks,
     stop: &CancellationToken,
-    send: impl Fn(usize, Block) -> F,
+    send: impl Fn(usize, Bytes) -> F,
 ) -> Result<(Vec<T>, Made), Error>
 where
     F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -91,6 +88,8 @@ pub(super) fn block_size(usual: usize, limit: u64, count: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -104,23 +103,23 @@ mod tests {
 
     #[tokio::test]
     async fn results_come_in_order_and_an_error_ends_it() {
-        let make = || Blocks::start(10, |sink| sink.write(&[7; 95]).map(|()| vec![]));
+        let make = || Blocks::start(10, |sink| sink.write(&[7; 95]).map(|()| BTreeMap::new()));
         let stop = CancellationToken::new();
-        let slow = |n: usize, block: Block| async move {
+        let slow = |n: usize, block: Bytes| async move {
             for _ in 0..(20 - n) {
                 tokio::task::yield_now().await;
             }
-            Ok((n, block.bytes.len()))
+            Ok((n, block.len()))
         };
         let (sent, made) = all(vec![], make(), &stop, slow).await.unwrap();
         let expected: Vec<_> = (0..10).map(|n| (n, if n == 9 { 5 } else { 10 })).collect();
         assert_eq!((sent, made.size), (expected, 95));
-        let fail = |n: usize, _: Block| async move {
+        let fail = |n: usize, _: Bytes| async move {
             if n == 4 { Err(Error::MissingBucket("b".to_owned())) } else { Ok(()) }
         };
         assert!(matches!(all(vec![], make(), &stop, fail).await, Err(Error::MissingBucket(_))));
         stop.cancel();
-        let never = |_: usize, _: Block| std::future::pending::<Result<(), Error>>();
+        let never = |_: usize, _: Bytes| std::future::pending::<Result<(), Error>>();
         assert!(matches!(all(vec![], make(), &stop, never).await, Err(Error::Stopped)));
     }
 }

@@ -1,5 +1,9 @@
 //! The records of a zip, as APPNOTE 6.3 lays them out.
 //!
+//! Not by rawzip's writer: it puts checksum and sizes behind the data of every entry, where readers
+//! of a stream (the official download action is one) can't find the end of a stored file, and it has
+//! no 64-bit sizes before the data. Threads here write small files whole, with their sizes first.
+//!
 //! <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
 
 /// How an entry's bytes are stored.

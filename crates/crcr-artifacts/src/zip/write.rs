@@ -3,21 +3,21 @@
 //! The work is cut into pieces of at most a megabyte: a run of small files, or a chunk of a large
 //! one. Threads read, check and deflate pieces while this one puts the results in order. The chunks
 //! of a large file end in a sync flush, so that they join to one deflate stream. A large file that
-//! is stored is read right into its place, with its digest made where that of the archive is. Where
-//! a large file starts its checksum isn't known yet, so it follows the data (the format's data
+//! is stored is read right into its place. Where a large file starts its checksum isn't known yet, so it follows the data (the format's data
 //! descriptor).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
 use crate::blocks::{Error, Sink, Source};
 use crate::collect::Entry;
-use crate::digest::{Digest, Hasher};
+use crate::digest::Digest;
 use crate::zip::format::{Method, Record, put_end};
 
 /// How hard to compress.
@@ -29,16 +29,13 @@ pub enum Level {
     Fixed(u8),
 }
 
-impl Level {
-    /// The level of zlib; `None` is stored.
-    fn deflate(self) -> Option<u32> {
-        match self {
-            Self::Auto => Some(2),
-            Self::Fixed(0) => None,
-            Self::Fixed(level) => Some(u32::from(level)),
-        }
-    }
-}
+/// The level of zlib for what shrinks about as far with it as with [`TIGHT`], which takes up to three
+/// times as long.
+const FAST: u32 = 2;
+/// The level of zlib for everything else: at most two per cent larger than level 6.
+const TIGHT: u32 = 5;
+/// How many times as large as with [`TIGHT`] a sample may be with [`FAST`].
+const ABOUT_AS_FAR: f64 = 1.03;
 
 /// The most bytes of a piece.
 const PIECE: usize = 1024 * 1024;
@@ -56,8 +53,9 @@ const READ: usize = 256 * 1024;
 /// Pieces in work besides one for each thread.
 const AHEAD: usize = 2;
 
-/// Writes the archive of `entries`, which lie below `root`, and gives the digests of the files when
-/// `with_digests` asks for them (`None` for those that the sink makes). `progress` hears of every byte read.
+/// Writes the archive of `entries`, which lie below `root`. When `with_digests` asks for the digests
+/// of the files, those of small files are returned and the sink makes the others. `progress` hears
+/// of every byte read.
 ///
 /// Fails when a file can't be read, or isn't as it was when it was found.
 pub fn write(
@@ -67,7 +65,7 @@ pub fn write(
     level: Level,
     with_digests: bool,
     progress: &dyn Fn(u64),
-) -> Result<Vec<Option<Digest>>, Error> {
+) -> Result<BTreeMap<usize, Digest>, Error> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(THREADS);
     let (jobs, queue) = sync_channel::<Job>(threads + AHEAD);
     let queue = Mutex::new(queue);
@@ -76,43 +74,25 @@ pub fn write(
         for _ in 0..threads {
             scope.spawn(|| work(&queue, root, entries, level, with_digests, &spare));
         }
-        let hasher = with_digests.then(|| {
-            let (to_hash, bytes) = sync_channel(AHEAD);
-            let spare = &spare;
-            (to_hash, scope.spawn(move || hash_files(&bytes, spare)))
-        });
+        let (directory, digests) = (Vec::new(), BTreeMap::new());
         let mut archive = Archive {
             sink,
             entries,
-            directory: Vec::new(),
-            digests: Vec::new(),
-            to_hash: hasher.as_ref().map(|(to_hash, _)| to_hash.clone()),
+            directory,
+            with_digests,
+            digests,
             large: None,
-            spare: &spare,
+            spare: spare.clone(),
         };
         // The threads end when `jobs` goes, whichever way this ends.
-        let done =
-            archive.assemble(Plan::new(root, entries, level), jobs, threads + AHEAD, progress);
-        let Archive { digests, to_hash, .. } = archive;
-        drop(to_hash);
-        let deflated = hasher.map(|(to_hash, thread)| {
-            drop(to_hash);
-            thread.join().unwrap_or_default()
-        });
-        done?;
-        let mut deflated = deflated.unwrap_or_default().into_iter();
-        let digest = |of| match of {
-            Of::Known(digest) => Some(digest),
-            Of::Deflated => deflated.next(),
-            Of::Stored => None,
-        };
-        Ok(digests.into_iter().map(digest).collect())
+        archive.assemble(Plan::new(root, entries, level), jobs, threads + AHEAD, progress)?;
+        Ok(archive.digests)
     })
 }
 
 /// Buffers that have served and serve again: to the system, new memory is pages to clear.
-#[derive(Default)]
-struct Spare(Mutex<Vec<Vec<u8>>>);
+#[derive(Clone, Default)]
+struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spare {
     fn take(&self) -> Vec<u8> {
@@ -122,6 +102,21 @@ impl Spare {
 
     fn give(&self, buffer: Vec<u8>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// A buffer that goes back when it isn't needed any more.
+struct Lent(Vec<u8>, Spare);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.1.give(std::mem::take(&mut self.0));
     }
 }
 
@@ -159,16 +154,7 @@ struct Chunk {
     offset: u64,
     len: usize,
     last: bool,
-}
-
-/// Where the digest of a file is.
-enum Of {
-    /// Here.
-    Known(Digest),
-    /// With the thread that hashes what is deflated.
-    Deflated,
-    /// With the sink.
-    Stored,
+    effort: Effort,
 }
 
 /// A piece that is done.
@@ -183,14 +169,14 @@ enum Done {
 struct Plan<'a> {
     root: &'a Path,
     entries: &'a [Entry],
-    level: Level,
+    packer: Packer,
     next: usize,
-    open: Option<(Arc<Source>, u64)>,
+    open: Option<(Arc<Source>, u64, Effort)>,
 }
 
 impl<'a> Plan<'a> {
     fn new(root: &'a Path, entries: &'a [Entry], level: Level) -> Self {
-        Self { root, entries, level, next: 0, open: None }
+        Self { root, entries, packer: Packer::new(level), next: 0, open: None }
     }
 
     fn next(&mut self) -> Result<Option<Next>, Error> {
@@ -207,44 +193,91 @@ impl<'a> Plan<'a> {
             }
             return Ok(Some(Next::Piece(Piece::Files(first..self.next))));
         }
-        let (source, offset) = match self.open.take() {
+        let (source, offset, effort) = match self.open.take() {
             Some(open) => open,
             None => {
                 let source = Source::open(self.root.join(&entry.path), entry.size)?;
-                if sampled(&source, entry.size, self.level)? == Method::Stored {
+                let Some(effort) = self.packer.effort_for(&source, entry.size)? else {
                     self.next += 1;
                     return Ok(Some(Next::Stored(first, source)));
-                }
-                (Arc::new(source), 0)
+                };
+                (Arc::new(source), 0, effort)
             }
         };
         let len = (entry.size - offset).min(PIECE as u64);
         let last = offset + len == entry.size;
-        let chunk = Chunk { index: first, source: source.clone(), offset, len: len as usize, last };
+        let (index, len) = (first, len as usize);
+        let chunk = Chunk { index, source: source.clone(), offset, len, last, effort };
         if last {
             self.next += 1;
         } else {
-            self.open = Some((source, offset + len));
+            self.open = Some((source, offset + len as u64, effort));
         }
         Ok(Some(Next::Piece(Piece::Chunk(chunk))))
     }
 }
 
-/// Whether a large file is deflated: under `auto` a few samples decide.
-fn sampled(source: &Source, size: u64, level: Level) -> Result<Method, Error> {
-    let Some(deflate_level) = level.deflate() else { return Ok(Method::Stored) };
-    if level != Level::Auto {
-        return Ok(Method::Deflated);
+/// How hard to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    Fast,
+    /// The level that was asked for, or [`TIGHT`].
+    Full,
+}
+
+/// Deflates at the level that was asked for, or decides by samples.
+struct Packer {
+    level: Level,
+    fast: Compress,
+    full: Compress,
+}
+
+impl Packer {
+    fn new(level: Level) -> Self {
+        let compress = |level| Compress::new(Compression::new(level), false);
+        let full = match level {
+            Level::Auto => TIGHT,
+            Level::Fixed(level) => u32::from(level),
+        };
+        Self { level, fast: compress(FAST), full: compress(full) }
     }
-    let mut compress = Compress::new(Compression::new(deflate_level), false);
-    let (mut raw, mut packed) = (0, 0);
-    let mut sample = vec![0; SAMPLE];
-    for n in 0..SAMPLES {
-        source.read(&mut sample, (size - SAMPLE as u64) / (SAMPLES - 1) * n)?;
-        raw += sample.len();
-        packed += deflate(&mut compress, &sample, true).len();
+
+    fn with(&mut self, effort: Effort) -> &mut Compress {
+        match effort {
+            Effort::Fast => &mut self.fast,
+            Effort::Full => &mut self.full,
+        }
     }
-    Ok(if shrinks(packed, raw) { Method::Deflated } else { Method::Stored })
+
+    /// How hard to try with a large file; `None` where it is stored.
+    fn effort_for(&mut self, source: &Source, size: u64) -> Result<Option<Effort>, Error> {
+        let mut samples = vec![];
+        if self.level == Level::Auto {
+            for n in 0..SAMPLES {
+                let mut sample = vec![0; SAMPLE];
+                source.read(&mut sample, (size - SAMPLE as u64) / (SAMPLES - 1) * n)?;
+                samples.push(sample);
+            }
+        }
+        Ok(self.effort(samples.iter().map(Vec::as_slice)))
+    }
+
+    /// The same for what has these samples, which only `auto` looks at.
+    fn effort<'a>(&mut self, samples: impl Iterator<Item = &'a [u8]>) -> Option<Effort> {
+        match self.level {
+            Level::Fixed(0) => return None,
+            Level::Fixed(_) => return Some(Effort::Full),
+            Level::Auto => {}
+        }
+        let (mut raw, mut fast, mut full) = (0, 0, 0);
+        for sample in samples {
+            raw += sample.len();
+            fast += deflate(&mut self.fast, sample, true).len();
+            full += deflate(&mut self.full, sample, true).len();
+        }
+        let is_enough = fast as f64 <= full as f64 * ABOUT_AS_FAR;
+        shrinks(full, raw).then_some(if is_enough { Effort::Fast } else { Effort::Full })
+    }
 }
 
 /// Whether deflating pays: it saves three per cent or more.
@@ -261,16 +294,13 @@ fn work(
     digests: bool,
     spare: &Spare,
 ) {
-    let compression = Compression::new(level.deflate().unwrap_or(0));
-    let mut compress = Compress::new(compression, false);
+    let mut packer = Packer::new(level);
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { piece, done }) = job else { return };
         let result = match piece {
-            Piece::Files(range) => {
-                files(root, entries, range, level, digests, &mut compress, spare.take())
-            }
-            Piece::Chunk(chunk) => read_chunk(chunk, &mut compress, spare),
+            Piece::Files(range) => files(root, entries, range, digests, &mut packer, spare.take()),
+            Piece::Chunk(chunk) => read_chunk(chunk, &mut packer, spare),
         };
         // Nobody waits for it after an error elsewhere.
         let _ = done.send(result);
@@ -281,9 +311,8 @@ fn files(
     root: &Path,
     entries: &[Entry],
     range: Range<usize>,
-    level: Level,
     with_digests: bool,
-    compress: &mut Compress,
+    packer: &mut Packer,
     mut bytes: Vec<u8>,
 ) -> Result<Done, Error> {
     let first = range.start;
@@ -291,7 +320,7 @@ fn files(
     let (mut records, mut digests) = (Vec::with_capacity(range.len()), Vec::new());
     for entry in &entries[range] {
         let raw = read_whole(&root.join(&entry.path), entry.size)?;
-        let packed = pack(&raw, level, compress);
+        let packed = pack(&raw, packer);
         let stored = packed.as_deref().unwrap_or(&raw);
         let record = Record {
             method: if packed.is_some() { Method::Deflated } else { Method::Stored },
@@ -342,29 +371,23 @@ fn is_noise(raw: &[u8]) -> bool {
 }
 
 /// A small file deflated, where that pays.
-fn pack(raw: &[u8], level: Level, compress: &mut Compress) -> Option<Vec<u8>> {
-    level.deflate()?;
-    if level == Level::Auto && is_noise(raw) {
+fn pack(raw: &[u8], packer: &mut Packer) -> Option<Vec<u8>> {
+    let is_auto = packer.level == Level::Auto;
+    if is_auto && is_noise(raw) {
         return None;
     }
-    if level == Level::Auto && raw.len() > 2 * SAMPLE {
-        let sample = &raw[raw.len() / 2..][..SAMPLE];
-        let head = &raw[..SAMPLE];
-        let packed = deflate(compress, sample, true).len() + deflate(compress, head, true).len();
-        if !shrinks(packed, 2 * SAMPLE) {
-            return None;
-        }
-    }
-    let packed = deflate(compress, raw, true);
-    let pays = if level == Level::Auto {
-        shrinks(packed.len(), raw.len())
+    let effort = if is_auto && raw.len() <= 2 * SAMPLE {
+        Effort::Full
     } else {
-        packed.len() < raw.len()
+        let samples = [raw, &raw[raw.len() / 2..]].into_iter();
+        packer.effort(samples.map(|from| &from[..from.len().min(SAMPLE)]))?
     };
+    let packed = deflate(packer.with(effort), raw, true);
+    let pays = if is_auto { shrinks(packed.len(), raw.len()) } else { packed.len() < raw.len() };
     pays.then_some(packed)
 }
 
-fn read_chunk(chunk: Chunk, compress: &mut Compress, spare: &Spare) -> Result<Done, Error> {
+fn read_chunk(chunk: Chunk, packer: &mut Packer, spare: &Spare) -> Result<Done, Error> {
     let mut raw = spare.take();
     raw.resize(chunk.len, 0);
     chunk.source.read(&mut raw, chunk.offset)?;
@@ -374,7 +397,7 @@ fn read_chunk(chunk: Chunk, compress: &mut Compress, spare: &Spare) -> Result<Do
     let mut crc = crc32fast::Hasher::new();
     crc.update(&raw);
     let mut packed = spare.take();
-    deflate_into(compress, &raw, chunk.last, &mut packed);
+    deflate_into(packer.with(chunk.effort), &raw, chunk.last, &mut packed);
     Ok(Done::Chunk { chunk, crc, raw, packed })
 }
 
@@ -403,36 +426,17 @@ fn deflate_into(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec
     }
 }
 
-/// The bytes of large files that are deflated, in order, for their digests.
-enum ToHash {
-    Bytes(Vec<u8>),
-    End,
-}
-
-fn hash_files(bytes: &Receiver<ToHash>, spare: &Spare) -> Vec<Digest> {
-    let (mut hasher, mut digests) = (Hasher::default(), Vec::new());
-    for next in bytes {
-        match next {
-            ToHash::Bytes(bytes) => {
-                hasher.update(&bytes);
-                spare.give(bytes);
-            }
-            ToHash::End => digests.push(std::mem::take(&mut hasher).finish()),
-        }
-    }
-    digests
-}
-
 /// The archive as far as it is written.
 struct Archive<'a> {
     sink: &'a mut Sink,
     entries: &'a [Entry],
     directory: Vec<u8>,
-    digests: Vec<Of>,
-    to_hash: Option<SyncSender<ToHash>>,
+    with_digests: bool,
+    /// Those of small files.
+    digests: BTreeMap<usize, Digest>,
     /// The deflated file whose chunks are coming.
     large: Option<(Record, crc32fast::Hasher)>,
-    spare: &'a Spare,
+    spare: Spare,
 }
 
 impl Archive<'_> {
@@ -483,7 +487,7 @@ impl Archive<'_> {
                     read += record.size;
                     record.put_central(&self.entries[first + n].path, &mut self.directory);
                 }
-                self.digests.extend(digests.into_iter().map(Of::Known));
+                self.digests.extend((first..).zip(digests));
                 self.sink.write(&bytes)?;
                 self.spare.give(bytes);
                 Ok(read)
@@ -508,9 +512,9 @@ impl Archive<'_> {
         record.packed += packed.len() as u64;
         whole.combine(crc);
         self.spare.give(packed);
-        match &self.to_hash {
-            Some(to_hash) => to_hash.send(ToHash::Bytes(raw)).map_err(|_| Error::Stopped)?,
-            None => self.spare.give(raw),
+        let raw = Lent(raw, self.spare.clone());
+        if self.with_digests {
+            self.sink.hash(chunk.index, Bytes::from_owner(raw))?;
         }
         if !chunk.last {
             self.large = Some((record, whole));
@@ -518,10 +522,6 @@ impl Archive<'_> {
         }
         record.crc = whole.finalize();
         self.end(chunk.index, &record)?;
-        if let Some(to_hash) = &self.to_hash {
-            to_hash.send(ToHash::End).map_err(|_| Error::Stopped)?;
-            self.digests.push(Of::Deflated);
-        }
         Ok(read)
     }
 
@@ -545,12 +545,7 @@ impl Archive<'_> {
             Ok(())
         };
         record.packed = record.size;
-        if self.to_hash.is_some() {
-            self.sink.fill_part(record.size, read)?;
-            self.digests.push(Of::Stored);
-        } else {
-            self.sink.fill(record.size, read)?;
-        }
+        self.sink.fill(record.size, self.with_digests.then_some(index), read)?;
         source.check_unchanged()?;
         record.crc = crc.finalize();
         self.end(index, &record)

@@ -56,7 +56,7 @@ async fn zipped(folder: &Path, entries: &[Entry], level: Level) -> (Vec<u8>, Vec
         Blocks::start(64 * 1024, move |sink| write(sink, &folder, &entries, level, true, &|_| ()));
     let mut bytes = Vec::new();
     while let Some(block) = blocks.next().await {
-        bytes.extend_from_slice(&block.bytes);
+        bytes.extend_from_slice(&block);
     }
     let made = blocks.finish().await.unwrap();
     assert_eq!((made.size, made.digest), (bytes.len() as u64, Digest::of(&bytes)));
@@ -112,6 +112,48 @@ fn noise_is_told_from_what_shrinks() {
         }
     }
     assert!(!is_noise(&noise(100)), "too few to tell");
+}
+
+/// Log lines whose words are random, and text in which matches are long and many.
+fn corpora(len: usize) -> [(&'static str, Vec<u8>); 2] {
+    let (mut log, mut prose) = (Vec::new(), Vec::new());
+    let random = noise(len);
+    let mut random = random.as_chunks::<8>().0.iter().cycle().map(|n| u64::from_le_bytes(*n));
+    let mut next = || random.next().unwrap();
+    for n in 0_u64.. {
+        if log.len() >= len && prose.len() >= len {
+            break;
+        }
+        log.extend(format!("2026-11-22T23:{:02}:{:02}Z", n / 600 % 60, n / 10 % 60).bytes());
+        for _ in 0..8 {
+            log.extend(format!(" {:010x}", next() >> 24).bytes());
+        }
+        log.push(b'\n');
+        for _ in 0..8 {
+            // Words that are the more frequent the lower their number.
+            let word = (next() % 4000) * (next() % 4000) / 4000;
+            prose.extend(
+                format!("{}{} ", ["con", "pre", "un", "re"][word as usize % 4], word * word)
+                    .bytes(),
+            );
+        }
+    }
+    log.truncate(len);
+    prose.truncate(len);
+    [("log", log), ("prose", prose)]
+}
+
+#[tokio::test]
+async fn auto_is_at_most_five_per_cent_larger_than_level_6() {
+    for (name, bytes) in corpora(3_000_000) {
+        for len in [50_000, 900_000, bytes.len()] {
+            let (folder, entries) = tree(&[(name, bytes[..len].to_vec(), 0o644)]);
+            let auto = zipped(folder.path(), &entries, Level::Auto).await.0.len();
+            let mut six = Compress::new(Compression::new(6), false);
+            let six = deflate(&mut six, &bytes[..len], true).len();
+            assert!(auto as f64 <= six as f64 * 1.05 + 300.0, "{name} {len}: {auto} and {six}");
+        }
+    }
 }
 
 #[tokio::test]

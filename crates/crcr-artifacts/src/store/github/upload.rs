@@ -2,8 +2,6 @@
 //!
 //! Blocks: <https://learn.microsoft.com/en-us/rest/api/storageservices/put-block>
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -15,7 +13,7 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{GitHubStore, STORE};
-use crate::blocks::{Block, Blocks, Made};
+use crate::blocks::{Blocks, Made};
 use crate::digest::Digest;
 use crate::locator::{Archive, Locator, MAX_BYTES, SUFFIX};
 use crate::source::{Source, Stored, content_type};
@@ -26,6 +24,9 @@ use crate::store::send::{self, Start};
 const BLOCK: usize = 4 * 1024 * 1024;
 /// The most blocks of a blob.
 const MAX_BLOCKS: u64 = 50_000;
+
+/// Time for slow lines, and for a storage that is down for a while.
+const PATIENT: Retry = Retry { tries: 6, ..Retry::PATIENT };
 
 /// What holds a name that is taken.
 enum Holder {
@@ -45,13 +46,16 @@ impl GitHubStore {
         let archive = if raw { Archive::None } else { Archive::Zip };
         let size = send::block_size(BLOCK, source.size_limit(), MAX_BLOCKS);
         let open = || match source.entries.as_slice() {
-            [only] if raw => source.file(only, size, false),
+            [only] if raw => source.file(only, size),
             _ => source.zip(size),
         };
-        let mime = if raw { content_type(&source.entries[0].path) } else { "application/zip" };
-        let (id, made, already) = match self.take(source, mime, &open).await? {
+        let mime = match raw {
+            true => content_type(&source.entries[0].path),
+            false => "application/zip".to_owned(),
+        };
+        let (id, made, already) = match self.take(source, &mime, &open).await? {
             Ok((url, blocks)) => {
-                let stored = self.fill(source, &url, mime, blocks).await;
+                let stored = self.fill(source, &url, &mime, blocks).await;
                 let (id, made) = self.or_delete(&source.name, stored).await?;
                 (id, made, false)
             }
@@ -212,9 +216,8 @@ impl GitHubStore {
                 made
             }
             Start::Long(first, blocks) => {
-                let put = |n, block: Block| {
-                    put_block(self.service().http().clone(), url.clone(), n, block.bytes)
-                };
+                let put =
+                    |n, block| put_block(self.service().http().clone(), url.clone(), n, block);
                 let (ids, made) = send::all(first, blocks, &source.stop, put).await?;
                 self.put_block_list(url, mime, &ids).await?;
                 made
@@ -236,7 +239,7 @@ impl GitHubStore {
                 .header("content-type", "application/octet-stream")
                 .body(bytes.clone())
         };
-        http::send(patient(), put).await.map(drop).map_err(|e| blob_error(&e))
+        http::send(PATIENT, put).await.map(drop).map_err(|e| blob_error(&e))
     }
 
     async fn put_block_list(
@@ -262,29 +265,26 @@ impl GitHubStore {
                 .header("content-type", "application/xml")
                 .body(xml.clone())
         };
-        http::send(patient(), put).await.map(drop).map_err(|e| blob_error(&e))
+        http::send(PATIENT, put).await.map(drop).map_err(|e| blob_error(&e))
     }
 
     /// Finalizes; before every further try the list tells whether the last one arrived after all.
     async fn finalize(&self, name: &str, made: &Made) -> Result<(u64, Made), Error> {
         let hash = made.digest.to_string();
-        let retry = self.service().retry();
-        let mut tried = 1;
+        let mut tries = self.service().retry().start();
         loop {
             let error = match self.service().finalize(name, made.size, &hash).await {
                 Ok(id) => return Ok((id, made.clone())),
                 Err(error) => error,
             };
-            if !error.is_transient() || tried >= retry.tries {
+            if !error.is_transient() || !tries.again(&error, error.retry_after()).await {
                 return Err(self.error(error, name));
             }
-            tokio::time::sleep(retry.pause(tried, error.retry_after())).await;
             let there = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
             let ours = |artifact: &&Artifact| artifact.digest.as_deref() == Some(hash.as_str());
             if let Some(artifact) = there.iter().find(ours) {
                 return Ok((artifact.database_id, made.clone()));
             }
-            tried += 1;
         }
     }
 }
@@ -301,13 +301,8 @@ async fn put_block(
     let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
     let put =
         || client.put(&url).header("content-type", "application/octet-stream").body(bytes.clone());
-    http::send(patient(), put).await.map_err(|e| blob_error(&e))?;
+    http::send(PATIENT, put).await.map_err(|e| blob_error(&e))?;
     Ok(id)
-}
-
-/// Blocks are large: time for slow lines, and for a storage that is down for a while.
-fn patient() -> Retry {
-    Retry { tries: 6, total: Duration::from_secs(600), ..Retry::default() }
 }
 
 fn blob_error(error: &http::Error) -> Error {

@@ -26,6 +26,7 @@ use self::credentials::Kept;
 pub use self::refusal::Refusal;
 use self::refusal::{one_line, root_cause};
 use self::wire::Wire;
+pub use self::wire::signature;
 use crate::store::Error;
 
 /// What messages call this store.

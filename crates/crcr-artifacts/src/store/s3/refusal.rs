@@ -3,6 +3,7 @@
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use crcr_github::http;
+use crcr_github::sts::first_leaf;
 
 use super::REGION_HEADER;
 
@@ -77,25 +78,15 @@ impl From<&http::Error> for Refusal {
             let unmade = matches!(error, http::Error::Transport(error) if error.is_builder());
             return Self { status: None, code: None, message, region: None, unmade };
         };
-        let body = String::from_utf8_lossy(body);
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
         Self {
             status: Some(status.as_u16()),
-            code: element(&body, "Code").map(|code| one_line(&code)),
-            message: element(&body, "Message").map(|text| one_line(&text)).unwrap_or_default(),
+            code: first_leaf(body, "Code").map(|code| one_line(&code)),
+            message: first_leaf(body, "Message").map(|text| one_line(&text)).unwrap_or_default(),
             region: region.map(str::to_owned),
             unmade: false,
         }
     }
-}
-
-/// The text of an element of an error's XML, which has each of them once and nothing in them.
-fn element(xml: &str, name: &str) -> Option<String> {
-    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
-    let (text, _) = rest.split_once(&format!("</{name}>"))?;
-    let entities =
-        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
-    Some(entities.iter().fold(text.to_owned(), |text, (name, sign)| text.replace(name, sign)))
 }
 
 /// A server's text, of bounded length and without control characters.
@@ -109,19 +100,4 @@ pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
         source = next;
     }
     source.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_elements_text_is_what_it_stands_for() {
-        let xml = "<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>&quot;a&quot; \
-                   &amp;lt; b</Message></Error>";
-        assert_eq!(element(xml, "Code").as_deref(), Some("AccessDenied"));
-        assert_eq!(element(xml, "Message").as_deref(), Some("\"a\" &lt; b"));
-        assert_eq!(element("<Code>cut", "Code"), None);
-        assert_eq!(element("", "Code"), None);
-    }
 }

@@ -7,7 +7,6 @@
 
 mod files;
 mod multipart;
-mod resume;
 mod tidy;
 
 use std::borrow::Cow;
@@ -31,8 +30,8 @@ use crate::store::send::{self, Start};
 /// The usual size of a part, the least that S3 takes: small, so that many are on their way on a line
 /// with latency.
 const PART: usize = 5 * 1024 * 1024;
-/// The most parts of an object, beside the mark.
-const MAX_PARTS: u64 = 9_999;
+/// The most parts of an object.
+const MAX_PARTS: u64 = 10_000;
 /// The header of [`checksum`].
 const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
 /// Objects on their way at once.
@@ -41,7 +40,7 @@ const OBJECTS: usize = 64;
 /// What an object is told about itself.
 struct Object<'a> {
     key: String,
-    content_type: &'static str,
+    content_type: String,
     mode: Option<u32>,
     source: &'a Source,
 }
@@ -52,7 +51,7 @@ type Header = (Cow<'static, str>, String);
 impl Object<'_> {
     fn headers(&self, tag: Option<String>) -> Vec<Header> {
         let mut headers = vec![
-            ("content-type".into(), self.content_type.to_owned()),
+            ("content-type".into(), self.content_type.clone()),
             meta(META_ATTEMPT, self.source.attempt.to_string()),
             meta(META_JOB, self.source.job.clone()),
         ];
@@ -144,8 +143,8 @@ impl S3Store {
         known: Option<Digest>,
     ) -> Result<Stored, Error> {
         let size = send::block_size(PART, source.size_limit(), MAX_PARTS);
-        let object =
-            Object { key: key.to_owned(), content_type: "application/zip", mode: None, source };
+        let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
+        let object = Object { key, content_type, mode: None, source };
         let open = || source.zip(size);
         let (made, already, untagged) =
             self.put_blob(&object, source.raw_size(), known, open).await?;
@@ -185,14 +184,9 @@ impl S3Store {
         open: &impl Fn() -> Blocks,
     ) -> Result<(blocks::Made, bool, bool), Error> {
         // What only a long blob needs to know is asked while its first blocks are made.
-        let tag = tag(object.source);
-        let ask = || {
-            Box::pin(async {
-                tokio::join!(self.look(object, known), self.left(object, tag.as_deref()))
-            })
-        };
-        let (start, asked) = if size > PART as u64 {
-            tokio::join!(send::start(open()), async { Some(ask().await) })
+        let look = || Box::pin(self.look(object, known));
+        let (start, looked) = if size > PART as u64 {
+            tokio::join!(send::start(open()), async { Some(look().await) })
         } else {
             (send::start(open()).await, None)
         };
@@ -203,11 +197,11 @@ impl S3Store {
                 Ok((made, already, untagged))
             }
             Start::Long(first, blocks) => {
-                let (look, left) = match asked {
-                    Some(asked) => asked,
-                    None => ask().await,
+                let looked = match looked {
+                    Some(looked) => looked,
+                    None => look().await,
                 };
-                let claim = match look? {
+                let claim = match looked? {
                     Look::Write(claim) => claim,
                     Look::Compare(digest) => {
                         drop((first, blocks));
@@ -218,7 +212,7 @@ impl S3Store {
                         return Err(conflict(&object.key));
                     }
                 };
-                self.put_parts(object, &claim, left, (first, blocks)).await
+                self.put_parts(object, &claim, (first, blocks)).await
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_credential_types::Credentials;
 use aws_sdk_s3::config::endpoint::{DefaultResolver, Params, ResolveEndpoint as _};
@@ -30,8 +30,6 @@ use crate::store::Error;
 pub(super) const UNRESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 const UNRESERVED_AND_SLASH: &AsciiSet = &UNRESERVED.remove(b'/');
-/// Parts are large: time for slow lines.
-pub(super) const RETRY: Retry = Retry { total: Duration::from_secs(600), ..Retry::FEW };
 
 /// Signs and sends what has content.
 #[derive(Debug, Clone)]
@@ -91,7 +89,7 @@ impl Wire {
 
     /// Sends it, again where that may help; each try is signed anew.
     pub(super) async fn put(&self, put: Put<'_>) -> Result<Response, Refusal> {
-        let mut tried = 1;
+        let mut tries = Retry::PATIENT.start();
         loop {
             let error = match http::send_once(self.signed(&put).await?).await {
                 Ok(response) => return Ok(response),
@@ -101,12 +99,10 @@ impl Wire {
             if refusal.is_too_much() {
                 self.refusals.fetch_add(1, Ordering::Relaxed);
             }
-            if tried >= RETRY.tries || !(error.is_transient() || refusal.is_slow()) {
+            let may_help = error.is_transient() || refusal.is_slow();
+            if !may_help || !tries.again(&error, error.retry_after()).await {
                 return Err(refusal);
             }
-            tracing::debug!(%error, tried, "trying again");
-            tokio::time::sleep(RETRY.pause(tried, error.retry_after())).await;
-            tried += 1;
         }
     }
 
@@ -127,51 +123,56 @@ impl Wire {
         }
         if let Some(kept) = &self.credentials {
             let credentials = kept.get().await.map_err(|e| Refusal::unmade(&e))?;
-            for (name, value) in self
-                .signature(put, &url, credentials, SystemTime::now())
-                .map_err(|e| Refusal::unmade(e.as_ref()))?
-            {
+            let (headers, digest) = (&put.headers, put.digest);
+            let now = SystemTime::now();
+            let signed = signature("PUT", &url, headers, digest, &self.region, credentials, now);
+            for (name, value) in signed.map_err(|e| Refusal::unmade(e.as_ref()))? {
                 request = request.header(name, value);
             }
         }
         Ok(request)
     }
+}
 
-    /// The headers of the signature.
-    fn signature(
-        &self,
-        put: &Put<'_>,
-        url: &str,
-        credentials: Credentials,
-        now: SystemTime,
-    ) -> Result<Vec<(&'static str, String)>, Box<dyn std::error::Error + Send + Sync>> {
-        let identity = credentials.into();
-        let mut settings = SigningSettings::default();
-        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-        settings.percent_encoding_mode = PercentEncodingMode::Single;
-        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
-        let params = v4::SigningParams::builder()
-            .identity(&identity)
-            .region(&self.region)
-            .name("s3")
-            .time(now)
-            .settings(settings)
-            .build()?
-            .into();
-        let body = match put.digest {
-            Some(digest) => SignableBody::Precomputed(digest.hex()),
-            None => SignableBody::UnsignedPayload,
-        };
-        let headers = put.headers.iter().map(|(name, value)| (&**name, value.as_str()));
-        let signable = SignableRequest::new("PUT", url, headers, body)?;
-        let (instructions, _) = sign(signable, &params)?.into_parts();
-        let (headers, _) = instructions.into_parts();
-        Ok(headers.into_iter().map(|header| (header.name(), header.value().to_owned())).collect())
-    }
+/// The headers that sign a request to a bucket, by version 4 of AWS's signatures. Without a digest
+/// of the body, which only TLS allows, the signature covers the headers alone.
+pub fn signature(
+    method: &str,
+    url: &str,
+    headers: &[(Cow<'static, str>, String)],
+    digest: Option<Digest>,
+    region: &str,
+    credentials: Credentials,
+    now: SystemTime,
+) -> Result<Vec<(&'static str, String)>, Box<dyn std::error::Error + Send + Sync>> {
+    let identity = credentials.into();
+    let mut settings = SigningSettings::default();
+    settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+    settings.percent_encoding_mode = PercentEncodingMode::Single;
+    settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+    let params = v4::SigningParams::builder()
+        .identity(&identity)
+        .region(region)
+        .name("s3")
+        .time(now)
+        .settings(settings)
+        .build()?
+        .into();
+    let body = match digest {
+        Some(digest) => SignableBody::Precomputed(digest.hex()),
+        None => SignableBody::UnsignedPayload,
+    };
+    let headers = headers.iter().map(|(name, value)| (&**name, value.as_str()));
+    let signable = SignableRequest::new(method, url, headers, body)?;
+    let (instructions, _) = sign(signable, &params)?.into_parts();
+    let (headers, _) = instructions.into_parts();
+    Ok(headers.into_iter().map(|header| (header.name(), header.value().to_owned())).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use crcr_standin::traffic::Fault;
     use crcr_testkit::fault::{FaultProxy, Rule, slow_down};
 
@@ -209,24 +210,19 @@ mod tests {
     }
 
     /// The example of a PUT in the documentation of the signature.
-    #[tokio::test]
-    async fn a_signature_is_that_of_the_documentation() {
+    #[test]
+    fn a_signature_is_that_of_the_documentation() {
         let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
         let credentials = Credentials::new("AKIAIOSFODNN7EXAMPLE", secret, None, None, "test");
-        let wire = wire("examplebucket", "us-east-1", None).await.unwrap();
-        let put = Put {
-            key: "test$file.text",
-            query: String::new(),
-            headers: vec![
-                ("date".into(), "Fri, 24 May 2013 00:00:00 GMT".to_owned()),
-                ("x-amz-storage-class".into(), "REDUCED_REDUNDANCY".to_owned()),
-            ],
-            body: Bytes::new(),
-            digest: Some(Digest::of(b"Welcome to Amazon S3.")),
-        };
+        let headers = [
+            ("date".into(), "Fri, 24 May 2013 00:00:00 GMT".to_owned()),
+            ("x-amz-storage-class".into(), "REDUCED_REDUNDANCY".to_owned()),
+        ];
+        let digest = Some(Digest::of(b"Welcome to Amazon S3."));
         let url = "https://examplebucket.s3.amazonaws.com/test%24file.text";
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
-        let headers = wire.signature(&put, url, credentials, then).unwrap();
+        let headers =
+            signature("PUT", url, &headers, digest, "us-east-1", credentials, then).unwrap();
         let signed = headers.iter().find(|(name, _)| *name == "authorization").unwrap();
         let expected = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
         assert!(signed.1.ends_with(&format!("Signature={expected}")), "{headers:?}");

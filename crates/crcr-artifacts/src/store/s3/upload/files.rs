@@ -267,9 +267,7 @@ impl Files {
     async fn put_long(&self, n: usize) -> Result<Sent, Error> {
         let entry = &self.source.entries[n];
         let size = send::block_size(PART, entry.size, MAX_PARTS);
-        // Without TLS each part is signed with its digest.
-        let signed = !self.store.is_secure();
-        let (object, open) = (self.object(n), || self.source.file(entry, size, signed));
+        let (object, open) = (self.object(n), || self.source.file(entry, size));
         let (made, already, untagged) =
             self.store.put_blob(&object, entry.size, self.known(n), open).await?;
         Ok(self.sent(object, Sent { digest: made.digest, already, untagged }))

@@ -1,54 +1,43 @@
 //! An object in parts. Two processes that are at it at once have an upload each, so that they can't
-//! mix; what a process has left that was killed is taken up.
+//! mix.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
+use bytes::Bytes;
+use percent_encoding::utf8_percent_encode;
 
-use super::resume::Sent;
-use super::{Claim, Object, conflict, tag};
-use crate::blocks::{Block, Blocks, Made};
+use super::{CHECKSUM, Claim, Object, checksum, conflict, tag};
+use crate::blocks::{Blocks, Made};
+use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
 use crate::store::Error;
 use crate::store::s3::refusal::Refusal;
+use crate::store::s3::wire::{Put, UNRESERVED};
 use crate::store::s3::{S3Store, STORE};
 use crate::store::send;
 
 /// An upload that has begun.
 pub(super) struct Upload {
-    pub(super) id: String,
-    pub(super) untagged: bool,
-    /// The parts that an earlier process has sent, by their numbers.
-    pub(super) sent: HashMap<i32, Sent>,
+    id: String,
+    untagged: bool,
 }
 
 impl S3Store {
-    /// Stores a long blob, by the upload that is `left` if there is one; the flags say whether it
-    /// was there already and whether the tag was refused. A failure aborts the upload.
+    /// Stores a long blob; the flags say whether it was there already and whether the tag was
+    /// refused. A failure aborts the upload.
     pub(super) async fn put_parts(
         &self,
         object: &Object<'_>,
         claim: &Claim,
-        left: Option<Upload>,
-        (first, blocks): (Vec<Block>, Blocks),
+        (first, blocks): (Vec<Bytes>, Blocks),
     ) -> Result<(Made, bool, bool), Error> {
-        let (upload, marking) = match left {
-            Some(left) => (left, None),
-            None => {
-                let upload = self.begin(object).await?;
-                let marking = self.put_mark(object, &upload);
-                (upload, Some(marking))
-            }
-        };
-        let upload = Arc::new(upload);
+        let upload = Arc::new(self.begin(object).await?);
         let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
             async move { store.put_part(&key, &upload, n, block).await }
         };
         let sent = send::all(first, blocks, &object.source.stop, put).await;
-        // No part may come once the upload is over.
-        drop(marking);
         let stored = match sent {
             Ok((parts, made)) => self
                 .complete(object, &upload, claim, &made, parts)
@@ -69,7 +58,7 @@ impl S3Store {
                 .create_multipart_upload()
                 .bucket(self.bucket())
                 .key(&object.key)
-                .content_type(object.content_type)
+                .content_type(&object.content_type)
                 .checksum_algorithm(ChecksumAlgorithm::Crc64Nvme)
                 .metadata(META_ATTEMPT, object.source.attempt.to_string())
                 .metadata(META_JOB, &object.source.job)
@@ -91,7 +80,7 @@ impl S3Store {
             store: STORE,
             message: format!("it gave no upload for `{}`", object.key),
         })?;
-        Ok(Upload { id, untagged, sent: HashMap::new() })
+        Ok(Upload { id, untagged })
     }
 
     async fn put_part(
@@ -99,20 +88,27 @@ impl S3Store {
         key: &str,
         upload: &Upload,
         n: usize,
-        Block { bytes, digest }: Block,
+        bytes: Bytes,
     ) -> Result<CompletedPart, Error> {
         let number = i32::try_from(n + 1).unwrap_or(i32::MAX);
-        if let Some(part) = upload.part(number, &bytes) {
-            return Ok(part);
-        }
-        let sent = self.send_part(key, &upload.id, number, bytes, digest).await;
-        sent.map_err(|refusal| self.error(refusal, key))
+        let sum = checksum(&bytes);
+        let id = utf8_percent_encode(&upload.id, UNRESERVED);
+        let put = Put {
+            key,
+            query: format!("partNumber={number}&uploadId={id}"),
+            headers: vec![(CHECKSUM.into(), sum.clone())],
+            digest: (!self.is_secure()).then(|| Digest::of(&bytes)),
+            body: bytes,
+        };
+        let done = self.wire.put(put).await.map_err(|refusal| self.error(refusal, key))?;
+        let etag = done.headers().get("etag").and_then(|etag| etag.to_str().ok());
+        let part = CompletedPart::builder().part_number(number).checksum_crc64_nvme(sum);
+        Ok(part.set_e_tag(etag.map(str::to_owned)).build())
     }
 
     /// Completes the upload; says whether the same bytes were there already. Where the claim
     /// doesn't hold, and where the upload is gone (completed by a try whose answer was lost, or
-    /// aborted by another upload that has ended) or another process has changed it, what is there
-    /// tells.
+    /// aborted by another upload that has ended), what is there tells.
     async fn complete(
         &self,
         object: &Object<'_>,
@@ -136,10 +132,7 @@ impl S3Store {
         let Err(error) = complete.send().await else { return Ok(false) };
         let refusal = Refusal::from(&error);
         let is_unmet = refusal.is_unmet();
-        let error = match refusal.code.as_deref() {
-            Some("InvalidPart") => Error::NotFound { store: STORE, what: object.key.clone() },
-            _ => self.error(refusal, &object.key),
-        };
+        let error = self.error(refusal, &object.key);
         if !is_unmet && !matches!(error, Error::NotFound { .. }) {
             return Err(error);
         }
