@@ -17,7 +17,7 @@ use crate::handlers::Work;
 use crate::records::{self, Delivery};
 use crate::relay::Relay;
 use crate::secrets::Secret;
-use crate::store::{Add, Batch, Commit, Put, Read, StoreError, read, read_all};
+use crate::store::{Add, Batch, Commit, Put, Read, StoreError, decode, read, read_all};
 use crate::{limits, planner, signature};
 
 /// What became of a delivery.
@@ -116,7 +116,9 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     if let Some(turn) = turn.as_ref().filter(|turn| turn.has(id)) {
         turn.settled().await;
     }
-    let seen: Read<Delivery> = read(store, records::delivery(id)).await?;
+    let keys: Vec<_> = [records::delivery(id)].into_iter().chain(pull_key.clone()).collect();
+    let mut found = store.get(&keys).await?.into_iter();
+    let seen: Read<Delivery> = decode(records::delivery(id), found.next().flatten())?;
     if seen.value.is_some() {
         return Ok(Some(Accepted::Duplicate));
     }
@@ -132,7 +134,7 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
             let (turn, key) = turn.as_ref().zip(pull_key).expect("pull requests have both");
             let known = match turn.newest() {
                 Some(newest) => newest,
-                None => read(store, key).await?,
+                None => decode(key, found.next().flatten())?,
             };
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
