@@ -36,7 +36,8 @@ Settings (environment; each also as NAME_FILE, the path of a file that holds it)
   GITHUB_API_URL           GitHub's REST API [https://api.github.com]
   GITHUB_SERVER_URL        GitHub's pages [https://github.com]
   CRCR_CALLBACK_KEY        keys of the callback token, new first, comma list [from the App's secret]
-  CRCR_OIDC_ISSUERS        token issuers, ISSUER[=JWKS URL], comma list [GitHub and Buildkite]
+  CRCR_OIDC_ISSUERS        token issuers, ISSUER[=JWKS URL], comma list [the one of
+                           GITHUB_API_URL's GitHub, and Buildkite]
   CRCR_OIDC_AUDIENCE       audience of tokens [pytorch-cross-repo-ci-relay]
   CI_PROVIDERS_URL         mapping of other CI systems' pipelines, as ALLOWLIST_URL [none]
   CRCR_LABEL_PREFIX        labels that ask for check runs [ciflow/crcr/]

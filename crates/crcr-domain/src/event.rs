@@ -30,6 +30,9 @@ pub struct PullRequest {
     pub number: u64,
     /// The commit at its head.
     pub head_sha: String,
+    /// The head before a `synchronize`.
+    #[serde(default)]
+    pub before: Option<String>,
     /// The commit of the branch that it is to be merged into, as far as the event tells it.
     pub base_sha: Option<String>,
     /// When GitHub last changed it; orders its events, whatever order they arrive in.
@@ -293,6 +296,7 @@ fn pull_request(
         action,
         number: pull.number,
         head_sha: pull.head.sha,
+        before: raw.before.filter(|sha| is_sha(sha)),
         base_sha: pull.base.map(|base| base.sha).filter(|sha| is_sha(sha)),
         updated_at: pull.updated_at,
         labels: pull.labels.into_iter().map(|label| label.name).collect(),
@@ -321,6 +325,7 @@ mod raw {
         pub(super) action: String,
         pub(super) repository: Repository,
         pub(super) pull_request: PullRequest,
+        pub(super) before: Option<String>,
         pub(super) label: Option<Label>,
     }
 

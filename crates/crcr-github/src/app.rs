@@ -212,6 +212,10 @@ impl App {
                     self.forget(repo);
                     last = Some(error);
                 }
+                Err(Error::Moved { call, to }) => {
+                    let to = self.name_at(&to, &token.secret).await.unwrap_or(to);
+                    return Err(Error::Moved { call, to });
+                }
                 Err(error @ Error::NotFound(_)) => {
                     // Gone, renamed or taken out of the installation: ask afresh next time.
                     if request.forget_on_404 {
@@ -223,6 +227,21 @@ impl App {
             }
         }
         Err(last.unwrap_or_else(|| Error::NotInstalled(repo.to_owned())))
+    }
+
+    /// The name of the repository at an address that GitHub has named, if it can be had.
+    async fn name_at(&self, location: &str, token: &SecretString) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Named {
+            full_name: String,
+        }
+        let (_, number) = location.split_once("/repositories/")?;
+        let number: u64 = number.split('/').next()?.parse().ok()?;
+        // By number at our own GitHub: the token goes nowhere else.
+        let call = Call::get(format!("/repositories/{number}"));
+        let response = self.send(&call, token).await.ok()?;
+        let named: Named = self.read(&call.name(), response).await.ok()?;
+        Some(format!("`{}`", named.full_name.chars().take(140).collect::<String>()))
     }
 
     /// What is known of `repo` from its token, asking for one when there is none.

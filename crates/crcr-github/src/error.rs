@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::HeaderMap;
+use http::header::{self, HeaderMap};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -49,6 +49,14 @@ pub enum Error {
         repo: String,
         /// The permissions asked for, like `contents: write`.
         permission: String,
+    },
+    /// 301, 307, 308: the repository was renamed or moved, and its old name leads elsewhere.
+    #[error("`{call}`: the repository is {to} now; write that name into the allowlist")]
+    Moved {
+        /// What was asked.
+        call: String,
+        /// Where it is: its name, or else what GitHub says.
+        to: String,
     },
     /// The name belongs to another repository than the caller expected; nothing was sent.
     #[error("`{repo}` is repository number {found} now, and number {expected} was expected")]
@@ -119,6 +127,10 @@ impl Error {
                 }
                 None => Self::Forbidden(told),
             },
+            301 | 307 | 308 => {
+                let to = headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
+                Self::Moved { call: call.to_owned(), to: to.map_or("elsewhere".to_owned(), line) }
+            }
             401 => Self::Unauthorized(told),
             404 | 410 => Self::NotFound(told),
             451 => Self::Forbidden(told),
@@ -156,6 +168,10 @@ fn message(body: &[u8]) -> String {
     }
     let text = serde_json::from_slice::<Answer>(body)
         .map_or_else(|_| String::from_utf8_lossy(body).into_owned(), |answer| answer.message);
+    line(&text)
+}
+
+fn line(text: &str) -> String {
     text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
@@ -227,5 +243,10 @@ mod tests {
         assert!(read(502, &[], "<html>").is_transient());
         assert!(read(408, &[], "").is_transient());
         assert!(matches!(read(302, &[], ""), Error::Malformed { .. }));
+        for status in [301, 307, 308] {
+            let moved = read(status, &[("location", "https://a.test/repositories/7")], "{}");
+            assert!(matches!(&moved, Error::Moved { to, .. } if to.ends_with("/7")), "{moved}");
+            assert!(!moved.is_transient());
+        }
     }
 }

@@ -415,3 +415,20 @@ async fn of_two_private_keys_the_one_that_github_knows_is_used() {
     app.set_private_key(&other.private_key.into()).unwrap();
     assert!(matches!(app.slug().await, Err(Error::Unauthorized(_))), "refused by both is refused");
 }
+
+#[tokio::test]
+async fn a_renamed_repository_is_told_by_its_new_name_and_not_tried_again() {
+    let (github, app) = set_up();
+    app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
+    world(&github).rename_repo(REPO, "acme/renamed");
+    let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("`acme/renamed`") && text.contains("allowlist"), "{text}");
+    // Without a token of the repository, GitHub tells its number only.
+    github.state().clock.advance(Duration::from_secs(3600));
+    let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
+    let number = world(&github).add_repo("acme/renamed");
+    assert!(error.to_string().contains(&format!("/repositories/{number}/")), "{error}");
+    assert_eq!(world(&github).take_dispatches().len(), 1);
+}

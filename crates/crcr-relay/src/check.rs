@@ -40,7 +40,8 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
             return found.0;
         }
     };
-    let verifier = Verifier::new(&client, Issuer::of(&config.issuers), &config.audience);
+    let verifier =
+        Verifier::new(&client, Issuer::of(&config.issuers, &config.api_url), &config.audience);
     verifier.refresh(clock()).await;
     for issuer in verifier.unready(clock()) {
         found.note("CRCR_OIDC_ISSUERS", format!("the keys of `{issuer}` can't be fetched"));

@@ -116,6 +116,15 @@ pub struct Order {
     pub replaces: Vec<String>,
 }
 
+/// Whether an event is older than what is known though both have the same `updated_at`, which counts
+/// whole seconds: its head is the one that was replaced, or it opened what was pushed to since.
+fn precedes_within_second(event: &PullRequest, known: &Pull) -> bool {
+    let same = event.updated_at == known.updated_at && event.head_sha != known.head_sha;
+    let opened = event.action == PullRequestAction::Opened;
+    let replaced = |before: &String| opened || *before == event.head_sha;
+    same && known.before.as_ref().is_some_and(replaced)
+}
+
 /// Orders an event among those of its pull request, by `updated_at` and never by arrival.
 #[must_use]
 pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order {
@@ -123,6 +132,7 @@ pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order
         let dispatched = event.action.dispatches();
         let pull = Pull {
             head_sha: event.head_sha.clone(),
+            before: event.before.clone(),
             updated_at: if dispatched { event.updated_at } else { Timestamp::UNIX_EPOCH },
             deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
             labels: event.labels.clone(),
@@ -140,7 +150,7 @@ pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order
     if !event.action.dispatches() {
         return Order { pull, superseded_by: None, replaces: vec![] };
     }
-    if event.updated_at < known.updated_at {
+    if event.updated_at < known.updated_at || precedes_within_second(event, known) {
         let by = known.deliveries.last().cloned();
         return Order { pull, superseded_by: by, replaces: vec![] };
     }
@@ -149,6 +159,7 @@ pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order
         vec![]
     } else {
         pull.head_sha.clone_from(&event.head_sha);
+        pull.before.clone_from(&event.before);
         std::mem::take(&mut pull.deliveries)
     };
     pull.deliveries.push(delivery.to_owned());
@@ -168,6 +179,7 @@ mod tests {
             action,
             number: 7,
             head_sha: head.to_string().repeat(40),
+            before: None,
             base_sha: None,
             updated_at: Timestamp::from_second(second).unwrap(),
             labels: vec![format!("at-{second}")],
@@ -204,6 +216,25 @@ mod tests {
         let late = order(Some(&newer), &event(Opened, 'a', 10), "d1");
         assert_eq!(late.superseded_by.as_deref(), Some("d2"));
         assert_eq!(late.pull, newer);
+    }
+
+    #[test]
+    fn of_two_heads_of_one_second_the_replaced_one_is_superseded_whichever_comes_first() {
+        let opened = event(Opened, 'a', 10);
+        let push = |before: char, head: char| PullRequest {
+            before: Some(before.to_string().repeat(40)),
+            ..event(Synchronize, head, 10)
+        };
+        for older in [opened, push('0', 'a')] {
+            let newer = push('a', 'b');
+            let first = order(None, &older, "old").pull;
+            let second = order(Some(&first), &newer, "new");
+            assert_eq!((second.superseded_by, second.replaces), (None, vec!["old".to_owned()]));
+            let first = order(None, &newer, "new").pull;
+            let second = order(Some(&first), &older, "old");
+            assert_eq!(second.superseded_by.as_deref(), Some("new"));
+            assert_eq!(second.pull.head_sha, "b".repeat(40));
+        }
     }
 
     #[test]

@@ -50,6 +50,9 @@ impl Delivery {
 pub struct Pull {
     /// The newest head that was dispatched.
     pub head_sha: String,
+    /// The head before that one, as far as its event told it.
+    #[serde(default)]
+    pub before: Option<String>,
     /// The `updated_at` of the newest dispatched event.
     pub updated_at: Timestamp,
     /// The deliveries of that head, the newest last.

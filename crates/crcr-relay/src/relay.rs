@@ -118,7 +118,8 @@ impl Relay {
             &config.private_key.first(),
             Arc::clone(&clock),
         )?;
-        let verifier = Verifier::new(&http, Issuer::of(&config.issuers), &config.audience);
+        let verifier =
+            Verifier::new(&http, Issuer::of(&config.issuers, &config.api_url), &config.audience);
         if config.providers_url.is_none() {
             verifier.set_providers(ProviderMap::default());
         }

@@ -31,14 +31,11 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
                 "check SECRET_STORE_ARN, and that the role may call secretsmanager:GetSecretValue",
             )
     };
-    let region = arn
-        .split(':')
-        .nth(3)
-        .filter(|region| !region.is_empty())
-        .ok_or_else(|| failure("it is no ARN"))?;
+    let place = place(arn).ok_or_else(|| failure("it isn't an ARN of a partition of AWS"))?;
+    let (region, suffix) = place;
     let endpoint = match env.get(env_vars::AWS_ENDPOINT_URL_SECRETS_MANAGER) {
         Some(endpoint) => endpoint.to_owned(),
-        None => format!("https://secretsmanager.{region}.amazonaws.com/"),
+        None => format!("https://secretsmanager.{region}.{suffix}/"),
     };
     let config = aws_config::load_defaults(aws_config::BehaviorVersion::latest()).await;
     let provider = config.credentials_provider().ok_or_else(|| failure("no AWS credentials"))?;
@@ -92,4 +89,55 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
     // The parser's words may quote the secret, so they are left out.
     serde_json::from_str(&answer.secret)
         .map_err(|_| failure("it isn't a JSON object of names and texts"))
+}
+
+/// The region of an ARN, and the suffix of the hosts of its partition.
+///
+/// <https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html>
+fn place(arn: &str) -> Option<(&str, &'static str)> {
+    let mut parts = arn.split(':');
+    let (Some("arn"), Some(partition), Some("secretsmanager"), Some(region)) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    let suffix = match partition {
+        "aws" | "aws-us-gov" => "amazonaws.com",
+        "aws-cn" => "amazonaws.com.cn",
+        "aws-eusc" => "amazonaws.eu",
+        "aws-iso" => "c2s.ic.gov",
+        "aws-iso-b" => "sc2s.sgov.gov",
+        "aws-iso-e" => "cloud.adc-e.uk",
+        "aws-iso-f" => "csp.hci.ic.gov",
+        _ => return None,
+    };
+    let proper = region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    (proper && !region.is_empty()).then_some((region, suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_asked_for_in_the_partition_of_its_arn() {
+        for (arn, found) in [
+            ("arn:aws:secretsmanager:us-east-1:1:secret:a", Some(("us-east-1", "amazonaws.com"))),
+            (
+                "arn:aws-cn:secretsmanager:cn-north-1:1:secret:a",
+                Some(("cn-north-1", "amazonaws.com.cn")),
+            ),
+            (
+                "arn:aws-iso:secretsmanager:us-iso-east-1:1:secret:a",
+                Some(("us-iso-east-1", "c2s.ic.gov")),
+            ),
+            ("arn:aws:s3:us-east-1:1:a", None),
+            ("arn:aws:secretsmanager::1:secret:a", None),
+            ("arn:aws:secretsmanager:evil.example/:1:secret:a", None),
+            ("arn:elsewhere:secretsmanager:us-east-1:1:secret:a", None),
+            ("crcr-relay", None),
+        ] {
+            assert_eq!(place(arn), found, "{arn}");
+        }
+    }
 }

@@ -61,22 +61,29 @@ impl Issuer {
         Some(Self { name: name.to_owned(), jwks_url: jwks_url.or_else(usual)?, kind })
     }
 
-    /// The issuers that the settings name, or else those compiled in.
+    /// The issuers that the settings name, or else that of the GitHub whose API is at `api_url`, and
+    /// Buildkite's.
     #[must_use]
-    pub fn of(named: &[(String, Option<Url>)]) -> Vec<Self> {
-        if named.is_empty() {
-            return Self::compiled_in();
+    pub fn of(named: &[(String, Option<Url>)], api_url: &Url) -> Vec<Self> {
+        if !named.is_empty() {
+            return named.iter().filter_map(|(name, keys)| Self::new(name, keys.clone())).collect();
         }
-        named.iter().filter_map(|(name, keys)| Self::new(name, keys.clone())).collect()
+        let usual = [Self::of_github(api_url), "https://agent.buildkite.com".to_owned()];
+        usual.iter().filter_map(|name| Self::new(name, None)).collect()
     }
 
-    /// GitHub's own issuer and Buildkite's.
-    #[must_use]
-    pub fn compiled_in() -> Vec<Self> {
-        ["https://token.actions.githubusercontent.com", "https://agent.buildkite.com"]
-            .into_iter()
-            .filter_map(|name| Self::new(name, None))
-            .collect()
+    /// The issuer of a GitHub by its API: github.com, a tenant of ghe.com, or an Enterprise Server.
+    ///
+    /// <https://docs.github.com/en/enterprise-server@latest/actions/reference/security/oidc>
+    fn of_github(api_url: &Url) -> String {
+        let host = api_url.host_str().unwrap_or_default();
+        if host == "api.github.com" {
+            return "https://token.actions.githubusercontent.com".to_owned();
+        }
+        match host.strip_prefix("api.").filter(|tenant| tenant.ends_with(".ghe.com")) {
+            Some(tenant) => format!("https://token.actions.{tenant}"),
+            None => format!("{}/_services/token", api_url.origin().ascii_serialization()),
+        }
     }
 }
 

@@ -309,14 +309,18 @@ async fn a_pipeline_of_buildkite_speaks_for_the_repository_it_is_mapped_to() {
 }
 
 #[test]
-fn the_compiled_in_issuers_are_githubs_and_buildkites() {
-    let issuers = Issuer::compiled_in();
-    let seen: Vec<_> = issuers.iter().map(|i| (i.jwks_url.as_str(), i.kind)).collect();
-    assert_eq!(
-        seen,
-        [
-            ("https://token.actions.githubusercontent.com/.well-known/jwks", Kind::GitHub),
-            ("https://agent.buildkite.com/.well-known/jwks", Kind::Buildkite),
-        ]
-    );
+fn by_default_the_issuer_is_that_of_the_github_whose_api_is_used() {
+    for (api, issuer) in [
+        ("https://api.github.com", "https://token.actions.githubusercontent.com"),
+        ("https://ghe.test/api/v3", "https://ghe.test/_services/token"),
+        ("https://ghe.test:8443/api/v3/", "https://ghe.test:8443/_services/token"),
+        ("https://api.acme.ghe.com", "https://token.actions.acme.ghe.com"),
+    ] {
+        let issuers = Issuer::of(&[], &api.parse().unwrap());
+        let seen: Vec<_> = issuers.iter().map(|i| (i.jwks_url.to_string(), i.kind)).collect();
+        let keys = format!("{issuer}/.well-known/jwks");
+        let buildkite = "https://agent.buildkite.com/.well-known/jwks".to_owned();
+        assert_eq!(seen, [(keys, Kind::GitHub), (buildkite, Kind::Buildkite)], "{api}");
+        assert_eq!(issuers[0].name, issuer);
+    }
 }

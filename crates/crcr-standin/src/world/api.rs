@@ -99,7 +99,12 @@ async fn installation(
 ) -> Answer {
     state.world.check_app(&headers, state.clock.now())?;
     let inner = state.world.lock();
-    let found = inner.repo(&format!("{owner}/{repo}")).and_then(|repo| repo.installation);
+    let name = format!("{owner}/{repo}");
+    let to = StatusCode::MOVED_PERMANENTLY;
+    if let Some(moved) = inner.moved_to(&name, "/installation", to, state.origin()) {
+        return Ok(moved);
+    }
+    let found = inner.repo(&name).and_then(|repo| repo.installation);
     let known = found.and_then(|id| Some((id, inner.installations.get(&id)?)));
     let (id, installation) = known.ok_or_else(|| refusal(404, "Not Found"))?;
     let origin = state.origin();
@@ -146,6 +151,11 @@ async fn dispatch(
     }
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
+    // A POST keeps its method: GitHub answers 307 and not 301.
+    let to = StatusCode::TEMPORARY_REDIRECT;
+    if let Some(moved) = inner.moved_to(&name, "/dispatches", to, state.origin()) {
+        return Ok(moved);
+    }
     let repo = inner.permitted(&headers, &name, ("contents", "write"), state.clock.now())?;
     let repository = repo.full_name.clone();
     let body: Body = parse(&body)?;

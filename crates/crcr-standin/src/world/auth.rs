@@ -142,7 +142,8 @@ impl Inner {
         if installation.suspended_at.is_some() {
             return Err(refusal(403, "This installation has been suspended"));
         }
-        let permissions = wanted.permissions.unwrap_or_else(|| installation.permissions.clone());
+        let mut permissions =
+            wanted.permissions.unwrap_or_else(|| installation.permissions.clone());
         let granted = |(name, level): (&String, &String)| {
             allows(installation.permissions.get(name).map(String::as_str), level)
         };
@@ -152,6 +153,8 @@ impl Inner {
                 "The permissions requested are not granted to this installation.",
             ));
         }
+        // Every token reads metadata, asked for or not.
+        permissions.insert("metadata".to_owned(), "read".to_owned());
         let reach: Vec<&Repo> =
             self.repos.values().filter(|repo| repo.installation == Some(id)).collect();
         let named = |repo: &&Repo| match (&wanted.repositories, &wanted.repository_ids) {

@@ -10,10 +10,10 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::World;
 use super::api::{Answer, refusal};
 use super::auth::secret_of;
 use super::model::{Repo, label, user};
+use super::{Inner, World};
 use crate::State;
 
 impl World {
@@ -56,6 +56,22 @@ impl World {
     }
 }
 
+impl Inner {
+    /// Where a call below a renamed repository's old name is led.
+    pub(super) fn moved_to(
+        &self,
+        name: &str,
+        below: &str,
+        status: StatusCode,
+        origin: &str,
+    ) -> Option<Response> {
+        let id = self.moved.get(&name.to_lowercase()).filter(|_| self.repo(name).is_none())?;
+        let to = format!("{origin}/repositories/{id}{below}");
+        let body = Json(json!({ "message": "Moved Permanently", "url": to }));
+        Some((status, [(header::LOCATION, to)], body).into_response())
+    }
+}
+
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/repos/{owner}/{repo}", get(repository))
@@ -73,12 +89,8 @@ async fn repository(
 ) -> Answer {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
-    let moved = inner.moved.get(&name.to_lowercase()).copied();
-    if let Some(id) = moved.filter(|_| inner.repo(&name).is_none()) {
-        let to = format!("{}/repositories/{id}", state.origin());
-        let body = Json(json!({ "message": "Moved Permanently", "url": to }));
-        let moved = StatusCode::MOVED_PERMANENTLY;
-        return Ok((moved, [(header::LOCATION, to)], body).into_response());
+    if let Some(moved) = inner.moved_to(&name, "", StatusCode::MOVED_PERMANENTLY, state.origin()) {
+        return Ok(moved);
     }
     let repo = inner.permitted(&headers, &name, ("metadata", "read"), state.clock.now())?;
     Ok(conditional(&headers, &repo.json(state.origin())))
@@ -149,7 +161,7 @@ async fn team(
     Ok(conditional(&headers, &json!({ "slug": slug, "name": slug })))
 }
 
-impl super::Inner {
+impl Inner {
     fn reads_teams(&self, headers: &HeaderMap) -> bool {
         secret_of(headers).and_then(|secret| self.readers.get(secret)).copied().unwrap_or(false)
     }
