@@ -29,13 +29,17 @@ async fn review(args: &[&str], criteria: &str) -> Ran {
     ran
 }
 
-/// Names and contents of the files of the store.
-fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+/// Names, sizes and digests of the files of the store.
+fn files(folder: &Path) -> Vec<(String, usize, String)> {
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
     let mut files: Vec<_> = named
         .filter(|(name, _)| name.starts_with("crcr.db"))
-        .map(|(name, path)| (name, fs::read(path).unwrap()))
+        .map(|(name, path)| {
+            let bytes = fs::read(path).unwrap();
+            let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
+            (name, bytes.len(), format!("{digest:?}"))
+        })
         .collect();
     files.sort();
     files

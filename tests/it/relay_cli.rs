@@ -383,5 +383,5 @@ async fn a_sweep_looks_after_open_dispatches_now() {
     })
     .await;
     let (_, shown, _) = place.run(&["relay", "deliveries", "show", &id, "--format", "json"]);
-    assert!(shown.contains("never started"), "{shown}");
+    assert!(shown.contains("\"never_started\":true"), "{shown}");
 }

@@ -237,6 +237,12 @@ impl Sqlite {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
+        // The writer's connection has to be the last one: it empties the log into the file, which one
+        // that only reads can't.
+        self.readers.connections.clear();
+        if let Some(slow) = Arc::get_mut(&mut self.slow_readers) {
+            slow.connections.clear();
+        }
         drop(self.writer.take());
         // The writer ends first, and then has nobody to ask for a checkpoint.
         for thread in self.threads.drain(..).rev() {
