@@ -77,6 +77,18 @@ fn what_is_right_on_github_has_no_finding_and_says_what_was_not_checked() {
 }
 
 #[test]
+fn a_downstream_that_gives_a_token_to_upstream_code_is_warned_of() {
+    let github = github();
+    let exposed = "on: repository_dispatch\npermissions: {id-token: write}\njobs: {a: {steps: [\
+                   {uses: pytorch/crcr/actions/checkout-pr@v1}, \
+                   {uses: pytorch/crcr/actions/report-ci-result@v1}]}}\n";
+    github.state().world.put_file("acme/two", ".github/workflows/ci.yml", exposed);
+    let ran = validate(&github, LIST).expect_code(0);
+    assert_eq!(rules(&ran), ["token-exposed 2:6"]);
+    assert!(ran.stdout.contains("any pull request gets tokens of its default branch"));
+}
+
+#[test]
 fn every_name_is_looked_up() {
     let github = github();
     let world = &github.state().world;

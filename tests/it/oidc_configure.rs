@@ -326,6 +326,16 @@ fn a_fork_on_a_runner_with_an_identity_of_its_own_gets_none_by_itself() {
 }
 
 #[test]
+fn a_job_stops_where_the_runners_own_identity_cannot_be_put_away() {
+    let world = world();
+    let step = world.step(&world.job(Run::fork())).env("AWS_PROFILE", "runner");
+    let ran = step.env("RUNNER_TEMP", "/dev/null/temp").run().expect_code(2);
+    no_credentials(&ran);
+    assert_eq!(outputs(&ran)[..2], ["anonymous", "fork"]);
+    assert!(ran.stderr.contains("crcr-no-aws-profile` can't be written"), "{}", ran.report());
+}
+
+#[test]
 fn a_job_that_may_not_mint_is_told_to_add_the_permission() {
     let world = world();
     let step = || {

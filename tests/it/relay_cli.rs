@@ -385,3 +385,61 @@ async fn a_sweep_looks_after_open_dispatches_now() {
     let (_, shown, _) = place.run(&["relay", "deliveries", "show", &id, "--format", "json"]);
     assert!(shown.contains("\"never_started\":true"), "{shown}");
 }
+
+#[tokio::test]
+async fn a_webhook_secret_that_is_changed_in_its_file_needs_no_restart() {
+    let place = place().move_to_file("GITHUB_APP_SECRET");
+    let relay = place.serve();
+    relay.ready().await;
+    let file = place.folder().join("github_app_secret");
+    let old = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("the-new-secret\n{old}")).unwrap();
+    std::fs::write(place.folder().join("opened.json"), payload(&place).to_string()).unwrap();
+    // `replay` signs with the new value; GitHub here still signs with the old one.
+    let replay = ["relay", "replay", "--url", relay.url.as_str(), "opened.json"];
+    eventually("the new secret is in force", async || place.run(&replay).0 == 0).await;
+    assert_eq!(open(&place, &relay).await.1.status, StatusCode::ACCEPTED);
+    assert!(!place.log().contains("the-new-secret"), "{}", place.log());
+}
+
+#[tokio::test]
+async fn a_name_that_changed_hands_is_confirmed_by_its_number() {
+    let place = place();
+    let relay = place.serve();
+    relay.ready().await;
+    let (code, _, stderr) = place.run(&["relay", "repository", "confirm", "acme/two"]);
+    assert!(code == 1 && stderr.contains("never dispatched to"), "{code}: {stderr}");
+    let (id, _) = open(&place, &relay).await;
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+    settled(&place, &id).await;
+    let number = place.github.state().world.add_repo("acme/two");
+    let listed = || {
+        let (_, listed, _) = place.run(&["relay", "repository", "list", "--format", "json"]);
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        let all = listed["repositories"].as_array().unwrap().clone();
+        all.into_iter().find(|pin| pin["repo"] == "acme/two").unwrap()
+    };
+    eventually("its number is pinned", async || {
+        place.run(&["relay", "repository", "list"]).1.contains(&format!("acme/two {number} "))
+    })
+    .await;
+    let (code, _, stderr) = place.run(&["relay", "repository", "confirm", "acme/two"]);
+    assert!(code == 1 && stderr.contains("no other one was seen"), "{code}: {stderr}");
+
+    // As if it had been another repository until now.
+    place.run(&["relay", "repository", "confirm", "acme/two", "--id", "5"]);
+    let world = &place.github.state().world;
+    world.change_pull(UPSTREAM, 7, |pull| {
+        pull.updated_at += Duration::from_secs(1);
+        pull.head_sha = "b".repeat(40);
+    });
+    let (id, _) = open(&place, &relay).await;
+    dispatched(&place, &["acme/four", "acme/one"]).await;
+    assert!(settled(&place, &id).await.to_string().contains("\"repository_changed\""));
+    assert_eq!(listed()["changed"]["repository_id"], json!(number));
+    let (code, stdout, _) = place.run(&["relay", "repository", "confirm", "acme/two"]);
+    assert_eq!((code, listed()["repository_id"].clone()), (0, json!(number)));
+    assert!(stdout.contains(&format!("repository number {number}")), "{stdout}");
+    place.run(&["relay", "deliveries", "redeliver", &id]);
+    dispatched(&place, &["acme/two"]).await;
+}

@@ -66,7 +66,19 @@ impl Drop for Sccache<'_> {
 }
 
 fn configure(world: &World, s3: &S3Server, run: Run, mode: &str) -> Ran {
+    configure_on(&[], world, s3, run, mode)
+}
+
+/// On a machine that has these variables.
+fn configure_on(
+    machine: &[(&str, &str)],
+    world: &World,
+    s3: &S3Server,
+    run: Run,
+    mode: &str,
+) -> Ran {
     let step = world.step(&world.job(run));
+    let step = machine.iter().fold(step, |step, (name, value)| step.env(name, value));
     let step = step.arg("--sccache-bucket").arg("cache").arg("--sccache-key-prefix").arg("v1");
     let ran = step.arg("--sccache-endpoint").arg(s3.url().as_str()).run().expect_code(0);
     assert_eq!(ran.outputs["sccache-mode"], mode, "{}", ran.report());
@@ -103,6 +115,24 @@ fn a_fork_reads_the_cache_that_the_repository_writes() {
         assert_eq!(sccache.stats().0, 1, "the fork reads what the repository wrote");
         sccache.compile("b.c");
         assert_eq!(s3.keys(), written, "and writes nothing");
+    }
+
+    // A pod with an identity of its own: what puts that away doesn't keep sccache from starting.
+    let pod = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token"),
+        ("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/pod"),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"),
+        ("AWS_PROFILE", "runner"),
+    ];
+    let reader_in_pod = configure_on(&pod, &world, &s3, Run::fork(), "ro");
+    {
+        let mut sccache = Sccache::new(folder.path(), &reader_in_pod);
+        for (name, value) in pod {
+            sccache.env.entry(name.to_owned()).or_insert(value.to_owned());
+        }
+        sccache.compile("a.c");
+        assert_eq!(sccache.stats().0, 1, "it reads the cache as on any other machine");
+        assert_eq!(s3.keys(), written);
     }
 
     // Where sccache's server would refuse to start, it isn't told of the bucket, and compiles.

@@ -97,8 +97,6 @@ pub struct ConfigureArgs {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub mask_aws_account_id: bool,
-    #[command(flatten)]
-    pub peer: PeerArgs,
     /// Print what is seen and what would be done; do nothing
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
@@ -106,6 +104,8 @@ pub struct ConfigureArgs {
     /// How --explain prints
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+    #[command(flatten)]
+    pub peer: PeerArgs,
 }
 
 /// Inputs of `aws-actions/configure-aws-credentials` that are refused, each with what to do instead.

@@ -48,7 +48,7 @@ pub struct Change {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfirmError {
     /// The name was never dispatched to.
-    #[error("`{0}` was never dispatched to, so no number is pinned that could change")]
+    #[error("`{0}` was never dispatched to, so no number is pinned and none was refused")]
     Unknown(RepoName),
     /// No other repository was seen, and none was named.
     #[error("`{repo}` is pinned to repository number {repository_id}, and no other one was seen")]
@@ -148,8 +148,8 @@ pub async fn list(
     Ok(pins.into_iter().filter_map(|read| read.value).collect())
 }
 
-/// Lets a name stand for another repository from now on: for `repository_id`, or else for the one
-/// that was seen and refused.
+/// Lets a name stand for another repository from now on: for `repository_id`, also when none was
+/// pinned, or else for the one that was seen and refused.
 pub async fn confirm(
     store: &dyn Store,
     upstream: &RepoName,
@@ -159,17 +159,21 @@ pub async fn confirm(
 ) -> Result<Pin, ConfirmError> {
     for _ in 0..limits::CONFLICTS {
         let known: Read<Pin> = read(store, records::pin(upstream, repo)).await?;
-        let Some(before) = &known.value else { return Err(ConfirmError::Unknown(repo.clone())) };
-        let seen = before.changed.as_ref().map(|change| change.repository_id);
-        let Some(repository_id) = repository_id.or(seen) else {
-            let (repo, repository_id) = (before.repo.clone(), before.repository_id);
-            return Err(ConfirmError::Unchanged { repo, repository_id });
+        let seen = known.value.as_ref().and_then(|pin| pin.changed.as_ref());
+        let Some(repository_id) = repository_id.or(seen.map(|change| change.repository_id)) else {
+            return Err(match known.value {
+                Some(Pin { repo, repository_id, .. }) => {
+                    ConfirmError::Unchanged { repo, repository_id }
+                }
+                None => ConfirmError::Unknown(repo.clone()),
+            });
         };
-        let pin = Pin { repository_id, since: now, changed: None, ..before.clone() };
+        let pin = Pin { repo: repo.clone(), repository_id, since: now, changed: None };
         let mut batch = Batch::default();
         write(&mut batch, upstream, &known, &pin, now);
         if store.commit(batch, now).await? == Commit::Done {
-            tracing::warn!(%repo, repository_id, before = before.repository_id, "confirmed");
+            let before = known.value.map(|pin| pin.repository_id);
+            tracing::warn!(%repo, repository_id, before, "a repository was confirmed");
             return Ok(pin);
         }
     }

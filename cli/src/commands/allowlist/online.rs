@@ -177,7 +177,7 @@ impl Online<'_> {
             Err(Error::Forbidden(why)) => {
                 let names =
                     [Rule::RepositoryNotFound, Rule::RepositoryRenamed, Rule::RepositoryCase];
-                let more = [Rule::RepositoryArchived, Rule::WorkflowMissing];
+                let more = [Rule::RepositoryArchived, Rule::WorkflowMissing, Rule::TokenExposed];
                 let more = more.into_iter().filter(|_| self.ask == Ask::Everything);
                 let told = |rule| Found::NotChecked(rule, format!("`{listed}` is closed: {why}"));
                 return Ok(names.into_iter().chain(more).map(told).collect());
@@ -279,8 +279,18 @@ impl Online<'_> {
             let text = self.lookup.file(&repository.full_name, path).await?;
             seen = seen.and(Workflow::read(&text.unwrap_or_default()));
         }
+        let mut found = vec![];
+        if seen.exposes_token {
+            let message = format!(
+                "a job of `{repo}` checks out upstream code and has `id-token: write`: any pull \
+                 request gets tokens of its default branch"
+            );
+            let wrong = Diagnostic::new(Rule::TokenExposed, place.clone(), message);
+            let help = "report from other jobs, as workflows-templates/downstream-ci.yml does";
+            found.push(Found::Wrong(wrong.label("a token within reach of anybody").help(help)));
+        }
         if wanted(seen) {
-            return Ok(vec![]);
+            return Ok(found);
         }
         let wrong = |message: String, help: &str| {
             let found = Diagnostic::new(Rule::WorkflowMissing, place.clone(), message);
@@ -288,9 +298,9 @@ impl Online<'_> {
         };
         if paths.len() > MAX_WORKFLOWS {
             let why = format!("`{repo}` has {} workflows, of which 100 are read", paths.len());
-            return Ok(vec![Found::NotChecked(Rule::WorkflowMissing, why)]);
+            found.push(Found::NotChecked(Rule::WorkflowMissing, why));
+            return Ok(found);
         }
-        let mut found = vec![];
         if receives && !seen.receives {
             found.push(wrong(
                 format!(

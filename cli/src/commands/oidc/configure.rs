@@ -66,17 +66,20 @@ pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome 
         Err(failure) => broken(Reason::EventPayload, failure),
     };
     let row = row(ending.ended, args.on_unavailable);
-    let mut overrides = vec![];
+    let mut overrides = Ok(vec![]);
     if row.mode == Mode::Anonymous {
         warn_of_leftovers(env, printer);
-        overrides = machine::overrides(&runner)?;
-        machine::warn(&overrides, printer);
+        overrides = machine::overrides(&runner);
     }
+    let (overrides, unwritable) =
+        overrides.map_or_else(|failure| (vec![], Some(failure)), |overrides| (overrides, None));
+    machine::warn(&overrides, printer);
     let cache = cache(args, row, ending.grant.as_ref(), env, printer).await;
     let told =
         Told { args: Some(args), row, grant: ending.grant.as_ref(), cache: &cache, overrides };
     told.write(&runner)?;
-    tell(row, ending, printer)
+    // The machine's identity would stay in force, so the job doesn't go on.
+    unwritable.map_or_else(|| tell(row, ending, printer), Err)
 }
 
 /// Tells the later steps of a job that the inputs made no sense, before that ends the step; whether

@@ -38,8 +38,9 @@ pub fn overrides(runner: &Runner) -> Result<Vec<(&'static str, String)>, Failure
         |name: &str| home.is_some_and(|home| Path::new(home).join(".aws").join(name).exists());
     let profiles = defined(&PROFILES);
     let files = in_home("config") || in_home("credentials") || !defined(&FILES).is_empty();
-    if files || !profiles.is_empty() {
-        let path = runner.temp_dir().join("crcr-no-aws-profile");
+    let path = runner.temp_dir().join("crcr-no-aws-profile");
+    let done = env.get(env_vars::AWS_CONFIG_FILE).is_some_and(|file| Path::new(file) == path);
+    if !done && (files || !profiles.is_empty()) {
         std::fs::write(&path, EMPTY_CONFIG).map_err(|error| {
             Failure::unexpected("runner-file", format!("`{}` can't be written", path.display()))
                 .because(error)

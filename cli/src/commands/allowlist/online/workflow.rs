@@ -12,6 +12,8 @@ pub struct Workflow {
     pub receives: bool,
     /// One has a step that reports.
     pub reports: bool,
+    /// One has a job that checks out the dispatched code and may mint tokens.
+    pub exposes_token: bool,
     /// One calls a workflow or an action that this doesn't read, and that may report.
     pub calls_others: bool,
 }
@@ -25,6 +27,9 @@ impl Workflow {
         let mut seen = Self { receives: starts.is_some_and(on_dispatch), ..Self::default() };
         let jobs = workflow.get("jobs").and_then(Value::as_mapping);
         for job in jobs.into_iter().flat_map(|jobs| jobs.values()) {
+            // A job's own permissions replace those of the workflow.
+            let permissions = job.get("permissions").or_else(|| workflow.get("permissions"));
+            let mints = permissions.is_some_and(may_mint);
             if let Some(called) = job.get("uses").and_then(Value::as_str) {
                 // A workflow of the same repository is read like all others.
                 seen.calls_others |= !called.starts_with("./");
@@ -37,6 +42,11 @@ impl Workflow {
                 seen.reports |= REPORTING_ACTIONS.iter().any(|end| path.ends_with(end));
                 seen.reports |= run.contains("crcr report");
                 seen.calls_others |= path.starts_with("./");
+                let repository = step.get("with").and_then(|with| with.get("repository"));
+                let dispatched = repository
+                    .and_then(Value::as_str)
+                    .is_some_and(|repository| repository.contains("client_payload"));
+                seen.exposes_token |= mints && (path.ends_with("/checkout-pr") || dispatched);
             }
         }
         seen
@@ -47,9 +57,15 @@ impl Workflow {
         Self {
             receives: self.receives | other.receives,
             reports: self.reports | other.reports,
+            exposes_token: self.exposes_token | other.exposes_token,
             calls_others: self.calls_others | other.calls_others,
         }
     }
+}
+
+fn may_mint(permissions: &Value) -> bool {
+    let token = permissions.get("id-token").and_then(Value::as_str);
+    token == Some("write") || permissions.as_str() == Some("write-all")
 }
 
 fn on_dispatch(starts: &Value) -> bool {
@@ -86,5 +102,28 @@ mod tests {
         assert_eq!(step("uses: ./.github/actions/ci"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: x/y/.github/workflows/z.yml@v1}}"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: ./.github/workflows/z.yml}}"), (false, false, false));
+    }
+
+    #[test]
+    fn a_job_with_upstream_code_and_a_token_is_seen() {
+        let job = |permissions: &str, step: &str| {
+            Workflow::read(&format!(
+                "on: repository_dispatch\n{permissions}\njobs: {{a: {{steps: [{{{step}}}]}}}}"
+            ))
+            .exposes_token
+        };
+        let ours = "uses: pytorch/crcr/actions/checkout-pr@v1";
+        let theirs = "uses: actions/checkout@v6, with: {repository: '${{ github.event.\
+                      client_payload.payload.repository.full_name }}'}";
+        for code in [ours, theirs] {
+            assert!(job("permissions: {id-token: write}", code));
+            assert!(job("permissions: write-all", code));
+            assert!(!job("permissions: {contents: read}", code));
+            assert!(!job("", code), "by default no job may mint");
+        }
+        assert!(!job("permissions: {id-token: write}", "uses: actions/checkout@v6"));
+        let template = include_str!("../../../../../workflows-templates/downstream-ci.yml");
+        let seen = Workflow::read(template);
+        assert!(seen.receives && seen.reports && !seen.exposes_token, "{seen:?}");
     }
 }

@@ -154,3 +154,34 @@ async fn the_first_caller_pins_nothing_and_a_refused_dispatch_neither() {
     push_new_head(&world, 'b').await;
     assert_eq!(pinned().await, Some(world.github.state().world.add_repo(FOUR)));
 }
+
+#[tokio::test]
+async fn an_operator_pins_a_name_that_is_never_dispatched_to() {
+    let world = World::with(&[ADMIN]).await;
+    let number = world.github.state().world.add_repo("acme/nightly");
+    world.allow("L2:\n  - acme/nightly: {events: [nightly]}\n");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.github.state().world.add_commit(UPSTREAM, HEAD);
+    let confirmation = json!({ "repo": "acme/nightly", "repository_id": number }).to_string();
+    let stranger = Request::post("/api/v1/repositories");
+    let stranger = stranger.body(Body::from(confirmation.clone())).unwrap();
+    assert_eq!(world.call(stranger).await.0, StatusCode::NOT_FOUND);
+    let (status, _) = as_operator(&world, "POST", "/api/v1/repositories", &confirmation).await;
+    assert_eq!(status, StatusCode::OK);
+    let payload = json!({ "event_type": "nightly", "delivery_id": HEAD });
+    let nightly = Downstream {
+        repo: "acme/nightly",
+        client_payload: payload,
+        job: "test",
+        run: RUN,
+        attempt: 1,
+    };
+    let body = nightly.body("completed", Some("success"));
+    let mut claims = nightly.claims(&world);
+    claims["event_name"] = json!("schedule");
+    let mut others = claims.clone();
+    others["repository_id"] = json!("999999999");
+    others["jti"] = json!("another");
+    assert_eq!(nightly.report_as(&world, &others, &body).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(nightly.report_as(&world, &claims, &body).await, said("completed"));
+}
