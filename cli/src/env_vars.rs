@@ -66,6 +66,10 @@ pub const GITHUB_RUN_ID: &str = "GITHUB_RUN_ID";
 pub const GITHUB_RUN_ATTEMPT: &str = "GITHUB_RUN_ATTEMPT";
 /// Key of the job in the workflow file.
 pub const GITHUB_JOB: &str = "GITHUB_JOB";
+/// The job's values of the matrix as JSON, which only the workflow's contexts know.
+pub const CRCR_MATRIX: &str = "CRCR_MATRIX";
+/// The number of the job among those of the matrix, likewise.
+pub const CRCR_JOB_INDEX: &str = "CRCR_JOB_INDEX";
 /// Name of the workflow.
 pub const GITHUB_WORKFLOW: &str = "GITHUB_WORKFLOW";
 /// Checkout folder of the job.

@@ -66,6 +66,7 @@ impl World {
             bucket: BUCKET.to_owned(),
             region: Some("us-east-1".to_owned()),
             endpoint: Some(self.s3.url().clone()),
+            checksum: true,
             silence: crcr_github::http::SILENCE,
             access: S3Access::Given(
                 aws_credential_types::provider::SharedCredentialsProvider::new(credentials),
@@ -90,6 +91,8 @@ impl World {
             run_id: 4242,
             run_attempt: 1,
             job: "build".to_owned(),
+            leg: None,
+            check_run_id: None,
             place: Place::S3 {
                 bucket: BUCKET.to_owned(),
                 key: key.to_owned(),
@@ -191,7 +194,7 @@ fn several_artifacts_get_a_folder_each_or_are_merged_in_order() {
     for (name, content) in [("a-1", "one"), ("a-2", "two"), ("b", "no")] {
         world.github(name, "application/zip", &zip(&[("same", 0o644, content.as_bytes())]));
     }
-    world.github("a-3.crcr.json", "application/json", b"hidden, unless there is an a-3");
+    world.github("crcr-locator-b-3", "application/zip", b"hidden, as nobody asks for b-3");
     fn read(ran: &Ran, name: &str) -> String {
         fs::read_to_string(ran.path(name)).unwrap()
     }
@@ -301,7 +304,8 @@ fn a_locator_stored_with_github_leads_to_the_bucket() {
     let locator = world.locator("acme/upstream/4242/wheels/artifacts.zip", &bytes);
     world.s3("acme/upstream/4242/wheels/artifacts.zip", &bytes, &[]);
     let json = locator.to_json(64 * 1024);
-    world.github("wheels.crcr.json", "application/json", json.as_bytes());
+    let published = zip(&[("locator.json", 0o644, json.as_bytes())]);
+    world.github("crcr-locator-wheels", "application/zip", &published);
     let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(0);
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"by locator");
     let ran = world.signed(world.step("list", &["--format", "json"])).run().expect_code(0);
@@ -375,7 +379,7 @@ fn a_forbidden_bucket_and_a_missing_one_say_so() {
     assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "store-denied"));
     let step = world.signed(world.step("download", &["--name", "wheels"]));
     let ran = step.arg("--auth-mode=anonymous").run().expect_code(1);
-    refused(&ran, "store-denied", &["is forbidden", "anonymous: S3", "to everybody"]);
+    refused(&ran, "artifact-not-found", &["GitHub's list", "anonymous: S3"]);
     let ran = world.signed(world.step("list", &[])).run().expect_code(1);
     refused(&ran, "store-denied", &["s3:ListBucket"]);
     world.s3.rules(|rules| rules.denied.clear());
@@ -524,4 +528,64 @@ fn in_a_privileged_event_a_digest_from_beside_the_object_proves_nothing() {
     refused(&ran, "untrusted-artifact", &["its digest must come from a job's output"]);
     let json = world.locator(key, &bytes).to_json(64 * 1024);
     step(&["--locator", &json]).run().expect_code(0);
+}
+
+#[test]
+fn a_fork_downloads_everything_from_github_although_the_bucket_is_private() {
+    let world = World::new(Run::fork());
+    world.github("wheels-1", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    world.github("wheels-2", "application/zip", &zip(&[("b", 0o644, b"y")]));
+    let private = |args: &[&str]| {
+        let step = world.signed(world.step("download", args));
+        step.without("AWS_ACCESS_KEY_ID").without("AWS_SECRET_ACCESS_KEY")
+    };
+    let patterns: [&[&str]; 2] = [&["--pattern", "wheels-*", "--merge-multiple"], &[]];
+    for args in patterns {
+        let ran = private(args).run().expect_code(0);
+        assert_eq!(ran.outputs["store"], "github");
+        let told = "::notice::the bucket `artifacts` was left out";
+        assert!(ran.stderr.contains(told), "{}", ran.report());
+    }
+    // With credentials that are refused, something is misconfigured.
+    world.s3.rules(|rules| {
+        rules.denied.insert("ListObjectsV2");
+    });
+    let step = world.signed(world.step("download", &["--pattern", "wheels-*"]));
+    refused(&step.run().expect_code(1), "store-denied", &["s3:ListBucket"]);
+}
+
+#[test]
+fn a_download_with_expired_credentials_reads_a_public_bucket_anonymously() {
+    let world = World::new(Run::push());
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"public")]), &[]);
+    world.s3.rules(|rules| rules.anonymous = Anonymous::Read);
+    let proxy = FaultProxy::start(world.s3.url()).unwrap();
+    let expired = crcr_testkit::fault::s3_error(400, "ExpiredToken");
+    proxy.add(Rule::any(expired).sending("authorization"));
+    let step = world.step("download", &["--name", "wheels"]);
+    let ran = with_bucket(step, BUCKET, proxy.url().as_str()).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"public");
+}
+
+#[test]
+fn what_a_later_attempt_stored_on_s3_wins_over_the_first_ones_fallback() {
+    let world = World::new(Run::push());
+    let id = world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"first")]));
+    let yesterday = jiff::Timestamp::now() - std::time::Duration::from_secs(86_400);
+    assert!(world.github.state().artifacts.alter(id, |artifact| artifact.created = yesterday));
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"second")]), &[]);
+    for args in [&["--name", "wheels"][..], &["--pattern", "whee*", "--merge-multiple"]] {
+        let step = world.signed(world.step("download", args)).env("GITHUB_RUN_ATTEMPT", "2");
+        let ran = step.run().expect_code(0);
+        assert_eq!(fs::read(ran.path("a")).unwrap(), b"second");
+    }
+}
+
+#[test]
+fn the_summary_of_a_download_that_fails_says_why_and_what_to_do() {
+    let world = World::new(Run::push());
+    let ran = world.step("download", &["--name", "no | <b>"]).run().expect_code(1);
+    for text in ["| `artifact-not-found` |", "no \\| &lt;b&gt;", "crcr artifact list"] {
+        assert!(ran.summary.contains(text), "{text}\n{}", ran.report());
+    }
 }

@@ -77,14 +77,14 @@ fn with_credentials_and_a_bucket_s3_takes_the_artifact() {
     let zip = s3.object(KEY).unwrap();
     let archive = zip::ZipArchive::new(Cursor::new(zip)).unwrap();
     assert_eq!(archive.file_names().collect::<Vec<_>>(), ["a.txt", "sub/b.txt"]);
-    assert!(ran.summary.contains("s3 (ok), 2 files"), "{}", ran.report());
+    assert!(ran.summary.contains("| linux | s3 | ok | 2 files |"), "{}", ran.report());
     let locator: serde_json::Value = serde_json::from_str(&ran.outputs["locator"]).unwrap();
     assert_eq!(locator["key"], KEY);
     assert!(s3.unfinished().is_empty());
 }
 
 #[test]
-fn without_credentials_github_takes_it_with_a_locator() {
+fn without_credentials_github_takes_it_as_one_artifact() {
     let github = StandIn::start().unwrap();
     let run = Run::push();
     let ran = with_github(step(&["--path", "dist"]), &github, &run).run().expect_code(0);
@@ -92,11 +92,11 @@ fn without_credentials_github_takes_it_with_a_locator() {
     let mut names: Vec<_> =
         github.state().artifacts.all().into_iter().map(|artifact| artifact.name).collect();
     names.sort();
-    assert_eq!(names, ["linux", "linux.crcr.json"]);
+    assert_eq!(names, ["linux"]);
     assert!(!ran.outputs["artifact-id"].is_empty());
     let again = with_github(step(&["--path", "dist"]), &github, &run).run().expect_code(0);
     assert_eq!(again.outputs["artifact-digest"], ran.outputs["artifact-digest"]);
-    assert_eq!(github.state().artifacts.all().len(), 2, "the same bytes are there once");
+    assert_eq!(github.state().artifacts.all().len(), 1, "the same bytes are there once");
 }
 
 #[test]
@@ -143,12 +143,10 @@ fn an_earlier_attempt_is_replaced_and_the_same_one_is_a_conflict() {
 }
 
 #[test]
-fn no_files_a_bad_name_and_an_upload_that_is_not_required() {
+fn no_files_and_a_bad_name() {
     let ran = step(&["--path", "nothing"]).run().expect_code(0);
     assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "no-files"));
     step(&["--path", "nothing", "--if-no-files-found", "error"]).run().expect_code(1);
-    let ran = step(&["--path", "dist", "--required", "false"]).run().expect_code(0);
-    assert_eq!(ran.outputs["reason"], "skipped");
     let ran = Crcr::step(
         &["artifact", "upload", "--name", "a:b", "--path", "."],
         "push",
@@ -204,4 +202,96 @@ fn renewed(audience: &str) {
     assert_eq!((&*ran.outputs["store"], world.sts.granted().len()), ("s3", 2));
     let shown = ran.stderr.replace(&format!("::add-mask::{secret}\n"), "");
     assert!(shown.len() < ran.stderr.len() && !shown.contains(&secret), "{}", ran.report());
+}
+
+#[test]
+fn an_upload_that_is_not_required_is_tried_like_any_other_and_never_fails_the_step() {
+    let github = StandIn::start().unwrap();
+    let optional = || step(&["--path", "dist", "--required", "false"]);
+    let ran = with_github(optional(), &github, &Run::push()).run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("github", "no-bucket"));
+    let no_files = ["--path", "none", "--required", "false", "--if-no-files-found", "error"];
+    let bad_name = ["--path", "dist", "--required", "false", "--name", "a:b"];
+    let conflict = with_github(optional(), &github, &Run::push());
+    fs::write(conflict.folder().join("dist/a.txt"), "other").unwrap();
+    for (ran, reason) in [
+        (optional().run(), "no-bucket"),
+        (step(&no_files).run(), "no-files"),
+        (step(&bad_name).run(), "bad-name"),
+        (conflict.run(), "no-bucket"),
+    ] {
+        let ran = ran.expect_code(0);
+        assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", reason));
+        assert!(ran.stderr.contains("::warning::"), "{}", ran.report());
+        assert!(!ran.stderr.contains("::error"), "{}", ran.report());
+        assert!(ran.summary.contains("| error |"), "{}", ran.report());
+    }
+}
+
+#[test]
+fn a_locator_becomes_an_artifact_only_when_asked_for_and_then_leads_to_the_bucket() {
+    let github = StandIn::start().unwrap();
+    let s3 = S3Server::start("artifacts").unwrap();
+    let run = Run::push();
+    let args = ["--path", "dist", "--s3-prefix", "ci/{run_id}/{job}/{name}", "--publish-locator"];
+    let ran = with_github(with_s3(step(&args), &s3), &github, &run).run().expect_code(0);
+    assert_eq!(ran.outputs["store"], "s3");
+    let all = github.state().artifacts.all();
+    let names: Vec<_> = all.iter().map(|artifact| &*artifact.name).collect();
+    assert_eq!(names, ["crcr-locator-linux"]);
+    let zip = github.state().artifacts.bytes(all[0].id).unwrap();
+    let archive = zip::ZipArchive::new(Cursor::new(zip)).unwrap();
+    assert_eq!(archive.file_names().collect::<Vec<_>>(), ["locator.json"]);
+    let args = ["artifact", "download", "--name", "linux", "--s3-prefix", args[3]];
+    let down = with_s3(Crcr::step(&args, "push", &serde_json::json!({})), &s3);
+    let down = with_github(down, &github, &run).run().expect_code(0);
+    assert_eq!(fs::read(down.path("sub/b.txt")).unwrap(), b"b");
+}
+
+#[test]
+fn unclear_input_is_named() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let ran = step(&["--path", " \n \n"]).run().expect_code(1);
+    assert!(ran.stderr.contains("[no-path]"), "{}", ran.report());
+    let ran = step(&["--path", "dist", "--s3-bucket", "b\nc"])
+        .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        .run()
+        .expect_code(1);
+    assert!(ran.stderr.contains("[s3-bucket]") && ran.stderr.contains("b\\nc"), "{}", ran.report());
+    let one = with_s3(step(&["--path", "dist/a.txt"]), &s3).env("GITHUB_RETENTION_DAYS", "0");
+    let ran = one.arg("--retention-days").arg("5").run().expect_code(0);
+    assert!(ran.stderr.contains(" 1 file,") && ran.summary.contains("| 1 file |"));
+    assert_eq!(s3.tags(KEY)["retention-days"], "5");
+}
+
+#[test]
+fn a_wheel_as_it_is_has_no_type_that_other_clients_unpack() {
+    let github = StandIn::start().unwrap();
+    let step = step(&["--path", "dist/a.whl", "--archive", "none", "--name", "a.whl"]);
+    fs::write(step.folder().join("dist/a.whl"), "PK").unwrap();
+    with_github(step, &github, &Run::push()).run().expect_code(0);
+    assert_eq!(github.state().artifacts.all()[0].mime_type, "application/octet-stream");
+}
+
+fn step_named(name: &str) -> Crcr {
+    step(&["--path", "dist", "--name", ""]).env("INPUT_NAME", name)
+}
+
+#[test]
+fn names_and_paths_are_stored_or_refused_and_never_run() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let odd =
+        ["a b", "it's", "$(touch pwned)", "`touch pwned`", "-rf", "\u{202e}gpj", "##[group]x"];
+    for name in odd {
+        let step = with_s3(step_named(name), &s3);
+        fs::write(step.folder().join("dist").join(name), name).unwrap();
+        let ran = step.run();
+        assert!(ran.code <= 1, "{}", ran.report());
+        assert!(!ran.path("pwned").exists() && !ran.stderr.contains("##["), "{}", ran.report());
+    }
+    for name in ["a\nb", "a\"b", "::error::x"] {
+        let ran = step_named(name).run().expect_code(1);
+        assert!(ran.stderr.contains("bad-name"), "{}", ran.report());
+    }
 }

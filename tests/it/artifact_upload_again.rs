@@ -2,9 +2,11 @@
 //! another job.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
 use crcr_testkit::s3::S3Server;
 
 use crate::artifact_upload::{noise, step, with_github, with_s3};
@@ -23,7 +25,7 @@ fn large(s3: &S3Server, archive: &str, first: u8) -> Crcr {
 
 fn is_conflict(ran: Ran, reason: &str) {
     let ran = ran.expect_code(1);
-    for word in ["conflict", "overwrite", "{run_attempt}"] {
+    for word in ["conflict", "overwrite"] {
         assert!(ran.stderr.contains(word), "{}", ran.report());
     }
     assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", reason));
@@ -65,7 +67,7 @@ fn an_artifact_of_another_job_is_a_conflict_in_every_attempt() {
 }
 
 #[test]
-fn with_github_an_earlier_attempt_is_replaced_and_the_same_one_is_a_conflict() {
+fn with_github_only_overwrite_replaces_what_another_job_or_attempt_stored() {
     let github = StandIn::start().unwrap();
     let run = Run::push();
     let with = |text: &str, attempt: &str| {
@@ -76,10 +78,89 @@ fn with_github_an_earlier_attempt_is_replaced_and_the_same_one_is_a_conflict() {
     let first = with("one", "1").run().expect_code(0);
     is_conflict(with("two", "1").run(), "no-bucket");
     with("one", "1").run().expect_code(0);
-    let second = with("two", "2").run().expect_code(0);
-    assert_ne!(first.outputs["artifact-digest"], second.outputs["artifact-digest"]);
-    with("three", "2").arg("--overwrite").run().expect_code(0);
-    assert_eq!(github.state().artifacts.all().len(), 2);
+    let second = with("two", "2").run();
+    assert!(!second.stderr.contains("s3-prefix"), "{}", second.report());
+    is_conflict(second, "no-bucket");
+    let there = github.state().artifacts.all();
+    assert_eq!(there[0].id.to_string(), first.outputs["artifact-id"]);
+    with("two", "2").arg("--overwrite").run().expect_code(0);
+    assert_eq!(github.state().artifacts.all().len(), 1);
+}
+
+#[test]
+fn an_upload_to_github_never_takes_a_name_from_one_that_is_under_way() {
+    for attempt in ["1", "2"] {
+        let github = StandIn::start().unwrap();
+        let run = Run::push();
+        let with = |text: &str| {
+            let step = with_github(step(&["--path", "dist"]), &github, &run);
+            fs::write(step.folder().join("dist/a.txt"), text).unwrap();
+            step.env("GITHUB_RUN_ATTEMPT", attempt)
+        };
+        let traffic = &github.state().traffic;
+        traffic.fail("FinalizeArtifact", 1, Fault::Delay(Duration::from_secs(8)));
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| with("one").run());
+            let started = Instant::now();
+            while traffic.calls("FinalizeArtifact") == 0 {
+                assert!(started.elapsed() < Duration::from_secs(60) && !first.is_finished());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // A refusal took no name either, although it is tried again.
+            traffic.fail("CreateArtifact", 1, Fault::status(503));
+            is_conflict(with("two").run(), "no-bucket");
+            let first = first.join().unwrap().expect_code(0);
+            let all = github.state().artifacts.all();
+            assert!(all.len() == 1 && all[0].finalized, "{all:?}");
+            assert_eq!(all[0].id.to_string(), first.outputs["artifact-id"]);
+        });
+        assert!(traffic.unmet().is_empty());
+    }
+}
+
+#[test]
+fn legs_of_a_matrix_are_different_jobs_and_a_rerun_of_a_leg_is_the_same() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let leg = |text: &str, python: &str, index: &str, attempt: &str, archive: &str| {
+        let args = ["--path", "dist", "--archive", archive, "--name", archive];
+        let step = with_s3(step(&args), &s3);
+        fs::write(step.folder().join("dist/a.txt"), text).unwrap();
+        step.env("CRCR_MATRIX", &format!("{{\n  \"python\": \"{python}\"\n}}"))
+            .env("CRCR_JOB_INDEX", index)
+            .env("GITHUB_RUN_ATTEMPT", attempt)
+            .run()
+    };
+    for archive in ["zip", "none"] {
+        leg("one", "3.12", "0", "1", archive).expect_code(0);
+        is_conflict(leg("two", "3.13", "1", "1", archive), "conflict");
+        is_conflict(leg("two", "3.13", "1", "2", archive), "conflict");
+        leg("one again", "3.12", "0", "2", archive).expect_code(0);
+    }
+    let locator = s3.object("acme/upstream/4242/zip.crcr.json").unwrap();
+    let locator: serde_json::Value = serde_json::from_slice(&locator).unwrap();
+    assert!(locator["leg"].as_str().unwrap().starts_with("0-"), "{locator}");
+}
+
+#[test]
+fn files_as_they_are_of_another_job_keep_their_locator() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let step = |check_run: &str| {
+        let step = with_s3(step(&["--path", "dist", "--archive", "none"]), &s3);
+        step.env("CRCR_CHECK_RUN_ID", check_run)
+    };
+    step("1").run().expect_code(0);
+    let locator = || s3.object(&format!("{FOLDER}.crcr.json")).unwrap();
+    let before = locator();
+    // Another job, and another call of the same reusable workflow, with files of other names.
+    for (job, check_run) in [("test", "1"), ("build", "2")] {
+        let other = step(check_run).env("GITHUB_JOB", job);
+        fs::remove_file(other.folder().join("dist/a.txt")).unwrap();
+        fs::write(other.folder().join("dist/other"), "other").unwrap();
+        is_conflict(other.run(), "conflict");
+        assert!(locator() == before);
+    }
+    step("2").arg("--overwrite").run().expect_code(0);
+    assert!(locator() != before);
 }
 
 #[test]

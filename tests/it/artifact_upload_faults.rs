@@ -192,7 +192,7 @@ fn github_that_fails_for_a_while_is_tried_again_and_leaves_one_copy() {
     let ran = step.run().expect_code(0);
     assert_eq!(outcome(&ran), ("github", "no-bucket"));
     let all = github.state().artifacts.all();
-    assert!(all.len() == 2 && all.iter().all(|artifact| artifact.finalized), "{all:?}");
+    assert!(all.len() == 1 && all.iter().all(|artifact| artifact.finalized), "{all:?}");
     assert!(traffic.unmet().is_empty(), "{:?}", traffic.unmet());
 }
 
@@ -250,4 +250,51 @@ fn an_upload_that_is_told_to_stop_leaves_nothing() {
     assert!(told.success());
     assert_eq!(child.wait().unwrap().code(), Some(2));
     assert!(s3.unfinished().is_empty() && s3.keys().is_empty());
+}
+
+#[test]
+fn every_refusal_of_s3_falls_back_with_a_warning_that_names_the_answer() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let any = |status, code| Rule::any(crcr_testkit::fault::s3_error(status, code));
+    for (rule, reason, told) in [
+        (any(400, "ExpiredToken"), "s3-denied", "ExpiredToken"),
+        (any(403, "AccessDenied").method(Method::PUT), "s3-denied", "AccessDenied"),
+        (any(400, "KMS.DisabledException").method(Method::PUT), "s3-refused", "KMS.Disabled"),
+        (any(405, "MethodNotAllowed").method(Method::PUT), "s3-refused", "MethodNotAllowed"),
+        (any(404, "NoSuchThing").method(Method::PUT), "s3-refused", "s3-refused"),
+        (any(501, "NotImplemented").sending("if-none-match"), "s3-refused", "NotImplemented"),
+        (any(501, "NotImplemented").sending("x-amz-checksum-crc64nvme"), "s3-refused", "NotImp"),
+    ] {
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        // Larger than one part, so that its key is looked at before anything is sent.
+        let large = || {
+            let step = step(&["--path", "dist"]);
+            fs::write(step.folder().join("dist/large.bin"), noise(6 << 20)).unwrap();
+            with_bucket(step, "artifacts", proxy.url().as_str())
+        };
+        proxy.add(rule);
+        let github = StandIn::start().unwrap();
+        let ran = with_github(large(), &github, &Run::push()).run().expect_code(0);
+        assert_eq!(outcome(&ran), ("github", reason), "{}", ran.report());
+        assert!(ran.stderr.contains("::warning"), "{}", ran.report());
+        assert!(ran.stderr.contains(told), "{told}\n{}", ran.report());
+        let ran = large().arg("--fallback=never").run().expect_code(2);
+        assert_eq!(ran.outputs["store"], "none");
+    }
+}
+
+#[test]
+fn a_server_that_refuses_checksums_takes_uploads_without_them() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    for header in ["x-amz-checksum-crc64nvme", "x-amz-checksum-algorithm"] {
+        proxy.add(Rule::any(crcr_testkit::fault::s3_error(501, "NotImplemented")).sending(header));
+    }
+    for archive in ["zip", "none"] {
+        let args = ["--path", "dist", "--s3-checksum", "none", "--archive", archive];
+        let step = step(&[&args[..], &["--name", archive]].concat());
+        fs::write(step.folder().join("dist/large.bin"), noise(11 << 20)).unwrap();
+        let ran = with_bucket(step, "artifacts", proxy.url().as_str()).run().expect_code(0);
+        assert_eq!(outcome(&ran), ("s3", "ok"), "{}", ran.report());
+    }
 }

@@ -177,3 +177,31 @@ fn a_name_that_the_other_client_took_is_a_conflict_for_both() {
     let said = peer.upload("ours", "6", &[("a.txt", b"theirs".to_vec())]).unwrap_err();
     assert!(said.contains("(409) Conflict"), "{said}");
 }
+
+#[test]
+#[ignore = "needs @actions/artifact"]
+fn githubs_client_downloads_everything_that_three_uploads_stored() {
+    let github = StandIn::start().unwrap();
+    let peer = Peer::new(&github, Run::push());
+    for (name, publish) in [("a", "false"), ("b", "false"), ("c", "true")] {
+        let args = ["upload", "--name", name, "--path", "dist", "--publish-locator", publish];
+        let step = crcr(&peer, &args);
+        write(&step.folder().join("dist"), &BTreeMap::from([("f", (0o644, name.into()))]));
+        step.run().expect_code(0);
+    }
+    let listed = peer.call(&["list"]).unwrap();
+    let listed = listed["artifacts"].as_array().unwrap().clone();
+    let mut names: Vec<_> = listed.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b", "c", "crcr-locator-c"]);
+    for one in &listed {
+        let (name, id) = (one["name"].as_str().unwrap(), one["id"].to_string());
+        let down = peer.path(name);
+        let digest = one["digest"].as_str().unwrap();
+        peer.call(&["download", &id, down.to_str().unwrap(), digest]).unwrap();
+        let file = if name == "crcr-locator-c" { "locator.json" } else { "f" };
+        assert!(down.join(file).is_file(), "{name}");
+    }
+    let ran = crcr(&peer, &["download", "--path", "out"]).run().expect_code(0);
+    assert!(!ran.path("out/crcr-locator-c").exists() && ran.path("out/c/f").is_file());
+}

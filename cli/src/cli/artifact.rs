@@ -111,12 +111,18 @@ pub struct UploadArgs {
     pub archive: ArchiveArg,
     #[command(flatten)]
     pub s3: S3Args,
+    /// Checksum that S3 verifies what is sent by
+    #[arg(long, value_enum, default_value_t = S3Checksum::Crc64nvme, value_name = "CHECKSUM")]
+    pub s3_checksum: S3Checksum,
     /// When GitHub's store is used
     #[arg(long, value_enum, default_value_t = FallbackArg::Auto, value_name = "WHEN")]
     pub fallback: FallbackArg,
-    /// `false` skips the upload, with a notice, where there are no credentials
+    /// `false` stores it as any other, and never fails the step
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     pub required: bool,
+    /// Also store the locator as a GitHub artifact, `crcr-locator-NAME`
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub publish_locator: bool,
     /// Whether GitHub's full storage fails the step
     #[arg(long, value_enum, default_value_t = OnQuota::Fail, value_name = "WHAT")]
     pub on_quota: OnQuota,
@@ -150,6 +156,15 @@ pub enum ArchiveArg {
     Zip,
     /// The files as they are
     #[value(alias = "false")]
+    None,
+}
+
+/// The checksum that S3 verifies what is sent by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum S3Checksum {
+    /// CRC-64/NVME
+    Crc64nvme,
+    /// None, for servers that refuse the header
     None,
 }
 

@@ -13,12 +13,16 @@ use globset::{Glob, GlobMatcher};
 
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
 use crate::commands::artifact_sources::{
-    github_url, not_found, run_of, set_empty_outputs, sources, store_failed,
+    Row, files_text, github_url, not_found, run_of, set_empty_outputs, sources, store_failed,
+    summarize_failure, table,
 };
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
-use crate::runner::{Runner, markdown_text};
+use crate::runner::Runner;
+
+/// The most artifacts in the step summary.
+const MAX_ROWS: usize = 100;
 
 /// Every output of the action.
 pub const OUTPUTS: [&str; 9] = [
@@ -39,6 +43,8 @@ pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
     let done = Box::pin(attempt(args, &runner, printer)).await;
     if let Err(failure) = &done {
         set_empty_outputs(&OUTPUTS, failure.code(), &runner, printer);
+        let what = args.name.as_deref().or(args.pattern.as_deref()).unwrap_or("artifacts");
+        summarize_failure(what, failure, &runner, printer);
     }
     done.map(|()| ExitCode::SUCCESS)
 }
@@ -200,7 +206,6 @@ fn report(
     printer: &Printer,
     runner: &Runner,
 ) -> Result<(), Failure> {
-    let mut summary = String::new();
     let grouped = done.artifacts.len() > 1;
     if grouped {
         printer.group(&format!("{} artifacts", done.artifacts.len()));
@@ -214,9 +219,7 @@ fn report(
                 DigestMismatch::Warn | DigestMismatch::Error => printer.warning(&text, None),
             }
         }
-        let line = line(artifact);
-        printer.line(&format!("{} {line}", artifact.found.name));
-        summary.push_str(&format!("- **{}** {line}\n", markdown_text(&artifact.found.name)));
+        printer.line(&format!("{} {}", artifact.found.name, line(artifact)));
     }
     if grouped {
         printer.end_group();
@@ -237,11 +240,7 @@ fn report(
     let sum = |of: fn(&Artifact) -> u64| done.artifacts.iter().map(of).sum::<u64>().to_string();
     let single = (done.artifacts.len() == 1).then(|| &done.artifacts[0]);
     let id = single.and_then(|one| one.found.artifact_id());
-    let url = match (single.map(|one| &one.found.at), id) {
-        (Some(At::S3 { store, key }), _) => format!("s3://{}/{key}", store.bucket()),
-        (_, Some(id)) => github_url(runner.env(), &request.run.repository, request.run.id, id),
-        _ => String::new(),
-    };
+    let url = single.map(|one| url_of(one, request, runner.env())).unwrap_or_default();
     let locator = single.and_then(|one| one.found.locator.as_ref());
     let reason = if done.artifacts.is_empty() { "no-artifacts" } else { "ok" };
     let values = [
@@ -257,7 +256,43 @@ fn report(
     ];
     let outputs: Vec<_> = OUTPUTS.into_iter().zip(values.iter().map(String::as_str)).collect();
     runner.set_outputs(&outputs)?;
-    if summary.is_empty() { Ok(()) } else { runner.summary(summary.trim_end()) }
+    if done.artifacts.is_empty() {
+        return Ok(());
+    }
+    let texts: Vec<_> = done
+        .artifacts
+        .iter()
+        .take(MAX_ROWS)
+        .map(|one| {
+            let trust = if one.trust == Some(Trust::Fork) { "made by a fork" } else { reason };
+            let bytes = (human_bytes(one.size), human_bytes(one.unpacked.bytes));
+            let files = files_text(one.unpacked.files);
+            (url_of(one, request, runner.env()), trust, files, format!("{} → {}", bytes.0, bytes.1))
+        })
+        .collect();
+    let rows: Vec<_> = done
+        .artifacts
+        .iter()
+        .zip(&texts)
+        .map(|(one, (url, reason, files, size))| {
+            let (name, store) = (&one.found.name, one.found.store());
+            Row { name, url, store, reason, files, size }
+        })
+        .collect();
+    let mut text = table(&rows);
+    if let Some(more) = done.artifacts.len().checked_sub(MAX_ROWS).filter(|more| *more > 0) {
+        text.push_str(&format!("\nand {more} more\n"));
+    }
+    runner.summary(&text)
+}
+
+/// Where people find an artifact.
+fn url_of(artifact: &Artifact, request: &Request, env: &Env) -> String {
+    match (&artifact.found.at, artifact.found.artifact_id()) {
+        (At::S3 { store, key }, _) => format!("s3://{}/{key}", store.bucket()),
+        (_, Some(id)) => github_url(env, &request.run.repository, request.run.id, id),
+        _ => String::new(),
+    }
 }
 
 /// Store, sizes and digest of one artifact.
@@ -267,9 +302,9 @@ fn line(artifact: &Artifact) -> String {
         Some(Trust::SameRepo) | None => "",
     };
     format!(
-        "from {}: {} files, {} fetched, {} unpacked{trust}, {}",
+        "from {}: {}, {} fetched, {} unpacked{trust}, {}",
         artifact.found.store(),
-        artifact.unpacked.files,
+        files_text(artifact.unpacked.files),
         human_bytes(artifact.size),
         human_bytes(artifact.unpacked.bytes),
         artifact.digest

@@ -19,7 +19,7 @@ pub fn plan(args: &UploadArgs, env: &Env) -> Plan {
         FallbackArg::Never => Fallback::Never,
         FallbackArg::Always => Fallback::Always,
     };
-    choose::plan(mode, artifact_sources::bucket(&args.s3), fallback, args.required)
+    choose::plan(mode, artifact_sources::bucket(&args.s3), fallback)
 }
 
 /// The folder of the artifact in the bucket.

@@ -22,7 +22,7 @@ use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::runner::Runner;
+use crate::runner::{Runner, markdown_text};
 
 /// What there is to know first where the server is GitHub Enterprise Server.
 pub const NO_V4: &str = "GitHub Enterprise Server has no v4 artifacts";
@@ -35,6 +35,11 @@ pub fn is_enterprise(env: &Env) -> bool {
 /// The bucket and who asks; `None` where no bucket is configured.
 pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
     let Some(bucket) = bucket(args) else { return Ok(None) };
+    if bucket.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') {
+        let text = format!("`s3-bucket` (`{}`) isn't the name of a bucket", bucket.escape_debug());
+        return Err(Failure::user("s3-bucket", text)
+            .hint("give one name on one line; a folder in the bucket goes into `s3-prefix`"));
+    }
     let endpoint = args.s3_endpoint.as_deref().map(endpoint).transpose()?;
     let region = args.aws_region.as_deref().map(str::trim);
     let region = region.or_else(|| env.get(env_vars::AWS_REGION));
@@ -44,6 +49,7 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         region: region.map(str::to_owned),
         endpoint,
         access: access(auth_mode(args, env), env, printer)?,
+        checksum: true,
         silence: silence(env)?,
     }))
 }
@@ -141,7 +147,9 @@ pub fn run_of(args: &RunArgs, env: &Env) -> Result<Run, Failure> {
     }
     let id = args.run_id.or(own_id).ok_or_else(|| absent("run-id"))?;
     let same = own_repository.is_some_and(|own| own.eq_ignore_ascii_case(repository));
-    Ok(Run { repository: repository.to_owned(), id, own: same && own_id == Some(id) })
+    let own = same && own_id == Some(id);
+    let first_attempt = own && env.get(env_vars::GITHUB_RUN_ATTEMPT) == Some("1");
+    Ok(Run { repository: repository.to_owned(), id, own, first_attempt })
 }
 
 /// Every place to look for artifacts.
@@ -168,7 +176,14 @@ pub fn sources(
         Some(config) => Some(Bucket { config, layout: layout(s3_args)? }),
         None => None,
     };
-    Ok(Sources { service: service(env, printer)?, rest, bucket, mask: mask(printer) })
+    let teller = printer.clone();
+    Ok(Sources {
+        service: service(env, printer)?,
+        rest,
+        bucket,
+        mask: mask(printer),
+        notice: Arc::new(move |text| teller.notice(text)),
+    })
 }
 
 /// Where artifacts lie in the bucket.
@@ -231,7 +246,9 @@ pub fn store_failed(error: store::Error) -> Failure {
 /// What to do about a store that says no; `rights` is what S3 must allow.
 pub fn store_hint(error: &store::Error, rights: &'static str) -> Option<&'static str> {
     Some(match error {
-        store::Error::Denied { store: S3, message } if message.starts_with("ExpiredToken") => {
+        store::Error::Denied { store: S3, message }
+            if message.starts_with("ExpiredToken") || message.starts_with("400 ") =>
+        {
             "the credentials have ended: raise `role-duration-seconds` of \
              `configure-oidc-fallback`, or run it right before this step"
         }
@@ -266,6 +283,53 @@ pub fn store_hint(error: &store::Error, rights: &'static str) -> Option<&'static
 pub fn github_url(env: &Env, repository: &str, run_id: u64, artifact_id: u64) -> String {
     let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
     format!("{server}/{repository}/actions/runs/{run_id}/artifacts/{artifact_id}")
+}
+
+/// A row of the step summary: an artifact and where it is.
+pub struct Row<'a> {
+    pub name: &'a str,
+    pub url: &'a str,
+    pub store: &'a str,
+    pub reason: &'a str,
+    pub files: &'a str,
+    pub size: &'a str,
+}
+
+/// The step summary of an upload or a download.
+pub fn table(rows: &[Row<'_>]) -> String {
+    let mut text = "| artifact | store | why | files | size |\n|---|---|---|---|---|".to_owned();
+    for Row { name, url, store, reason, files, size } in rows {
+        let name = markdown_text(name);
+        let name = if url.starts_with("http") { format!("[{name}]({url})") } else { name };
+        text.push_str(&format!("\n| {name} | {store} | {reason} | {files} | {size} |"));
+    }
+    text.push('\n');
+    text
+}
+
+/// Puts a failure into the step summary, which is looked at first when a step has failed.
+pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer: &Printer) {
+    let mut why = failure.message().to_owned();
+    for cause in failure.causes() {
+        why.push_str(&format!(": {cause}"));
+    }
+    let mut text = format!(
+        "| artifact | error | why | what to do |\n|---|---|---|---|\n| {} | `{}` | {} | {} |\n",
+        markdown_text(name),
+        failure.code(),
+        markdown_text(&why),
+        markdown_text(failure.help().unwrap_or_default()),
+    );
+    // The summary of a step has 1 MiB; a failure that lists files needs little of it.
+    text.truncate(text.floor_char_boundary(16 * 1024));
+    if let Err(failure) = runner.summary(&text) {
+        printer.warning(&format!("{failure}: {}", failure.causes().join(": ")), failure.help());
+    }
+}
+
+/// `1 file`, `2 files`.
+pub fn files_text(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
 /// The outputs of an upload or a download that ended with nothing. One that can't be written is

@@ -6,22 +6,29 @@ use std::sync::Arc;
 
 use crcr_artifacts::choose::{Plan, Reason};
 use crcr_artifacts::collect::{self, Collected, Query};
+use crcr_artifacts::digest::Digest;
 use crcr_artifacts::locator::{Archive, MAX_OUTPUT_BYTES, Place, Trust};
 use crcr_artifacts::name;
 use crcr_artifacts::source::Source;
 use crcr_artifacts::store;
+use crcr_artifacts::store::s3::{S3Config, STORE as S3};
 use crcr_artifacts::upload::{self, Failed, Run, Stores, Uploaded};
 use crcr_artifacts::zip::write::Level;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::artifact_inputs as inputs;
-use super::artifact_sources::{NO_V4, github_url, is_enterprise, set_empty_outputs, store_hint};
-use crate::cli::artifact::{ArchiveArg, CompressionLevel, NoFiles, OnQuota, UploadArgs};
+use super::artifact_sources::{
+    NO_V4, Row, files_text, github_url, is_enterprise, set_empty_outputs, store_hint,
+    summarize_failure, table,
+};
+use crate::cli::artifact::{
+    ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, UploadArgs,
+};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
-use crate::runner::{Runner, markdown_text};
+use crate::runner::Runner;
 
 /// What S3 must allow.
 const RIGHTS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
@@ -44,7 +51,14 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let plan = inputs::plan(args, env);
     match Box::pin(attempt(args, plan, &runner, printer)).await {
-        Ok(Done::Stored { source, uploaded }) => tell(&source, &uploaded, &runner, printer),
+        Ok(Done::Stored { source, uploaded }) => match tell(&source, &uploaded, &runner, printer) {
+            Err(failure) if !args.required => {
+                let text = format!("{failure}: {}", failure.causes().join(": "));
+                printer.warning(&text, failure.help());
+                Ok(ExitCode::SUCCESS)
+            }
+            outcome => outcome,
+        },
         Ok(Done::Nothing(reason)) => {
             set_empty_outputs(&OUTPUTS, &reason.to_string(), &runner, printer);
             Ok(ExitCode::SUCCESS)
@@ -53,7 +67,20 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
             let reason = reason.map(|reason| reason.to_string());
             let reason = reason.unwrap_or_else(|| failure.code().to_owned());
             set_empty_outputs(&OUTPUTS, &reason, &runner, printer);
-            Err(failure)
+            summarize_failure(
+                args.name.as_deref().unwrap_or("artifact"),
+                &failure,
+                &runner,
+                printer,
+            );
+            if args.required {
+                return Err(failure);
+            }
+            let causes: String =
+                failure.causes().iter().map(|cause| format!("\n  because: {cause}")).collect();
+            let text = format!("{failure}; it isn't required, so the step goes on{causes}");
+            printer.warning(&text, failure.help());
+            Ok(ExitCode::SUCCESS)
         }
     }
 }
@@ -90,22 +117,19 @@ async fn attempt(
     }
     let name = artifact_name(args, &found);
     check_names(&name, &found)?;
-    if plan == Plan::Skip {
-        printer.notice(&format!(
-            "the upload of `{name}` is skipped: it isn't required, and there are no credentials"
-        ));
-        return Ok(Done::Nothing(Reason::Skipped));
-    }
     let (run, attempt, job) = facts(runner)?;
     let folder = inputs::folder(&args.s3, &run, attempt, &job, &name)?;
     let stores = Stores {
         s3: if matches!(plan, Plan::S3ThenGitHub | Plan::S3Only) {
-            super::artifact_sources::s3(&args.s3, env, printer)?
+            let config = super::artifact_sources::s3(&args.s3, env, printer)?;
+            let checksum = args.s3_checksum == S3Checksum::Crc64nvme;
+            config.map(|config| S3Config { checksum, ..config })
         } else {
             None
         },
         folder,
         github: inputs::github(env, printer),
+        publish_locator: args.publish_locator,
     };
     let progress = Arc::new(printer.progress("upload", found.entries.iter().map(|e| e.size).sum()));
     let advance = progress.clone();
@@ -113,6 +137,9 @@ async fn attempt(
         name,
         attempt,
         job,
+        leg: leg(env),
+        check_run_id: env.get(env_vars::CRCR_CHECK_RUN_ID).and_then(|id| id.parse().ok()),
+        notes: runner.temp_dir().join("crcr").join("uploads"),
         root: found.root,
         entries: Arc::new(found.entries),
         level: match args.compression_level {
@@ -169,7 +196,13 @@ fn tell_oddities(found: &Collected, printer: &Printer) {
 }
 
 fn nothing(args: &UploadArgs, found: &Collected, printer: &Printer) -> Result<Done, Missed> {
-    let patterns = args.path.join(", ").replace('\n', ", ");
+    let lines = args.path.iter().flat_map(|text| text.lines()).map(str::trim);
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() {
+        let failure = Failure::user("no-path", "`path` has no pattern: every line of it is blank");
+        return Err(failure.hint("name the files to store, one pattern a line").into());
+    }
+    let patterns = lines.join(", ");
     let message = format!("no files were found for `{patterns}`: nothing is stored");
     let hint = match &found.left_out {
         Some(path) => {
@@ -204,7 +237,7 @@ fn check_names(name: &str, found: &Collected) -> Result<(), Failure> {
     if let Err(why) = name::check_name(name) {
         return Err(Failure::user(
             "bad-name",
-            format!("an artifact can't be named `{name}`: {why}"),
+            format!("an artifact can't be named `{}`: {why}", name.escape_debug()),
         )
         .hint("rename it: both stores must take the name"));
     }
@@ -216,7 +249,10 @@ fn check_names(name: &str, found: &Collected) -> Result<(), Failure> {
     if bad.is_empty() {
         return Ok(());
     }
-    let mut text = format!("{} files have paths that an artifact can't hold", bad.len());
+    let mut text = match bad.len() {
+        1 => "a file has a path that an artifact can't hold".to_owned(),
+        count => format!("{count} files have paths that an artifact can't hold"),
+    };
     for (entry, why) in bad.iter().take(TOLD) {
         text.push_str(&format!("\n  `{}`: {why}", entry.path.escape_debug()));
     }
@@ -241,8 +277,23 @@ fn facts(runner: &Runner) -> Result<(Run, u64, String), Failure> {
     Ok((run, attempt, env.get(env_vars::GITHUB_JOB).unwrap_or("local").to_owned()))
 }
 
+/// The leg of the job's matrix: its number and a hash of its values.
+fn leg(env: &Env) -> Option<String> {
+    let matrix = env.get(env_vars::CRCR_MATRIX).map(str::trim)?;
+    let values: serde_json::Value = serde_json::from_str(matrix).ok()?;
+    if values.as_object().is_none_or(serde_json::Map::is_empty) {
+        return None;
+    }
+    // Sorted by key and without white space.
+    let hash = Digest::of(values.to_string().as_bytes()).hex();
+    let index: u64 = env.get(env_vars::CRCR_JOB_INDEX).and_then(|n| n.trim().parse().ok())?;
+    Some(format!("{index}-{}", &hash[..16]))
+}
+
 fn retention(args: &UploadArgs, env: &Env, printer: &Printer) -> Option<u32> {
     let most: Option<u32> = env.get(env_vars::GITHUB_RETENTION_DAYS).and_then(|t| t.parse().ok());
+    // GitHub sets 0 where nothing is configured; an artifact of no days would be gone at once.
+    let most = most.filter(|days| *days > 0);
     match (args.retention_days, most) {
         (0, _) => None,
         (days, Some(most)) if days > most => {
@@ -300,8 +351,10 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
     let (before, after) = (human_bytes(source.raw_size()), human_bytes(size));
     let was = if done.stored.already { "was there already" } else { "is stored" };
     printer.line(&format!(
-        "`{}` {was} in {store} ({}): {count} files, {before}, {after} stored, sha256 {digest}",
-        source.name, done.reason
+        "`{}` {was} in {store} ({}): {}, {before}, {after} stored, sha256 {digest}",
+        source.name,
+        done.reason,
+        files_text(count as u64)
     ));
     if (source.archive, done.stored.archive) == (Archive::None, Archive::Zip) {
         let why = "GitHub takes an artifact as one file of its own name";
@@ -315,11 +368,15 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
     let values = [store, &reason, &id, &url, &digest, &locator, &size, &count];
     let outputs: Vec<_> = OUTPUTS.into_iter().zip(values).collect();
     runner.set_outputs(&outputs)?;
-    let name = markdown_text(&source.name);
-    let link = if url.starts_with("http") { format!("[{name}]({url})") } else { name };
-    runner.summary(&format!(
-        "Artifact {link}: {store} ({reason}), {count} files, {before} → {after}, `sha256:{digest}`",
-    ))?;
+    let row = Row {
+        name: &source.name,
+        url: &url,
+        store,
+        reason: &reason,
+        files: &files_text(source.entries.len() as u64),
+        size: &format!("{before} → {after}"),
+    };
+    runner.summary(&table(&[row]))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -360,9 +417,17 @@ fn fail(
                  to 12 hours",
             )
         }
-        Failed::Store(error @ store::Error::Conflict { .. }) => Failure::user("conflict", what)
-            .because(error)
-            .hint("set `overwrite`, choose another name, or put `{run_attempt}` into `s3-prefix`"),
+        Failed::Store(error @ store::Error::Conflict { store: S3, .. }) => {
+            Failure::user("conflict", what).because(error).hint(
+                "set `overwrite`, choose another name, or put `{run_attempt}` into `s3-prefix`",
+            )
+        }
+        Failed::Store(error @ store::Error::Conflict { .. }) => {
+            Failure::user("conflict", what).because(error).hint(
+                "give each job, and each leg of a matrix, a name of its own; for a job that is run \
+                 again set `overwrite`",
+            )
+        }
         Failed::Store(store::Error::Source(error)) => Failure::user("unreadable", what)
             .because(error)
             .hint("files must stay as they are while they are uploaded"),

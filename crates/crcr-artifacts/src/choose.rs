@@ -51,6 +51,9 @@ pub enum Reason {
     Anonymous,
     /// S3 refused.
     S3Denied,
+    /// S3 answered with another error, such as a key of KMS that is disabled, or a header that the
+    /// server doesn't know.
+    S3Refused,
     /// The bucket doesn't exist.
     S3MissingBucket,
     /// S3 gave no answer.
@@ -61,8 +64,6 @@ pub enum Reason {
     NoFiles,
     /// The storage is full.
     Quota,
-    /// It isn't needed where there are no credentials.
-    Skipped,
 }
 
 impl fmt::Display for Reason {
@@ -72,12 +73,12 @@ impl fmt::Display for Reason {
             Self::NoBucket => "no-bucket",
             Self::Anonymous => "anonymous",
             Self::S3Denied => "s3-denied",
+            Self::S3Refused => "s3-refused",
             Self::S3MissingBucket => "s3-missing-bucket",
             Self::S3Unreachable => "s3-unreachable",
             Self::Forced => "forced",
             Self::NoFiles => "no-files",
             Self::Quota => "quota",
-            Self::Skipped => "skipped",
         })
     }
 }
@@ -91,18 +92,13 @@ pub enum Plan {
     S3Only,
     /// GitHub, for this reason.
     GitHub(Reason),
-    /// Nowhere: the upload isn't required here.
-    Skip,
     /// Nowhere: S3 can't, for this reason, and nothing else is allowed.
     Impossible(Reason),
 }
 
 /// Decides where the artifact goes.
 #[must_use]
-pub fn plan(mode: AuthMode, bucket: Option<&str>, fallback: Fallback, required: bool) -> Plan {
-    if mode == AuthMode::Anonymous && !required {
-        return Plan::Skip;
-    }
+pub fn plan(mode: AuthMode, bucket: Option<&str>, fallback: Fallback) -> Plan {
     let obstacle = match (mode, bucket) {
         (_, None) => Some(Reason::NoBucket),
         (AuthMode::Anonymous, Some(_)) => Some(Reason::Anonymous),
@@ -140,19 +136,15 @@ mod tests {
         use Fallback::{Always, Auto, Never};
         let bucket = Some("b");
         for mode in [Oidc, Env, Ambient] {
-            assert_eq!(plan(mode, bucket, Auto, true), Plan::S3ThenGitHub);
-            assert_eq!(plan(mode, bucket, Auto, false), Plan::S3ThenGitHub);
-            assert_eq!(plan(mode, bucket, Never, true), Plan::S3Only);
-            assert_eq!(plan(mode, bucket, Always, true), Plan::GitHub(Reason::Forced));
-            assert_eq!(plan(mode, None, Auto, true), Plan::GitHub(Reason::NoBucket));
-            assert_eq!(plan(mode, None, Never, true), Plan::Impossible(Reason::NoBucket));
+            assert_eq!(plan(mode, bucket, Auto), Plan::S3ThenGitHub);
+            assert_eq!(plan(mode, bucket, Never), Plan::S3Only);
+            assert_eq!(plan(mode, bucket, Always), Plan::GitHub(Reason::Forced));
+            assert_eq!(plan(mode, None, Auto), Plan::GitHub(Reason::NoBucket));
+            assert_eq!(plan(mode, None, Never), Plan::Impossible(Reason::NoBucket));
         }
-        assert_eq!(plan(Anonymous, bucket, Auto, true), Plan::GitHub(Reason::Anonymous));
-        assert_eq!(plan(Anonymous, None, Auto, true), Plan::GitHub(Reason::NoBucket));
-        assert_eq!(plan(Anonymous, bucket, Never, true), Plan::Impossible(Reason::Anonymous));
-        assert_eq!(plan(Anonymous, bucket, Always, true), Plan::GitHub(Reason::Forced));
-        for fallback in [Auto, Never, Always] {
-            assert_eq!(plan(Anonymous, bucket, fallback, false), Plan::Skip);
-        }
+        assert_eq!(plan(Anonymous, bucket, Auto), Plan::GitHub(Reason::Anonymous));
+        assert_eq!(plan(Anonymous, None, Auto), Plan::GitHub(Reason::NoBucket));
+        assert_eq!(plan(Anonymous, bucket, Never), Plan::Impossible(Reason::Anonymous));
+        assert_eq!(plan(Anonymous, bucket, Always), Plan::GitHub(Reason::Forced));
     }
 }

@@ -7,6 +7,8 @@
 mod bucket;
 mod github;
 
+use std::sync::Arc;
+
 use crcr_github::artifact::Artifact;
 use crcr_github::runs_artifacts::Actions;
 use globset::GlobMatcher;
@@ -16,7 +18,7 @@ use serde_json::json;
 use self::github::Listed;
 use crate::digest::Digest;
 use crate::layout::{Facts, Layout};
-use crate::locator::{self, Archive, File, Locator, Place, Trust, is_locator_name};
+use crate::locator::{self, Archive, File, Locator, Place, Trust, is_locator_artifact};
 use crate::store;
 use crate::store::github::{GitHubStore, Mask};
 use crate::store::s3::{S3Access, S3Config, S3Store};
@@ -45,6 +47,8 @@ pub struct Run {
     pub id: u64,
     /// Whether this process is a job of it.
     pub own: bool,
+    /// Whether this is known to be its first attempt, so that no name can be in both stores.
+    pub first_attempt: bool,
 }
 
 /// Where to look.
@@ -57,7 +61,12 @@ pub struct Sources {
     pub bucket: Option<Bucket>,
     /// Tells the runner to hide a secret.
     pub mask: Mask,
+    /// Tells the user what was left out without being an error.
+    pub notice: Notice,
 }
+
+/// Tells the user something.
+pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A bucket and where artifacts lie in it.
 #[derive(Debug, Clone)]
@@ -177,11 +186,13 @@ impl Sources {
 
     async fn by_name(&self, run: &Run, name: &str) -> Result<Found, Error> {
         let mut looked = Vec::new();
+        let mut is_listed = false;
         if let Some(listed) = self.listed(run).await? {
             if let Some(found) = self.newest(run, &listed, name).await? {
-                return Ok(found);
+                return Ok(self.newer_in_bucket(run, found).await);
             }
-            let there = listed.iter().filter(|one| !is_locator_name(&one.name)).count();
+            is_listed = true;
+            let there = listed.iter().filter(|one| !is_locator_artifact(&one.name)).count();
             looked.push(format!(
                 "GitHub's list of run {} of `{}` ({there} artifacts of other names)",
                 run.id, run.repository
@@ -193,8 +204,8 @@ impl Sources {
                 Ok(found) => return Ok(found),
                 Err(not_there) => {
                     looked.extend(not_there.looked);
-                    if not_there.forbidden {
-                        let signed = !matches!(bucket.config.access, S3Access::Anonymous);
+                    let signed = !matches!(bucket.config.access, S3Access::Anonymous);
+                    if not_there.forbidden && (signed || !is_listed) {
                         let bucket = bucket.config.bucket.clone();
                         return Err(Error::Forbidden { what, bucket, signed, looked });
                     }
@@ -205,10 +216,12 @@ impl Sources {
     }
 
     async fn all(&self, run: &Run, wanted: impl Fn(&str) -> bool) -> Result<Vec<Found>, Error> {
-        let listed = self.listed(run).await?.unwrap_or_default();
+        let listed = self.listed(run).await?;
+        let is_listed = listed.is_some();
+        let listed = listed.unwrap_or_default();
         let mut names: Vec<&str> = listed
             .iter()
-            .map(|one| one.name.strip_suffix(locator::SUFFIX).unwrap_or(&one.name))
+            .map(|one| one.name.strip_prefix(locator::ARTIFACT_PREFIX).unwrap_or(&one.name))
             .filter(|name| wanted(name))
             .collect();
         names.sort_unstable();
@@ -219,11 +232,36 @@ impl Sources {
         }
         if let Some(bucket) = &self.bucket {
             let known: Vec<_> = found.iter().map(|one| one.name.clone()).collect();
-            let new = |name: &str| wanted(name) && !known.iter().any(|one| one == name);
-            found.extend(bucket.all(run, new).await?);
+            let is_known = |name: &str| run.first_attempt && known.iter().any(|one| one == name);
+            match bucket.all(run, |name| wanted(name) && !is_known(name)).await {
+                Ok(there) => there.into_iter().for_each(|there| keep_newer(&mut found, there)),
+                // Without credentials a private bucket says no whether something is there or not,
+                // and what such a job's run has stored is on GitHub.
+                Err(Error::Store(refusal @ store::Error::Denied { .. }))
+                    if is_listed && matches!(bucket.config.access, S3Access::Anonymous) =>
+                {
+                    (self.notice)(&format!(
+                        "the bucket `{}` was left out, as there are no credentials for it: {refusal}",
+                        bucket.config.bucket
+                    ));
+                }
+                Err(error) => return Err(error),
+            }
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
+    }
+
+    /// What a later attempt has stored in the bucket after `found` went to GitHub, else `found`.
+    async fn newer_in_bucket(&self, run: &Run, found: Found) -> Found {
+        let Some(bucket) = self.bucket.as_ref().filter(|_| !run.first_attempt) else {
+            return found;
+        };
+        let mut newest = vec![found];
+        if let Ok(Ok(there)) = bucket.by_name(run, &newest[0].name).await {
+            keep_newer(&mut newest, there);
+        }
+        newest.remove(0)
     }
 
     /// Follows a locator after checking that it leads where it may.
@@ -269,6 +307,15 @@ impl Sources {
                 })
             }
         }
+    }
+}
+
+/// Adds an artifact of the bucket to those of GitHub; of one name the newer is kept.
+fn keep_newer(found: &mut Vec<Found>, there: Found) {
+    match found.iter_mut().find(|one| one.name == there.name) {
+        Some(one) if one.store() == "github" && there.created > one.created => *one = there,
+        Some(_) => {}
+        None => found.push(there),
     }
 }
 

@@ -16,7 +16,10 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 /// The largest locator for a step output, in bytes: the next step gets it as one environment
 /// variable, of which Linux takes 128 KiB.
 pub const MAX_OUTPUT_BYTES: usize = 64 * 1024;
-/// The end of a locator's own name in either store; such names are hidden from lists and patterns.
+/// The start of the name of a GitHub artifact that holds a locator; such names are hidden from
+/// lists and patterns.
+pub const ARTIFACT_PREFIX: &str = "crcr-locator-";
+/// The end of the key of a locator beside the objects that it describes.
 pub const SUFFIX: &str = ".crcr.json";
 
 /// Where an artifact is and what it holds.
@@ -34,6 +37,12 @@ pub struct Locator {
     pub run_attempt: u64,
     /// The key of the job in the workflow file.
     pub job: String,
+    /// Which leg of the job's matrix; absent without a matrix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leg: Option<String>,
+    /// The job's own check run, where the runner tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check_run_id: Option<u64>,
     /// The store and the place in it; in JSON the fields of it stand among the others.
     #[serde(flatten)]
     pub place: Place,
@@ -170,10 +179,16 @@ impl Locator {
     }
 }
 
-/// Whether `name` is that of a locator and not of an artifact.
+/// Whether a GitHub artifact of this name holds a locator.
 #[must_use]
-pub fn is_locator_name(name: &str) -> bool {
-    name.ends_with(SUFFIX)
+pub fn is_locator_artifact(name: &str) -> bool {
+    name.starts_with(ARTIFACT_PREFIX)
+}
+
+/// Whether an object of this key is a locator.
+#[must_use]
+pub fn is_locator_key(key: &str) -> bool {
+    key.ends_with(SUFFIX)
 }
 
 /// The digest of an artifact whose files are objects of their own: of the lines
@@ -202,6 +217,8 @@ mod tests {
             run_id: 4242,
             run_attempt: 2,
             job: "build".to_owned(),
+            leg: None,
+            check_run_id: None,
             place: Place::S3 {
                 bucket: "artifacts".to_owned(),
                 key: "acme/upstream/4242/linux-build/artifacts.zip".to_owned(),

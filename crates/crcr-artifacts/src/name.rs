@@ -8,7 +8,7 @@ use crate::locator;
 
 /// What GitHub refuses in names and paths.
 const FORBIDDEN: [char; 9] = ['"', ':', '<', '>', '|', '*', '?', '\r', '\n'];
-/// The longest name, in bytes: with `.crcr.json` it is still a file name everywhere.
+/// The longest name, in bytes: with the prefix or suffix of a locator it is still a file name everywhere.
 const MAX_NAME_BYTES: usize = 240;
 /// The longest path in an artifact, in bytes; S3 keys end at 1024, folder included.
 const MAX_PATH_BYTES: usize = 1000;
@@ -21,8 +21,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME_BYTES {
         return Err(format!("it has {} bytes, {MAX_NAME_BYTES} are allowed", name.len()));
     }
-    if locator::is_locator_name(name) {
-        return Err(format!("names that end in `{}` are those of locators", locator::SUFFIX));
+    if locator::is_locator_artifact(name) || locator::is_locator_key(name) {
+        let (prefix, suffix) = (locator::ARTIFACT_PREFIX, locator::SUFFIX);
+        return Err(format!("`{prefix}…` and `…{suffix}` are names of locators"));
     }
     if let Some(c) = name.chars().find(|c| matches!(c, '/' | '\\')) {
         return Err(format!("`{c}` isn't allowed in it"));
@@ -59,7 +60,8 @@ mod tests {
             assert_eq!(check_name(good), Ok(()), "{good}");
             assert_eq!(check_path(&format!("dir/{good}")), Ok(()), "{good}");
         }
-        for bad in ["", ".", "..", "a/b", "a\\b", "x.crcr.json", &"n".repeat(241)] {
+        for bad in ["", ".", "..", "a/b", "a\\b", "x.crcr.json", "crcr-locator-x", &"n".repeat(241)]
+        {
             assert!(check_name(bad).is_err(), "{bad}");
         }
         for c in ["\"", ":", "<", ">", "|", "*", "?", "\r", "\n", "\u{7}"] {

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::blob::Blob;
 use crate::digest::{Digest, Hasher};
 use crate::fetch::{self, Arrived, Error as FetchError, Reader};
-use crate::locator::{File, files_digest, is_locator_name};
+use crate::locator::{File, files_digest, is_locator_key};
 use crate::store::s3::S3Store;
 use crate::store::s3::download::S3Blob;
 use crate::unpack::{self, Stage};
@@ -85,7 +85,7 @@ pub(crate) async fn fetch(
         let list = store.list(key, false).await;
         let (objects, _) =
             list.map_err(|e| Error::Fetch { path: key.to_owned(), source: e.into() })?;
-        let files = objects.into_iter().filter(|object| !is_locator_name(&object.key));
+        let files = objects.into_iter().filter(|object| !is_locator_key(&object.key));
         let files = files.filter(|object| !object.key.ends_with('/'));
         jobs.extend(files.map(|object| blank(object.key[key.len()..].to_owned(), object.size)));
     }

@@ -28,6 +28,10 @@ pub struct Source {
     pub attempt: u64,
     /// The key of the job in the workflow file.
     pub job: String,
+    /// Which leg of the job's matrix; `None` without a matrix.
+    pub leg: Option<String>,
+    /// The job's own check run, which tells calls of one reusable workflow apart.
+    pub check_run_id: Option<u64>,
     /// The folder of the files.
     pub root: PathBuf,
     /// The files.
@@ -38,6 +42,8 @@ pub struct Source {
     pub archive: Archive,
     /// Whether an artifact of this attempt is replaced.
     pub overwrite: bool,
+    /// A folder of the job for notes about uploads that have begun.
+    pub notes: PathBuf,
     /// How long to keep it, in days; `None` is the store's own default.
     pub retention_days: Option<u32>,
     /// Ends the upload early, with nothing left behind.
@@ -68,6 +74,15 @@ pub struct Stored {
 }
 
 impl Source {
+    /// The job with the leg of its matrix, as the metadata of an object names it.
+    #[must_use]
+    pub fn owner(&self) -> String {
+        match &self.leg {
+            Some(leg) => format!("{}/{leg}", self.job),
+            None => self.job.clone(),
+        }
+    }
+
     /// The bytes of all files.
     #[must_use]
     pub fn raw_size(&self) -> u64 {

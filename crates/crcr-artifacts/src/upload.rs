@@ -29,6 +29,8 @@ pub struct Stores {
     pub folder: String,
     /// GitHub, or why it can't be used.
     pub github: Result<GitHubStore, String>,
+    /// Whether the locator becomes a GitHub artifact of its own.
+    pub publish_locator: bool,
 }
 
 /// An artifact that is stored.
@@ -95,7 +97,7 @@ impl Failed {
     }
 }
 
-/// Stores the artifact where `plan` says, with its locator beside it and with GitHub.
+/// Stores the artifact where `plan` says; on S3 with its locator beside it.
 pub async fn upload(
     source: &Source,
     plan: Plan,
@@ -108,7 +110,6 @@ pub async fn upload(
         Plan::S3ThenGitHub => (true, Reason::Ok),
         Plan::S3Only => (false, Reason::Ok),
         Plan::GitHub(reason) => (true, reason),
-        Plan::Skip => (false, Reason::Skipped),
         Plan::Impossible(reason) => return Err(Failed::Impossible(reason)),
     };
     let mut refusal = None;
@@ -116,7 +117,7 @@ pub async fn upload(
     if let (Reason::Ok, Some(config)) = (reason, &stores.s3) {
         match to_s3(source, config, &stores.folder, run, &now, &mut warnings).await {
             Ok((stored, locator)) => {
-                locator_to_github(stores, source, &locator, &mut warnings).await;
+                publish(stores, source, &stored, &locator, &mut warnings).await;
                 return Ok(Uploaded { reason, stored, locator, refusal, warnings });
             }
             Err(error) => match fallback_reason(&error) {
@@ -138,7 +139,7 @@ pub async fn upload(
     };
     let place = Place::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
     let locator = locator(source, &stored, place, run, now());
-    locator_to_github(stores, source, &locator, &mut warnings).await;
+    publish(stores, source, &stored, &locator, &mut warnings).await;
     Ok(Uploaded { reason, stored, locator, refusal, warnings })
 }
 
@@ -195,6 +196,9 @@ fn fallback_reason(error: &Error) -> Option<Reason> {
         }
         Error::MissingBucket(_) => Some(Reason::S3MissingBucket),
         Error::Unreachable { store: s3::STORE, .. } => Some(Reason::S3Unreachable),
+        Error::Refused { store: s3::STORE, .. } | Error::NotFound { store: s3::STORE, .. } => {
+            Some(Reason::S3Refused)
+        }
         _ => None,
     }
 }
@@ -221,6 +225,8 @@ fn locator(
         run_id: run.run_id,
         run_attempt: source.attempt,
         job: source.job.clone(),
+        leg: source.leg.clone(),
+        check_run_id: source.check_run_id,
         place,
         archive: stored.archive,
         digest: stored.digest,
@@ -232,15 +238,26 @@ fn locator(
     }
 }
 
-/// A locator with GitHub is a help for downloads; without it they look in the usual places.
-async fn locator_to_github(
+/// Makes the locator an artifact of GitHub's, where that is asked for. The artifact itself is stored
+/// by then, so a failure is a warning.
+async fn publish(
     stores: &Stores,
     source: &Source,
+    stored: &Stored,
     locator: &Locator,
     warnings: &mut Vec<String>,
 ) {
-    let Ok(github) = &stores.github else { return };
-    if let Err(error) = github.put_locator(locator, source.retention_days).await {
-        warnings.push(format!("the locator isn't with GitHub: {error}"));
+    if !stores.publish_locator {
+        return;
     }
+    let why = match &stores.github {
+        Ok(github) => match github.publish_locator(locator, source).await {
+            Ok(()) => return,
+            // It was published with the artifact, which was there already.
+            Err(Error::Conflict { .. }) if stored.already => return,
+            Err(error) => error.to_string(),
+        },
+        Err(why) => why.clone(),
+    };
+    warnings.push(format!("the locator isn't published: {why}"));
 }

@@ -5,6 +5,8 @@
 //! names of the protocol, 64-bit numbers as strings, defaults left out; answers may use camel case
 //! and have fields that are unknown here.
 
+use std::time::Instant;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -78,7 +80,10 @@ pub enum Error {
     Address(#[from] url::ParseError),
     /// The name is taken in this run, by a finished artifact or by an unfinished upload.
     #[error("the run has an artifact of this name, or an unfinished upload of it")]
-    NameTaken,
+    NameTaken {
+        /// Whether the answer to an earlier try was lost, so that this call may have taken it.
+        maybe_by_us: bool,
+    },
     /// There is no such artifact.
     #[error("the artifact service knows no such artifact")]
     NotFound,
@@ -195,9 +200,6 @@ impl ArtifactService {
     }
 
     /// Takes the name and gives the URL that the blob goes to, alive for about an hour.
-    ///
-    /// After a lost answer the second try finds the name taken: [`Error::NameTaken`] without the
-    /// name in [`Self::list`] means an unfinished upload.
     pub async fn create(
         &self,
         name: &str,
@@ -215,7 +217,26 @@ impl ArtifactService {
         if let Some(expires_at) = expires_at {
             body["expires_at"] = expires_at.to_string().into();
         }
-        let answer: Answer = self.call("CreateArtifact", self.retry, &body).await?;
+        let (started, mut tried, mut lost) = (Instant::now(), 1, false);
+        let answer: Answer = loop {
+            let error = match self.call("CreateArtifact", Retry::ONCE, &body).await {
+                Ok(answer) => break answer,
+                Err(Error::NameTaken { .. }) => {
+                    return Err(Error::NameTaken { maybe_by_us: lost });
+                }
+                Err(error) => error,
+            };
+            let pause = self.retry.pause(tried, error.retry_after());
+            let over = tried >= self.retry.tries || started.elapsed() + pause > self.retry.total;
+            if over || !error.is_transient() {
+                return Err(error);
+            }
+            // A refusal took no name. A request that broke off after it was sent may have.
+            lost |= matches!(&error, Error::Http { source: http::Error::Transport(broken), .. }
+                if !broken.is_connect());
+            tokio::time::sleep(pause).await;
+            tried += 1;
+        };
         if answer.signed_upload_url.is_empty() {
             return Err(refused("CreateArtifact", "it gave no URL for the upload"));
         }
@@ -360,7 +381,9 @@ fn refusal(method: &'static str, error: http::Error) -> Error {
         return Error::Quota(one_line(&twirp.msg));
     }
     match (*status, twirp.code.as_str()) {
-        (StatusCode::CONFLICT, _) | (_, "already_exists") => Error::NameTaken,
+        (StatusCode::CONFLICT, _) | (_, "already_exists") => {
+            Error::NameTaken { maybe_by_us: false }
+        }
         (StatusCode::NOT_FOUND, "not_found") => Error::NotFound,
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) if !twirp.msg.is_empty() => {
             Error::Denied { method, message: one_line(&twirp.msg) }
@@ -478,7 +501,7 @@ mod tests {
         let twirp = |code: &str, msg: &str| json!({"code": code, "msg": msg});
         let server = answering("CreateArtifact", 409, twirp("already_exists", "taken")).await;
         let error = service(&server).await.create("a", None, "application/zip").await;
-        assert!(matches!(error, Err(Error::NameTaken)));
+        assert!(matches!(error, Err(Error::NameTaken { maybe_by_us: false })));
         let quota = twirp("resource_exhausted", "insufficient usage to create artifact");
         let server = answering("CreateArtifact", 403, quota).await;
         let error = service(&server).await.create("a", None, "application/zip").await;

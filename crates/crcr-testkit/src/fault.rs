@@ -24,6 +24,7 @@ pub struct Rule {
     method: Option<Method>,
     path: String,
     query: String,
+    sent: Option<&'static str>,
     skip: usize,
     times: usize,
     headers: Vec<(&'static str, String)>,
@@ -47,6 +48,7 @@ impl Rule {
             method: None,
             path: String::new(),
             query: String::new(),
+            sent: None,
             skip: 0,
             times: usize::MAX,
             headers: Vec::new(),
@@ -75,6 +77,13 @@ impl Rule {
         self
     }
 
+    /// Only requests that send this header.
+    #[must_use]
+    pub fn sending(mut self, name: &'static str) -> Self {
+        self.sent = Some(name);
+        self
+    }
+
     /// Lets the first `count` matching requests pass.
     #[must_use]
     pub fn after(mut self, count: usize) -> Self {
@@ -99,6 +108,7 @@ impl Rule {
     fn matches(&self, request: &Request) -> bool {
         self.method.as_ref().is_none_or(|method| method == request.method())
             && request.uri().path().contains(&self.path)
+            && self.sent.is_none_or(|name| request.headers().contains_key(name))
             && request.uri().query().unwrap_or_default().contains(&self.query)
     }
 }
@@ -336,6 +346,19 @@ pub fn slow_down() -> Fault {
         status: StatusCode::SERVICE_UNAVAILABLE,
         retry_after: None,
         body: body.to_owned(),
+    }
+}
+
+/// A refusal of S3; its answer to a HEAD has no body.
+///
+/// # Panics
+/// When `status` isn't one.
+#[must_use]
+pub fn s3_error(status: u16, code: &str) -> Fault {
+    Fault::Answer {
+        status: StatusCode::from_u16(status).expect("a test names a valid status"),
+        retry_after: None,
+        body: format!("<Error><Code>{code}</Code><Message>No.</Message></Error>"),
     }
 }
 

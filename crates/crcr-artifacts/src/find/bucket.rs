@@ -4,7 +4,7 @@ use regex::Regex;
 
 use super::{At, Bucket, Error, Found, Run, facts};
 use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
-use crate::locator::{self, Archive, Locator, Place, is_locator_name};
+use crate::locator::{self, Archive, Locator, Place, is_locator_key};
 use crate::store;
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
@@ -330,7 +330,7 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<Candidate>, E
         for candidate in all {
             let (objects, folders) = store.list(&join(&candidate.folder, head), true).await?;
             let folders = folders.iter().map(|folder| folder.trim_end_matches('/'));
-            let locators = objects.iter().filter(|object| last && is_locator_name(&object.key));
+            let locators = objects.iter().filter(|object| last && is_locator_key(&object.key));
             let locators = locators.filter_map(|object| object.key.strip_suffix(locator::SUFFIX));
             for folder in folders.chain(locators) {
                 let own = folder.rsplit('/').next().unwrap_or_default();

@@ -8,7 +8,7 @@ use super::{At, Error, Found, Run, Sources};
 use crate::blob::Blob;
 use crate::digest::Digest;
 use crate::fetch;
-use crate::locator::{self, Locator, is_locator_name};
+use crate::locator::{self, ARTIFACT_PREFIX, Locator, Place, is_locator_artifact};
 use crate::store::github::download::{Signer, UrlBlob, rest_error};
 use crate::zip::read::{Buffers, Error as ZipError, Kind, Zip};
 
@@ -66,12 +66,19 @@ impl Sources {
             listed.iter().filter(|one| one.name == wanted).max_by_key(|one| one.created)
         };
         let artifact = last(name).map(|one| one.found());
-        let Some(hint) = last(&format!("{name}{}", locator::SUFFIX)) else { return Ok(artifact) };
+        let Some(hint) = last(&format!("{ARTIFACT_PREFIX}{name}")) else { return Ok(artifact) };
         let locator = self.read_locator(run, hint).await?;
         if let Some(artifact) = &artifact
             && artifact.created.is_some_and(|created| created > locator.created)
         {
             return Ok(Some(artifact.clone()));
+        }
+        // A later attempt may have stored on S3 without the right to replace this locator.
+        if let (Place::S3 { .. }, Some(bucket)) = (&locator.place, &self.bucket)
+            && let Ok(Ok(there)) = bucket.by_name(run, name).await
+            && there.run_attempt > Some(locator.run_attempt)
+        {
+            return Ok(Some(there));
         }
         let listed = Some(listed);
         Box::pin(self.follow(run, &locator, name, true, listed)).await.map(Some)
@@ -151,7 +158,7 @@ pub(super) fn pick(run: &Run, listed: &[Listed], ids: &[u64]) -> Result<Vec<Foun
         .map(|id| {
             let found = listed.iter().map(Listed::found);
             let found = found.into_iter().find(|found| found.artifact_id() == Some(*id));
-            found.filter(|found| !is_locator_name(&found.name)).ok_or_else(|| Error::Missing {
+            found.filter(|found| !is_locator_artifact(&found.name)).ok_or_else(|| Error::Missing {
                 what: format!("artifact with the number {id}"),
                 looked: vec![format!(
                     "GitHub's list of run {} of `{}` ({} artifacts)",

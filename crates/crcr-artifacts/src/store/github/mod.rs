@@ -54,7 +54,7 @@ impl GitHubStore {
         };
         match error {
             artifact::Error::NotFound => Error::NotFound { store: STORE, what: what.to_owned() },
-            artifact::Error::NameTaken => Error::Conflict { store: STORE, message },
+            artifact::Error::NameTaken { .. } => Error::Conflict { store: STORE, message },
             artifact::Error::Quota(message) => Error::Quota { store: STORE, message },
             artifact::Error::Token(_) | artifact::Error::Denied { .. } => {
                 Error::Denied { store: STORE, message }

@@ -2,6 +2,9 @@
 //!
 //! Blocks: <https://learn.microsoft.com/en-us/rest/api/storageservices/put-block>
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -13,9 +16,10 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{GitHubStore, STORE};
-use crate::blocks::{Blocks, Made};
+use crate::blocks::{self, Blocks, Made};
+use crate::collect::Entry;
 use crate::digest::Digest;
-use crate::locator::{Archive, Locator, MAX_BYTES, SUFFIX};
+use crate::locator::{ARTIFACT_PREFIX, Archive, Locator, MAX_BYTES};
 use crate::source::{Source, Stored, content_type};
 use crate::store::Error;
 use crate::store::send::{self, Start};
@@ -28,12 +32,26 @@ const MAX_BLOCKS: u64 = 50_000;
 /// Time for slow lines, and for a storage that is down for a while.
 const PATIENT: Retry = Retry { tries: 6, ..Retry::PATIENT };
 
-/// What holds a name that is taken.
-enum Holder {
-    /// An artifact with these bytes.
-    Same(u64, Made),
-    /// An unfinished upload, or an artifact to replace.
-    Replaceable,
+/// A file that says that an upload of this job and attempt has begun. It outlives a process that
+/// is killed, so that the job's next try knows an unfinished upload as its own.
+struct Note(PathBuf);
+
+impl Note {
+    fn exists(&self) -> bool {
+        self.0.exists()
+    }
+
+    /// Without the note, the job's next try after a kill is a conflict: no reason to fail now.
+    fn write(&self) {
+        let folder = self.0.parent().map_or(Ok(()), std::fs::create_dir_all);
+        if let Err(error) = folder.and_then(|()| std::fs::write(&self.0, "")) {
+            tracing::debug!(%error, "the upload can't be noted");
+        }
+    }
+
+    fn remove(&self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 impl GitHubStore {
@@ -56,7 +74,7 @@ impl GitHubStore {
         let (id, made, already) = match self.take(source, &mime, &open).await? {
             Ok((url, blocks)) => {
                 let stored = self.fill(source, &url, &mime, blocks).await;
-                let (id, made) = self.or_delete(&source.name, stored).await?;
+                let (id, made) = self.or_delete(source, stored).await?;
                 (id, made, false)
             }
             Err((id, made)) => (id, made, true),
@@ -74,33 +92,32 @@ impl GitHubStore {
         })
     }
 
-    /// Stores the locator of an artifact as one of its own, in place of an older one.
-    pub async fn put_locator(
-        &self,
-        locator: &Locator,
-        retention: Option<u32>,
-    ) -> Result<(), Error> {
-        let name = format!("{}{SUFFIX}", locator.name);
-        let bytes = Bytes::from(locator.to_json(MAX_BYTES));
-        let mime = "application/json";
-        let url = match self.create(&name, retention, mime).await {
-            Err(artifact::Error::NameTaken) => {
-                self.delete(&name).await?;
-                self.create(&name, retention, mime).await
-            }
-            other => other,
+    /// Stores the locator of an artifact as an artifact of its own: a zip, since other clients take
+    /// every artifact for one.
+    pub async fn publish_locator(&self, locator: &Locator, source: &Source) -> Result<(), Error> {
+        const FILE: &str = "locator.json";
+        let unwritten = |source| blocks::Error::Read { path: PathBuf::from(FILE), source };
+        let folder = tempfile::tempdir().map_err(unwritten)?;
+        let json = locator.to_json(MAX_BYTES);
+        std::fs::write(folder.path().join(FILE), &json).map_err(unwritten)?;
+        let entry = Entry { path: FILE.to_owned(), size: json.len() as u64, mode: Some(0o644) };
+        let source = Source {
+            name: format!("{ARTIFACT_PREFIX}{}", locator.name),
+            root: folder.path().to_owned(),
+            entries: Arc::new(vec![entry]),
+            archive: Archive::Zip,
+            progress: Arc::new(|_| ()),
+            ..source.clone()
         };
-        let url = url.map_err(|e| self.error(e, &name))?;
-        let made = Made { size: bytes.len() as u64, digest: Digest::of(&bytes), files: vec![] };
-        let stored = match self.put_blob(&url, mime, &bytes).await {
-            Ok(()) => self.finalize(&name, &made).await,
-            Err(error) => Err(error),
-        };
-        self.or_delete(&name, stored).await.map(|_| ())
+        self.put(&source).await.map(drop)
     }
 
     /// Takes the name, for a blob that is made meanwhile; the inner error is an artifact with the
     /// same bytes.
+    ///
+    /// A name that is taken is freed only when this job and attempt took it, or with `overwrite`.
+    /// The service lists finished artifacts alone and deletes by name, whoever holds it: an upload
+    /// that isn't listed may be another job's, which is still at it.
     async fn take(
         &self,
         source: &Source,
@@ -108,68 +125,56 @@ impl GitHubStore {
         open: &impl Fn() -> Blocks,
     ) -> Result<Result<(SecretString, Blocks), (u64, Made)>, Error> {
         let create = || self.create(&source.name, source.retention_days, mime);
+        let note = self.note(source);
+        let begun_before = note.exists();
+        note.write();
         let blocks = open();
-        match create().await {
+        let maybe_by_us = match create().await {
             Ok(url) => return Ok(Ok((url, blocks))),
-            // One blob's buffers are enough.
-            Err(artifact::Error::NameTaken) => drop(blocks),
-            Err(error) => return Err(self.error(error, &source.name)),
-        }
-        if let Holder::Same(id, made) = self.holder(source, open).await? {
-            return Ok(Err((id, made)));
+            Err(artifact::Error::NameTaken { maybe_by_us }) => maybe_by_us || begun_before,
+            Err(error) => {
+                note.remove();
+                return Err(self.error(error, &source.name));
+            }
+        };
+        // One blob's buffers are enough.
+        drop(blocks);
+        let list = self.service().list(Some(&source.name)).await;
+        let list = list.map_err(|e| self.error(e, &source.name))?;
+        if let Some(there) = list.into_iter().next() {
+            let digest: Option<Digest> = there.digest.as_deref().and_then(|text| text.parse().ok());
+            if digest.is_some() {
+                let made = open().digest().await?;
+                if digest == Some(made.digest) {
+                    note.remove();
+                    return Ok(Err((there.database_id, made)));
+                }
+            }
+            if !source.overwrite {
+                note.remove();
+                let message = format!("the run has an artifact `{}`", source.name);
+                return Err(Error::Conflict { store: STORE, message });
+            }
+        } else if !maybe_by_us && !source.overwrite {
+            note.remove();
+            let message = format!("another upload of `{}` has begun in this run", source.name);
+            return Err(Error::Conflict { store: STORE, message });
         }
         self.delete(&source.name).await?;
-        let url = create().await.map_err(|e| self.error(e, &source.name))?;
-        Ok(Ok((url, open())))
-    }
-
-    /// Who holds the name, and whether it may be taken from them.
-    async fn holder(&self, source: &Source, open: &impl Fn() -> Blocks) -> Result<Holder, Error> {
-        let list = |name: String| async move {
-            self.service().list(Some(&name)).await.map_err(|e| self.error(e, &name))
-        };
-        let Some(there) = list(source.name.clone()).await?.into_iter().next() else {
-            return Ok(Holder::Replaceable);
-        };
-        let digest: Option<Digest> = there.digest.as_deref().and_then(|text| text.parse().ok());
-        if digest.is_some() {
-            let made = open().digest().await?;
-            if digest == Some(made.digest) {
-                return Ok(Holder::Same(there.database_id, made));
+        match create().await {
+            Ok(url) => Ok(Ok((url, open()))),
+            Err(error) => {
+                note.remove();
+                Err(self.error(error, &source.name))
             }
         }
-        if source.overwrite || self.is_of_earlier_attempt(source, &there).await? {
-            return Ok(Holder::Replaceable);
-        }
-        let message = format!("the run has an artifact `{}` with other content", source.name);
-        Err(Error::Conflict { store: STORE, message })
     }
 
-    /// Whether `there` was left by an earlier attempt of this job: its locator says so. Without
-    /// one (an upload that was killed before it wrote it), another job of the service's made it in
-    /// a run that has been tried before.
-    async fn is_of_earlier_attempt(
-        &self,
-        source: &Source,
-        there: &Artifact,
-    ) -> Result<bool, Error> {
-        let name = format!("{}{SUFFIX}", source.name);
-        if source.attempt <= 1 || there.ids == *self.service().ids() {
-            return Ok(false);
-        }
-        let found = self.service().list(Some(&name)).await.map_err(|e| self.error(e, &name))?;
-        let Some(locator) = found.into_iter().next() else { return Ok(true) };
-        let url = self.service().signed_url(&locator).await.map_err(|e| self.error(e, &name))?;
-        self.mask_signature(&url);
-        let read = async {
-            let get = || self.service().http().get(url.expose_secret());
-            http::read(http::send(Retry::default(), get).await?, MAX_BYTES).await
-        };
-        let bytes = read.await.map_err(|e| blob_error(&e))?;
-        Ok(match Locator::parse(&bytes) {
-            Ok(locator) => locator.job == source.job && locator.run_attempt < source.attempt,
-            Err(_) => true,
-        })
+    /// The note that this job and attempt has begun to store the artifact.
+    fn note(&self, source: &Source) -> Note {
+        let ids = self.service().ids();
+        let about = format!("{}\n{}\n{}", ids.run, ids.job, source.name);
+        Note(source.notes.join(Digest::of(about.as_bytes()).hex()))
     }
 
     async fn create(
@@ -194,12 +199,23 @@ impl GitHubStore {
     }
 
     /// Deletes what a failed upload leaves behind; its own error is the one that is told.
-    async fn or_delete<T>(&self, name: &str, result: Result<T, Error>) -> Result<T, Error> {
-        if result.is_err()
-            && let Err(error) = self.delete(name).await
-        {
-            tracing::debug!(%error, "the unfinished upload can't be deleted");
-        }
+    async fn or_delete<T>(&self, source: &Source, result: Result<T, Error>) -> Result<T, Error> {
+        let result = match result {
+            // With `overwrite` another job has taken the name. What holds it now isn't ours.
+            Err(Error::NotFound { .. }) => {
+                let message =
+                    format!("another upload has replaced `{}` by `overwrite`", source.name);
+                Err(Error::Conflict { store: STORE, message })
+            }
+            Err(error) => {
+                if let Err(error) = self.delete(&source.name).await {
+                    tracing::debug!(%error, "the unfinished upload can't be deleted");
+                }
+                Err(error)
+            }
+            done => done,
+        };
+        self.note(source).remove();
         result
     }
 
@@ -312,6 +328,7 @@ fn blob_error(error: &http::Error) -> Error {
             store: STORE,
             message: format!("{message}; a URL for an upload lives about an hour"),
         },
+        Some(404) => Error::NotFound { store: STORE, what: "the unfinished upload".to_owned() },
         None | Some(408 | 429 | 500..) => Error::Unreachable { store: STORE, message },
         Some(_) => Error::Refused { store: STORE, message },
     }

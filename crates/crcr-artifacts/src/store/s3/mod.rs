@@ -47,6 +47,8 @@ pub struct S3Config {
     pub endpoint: Option<Url>,
     /// Who asks.
     pub access: S3Access,
+    /// Whether what is sent carries a CRC-64/NVME, which some other servers refuse.
+    pub checksum: bool,
     /// How long the server may be silent before a request counts as broken.
     pub silence: Duration,
 }
@@ -138,8 +140,15 @@ impl S3Store {
             (_, Some(429 | 500 | 502..=599)) | ("SlowDown" | "RequestTimeout", _) => {
                 Error::Unreachable { store: STORE, message: text("no answer") }
             }
-            (_, Some(401 | 403)) | ("ExpiredToken" | "InvalidToken", _) => {
+            (_, Some(401 | 403))
+            | ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => {
                 Error::Denied { store: STORE, message: format!("{} for `{what}`", text("403")) }
+            }
+            // A HEAD is refused without a body. Of what it can ask for, only the credentials can be
+            // wrong in a way that is a 400: expired, mostly.
+            ("", Some(400)) if message.is_empty() => {
+                let message = format!("400 without a reason for `{what}`");
+                Error::Denied { store: STORE, message }
             }
             ("NoSuchKey" | "NoSuchUpload" | "NotFound", _) | (_, Some(404)) => {
                 Error::NotFound { store: STORE, what: what.to_owned() }

@@ -53,7 +53,7 @@ impl Object<'_> {
         let mut headers = vec![
             ("content-type".into(), self.content_type.clone()),
             meta(META_ATTEMPT, self.source.attempt.to_string()),
-            meta(META_JOB, self.source.job.clone()),
+            meta(META_JOB, self.source.owner()),
         ];
         headers.extend(self.mode.map(|mode| meta(META_MODE, format!("{mode:o}"))));
         headers.extend(tag.map(|tag| ("x-amz-tagging".into(), tag)));
@@ -87,6 +87,11 @@ impl S3Store {
             Archive::Zip => (true, layout::archive_key(folder)),
             Archive::None => (false, format!("{folder}/")),
         };
+        // Of files as they are the locator alone says whose they are, so another job's stays.
+        let others = before.filter(|locator| !is_of_job(locator, source) && !source.overwrite);
+        if !is_zip && let Some(locator) = others {
+            return Err(taken_by(locator, folder));
+        }
         let ours = before
             .filter(|locator| locator.run_attempt == source.attempt && is_of_job(locator, source));
         let at_key = |locator: &&Locator| match &locator.place {
@@ -274,7 +279,9 @@ impl S3Store {
         body: Bytes,
         digest: Digest,
     ) -> Result<(), Refusal> {
-        headers.push((CHECKSUM.into(), checksum(&body)));
+        if self.config.checksum {
+            headers.push((CHECKSUM.into(), checksum(&body)));
+        }
         match claim {
             Claim::Free => headers.push(("if-none-match".into(), "*".to_owned())),
             Claim::Version(etag) => headers.push(("if-match".into(), etag.clone())),
@@ -303,7 +310,7 @@ impl S3Store {
         };
         let meta = |name: &str| there.metadata().and_then(|all| all.get(name));
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
-        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job));
+        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.owner()));
         let noted = meta(META_SHA256).and_then(|text| text.parse().ok());
         let version = there.e_tag().map_or(Claim::Any, |etag| Claim::Version(etag.to_owned()));
         match (attempt, noted.or(known)) {
@@ -365,12 +372,20 @@ impl S3Store {
 
 /// Whether a locator is about an artifact that this job has stored, in whatever attempt.
 fn is_of_job(locator: &Locator, source: &Source) -> bool {
-    locator.job == source.job && locator.name == source.name
+    // Each attempt of a job has another check run, so check runs compare within an attempt only.
+    let check_runs = locator.check_run_id.zip(source.check_run_id);
+    let other_call =
+        locator.run_attempt == source.attempt && check_runs.is_some_and(|(a, b)| a != b);
+    let same = locator.job == source.job && locator.leg == source.leg;
+    same && locator.name == source.name && !other_call
 }
 
 /// Whether two uploads stored the same.
 fn is_same(one: &Locator, other: &Locator) -> bool {
-    let told = |locator: &Locator| (locator.job.clone(), locator.run_attempt, locator.digest);
+    let told = |locator: &Locator| {
+        let job = (locator.job.clone(), locator.leg.clone());
+        (job, locator.run_attempt, locator.digest)
+    };
     told(one) == told(other)
 }
 
@@ -380,6 +395,12 @@ enum Look {
     Write(Claim),
     /// It has this digest: the same one is success, another one a conflict.
     Compare(Digest),
+}
+
+fn taken_by(locator: &Locator, folder: &str) -> Error {
+    let leg = locator.leg.as_deref().map_or_else(String::new, |leg| format!(", leg `{leg}`"));
+    let message = format!("`{folder}` is of the job `{}`{leg}", locator.job);
+    Error::Conflict { store: STORE, message }
 }
 
 fn conflict(key: &str) -> Error {

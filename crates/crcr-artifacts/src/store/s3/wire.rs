@@ -185,6 +185,7 @@ mod tests {
             region: Some(region.to_owned()),
             endpoint: endpoint.map(|url| url.parse().unwrap()),
             access: S3Access::Anonymous,
+            checksum: true,
             silence: http::SILENCE,
         };
         Wire::new(&config, region, None).await

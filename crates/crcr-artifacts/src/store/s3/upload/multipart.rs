@@ -59,9 +59,11 @@ impl S3Store {
                 .bucket(self.bucket())
                 .key(&object.key)
                 .content_type(&object.content_type)
-                .checksum_algorithm(ChecksumAlgorithm::Crc64Nvme)
+                .set_checksum_algorithm(
+                    self.config.checksum.then_some(ChecksumAlgorithm::Crc64Nvme),
+                )
                 .metadata(META_ATTEMPT, object.source.attempt.to_string())
-                .metadata(META_JOB, &object.source.job)
+                .metadata(META_JOB, object.source.owner())
                 .set_tagging(tag);
             if let Some(mode) = object.mode {
                 create = create.metadata(META_MODE, format!("{mode:o}"));
@@ -91,18 +93,18 @@ impl S3Store {
         bytes: Bytes,
     ) -> Result<CompletedPart, Error> {
         let number = i32::try_from(n + 1).unwrap_or(i32::MAX);
-        let sum = checksum(&bytes);
+        let sum = self.config.checksum.then(|| checksum(&bytes));
         let id = utf8_percent_encode(&upload.id, UNRESERVED);
         let put = Put {
             key,
             query: format!("partNumber={number}&uploadId={id}"),
-            headers: vec![(CHECKSUM.into(), sum.clone())],
+            headers: sum.iter().map(|sum| (CHECKSUM.into(), sum.clone())).collect(),
             digest: (!self.is_secure()).then(|| Digest::of(&bytes)),
             body: bytes,
         };
         let done = self.wire.put(put).await.map_err(|refusal| self.error(refusal, key))?;
         let etag = done.headers().get("etag").and_then(|etag| etag.to_str().ok());
-        let part = CompletedPart::builder().part_number(number).checksum_crc64_nvme(sum);
+        let part = CompletedPart::builder().part_number(number).set_checksum_crc64_nvme(sum);
         Ok(part.set_e_tag(etag.map(str::to_owned)).build())
     }
 

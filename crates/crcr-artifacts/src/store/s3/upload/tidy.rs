@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 
 use super::OBJECTS;
 use crate::layout::{self, META_ATTEMPT, META_JOB};
-use crate::locator::{Archive, Locator, is_locator_name};
+use crate::locator::{Archive, Locator, is_locator_key};
 use crate::source::Source;
 use crate::store::Error;
 use crate::store::s3::S3Store;
@@ -82,13 +82,13 @@ impl S3Store {
     ) -> Result<Vec<String>, Error> {
         let (objects, _) = self.list(&format!("{folder}/"), false).await?;
         let keys = objects.into_iter().map(|object| object.key);
-        let others = keys.filter(|key| !now.contains(key) && !is_locator_name(key));
+        let others = keys.filter(|key| !now.contains(key) && !is_locator_key(key));
         let of_job = |key: String| async move {
             let head = self.client().head_object().bucket(self.bucket()).key(&key).send().await;
             let head = head.ok()?;
             let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
             let attempt: u64 = meta(META_ATTEMPT)?.parse().ok()?;
-            (meta(META_JOB) == Some(&source.job) && attempt <= source.attempt).then_some(key)
+            (meta(META_JOB) == Some(&source.owner()) && attempt <= source.attempt).then_some(key)
         };
         let found = futures_util::stream::iter(others).map(of_job).buffer_unordered(OBJECTS);
         Ok(found.filter_map(std::future::ready).collect().await)
