@@ -1,6 +1,6 @@
 //! `POST /github/webhook`: bounded bytes, signature, our event, one transaction, 202.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -66,9 +66,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: &Bytes) -> Result<Acc
     let Some(event) = event else {
         return Ok(if name == "ping" { Accepted::Ping } else { Accepted::Ignored });
     };
-    // Only what is dispatched, now or again, is read from the body.
-    let body = is_dispatched(&event).then(|| records::pack(body));
-    let webhook = Webhook { id, name, event: &event, body };
+    let webhook = Webhook { id, name, event: &event, body, packed: OnceLock::new() };
     for _ in 0..limits::CONFLICTS {
         match accept(relay, &webhook).await {
             Ok(Some(accepted)) => return Ok(accepted),
@@ -96,8 +94,9 @@ struct Webhook<'a> {
     id: &'a str,
     name: &'a str,
     event: &'a Event,
-    /// Its bytes, [packed](records::pack), where they are needed later.
-    body: Option<Vec<u8>>,
+    body: &'a Bytes,
+    /// The body as it is stored, once it is known that somebody gets it.
+    packed: OnceLock<Vec<u8>>,
 }
 
 /// `Ok(None)`: somebody else's change came first, so everything is to be decided anew.
@@ -191,11 +190,11 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
             let dispatches = planner::landed(pull, &landed.id, upstream, &allowlist, now);
             enqueue(relay, &mut batch, &mut landed, dispatches);
             let unseen = Read { key: records::delivery(&landed.id), version: 0, value: None };
-            record(relay, &mut batch, &unseen, &landed, webhook.body.as_deref());
+            record(relay, &mut batch, &unseen, &landed, webhook);
         }
     }
     let tasks = batch.tasks.len();
-    record(relay, &mut batch, &seen, &delivery, webhook.body.as_deref());
+    record(relay, &mut batch, &seen, &delivery, webhook);
     let submitted = relay.submit(batch).await?;
     let on_the_way = turn.zip(newest).map(|(turn, newest)| turn.end(id, newest));
     let commit = relay.durable(submitted).await;
@@ -242,7 +241,7 @@ fn record(
     batch: &mut Batch,
     seen: &Read<Delivery>,
     delivery: &Delivery,
-    body: Option<&[u8]>,
+    webhook: &Webhook<'_>,
 ) {
     let now = delivery.received_at;
     batch.update(seen, delivery, relay.expiry());
@@ -252,10 +251,12 @@ fn record(
         score: now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    if let Some(body) = body.filter(|_| !delivery.targets.is_empty()) {
+    // Only what is dispatched, now or again, is read from the body.
+    if !delivery.targets.is_empty() {
+        let packed = webhook.packed.get_or_init(|| records::pack(webhook.body));
         batch.put.push(Put {
             key: records::body(&delivery.id),
-            value: body.to_owned(),
+            value: packed.clone(),
             expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
         });
     }
