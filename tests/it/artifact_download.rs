@@ -589,3 +589,52 @@ fn the_summary_of_a_download_that_fails_says_why_and_what_to_do() {
         assert!(ran.summary.contains(text), "{text}\n{}", ran.report());
     }
 }
+
+#[test]
+fn an_artifact_of_another_run_that_a_fork_made_needs_allow_fork_in_every_event() {
+    let world = World::new(Run::fork());
+    world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
+    let job = world.github.state().runs.add_job(other, "later");
+    let reader = World { job, ..world };
+    let args = ["--name", "wheels", "--run-id", "4242", "--github-token", "ghs_reader"];
+    let step = || reader.step("download", &args).env("GITHUB_RUN_ID", "5000");
+    refused(&step().run().expect_code(1), "untrusted-artifact", &["allow-fork"]);
+    step().arg("--allow-fork").run().expect_code(0);
+}
+
+#[test]
+fn a_locator_cannot_name_any_key_where_the_prefix_starts_with_a_placeholder() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, b"x")]);
+    let download = |key: &str| {
+        world.s3(key, &bytes, &[]);
+        let json = world.locator(key, &bytes).to_json(64 * 1024);
+        let args = ["--locator", &json, "--s3-prefix", "{job}/{run_id}/{name}"];
+        world.signed(world.step("download", &args)).run()
+    };
+    download("build/4242/wheels/artifacts.zip").expect_code(0);
+    for key in ["build/4141/wheels/artifacts.zip", "secrets/x.zip"] {
+        refused(&download(key).expect_code(1), "locator-refused", &["the prefix of this run"]);
+    }
+}
+
+#[test]
+fn a_name_in_a_list_never_acts_as_a_command() {
+    let world = World::new(Run::push());
+    world.github("##[group]x", "application/zip", &zip(&[("a", 0o644, b"x")]));
+    for format in ["text", "json"] {
+        let ran = world.step("list", &["--format", format]).run().expect_code(0);
+        assert!(ran.stdout.contains("group]x") && !ran.stdout.contains("##["), "{}", ran.report());
+    }
+}
+
+#[test]
+fn a_sparse_file_of_the_own_run_is_no_bomb() {
+    let world = World::new(Run::push());
+    let step = world.step("upload", &["--name", "disk", "--path", "disk.img"]);
+    fs::File::create(step.folder().join("disk.img")).unwrap().set_len(513 << 20).unwrap();
+    step.run().expect_code(0);
+    let ran = world.step("download", &["--name", "disk", "--path", "out"]).run().expect_code(0);
+    assert_eq!(fs::metadata(ran.path("out/disk.img")).unwrap().len(), 513 << 20);
+}

@@ -241,7 +241,7 @@ pub struct DownloadArgs {
     /// Output `locator` of the upload, or the path of a file with it: where to look
     #[arg(long, value_name = "JSON", conflicts_with_all = ["pattern", "artifact_ids"])]
     pub locator: Option<String>,
-    /// In a privileged event, take what a fork's code has made
+    /// In a privileged event, or of another run, take what a fork's code has made
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub allow_fork: bool,
     #[command(flatten)]

@@ -25,7 +25,8 @@ pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
     let text = match args.format {
         DataFormat::Json => {
             let all: Vec<_> = found.iter().map(|found| found.to_json(&run)).collect();
-            format!("{:#}\n", serde_json::json!(all))
+            // The runner acts on `##[` anywhere in a line, and a name may hold it.
+            format!("{:#}\n", serde_json::json!(all)).replace("##[", "##\\u005b")
         }
         DataFormat::Text => table(&found),
     };

@@ -18,7 +18,7 @@ pub fn is_privileged(event: &str) -> bool {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Refused {
     /// A fork made it, and nobody has allowed that.
-    #[error("a fork's code (`{0}`) made this artifact, and this event has rights that it hasn't")]
+    #[error("a fork's code (`{0}`) made this artifact, and nobody has allowed that")]
     Fork(String),
     /// The label isn't what GitHub says.
     #[error("its locator says `same-repo`, but GitHub says that `{0}` made it")]

@@ -118,13 +118,16 @@ impl Bucket {
             return Err(Error::Locator(why));
         }
         let rendered = self.layout.render(&facts(run, Some(&locator.name)));
-        let prefix = match rendered.split_once('{') {
-            Some((known, _)) => known.to_owned(),
-            None => format!("{rendered}/"),
+        let (parts, mut given) = (rendered.split('/'), key.split('/'));
+        let mut fits = |part: &str| {
+            given.next().is_some_and(|given| {
+                given == part || (part.contains('{') && part_pattern(part).is_match(given))
+            })
         };
+        let below = parts.into_iter().all(&mut fits) && given.next().is_some();
         let strange = key.split('/').any(|part| matches!(part, "." | ".."));
-        if strange || !key.starts_with(&prefix) || key.contains("//") {
-            let why = format!("its key `{key}` isn't below `{prefix}`, the prefix of this run");
+        if strange || !below || key.contains("//") {
+            let why = format!("its key `{key}` isn't below `{rendered}/`, the prefix of this run");
             return Err(Error::Locator(why));
         }
         let is_folder = key.ends_with('/');
