@@ -181,6 +181,18 @@ fn the_dispatched_commit_is_checked_out_shallow() {
     assert_eq!(ran.outputs["repository"], "acme/upstream");
 }
 
+#[test]
+fn the_commit_of_a_merge_group_is_checked_out() {
+    let upstream = Upstream::new();
+    let event = json!({ "client_payload": { "delivery_id": "d", "payload": {
+        "action": "checks_requested", "repository": { "full_name": "acme/upstream" },
+        "merge_group": { "head_sha": upstream.head, "base_ref": "refs/heads/main" },
+    } } });
+    let ran = upstream.checkout_of(&["--path", "src"], &event).run().expect_code(0);
+    assert_eq!(head_of(&ran, "workspace/src"), upstream.head);
+    assert_eq!(ran.outputs["pull-request"], "");
+}
+
 /// The workspace belongs to the runner's user, and in a container the job's is root.
 #[test]
 fn a_folder_of_another_user_is_checked_out_into() {

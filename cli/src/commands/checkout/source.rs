@@ -32,7 +32,14 @@ struct Dispatched {
 struct Payload {
     repository: Option<Named>,
     pull_request: Option<PullRequest>,
+    merge_group: Option<MergeGroup>,
     after: Option<String>,
+}
+
+/// A merge queue's group; its commit is on a branch of the upstream repository.
+#[derive(Debug, Deserialize)]
+struct MergeGroup {
+    head_sha: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,7 +66,11 @@ impl Source {
     pub fn find(args: &CheckoutArgs, runner: &Runner) -> Result<Self, Failure> {
         let payload = dispatched(runner)?;
         let pull = payload.pull_request;
-        let event_sha = pull.as_ref().map(|pull| pull.head.sha.clone()).or(payload.after);
+        let event_sha = pull
+            .as_ref()
+            .map(|pull| pull.head.sha.clone())
+            .or(payload.merge_group.map(|group| group.head_sha))
+            .or(payload.after);
         let chosen = args.sha.is_some() || args.repository.is_some();
         let nothing = |what: &str| {
             Failure::user("no-commit", format!("nothing says which {what} to check out")).hint(
