@@ -350,7 +350,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(cases, 5 * 2 * 6 * 13 * 2 * 12);
+        assert_eq!(cases, statuses.len() * 2 * proofs.len() * states.len() * 2 * looks.len());
     }
 
     #[test]
