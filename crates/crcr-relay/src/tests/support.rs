@@ -33,6 +33,8 @@ pub(super) struct World {
     pub(super) relay: Arc<Relay>,
     pub(super) results: SqliteResults,
     pub(super) hud: Arc<Hud>,
+    /// Where the relay listens; without it requests are handed to its router.
+    address: Option<std::net::SocketAddr>,
     folder: tempfile::TempDir,
 }
 
@@ -66,16 +68,28 @@ impl World {
         std::fs::write(folder.path().join("allowlist.yml"), ALLOWLIST).unwrap();
         let (relay, results) = start(&github, folder.path(), settings).await;
         let hud = Arc::new(Hud::of(&relay));
-        Self { github, relay, results, hud, folder }
+        Self { github, relay, results, hud, address: None, folder }
+    }
+
+    /// A relay that is asked over HTTP, as GitHub and downstream ask it.
+    pub(super) async fn listening() -> Self {
+        let mut world = Self::new().await;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        world.address = Some(listener.local_addr().unwrap());
+        let router = router::public(&world.relay, &world.hud);
+        let forever = tokio_util::sync::CancellationToken::new();
+        let bounds = crate::connections::Bounds::default();
+        tokio::spawn(crate::connections::serve(listener, router, bounds, forever));
+        world
     }
 
     /// The same world with a new process of the relay on the same store.
     pub(super) async fn restart(self, settings: &[(&str, &str)]) -> Self {
-        let Self { github, folder, relay, results, hud } = self;
+        let Self { github, folder, relay, results, hud, .. } = self;
         drop((relay, results, hud));
         let (relay, results) = start(&github, folder.path(), settings).await;
         let hud = Arc::new(Hud::of(&relay));
-        Self { github, relay, results, hud, folder }
+        Self { github, relay, results, hud, address: None, folder }
     }
 
     /// Does something to the store that the relay knows nothing of.
@@ -140,6 +154,16 @@ impl World {
     }
 
     pub(super) async fn call(&self, request: Request<Body>) -> (StatusCode, Value) {
+        if let Some(address) = self.address {
+            let (head, body) = request.into_parts();
+            let url = format!("http://{address}{}", head.uri);
+            let body = axum::body::to_bytes(body, 1 << 25).await.unwrap();
+            let request =
+                self.relay.http.request(head.method, url).headers(head.headers).body(body);
+            let answer = request.send().await.unwrap();
+            let status = answer.status();
+            return (status, answer.json().await.unwrap_or(Value::Null));
+        }
         let response = self.answer(request).await;
         let status = response.status();
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::RepoName;
 use crcr_domain::dispatch::Status;
 use crcr_standin::traffic::Fault;
 use jiff::SignedDuration;
@@ -319,6 +320,25 @@ async fn expired_records_are_forgotten() {
     let now = world.relay.now() + SignedDuration::from_hours(36 * 24);
     assert!(world.relay.store.prune(now).await.unwrap() > 4);
     assert_eq!(deliveries::one(world.relay.store.as_ref(), &delivery.id).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_dispatch_that_is_sent_again_is_kept_as_long_as_every_other_record() {
+    let world = World::with(&[("CRCR_STATUS_TTL", "8h")]).await;
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    world.work().await;
+    let (relay, store) = (&world.relay, world.relay.store.as_ref());
+    let again = deliveries::again(store, &delivery.id, None, relay.now(), relay.config.keep);
+    assert_eq!(again.await.unwrap(), 1);
+    let repo = RepoName::new("acme/two").unwrap();
+    let key = records::dispatch(&delivery.id, &repo);
+    store.prune(relay.now() + SignedDuration::from_hours(7)).await.unwrap();
+    assert!(store.get(std::slice::from_ref(&key)).await.unwrap()[0].is_some());
+    store.prune(relay.now() + SignedDuration::from_hours(9)).await.unwrap();
+    assert_eq!(store.get(&[key]).await.unwrap()[0], None);
+    world.dispatched();
 }
 
 #[tokio::test]
