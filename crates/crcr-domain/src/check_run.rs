@@ -122,12 +122,12 @@ impl Status {
         !matches!(self, Self::Completed(_))
     }
 
-    /// GitHub's conclusion. `stale` and `startup_failure` are GitHub's own to give: they become
-    /// `neutral` and `failure`.
+    /// GitHub's conclusion. `stale` (given up after 14 days) and `startup_failure` are GitHub's own to
+    /// give: they become `timed_out` and `failure`, because `neutral` would let a merge through.
     #[must_use]
     pub fn conclusion(self) -> Option<&'static str> {
         match self {
-            Self::Completed(Conclusion::Stale) => Some("neutral"),
+            Self::Completed(Conclusion::Stale) => Some("timed_out"),
             Self::Completed(Conclusion::StartupFailure) => Some("failure"),
             Self::Completed(conclusion) => Some(conclusion.as_str()),
             Self::Queued | Self::InProgress => None,
@@ -463,6 +463,8 @@ mod tests {
     fn githubs_own_conclusions_are_never_sent() {
         for conclusion in Conclusion::BEST_TO_WORST {
             let sent = Status::Completed(conclusion).conclusion().unwrap();
+            let lets_through = ["success", "neutral", "skipped"].contains(&sent);
+            assert_eq!(lets_through, conclusion.is_good(), "{conclusion}");
             assert!(!["stale", "startup_failure"].contains(&sent));
         }
     }

@@ -66,7 +66,8 @@ pub enum Standing {
 }
 
 /// The verdict over the dispatches of one head to one backend, in any order. `silent` is the
-/// conclusion for a backend that can't be reached or doesn't answer. `None` without a dispatch.
+/// conclusion for a backend that can't be reached, or whose end isn't told. `None` without a
+/// dispatch.
 pub fn verdict(dispatches: &[DispatchFacts<'_>], silent: Conclusion) -> Option<Verdict> {
     let newest = dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at)?;
     let runs = effective_runs(dispatches);
@@ -85,7 +86,8 @@ pub fn verdict(dispatches: &[DispatchFacts<'_>], silent: Conclusion) -> Option<V
     let worst = runs.iter().max_by_key(|run| run.conclusion().map_or(0, |end| 1 + end.severity()));
     let conclusion = worst.and_then(EffectiveRun::conclusion);
     let (conclusion, reason) = match conclusion {
-        None => (Conclusion::Neutral, "It ended without a conclusion".to_owned()),
+        // A conclusion that nobody tells must not pass for one that lets a merge through.
+        None => (silent, "It ended and nobody said how".to_owned()),
         Some(end) if end.is_good() => {
             (Conclusion::Success, "Every run ended well, and so did every job that reported".into())
         }
@@ -322,7 +324,7 @@ mod tests {
                                         Some(RunState::Over(own)) => {
                                             let all = state.conclusion().into_iter().chain(*own);
                                             Standing::Ended(match Conclusion::worst(all) {
-                                                None => Conclusion::Neutral,
+                                                None => SILENT,
                                                 Some(end) if end.is_good() => GOOD,
                                                 Some(end) => end,
                                             })
