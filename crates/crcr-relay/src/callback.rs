@@ -25,7 +25,7 @@ use crate::records::{self, CommitSeen, Job, Used};
 use crate::relay::Relay;
 use crate::repositories::{self, Pin};
 use crate::signature::digest;
-use crate::store::{Add, Batch, Charge, Commit, NewTask, Read, StoreError, read};
+use crate::store::{Add, Batch, Charge, Commit, NewTask, Read, StoreError, decode, read};
 
 /// What became of a report.
 struct Verdict {
@@ -192,12 +192,22 @@ impl Report<'_> {
         let (relay, callback) = (self.relay, self.callback);
         let store = relay.store.as_ref();
         let repo = &self.identity.repository;
-        let used: Read<Used> = read(store, self.token_key()).await?;
+        let key = records::job(&callback.delivery, repo, &callback.job);
+        let keys = [
+            self.token_key(),
+            records::dispatch(&callback.delivery, repo),
+            records::pin(&relay.config.upstream, repo),
+            key.clone(),
+        ];
+        let found = store.get(&keys).await?;
+        let [used, known, pin, job] = <[_; 4]>::try_from(found).expect("four keys");
+        let [token_key, dispatch_key, pin_key, job_key] = keys;
+        let used: Read<Used> = decode(token_key, used)?;
         if let Some(verdict) = self.replayed(used.value.as_ref()) {
             return Ok(Some(verdict));
         }
-        let known = read::<Dispatch>(store, records::dispatch(&callback.delivery, repo)).await?;
-        if let Some(refused) = self.repository_changed().await? {
+        let known: Read<Dispatch> = decode(dispatch_key, known)?;
+        if let Some(refused) = self.repository_changed(&decode(pin_key, pin)?).await? {
             return Ok(Some(refused));
         }
         let Some(dispatch) = known.value.as_ref() else {
@@ -208,8 +218,7 @@ impl Report<'_> {
             return Ok(Some(refused));
         }
         let now = relay.now();
-        let key = records::job(&callback.delivery, repo, &callback.job);
-        let mut job: Read<Job> = read(store, key.clone()).await?;
+        let mut job: Read<Job> = decode(job_key, job)?;
         let evidence = self.evidence(dispatch);
         let on_its_way = dispatch.status == Status::Queued;
         let proof = evidence.proof(dispatch.default_branch.as_deref(), on_its_way);
@@ -316,7 +325,9 @@ impl Report<'_> {
                 "nightly/periodic callbacks come from `schedule` or `workflow_dispatch` runs";
             return Ok(Some(Verdict::bad_token(detail)));
         }
-        if let Some(refused) = self.repository_changed().await? {
+        let pin = records::pin(&relay.config.upstream, repo);
+        let pin: Read<Pin> = read(relay.store.as_ref(), pin).await?;
+        if let Some(refused) = self.repository_changed(&pin).await? {
             return Ok(Some(refused));
         }
         let used: Read<Used> = read(relay.store.as_ref(), self.token_key()).await?;
@@ -487,18 +498,15 @@ impl Report<'_> {
     }
 
     /// Whoever registered a freed name anew doesn't speak for the allowlist's repository.
-    async fn repository_changed(&self) -> Decided {
+    async fn repository_changed(&self, pin: &Read<Pin>) -> Decided {
         let Some(claims) = self.identity.github() else { return Ok(None) };
-        let relay = self.relay;
-        let key = records::pin(&relay.config.upstream, &self.identity.repository);
-        let pin: Read<Pin> = read(relay.store.as_ref(), key).await?;
         let Some(pinned) = &pin.value else { return Ok(None) };
         let found = claims.repository_id;
         if found == Some(pinned.repository_id) {
             return Ok(None);
         }
         if let Some(found) = found {
-            repositories::refuse(relay, &pin, found, "report").await?;
+            repositories::refuse(self.relay, pin, found, "report").await?;
         }
         let refusal = Refusal::new(StatusCode::FORBIDDEN, repositories::refusal(pinned, found));
         Ok(Some(Verdict::refused(CallbackOutcome::RepositoryChanged, refusal)))
@@ -543,14 +551,13 @@ impl Report<'_> {
             let claim = records::run_claim(&dispatch.repo, &job.run_id);
             batch.set(claim, &dispatch.delivery, relay.expiry());
         }
-        batch.tasks.push(if !has_check_runs {
-            Work::sweep(dispatch).task(relay, now + relay.config.lost_after)
-        } else if self.callback.state.is_open() {
-            let pause = relay.config.lost_after.min(limits::RUN_POLL);
-            Work::sweep(dispatch).task(relay, now + pause)
-        } else {
-            self.sweep_after_end(dispatch)
-        });
+        if self.callback.state.is_open() {
+            let lost_after = relay.config.lost_after;
+            let pause = if has_check_runs { lost_after.min(limits::RUN_POLL) } else { lost_after };
+            batch.tasks.push(Work::sweep(dispatch).task(relay, now + pause));
+        } else if has_check_runs {
+            batch.tasks.push(self.sweep_after_end(dispatch));
+        }
     }
 
     /// GitHub needs a moment to see that a run is over whose last step has just reported.

@@ -37,7 +37,7 @@ const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
 const PAGES_EACH: usize = 8;
 /// What the writer keeps of the file in memory, in KiB: with SQLite's 2 MiB a store of a few days has
 /// it read pages for every delivery.
-const WRITER_CACHE: i64 = 16 * 1024;
+const WRITER_CACHE: i64 = 4 * 1024;
 /// Pages of the log at which the writer makes a checkpoint of its own, and waits for it: 128 MiB.
 const LOG_PAGES: i64 = 32 * 1024;
 /// What stands for itself in the path of a `file:` URI.
@@ -257,8 +257,9 @@ impl Store for Sqlite {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         // A few index look-ups in memory: shorter than handing them to another thread.
         self.readers.with(|connection| {
-            // One for all keys: each costs locks.
-            let _together = connection.unchecked_transaction()?;
+            // One for all keys: each look-up takes locks of its own otherwise.
+            let _together =
+                (keys.len() > 1).then(|| connection.unchecked_transaction()).transpose()?;
             let mut statement =
                 connection.prepare_cached("SELECT version, value FROM record WHERE key = ?1")?;
             keys.iter()
