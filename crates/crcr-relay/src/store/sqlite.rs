@@ -257,20 +257,24 @@ impl Store for Sqlite {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         // A few index look-ups in memory: shorter than handing them to another thread.
         self.readers.with(|connection| {
-            // One for all keys: each look-up takes locks of its own otherwise.
-            let _together =
-                (keys.len() > 1).then(|| connection.unchecked_transaction()).transpose()?;
             let mut statement =
                 connection.prepare_cached("SELECT version, value FROM record WHERE key = ?1")?;
-            keys.iter()
-                .map(|key| {
-                    statement
-                        .query_row([key.as_str()], |row| {
-                            Ok(Record { version: count(row, 0)?, value: row.get(1)? })
-                        })
-                        .optional()
-                })
-                .collect()
+            let mut look_up = |key: &Key| {
+                statement
+                    .query_row([key.as_str()], |row| {
+                        Ok(Record { version: count(row, 0)?, value: row.get(1)? })
+                    })
+                    .optional()
+            };
+            if let [key] = keys {
+                return Ok(vec![look_up(key)?]);
+            }
+            // One transaction for all keys: each look-up takes locks of its own otherwise. Prepared
+            // once, because rusqlite's own transaction is parsed anew each time.
+            connection.prepare_cached("BEGIN")?.execute(())?;
+            let found = keys.iter().map(look_up).collect();
+            connection.prepare_cached("COMMIT")?.execute(())?;
+            found
         })
     }
 
