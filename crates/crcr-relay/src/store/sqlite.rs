@@ -259,22 +259,14 @@ impl Store for Sqlite {
         self.readers.with(|connection| {
             let mut statement =
                 connection.prepare_cached("SELECT version, value FROM record WHERE key = ?1")?;
-            let mut look_up = |key: &Key| {
+            let look_up = |key: &Key| {
                 statement
                     .query_row([key.as_str()], |row| {
                         Ok(Record { version: count(row, 0)?, value: row.get(1)? })
                     })
                     .optional()
             };
-            if let [key] = keys {
-                return Ok(vec![look_up(key)?]);
-            }
-            // One transaction for all keys: each look-up takes locks of its own otherwise. Prepared
-            // once, because rusqlite's own transaction is parsed anew each time.
-            connection.prepare_cached("BEGIN")?.execute(())?;
-            let found = keys.iter().map(look_up).collect();
-            connection.prepare_cached("COMMIT")?.execute(())?;
-            found
+            keys.iter().map(look_up).collect()
         })
     }
 
