@@ -70,7 +70,6 @@ pub const GITHUB_JOB: &str = "GITHUB_JOB";
 pub const CRCR_MATRIX: &str = "CRCR_MATRIX";
 /// The number of the job among those of the matrix, likewise.
 pub const CRCR_JOB_INDEX: &str = "CRCR_JOB_INDEX";
-/// Name of the workflow.
 pub const GITHUB_WORKFLOW: &str = "GITHUB_WORKFLOW";
 /// Checkout folder of the job.
 pub const GITHUB_WORKSPACE: &str = "GITHUB_WORKSPACE";
@@ -137,15 +136,12 @@ pub const INPUT_ON_UNAVAILABLE: &str = "INPUT_ON_UNAVAILABLE";
 pub const BUILDKITE: &str = "BUILDKITE";
 /// Name of the pipeline in its address.
 pub const BUILDKITE_PIPELINE_SLUG: &str = "BUILDKITE_PIPELINE_SLUG";
-/// Address of the build.
 pub const BUILDKITE_BUILD_URL: &str = "BUILDKITE_BUILD_URL";
-/// UUID of the build.
 pub const BUILDKITE_BUILD_ID: &str = "BUILDKITE_BUILD_ID";
 /// How often the job was retried.
 pub const BUILDKITE_RETRY_COUNT: &str = "BUILDKITE_RETRY_COUNT";
 /// What people call the step.
 pub const BUILDKITE_LABEL: &str = "BUILDKITE_LABEL";
-/// Key of the step.
 pub const BUILDKITE_STEP_KEY: &str = "BUILDKITE_STEP_KEY";
 
 // The terminal: https://no-color.org and https://bixense.com/clicolors
@@ -181,11 +177,8 @@ pub const CRCR_AUTH_FINGERPRINT: &str = "CRCR_AUTH_FINGERPRINT";
 
 /// Name of an access key.
 pub const AWS_ACCESS_KEY_ID: &str = "AWS_ACCESS_KEY_ID";
-/// The access key.
 pub const AWS_SECRET_ACCESS_KEY: &str = "AWS_SECRET_ACCESS_KEY";
-/// Token of temporary credentials.
 pub const AWS_SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
-/// Region, for most SDKs.
 pub const AWS_REGION: &str = "AWS_REGION";
 /// Region, for the AWS CLI and older SDKs.
 pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
@@ -208,11 +201,8 @@ pub const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
 
 // sccache: https://github.com/mozilla/sccache/blob/main/docs/S3.md
 
-/// Bucket of the cache.
 pub const SCCACHE_BUCKET: &str = "SCCACHE_BUCKET";
-/// Region of the bucket.
 pub const SCCACHE_REGION: &str = "SCCACHE_REGION";
-/// Prefix of the keys.
 pub const SCCACHE_S3_KEY_PREFIX: &str = "SCCACHE_S3_KEY_PREFIX";
 /// S3 endpoint.
 pub const SCCACHE_ENDPOINT: &str = "SCCACHE_ENDPOINT";
@@ -232,7 +222,6 @@ pub const CRCR_STORE: &str = "CRCR_STORE";
 pub const UPSTREAM_REPO: &str = "UPSTREAM_REPO";
 /// Where results are: `sqlite:PATH` or `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
 pub const CRCR_RESULTS: &str = "CRCR_RESULTS";
-/// The GitHub App's number.
 pub const GITHUB_APP_ID: &str = "GITHUB_APP_ID";
 /// The GitHub App's private key, as PEM.
 pub const GITHUB_APP_PRIVATE_KEY: &str = "GITHUB_APP_PRIVATE_KEY";

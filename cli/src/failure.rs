@@ -53,29 +53,24 @@ impl Failure {
         self
     }
 
-    /// Adds what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The stable code.
     pub fn code(&self) -> &'static str {
         self.code
     }
 
-    /// What happened.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Why, outermost first.
     pub fn causes(&self) -> &[String] {
         &self.causes
     }
 
-    /// What to do.
     pub fn help(&self) -> Option<&str> {
         self.hint.as_deref()
     }

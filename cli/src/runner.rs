@@ -42,11 +42,9 @@ pub struct Event {
 pub struct PullRequest {
     /// Its number in the base repository.
     pub number: u64,
-    /// Where its commits are.
     pub head: Side,
     /// Where they are to go.
     pub base: Side,
-    /// Who opened it.
     pub user: Option<User>,
 }
 
@@ -54,9 +52,7 @@ pub struct PullRequest {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Side {
-    /// The commit.
     pub sha: String,
-    /// The branch.
     #[serde(rename = "ref")]
     pub ref_name: String,
     /// The repository; `None` when it has been deleted.
@@ -73,7 +69,6 @@ pub struct Repository {
 /// A user in an event's payload.
 #[derive(Debug, Clone, Deserialize)]
 pub struct User {
-    /// The login.
     pub login: String,
 }
 

@@ -38,7 +38,6 @@ async fn change(days: u32, repo: &str, level: &str, format: &str, criteria: &str
     run
 }
 
-/// Criteria that everybody meets.
 const EASY: &str = "{queue-seconds: 1e6, overrun-share: 1, end-to-end-seconds: 1e6,
                      timeout-share: 1, job-pass-share: 0}";
 

@@ -14,7 +14,6 @@ use crate::support::{Crcr, Ran};
 
 const BUCKET: &str = "artifacts";
 
-/// Where artifacts go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Store {
     S3,

@@ -14,7 +14,6 @@ use crate::support::{Crcr, Ran};
 
 const FOLDER: &str = "acme/upstream/4242/linux";
 
-/// More than one part.
 fn large(s3: &S3Server, archive: &str, first: u8) -> Crcr {
     let step = step(&["--path", "dist", "--archive", archive]);
     let mut bytes = noise(9 << 20);

@@ -99,7 +99,6 @@ impl Machine {
         folder.to_str().unwrap().to_owned()
     }
 
-    /// The cached binary's place.
     fn cached(&self) -> PathBuf {
         self.path(&format!("cache/crcr/{VERSION}/{TARGET}/crcr"))
     }

@@ -20,7 +20,6 @@ use crate::relay_process::{Place, Running, UPSTREAM};
 const TARGETS: [&str; 4] = ["acme/one", "acme/two", "acme/three", "acme/four"];
 const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two, acme/three]\nL4:\n  - acme/four: [dave]\n";
 
-/// What the relay promised.
 #[derive(Default)]
 struct Promised {
     deliveries: Vec<String>,

@@ -26,7 +26,6 @@ pub(crate) struct Place {
 pub(crate) struct Running {
     child: Child,
     pub(crate) url: Url,
-    /// The operators' listener.
     pub(crate) admin: Option<Url>,
 }
 

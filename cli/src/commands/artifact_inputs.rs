@@ -11,7 +11,6 @@ use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// Where an upload goes.
 pub fn plan(args: &UploadArgs, env: &Env) -> Plan {
     let mode = artifact_sources::auth_mode(&args.s3, env);
     let fallback = match args.fallback {

@@ -10,7 +10,6 @@ use crate::store;
 use crate::store::github::download::UrlBlob;
 use crate::store::s3::download::S3Blob;
 
-/// A stored blob.
 pub enum Blob {
     /// An object of a bucket.
     S3(S3Blob),
@@ -55,15 +54,12 @@ pub(crate) enum OpenError {
     /// The blob isn't the version that was asked for.
     #[error("it was replaced while it was read")]
     Changed,
-    /// Another try may help.
     #[error("{message}")]
     Transient {
-        /// What happened.
         message: String,
         /// What the server asked to wait.
         retry_after: Option<Duration>,
     },
-    /// The store says no.
     #[error(transparent)]
     Store(#[from] store::Error),
 }

@@ -33,12 +33,7 @@ const DIGEST_BUFFER: usize = 256 * 1024;
 pub enum Error {
     /// A file can't be opened or read.
     #[error("`{}` can't be read", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file has another length, or was written, since it was found.
     #[error("`{}` changed while it was read", .0.display())]
     Changed(PathBuf),
@@ -54,12 +49,10 @@ pub struct Blocks {
     made: oneshot::Receiver<Result<Made, Error>>,
 }
 
-/// A whole blob.
 #[derive(Debug, Clone)]
 pub struct Made {
     /// Its length in bytes.
     pub size: u64,
-    /// Its digest.
     pub digest: Digest,
     /// The digests of the files in it, in their order; empty where there are too many to list.
     pub files: Vec<Digest>,
@@ -149,7 +142,6 @@ pub struct Sink {
 
 impl Sink {
     /// How many bytes were written.
-    #[must_use]
     pub fn position(&self) -> u64 {
         self.at
     }

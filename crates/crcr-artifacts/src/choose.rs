@@ -11,13 +11,11 @@ pub enum AuthMode {
     Env,
     /// Whatever the machine has. Only ever on request.
     Ambient,
-    /// None.
     Anonymous,
 }
 
 /// The mode: as asked for, else as an earlier step recorded it (`CRCR_AUTH_MODE`), else the
 /// environment's credentials where there are any, else none.
-#[must_use]
 pub fn auth_mode(asked: Option<AuthMode>, recorded: Option<&str>, env_keys: bool) -> AuthMode {
     let recorded = recorded.map(|mode| match mode {
         "oidc" => AuthMode::Oidc,
@@ -36,7 +34,6 @@ pub enum Fallback {
     Auto,
     /// Never.
     Never,
-    /// Always.
     Always,
 }
 
@@ -45,24 +42,19 @@ pub enum Fallback {
 pub enum Reason {
     /// S3 took it.
     Ok,
-    /// No bucket is given.
     NoBucket,
-    /// There are no credentials.
     Anonymous,
     /// S3 refused.
     S3Denied,
     /// S3 answered with another error, such as a key of KMS that is disabled, or a header that the
     /// server doesn't know.
     S3Refused,
-    /// The bucket doesn't exist.
     S3MissingBucket,
     /// S3 gave no answer.
     S3Unreachable,
-    /// GitHub was asked for.
     Forced,
     /// There was nothing to store.
     NoFiles,
-    /// The storage is full.
     Quota,
 }
 
@@ -83,21 +75,18 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Where to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// S3, and GitHub when it refuses or can't be reached.
     S3ThenGitHub,
     /// S3 or nothing.
     S3Only,
-    /// GitHub, for this reason.
     GitHub(Reason),
     /// Nowhere: S3 can't, for this reason, and nothing else is allowed.
     Impossible(Reason),
 }
 
 /// Decides where the artifact goes.
-#[must_use]
 pub fn plan(mode: AuthMode, bucket: Option<&str>, fallback: Fallback) -> Plan {
     let obstacle = match (mode, bucket) {
         (_, None) => Some(Reason::NoBucket),

@@ -17,7 +17,6 @@ use pattern::Pattern;
 /// The most folders below one another that are entered.
 const MAX_DEPTH: usize = 256;
 
-/// What to look for.
 #[derive(Debug, Clone)]
 pub struct Query<'a> {
     /// The patterns, each of one or several lines.
@@ -30,7 +29,6 @@ pub struct Query<'a> {
     pub hidden: bool,
 }
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Collected {
     /// The folder that the paths start from.
@@ -43,7 +41,6 @@ pub struct Collected {
     pub skipped: Vec<PathBuf>,
 }
 
-/// A file to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its path below the root, with `/` between its parts.
@@ -62,12 +59,7 @@ pub enum Error {
     Pattern(#[from] BadPattern),
     /// A folder or file that can't be looked at.
     #[error("`{}` can't be read", .path.display())]
-    Unreadable {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// A name that isn't UTF-8.
     #[error("the name of `{}` isn't UTF-8", .0.display())]
     NotUtf8(PathBuf),

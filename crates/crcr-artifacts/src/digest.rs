@@ -17,7 +17,6 @@ pub struct NotADigest;
 
 impl Digest {
     /// The digest of `bytes`.
-    #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::default();
         hasher.update(bytes);
@@ -25,7 +24,6 @@ impl Digest {
     }
 
     /// The 64 hexadecimal digits alone.
-    #[must_use]
     pub fn hex(&self) -> String {
         hex::encode(self.0)
     }
@@ -41,13 +39,11 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
     /// The digest of all pieces.
-    #[must_use]
     pub fn finish(self) -> Digest {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(self.0.finish().as_ref());

@@ -27,11 +27,8 @@ const AT_ONCE: usize = 4;
 
 /// What to download, and how.
 pub struct Request {
-    /// The run.
     pub run: Run,
-    /// Which of its artifacts.
     pub select: Select,
-    /// Where to.
     pub destination: PathBuf,
     /// Whether several artifacts go into one folder, instead of a folder each.
     pub merge: bool,
@@ -49,23 +46,18 @@ pub struct Request {
     pub arrived: Arrived,
 }
 
-/// What has been downloaded.
 #[derive(Debug)]
 pub struct Downloaded {
-    /// Each artifact.
     pub artifacts: Vec<Artifact>,
 }
 
 /// An artifact that has been downloaded.
 #[derive(Debug)]
 pub struct Artifact {
-    /// What it is.
     pub found: Found,
-    /// Its digest, as computed.
     pub digest: Digest,
     /// What was fetched, in bytes.
     pub size: u64,
-    /// What it held.
     pub unpacked: Unpacked,
     /// What GitHub says about the code that made it; known in privileged events only.
     pub trust: Option<Trust>,
@@ -76,52 +68,23 @@ pub struct Artifact {
 /// Why nothing has been downloaded. Nothing is visible then.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It isn't found.
     #[error(transparent)]
     Find(#[from] find::Error),
     /// The trust can't be checked without a token.
     #[error("whether a fork made the artifact can't be checked without a token")]
     TrustUnknown,
-    /// It isn't trusted.
     #[error("`{name}` is refused: {why}")]
-    Trust {
-        /// The artifact.
-        name: String,
-        /// Why.
-        why: trust::Refused,
-    },
-    /// It can't be fetched.
+    Trust { name: String, why: trust::Refused },
     #[error("`{name}` can't be fetched: {source}")]
-    Fetch {
-        /// The artifact.
-        name: String,
-        /// Why.
-        source: fetch::Error,
-    },
+    Fetch { name: String, source: fetch::Error },
     /// Its files can't be fetched.
     #[error("`{name}` can't be fetched: {source}")]
-    Objects {
-        /// The artifact.
-        name: String,
-        /// Why.
-        source: objects::Error,
-    },
+    Objects { name: String, source: objects::Error },
     /// It isn't what its digest says.
     #[error("`{name}` isn't what was uploaded: {why}")]
-    Digest {
-        /// The artifact.
-        name: String,
-        /// Both digests.
-        why: String,
-    },
-    /// It can't be unpacked.
+    Digest { name: String, why: String },
     #[error("`{name}` can't be unpacked: {source}")]
-    Unpack {
-        /// The artifact.
-        name: String,
-        /// Why.
-        source: unpack::Error,
-    },
+    Unpack { name: String, source: unpack::Error },
     /// It can't be put where it belongs.
     #[error(transparent)]
     Publish(#[from] publish::Error),
@@ -129,7 +92,6 @@ pub enum Error {
 
 impl Error {
     /// Whether the disk takes no more: it is full, or the file too large for it.
-    #[must_use]
     pub fn is_disk_full(&self) -> bool {
         let full = |e: &io::Error| {
             use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};

@@ -33,13 +33,11 @@ pub type Arrived = Arc<dyn Fn(u64) + Send + Sync>;
 /// Why a blob isn't there.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store says no.
     #[error(transparent)]
     Store(#[from] store::Error),
     /// The server broke off again and again without a byte of progress.
     #[error("the connection broke {tries} times in a row: {message}")]
     Broken {
-        /// Tries without progress.
         tries: u32,
         /// What the last one met.
         message: String,
@@ -49,34 +47,21 @@ pub enum Error {
     Changed,
     /// The server announces another length than the artifact has.
     #[error("the server announces {announced} bytes, and the artifact has {expected}")]
-    Length {
-        /// The server's.
-        announced: u64,
-        /// The artifact's.
-        expected: u64,
-    },
+    Length { announced: u64, expected: u64 },
     /// The server sent more than it announced, or not what was asked for.
     #[error("the server sent other bytes than those that were asked for")]
     Range,
     /// The file can't be written or read.
     #[error("`{path}` can't be written: {source}")]
-    Disk {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    Disk { path: PathBuf, source: io::Error },
 }
 
 /// A blob that has been fetched.
 pub(crate) struct Fetched {
-    /// The file.
     pub(crate) path: PathBuf,
     /// The bytes.
     pub(crate) disk: Disk,
-    /// Their digest.
     pub(crate) digest: Digest,
-    /// Their number.
     pub(crate) size: u64,
     /// The type that the server gives.
     pub(crate) content_type: Option<String>,

@@ -23,18 +23,15 @@ use crate::store;
 use crate::store::github::{GitHubStore, Mask};
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
-/// Which artifacts.
 #[derive(Debug, Clone)]
 pub enum Select {
     /// The one of this name.
     Name(String),
-    /// All whose names match.
     Pattern(GlobMatcher),
     /// Those with these numbers at GitHub.
     Ids(Vec<u64>),
     /// The one that this locator, from a job's output, describes.
     Locator(Box<Locator>),
-    /// All of the run.
     All,
 }
 
@@ -43,7 +40,6 @@ pub enum Select {
 pub struct Run {
     /// `owner/repo`.
     pub repository: String,
-    /// Its number.
     pub id: u64,
     /// Whether this process is a job of it.
     pub own: bool,
@@ -51,7 +47,6 @@ pub struct Run {
     pub first_attempt: bool,
 }
 
-/// Where to look.
 pub struct Sources {
     /// The artifact service, where the job's runtime token is there.
     pub service: Option<GitHubStore>,
@@ -65,7 +60,6 @@ pub struct Sources {
     pub notice: Notice,
 }
 
-/// Tells the user something.
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A bucket and where artifacts lie in it.
@@ -73,16 +67,13 @@ pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Bucket {
     /// The bucket and who asks.
     pub config: S3Config,
-    /// Where artifacts lie.
     pub layout: Layout,
 }
 
 /// An artifact that has been found. What isn't known is `None`.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub at: At,
     /// How it is stored; at GitHub that shows only when it is opened.
     pub archive: Option<Archive>,
@@ -94,7 +85,6 @@ pub struct Found {
     pub size: Option<u64>,
     /// The files, where the locator lists them.
     pub files: Vec<File>,
-    /// When it was stored.
     pub created: Option<Timestamp>,
     /// The attempt of the run that stored it.
     pub run_attempt: Option<u64>,
@@ -108,7 +98,6 @@ pub struct Found {
 pub enum At {
     /// An object, or the start of the objects' keys.
     S3 {
-        /// The bucket.
         store: S3Store,
         /// The key, or the start of the keys with its final slash.
         key: String,
@@ -119,24 +108,17 @@ pub enum At {
     Rest(u64),
 }
 
-/// Why nothing is found.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another run's artifacts need a token.
     #[error("artifacts of another run (`{repository}`, run {id}) need a token to be read")]
-    TokenNeeded {
-        /// The repository.
-        repository: String,
-        /// The run.
-        id: u64,
-    },
+    TokenNeeded { repository: String, id: u64 },
     /// Neither a token nor a bucket.
     #[error("there is nowhere to look: no runtime token, no `github-token` and no `s3-bucket`")]
     Nowhere,
     /// It is in none of the places.
     #[error("there is no {what}; looked at {}", .looked.join(", then at "))]
     Missing {
-        /// What was wanted.
         what: String,
         /// Where it was looked for, and what was there.
         looked: Vec<String>,
@@ -144,9 +126,7 @@ pub enum Error {
     /// It is nowhere else, and the bucket doesn't say.
     #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; looked at {}", .looked.join(", then at "))]
     Forbidden {
-        /// What was wanted.
         what: String,
-        /// The bucket.
         bucket: String,
         /// Whether somebody with credentials asked.
         signed: bool,
@@ -354,7 +334,6 @@ impl Found {
     }
 
     /// `s3` or `github`.
-    #[must_use]
     pub fn store(&self) -> &'static str {
         match self.at {
             At::S3 { .. } => "s3",
@@ -363,7 +342,6 @@ impl Found {
     }
 
     /// The artifact's number at GitHub.
-    #[must_use]
     pub fn artifact_id(&self) -> Option<u64> {
         match &self.at {
             At::S3 { .. } => None,
@@ -373,13 +351,11 @@ impl Found {
     }
 
     /// What the uploader says about its own trust.
-    #[must_use]
     pub fn label(&self) -> Option<Trust> {
         self.locator.as_ref().map(|locator| locator.trust)
     }
 
     /// The locator; where nobody wrote one, as much of it as is known.
-    #[must_use]
     pub fn to_json(&self, run: &Run) -> serde_json::Value {
         if let Some(locator) = &self.locator {
             return json!(locator);

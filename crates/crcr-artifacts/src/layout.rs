@@ -24,13 +24,11 @@ pub const META_MODE: &str = "crcr-mode";
 pub struct Facts<'a> {
     /// `owner/repo`.
     pub repository: Option<&'a str>,
-    /// The workflow run.
     pub run_id: Option<u64>,
     /// The attempt of the run, from 1.
     pub run_attempt: Option<u64>,
     /// The key of the job in the workflow file.
     pub job: Option<&'a str>,
-    /// The artifact's name.
     pub name: Option<&'a str>,
 }
 
@@ -79,7 +77,6 @@ impl Layout {
     ///
     /// What is filled in can't add a part of its own: a slash, `{` or `}` in a job or name becomes
     /// `_`.
-    #[must_use]
     pub fn render(&self, facts: &Facts<'_>) -> String {
         let (owner, repo) = match facts.repository.and_then(|r| r.split_once('/')) {
             Some((owner, repo)) => (Some(owner), Some(repo)),
@@ -105,13 +102,11 @@ impl Layout {
 }
 
 /// The key of the locator of the artifact in `folder`.
-#[must_use]
 pub fn locator_key(folder: &str) -> String {
     format!("{folder}{SUFFIX}")
 }
 
 /// The key of the zip of the artifact in `folder`.
-#[must_use]
 pub fn archive_key(folder: &str) -> String {
     format!("{folder}/{ARCHIVE_OBJECT}")
 }

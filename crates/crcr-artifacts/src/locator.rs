@@ -27,11 +27,9 @@ pub const SUFFIX: &str = ".crcr.json";
 pub struct Locator {
     /// Always [`VERSION`].
     pub version: u32,
-    /// The artifact's name.
     pub name: String,
     /// `owner/repo` of the run.
     pub repository: String,
-    /// The workflow run.
     pub run_id: u64,
     /// The attempt of the run, from 1.
     pub run_attempt: u64,
@@ -57,7 +55,6 @@ pub struct Locator {
     /// The files; left out where the document would become too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<File>,
-    /// When the upload ended.
     pub created: Timestamp,
     /// Who uploaded, as the uploader says it: for display only.
     pub trust: Trust,
@@ -69,27 +66,22 @@ pub struct Locator {
 pub enum Place {
     /// An S3 bucket.
     S3 {
-        /// The bucket.
         bucket: String,
         /// The object (an archive), or the common start of the objects' keys with its final slash.
         key: String,
         /// The server, where it isn't Amazon's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         endpoint: Option<String>,
-        /// The bucket's region.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         region: Option<String>,
     },
-    /// GitHub's artifact service.
     GitHub {
-        /// The artifact's number there.
         artifact_id: u64,
     },
 }
 
 impl Place {
     /// `s3` or `github`.
-    #[must_use]
     pub fn store(&self) -> &'static str {
         match self {
             Self::S3 { .. } => "s3",
@@ -115,7 +107,6 @@ pub struct File {
     pub path: String,
     /// The content's length in bytes.
     pub size: u64,
-    /// The content's digest.
     pub digest: Digest,
     /// The permission bits, such as `0o755`, as a number; absent where the system has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +119,6 @@ pub struct File {
 pub enum Trust {
     /// A pull request from another repository.
     Fork,
-    /// The repository itself.
     SameRepo,
 }
 
@@ -168,7 +158,6 @@ impl Locator {
 
     /// The JSON on one line, of at most `limit` bytes: the list of files is left out where it
     /// doesn't fit.
-    #[must_use]
     pub fn to_json(&self, limit: usize) -> String {
         let json = |locator: &Self| serde_json::json!(locator).to_string();
         let whole = json(self);
@@ -180,20 +169,17 @@ impl Locator {
 }
 
 /// Whether a GitHub artifact of this name holds a locator.
-#[must_use]
 pub fn is_locator_artifact(name: &str) -> bool {
     name.starts_with(ARTIFACT_PREFIX)
 }
 
 /// Whether an object of this key is a locator.
-#[must_use]
 pub fn is_locator_key(key: &str) -> bool {
     key.ends_with(SUFFIX)
 }
 
 /// The digest of an artifact whose files are objects of their own: of the lines
 /// `<64 digits> <mode in octal, or -> <path>`, sorted by path, each ended by a NUL.
-#[must_use]
 pub fn files_digest(files: &[File]) -> Digest {
     let mut sorted: Vec<_> = files.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));

@@ -22,22 +22,10 @@ const IN_FLIGHT: usize = 64;
 pub enum Error {
     /// An object can't be fetched.
     #[error("`{path}`: {source}")]
-    Fetch {
-        /// The file.
-        path: String,
-        /// Why.
-        source: FetchError,
-    },
+    Fetch { path: String, source: FetchError },
     /// A file isn't what its digest says.
     #[error("`{path}` has the digest {found}, not {expected}")]
-    Digest {
-        /// The file.
-        path: String,
-        /// What it has.
-        found: Digest,
-        /// What it should have.
-        expected: Digest,
-    },
+    Digest { path: String, found: Digest, expected: Digest },
     /// A path that isn't taken, or that can't be written.
     #[error(transparent)]
     Unpack(#[from] unpack::Error),
@@ -45,7 +33,6 @@ pub enum Error {
 
 /// The files of an artifact, as they were fetched.
 pub(crate) struct Objects {
-    /// Their number.
     pub(crate) files: u64,
     /// Their bytes.
     pub(crate) bytes: u64,

@@ -19,13 +19,11 @@ pub enum Refused {
     /// It has a part `..`.
     #[error("the path leaves the artifact through `..`")]
     Parent,
-    /// It has a NUL.
     #[error("the path holds a NUL")]
     Nul,
     /// It has a backslash, which separates parts on Windows only.
     #[error("the path holds a backslash")]
     Backslash,
-    /// It names no file.
     #[error("the path is empty")]
     Empty,
     /// It is longer than 4,096 bytes or has more than 255 parts.

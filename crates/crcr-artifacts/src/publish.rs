@@ -23,12 +23,10 @@ pub enum Error {
     /// The destination is a file.
     #[error("`{0}` isn't a folder")]
     NotAFolder(PathBuf),
-    /// The system refuses.
     #[error("`{path}` can't be written: {source}")]
     Io {
         /// What was to be written.
         path: PathBuf,
-        /// The system's reason.
         source: io::Error,
     },
 }
@@ -70,8 +68,6 @@ impl Staging {
         Ok(Self { folder, destination })
     }
 
-    /// The temporary folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

@@ -22,7 +22,6 @@ pub type Progress = Arc<dyn Fn(u64) + Send + Sync>;
 /// An artifact to store. It can be read any number of times, for a second store or a second look.
 #[derive(Clone)]
 pub struct Source {
-    /// The artifact's name.
     pub name: String,
     /// The attempt of the run, from 1.
     pub attempt: u64,
@@ -34,9 +33,7 @@ pub struct Source {
     pub check_run_id: Option<u64>,
     /// The folder of the files.
     pub root: PathBuf,
-    /// The files.
     pub entries: Arc<Vec<Entry>>,
-    /// How hard to compress.
     pub level: Level,
     /// How the files are stored.
     pub archive: Archive,
@@ -52,7 +49,6 @@ pub struct Source {
     pub progress: Progress,
 }
 
-/// What a store took.
 #[derive(Debug, Clone)]
 pub struct Stored {
     /// The digest of the blob, or of the list of files.
@@ -75,7 +71,6 @@ pub struct Stored {
 
 impl Source {
     /// The job with the leg of its matrix, as the metadata of an object names it.
-    #[must_use]
     pub fn owner(&self) -> String {
         match &self.leg {
             Some(leg) => format!("{}/{leg}", self.job),
@@ -84,13 +79,11 @@ impl Source {
     }
 
     /// The bytes of all files.
-    #[must_use]
     pub fn raw_size(&self) -> u64 {
         self.entries.iter().map(|entry| entry.size).sum()
     }
 
     /// The most bytes that one blob of all files can have.
-    #[must_use]
     pub fn size_limit(&self) -> u64 {
         let entry = |entry: &Entry| {
             entry.size + entry.size / 1000 + 2 * entry.path.len() as u64 + ENTRY_OVERHEAD
@@ -99,7 +92,6 @@ impl Source {
     }
 
     /// The files as one zip.
-    #[must_use]
     pub fn zip(&self, block_size: usize) -> Blocks {
         let Self { root, entries, level, progress, .. } = self.clone();
         Blocks::start(block_size, move |sink| {
@@ -109,7 +101,6 @@ impl Source {
     }
 
     /// One file as it is.
-    #[must_use]
     pub fn file(&self, entry: &Entry, block_size: usize) -> Blocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
         blocks::of_file(path, entry.size, block_size, move |n| progress(n))
@@ -125,7 +116,6 @@ impl Source {
     }
 
     /// The list of files for a locator.
-    #[must_use]
     pub fn files(&self, digests: &[Digest]) -> Vec<File> {
         let file = |(entry, digest): (&Entry, &Digest)| File {
             path: entry.path.clone(),
@@ -139,7 +129,6 @@ impl Source {
 
 /// The content type of a file, by the end of its name. Text is taken for UTF-8, so that a browser
 /// shows it right.
-#[must_use]
 pub fn content_type(path: &str) -> String {
     let guessed = mime_guess::from_path(path).first_or_octet_stream();
     let is_text = guessed.type_() == mime_guess::mime::TEXT;

@@ -9,7 +9,6 @@ use crate::locator::Trust;
 
 /// Whether a workflow of this event has the base repository's rights while it looks at work from
 /// elsewhere.
-#[must_use]
 pub fn is_privileged(event: &str) -> bool {
     matches!(event, "workflow_run" | "pull_request_target" | "issue_comment")
 }
@@ -29,7 +28,6 @@ pub enum Refused {
 }
 
 /// What GitHub says about the code that `run` of `repository` worked on.
-#[must_use]
 pub fn of_run(run: &WorkflowRun, repository: &str) -> (Trust, String) {
     match &run.head_repository {
         Some(head) if head.full_name.eq_ignore_ascii_case(repository) => {

@@ -44,13 +44,11 @@ impl Default for Limits {
 /// What to do when two artifacts hold the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnCollision {
-    /// Fail.
     Error,
     /// Take the later artifact's file.
     Last,
 }
 
-/// How to unpack.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// Whether the workflow holds rights that the artifact's author may not have: setuid bits,
@@ -70,12 +68,7 @@ pub enum Error {
     Zip(#[from] ZipError),
     /// A path or a link that could reach something else.
     #[error("`{path}` is refused: {why}")]
-    Path {
-        /// The entry.
-        path: String,
-        /// Why.
-        why: Refused,
-    },
+    Path { path: String, why: Refused },
     /// Two paths that are one on some system, or a path that is both a file and a folder.
     #[error("`{0}` and `{1}` can't both be unpacked: they are one path where case doesn't count")]
     Case(String, String),
@@ -99,7 +92,6 @@ pub enum Error {
         /// The bytes that it has.
         packed: u64,
     },
-    /// The work was cancelled.
     #[error("cancelled")]
     Cancelled,
     /// A file can't be written.
@@ -107,14 +99,12 @@ pub enum Error {
     Write {
         /// The path below the artifact's root.
         path: String,
-        /// The system's reason.
         source: io::Error,
     },
 }
 
 impl Error {
     /// Whether the disk takes no more: it is full, or the file too large for it.
-    #[must_use]
     pub fn is_disk_full(&self) -> bool {
         let full = |e: &io::Error| {
             use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -128,10 +118,8 @@ impl Error {
     }
 }
 
-/// What has been unpacked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unpacked {
-    /// Files and links.
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
@@ -156,7 +144,6 @@ type EachPath<'a> =
 
 impl Stage {
     /// A stage in `root`, an empty folder that only this process writes.
-    #[must_use]
     pub fn new(root: PathBuf, policy: Policy) -> Self {
         Self {
             root,

@@ -10,12 +10,10 @@ use crate::store::Error;
 use crate::store::github::GitHubStore;
 use crate::store::s3::{self, S3Config, S3Store};
 
-/// Whose artifact it is.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// `owner/repo`.
     pub repository: String,
-    /// The workflow run.
     pub run_id: u64,
     /// Whose code made the artifact.
     pub trust: Trust,
@@ -23,9 +21,7 @@ pub struct Run {
 
 /// The stores, as far as they are there.
 pub struct Stores {
-    /// The bucket.
     pub s3: Option<S3Config>,
-    /// The folder in it.
     pub folder: String,
     /// GitHub, or why it can't be used.
     pub github: Result<GitHubStore, String>,
@@ -38,9 +34,7 @@ pub struct Stores {
 pub struct Uploaded {
     /// Why it is where it is.
     pub reason: Reason,
-    /// What the store took.
     pub stored: Stored,
-    /// Where it is.
     pub locator: Locator,
     /// Why S3 didn't take it, where it was asked and GitHub has the artifact.
     pub refusal: Option<Error>,
@@ -48,7 +42,6 @@ pub struct Uploaded {
     pub warnings: Vec<String>,
 }
 
-/// Why nothing is stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The only store there is, or the files themselves.
@@ -60,18 +53,15 @@ pub enum Failed {
     /// GitHub is where it would go, and it can't be used.
     #[error("GitHub's store can't be used: {why}")]
     NoGitHub {
-        /// Why.
         why: String,
         /// What S3 said before.
         #[source]
         s3: Option<Error>,
     },
-    /// Neither store took it.
     #[error("neither store took the artifact; S3: {s3}; GitHub: {github}")]
     Neither {
         /// What S3 said.
         s3: Error,
-        /// What GitHub said.
         github: Error,
     },
 }
@@ -86,7 +76,6 @@ fn without(reason: &Reason) -> &'static str {
 
 impl Failed {
     /// The output `reason`, where one of its words fits.
-    #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Self::Impossible(reason) => Some(*reason),

@@ -13,14 +13,10 @@ const MAX_DEPTH: usize = 128;
 /// The most bytes of a failure's text that are kept.
 const MAX_TEXT: usize = 4096;
 
-/// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// An assertion didn't hold.
     Failure,
-    /// It broke.
     Error,
-    /// It didn't run.
     Skipped,
     /// It passed, perhaps after a rerun.
     Success,
@@ -38,7 +34,6 @@ impl Verdict {
     }
 }
 
-/// One test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// Its name; empty when the report gives none.
@@ -47,7 +42,6 @@ pub struct Case {
     pub classname: Option<String>,
     /// The file that it is in.
     pub file: Option<String>,
-    /// How it ended.
     pub verdict: Verdict,
     /// What the deciding child says: its `message`, else its text (at most 4 KiB).
     pub message: Option<String>,
@@ -56,7 +50,6 @@ pub struct Case {
 /// Whether the report was whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// To its last tag.
     Complete,
     /// It stops in the middle: whoever wrote it died, or the caller's limit was reached.
     Truncated,
@@ -76,12 +69,7 @@ pub enum Error {
     TooDeep,
     /// Broken XML, bytes that aren't UTF-8, or the file can't be read.
     #[error("it is broken at byte {at}: {source}")]
-    Broken {
-        /// Where.
-        at: u64,
-        /// What.
-        source: quick_xml::Error,
-    },
+    Broken { at: u64, source: quick_xml::Error },
 }
 
 /// Reads a report and hands over each test as it ends.

@@ -22,7 +22,6 @@ pub const MESSAGE_CHARS: usize = 1000;
 /// The deepest nesting of arrays and objects that a body may have.
 pub const DEPTH: usize = 64;
 
-/// A validated report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callback {
     /// What the report answers to.
@@ -35,7 +34,6 @@ pub struct Callback {
     pub state: State,
     /// Which job of which run.
     pub job: JobId,
-    /// What else it says.
     pub details: Details,
 }
 
@@ -53,7 +51,6 @@ pub enum Kind {
 
 impl Kind {
     /// Whether the run was not started by the relay.
-    #[must_use]
     pub fn is_self_report(self) -> bool {
         self != Self::Dispatch
     }
@@ -66,7 +63,6 @@ pub struct JobId {
     pub run_id: String,
     /// The attempt, from 1.
     pub run_attempt: u32,
-    /// The workflow's name.
     pub workflow: String,
     /// The job's name, where the reporter gives one.
     pub job: Option<String>,
@@ -75,7 +71,6 @@ pub struct JobId {
 /// What a report says beside its state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
-    /// The run's page.
     pub url: Option<String>,
     /// The downstream job's own check run, or `<run id>-<attempt>`.
     pub check_run_id: Option<String>,
@@ -98,25 +93,19 @@ pub struct Details {
 /// How many tests did what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestCounts {
-    /// Tests that passed.
     pub passed: u64,
-    /// Tests that failed.
     pub failed: u64,
-    /// Tests that were skipped.
     pub skipped: u64,
     /// All of them; their sum when the reporter doesn't say.
     pub total: u64,
 }
 
-/// A test that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedTest {
-    /// Its name.
     pub name: String,
     /// The file that it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -124,10 +113,8 @@ pub struct FailedTest {
 /// Why a body is refused; the text names the field, what was received and what is expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// Not JSON.
     #[error("Invalid JSON body")]
     NotJson,
-    /// JSON, but no object.
     #[error("Invalid JSON body: received {0}, expected an object")]
     NotAnObject(&'static str),
     /// Nested deeper than [`DEPTH`].
@@ -146,14 +133,7 @@ pub enum BodyError {
     SelfReportStatus(String),
     /// A field holds what it can't.
     #[error("callback body field `{field}`: received {received}, expected {expected}")]
-    Field {
-        /// The field's path.
-        field: &'static str,
-        /// What came, shortened.
-        received: String,
-        /// What should have come.
-        expected: String,
-    },
+    Field { field: &'static str, received: String, expected: String },
 }
 
 /// Reads and validates a callback's body.

@@ -23,7 +23,6 @@ pub const NO_RUN: u64 = 0;
 ///
 /// A `/` in the workflow's name is written `%2F` (and `%` `%25`), so that no two jobs share a check
 /// run and none has the dispatch's. A job's name is last and stays as it is.
-#[must_use]
 pub fn job_name(repo: &str, job: &JobId) -> String {
     let workflow = job.workflow.replace('%', "%25").replace('/', "%2F");
     let name = format!("crcr/{repo}/{workflow}/{}", job.job.as_deref().unwrap_or("None"));
@@ -49,13 +48,11 @@ fn cut(text: &str, chars: usize) -> &str {
 }
 
 /// The check run that stands for the dispatch itself, from the dispatch on.
-#[must_use]
 pub fn dispatch_name(repo: &str) -> String {
     format!("crcr/{repo}/relay/dispatch")
 }
 
 /// The downstream repository of a check run's name: the two segments after `crcr/`.
-#[must_use]
 pub fn repo_of(name: &str) -> Option<&str> {
     let rest = name.strip_prefix("crcr/")?;
     let (owner, rest) = rest.split_once('/')?;
@@ -65,7 +62,6 @@ pub fn repo_of(name: &str) -> Option<&str> {
 }
 
 /// `external_id`: `<run id>:<pull request>`, or the run id alone.
-#[must_use]
 pub fn external_id(run_id: &str, pull_request: Option<u64>) -> String {
     match pull_request {
         Some(number) => format!("{run_id}:{number}"),
@@ -74,7 +70,6 @@ pub fn external_id(run_id: &str, pull_request: Option<u64>) -> String {
 }
 
 /// The run of an `external_id`, when it is one of GitHub's: a decimal number.
-#[must_use]
 pub fn run_of(external_id: &str) -> Option<u64> {
     external_id.split(':').next()?.parse().ok()
 }
@@ -84,11 +79,8 @@ pub fn run_of(external_id: &str) -> Option<u64> {
 pub struct Shown {
     /// Whether it ended, and how.
     pub status: Status,
-    /// One line.
     pub title: String,
-    /// Markdown.
     pub summary: String,
-    /// The downstream run's page.
     pub details_url: Option<String>,
     /// Names the run, for re-runs.
     pub external_id: Option<String>,
@@ -98,17 +90,12 @@ pub struct Shown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status", content = "conclusion")]
 pub enum Status {
-    /// Waits.
     Queued,
-    /// Runs.
     InProgress,
-    /// Ended.
     Completed(Conclusion),
 }
 
 impl Status {
-    /// GitHub's status.
-    #[must_use]
     pub fn status(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -124,7 +111,6 @@ impl Status {
 
     /// GitHub's conclusion. `stale` (given up after 14 days) and `startup_failure` are GitHub's own to
     /// give: they become `timed_out` and `failure`, because `neutral` would let a merge through.
-    #[must_use]
     pub fn conclusion(self) -> Option<&'static str> {
         match self {
             Self::Completed(Conclusion::Stale) => Some("timed_out"),
@@ -138,15 +124,11 @@ impl Status {
 /// What the texts of a check run are made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// The downstream repository.
     pub repo: &'a str,
-    /// Its level.
     pub level: Level,
-    /// Whom to ask.
     pub oncalls: &'a [String],
     /// The base of GitHub's pages, such as `https://github.com`.
     pub server_url: &'a str,
-    /// The pull request.
     pub pull_request: Option<u64>,
     /// The pull request's page on the HUD.
     pub page: Option<&'a str>,
@@ -156,7 +138,6 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// The page of a run: on GitHub for one of GitHub's, else what the reporter gave.
-    #[must_use]
     pub fn run_url(&self, run_id: &str, reported: Option<&str>) -> Option<String> {
         if run_id.bytes().all(|byte| byte.is_ascii_digit()) {
             return Some(format!("{}/{}/actions/runs/{run_id}", self.server_url, self.repo));
@@ -312,7 +293,6 @@ fn what_next(context: &Context<'_>) -> String {
 }
 
 /// A stranger's text as inline code, which neither links nor mentions nor ends early.
-#[must_use]
 pub fn code(text: &str) -> String {
     let inner: String = text
         .chars()

@@ -11,7 +11,6 @@ pub const MAX_FINDINGS: usize = 10_000;
 #[derive(Debug, Clone)]
 pub struct Source {
     text: String,
-    /// Where each line begins.
     lines: Vec<usize>,
     /// Characters before each block of [`BLOCK`] bytes, so that a place in a line of a megabyte
     /// costs no more than another.
@@ -36,7 +35,6 @@ pub struct Position {
 pub struct Span {
     /// Where it is in the [`Source`]'s text.
     pub bytes: Range<usize>,
-    /// Its first character.
     pub start: Position,
     /// The place after its last character.
     pub end: Position,
@@ -44,7 +42,6 @@ pub struct Span {
 
 impl Source {
     /// The source of a file. Bytes that are not UTF-8 read as U+FFFD.
-    #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let stripped = bytes.strip_prefix("\u{feff}".as_bytes());
         let text = String::from_utf8_lossy(stripped.unwrap_or(bytes)).into_owned();
@@ -61,19 +58,16 @@ impl Source {
     }
 
     /// The text without its byte-order mark.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Whether the file begins with a byte-order mark.
-    #[must_use]
     pub fn has_byte_order_mark(&self) -> bool {
         self.byte_order_mark
     }
 
     /// The place of a byte; one inside a character counts as that character's.
-    #[must_use]
     pub fn position(&self, byte: usize) -> Position {
         let byte = byte.min(self.text.len());
         let line = self.lines.partition_point(|start| *start <= byte);
@@ -94,7 +88,6 @@ impl Source {
     }
 
     /// The span of a range of bytes.
-    #[must_use]
     pub fn span(&self, bytes: Range<usize>) -> Span {
         let start = self.position(bytes.start);
         let next_line = self.lines.get(start.line).copied().unwrap_or(self.text.len());
@@ -108,13 +101,11 @@ impl Source {
     }
 
     /// How many lines there are; the text after the last line break counts when it isn't empty.
-    #[must_use]
     pub fn line_count(&self) -> usize {
         self.lines.len() - usize::from(self.lines.last() == Some(&self.text.len()))
     }
 
     /// Where the lines `first` to `last` (from 1, inclusive) are, as bytes.
-    #[must_use]
     pub fn lines(&self, first: usize, last: usize) -> Range<usize> {
         let start = |line: usize| self.lines.get(line - 1).copied().unwrap_or(self.text.len());
         start(first.max(1))..start(last.max(1) + 1)
@@ -140,15 +131,12 @@ fn line_starts(text: &[u8]) -> impl Iterator<Item = usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It fails the file.
     Error,
-    /// It doesn't.
     Warning,
 }
 
 impl Severity {
     /// `error` or `warning`.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -169,20 +157,16 @@ macro_rules! rules {
             /// Every rule, in the order of the documentation.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// The stable code.
-            #[must_use]
             pub fn code(self) -> &'static str {
                 match self { $(Self::$name => $code,)+ }
             }
 
             /// What it is about, in a sentence.
-            #[must_use]
             pub fn summary(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc,)+).trim_ascii(),)+ }
             }
 
             /// How bad it is unless the place says otherwise.
-            #[must_use]
             pub fn severity(self) -> Severity {
                 match self { $(Self::$name => Severity::$severity,)+ }
             }
@@ -267,22 +251,18 @@ rules! {
     NoEvidence "no-evidence" Warning,
 }
 
-/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The rule it breaks.
     pub rule: Rule,
     /// Whether it fails the file.
     pub severity: Severity,
     /// What happened, in a sentence that stands alone.
     pub message: String,
-    /// The offending token.
     pub span: Span,
     /// What the annotated source says at the token; the message says enough when it is empty.
     pub label: String,
     /// Other places that have to do with it.
     pub related: Vec<Related>,
-    /// What to do.
     pub help: Option<String>,
     /// How it is put right without a decision.
     pub fix: Option<Fix>,
@@ -295,14 +275,12 @@ pub struct Related {
     pub message: String,
     /// What is there, in the annotated source.
     pub label: String,
-    /// Where.
     pub span: Span,
 }
 
 /// A change that puts a finding right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fix {
-    /// What it does.
     pub description: String,
     /// Its replacements, which don't overlap.
     pub edits: Vec<Edit>,
@@ -313,13 +291,11 @@ pub struct Fix {
 pub struct Edit {
     /// What is replaced; may be empty.
     pub span: Span,
-    /// By what.
     pub text: String,
 }
 
 impl Diagnostic {
     /// A finding with the severity of its rule.
-    #[must_use]
     pub fn new(rule: Rule, span: Span, message: impl Into<String>) -> Self {
         Self {
             rule,
@@ -333,7 +309,6 @@ impl Diagnostic {
         }
     }
 
-    /// Sets the severity.
     #[must_use]
     pub fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
@@ -348,7 +323,6 @@ impl Diagnostic {
     }
 
     /// Adds another place: `message` for programs, `label` for the annotated source.
-    #[must_use]
     pub fn related(
         mut self,
         span: Span,
@@ -359,7 +333,6 @@ impl Diagnostic {
         self
     }
 
-    /// Sets what to do.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -367,7 +340,6 @@ impl Diagnostic {
     }
 
     /// Sets the change that puts it right, of one replacement.
-    #[must_use]
     pub fn fix(
         mut self,
         span: Span,
@@ -389,7 +361,6 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Adds a finding.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         match diagnostic.severity {
             Severity::Error => self.errors += 1,
@@ -414,25 +385,21 @@ impl Findings {
     }
 
     /// The findings that were kept.
-    #[must_use]
     pub fn kept(&self) -> &[Diagnostic] {
         &self.kept
     }
 
     /// How many were counted and not kept.
-    #[must_use]
     pub fn left_out(&self) -> usize {
         self.errors + self.warnings - self.kept.len()
     }
 
     /// How many errors there are.
-    #[must_use]
     pub fn errors(&self) -> usize {
         self.errors
     }
 
     /// How many warnings there are.
-    #[must_use]
     pub fn warnings(&self) -> usize {
         self.warnings
     }

@@ -14,7 +14,6 @@ use crate::repo::RepoName;
 pub struct Dispatch {
     /// The delivery that caused it.
     pub delivery: String,
-    /// The upstream repository.
     pub upstream: String,
     /// The event's name, which is also the `event_type` that the downstream workflow listens for.
     pub event: String,
@@ -22,7 +21,6 @@ pub struct Dispatch {
     pub action: Option<PullRequestAction>,
     /// The pull request, for a `pull_request` event.
     pub pull_request: Option<u64>,
-    /// The upstream commit.
     pub head_sha: String,
     /// The commit that a pull request was compared with when the event came.
     pub base_sha: Option<String>,
@@ -36,7 +34,6 @@ pub struct Dispatch {
     pub labels: Vec<String>,
     /// When the event was accepted.
     pub enqueued_at: Timestamp,
-    /// How far it got.
     pub status: Status,
     /// Calls made to GitHub for it.
     pub tries: u32,
@@ -63,7 +60,6 @@ pub const LANDED: &str = "landed";
 /// Whether check runs stand for a dispatch upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckRuns {
-    /// They do.
     Shown,
     /// Nothing is merged by this event: a push, a closed pull request.
     NoneForEvent,
@@ -79,9 +75,7 @@ pub enum CheckRuns {
 pub enum Status {
     /// Waits for its turn or its next try.
     Queued,
-    /// GitHub took it.
     Sent {
-        /// When.
         at: Timestamp,
     },
     /// A newer head of the same pull request came before it was sent.
@@ -100,13 +94,11 @@ pub enum Status {
 
 impl Status {
     /// Whether an operator can have it sent again.
-    #[must_use]
     pub fn may_come_again(&self) -> bool {
         matches!(self, Self::Dead | Self::Unreachable | Self::RepositoryChanged)
     }
 
     /// The name in lists and facts.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -122,7 +114,6 @@ impl Status {
 impl Dispatch {
     /// Whether the label that shows this repository's results is among `labels`; labels compare
     /// without case.
-    #[must_use]
     pub fn is_labelled(&self, labels: &[String], prefix: &str) -> bool {
         self.device.as_ref().is_some_and(|device| {
             labels.iter().any(|label| {
@@ -175,8 +166,6 @@ impl Dispatch {
         self.check_runs(Some(self.level), &self.labels, prefix) == CheckRuns::Shown
     }
 
-    /// When GitHub took it.
-    #[must_use]
     pub fn sent_at(&self) -> Option<Timestamp> {
         match self.status {
             Status::Sent { at } => Some(at),

@@ -25,7 +25,6 @@ pub struct DownstreamRun {
     pub workflow: String,
     /// The attempt that the state is about, from 1.
     pub attempt: u32,
-    /// How it stands.
     pub state: RunState,
     /// Whether it is sure that the dispatch started it. A run that reported nothing is told by its
     /// time alone, which several dispatches may share.
@@ -36,7 +35,6 @@ pub struct DownstreamRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "conclusion")]
 pub enum RunState {
-    /// It waits or runs.
     Open,
     /// It is over; the conclusion is GitHub's own, `None` where nobody tells one.
     Over(Option<Conclusion>),
@@ -45,13 +43,9 @@ pub enum RunState {
 /// A run of the downstream repository, as GitHub lists it for `event=repository_dispatch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedRun {
-    /// Its number.
     pub id: u64,
-    /// The workflow's file.
     pub workflow: String,
-    /// Its newest attempt.
     pub attempt: u32,
-    /// How that attempt stands.
     pub state: RunState,
     /// When its first attempt was created.
     pub created_at: Timestamp,

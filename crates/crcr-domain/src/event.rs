@@ -24,9 +24,7 @@ pub enum Event {
 /// A pull request at the time of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequest {
-    /// What happened.
     pub action: PullRequestAction,
-    /// Its number.
     pub number: u64,
     /// The commit at its head.
     pub head_sha: String,
@@ -49,13 +47,10 @@ pub struct PullRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullRequestAction {
-    /// Opened.
     Opened,
-    /// Opened again.
     Reopened,
     /// A new head was pushed.
     Synchronize,
-    /// Closed or merged.
     Closed,
     /// Got a label of the relay's prefix.
     Labeled,
@@ -65,7 +60,6 @@ pub enum PullRequestAction {
 
 impl PullRequestAction {
     /// Whether downstream repositories get the event.
-    #[must_use]
     pub fn dispatches(self) -> bool {
         !matches!(self, Self::Labeled | Self::Unlabeled)
     }
@@ -92,7 +86,6 @@ pub struct Push {
 /// "Re-run" pressed on one check run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRunRerequested {
-    /// The check run's name.
     pub name: String,
     /// The check run's `external_id`; empty when it has none.
     pub external_id: String,
@@ -100,10 +93,8 @@ pub struct CheckRunRerequested {
     pub head_sha: String,
 }
 
-/// "Re-run all checks" pressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckSuiteRerequested {
-    /// The check suite's number.
     pub id: u64,
     /// The commit that it belongs to.
     pub head_sha: String,
@@ -134,12 +125,7 @@ pub enum EventError {
     NotAnObject,
     /// A field that the event always has is missing or has another type.
     #[error("Invalid `{event}` event: {reason}")]
-    Shape {
-        /// The event's name.
-        event: String,
-        /// The parser's words.
-        reason: String,
-    },
+    Shape { event: String, reason: String },
 }
 
 /// Reads a delivery: `Ok(None)` is a proper one that is not ours to act on.
@@ -207,7 +193,6 @@ pub fn read(event: &str, body: &[u8], interest: &Interest) -> Result<Option<Even
 }
 
 /// Whether `text` is a commit's name: 40 or 64 hexadecimal digits.
-#[must_use]
 pub fn is_sha(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -10,7 +10,6 @@ use crate::level::Level;
 use crate::lifecycle::State;
 use crate::proof::MissingProof;
 
-/// A row to append.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fact")]
 pub enum Fact {
@@ -18,7 +17,6 @@ pub enum Fact {
     Dispatch(DispatchFact),
     /// A downstream job's attempt got somewhere.
     Attempt(Box<AttemptFact>),
-    /// A report came in.
     Callback(CallbackFact),
     /// Where a pull request branched off was learned.
     MergeBase(MergeBaseFact),
@@ -30,17 +28,12 @@ pub enum Fact {
 pub struct DispatchFact {
     /// When this row was written.
     pub at: Timestamp,
-    /// The delivery.
     pub delivery: String,
-    /// The upstream repository.
     pub upstream: String,
     /// The pull request, if there is one.
     pub pull_request: Option<u64>,
-    /// The upstream commit.
     pub head_sha: String,
-    /// The event's name.
     pub event: String,
-    /// The downstream repository.
     pub repo: String,
     /// Its level when the event came.
     pub level: Level,
@@ -72,15 +65,11 @@ pub struct AttemptFact {
     /// When the upstream event was accepted; of a self-report, when it was received. An attempt
     /// belongs to this time, so that it stays in one window however long it takes.
     pub dispatched_at: Timestamp,
-    /// The downstream repository.
     pub repo: String,
     /// The delivery; of a self-report, the upstream commit.
     pub delivery: String,
-    /// The workflow's name.
     pub workflow: String,
-    /// The job's name.
     pub job: Option<String>,
-    /// The run.
     pub run_id: String,
     /// The attempt, from 1.
     pub run_attempt: u32,
@@ -102,32 +91,24 @@ pub struct AttemptFact {
     pub completed_at: Option<Timestamp>,
     /// How many tests did what.
     pub tests: Option<TestCounts>,
-    /// The failing ones, capped.
     pub failed_tests: Vec<FailedTest>,
-    /// The run's page.
     pub url: Option<String>,
-    /// Where the artifact is.
     pub artifact_url: Option<String>,
-    /// Where it ran.
     pub environment: Option<String>,
     /// What its reports lack, at a level at which results need proof.
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,
-    /// The repository's level then.
     pub level: Level,
     /// `pull_request`, `push`, `nightly` or `periodic`.
     pub event: String,
-    /// The upstream repository.
     pub upstream: String,
     /// The pull request, if there is one.
     pub pull_request: Option<u64>,
-    /// The upstream commit.
     pub head_sha: String,
 }
 
 impl DispatchFact {
     /// What decides between rows of one key: time, and within a millisecond what can only follow.
-    #[must_use]
     pub fn version(&self) -> (i64, u8) {
         let rank = match self.status.as_str() {
             "queued" => 0,
@@ -142,13 +123,11 @@ impl DispatchFact {
 
 impl AttemptFact {
     /// What decides between rows of one key.
-    #[must_use]
     pub fn version(&self) -> (u32, u8, Timestamp) {
         (self.run_attempt, self.state.rank(), self.received_at)
     }
 
     /// When it began, as well as it is known: by its time in the queue, else when it was received.
-    #[must_use]
     pub fn began(&self) -> Timestamp {
         let queue = self.queue_seconds.and_then(|s| SignedDuration::try_from_secs_f64(s).ok());
         queue
@@ -161,15 +140,10 @@ impl AttemptFact {
 /// on it tells whether a failure came with the pull request. Of the rows of a head the newest holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeBaseFact {
-    /// When it was learned.
     pub at: Timestamp,
-    /// The upstream repository.
     pub upstream: String,
-    /// The pull request.
     pub pull_request: u64,
-    /// Its head.
     pub head_sha: String,
-    /// The commit.
     pub merge_base: String,
     /// When it was committed, as its committer tells.
     pub committed_at: Timestamp,
@@ -178,7 +152,6 @@ pub struct MergeBaseFact {
 /// A report that came in, whatever became of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallbackFact {
-    /// When.
     pub at: Timestamp,
     /// The repository that the token proves; `None` when it proves none.
     pub repo: Option<String>,
@@ -192,7 +165,6 @@ pub struct CallbackFact {
     pub status: Option<String>,
     /// The conclusion that the body reports.
     pub conclusion: Option<String>,
-    /// What became of it.
     pub outcome: CallbackOutcome,
     /// The HTTP status of the answer.
     pub answer: u16,
@@ -206,19 +178,15 @@ pub struct CallbackFact {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackOutcome {
-    /// The state moved.
     Accepted,
     /// Stored and shown as reported without proof; no check run moved.
     Unproven,
-    /// Known already.
     Duplicate,
-    /// Overtaken.
     Stale,
     /// The repository's level has no results.
     BelowLevel,
     /// No such dispatch, or the state forbids it.
     RejectedState,
-    /// Too many.
     RateLimited,
     /// The token doesn't hold, or not for this.
     BadToken,
@@ -229,7 +197,6 @@ pub enum CallbackOutcome {
 }
 
 impl CallbackOutcome {
-    /// Every one.
     pub const ALL: [Self; 10] = [
         Self::Accepted,
         Self::Unproven,
@@ -244,13 +211,11 @@ impl CallbackOutcome {
     ];
 
     /// The one of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
     }
 
     /// The name in stores and metrics.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -272,7 +237,6 @@ impl CallbackOutcome {
     }
 
     /// Whether the report was one: a proven sender and a state that fits, at whatever level.
-    #[must_use]
     pub fn is_valid(self) -> bool {
         matches!(self, Self::Accepted | Self::Duplicate | Self::Stale | Self::BelowLevel)
     }

@@ -24,7 +24,6 @@ pub struct Identity {
 pub enum Claims {
     /// A job of GitHub Actions.
     GitHub(GitHubClaims),
-    /// A job of Buildkite.
     Buildkite(BuildkiteClaims),
 }
 
@@ -35,7 +34,6 @@ pub enum Claims {
 pub struct GitHubClaims {
     /// The repository's number: it stays when the name is given to somebody else.
     pub repository_id: Option<u64>,
-    /// The workflow run.
     pub run_id: Option<u64>,
     /// The attempt of the run, from 1.
     pub run_attempt: Option<u64>,
@@ -56,9 +54,7 @@ pub struct GitHubClaims {
 /// <https://buildkite.com/docs/agent/v3/cli-oidc>
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuildkiteClaims {
-    /// The organization's immutable id.
     pub organization_id: String,
-    /// The pipeline's immutable id.
     pub pipeline_id: String,
     /// The build's id, when the token carries it.
     pub build_id: Option<String>,
@@ -68,7 +64,6 @@ pub struct BuildkiteClaims {
 
 impl Identity {
     /// The claims of GitHub Actions, if that is where the caller runs.
-    #[must_use]
     pub fn github(&self) -> Option<&GitHubClaims> {
         match &self.claims {
             Claims::GitHub(claims) => Some(claims),
@@ -77,7 +72,6 @@ impl Identity {
     }
 
     /// The claims of Buildkite, if that is where the caller runs.
-    #[must_use]
     pub fn buildkite(&self) -> Option<&BuildkiteClaims> {
         match &self.claims {
             Claims::Buildkite(claims) => Some(claims),

@@ -28,7 +28,6 @@ pub enum CheckRun {
     Never,
     /// Only when the pull request carries the label of the repository's device.
     WhenLabelled,
-    /// Always.
     Always,
 }
 
@@ -42,7 +41,6 @@ impl Level {
     pub const ALL: [Self; 4] = [Self::L1, Self::L2, Self::L3, Self::L4];
 
     /// The key in the allowlist.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::L1 => "L1",
@@ -52,8 +50,6 @@ impl Level {
         }
     }
 
-    /// What people call it.
-    #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::L1 => "onboarding",
@@ -64,19 +60,16 @@ impl Level {
     }
 
     /// Whether upstream events are dispatched to it: at every level.
-    #[must_use]
     pub fn receives_events(self) -> bool {
         self >= Self::L1
     }
 
     /// Whether its results are kept and shown on the HUD.
-    #[must_use]
     pub fn shows_results(self) -> bool {
         self >= Self::L2
     }
 
     /// When its results become a check run on the upstream pull request.
-    #[must_use]
     pub fn check_run(self) -> CheckRun {
         match self {
             Self::L1 | Self::L2 => CheckRun::Never,
@@ -86,7 +79,6 @@ impl Level {
     }
 
     /// Whether a failing result blocks the merge.
-    #[must_use]
     pub fn blocks_merge(self) -> bool {
         self == Self::L4
     }
@@ -94,7 +86,6 @@ impl Level {
 
 impl CheckRun {
     /// Whether there is one on a pull request that carries the device's label, or doesn't.
-    #[must_use]
     pub fn applies(self, labelled: bool) -> bool {
         match self {
             Self::Never => false,
@@ -134,7 +125,6 @@ pub struct Device(Box<str>);
 /// Why a text is no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// Nothing there.
     #[error("it is empty")]
     Empty,
     /// Over 38 characters.
@@ -165,13 +155,11 @@ impl Device {
     }
 
     /// The device, as it is spelled.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The label that asks for its check runs: [`LABEL_PREFIX`] and the device.
-    #[must_use]
     pub fn label(&self) -> String {
         format!("{LABEL_PREFIX}{}", self.0)
     }
@@ -229,7 +217,6 @@ impl From<Device> for String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// Pull requests and pushes.
     PullRequest,
     /// Nightly and periodic runs, which the repository starts by itself and reports.
     Nightly,
@@ -238,11 +225,9 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Every kind.
     pub const ALL: [Self; 3] = [Self::PullRequest, Self::Nightly, Self::MergeGroup];
 
     /// The name in the allowlist.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PullRequest => "pull_request",
@@ -253,7 +238,6 @@ impl EventKind {
 
     /// The kind that an event is counted as: `push` and `merge_group` count as `pull_request`,
     /// `periodic` as `nightly`.
-    #[must_use]
     pub fn of_event(event: &str) -> Option<Self> {
         match event {
             "pull_request" | "push" | "merge_group" => Some(Self::PullRequest),
@@ -263,7 +247,6 @@ impl EventKind {
     }
 
     /// Whether an event of this name belongs to the kind: what every rate asks of its rows.
-    #[must_use]
     pub fn has(self, event: &str) -> bool {
         Self::of_event(event) == Some(self)
     }
@@ -300,7 +283,6 @@ impl EventSet {
     }
 
     /// Whether this kind is among them.
-    #[must_use]
     pub fn contains(self, kind: EventKind) -> bool {
         self.0[kind as usize]
     }

@@ -11,19 +11,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
-    /// Passed.
     Success,
-    /// Failed.
     Failure,
-    /// Neither passed nor failed.
     Neutral,
     /// Somebody or something stopped it.
     Cancelled,
-    /// Didn't run, on purpose.
     Skipped,
-    /// Ran for too long.
     TimedOut,
-    /// Waits for a person.
     ActionRequired,
     /// Given up by GitHub after 14 days.
     Stale,
@@ -46,7 +40,6 @@ impl Conclusion {
     ];
 
     /// The name on the wire.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -62,19 +55,16 @@ impl Conclusion {
     }
 
     /// Whether nobody has to look: success, neutral or skipped.
-    #[must_use]
     pub fn is_good(self) -> bool {
         matches!(self, Self::Success | Self::Neutral | Self::Skipped)
     }
 
     /// Whether an oncall has to look: the conclusions that the deployed on-call bot acts on.
-    #[must_use]
     pub fn calls_for_help(self) -> bool {
         matches!(self, Self::Failure | Self::StartupFailure | Self::Cancelled | Self::TimedOut)
     }
 
     /// The worst of several; `None` of none.
-    #[must_use]
     pub fn worst(all: impl IntoIterator<Item = Self>) -> Option<Self> {
         all.into_iter().max_by_key(|conclusion| conclusion.severity())
     }
@@ -105,19 +95,16 @@ impl FromStr for Conclusion {
 pub enum State {
     /// Asked for; nothing heard yet.
     Dispatched,
-    /// Said that it runs.
     InProgress,
     /// Swept: nothing was heard in time.
     NeverStarted,
     /// Swept: it started and its end was not heard in time.
     Lost,
-    /// Said how it ended.
     Completed(Conclusion),
 }
 
 impl State {
     /// The rank that decides which of two states holds; never goes down.
-    #[must_use]
     pub fn rank(self) -> u8 {
         match self {
             Self::Dispatched => 0,
@@ -128,13 +115,11 @@ impl State {
     }
 
     /// Whether the job still has to end.
-    #[must_use]
     pub fn is_open(self) -> bool {
         self.rank() < 2
     }
 
     /// What the callback calls it: `in_progress` or `completed`, and `dispatched` before that.
-    #[must_use]
     pub fn status(self) -> &'static str {
         match self {
             Self::Dispatched => "dispatched",
@@ -144,7 +129,6 @@ impl State {
     }
 
     /// How it ended; a swept job timed out.
-    #[must_use]
     pub fn conclusion(self) -> Option<Conclusion> {
         match self {
             Self::Dispatched | Self::InProgress => None,
@@ -172,7 +156,6 @@ pub enum Step {
 
 /// Decides what `report` does to a job in state `current`; a job without a record is
 /// [`State::Dispatched`].
-#[must_use]
 pub fn step(current: State, report: State) -> Step {
     if current == report {
         return Step::Duplicate;

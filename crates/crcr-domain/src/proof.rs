@@ -22,7 +22,6 @@ pub struct Evidence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// GitHub Actions.
     GitHub {
         /// The claim `event_name`.
         event_name: Option<String>,
@@ -42,11 +41,9 @@ pub enum Proof {
     Missing(MissingProof),
     /// The default branch isn't known yet: to be decided again when the dispatch is recorded as sent.
     Undecided,
-    /// Proven.
     Proven,
 }
 
-/// What a report lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingProof {
@@ -63,7 +60,6 @@ pub enum MissingProof {
 impl MissingProof {
     const ALL: [Self; 4] = [Self::Evidence, Self::Event, Self::Branch, Self::CallbackToken];
 
-    /// The name in stores.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Evidence => "evidence",

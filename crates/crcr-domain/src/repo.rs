@@ -102,25 +102,21 @@ impl RepoName {
     }
 
     /// The part before the slash, as it is spelled.
-    #[must_use]
     pub fn owner(&self) -> &str {
         &self.text[..usize::from(self.slash)]
     }
 
     /// The part after the slash, as it is spelled.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.text[usize::from(self.slash) + 1..]
     }
 
     /// `owner/repo`, as it is spelled.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
     /// `owner/repo` in lower case: a key for stores that compare by bytes.
-    #[must_use]
     pub fn key(&self) -> String {
         self.text.to_ascii_lowercase()
     }
@@ -280,7 +276,6 @@ pub struct Oncall(Box<str>);
 /// Why a text is neither a login nor `org/team`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OncallError {
-    /// Nothing there.
     #[error("it is empty")]
     Empty,
     /// The login, or the team's organisation, isn't one.
@@ -315,13 +310,11 @@ impl Oncall {
     }
 
     /// The login or `org/team`, as it is spelled, without `@`.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// The organisation and the team, when it is a team.
-    #[must_use]
     pub fn team(&self) -> Option<(&str, &str)> {
         self.0.split_once('/')
     }

@@ -16,7 +16,6 @@ use crate::proof::{MissingProof, Proof};
 /// A dispatch of the head, as far as the verdict needs it.
 #[derive(Debug, Clone)]
 pub struct DispatchFacts<'a> {
-    /// How far it got.
     pub status: &'a Status,
     /// Why the last try failed.
     pub last_error: Option<&'a str>,
@@ -33,7 +32,6 @@ pub struct DispatchFacts<'a> {
 /// A reported job, as far as the verdict needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct JobFacts<'a> {
-    /// Which one.
     pub id: &'a JobId,
     /// Where it is in its life.
     pub state: State,
@@ -46,22 +44,17 @@ pub struct JobFacts<'a> {
 /// What the check run of the dispatch shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// How it stands.
     pub standing: Standing,
     /// The run to link, and to run again.
     pub run: Option<String>,
-    /// Why, in one line.
     pub reason: String,
 }
 
 /// How a head stands at a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing has started.
     Queued,
-    /// Something is open.
     Running,
-    /// Everything is over.
     Ended(Conclusion),
 }
 

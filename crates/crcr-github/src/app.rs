@@ -89,14 +89,12 @@ pub struct Target {
     pub installation_id: u64,
     /// The repository's number, which a re-registered name doesn't inherit.
     pub repository_id: u64,
-    /// The repository's default branch.
     pub default_branch: String,
 }
 
 /// An installation of the App.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Installation {
-    /// Its number.
     pub id: u64,
     /// When its owner suspended it.
     #[serde(default)]
@@ -445,7 +443,6 @@ fn read_keys(text: &SecretString) -> Result<Vec<EncodingKey>, KeyError> {
         .collect()
 }
 
-/// One request to GitHub.
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     /// With the leading `/`, below the base URL.

@@ -39,10 +39,8 @@ pub struct ArtifactService {
 /// The service's own names of a workflow run and of a job of it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct BackendIds {
-    /// The run.
     #[serde(rename = "workflow_run_backend_id", alias = "workflowRunBackendId")]
     pub run: String,
-    /// The job.
     #[serde(rename = "workflow_job_run_backend_id", alias = "workflowJobRunBackendId")]
     pub job: String,
 }
@@ -61,7 +59,6 @@ pub struct Artifact {
     /// The size of the stored blob, in bytes.
     #[serde(default, deserialize_with = "number")]
     pub size: u64,
-    /// When it was made.
     #[serde(default, alias = "createdAt")]
     pub created_at: Option<Timestamp>,
     /// `sha256:` and the digest of the stored blob; old artifacts have none.
@@ -92,39 +89,26 @@ pub enum Error {
     Quota(String),
     /// The service doesn't take the token, or not for this.
     #[error("the artifact service refused {method}: {message}")]
-    Denied {
-        /// The method.
-        method: &'static str,
-        /// What it said.
-        message: String,
-    },
+    Denied { method: &'static str, message: String },
     /// The service refused for another reason.
     #[error("the artifact service refused {method}: {message}")]
     Refused {
-        /// The method.
         method: &'static str,
         /// What it said, or its status.
         message: String,
     },
     /// No usable answer after all tries.
     #[error("the artifact service gave no usable answer to {method}")]
-    Http {
-        /// The method.
-        method: &'static str,
-        /// Why.
-        source: http::Error,
-    },
+    Http { method: &'static str, source: http::Error },
 }
 
 impl Error {
     /// Whether the same call may succeed later.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Http { source, .. } if source.is_transient())
     }
 
     /// How long the service asked to wait.
-    #[must_use]
     pub fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::Http { source, .. } => source.retry_after(),
@@ -182,19 +166,16 @@ impl ArtifactService {
     }
 
     /// The client, for the signed URLs that the service gives.
-    #[must_use]
     pub fn http(&self) -> &Client {
         &self.http
     }
 
     /// How often and how long a call is tried.
-    #[must_use]
     pub fn retry(&self) -> Retry {
         self.retry
     }
 
     /// The run and job of the runtime token.
-    #[must_use]
     pub fn ids(&self) -> &BackendIds {
         &self.ids
     }
@@ -336,7 +317,6 @@ impl ArtifactService {
 
 /// Whether `server_url` (`GITHUB_SERVER_URL`) is a GitHub Enterprise Server, which has no artifact
 /// service of this kind.
-#[must_use]
 pub fn is_enterprise_server(server_url: &str) -> bool {
     let Ok(url) = Url::parse(server_url) else { return false };
     let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
@@ -345,7 +325,6 @@ pub fn is_enterprise_server(server_url: &str) -> bool {
 
 /// The values of `sig` in the query of a signed URL, as they stand there and decoded: what a log
 /// must not show.
-#[must_use]
 pub fn signatures(signed_url: &SecretString) -> Vec<SecretString> {
     let query = signed_url.expose_secret().split_once('?').map_or("", |(_, query)| query);
     let mut found = Vec::new();

@@ -21,7 +21,6 @@ pub struct CheckRun {
     /// Our own reference; GitHub hands it back in `rerequested`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
-    /// Where the details are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details_url: Option<String>,
     /// `queued`, `in_progress` or `completed`.
@@ -29,7 +28,6 @@ pub struct CheckRun {
     /// GitHub's word for the verdict; with `completed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<String>,
-    /// When the work started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
     /// When it ended; with `completed` only.
@@ -42,7 +40,6 @@ pub struct CheckRun {
 /// The text of a check run's page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
-    /// One line.
     pub title: String,
     /// Markdown, at most 65,535 characters.
     pub summary: String,
@@ -51,19 +48,15 @@ pub struct Output {
 /// A check run as GitHub lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ListedCheckRun {
-    /// Its number.
     pub id: u64,
-    /// What people see.
     pub name: String,
     /// The commit that it stands on.
     #[serde(default)]
     pub head_sha: String,
-    /// Our own reference.
     #[serde(default)]
     pub external_id: Option<String>,
     /// `queued`, `in_progress`, `completed` and others.
     pub status: String,
-    /// The verdict, once completed.
     #[serde(default)]
     pub conclusion: Option<String>,
     /// The App that made it.
@@ -74,7 +67,6 @@ pub struct ListedCheckRun {
 /// The App that made a check run.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct CheckRunApp {
-    /// Its number.
     pub id: u64,
     /// Its client id, which newer Apps use in the place of the number.
     #[serde(default)]

@@ -14,9 +14,7 @@ const READ: Scope = &[("pull_requests", "read")];
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Comment {
-    /// Its number.
     pub id: u64,
-    /// Markdown.
     #[serde(default)]
     pub body: String,
 }

@@ -20,7 +20,6 @@ pub enum Contents {
     NotModified,
     /// It is new or changed.
     File {
-        /// What it holds.
         bytes: Bytes,
         /// To be sent with the next question.
         etag: Option<String>,
@@ -30,7 +29,6 @@ pub enum Contents {
 /// A commit that two others have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeBase {
-    /// The commit.
     pub sha: String,
     /// When it was committed, as its committer tells; 1970 when GitHub doesn't say.
     pub committed_at: Timestamp,

@@ -30,12 +30,7 @@ pub enum Error {
     Unprocessable(String),
     /// The primary or a secondary rate limit; nothing helps before `until`.
     #[error("GitHub's rate limit is spent until {until}: {call}")]
-    RateLimited {
-        /// When to try again.
-        until: Timestamp,
-        /// What was asked.
-        call: String,
-    },
+    RateLimited { until: Timestamp, call: String },
     /// The App isn't installed on the repository.
     #[error("the App isn't installed on `{0}`")]
     NotInstalled(String),
@@ -53,7 +48,6 @@ pub enum Error {
     /// 301, 307, 308: the repository was renamed or moved, and its old name leads elsewhere.
     #[error("`{call}`: the repository is {to} now; write that name into the allowlist")]
     Moved {
-        /// What was asked.
         call: String,
         /// Where it is: its name, or else what GitHub says.
         to: String,
@@ -74,16 +68,13 @@ pub enum Error {
     /// No answer, a time-out or 5xx: another try may help.
     #[error("GitHub didn't answer `{call}`")]
     Transient {
-        /// What was asked.
         call: String,
-        /// What happened.
         #[source]
         source: web::Error,
     },
     /// An answer that isn't what GitHub documents.
     #[error("GitHub answered `{call}` with something else than it documents")]
     Malformed {
-        /// What was asked.
         call: String,
         /// What was wrong with it.
         #[source]
@@ -93,13 +84,11 @@ pub enum Error {
 
 impl Error {
     /// Whether another try may help, at once or after [`Error::retry_at`].
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::Malformed { .. })
     }
 
     /// The time that GitHub named for the next try.
-    #[must_use]
     pub fn retry_at(&self) -> Option<Timestamp> {
         match self {
             Self::RateLimited { until, .. } => Some(*until),

@@ -67,21 +67,17 @@ impl Retry {
     };
     /// The same within ten minutes, for large bodies on slow lines.
     pub const PATIENT: Self = Self { total: Duration::from_secs(600), ..Self::FEW };
-    /// One try.
     pub const ONCE: Self =
         Self { tries: 1, base: Duration::ZERO, cap: Duration::ZERO, total: Duration::ZERO };
 
     /// The pause after failed try number `tried` (from 1): exponential, full jitter over its upper
     /// half, and never less than the server's `Retry-After`, which counts up to [`LONGEST_WAIT`].
-    #[must_use]
     pub fn pause(&self, tried: u32, retry_after: Option<Duration>) -> Duration {
         let full = self.base.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.cap);
         let jittered = full.mul_f64(rand::rng().random_range(0.5..=1.0));
         jittered.max(retry_after.unwrap_or_default().min(LONGEST_WAIT))
     }
 
-    /// Starts counting tries.
-    #[must_use]
     pub fn start(self) -> Tries {
         Tries { retry: self, tried: 1, started: Instant::now() }
     }
@@ -97,7 +93,6 @@ pub struct Tries {
 
 impl Tries {
     /// Which try this is, from 1.
-    #[must_use]
     pub fn tried(&self) -> u32 {
         self.tried
     }
@@ -135,11 +130,9 @@ pub enum Error {
     /// The server answered, with a status that isn't a success (or, unfollowed, a redirect).
     #[error("the server answered {status}: {}", excerpt(.body))]
     Status {
-        /// The status.
         status: StatusCode,
         /// What it asked to wait.
         retry_after: Option<Duration>,
-        /// The headers.
         headers: Box<HeaderMap>,
         /// The first 64 KiB of the body.
         body: Bytes,
@@ -160,7 +153,6 @@ pub enum Error {
 
 impl Error {
     /// The status, when there was an answer.
-    #[must_use]
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Status { status, .. } => Some(*status),
@@ -169,7 +161,6 @@ impl Error {
     }
 
     /// Whether another try may help: no answer, 408, 429 or 5xx other than 501.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Status { status, .. } => is_transient(*status),
@@ -180,7 +171,6 @@ impl Error {
     }
 
     /// How long the server asked to wait.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,

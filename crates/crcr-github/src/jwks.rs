@@ -57,10 +57,7 @@ pub enum KeyError {
     Unknown,
     /// It can't be told now: fetching failed, or has just been done.
     #[error("the issuer's keys can't be fetched now, try again in {} s", .retry_after.as_secs())]
-    Unavailable {
-        /// When to ask again.
-        retry_after: Duration,
-    },
+    Unavailable { retry_after: Duration },
 }
 
 #[derive(Deserialize)]
@@ -81,7 +78,6 @@ struct Key {
 
 impl Jwks {
     /// The keys at `url`; nothing is fetched yet.
-    #[must_use]
     pub fn new(client: Client, url: Url) -> Self {
         Self { url, client, known: Mutex::default(), flight: tokio::sync::Mutex::default() }
     }
@@ -120,7 +116,6 @@ impl Jwks {
     }
 
     /// Whether there are keys to serve: at least one good fetch within the last 24 hours.
-    #[must_use]
     pub fn is_ready(&self, now: Timestamp) -> bool {
         self.known().serves(now)
     }

@@ -28,10 +28,8 @@ use crate::http::{self as web, Retry};
 
 /// The largest workflow that is read, in bytes. GitHub's own limit is lower.
 const MAX_WORKFLOW: usize = 1024 * 1024;
-/// Where workflows are.
 const WORKFLOWS: &str = ".github/workflows";
 
-/// Looks names up.
 pub struct Lookup {
     api: Octocrab,
     base: String,
@@ -55,7 +53,6 @@ pub struct Repository {
 /// Whether an organisation has a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Team {
-    /// It has.
     Exists,
     /// It hasn't, or there is no such organisation.
     Missing,
@@ -167,7 +164,6 @@ impl Lookup {
     }
 
     /// The answers to keep for the next time.
-    #[must_use]
     pub fn into_cache(self) -> Cache {
         self.cache.into_inner().unwrap_or_else(PoisonError::into_inner)
     }

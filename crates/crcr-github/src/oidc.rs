@@ -83,7 +83,6 @@ impl TokenEndpoint {
 }
 
 /// The claims of a token, **not verified**: to tell people what a trust policy would see.
-#[must_use]
 pub fn unverified_claims(
     token: &SecretString,
 ) -> Option<serde_json::Map<String, serde_json::Value>> {

@@ -12,7 +12,6 @@ use crate::error::Error;
 const WRITE: Scope = &[("actions", "write")];
 const READ: Scope = &[("actions", "read")];
 
-/// A workflow run.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct WorkflowRun {
     /// Its number, the same for all attempts.
@@ -32,16 +31,13 @@ pub struct WorkflowRun {
     /// `queued`, `in_progress`, `completed` and others.
     #[serde(default)]
     pub status: Option<String>,
-    /// The verdict, once completed.
     #[serde(default)]
     pub conclusion: Option<String>,
-    /// Its page.
     #[serde(default)]
     pub html_url: String,
     /// When its first attempt was created.
     #[serde(default)]
     pub created_at: Option<Timestamp>,
-    /// When it last changed.
     #[serde(default)]
     pub updated_at: Option<Timestamp>,
     /// Where its commits come from; another repository than the run's own for a fork.
@@ -58,7 +54,6 @@ pub struct HeadRepository {
 
 impl WorkflowRun {
     /// Whether GitHub says that it is over.
-    #[must_use]
     pub fn is_completed(&self) -> bool {
         self.status.as_deref() == Some("completed")
     }

@@ -31,9 +31,7 @@ pub struct Actions {
 /// An artifact as the REST API shows it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunArtifact {
-    /// Its number.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// The size of the stored blob, in bytes.
     #[serde(default)]
@@ -41,7 +39,6 @@ pub struct RunArtifact {
     /// Whether its days are over; there is nothing to download then.
     #[serde(default)]
     pub expired: bool,
-    /// When it was made.
     #[serde(default)]
     pub created_at: Option<Timestamp>,
     /// `sha256:` and the digest of the stored blob; old artifacts have none.
@@ -55,13 +52,11 @@ pub struct RunArtifact {
 /// The run that made an artifact.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunOfArtifact {
-    /// Its number.
     pub id: u64,
 }
 
 impl Actions {
     /// The API at `base` (`https://api.github.com`), asked with `token`.
-    #[must_use]
     pub fn new(http: Client, base: Url, token: SecretString) -> Self {
         Self { http, base, token, retry: Retry::default() }
     }
@@ -73,13 +68,10 @@ impl Actions {
     }
 
     /// The client, for the URLs that the API redirects to.
-    #[must_use]
     pub fn http(&self) -> &Client {
         &self.http
     }
 
-    /// The API's address.
-    #[must_use]
     pub fn base(&self) -> &Url {
         &self.base
     }

@@ -15,12 +15,10 @@ use crate::http;
 /// The largest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
 
-/// What to ask for.
 #[derive(Debug, Clone)]
 pub struct AssumeRole {
     /// Where STS answers: [`regional_endpoint`] or the user's own.
     pub endpoint: Url,
-    /// The role.
     pub role_arn: String,
     /// 2 to 64 of `[A-Za-z0-9_+=,.@-]`.
     pub session_name: String,
@@ -32,16 +30,13 @@ pub struct AssumeRole {
     pub policy_arns: Vec<String>,
 }
 
-/// What STS gives.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     /// The key's name. Not secret by itself, but masked by custom.
     pub access_key_id: String,
-    /// The key.
     pub secret_access_key: SecretString,
     /// Goes with every signed request.
     pub session_token: SecretString,
-    /// When they end.
     pub expiration: Timestamp,
     /// `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
     pub assumed_role_arn: String,
@@ -53,11 +48,9 @@ pub enum StsError {
     /// STS said why, in its own words.
     #[error("{code}: {message}")]
     Answer {
-        /// AWS's error code.
         code: String,
         /// AWS's text, on one line.
         message: String,
-        /// The status.
         status: StatusCode,
         /// How long to wait, if it said so.
         retry_after: Option<Duration>,
@@ -72,7 +65,6 @@ pub enum StsError {
 pub enum Class {
     /// `AccessDenied`: final, but for seconds after a policy changed.
     Denied,
-    /// Any other refusal: final.
     Refused,
     /// The token is too old: mint another.
     Expired,
@@ -84,7 +76,6 @@ pub enum Class {
 
 impl StsError {
     /// What to do about it.
-    #[must_use]
     pub fn class(&self) -> Class {
         match self {
             Self::Answer { code, message, status, .. } => match code.as_str() {
@@ -107,7 +98,6 @@ impl StsError {
     }
 
     /// How long STS asked to wait.
-    #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answer { retry_after, .. } => *retry_after,
@@ -119,7 +109,6 @@ impl StsError {
 /// An answer, good or bad, and what the clock of STS said when it gave it.
 #[derive(Debug)]
 pub struct Answered {
-    /// The answer.
     pub result: Result<Credentials, StsError>,
     /// The header `Date`.
     pub server_time: Option<Timestamp>,
@@ -177,7 +166,6 @@ pub fn regional_endpoint(region: &str) -> Option<Url> {
 }
 
 /// The domain of AWS's services in the partition of a region.
-#[must_use]
 pub fn domain_of(region: &str) -> &'static str {
     const DOMAINS: [(&str, &str); 6] = [
         ("cn-", "amazonaws.com.cn"),
@@ -192,7 +180,6 @@ pub fn domain_of(region: &str) -> &'static str {
 }
 
 /// What the clock of the server said: the header `Date`.
-#[must_use]
 pub fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
@@ -231,7 +218,6 @@ fn refusal(error: http::Error) -> StsError {
 
 /// The text of the first element called `name` in an answer of AWS, whatever its namespace, that
 /// holds only text.
-#[must_use]
 pub fn first_leaf(xml: &[u8], name: &str) -> Option<String> {
     use quick_xml::events::Event;
     let mut reader = quick_xml::Reader::from_reader(xml);

@@ -51,14 +51,12 @@ struct Kept {
     loaded_at: Timestamp,
 }
 
-/// How the allowlist stands.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Standing {
     /// Whether there is one in force.
     pub loaded: bool,
     /// How many repositories it lists.
     pub repositories: usize,
-    /// When it was read.
     pub loaded_at: Option<Timestamp>,
     /// Why the newest version can't be read, or is not in force.
     pub problem: Option<String>,
@@ -69,7 +67,6 @@ pub struct Standing {
 
 impl Source {
     /// The allowlist at `url`, asked for again after `period`.
-    #[must_use]
     pub fn new(url: AllowlistUrl, upstream: RepoName, period: Duration) -> Self {
         let period = match url {
             AllowlistUrl::File(_) => FILE_PERIOD,
@@ -86,13 +83,11 @@ impl Source {
     }
 
     /// The allowlist in force, if there ever was a good one.
-    #[must_use]
     pub fn get(&self) -> Option<Arc<Allowlist>> {
         self.lock().policy.clone()
     }
 
     /// How it stands, for operators.
-    #[must_use]
     pub fn standing(&self) -> Standing {
         let state = self.lock();
         let (mut problem, mut problem_code) = match (&state.unreadable, &state.broken) {

@@ -10,19 +10,15 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::limits;
 
-/// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status.
     pub status: StatusCode,
-    /// Why, for the caller.
     pub detail: String,
     /// Seconds to wait before another try.
     pub retry_after: Option<u64>,
 }
 
 impl Refusal {
-    /// A refusal.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), retry_after: None }
     }
@@ -44,7 +40,6 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A good answer.
 pub fn ok(body: Value) -> Response {
     Json(body).into_response()
 }

@@ -40,7 +40,6 @@ struct Seen {
     callback: Option<Callback>,
 }
 
-/// Answers a report.
 pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let started = Instant::now();
     let (head, body) = request.into_parts();

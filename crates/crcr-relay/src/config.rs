@@ -28,31 +28,24 @@ const WITHOUT_EFFECT: [(&str, &str); 3] = [
 pub struct Config {
     /// Number or client id of the GitHub App.
     pub app_id: String,
-    /// The App's webhook secret.
     pub webhook_secret: Secret,
     /// The App's private keys, PEM.
     pub private_key: Secret,
-    /// Where the allowlist is.
     pub allowlist: AllowlistUrl,
     /// How old the allowlist may get before it is asked for again.
     pub allowlist_ttl: Duration,
     /// Which upstream events are ours.
     pub interest: Interest,
-    /// The upstream repository.
     pub upstream: RepoName,
-    /// GitHub's REST API.
     pub api_url: Url,
-    /// GitHub's pages.
     pub server_url: String,
     /// The address of this relay for people and downstream, without a `/` at its end.
     pub public_url: Option<String>,
-    /// Where to listen.
     pub listen: String,
     /// Where to listen for operators; none when empty.
     pub admin_listen: Option<String>,
     /// Lets operators in on the public listener.
     pub admin_token: Option<Secret>,
-    /// Where the state is.
     pub store: StoreUrl,
     /// Where results are; none when the store keeps them itself.
     pub results: Option<ResultsUrl>,
@@ -86,7 +79,6 @@ pub struct Config {
     pub nonblocking: Option<Conclusion>,
     /// Whether failing check runs call their oncalls.
     pub oncall_comments: bool,
-    /// How long records live.
     pub keep: Duration,
     /// More open dispatches than this are warned of.
     pub warn_open: Option<u32>,
@@ -94,7 +86,6 @@ pub struct Config {
     pub criteria: Criteria,
 }
 
-/// An external HUD.
 #[derive(Debug)]
 pub struct Hud {
     /// The base of its API.
@@ -116,9 +107,7 @@ pub enum AllowlistUrl {
     GitHub {
         /// `owner/repo`.
         repo: RepoName,
-        /// Branch, tag or commit.
         reference: String,
-        /// The file.
         path: String,
     },
 }
@@ -134,7 +123,6 @@ impl std::fmt::Display for AllowlistUrl {
     }
 }
 
-/// Where the state is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// `sqlite:PATH`.
@@ -144,7 +132,6 @@ pub enum StoreUrl {
 /// One setting that is missing or odd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The environment variable's name.
     pub name: String,
     /// What is wrong with it, never with its value when that is a secret.
     pub what: String,
@@ -167,13 +154,11 @@ impl Config {
     }
 
     /// The page of a pull request here, where the public address is known.
-    #[must_use]
     pub fn pull_request_page(&self, number: u64) -> Option<String> {
         self.public_url.as_ref().map(|base| format!("{base}/pr/{number}"))
     }
 
     /// Where downstream reports to, where the public address is known.
-    #[must_use]
     pub fn callback_url(&self) -> Option<String> {
         self.public_url.as_ref().map(|base| format!("{base}/github/callback"))
     }

@@ -26,10 +26,8 @@ use crate::{limits, operators};
 /// A delivery and what became of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overview {
-    /// The delivery.
     #[serde(flatten)]
     pub delivery: Delivery,
-    /// Its dispatches.
     pub dispatches: Vec<Dispatch>,
 }
 
@@ -43,7 +41,6 @@ pub async fn newest(store: &dyn Store, limit: usize) -> Result<Vec<Overview>, St
     Ok(found)
 }
 
-/// One delivery.
 pub async fn one(store: &dyn Store, id: &str) -> Result<Option<Overview>, StoreError> {
     let Some(delivery) = read::<Delivery>(store, records::delivery(id)).await?.value else {
         return Ok(None);
@@ -146,12 +143,10 @@ pub async fn sweep_now(store: &dyn Store, now: Timestamp) -> Result<usize, Store
 
 const ODD_LIMIT: &str = "`limit` is no whole number: expected 1 to 500";
 
-/// What operators look at.
 #[derive(Debug, Serialize)]
 pub struct Board {
     /// How many tasks there are.
     pub depth: Depth,
-    /// The newest deliveries.
     pub deliveries: Vec<Overview>,
     /// Tasks that were given up.
     pub dead: Vec<TaskView>,
@@ -224,7 +219,6 @@ pub async fn board(
 /// What a button of the page asks for: one of these.
 #[derive(Debug, Deserialize)]
 pub struct Button {
-    /// A delivery.
     delivery: Option<String>,
     /// The key of a task that was given up.
     task: Option<String>,
@@ -277,7 +271,6 @@ async fn discard(relay: &Relay, key: &str) -> Result<bool, StoreError> {
     Ok(found)
 }
 
-/// What to list.
 #[derive(Debug, Deserialize)]
 pub struct ListQuery {
     limit: Option<usize>,

@@ -31,8 +31,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Everything at zero.
-    #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("crcr");
         let webhooks = Family::<Labels, Counter>::default();
@@ -86,12 +84,10 @@ impl Metrics {
         }
     }
 
-    /// A delivery was answered.
     pub fn webhook(&self, answer: &'static str) {
         self.webhooks.get_or_create(&vec![("answer", answer)]).inc();
     }
 
-    /// A report was answered.
     pub fn callback(&self, outcome: &'static str, seconds: f64) {
         self.callbacks.get_or_create(&vec![("outcome", outcome)]).inc();
         self.callback_seconds.observe(seconds);
@@ -107,7 +103,6 @@ impl Metrics {
         self.repository_changes.get_or_create(&vec![("refused", refused)]).inc();
     }
 
-    /// A dispatch reached GitHub.
     pub fn dispatched(&self, seconds: f64) {
         self.dispatch_seconds.observe(seconds);
     }
@@ -122,8 +117,6 @@ impl Metrics {
         self.feed_failures.inc();
     }
 
-    /// Everything as text.
-    #[must_use]
     pub fn text(&self, depth: Depth, open: u64, allowlist: &Standing) -> String {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (state, count) in

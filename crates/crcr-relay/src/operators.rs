@@ -148,13 +148,11 @@ pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> Result<bool, Durat
 }
 
 /// Whether a request comes from a browser that has logged in.
-#[must_use]
 pub(crate) fn has_cookie(headers: &HeaderMap) -> bool {
     cookie(headers).is_some()
 }
 
 /// Whether `Origin`, where a browser sends one, names the host that was asked.
-#[must_use]
 pub(crate) fn is_own_origin(headers: &HeaderMap) -> bool {
     if !headers.contains_key(header::ORIGIN) {
         return true;

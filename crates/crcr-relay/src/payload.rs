@@ -22,16 +22,13 @@ use crate::limits;
 /// The body of a dispatch, below GitHub's `event_type`.
 #[derive(Debug, Serialize)]
 pub struct ClientPayload {
-    /// The event's name.
     pub event_type: String,
     /// The delivery, by which a downstream workflow can tell a second one.
     pub delivery_id: String,
-    /// The webhook.
     pub payload: Box<RawValue>,
     /// Proves that a run received this dispatch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_token: Option<String>,
-    /// Where to report to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
     /// The webhook is not whole.

@@ -20,7 +20,6 @@ struct Subject<'a> {
 
 /// The dispatches of an event: one for every repository of the allowlist that takes it, in the order
 /// of the file. Where the App isn't installed, the dispatch says so.
-#[must_use]
 pub fn dispatches(
     event: &Event,
     delivery: &str,
@@ -126,7 +125,6 @@ fn precedes_within_second(event: &PullRequest, known: &Pull) -> bool {
 }
 
 /// Orders an event among those of its pull request, by `updated_at` and never by arrival.
-#[must_use]
 pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order {
     let Some(known) = known else {
         let dispatched = event.action.dispatches();

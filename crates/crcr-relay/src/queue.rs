@@ -22,7 +22,6 @@ struct Workers {
     tasks: HashMap<Id, Task>,
     /// Tasks of each lane that are worked on.
     busy: HashMap<String, usize>,
-    /// Lanes that wait.
     paused: HashMap<String, Timestamp>,
 }
 

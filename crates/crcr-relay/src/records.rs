@@ -11,18 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::store::{Key, StoreError};
 
-/// An accepted webhook delivery.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// GitHub's GUID.
     pub id: String,
-    /// The event's name.
     pub event: String,
-    /// When it was accepted.
     pub received_at: Timestamp,
-    /// The pull request.
     pub pull_request: Option<u64>,
-    /// The commit.
     pub head_sha: String,
     /// Whom it is dispatched to.
     pub targets: Vec<RepoName>,
@@ -57,7 +51,6 @@ pub struct Pull {
     pub updated_at: Timestamp,
     /// The deliveries of that head, the newest last.
     pub deliveries: Vec<String>,
-    /// Its labels.
     pub labels: Vec<String>,
     /// The `updated_at` of the event that told them.
     pub labels_at: Timestamp,
@@ -69,7 +62,6 @@ pub struct Pull {
 /// A downstream job, as far as it reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Which one.
     pub id: JobId,
     /// Where it is in its life.
     pub state: State,
@@ -79,9 +71,7 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// When its end was received, or it was swept.
     pub ended_at: Option<Timestamp>,
-    /// What it reported last.
     pub details: Details,
-    /// What its reports prove.
     #[serde(default)]
     pub evidence: Evidence,
     /// Whether its end was reported without the proof that its start had.
@@ -92,11 +82,9 @@ pub struct Job {
 /// A check run on GitHub, as it was sent last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Its number.
     pub id: u64,
     /// The run and attempt that it shows: a newer one takes it over.
     pub run: (u64, u32),
-    /// What it shows.
     #[serde(rename = "verdict")]
     pub status: Status,
     /// The delivery that it was sent for last: what "Re-run" dispatches again when no run answered.
@@ -118,7 +106,6 @@ pub struct Used {
 /// Whether upstream has a commit, as GitHub said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitSeen {
-    /// Whether it exists.
     pub exists: bool,
     /// GitHub is asked again after this.
     pub until: Timestamp,
@@ -126,19 +113,16 @@ pub struct CommitSeen {
 
 /// Where a delivery is. All that belongs to it begins with the same parts, so that what is written
 /// together is neighbours in the store's index.
-#[must_use]
 pub fn delivery(id: &str) -> Key {
     Key::new(&["delivery", id])
 }
 
 /// Where a delivery's body is, [packed](pack).
-#[must_use]
 pub fn body(id: &str) -> Key {
     Key::new(&["delivery", id, "body"])
 }
 
 /// Makes a body small for the store: most of a webhook is the same links over and over.
-#[must_use]
 pub fn pack(body: &[u8]) -> Vec<u8> {
     lz4_flex::compress_prepend_size(body)
 }
@@ -156,37 +140,30 @@ pub fn unpack(key: &Key, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
 }
 
 /// The set of deliveries by time.
-#[must_use]
 pub fn deliveries() -> Key {
     Key::new(&["deliveries"])
 }
 
 /// Where a [`crcr_domain::dispatch::Dispatch`] is.
-#[must_use]
 pub fn dispatch(delivery: &str, repo: &RepoName) -> Key {
     Key::new(&["delivery", delivery, "dispatch", &repo.key()])
 }
 
 /// Where the last good allowlist is.
-#[must_use]
 pub(crate) fn allowlist() -> Key {
     Key::new(&["allowlist"])
 }
 
 /// What `/readyz` writes, to see whether the store takes it.
-#[must_use]
 pub(crate) fn probe() -> Key {
     Key::new(&["probe"])
 }
 
 /// Where a pull request is.
-#[must_use]
 pub fn pull(upstream: &RepoName, number: u64) -> Key {
     Key::new(&["pull", &upstream.key(), &number.to_string()])
 }
 
-/// Where a job is.
-#[must_use]
 pub fn job(delivery: &str, repo: &RepoName, job: &JobId) -> Key {
     let attempt = job.run_attempt.to_string();
     let repo = repo.key();
@@ -197,79 +174,66 @@ pub fn job(delivery: &str, repo: &RepoName, job: &JobId) -> Key {
 }
 
 /// The set of jobs of a dispatch, each as JSON.
-#[must_use]
 pub fn jobs(delivery: &str, repo: &RepoName) -> Key {
     Key::new(&["jobs", delivery, &repo.key()])
 }
 
 /// Where a check run is.
-#[must_use]
 pub fn shown(head_sha: &str, name: &str) -> Key {
     Key::new(&["shown", head_sha, name])
 }
 
 /// Where the delivery is that the proven reports of a downstream run answer.
-#[must_use]
 pub fn run_claim(repo: &RepoName, run_id: &str) -> Key {
     Key::new(&["run_claim", &repo.key(), run_id])
 }
 
 /// The set of dispatches that were sent to a repository, by time: deliveries.
-#[must_use]
 pub fn sent_to(repo: &RepoName) -> Key {
     Key::new(&["sent_to", &repo.key()])
 }
 
 /// Where a token's use is.
-#[must_use]
 pub fn used(issuer: &str, token: &str) -> Key {
     Key::new(&["used", issuer, token])
 }
 
 /// The bucket that limits a repository's reports.
-#[must_use]
 pub fn rate(repo: &RepoName) -> Key {
     Key::new(&["rate", &repo.key()])
 }
 
 /// The bucket that limits what is recorded of a repository's reports that changed nothing.
-#[must_use]
 pub fn refused(repo: &RepoName) -> Key {
     Key::new(&["refused", &repo.key()])
 }
 
 /// Where it is remembered for a short time whether upstream has a commit.
-#[must_use]
 pub fn commit(upstream: &RepoName, sha: &str) -> Key {
     Key::new(&["commit", &upstream.key(), sha])
 }
 
 /// Where the [`crate::repositories::Pin`] of an allowlist entry is.
-#[must_use]
 pub fn pin(upstream: &RepoName, repo: &RepoName) -> Key {
     Key::new(&["pin", &upstream.key(), &repo.key()])
 }
 
 /// The set of pinned repositories.
-#[must_use]
 pub fn pins(upstream: &RepoName) -> Key {
     Key::new(&["pins", &upstream.key()])
 }
 
 /// Where it is remembered that the oncalls of a repository were called to a pull request.
-#[must_use]
 pub fn called(upstream: &RepoName, pull: u64, repo: &RepoName) -> Key {
     Key::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
 }
 
 /// Where it is remembered that somebody was told of a backend that turned red on a commit.
-#[must_use]
 pub fn alerted(repo: &RepoName, event: &str, head_sha: &str) -> Key {
     Key::new(&["alerted", &repo.key(), event, head_sha])
 }
 
 /// Where it is remembered that it was looked where a pull request branched off.
-#[must_use]
 pub fn branched(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) -> Key {
     Key::new(&["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha])
 }

@@ -27,31 +27,22 @@ use crate::{limits, records};
 
 /// Everything that requests and tasks share.
 pub struct Relay {
-    /// The settings.
     pub config: Config,
-    /// What is remembered.
     pub store: Arc<dyn Store>,
     /// What happened, for rates and pages.
     pub results: Arc<dyn Results>,
-    /// GitHub.
     pub app: App,
-    /// Who takes part.
     pub allowlist: Source,
-    /// Who reports.
     pub verifier: Verifier,
     /// What signs and verifies callback tokens.
     pub keys: CallbackKeys,
-    /// What time it is.
     pub clock: Clock,
-    /// What is counted.
     pub metrics: Metrics,
     /// For everything that isn't GitHub.
     pub http: reqwest::Client,
-    /// Wakes the queue.
     pub work: Notify,
     /// Wakes what copies facts to the results.
     pub facts: Notify,
-    /// How that copying goes.
     pub feed: Feed,
     /// Lets deliveries of one pull request take turns.
     pub(crate) turns: Turns,
@@ -73,16 +64,13 @@ pub(crate) struct Submitted {
 /// Why a relay can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The App's key.
     #[error(transparent)]
     Key(#[from] crcr_github::app::KeyError),
     /// The TLS set-up of the machine.
     #[error("the HTTP client can't be set up")]
     Http(#[source] crcr_github::http::Error),
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The results.
     #[error(transparent)]
     Results(#[from] ResultsError),
 }
@@ -149,8 +137,6 @@ impl Relay {
         })
     }
 
-    /// What time it is.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
@@ -259,7 +245,6 @@ impl Relay {
     }
 
     /// When records that are written now may be forgotten.
-    #[must_use]
     pub fn expiry(&self) -> Timestamp {
         self.now() + self.config.keep
     }
@@ -273,7 +258,6 @@ impl Relay {
     }
 
     /// The fact of how a dispatch stands.
-    #[must_use]
     pub fn dispatch_fact(&self, dispatch: &Dispatch) -> DispatchFact {
         DispatchFact {
             at: self.now(),

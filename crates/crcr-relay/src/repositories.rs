@@ -25,7 +25,6 @@ use crate::{limits, operators, records};
 /// The number that a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// The name.
     pub repo: RepoName,
     /// The repository's number on GitHub.
     pub repository_id: u64,
@@ -38,7 +37,6 @@ pub struct Pin {
 /// Another repository under a pinned name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Its number on GitHub.
     pub repository_id: u64,
     /// When it was seen first.
     pub seen_at: Timestamp,
@@ -52,13 +50,7 @@ pub enum ConfirmError {
     Unknown(RepoName),
     /// No other repository was seen, and none was named.
     #[error("`{repo}` is pinned to repository number {repository_id}, and no other one was seen")]
-    Unchanged {
-        /// The name.
-        repo: RepoName,
-        /// Its number.
-        repository_id: u64,
-    },
-    /// The store.
+    Unchanged { repo: RepoName, repository_id: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
 }

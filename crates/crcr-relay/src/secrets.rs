@@ -54,7 +54,6 @@ struct Stamp {
 /// What became of a look at a secret's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reloaded {
-    /// Nothing new.
     Unchanged,
     /// The new values are in force.
     New,
@@ -76,7 +75,6 @@ impl Secret {
         Ok(Self { name, format, file, state })
     }
 
-    /// The setting's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -86,7 +84,6 @@ impl Secret {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).values)
     }
 
-    /// The newest value.
     pub fn first(&self) -> SecretString {
         self.all()[0].clone()
     }

@@ -40,13 +40,10 @@ impl Bound {
         Ok(Self { public, admin })
     }
 
-    /// The public address.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.public.local_addr()
     }
 
-    /// The operators' address.
-    #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().and_then(|admin| admin.local_addr().ok())
     }

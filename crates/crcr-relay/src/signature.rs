@@ -6,13 +6,11 @@ use aws_lc_rs::{digest, hmac};
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// The value of `X-Hub-Signature-256`.
-#[must_use]
 pub fn sign(secret: &SecretString, body: &[u8]) -> String {
     format!("sha256={}", hex::encode(hmac::sign(&key(secret), body)))
 }
 
 /// Whether `given` is the signature of `body`, compared in constant time.
-#[must_use]
 pub fn is_valid(secret: &SecretString, body: &[u8], given: &[u8]) -> bool {
     given
         .strip_prefix(b"sha256=")
@@ -22,7 +20,6 @@ pub fn is_valid(secret: &SecretString, body: &[u8], given: &[u8]) -> bool {
 }
 
 /// SHA-256 as hexadecimal digits.
-#[must_use]
 pub fn digest(bytes: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, bytes))
 }

@@ -19,7 +19,6 @@ pub struct CallbackKeys(RwLock<Vec<(String, hmac::Key)>>);
 
 impl CallbackKeys {
     /// Keys from their texts, the new one first.
-    #[must_use]
     pub fn new(secrets: &[SecretString]) -> Self {
         Self(RwLock::new(keys(secrets)))
     }
@@ -30,7 +29,6 @@ impl CallbackKeys {
     }
 
     /// The token of a dispatch.
-    #[must_use]
     pub fn sign(&self, dispatch: &Dispatch) -> Option<String> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let (id, key) = keys.first()?;
@@ -39,7 +37,6 @@ impl CallbackKeys {
     }
 
     /// Whether `token` is this dispatch's, signed with one of the keys, and young enough.
-    #[must_use]
     pub fn verify(&self, token: &str, dispatch: &Dispatch, now: Timestamp) -> bool {
         let mut parts = token.split('.');
         let (Some("v1"), Some(id), Some(tag), None) =

@@ -28,7 +28,6 @@ enum Accepted {
     Tasks(usize),
 }
 
-/// Answers a delivery.
 pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let result = match answer::body(body, limits::WEBHOOK_BYTES).await {

@@ -10,8 +10,6 @@ use jiff::{SignedDuration, Timestamp};
 pub struct Clock(AtomicI64);
 
 impl Clock {
-    /// The stand-in's now.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         let ahead = SignedDuration::from_millis(self.0.load(Ordering::SeqCst));
         Timestamp::now().saturating_add(ahead).unwrap_or(Timestamp::MAX)

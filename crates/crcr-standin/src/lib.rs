@@ -40,7 +40,6 @@ pub struct State {
     pub traffic: traffic::Traffic,
     /// Workflow runs and their jobs.
     pub runs: runs::Runs,
-    /// The OIDC issuer.
     pub oidc: oidc::Issuer,
     /// Repositories, the App, pull requests, checks: GitHub itself.
     pub world: world::World,
@@ -65,7 +64,6 @@ impl State {
     }
 
     /// [`State::url`] as GitHub's environment writes origins: without the last slash.
-    #[must_use]
     pub fn origin(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }
@@ -74,7 +72,6 @@ impl State {
     /// `ACTIONS_RESULTS_URL`, and the OIDC pair when the job may mint (`id-token: write`).
     ///
     /// The event payload is [`runs::Run::payload`]; its file is the caller's to write.
-    #[must_use]
     pub fn job_environment(&self, job: &runs::Job) -> BTreeMap<&'static str, String> {
         let mut environment = job.environment();
         let origin = self.origin();
@@ -112,13 +109,11 @@ impl StandIn {
     }
 
     /// Where it listens, without a path: `http://127.0.0.1:PORT/`.
-    #[must_use]
     pub fn url(&self) -> &Url {
         self.server.url()
     }
 
     /// What it knows: read it in assertions, change it to arrange.
-    #[must_use]
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }

@@ -104,14 +104,12 @@ impl Default for Issuer {
 
 impl Issuer {
     /// Signs any claims with the current key.
-    #[must_use]
     pub fn sign(&self, claims: &Value) -> String {
         let key = self.keys().published.last().cloned();
         key.expect("there is always a key").sign(claims)
     }
 
     /// Signs with a key that the JWKS never shows: its `kid` is unknown to everyone.
-    #[must_use]
     pub fn sign_with_foreign_key(claims: &Value) -> String {
         Key::generate().sign(claims)
     }
@@ -130,14 +128,12 @@ impl Issuer {
     }
 
     /// The document of `/.well-known/jwks`.
-    #[must_use]
     pub fn jwks(&self) -> Value {
         let keys: Vec<Value> = self.keys().published.iter().map(|key| key.jwk()).collect();
         json!({ "keys": keys })
     }
 
     /// `ACTIONS_RUNTIME_TOKEN` of `job`: its `scp` names the run and the job.
-    #[must_use]
     pub fn runtime_token(&self, job: &Job, now: Timestamp) -> String {
         let results = format!("Actions.Results:{}:{}", job.run.backend_id(), job.backend_id);
         let issued = now.as_second();
@@ -156,7 +152,6 @@ impl Issuer {
     }
 
     /// The claims of a runtime token that this issuer signed and that is valid at `now`.
-    #[must_use]
     pub(crate) fn verified_runtime_claims(&self, token: &str, now: Timestamp) -> Option<Value> {
         let (message, tag) = token.rsplit_once('.')?;
         let tag = URL_SAFE_NO_PAD.decode(tag).ok()?;
@@ -177,7 +172,6 @@ impl Issuer {
 }
 
 /// The claims of `job`'s OIDC token for `audience`, with the job's own changes applied last.
-#[must_use]
 pub fn claims(job: &Job, issuer: &str, audience: &str, now: Timestamp) -> Value {
     let issued = now.as_second();
     let run = &job.run;

@@ -24,9 +24,7 @@ pub struct Run {
     pub attempt: u32,
     /// `owner/name` of the repository whose workflow runs.
     pub repository: String,
-    /// Its numeric id.
     pub repository_id: u64,
-    /// Its owner's numeric id.
     pub owner_id: u64,
     /// `owner/name` of the repository that the head commit is in; `None` once it is deleted.
     pub head_repository: Option<String>,
@@ -40,19 +38,13 @@ pub struct Run {
     pub base_ref: String,
     /// `GITHUB_SHA`.
     pub sha: String,
-    /// The workflow's name.
     pub workflow: String,
-    /// The workflow's file.
     pub workflow_path: String,
-    /// Who started it.
     pub actor: String,
-    /// Their numeric id.
     pub actor_id: u64,
-    /// The pull request's number.
     pub pull_request: Option<u64>,
     /// `queued`, `in_progress` or `completed`.
     pub status: String,
-    /// The conclusion, once completed.
     pub conclusion: Option<String>,
     /// When its first attempt was created.
     pub created_at: Timestamp,
@@ -60,7 +52,6 @@ pub struct Run {
 
 impl Run {
     /// Run 4242 of `acme/upstream`, attempt 1, for a push to `main`.
-    #[must_use]
     pub fn push() -> Self {
         Self {
             id: 4242,
@@ -86,7 +77,6 @@ impl Run {
     }
 
     /// The same run for a pull request from a branch of the same repository.
-    #[must_use]
     pub fn same_repository() -> Self {
         Self {
             event: "pull_request".to_owned(),
@@ -99,7 +89,6 @@ impl Run {
     }
 
     /// The same run for a pull request from `contributor/upstream`, a fork.
-    #[must_use]
     pub fn fork() -> Self {
         Self {
             head_repository: Some("contributor/upstream".to_owned()),
@@ -110,7 +99,6 @@ impl Run {
     }
 
     /// The same run for a pull request of Dependabot's, whose branch is in the same repository.
-    #[must_use]
     pub fn dependabot() -> Self {
         Self {
             head_ref: "dependabot/cargo/serde-1.0.300".to_owned(),
@@ -121,25 +109,20 @@ impl Run {
     }
 
     /// Whether the head commit comes from another repository, or from one that is gone.
-    #[must_use]
     pub fn is_fork(&self) -> bool {
         self.head_repository.as_ref() != Some(&self.repository)
     }
 
-    /// The repository's owner.
-    #[must_use]
     pub fn owner(&self) -> &str {
         self.repository.split('/').next().unwrap_or_default()
     }
 
     /// The artifact service's own id of the run: the same for every attempt and job.
-    #[must_use]
     pub fn backend_id(&self) -> String {
         uuid::Uuid::from_u64_pair(0x5eed, self.id).to_string()
     }
 
     /// The event payload (`GITHUB_EVENT_PATH`), as far as credentials and artifacts look at it.
-    #[must_use]
     pub fn payload(&self) -> Value {
         let repository = |name: &str, id: u64| {
             json!({ "id": id, "full_name": name, "fork": name != self.repository,
@@ -186,7 +169,6 @@ impl Run {
     }
 
     /// The run as `GET /repos/{owner}/{repo}/actions/runs/{id}` shows it.
-    #[must_use]
     pub fn api(&self, origin: &str) -> Value {
         let repository = |name: &str, id: u64| {
             json!({ "id": id, "full_name": name, "name": name.rsplit('/').next(),
@@ -230,7 +212,6 @@ pub struct Job {
     pub may_mint: bool,
     /// `ACTIONS_ID_TOKEN_REQUEST_TOKEN`.
     pub request_token: String,
-    /// The deployment environment.
     pub environment: Option<String>,
     /// Claims to set in its OIDC tokens, or (`null`) to leave out.
     pub changed_claims: BTreeMap<String, Value>,
@@ -238,7 +219,6 @@ pub struct Job {
 
 impl Job {
     /// The `sub` claim, by the default template.
-    #[must_use]
     pub fn subject(&self) -> String {
         let run = &self.run;
         match &self.environment {
@@ -274,7 +254,6 @@ impl Job {
     }
 }
 
-/// All runs and jobs.
 #[derive(Debug, Default)]
 pub struct Runs(Mutex<Known>);
 
@@ -293,13 +272,11 @@ impl Runs {
     }
 
     /// An id that no run has yet.
-    #[must_use]
     pub fn free_id(&self) -> u64 {
         self.lock().runs.last_key_value().map_or(4242, |(id, _)| id + 1)
     }
 
     /// The run, in its latest attempt.
-    #[must_use]
     pub fn get(&self, id: u64) -> Option<Arc<Run>> {
         self.lock().runs.get(&id).cloned()
     }
@@ -331,7 +308,6 @@ impl Runs {
     }
 
     /// The job with the service's own id.
-    #[must_use]
     pub fn job(&self, backend_id: &str) -> Option<Job> {
         self.lock().jobs.get(backend_id).cloned()
     }

@@ -54,7 +54,6 @@ impl Bound {
     }
 
     /// Its address, without a path.
-    #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -97,7 +96,6 @@ pub struct Server {
 
 impl Server {
     /// Its address, without a path.
-    #[must_use]
     pub fn url(&self) -> &Url {
         &self.url
     }

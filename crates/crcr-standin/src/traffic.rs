@@ -17,11 +17,9 @@ use crate::server::Connection;
 pub enum Fault {
     /// Answers with a status and a body instead of doing it.
     Answer {
-        /// The status.
         status: StatusCode,
         /// `Retry-After`, in seconds.
         retry_after: Option<u64>,
-        /// The body.
         body: String,
     },
     /// Does it after this long.
@@ -52,7 +50,6 @@ impl Fault {
     ///
     /// # Panics
     /// When `status` isn't one.
-    #[must_use]
     pub fn status(status: u16) -> Self {
         let status = StatusCode::from_u16(status).expect("a test names a valid status");
         Self::Answer { status, retry_after: None, body: String::new() }
@@ -78,13 +75,11 @@ impl Traffic {
     }
 
     /// How often `operation` was called, failures included.
-    #[must_use]
     pub fn calls(&self, operation: &'static str) -> usize {
         self.lock().get(operation).map_or(0, |place| place.calls)
     }
 
     /// The operations whose faults nobody met: a test that queued them and passes proves nothing.
-    #[must_use]
     pub fn unmet(&self) -> Vec<&'static str> {
         self.lock().iter().filter(|(_, p)| !p.faults.is_empty()).map(|(name, _)| *name).collect()
     }

@@ -64,7 +64,6 @@ impl ClickHouse {
     }
 
     /// Its address, as `--results` takes it; the database isn't there yet.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("clickhouse+http://crcr:let%20%27me%27%20in@127.0.0.1:{}/crcr_test", self.port)
     }

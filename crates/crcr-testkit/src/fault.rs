@@ -33,7 +33,6 @@ pub struct Rule {
 
 impl Rule {
     /// Every request waits until [`FaultProxy::release`], and is served then.
-    #[must_use]
     pub fn hold() -> Self {
         Self { fault: None, ..Self::any(Fault::Stall) }
     }
@@ -42,7 +41,6 @@ impl Rule {
     ///
     /// [`Fault::ResetAfterBytes`] and [`Fault::StallAfterBytes`] count the request's body when it
     /// has one, else the answer's; the other faults of bodies act on the answer.
-    #[must_use]
     pub fn any(fault: Fault) -> Self {
         Self {
             method: None,
@@ -116,13 +114,10 @@ impl Rule {
 /// A request that came, and what became of it.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// The method.
     pub method: Method,
-    /// The path, as sent.
     pub path: String,
     /// The query, as sent, without its question mark.
     pub query: String,
-    /// The headers.
     pub headers: HeaderMap,
     /// The answer's status; `None` while there is none, and for ever after a reset or a stall.
     pub status: Option<StatusCode>,
@@ -168,8 +163,6 @@ impl FaultProxy {
         Ok(Self { server, shared })
     }
 
-    /// Where it listens.
-    #[must_use]
     pub fn url(&self) -> &Url {
         self.server.url()
     }
@@ -179,7 +172,6 @@ impl FaultProxy {
         self.shared.lock().rules.push(rule);
     }
 
-    /// Forgets all rules.
     pub fn clear(&self) {
         self.shared.lock().rules.clear();
     }
@@ -190,13 +182,11 @@ impl FaultProxy {
     }
 
     /// Every request so far, in order.
-    #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.lock().seen.clone()
     }
 
     /// How many requests came with this method, path part and query part.
-    #[must_use]
     pub fn count(&self, method: &Method, path: &str, query: &str) -> usize {
         let known = self.shared.lock();
         let seen = known.seen.iter().filter(|seen| {
@@ -338,7 +328,6 @@ fn shortened(mut response: Response, fault: &Fault) -> Response {
 }
 
 /// S3's `503 Slow Down`.
-#[must_use]
 pub fn slow_down() -> Fault {
     let body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>SlowDown</Code>\
                 <Message>Please reduce your request rate.</Message></Error>";
@@ -353,7 +342,6 @@ pub fn slow_down() -> Fault {
 ///
 /// # Panics
 /// When `status` isn't one.
-#[must_use]
 pub fn s3_error(status: u16, code: &str) -> Fault {
     Fault::Answer {
         status: StatusCode::from_u16(status).expect("a test names a valid status"),
@@ -363,7 +351,6 @@ pub fn s3_error(status: u16, code: &str) -> Fault {
 }
 
 /// S3's `403 Access Denied`.
-#[must_use]
 pub fn access_denied() -> Fault {
     let body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>AccessDenied</Code>\
                 <Message>Access Denied</Message></Error>";
@@ -371,7 +358,6 @@ pub fn access_denied() -> Fault {
 }
 
 /// S3's `301 Permanent Redirect` for a bucket of `region`.
-#[must_use]
 pub fn other_region(region: &str) -> Rule {
     let body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>PermanentRedirect</Code>\
                 <Message>The bucket you are attempting to access must be addressed using the \
@@ -382,7 +368,6 @@ pub fn other_region(region: &str) -> Rule {
 }
 
 /// Every reply takes this much longer: a network with a round trip.
-#[must_use]
 pub fn round_trip(time: Duration) -> Rule {
     Rule::any(Fault::Delay(time))
 }

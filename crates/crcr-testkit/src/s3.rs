@@ -43,10 +43,8 @@ use url::form_urlencoded::parse;
 
 /// The access key that every server knows.
 pub const ACCESS_KEY: &str = "AKIAEXAMPLESTANDIN01";
-/// Its secret.
 pub const SECRET_KEY: &str = "stand-in/secret/key/of/no/account/0123456";
 
-/// Who may do what.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// What callers without credentials may do.
@@ -76,7 +74,6 @@ impl Default for Rules {
 /// What callers without credentials may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anonymous {
-    /// Nothing.
     Nothing,
     /// Read objects; a missing one is 403.
     Read,
@@ -164,7 +161,6 @@ impl S3Server {
     }
 
     /// Where it listens: the endpoint for clients, which have to use path style.
-    #[must_use]
     pub fn url(&self) -> &Url {
         self.server.url()
     }
@@ -180,7 +176,6 @@ impl S3Server {
     }
 
     /// The bytes of an object.
-    #[must_use]
     pub fn object(&self, key: &str) -> Option<Vec<u8>> {
         std::fs::read(self.path(key)).ok()
     }
@@ -190,8 +185,6 @@ impl S3Server {
         std::fs::write(self.path(key), bytes)
     }
 
-    /// All keys, in order.
-    #[must_use]
     pub fn keys(&self) -> Vec<String> {
         let root = self.path("");
         let mut keys = Vec::new();
@@ -211,20 +204,17 @@ impl S3Server {
     }
 
     /// The keys of multipart uploads that were neither completed nor aborted.
-    #[must_use]
     pub fn unfinished(&self) -> Vec<String> {
         self.shared.lock().uploads.values().map(|upload| upload.key.clone()).collect()
     }
 
     /// The tags of an object.
-    #[must_use]
     pub fn tags(&self, key: &str) -> BTreeMap<String, String> {
         self.shared.lock().tags.get(key).cloned().unwrap_or_default()
     }
 
     /// Every operation that was asked for, refused ones included, with its key (empty for the
     /// bucket's own).
-    #[must_use]
     pub fn calls(&self) -> Vec<(String, String)> {
         self.shared.lock().calls.clone()
     }
@@ -261,7 +251,6 @@ fn signed_for_another_region(headers: &HeaderMap, region: &str) -> Option<Respon
     Some((StatusCode::BAD_REQUEST, kind, body).into_response())
 }
 
-/// Who may come in.
 struct Guard {
     shared: Arc<Shared>,
     root: PathBuf,

@@ -34,7 +34,6 @@ pub struct Role {
     pub audience: String,
     /// `sub` of the tokens; one `*` at the end stands for anything.
     pub subject: String,
-    /// The longest session.
     pub max_seconds: u32,
 }
 
@@ -43,7 +42,6 @@ pub struct Role {
 pub struct Granted {
     /// The form, without the token.
     pub form: BTreeMap<String, String>,
-    /// The token.
     pub token: String,
 }
 
@@ -80,20 +78,16 @@ impl Sts {
         Ok(Self { server, shared })
     }
 
-    /// Where it listens.
-    #[must_use]
     pub fn url(&self) -> &Url {
         self.server.url()
     }
 
     /// Calls counted and faults queued, under [`OPERATION`].
-    #[must_use]
     pub fn traffic(&self) -> &Traffic {
         &self.shared.traffic
     }
 
     /// Every request that was granted, in order.
-    #[must_use]
     pub fn granted(&self) -> Vec<Granted> {
         self.shared.known().granted.clone()
     }
@@ -112,13 +106,11 @@ impl Shared {
 
 /// The id and the secret of the credentials of grant `n`, from 1. The id is the same length as
 /// AWS's.
-#[must_use]
 pub fn key(n: usize) -> (String, String) {
     (format!("ASIASTANDIN{n:09}"), format!("standin/secret+{n:025}"))
 }
 
 /// An error as STS writes it.
-#[must_use]
 pub fn error_xml(code: &str, message: &str) -> String {
     format!(
         "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\">\n  <Error>\n    \
@@ -131,7 +123,6 @@ pub fn error_xml(code: &str, message: &str) -> String {
 ///
 /// # Panics
 /// When `status` isn't one.
-#[must_use]
 pub fn error(status: u16, code: &str, message: &str) -> Fault {
     let status = StatusCode::from_u16(status).expect("a test names a valid status");
     Fault::Answer { status, retry_after: None, body: error_xml(code, message) }

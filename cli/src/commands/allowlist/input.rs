@@ -79,7 +79,6 @@ impl Input {
         Ok(Self { name: object, bytes })
     }
 
-    /// What it says.
     pub fn parse(&self, upstream: &RepoName) -> ParseOutcome {
         Allowlist::parse(&self.bytes, upstream)
     }

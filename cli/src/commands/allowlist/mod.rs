@@ -16,7 +16,6 @@ use crate::env_vars::Env;
 use crate::failure::Outcome;
 use crate::printer::Printer;
 
-/// Runs one of them.
 pub async fn run(command: AllowlistCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         AllowlistCommand::Validate(args) => validate::run(&args, env, printer).await,

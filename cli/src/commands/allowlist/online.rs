@@ -34,19 +34,15 @@ const OPEN: usize = 8;
 /// The most workflows of a repository that are read.
 const MAX_WORKFLOWS: usize = 100;
 
-/// How much is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Every online rule.
     Everything,
     /// Whether the repositories' names are right.
     Names,
 }
 
-/// What GitHub said.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// What is wrong.
     pub findings: Vec<Diagnostic>,
     /// Which rules were not checked, for what, and why; a sentence each.
     pub not_checked: Vec<String>,

@@ -13,7 +13,6 @@ use tokio::process::Command;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// git in one folder.
 pub struct Git<'a> {
     folder: PathBuf,
     /// Settings for this process only, as names and values.

@@ -16,7 +16,6 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// Checks out.
 pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let source = Source::find(args, &runner)?;

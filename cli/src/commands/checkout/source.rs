@@ -10,7 +10,6 @@ use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::runner::Runner;
 
-/// What to check out.
 #[derive(Debug)]
 pub struct Source {
     pub repository: RepoName,

@@ -35,13 +35,11 @@ const BUCKET: [&str; 2] = ["--s3-bucket", "example-artifacts"];
 
 /// What one repository's jobs did.
 pub struct Done {
-    /// How the tests ended.
     pub conclusion: &'static str,
     /// How the job had credentials, and why.
     pub credentials: String,
     /// Which store took the artifact.
     pub store: String,
-    /// Why that one.
     pub why: String,
     /// What the relay made of the last report.
     pub outcome: String,

@@ -26,15 +26,11 @@ const MAX_FILE: u64 = 25 * 1024 * 1024;
 
 /// A pull request and who hears of it.
 pub struct Input {
-    /// The webhook's payload.
     pub payload: Value,
     /// The repository of the pull request.
     pub upstream: RepoName,
-    /// Its number.
     pub number: u64,
-    /// Its labels.
     pub labels: Vec<String>,
-    /// Who takes part.
     pub allowlist: Allowlist,
 }
 

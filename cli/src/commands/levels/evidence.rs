@@ -100,7 +100,6 @@ impl Reviewer {
         out
     }
 
-    /// The review as data.
     pub fn json(&self, review: &Review) -> Value {
         let mut value = serde_json::to_value(review).expect("a review is always JSON");
         value["permalink"] = self.link(review).into();

@@ -27,7 +27,6 @@ const CLAIMS: [&str; 6] = ["sub", "aud", "repository", "ref", "environment", "jo
 /// What went wrong, as the decision's word and as people read it.
 pub type Refusal = (Reason, Failure);
 
-/// One exchange.
 pub struct Exchange<'a> {
     pub client: &'a Client,
     pub endpoint: &'a TokenEndpoint,

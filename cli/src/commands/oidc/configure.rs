@@ -56,7 +56,6 @@ impl CacheEnding {
     }
 }
 
-/// Runs the command.
 pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let ending = match facts(args, &runner) {
@@ -118,7 +117,6 @@ fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<Facts, Failure> {
     })
 }
 
-/// Carries the plan out.
 async fn end(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Printer) -> Ending {
     let mut why_not_ambient = None;
     let plan = match facts.plan() {

@@ -7,13 +7,11 @@ use crate::cli::oidc::OnUnavailable;
 /// What the decision looks at. The names come from the runner and from the event's payload.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// Name of the event.
     pub event: String,
     /// `owner/repo` of the workflow.
     pub repository: Option<String>,
     /// Owners whose repositories get credentials; empty when everybody's do.
     pub owners: Vec<String>,
-    /// Who started the workflow.
     pub actor: Option<String>,
     /// The pull request of the event.
     pub pull_request: Option<PullRequestFacts>,
@@ -34,11 +32,9 @@ pub struct PullRequestFacts {
     pub head: Option<String>,
     /// `owner/repo` of the base.
     pub base: Option<String>,
-    /// Login of the author.
     pub author: Option<String>,
 }
 
-/// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// Mint a token and assume the role.
@@ -47,7 +43,6 @@ pub enum Plan {
     Ambient,
     /// Go on without credentials: the event gives none.
     Anonymous(Reason),
-    /// Something is broken.
     Broken(Reason),
 }
 
@@ -154,13 +149,9 @@ impl Facts {
 /// How it ended, before the policy has its say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// STS gave credentials.
     Oidc,
-    /// The machine has credentials.
     Ambient,
-    /// The event gives none.
     Anonymous(Reason),
-    /// Something is broken.
     Broken(Reason),
 }
 
@@ -174,7 +165,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The stable word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Oidc => "oidc",

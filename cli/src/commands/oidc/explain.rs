@@ -14,7 +14,6 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, neutral};
 use crate::runner::Runner;
 
-/// Prints it.
 pub fn run(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Printer) -> Outcome {
     let seen = seen(facts, runner);
     let would = would(args, facts, runner);

@@ -67,7 +67,6 @@ pub fn broken(reason: Reason, facts: &Facts, runner: &Runner) -> Failure {
 /// What to do about a variable that can't be unset.
 pub const REMOVE: &str = "remove the `env:` entry that defines it, or the step that exported it";
 
-/// Names in backticks, joined.
 pub fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
 }

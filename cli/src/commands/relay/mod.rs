@@ -46,12 +46,10 @@ fn open_store(args: &StoreArgs, env: &Env) -> Result<Sqlite, Failure> {
         .map_err(|error| Failure::unexpected("store", "the store can't be opened").because(error))
 }
 
-/// What time it is.
 fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// A store's error.
 fn store_failure(error: crcr_relay::store::StoreError) -> Failure {
     Failure::unexpected("store", "the store can't be used").because(error)
 }

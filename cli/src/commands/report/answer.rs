@@ -7,10 +7,8 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// What an answer means.
 #[derive(Debug)]
 pub enum Meaning {
-    /// It is in.
     Recorded,
     /// It was in already: an earlier try arrived whose answer got lost.
     Duplicate,
@@ -20,9 +18,7 @@ pub enum Meaning {
     Stale,
     /// The repository's level is too low.
     Ignored,
-    /// Another try may help.
     Again(Again),
-    /// It is refused.
     Refused(Failure),
 }
 
@@ -42,7 +38,6 @@ pub struct Again {
 /// What earlier tries may have left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Before {
-    /// Nothing.
     Nothing,
     /// The report may have been taken: no answer came.
     Silence,

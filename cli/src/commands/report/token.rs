@@ -20,7 +20,6 @@ const BUILDKITE_SECONDS: &str = "300";
 pub enum Error {
     /// Another try gives the same.
     Final(Failure),
-    /// Another try may help.
     Again(Failure),
 }
 

@@ -9,9 +9,7 @@ use globset::{GlobBuilder, GlobMatcher};
 pub(super) struct Pattern {
     /// Whether what matches is left out.
     pub(super) excludes: bool,
-    /// The absolute literal start.
     start: PathBuf,
-    /// What follows it.
     rest: Vec<Part>,
 }
 

@@ -9,19 +9,12 @@ mod send;
 pub enum Error {
     /// The store knows who asks and says no, or wants credentials.
     #[error("{store} refused: {message}")]
-    Denied {
-        /// The store.
-        store: &'static str,
-        /// What it said.
-        message: String,
-    },
-    /// The bucket doesn't exist.
+    Denied { store: &'static str, message: String },
     #[error("the bucket `{0}` doesn't exist")]
     MissingBucket(String),
     /// The bucket is in another region than the one that was asked.
     #[error("the bucket `{bucket}` is in {}, not in `{asked}`", quoted(.there.as_deref()))]
     WrongRegion {
-        /// The bucket.
         bucket: String,
         /// The region that was asked.
         asked: String,
@@ -31,7 +24,6 @@ pub enum Error {
     /// There is no such object or artifact.
     #[error("{store} has no `{what}`")]
     NotFound {
-        /// The store.
         store: &'static str,
         /// The key or the name.
         what: String,
@@ -39,35 +31,18 @@ pub enum Error {
     /// No answer after all tries, or only 429 and 5xx.
     #[error("{store} can't be reached: {message}")]
     Unreachable {
-        /// The store.
         store: &'static str,
         /// What the last try met.
         message: String,
     },
     /// Something else holds the name, and it isn't ours to replace.
     #[error("{store} has another artifact in this place: {message}")]
-    Conflict {
-        /// The store.
-        store: &'static str,
-        /// What is there.
-        message: String,
-    },
+    Conflict { store: &'static str, message: String },
     /// The account's storage is full.
     #[error("{store} has no storage left: {message}")]
-    Quota {
-        /// The store.
-        store: &'static str,
-        /// What it said.
-        message: String,
-    },
-    /// Any other refusal.
+    Quota { store: &'static str, message: String },
     #[error("{store} refused: {message}")]
-    Refused {
-        /// The store.
-        store: &'static str,
-        /// What it said.
-        message: String,
-    },
+    Refused { store: &'static str, message: String },
     /// The bytes to store can't be made.
     #[error(transparent)]
     Source(#[from] crate::blocks::Error),

@@ -11,7 +11,6 @@ use crate::store::Error;
 
 /// A blob of one block, or the start of a longer one.
 pub(super) enum Start {
-    /// All of it.
     Whole(Bytes, Made),
     /// Its first two blocks; more may follow.
     Long(Vec<Bytes>, Blocks),

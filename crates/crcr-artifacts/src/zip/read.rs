@@ -34,7 +34,6 @@ pub enum Error {
     /// An entry is compressed by something else than deflate.
     #[error("`{path}` is compressed by method {method}; `crcr` reads stored and deflated entries")]
     Method {
-        /// The entry.
         path: String,
         /// The number of the method.
         method: u16,
@@ -44,12 +43,7 @@ pub enum Error {
     Kind(String),
     /// An entry's compressed bytes are broken.
     #[error("`{path}` can't be decompressed: {why}")]
-    Broken {
-        /// The entry.
-        path: String,
-        /// What the decompressor says.
-        why: String,
-    },
+    Broken { path: String, why: String },
     /// An entry's content isn't what the directory announces.
     #[error("`{0}` isn't what the archive's directory announces (length or CRC differ)")]
     Mismatch(String),
@@ -58,12 +52,9 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
-/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A file.
     File,
-    /// A folder.
     Folder,
     /// A symbolic link; its content is the target.
     Symlink,
@@ -74,7 +65,6 @@ pub enum Kind {
 pub struct Entry {
     /// The path as the archive has it, unchecked.
     pub path: String,
-    /// What it is.
     pub kind: Kind,
     /// The Unix mode without the type, where the archive has one: permissions, setuid and so on.
     pub mode: Option<u32>,
@@ -145,7 +135,6 @@ impl Zip {
     }
 
     /// How many entries the archive says it has.
-    #[must_use]
     pub fn announced_entries(&self) -> u64 {
         self.archive.entries_hint()
     }

@@ -20,7 +20,6 @@ use crate::collect::Entry;
 use crate::digest::Digest;
 use crate::zip::format::{Method, Record, put_end};
 
-/// How hard to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Fast, and stored where a sample doesn't shrink.
@@ -127,7 +126,6 @@ struct Job {
 }
 
 enum Piece {
-    /// Whole small files.
     Files(Range<usize>),
     /// A part of a large file that is deflated.
     Chunk(Chunk),
@@ -217,7 +215,6 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// How hard to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effort {
     Fast,
@@ -432,7 +429,6 @@ struct Archive<'a> {
     entries: &'a [Entry],
     directory: Vec<u8>,
     with_digests: bool,
-    /// Those of small files.
     digests: BTreeMap<usize, Digest>,
     /// The deflated file whose chunks are coming.
     large: Option<(Record, crc32fast::Hasher)>,
@@ -551,7 +547,6 @@ impl Archive<'_> {
         self.end(index, &record)
     }
 
-    /// Starts a large file.
     fn begin(&mut self, index: usize, method: Method) -> Result<Record, Error> {
         let entry = &self.entries[index];
         let record = Record {
@@ -569,7 +564,6 @@ impl Archive<'_> {
         Ok(record)
     }
 
-    /// Ends a large file.
     fn end(&mut self, index: usize, record: &Record) -> Result<(), Error> {
         let mut descriptor = Vec::new();
         record.put_descriptor(&mut descriptor);

@@ -10,9 +10,7 @@ use crate::repo::RepoName;
 /// One repository's part before and after; at least one of the two is there, and they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// Its part before.
     pub before: Option<&'a Entry>,
-    /// Its part after.
     pub after: Option<&'a Entry>,
 }
 
@@ -20,11 +18,8 @@ pub struct Change<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
-    /// It is new.
     Added,
-    /// It goes up.
     Promoted,
-    /// It goes down.
     Demoted,
     /// It is listed no more.
     Removed,
@@ -33,8 +28,6 @@ pub enum ChangeKind {
 }
 
 impl Change<'_> {
-    /// What it is.
-    #[must_use]
     pub fn kind(&self) -> ChangeKind {
         match (self.before, self.after) {
             (None, _) => ChangeKind::Added,
@@ -48,7 +41,6 @@ impl Change<'_> {
     }
 
     /// The repository, as it is spelled after the change.
-    #[must_use]
     pub fn repo(&self) -> &RepoName {
         match (self.after, self.before) {
             (Some(entry), _) | (None, Some(entry)) => &entry.repo,
@@ -59,7 +51,6 @@ impl Change<'_> {
 
 /// Every repository whose part differs, sorted by kind and name. Order, comments and the layout of
 /// the file make no difference.
-#[must_use]
 pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<Change<'a>> {
     let of_head = head.iter().filter_map(|after| {
         let before = base.get(&after.repo);
@@ -75,7 +66,6 @@ pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<Change<'a>> 
 
 /// What a reviewer must look at, with places in the file after the change. `reason` is what its
 /// author says; a line of it that names a repository and says more is the reason for that one.
-#[must_use]
 pub fn review(base: &Allowlist, head: &ParseOutcome, reason: &str) -> Vec<Diagnostic> {
     let place = |repo: &RepoName| {
         let at = head.policy.position(repo);

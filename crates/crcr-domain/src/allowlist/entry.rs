@@ -251,7 +251,6 @@ impl<'a> Reader<'a> {
         names
     }
 
-    /// One name.
     fn oncall(&mut self, name: &str, bytes: Range<usize>, details: &mut Details) {
         let place = Scalar { text: name.into(), plain: false, bytes: bytes.clone() };
         let span = self.span(&place);

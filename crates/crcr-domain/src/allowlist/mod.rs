@@ -22,16 +22,13 @@ use crate::repo::{Oncall, RepoName};
 
 pub use self::read::{MAX_BYTES, ParseOutcome, Places};
 
-/// One repository's part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// The repository.
     pub repo: RepoName,
     /// How deeply it takes part.
     pub level: Level,
     /// What it is grouped by: always at L3, never elsewhere.
     pub device: Option<Device>,
-    /// Whom to call.
     pub oncalls: Vec<Oncall>,
     /// What it takes part in.
     pub events: EventSet,
@@ -40,7 +37,6 @@ pub struct Entry {
 impl Entry {
     /// Whether pull requests and pushes are dispatched to it. A backend that only takes part in
     /// nightly runs starts these by itself.
-    #[must_use]
     pub fn is_dispatched_to(&self) -> bool {
         self.level.receives_events() && self.events.contains(EventKind::PullRequest)
     }
@@ -53,7 +49,6 @@ impl Entry {
     }
 
     /// When its results become a check run on the upstream pull request.
-    #[must_use]
     pub fn check_run(&self) -> CheckRun {
         if self.events.contains(EventKind::PullRequest) {
             self.level.check_run()
@@ -84,7 +79,6 @@ pub enum InsertError {
 
 impl Allowlist {
     /// The policy that lists nobody.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -106,13 +100,11 @@ impl Allowlist {
     }
 
     /// The entry of a repository, in any spelling.
-    #[must_use]
     pub fn get(&self, repo: &RepoName) -> Option<&Entry> {
         self.index.get(repo).map(|at| &self.entries[*at])
     }
 
     /// At which place of [`Allowlist::iter`] the entry of a repository is.
-    #[must_use]
     pub fn position(&self, repo: &RepoName) -> Option<usize> {
         self.index.get(repo).copied()
     }
@@ -128,20 +120,16 @@ impl Allowlist {
     }
 
     /// The devices of L3, each once, in the order of the file.
-    #[must_use]
     pub fn devices(&self) -> Vec<&Device> {
         let mut seen = std::collections::HashSet::new();
         self.entries.iter().filter_map(|e| e.device.as_ref()).filter(|d| seen.insert(*d)).collect()
     }
 
     /// How many repositories there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nobody is listed.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -33,11 +33,9 @@ pub struct ParseOutcome {
 /// Where an entry's parts are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// The repository's name.
     pub repo: Span,
     /// The device that it is listed under.
     pub device: Option<Span>,
-    /// Each oncall.
     pub oncalls: Vec<Span>,
 }
 
@@ -54,7 +52,6 @@ impl Allowlist {
     ///
     /// Bounded in size ([`MAX_BYTES`]), in depth and in the findings that are kept; nothing is
     /// expanded. <https://yaml.org/spec/1.2.2/>
-    #[must_use]
     pub fn parse(bytes: &[u8], upstream: &RepoName) -> ParseOutcome {
         if bytes.len() > MAX_BYTES {
             let source = Source::new(b"");
@@ -102,7 +99,6 @@ fn unused_char(text: &str) -> Option<char> {
     "^$;+=()/<".chars().chain('A'..='Z').chain('a'..='z').find(|c| !text.contains(*c))
 }
 
-/// What one walk found.
 struct Walked {
     policy: Allowlist,
     places: Vec<Places>,
@@ -133,7 +129,6 @@ pub(super) struct Scalar<'a> {
 }
 
 impl Scalar<'_> {
-    /// Whether it is null.
     pub(super) fn is_null(&self) -> bool {
         self.plain && scalar::is_null(&self.text)
     }

@@ -8,12 +8,10 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput};
 /// The deepest nesting that is read; the format needs five.
 pub(super) const MAX_DEPTH: usize = 16;
 
-/// Something in the file.
 #[derive(Debug)]
 pub(super) struct Token<'a> {
     pub(super) kind: Kind<'a>,
     pub(super) bytes: Range<usize>,
-    /// Where its tag is.
     pub(super) tag: Option<Range<usize>>,
 }
 

@@ -61,7 +61,6 @@ pub const LOOK_BACK_DAYS: u32 = 366;
 
 impl Criteria {
     /// Every threshold that makes no sense, as `name: what it has to be`.
-    #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let days = [
             ("promotion-days", self.promotion_days, 1),
@@ -105,7 +104,6 @@ impl Criteria {
     }
 }
 
-/// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Criterion {
@@ -126,8 +124,6 @@ pub enum Criterion {
 }
 
 impl Criterion {
-    /// As people call it.
-    #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::TimeAtL2 => "time at L2",
@@ -145,9 +141,7 @@ impl Criterion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It holds.
     Met,
-    /// It doesn't.
     NotMet,
     /// There are too few samples to tell.
     Unknown,
@@ -156,23 +150,17 @@ pub enum Verdict {
 /// How a value is compared with its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Bound {
-    /// At least the target.
     #[serde(rename = ">=")]
     AtLeast,
-    /// More than the target.
     #[serde(rename = ">")]
     Over,
-    /// At most the target.
     #[serde(rename = "<=")]
     AtMost,
-    /// Less than the target.
     #[serde(rename = "<")]
     Under,
 }
 
 impl Bound {
-    /// The sign.
-    #[must_use]
     pub fn sign(self) -> &'static str {
         match self {
             Self::AtLeast => "≥",
@@ -195,33 +183,26 @@ impl Bound {
 /// A criterion with the evidence for its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evidence {
-    /// What is asked.
     pub criterion: Criterion,
     /// What the facts say: days, seconds or a share of 1; `None` of nothing.
     pub value: Option<f64>,
-    /// How it is compared.
     pub bound: Bound,
     /// What it is compared with, in the same unit.
     pub target: f64,
-    /// How many samples.
     pub n: u64,
-    /// What follows.
     pub verdict: Verdict,
 }
 
 /// The facts of one repository within a window.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<'a> {
-    /// Rows of its jobs.
     pub attempts: &'a [&'a AttemptFact],
     /// The newest row of each of its dispatches.
     pub dispatches: &'a [&'a DispatchFact],
-    /// When the window ends.
     pub until: Timestamp,
 }
 
 /// What speaks for a promotion to L3. `at_l2_since` is when the repository came to L2.
-#[must_use]
 pub fn promotion(
     window: Window<'_>,
     at_l2_since: Option<Timestamp>,
@@ -259,7 +240,6 @@ pub(super) fn promotion_by(
 }
 
 /// What speaks for keeping L3: a criterion that isn't met asks for a demotion.
-#[must_use]
 pub fn demotion(window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
     let jobs = jobs_of_record(window.attempts.iter().copied(), window.dispatches.iter().copied());
     demotion_by(&jobs, window, criteria)
@@ -277,7 +257,6 @@ pub(super) fn demotion_by(
 /// Since when the repository is at `level`: when the newest run of dispatches at that level began.
 ///
 /// `dispatches` are all of the repository's, in any order; a dispatch at another level ends a run.
-#[must_use]
 pub fn at_level_since(dispatches: &[DispatchFact], level: Level) -> Option<Timestamp> {
     let mut by_time: Vec<_> = dispatches.iter().collect();
     by_time.sort_by_key(|dispatch| std::cmp::Reverse(dispatch.enqueued_at));

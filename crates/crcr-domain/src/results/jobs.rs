@@ -25,7 +25,6 @@ pub struct Job<'a> {
 
 impl Job<'_> {
     /// Its workflow and its own name, as people read them.
-    #[must_use]
     pub fn name(&self) -> String {
         match &self.record.job {
             Some(name) => format!("{} / {name}", self.record.workflow),
@@ -39,7 +38,6 @@ impl Job<'_> {
 /// A job is (repository, upstream, head SHA, event, workflow, job). Of it counts the highest
 /// attempt within the newest run; the newest run is the one that began last. `dispatches` tell which
 /// commit of a pull request was its head when an attempt ended.
-#[must_use]
 pub fn jobs_of_record<'a, 'd>(
     rows: impl IntoIterator<Item = &'a AttemptFact>,
     dispatches: impl IntoIterator<Item = &'d DispatchFact>,

@@ -13,18 +13,15 @@ pub enum Outcome {
     NeverStarted,
     /// Started, and its end was not heard in time.
     Lost,
-    /// Ran for too long.
     TimedOut,
     /// Cancelled because the pull request has a newer head.
     Superseded,
-    /// Cancelled for another reason.
     Cancelled,
     /// Failed before it got to the commit: in the checkout, the set-up or the build of the
     /// environment.
     InfraFailed,
     /// Failed in what it is there to test: in the commit's own build, or in its tests.
     TestFailed,
-    /// Passed at once.
     Passed,
     /// Passed, after an earlier attempt on the same commit had failed.
     PassedAfterRerun,
@@ -33,7 +30,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Every outcome.
     pub const ALL: [Self; 10] = [
         Self::NeverStarted,
         Self::Lost,
@@ -47,8 +43,6 @@ impl Outcome {
         Self::Neutral,
     ];
 
-    /// The name in data.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NeverStarted => "never_started",
@@ -65,13 +59,11 @@ impl Outcome {
     }
 
     /// Whether the attempt said something about the commit, good or bad: what availability asks.
-    #[must_use]
     pub fn is_verdict(self) -> bool {
         matches!(self, Self::TestFailed | Self::Passed | Self::PassedAfterRerun | Self::Neutral)
     }
 
     /// Whether it passed, at once or in the end.
-    #[must_use]
     pub fn is_pass(self) -> bool {
         matches!(self, Self::Passed | Self::PassedAfterRerun)
     }
@@ -85,7 +77,6 @@ const INFRA_PHASES: [&str; 4] = ["checkout", "setup", "environment", "build-envi
 ///
 /// `superseded`: the pull request had a newer head when the attempt ended. `failed_before`: an
 /// earlier attempt of the same job on the same commit failed.
-#[must_use]
 pub fn outcome(row: &AttemptFact, superseded: bool, failed_before: bool) -> Option<Outcome> {
     Some(match row.state {
         State::Dispatched | State::InProgress => return None,

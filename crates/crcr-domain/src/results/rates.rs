@@ -14,21 +14,17 @@ pub const MIN_SAMPLES: u64 = 20;
 /// A share, with what it is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rate {
-    /// How many did.
     pub numerator: u64,
-    /// Of how many.
     pub denominator: u64,
 }
 
 impl Rate {
     /// The share, 0 to 1; `None` of nothing.
-    #[must_use]
     pub fn value(self) -> Option<f64> {
         (self.denominator > 0).then(|| self.numerator as f64 / self.denominator as f64)
     }
 
     /// Whether there are samples enough to say anything.
-    #[must_use]
     pub fn is_known(self) -> bool {
         self.denominator >= MIN_SAMPLES
     }
@@ -36,7 +32,6 @@ impl Rate {
     /// The Wilson score interval at 95 %: where the true share lies; `None` of nothing.
     ///
     /// <https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval#Wilson_score_interval>
-    #[must_use]
     pub fn wilson(self) -> Option<(f64, f64)> {
         const Z: f64 = 1.959_963_984_540_054;
         let p = self.value()?;
@@ -80,7 +75,6 @@ impl std::ops::AddAssign<&Self> for Sums {
 
 impl Sums {
     /// Sums `jobs`, the jobs of record, and `dispatches`, the newest row of each.
-    #[must_use]
     pub fn of<'a>(
         jobs: &[Job<'_>],
         dispatches: impl IntoIterator<Item = &'a DispatchFact>,
@@ -97,14 +91,12 @@ impl Sums {
     }
 
     /// How many jobs turned out so.
-    #[must_use]
     pub fn count(&self, outcome: Outcome) -> u64 {
         self.outcomes.get(&outcome).copied().unwrap_or_default()
     }
 
     /// Passed of passed and failed tests: what the backend says about commits, infrastructure
     /// left out.
-    #[must_use]
     pub fn test_pass(&self) -> Rate {
         let passed = self.passed();
         Rate { numerator: passed, denominator: passed + self.count(Outcome::TestFailed) }
@@ -112,14 +104,12 @@ impl Sums {
 
     /// Passed of all ended jobs but the superseded ones: infrastructure and time-outs count
     /// against it.
-    #[must_use]
     pub fn job_pass(&self) -> Rate {
         let ended: u64 = self.outcomes.values().sum();
         Rate { numerator: self.passed(), denominator: ended - self.count(Outcome::Superseded) }
     }
 
     /// Timed out or lost, of all ended jobs but the superseded ones.
-    #[must_use]
     pub fn timeouts(&self) -> Rate {
         let numerator = self.count(Outcome::TimedOut) + self.count(Outcome::Lost);
         Rate { numerator, denominator: self.job_pass().denominator }
@@ -165,22 +155,18 @@ fn availability<'a>(
 /// Durations in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many.
     pub n: u64,
-    /// Their mean.
     pub mean: f64,
     /// Half are at or under this.
     pub p50: f64,
     /// 95 % are at or under this.
     pub p95: f64,
-    /// The longest.
     pub max: f64,
 }
 
 impl Distribution {
     /// Of these durations; `None` of none. Values that aren't finite and non-negative are left
     /// out. A percentile is the nearest rank: a duration that was seen, never one in between.
-    #[must_use]
     pub fn of(seconds: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut all: Vec<f64> =
             seconds.into_iter().filter(|s| s.is_finite() && *s >= 0.0).collect();
@@ -218,7 +204,6 @@ fn first_attempts<'a>(
 /// Seconds from the dispatch to the end of its last job, per dispatch with nothing running. First
 /// attempts count: a person decides when a re-run begins. A run whose last job never ended counts up
 /// to the sweep.
-#[must_use]
 pub fn end_to_end_seconds<'a>(
     jobs: &[Job<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,

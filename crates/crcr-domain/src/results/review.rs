@@ -14,7 +14,6 @@ use super::rates::{Rate, Sums};
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::{EventKind, Level};
 
-/// What a review asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
@@ -29,7 +28,6 @@ pub enum Question {
 
 impl Question {
     /// What is asked of a repository at `level`; of one that isn't listed, what is asked at L2.
-    #[must_use]
     pub fn at(level: Option<Level>) -> Self {
         match level {
             Some(Level::L1) => Self::Signal,
@@ -38,8 +36,6 @@ impl Question {
         }
     }
 
-    /// As people ask it.
-    #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::Signal => "Does it report as it should?",
@@ -49,7 +45,6 @@ impl Question {
     }
 
     /// When the window begins that ends at `to`.
-    #[must_use]
     pub fn from(self, to: Timestamp, criteria: &Criteria) -> Timestamp {
         let days = match self {
             Self::Signal | Self::Promotion => criteria.promotion_days,
@@ -60,7 +55,6 @@ impl Question {
 }
 
 /// The earliest dispatch that a review up to `to` asks for.
-#[must_use]
 pub fn look_back(to: Timestamp) -> Timestamp {
     days_before(to, LOOK_BACK_DAYS)
 }
@@ -69,16 +63,12 @@ fn days_before(to: Timestamp, days: u32) -> Timestamp {
     to.saturating_sub((24 * i64::from(days)).hours()).unwrap_or(Timestamp::MIN)
 }
 
-/// What is reviewed.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// The repository.
     pub repo: &'a str,
     /// Its level; `None` when it isn't listed.
     pub level: Option<Level>,
-    /// From this time on.
     pub from: Timestamp,
-    /// Before this time.
     pub to: Timestamp,
 }
 
@@ -102,11 +92,8 @@ pub struct Review {
     pub repo: String,
     /// Its level; `None` when it isn't listed.
     pub level: Option<Level>,
-    /// From this time on.
     pub from: Timestamp,
-    /// Before this time.
     pub to: Timestamp,
-    /// What is asked.
     pub question: Question,
     /// What the facts say to each criterion; nothing when no threshold decides.
     pub evidence: Vec<Evidence>,
@@ -124,7 +111,6 @@ pub struct Review {
 
 impl Review {
     /// Reviews by `facts`. Rates are of pull requests and pushes; nightly runs are no part of them.
-    #[must_use]
     pub fn of(subject: Subject<'_>, mut facts: Facts<'_>, criteria: &Criteria) -> Self {
         let Subject { repo, level, from, to } = subject;
         let question = Question::at(level);
@@ -172,7 +158,6 @@ impl Review {
     }
 
     /// Whether any job reported, or any dispatch was due to.
-    #[must_use]
     pub fn has_results(&self) -> bool {
         self.availability.denominator > 0
             || self.evidence.iter().any(|one| one.criterion != Criterion::TimeAtL2 && one.n > 0)
@@ -180,7 +165,6 @@ impl Review {
 
     /// The level that the evidence asks for instead, one step away: up from L2 when every criterion
     /// is met, down from L3 or L4 when one isn't. `None` when it asks for no change.
-    #[must_use]
     pub fn proposal(&self) -> Option<Level> {
         match (self.question, self.verdict, self.level?) {
             (Question::Promotion, Verdict::Met, Level::L2) => Some(Level::L3),
@@ -191,7 +175,6 @@ impl Review {
     }
 
     /// The page that shows the same review for ever, below the HUD's address.
-    #[must_use]
     pub fn permalink(&self) -> String {
         let Self { repo, from, to, .. } = self;
         let level = self.level.map(|level| format!("level={level}&")).unwrap_or_default();

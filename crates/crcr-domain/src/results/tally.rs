@@ -23,16 +23,13 @@ pub struct Tally {
     dispatch: Vec<i64>,
     /// When the newest attempt was received.
     pub newest: Option<Timestamp>,
-    /// Dispatches by status.
     pub statuses: BTreeMap<String, u64>,
 }
 
 /// One UTC day of one downstream repository, whose name is in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DayOf {
-    /// The repository.
     pub repo: String,
-    /// The day.
     pub day: Date,
     /// Nightly and periodic runs; else pull requests and pushes.
     pub nightly: bool,
@@ -40,7 +37,6 @@ pub struct DayOf {
 
 impl Tally {
     /// What `jobs`, the jobs of record of `dispatches`, came to.
-    #[must_use]
     pub fn of(jobs: &[Job<'_>], dispatches: &[&DispatchFact]) -> Self {
         let all = || dispatches.iter().copied();
         let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
@@ -74,32 +70,26 @@ impl Tally {
     }
 
     /// The memory that it takes, about.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let times = [&self.queue, &self.execution, &self.end_to_end, &self.dispatch];
         size_of::<Self>() + times.map(|times| size_of_val(&**times)).iter().sum::<usize>()
     }
 
-    /// Waits of first attempts.
-    #[must_use]
     pub fn queue(&self) -> Option<Distribution> {
         seconds(&self.queue)
     }
 
     /// Run times of first attempts.
-    #[must_use]
     pub fn execution(&self) -> Option<Distribution> {
         seconds(&self.execution)
     }
 
     /// Times from a dispatch to the end of its last job.
-    #[must_use]
     pub fn end_to_end(&self) -> Option<Distribution> {
         seconds(&self.end_to_end)
     }
 
     /// Times from an event's acceptance to GitHub's taking of the dispatch.
-    #[must_use]
     pub fn dispatch(&self) -> Option<Distribution> {
         seconds(&self.dispatch)
     }
@@ -109,7 +99,6 @@ impl Tally {
 /// and a dispatch belong to the day of the dispatch, and a job of record is one of its day.
 ///
 /// `later` are the dispatches of the days after: they tell which head had been replaced.
-#[must_use]
 pub fn by_day(
     attempts: &[AttemptFact],
     dispatches: &[DispatchFact],
@@ -134,7 +123,6 @@ pub fn by_day(
 
 impl DayOf {
     /// The day of something of `repo` at `at`, of an event of this name.
-    #[must_use]
     pub fn new(repo: &str, at: Timestamp, event: &str) -> Self {
         let day = at.to_zoned(TimeZone::UTC).date();
         let nightly = matches!(event, "nightly" | "periodic");

@@ -15,13 +15,10 @@ use crate::facts::DispatchFact;
 /// A backend failed on a commit of upstream's own, after it did well on an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Turn {
-    /// The backend.
     pub repo: String,
-    /// The upstream repository.
     pub upstream: String,
     /// `push`, `nightly` or `periodic`; each has a history of its own.
     pub event: String,
-    /// The commit.
     pub head_sha: String,
     /// The last commit on which it did well.
     pub good_sha: String,
@@ -46,7 +43,6 @@ struct Commit {
 /// Only commits without a pull request count, in the order in which their events were accepted. A
 /// commit with an open job and no failure says nothing yet; superseded and neutral jobs say
 /// nothing at all.
-#[must_use]
 pub fn turned_red<'a>(
     jobs: &[Job<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,

@@ -15,7 +15,6 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// The most answers that are kept; the ones that were not asked for longest go first.
 const MAX_ANSWERS: usize = 50_000;
 
-/// Answers by address.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Cache {
     /// Counts the runs that wrote the file.
@@ -33,7 +32,6 @@ struct Answer {
 
 impl Cache {
     /// The answers in the file at `path`; none when it is absent, too large or not ours.
-    #[must_use]
     pub fn read(path: &Path) -> Self {
         let read = || -> io::Result<Self> {
             let mut text = Vec::new();

@@ -35,7 +35,6 @@ pub enum ProviderMapError {
     /// Too long to be read.
     #[error("the provider map has {0} bytes, and at most {MAX_BYTES} are read")]
     TooLarge(usize),
-    /// Too many entries.
     #[error("the provider map has {0} pipelines, and at most {MAX_PIPELINES} are taken")]
     TooMany(usize),
     /// Not YAML, or not of the shape.
@@ -46,7 +45,6 @@ pub enum ProviderMapError {
         "the provider map's entry `{key}` is not `owner/repo` or `{{repo, required_claims}}`: {why}"
     )]
     Entry {
-        /// The entry.
         key: String,
         /// What is wrong with it.
         why: String,
@@ -124,13 +122,10 @@ impl ProviderMap {
     }
 
     /// How many pipelines it knows.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.buildkite.len()
     }
 
-    /// Whether it knows none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.buildkite.is_empty()
     }

@@ -40,9 +40,7 @@ pub enum Kind {
 pub struct Issuer {
     /// The claim `iss`, compared as text.
     pub name: String,
-    /// Where its keys are.
     pub jwks_url: Url,
-    /// What its tokens say.
     pub kind: Kind,
 }
 
@@ -51,7 +49,6 @@ impl Issuer {
     ///
     /// `https://agent.buildkite.com` says what Buildkite says, every other one what GitHub says.
     /// `None` when the name is no URL.
-    #[must_use]
     pub fn new(name: &str, jwks_url: Option<Url>) -> Option<Self> {
         let usual = || Url::parse(&format!("{}/.well-known/jwks", name.trim_end_matches('/'))).ok();
         let kind = match Url::parse(name).ok()?.host_str() {
@@ -63,7 +60,6 @@ impl Issuer {
 
     /// The issuers that the settings name, or else that of the GitHub whose API is at `api_url`, and
     /// Buildkite's.
-    #[must_use]
     pub fn of(named: &[(String, Option<Url>)], api_url: &Url) -> Vec<Self> {
         if !named.is_empty() {
             return named.iter().filter_map(|(name, keys)| Self::new(name, keys.clone())).collect();
@@ -131,7 +127,6 @@ pub struct Verifier {
 impl Verifier {
     /// A verifier without keys: the first token of an issuer, or [`Verifier::keep_fresh`], fetches
     /// them. Pipelines of Buildkite are told to come back until [`Verifier::set_providers`].
-    #[must_use]
     pub fn new(client: &Client, issuers: Vec<Issuer>, audience: &str) -> Self {
         let issuers = issuers
             .into_iter()
@@ -214,7 +209,6 @@ impl Verifier {
 
     /// The issuers whose tokens can't be verified: no good fetch within 24 hours. `/readyz` is red
     /// while there are any.
-    #[must_use]
     pub fn unready(&self, now: Timestamp) -> Vec<&str> {
         let unready = self.issuers.iter().filter(|(_, (_, jwks))| !jwks.is_ready(now));
         unready.map(|(name, _)| name.as_str()).collect()

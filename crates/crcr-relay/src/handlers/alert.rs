@@ -37,7 +37,6 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
     Some(work.task(relay, now + PAUSE))
 }
 
-/// Looks, and tells.
 pub async fn run(
     relay: &Relay,
     repo: &RepoName,

@@ -52,7 +52,6 @@ pub async fn run(relay: &Relay, task: &Task, body: String) -> Result<Outcome, Fa
 ///
 /// `about` is the record of the job. All that is sent of one job is one task, whose newest payload
 /// counts: a start that has to be tried again is replaced by the end, never sent after it.
-#[must_use]
 pub fn work(
     repo: &RepoName,
     level: crcr_domain::Level,
@@ -104,7 +103,6 @@ pub fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
 }
 
 /// The report that a lost job never sent.
-#[must_use]
 pub fn lost_report(dispatch: &Dispatch, job: &Job, now: Timestamp) -> Box<RawValue> {
     let Details { url, check_run_id, .. } = &job.details;
     let workflow = json!({

@@ -23,82 +23,62 @@ use crate::limits;
 use crate::relay::Relay;
 use crate::store::{How, Key, NewTask, StoreError, Task};
 
-/// A task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Work {
-    /// Send a dispatch.
     Dispatch {
-        /// The delivery.
         delivery: String,
-        /// To whom.
         repo: RepoName,
     },
     /// Make a check run on GitHub show what is known now.
     CheckRun {
         /// The delivery that it belongs to.
         delivery: String,
-        /// The downstream repository.
         repo: RepoName,
-        /// The upstream commit.
         head_sha: String,
         /// The job; without one, the dispatch itself.
         job: Option<JobId>,
     },
     /// Make the check runs of a pull request follow its labels.
     Labels {
-        /// The pull request.
         pull: u64,
     },
     /// Run a downstream run's failed jobs, or all of its jobs, again.
     Rerun {
-        /// The downstream repository.
         repo: RepoName,
-        /// The run.
         run_id: u64,
         /// The failed ones only.
         failed_only: bool,
     },
     /// Send again what no run answered.
     Redispatch {
-        /// The downstream repository.
         repo: RepoName,
         /// The upstream commit, on which the check run of the dispatch stands.
         head_sha: String,
     },
     /// Run everything of a check suite again.
     RerunSuite {
-        /// The suite.
         suite: u64,
     },
     /// Look whether a dispatch started, and whether its jobs and its run have ended.
     Sweep {
-        /// The delivery.
         delivery: String,
-        /// The downstream repository.
         repo: RepoName,
     },
     /// Send a result to the external HUD.
     Forward {
-        /// Names the result.
         key: Vec<String>,
-        /// The account downstream.
         lane: String,
-        /// What to send, JSON.
         body: String,
     },
     /// Look whether a failure turned a backend red, and tell the webhook for that.
     Alert {
-        /// The downstream repository.
         repo: RepoName,
-        /// The event's name.
         event: String,
-        /// The upstream commit.
         head_sha: String,
     },
     /// Tell the alert webhook that a name of the allowlist belongs to another repository.
     RepositoryChanged {
-        /// The name.
         repo: RepoName,
         /// The number that is pinned.
         pinned: u64,
@@ -107,27 +87,21 @@ pub enum Work {
     },
     /// Learn where a pull request branched off.
     MergeBase {
-        /// The pull request.
         pull: u64,
-        /// Its head.
         head_sha: String,
         /// Where its base branch was.
         base_sha: String,
     },
     /// Call the oncalls of a repository to a pull request.
     Comment {
-        /// The pull request.
         pull: u64,
-        /// The downstream repository.
         repo: RepoName,
         /// The check run that failed.
         check_run: String,
     },
 }
 
-/// A handler's good end.
 pub enum Outcome {
-    /// The task is done.
     Done,
     /// The task has to come again.
     Later(Timestamp),
@@ -135,10 +109,8 @@ pub enum Outcome {
     Settled,
 }
 
-/// A handler's bad end.
 #[derive(Debug)]
 pub struct Fail {
-    /// Why.
     pub error: String,
     /// When GitHub wants the next try.
     pub retry_at: Option<Timestamp>,
@@ -149,7 +121,6 @@ pub struct Fail {
 }
 
 impl Fail {
-    /// Another try may help.
     pub fn retry(error: impl Into<String>) -> Self {
         Self { error: error.into(), retry_at: None, permanent: false, until: None }
     }
@@ -178,7 +149,6 @@ impl From<crcr_github::Error> for Fail {
     }
 }
 
-/// Works on a task.
 pub async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
     let work: Work = serde_json::from_str(&task.payload)
         .map_err(|error| Fail::permanent(format!("not a task of this version: {error}")))?;
@@ -227,13 +197,11 @@ impl Work {
     pub const SWEEP: &'static str = "sweep";
 
     /// The task that sends a dispatch.
-    #[must_use]
     pub fn dispatch(dispatch: &Dispatch) -> Self {
         Self::Dispatch { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
     }
 
     /// The task that keeps a check run of a dispatch: of one job, or of the dispatch itself.
-    #[must_use]
     pub fn check_run(dispatch: &Dispatch, job: Option<&JobId>) -> Self {
         Self::CheckRun {
             delivery: dispatch.delivery.clone(),
@@ -244,13 +212,11 @@ impl Work {
     }
 
     /// The task that looks after a dispatch.
-    #[must_use]
     pub fn sweep(dispatch: &Dispatch) -> Self {
         Self::Sweep { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
     }
 
     /// The re-run that a check run on `head_sha` asks for; `None` when it isn't ours.
-    #[must_use]
     pub fn rerun_of(
         name: &str,
         external_id: &str,
@@ -265,7 +231,6 @@ impl Work {
     }
 
     /// The task, due at `at`.
-    #[must_use]
     pub fn task_at(&self, at: Timestamp) -> NewTask {
         NewTask {
             key: self.key(),
@@ -276,7 +241,6 @@ impl Work {
     }
 
     /// The task, due at `at`; upstream's tasks are in the lane of upstream's account.
-    #[must_use]
     pub fn task(&self, relay: &Relay, at: Timestamp) -> NewTask {
         let mut task = self.task_at(at);
         if task.lane.is_empty() {
@@ -286,7 +250,6 @@ impl Work {
     }
 
     /// The name of a payload's kind, for metrics.
-    #[must_use]
     pub fn kind(payload: &str) -> &'static str {
         match serde_json::from_str(payload) {
             Ok(Self::Dispatch { .. }) => "dispatch",
@@ -307,13 +270,11 @@ impl Work {
 
     /// Whether a payload's task is a timer, which is never given up: nothing else would look at what
     /// it looks after.
-    #[must_use]
     pub fn is_timer(payload: &str) -> bool {
         matches!(serde_json::from_str(payload), Ok(Self::Sweep { .. }))
     }
 
     /// How often a payload's task is tried before it is given up.
-    #[must_use]
     pub fn tries(payload: &str, config: &Config) -> u32 {
         match (serde_json::from_str(payload), &config.hud) {
             (Ok(Self::Forward { .. }), Some(hud)) => hud.retries.saturating_add(1),

@@ -6,7 +6,6 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::model::RateView;
 
-/// The style sheet.
 pub(super) const STYLE: &str = include_str!("hud.css");
 /// Refreshes the page without losing its place; every page reads without it.
 pub(super) const SCRIPT: &str = include_str!("hud.js");

@@ -36,17 +36,13 @@ pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
 
 /// What the pages are made of.
 pub struct Hud {
-    /// The facts.
     pub results: Arc<dyn Results>,
-    /// Who takes part.
     pub policy: PolicyInForce,
-    /// What time it is.
     pub clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     /// The upstream repository, whose pull requests need no `?upstream=`.
     pub upstream: RepoName,
     /// What a level asks for.
     pub criteria: Criteria,
-    /// What days came to.
     days: Days,
     /// Pages that may be computed now.
     places: Arc<Semaphore>,
@@ -54,7 +50,6 @@ pub struct Hud {
 
 impl Hud {
     /// The pages of these facts.
-    #[must_use]
     pub fn new(
         results: Arc<dyn Results>,
         policy: PolicyInForce,
@@ -74,7 +69,6 @@ impl Hud {
     }
 
     /// The HUD of a relay: its facts, its allowlist, its clock.
-    #[must_use]
     pub fn of(relay: &Arc<Relay>) -> Self {
         let (policy, clock) = (Arc::clone(relay), Arc::clone(relay));
         let hud = Self::new(
@@ -134,9 +128,7 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
 enum Problem {
     /// What the address names doesn't exist.
     NotFound(String),
-    /// The address isn't one.
     Query(String),
-    /// The store doesn't answer.
     Store(String),
     /// Too many pages are being computed.
     Busy,

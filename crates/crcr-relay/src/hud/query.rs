@@ -50,9 +50,7 @@ pub(super) struct PullQuery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Events {
-    /// Pull requests and pushes.
     Pr,
-    /// Nightly and periodic runs.
     Nightly,
 }
 
@@ -78,14 +76,11 @@ impl Events {
 /// A span of time and a kind of event.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Span {
-    /// From this time on.
     pub(super) from: Timestamp,
-    /// Before this time.
     pub(super) to: Timestamp,
     /// It ends now, as every span does that isn't told an end.
     #[serde(skip)]
     pub(super) until_now: bool,
-    /// Which events.
     pub(super) events: Events,
     /// `24h`, `7d` or `30d` when the span ends now.
     pub(super) window: Option<&'static str>,

@@ -57,7 +57,6 @@ pub struct Unreadable {
 /// A result that was read.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// Its repository.
     pub repo: RepoName,
     level: Level,
     queue_seconds: Option<f64>,
@@ -158,7 +157,6 @@ impl Forward {
 
 impl Received {
     /// What tells it from other results: repository, delivery, workflow, job and check run.
-    #[must_use]
     pub fn key(&self) -> [&str; 5] {
         let Callback { delivery, job, details, .. } = &self.callback;
         [
@@ -171,13 +169,11 @@ impl Received {
     }
 
     /// `in_progress` or `completed`.
-    #[must_use]
     pub fn status(&self) -> &'static str {
         self.callback.state.status()
     }
 
     /// The attempt that it tells of, received at `now`, after what was told `before`.
-    #[must_use]
     pub fn attempt(self, before: Option<AttemptFact>, now: Timestamp) -> AttemptFact {
         let known = before.as_ref();
         let queue_seconds = self.queue_seconds.or(known.and_then(|row| row.queue_seconds));
@@ -235,7 +231,6 @@ impl Received {
 
 /// The facts of an attempt whose dispatch was somebody else's: that there was one is all that is
 /// known of it.
-#[must_use]
 pub fn facts(attempt: AttemptFact) -> Vec<Fact> {
     let self_report = matches!(attempt.event.as_str(), "nightly" | "periodic");
     let dispatch = DispatchFact {

@@ -13,7 +13,6 @@ use super::ResultsError;
 use crate::limits;
 use crate::relay::Relay;
 
-/// How the copying goes.
 #[derive(Debug, Default)]
 pub struct Feed {
     problem: Mutex<Option<String>>,
@@ -21,7 +20,6 @@ pub struct Feed {
 
 impl Feed {
     /// Why the last batch wasn't taken; `None` when it was.
-    #[must_use]
     pub fn problem(&self) -> Option<String> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -18,7 +18,6 @@ use rand::{Rng as _, SeedableRng as _};
 pub struct Backend {
     /// `owner/repo`.
     pub repo: &'static str,
-    /// Its level.
     pub level: Level,
     /// Share of jobs that pass at once.
     pub passes: f64,
@@ -26,7 +25,6 @@ pub struct Backend {
     pub breaks: f64,
     /// Typical seconds in the queue.
     pub queue: f64,
-    /// Its jobs.
     pub jobs: &'static [&'static str],
 }
 
@@ -90,7 +88,6 @@ L4:
 
 /// The facts of `days` days before `until`, `per_day` upstream events each, in the order of time.
 /// The same seed gives the same facts.
-#[must_use]
 pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &str) -> Vec<Fact> {
     let mut month = Month {
         random: StdRng::seed_from_u64(seed),
@@ -127,7 +124,6 @@ struct Month<'a> {
     upstream: &'a str,
     facts: Vec<(Timestamp, Fact)>,
     run: u64,
-    /// The newest push.
     tip: Option<(String, Timestamp)>,
 }
 

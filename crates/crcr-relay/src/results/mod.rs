@@ -30,9 +30,7 @@ pub(crate) const REFUSED: &str = "answer >= 400 OR outcome = 'unproven'";
 /// Which facts: of a time span, and of some downstream repositories when they are named.
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// From this time on.
     pub from: Timestamp,
-    /// Before this time.
     pub to: Timestamp,
     /// These repositories, compared without case; else all.
     pub repos: Option<Vec<String>>,
@@ -40,7 +38,6 @@ pub struct Window {
 
 impl Window {
     /// The facts of all repositories from `from` on and before `to`.
-    #[must_use]
     pub fn all(from: Timestamp, to: Timestamp) -> Self {
         Self { from, to, repos: None }
     }
@@ -83,18 +80,14 @@ impl From<StoreError> for ResultsError {
 /// What one UTC day of one repository came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rolled {
-    /// The day.
     pub day: DayOf,
-    /// What it came to.
     pub tally: Tally,
 }
 
 /// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Answer {
-    /// When it was received.
     pub at: Timestamp,
-    /// What became of it.
     pub outcome: CallbackOutcome,
     /// Milliseconds from the request to the answer.
     pub latency_ms: f64,
@@ -222,7 +215,6 @@ fn callback_id(fact: &CallbackFact) -> u64 {
     u64::from_le_bytes(first)
 }
 
-/// Where facts are.
 #[derive(Debug, Clone)]
 pub enum ResultsUrl {
     /// `sqlite:PATH`: a relay's store, or a file of its own.

@@ -14,7 +14,6 @@ pub const MAX_CRITERIA_BYTES: usize = 64 * 1024;
 /// The window of a review of `repo` at `level` by the facts before `to`, and since `from`; without
 /// it, since as long ago as `criteria` say. Times are cut to whole seconds, which is what a permalink
 /// holds.
-#[must_use]
 pub fn window(
     repo: &RepoName,
     level: Option<Level>,

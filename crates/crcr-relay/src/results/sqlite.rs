@@ -241,7 +241,6 @@ pub struct SqliteResults {
 
 #[async_trait]
 impl Results for SqliteResults {
-    /// Opening has done it.
     async fn prepare(&self) -> Result<(), ResultsError> {
         Ok(())
     }
@@ -386,7 +385,6 @@ impl Results for SqliteResults {
 
 impl SqliteResults {
     /// The facts that `store` holds.
-    #[must_use]
     pub fn new(store: Arc<Sqlite>) -> Self {
         Self { store }
     }

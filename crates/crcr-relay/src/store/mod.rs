@@ -28,12 +28,7 @@ pub enum StoreError {
     Unavailable(String),
     /// What it holds can't be read.
     #[error("the store holds what can't be read at {key}: {reason}")]
-    Malformed {
-        /// Where.
-        key: String,
-        /// Why.
-        reason: String,
-    },
+    Malformed { key: String, reason: String },
     /// Another process works on it.
     #[error("another relay is using the store `{0}`")]
     InUse(String),
@@ -43,9 +38,7 @@ pub enum StoreError {
          start the crcr that wrote it or a newer one, or restore the backup from before the upgrade"
     )]
     Newer {
-        /// The file.
         path: String,
-        /// Its schema version.
         found: i64,
         /// The newest version that this program can use.
         known: i64,
@@ -64,13 +57,11 @@ pub struct Key(String);
 
 impl Key {
     /// A key of these parts, the kind first.
-    #[must_use]
     pub fn new(parts: &[&str]) -> Self {
         Self(serde_json::to_string(parts).expect("texts are always JSON"))
     }
 
     /// The key as stores write it.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -81,18 +72,14 @@ impl Key {
 pub struct Record {
     /// Counts its changes, from 1.
     pub version: u64,
-    /// What it holds.
     pub value: Vec<u8>,
 }
 
 /// A record as a type, with the version that a change must name: 0 when there is none.
 #[derive(Debug, Clone)]
 pub struct Read<T> {
-    /// Where it is.
     pub key: Key,
-    /// Its version.
     pub version: u64,
-    /// What it holds.
     pub value: Option<T>,
 }
 
@@ -101,7 +88,6 @@ pub struct Read<T> {
 pub struct Batch {
     /// Records and the versions they must still have; 0 for none.
     pub expect: Vec<(Key, u64)>,
-    /// Records to write.
     pub put: Vec<Put>,
     /// Members to add to sorted sets; a member that is there gets the new score.
     pub add: Vec<Add>,
@@ -111,16 +97,12 @@ pub struct Batch {
     pub tasks: Vec<NewTask>,
     /// The task that this batch is the result of.
     pub settle: Option<Settle>,
-    /// Facts to append.
     pub facts: Vec<Fact>,
 }
 
-/// A record to write.
 #[derive(Debug)]
 pub struct Put {
-    /// Where.
     pub key: Key,
-    /// What.
     pub value: Vec<u8>,
     /// When it may be forgotten.
     pub expires_at: Timestamp,
@@ -129,9 +111,7 @@ pub struct Put {
 /// A member of a sorted set.
 #[derive(Debug)]
 pub struct Add {
-    /// The set.
     pub set: Key,
-    /// The member.
     pub member: String,
     /// Its place; the greatest comes first.
     pub score: i64,
@@ -142,7 +122,6 @@ pub struct Add {
 /// A token bucket and what it refills with.
 #[derive(Debug, Clone)]
 pub struct Charge {
-    /// The bucket.
     pub bucket: Key,
     /// Tokens a minute, and the most that it holds.
     pub per_minute: u32,
@@ -156,24 +135,18 @@ pub struct NewTask {
     pub key: Key,
     /// Tasks of one lane wait for each other when it is full: the account downstream.
     pub lane: String,
-    /// What to do.
     pub payload: String,
-    /// Not before this.
     pub due_at: Timestamp,
 }
 
 /// A task that was leased.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Its number.
     pub id: i64,
     /// Proves that the lease is ours.
     pub lease: i64,
-    /// Its key.
     pub key: String,
-    /// Its lane.
     pub lane: String,
-    /// What to do.
     pub payload: String,
     /// How often it was leased and failed before.
     pub failed: u32,
@@ -185,45 +158,36 @@ pub struct Task {
 /// ([`Commit::LeaseLost`]).
 #[derive(Debug, Clone)]
 pub struct Settle {
-    /// The task.
     pub id: i64,
-    /// The lease.
     pub lease: i64,
-    /// What became of it.
     pub how: How,
 }
 
 /// What became of a task.
 #[derive(Debug, Clone)]
 pub enum How {
-    /// It is done.
     Done,
     /// It has to come again at this time, which is no failure.
     Later(Timestamp),
     /// It failed and comes again.
     Retry {
-        /// When.
         at: Timestamp,
-        /// Why it failed.
         error: String,
     },
     /// It failed for good, and waits for an operator.
     ///
     /// If it was asked for again while it was leased, it comes again instead.
     Dead {
-        /// Why it failed.
         error: String,
         /// When it may be forgotten.
         expires_at: Timestamp,
     },
-    /// It wasn't worked on.
     Release,
 }
 
 /// What became of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
-    /// It happened, durably.
     Done,
     /// A record has another version: read again.
     Conflict,
@@ -245,14 +209,11 @@ impl Pending {
     }
 }
 
-/// A question for work.
 #[derive(Debug, Clone, Default)]
 pub struct Want {
-    /// What time it is.
     pub now: Timestamp,
     /// Until when the work is ours.
     pub until: Timestamp,
-    /// The most tasks.
     pub max: usize,
     /// The most tasks of one lane at a time.
     pub per_lane: usize,
@@ -264,30 +225,23 @@ pub struct Want {
 /// ([`Store::payload`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
-    /// Its key.
     pub key: String,
-    /// Its lane.
     pub lane: String,
     /// `ready`, `leased` or `dead`.
     pub state: String,
-    /// How often it failed.
     pub failed: u32,
     /// When it is due; of a dead task, when it is forgotten.
     pub due_at: Timestamp,
     /// When it was put into the queue.
     pub created_at: Timestamp,
-    /// Why it failed last.
     pub last_error: Option<String>,
 }
 
 /// How many tasks there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Depth {
-    /// Waiting, due or not.
     pub ready: u64,
-    /// Being worked on.
     pub leased: u64,
-    /// Given up.
     pub dead: u64,
     /// Facts that wait in the outbox.
     pub facts: u64,
@@ -298,11 +252,9 @@ pub struct Depth {
 pub struct Waiting {
     /// Its place in the outbox.
     pub id: String,
-    /// What to copy.
     pub fact: Fact,
 }
 
-/// The store.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// The records at `keys`, in their order.
@@ -369,7 +321,6 @@ impl Batch {
 
 impl TaskView {
     /// The first part of the key: the kind of task.
-    #[must_use]
     pub fn kind(&self) -> String {
         let parts: Vec<String> = serde_json::from_str(&self.key).unwrap_or_default();
         parts.into_iter().next().unwrap_or_default()
@@ -378,7 +329,6 @@ impl TaskView {
 
 impl Task {
     /// The end of the work on it.
-    #[must_use]
     pub fn settle(&self, how: How) -> Settle {
         Settle { id: self.id, lease: self.lease, how }
     }

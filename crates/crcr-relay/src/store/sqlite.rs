@@ -84,12 +84,10 @@ enum Facts {
     Outbox,
 }
 
-/// Who opens the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The one server: leases that a crash left behind come back at once.
     Server,
-    /// A tool beside it.
     Tool,
 }
 

@@ -14,7 +14,6 @@ use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::TryStreamExt as _;
 
-/// What has arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     /// Bytes of bodies, those of broken requests included.

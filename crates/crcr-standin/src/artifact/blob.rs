@@ -105,7 +105,6 @@ impl Content {
         Ok(())
     }
 
-    /// The whole content.
     pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.each_chunk(0..self.length, |chunk| {
@@ -153,7 +152,6 @@ pub(super) enum Source {
     Uncommitted,
 }
 
-/// All blobs by name.
 #[derive(Debug)]
 pub(super) struct Blobs {
     folder: TempDir,

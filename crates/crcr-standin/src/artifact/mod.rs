@@ -38,9 +38,7 @@ pub struct Artifact {
     pub digest: Option<String>,
     /// The media type that Create named.
     pub mime_type: String,
-    /// When Create was called.
     pub created: Timestamp,
-    /// When it goes.
     pub expires: Timestamp,
     /// Whether it is finished: only then it is listed.
     pub finalized: bool,
@@ -55,7 +53,6 @@ impl Artifact {
     }
 }
 
-/// Artifacts and blobs.
 #[derive(Debug)]
 pub struct Artifacts {
     records: Mutex<Vec<Artifact>>,
@@ -75,13 +72,11 @@ impl Artifacts {
     }
 
     /// Every artifact, unfinished ones included, in the order of Create.
-    #[must_use]
     pub fn all(&self) -> Vec<Artifact> {
         self.lock().clone()
     }
 
     /// The bytes of an artifact, when its blob is there.
-    #[must_use]
     pub fn bytes(&self, id: u64) -> Option<Vec<u8>> {
         let blob = self.lock().iter().find(|artifact| artifact.id == id)?.blob.clone();
         self.blobs.get(&blob)?.bytes().ok()
@@ -107,13 +102,11 @@ impl Artifacts {
     }
 
     /// Bytes of blobs and staged blocks on disk.
-    #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.blobs.stored_bytes()
     }
 
     /// Bytes of blobs and blocks that have arrived, those of broken requests included.
-    #[must_use]
     pub fn received_bytes(&self) -> u64 {
         self.blobs.received_bytes()
     }

@@ -21,9 +21,7 @@ const DOWNLOAD: Duration = Duration::from_secs(600);
 /// What a signed URL allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// Create and write.
     Write,
-    /// Read.
     Read,
 }
 
@@ -32,7 +30,6 @@ pub(super) enum Permission {
 pub(super) enum Refused {
     /// No signature, a wrong one, or one that is too old.
     Signature,
-    /// Signed for something else.
     Permission,
 }
 

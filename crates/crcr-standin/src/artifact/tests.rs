@@ -73,7 +73,6 @@ impl Caller {
         self.put(url, "&comp=blocklist", list.as_bytes()).await
     }
 
-    /// Create, Put Blob, Finalize.
     async fn upload(&self, name: &str, bytes: &[u8]) -> u64 {
         let url = self.create(name).await;
         assert_eq!(self.put(&url, "", bytes).await.status(), 201);

@@ -32,7 +32,6 @@ pub struct AppIdentity {
     pub id: String,
     /// PEM, PKCS#8.
     pub private_key: String,
-    /// What signs webhooks.
     pub webhook_secret: String,
     public_key: Vec<u8>,
 }
@@ -48,7 +47,6 @@ impl AppIdentity {
     ///
     /// # Panics
     /// When the system has no randomness.
-    #[must_use]
     pub fn generate() -> Self {
         let key = KeyPair::generate(KeySize::Rsa2048).expect("the system gives random bytes");
         let der: Pkcs8V1Der<'_> = key.as_der().expect("a new key can be written down");
@@ -68,7 +66,6 @@ impl AppIdentity {
     }
 }
 
-/// An installation token.
 #[derive(Debug, Clone)]
 pub(super) struct Token {
     pub(super) installation: u64,

@@ -26,7 +26,6 @@ const LIMIT: u64 = 5000;
 pub struct Call {
     /// Like `POST`.
     pub method: String,
-    /// Without the query.
     pub path: String,
     /// Without the `?`; empty when there is none.
     pub query: String,
@@ -38,7 +37,6 @@ pub struct Call {
 
 impl Call {
     /// `METHOD /path`.
-    #[must_use]
     pub fn route(&self) -> String {
         format!("{} {}", self.method, self.path)
     }

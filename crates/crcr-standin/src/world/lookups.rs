@@ -34,7 +34,6 @@ impl World {
         inner.repos.insert(to.to_lowercase(), repo);
     }
 
-    /// Archives a repository.
     pub fn archive_repo(&self, name: &str) {
         self.lock().expect(name).archived = true;
     }

@@ -214,7 +214,6 @@ impl World {
         std::mem::take(&mut self.lock().reruns)
     }
 
-    /// The App's number.
     pub(crate) fn app_id(&self) -> u64 {
         self.app().id.parse().unwrap_or_default()
     }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// A repository.
 #[derive(Debug)]
 pub(super) struct Repo {
     pub(super) id: u64,
@@ -21,7 +20,6 @@ pub(super) struct Repo {
     pub(super) check_runs: BTreeMap<u64, CheckRun>,
 }
 
-/// A commit.
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) parent: Option<String>,
@@ -35,22 +33,15 @@ pub(super) struct Installation {
     pub(super) suspended_at: Option<Timestamp>,
 }
 
-/// A pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequest {
-    /// Its number.
     pub number: u64,
-    /// One line.
     pub title: String,
-    /// Markdown.
     pub body: String,
-    /// Who opened it.
     pub author: String,
     /// `owner/name` of the repository that its commits are in; `None` once it is deleted.
     pub head_repository: Option<String>,
-    /// The branch there.
     pub head_ref: String,
-    /// The newest commit.
     pub head_sha: String,
     /// The branch it is to be merged into.
     pub base_ref: String,
@@ -58,15 +49,12 @@ pub struct PullRequest {
     pub base_sha: String,
     /// The names of its labels.
     pub labels: BTreeSet<String>,
-    /// Whether it is open.
     pub open: bool,
-    /// When it last changed.
     pub updated_at: Timestamp,
 }
 
 impl PullRequest {
     /// Number `number` of a stranger, from their fork's branch `topic` into `main`.
-    #[must_use]
     pub fn from_fork(number: u64, upstream: &str, head_sha: &str, updated_at: Timestamp) -> Self {
         let name = upstream.rsplit('/').next().unwrap_or_default();
         Self {
@@ -86,26 +74,19 @@ impl PullRequest {
     }
 }
 
-/// A check run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRun {
-    /// Its number.
     pub id: u64,
     /// The check suite it belongs to: one per commit.
     pub suite: u64,
-    /// The commit.
     pub head_sha: String,
     /// The number of the App that made it.
     pub app: u64,
-    /// What people see.
     pub name: String,
-    /// Whose creator's own reference.
     pub external_id: Option<String>,
-    /// Where the details are.
     pub details_url: Option<String>,
     /// `queued`, `in_progress` or `completed`.
     pub status: String,
-    /// The verdict, once completed.
     pub conclusion: Option<String>,
     /// The title of its page.
     pub title: String,
@@ -119,11 +100,8 @@ pub struct CheckRun {
 /// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
-    /// Its number.
     pub id: u64,
-    /// The pull request's.
     pub number: u64,
-    /// Markdown.
     pub body: String,
     pub(super) seen: bool,
 }
@@ -135,22 +113,17 @@ pub struct Dispatch {
     pub repository: String,
     /// The `types:` that listen.
     pub event_type: String,
-    /// What came with it.
     pub client_payload: Value,
 }
 
 /// What makes a runner start.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Started {
-    /// A dispatch.
     Dispatch(Dispatch),
     /// A run that is run again.
     Rerun {
-        /// The repository.
         repository: String,
-        /// The run's number.
         run_id: u64,
-        /// The new attempt.
         attempt: u32,
         /// Only the failed jobs, or all.
         failed_only: bool,

@@ -26,7 +26,6 @@ pub struct Delivery {
 /// What the App's URL answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// The status.
     pub status: u16,
     /// The JSON body; `null` when it is none.
     pub body: Value,
@@ -34,7 +33,6 @@ pub struct Answer {
 
 impl Delivery {
     /// The delivery's headers, as names and values.
-    #[must_use]
     pub fn headers(&self) -> [(&'static str, &str); 5] {
         [
             ("content-type", "application/json"),
@@ -60,13 +58,11 @@ impl Delivery {
 
 impl World {
     /// Signs `payload` as a webhook of `event`, with a delivery id of its own.
-    #[must_use]
     pub fn delivery(&self, event: &str, payload: &Value) -> Delivery {
         self.delivery_of_bytes(event, payload.to_string().into_bytes())
     }
 
     /// Signs bytes as they are, JSON or not.
-    #[must_use]
     pub fn delivery_of_bytes(&self, event: &str, body: Vec<u8>) -> Delivery {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.app().webhook_secret.as_bytes());
         let signature = format!("sha256={}", hex::encode(hmac::sign(&key, &body)));
@@ -79,7 +75,6 @@ impl State {
     ///
     /// # Panics
     /// When the world has no such pull request.
-    #[must_use]
     pub fn pull_request_payload(&self, repository: &str, number: u64, action: &str) -> Value {
         let origin = self.origin();
         let inner = self.world.lock();
@@ -93,7 +88,6 @@ impl State {
     }
 
     /// [`State::pull_request_payload`] of `labeled` or `unlabeled`, after the change was made.
-    #[must_use]
     pub fn label_payload(&self, repository: &str, number: u64, name: &str, on: bool) -> Value {
         let action = if on { "labeled" } else { "unlabeled" };
         let mut payload = self.pull_request_payload(repository, number, action);
@@ -105,7 +99,6 @@ impl State {
     ///
     /// # Panics
     /// When the world has no such repository.
-    #[must_use]
     pub fn push_payload(&self, repository: &str, git_ref: &str, sha: &str) -> Value {
         let origin = self.origin();
         let inner = self.world.lock();
@@ -125,7 +118,6 @@ impl State {
     ///
     /// # Panics
     /// When the world has no such repository.
-    #[must_use]
     pub fn merge_group_payload(&self, repository: &str, sha: &str) -> Value {
         let origin = self.origin();
         let inner = self.world.lock();
@@ -147,7 +139,6 @@ impl State {
     ///
     /// # Panics
     /// When the world has no such check run.
-    #[must_use]
     pub fn check_run_payload(&self, repository: &str, id: u64, action: &str) -> Value {
         let origin = self.origin();
         let inner = self.world.lock();
@@ -164,7 +155,6 @@ impl State {
     ///
     /// # Panics
     /// When the world has no such repository.
-    #[must_use]
     pub fn check_suite_payload(&self, repository: &str, id: u64, action: &str) -> Value {
         let origin = self.origin();
         let inner = self.world.lock();

@@ -52,7 +52,6 @@ impl Workflow {
         seen
     }
 
-    /// What both do.
     pub fn and(self, other: Self) -> Self {
         Self {
             receives: self.receives | other.receives,

@@ -17,33 +17,23 @@ pub struct UrlBlob {
     http: Client,
     signer: Signer,
     mask: Mask,
-    /// The URL in use.
     url: Mutex<Option<SecretString>>,
 }
 
-/// Who signs the URLs.
 pub enum Signer {
     /// The artifact service, for artifacts of the job's own run.
-    Run {
-        /// The service.
-        store: GitHubStore,
-        /// The artifact.
-        artifact: Box<Artifact>,
-    },
+    Run { store: GitHubStore, artifact: Box<Artifact> },
     /// The REST API, for any run.
     Rest {
-        /// The API.
         actions: Actions,
         /// `owner/repo`.
         repository: String,
-        /// The artifact's number.
         id: u64,
     },
 }
 
 impl UrlBlob {
     /// The blob that `signer` signs for. `mask` gets the signature of each URL before it is used.
-    #[must_use]
     pub fn new(signer: Signer, mask: Mask) -> Self {
         let http = match &signer {
             Signer::Run { store, .. } => store.service().http().clone(),

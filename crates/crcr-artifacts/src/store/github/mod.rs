@@ -27,13 +27,10 @@ pub struct GitHubStore {
 impl GitHubStore {
     /// The store behind `service`. `mask` gets the signature of every signed URL before the URL is
     /// used.
-    #[must_use]
     pub fn new(service: ArtifactService, mask: Mask) -> Self {
         Self { service, mask }
     }
 
-    /// The artifact service.
-    #[must_use]
     pub fn service(&self) -> &ArtifactService {
         &self.service
     }
@@ -46,7 +43,6 @@ impl GitHubStore {
     }
 
     /// What a failed call about `what` means.
-    #[must_use]
     pub fn error(&self, error: artifact::Error, what: &str) -> Error {
         let message = match &error {
             artifact::Error::Http { source, .. } => format!("{error}: {source}"),

@@ -16,20 +16,16 @@ const MAX_KEYS: usize = 2_000_000;
 /// An object of a bucket.
 #[derive(Debug, Clone)]
 pub struct S3Blob {
-    /// The bucket.
     pub store: S3Store,
-    /// The object's key.
     pub key: String,
 }
 
 /// An object as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The key.
     pub key: String,
     /// The content's length in bytes.
     pub size: u64,
-    /// When it was written.
     pub modified: Option<jiff::Timestamp>,
 }
 

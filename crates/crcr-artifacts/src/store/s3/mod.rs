@@ -39,13 +39,11 @@ const KEPT_ALIVE: usize = 64;
 /// Where the bucket is and who asks.
 #[derive(Debug, Clone)]
 pub struct S3Config {
-    /// The bucket.
     pub bucket: String,
     /// Its region; asked for where it isn't given.
     pub region: Option<String>,
     /// Another server than Amazon's; keys then follow the bucket in the path.
     pub endpoint: Option<Url>,
-    /// Who asks.
     pub access: S3Access,
     /// Whether what is sent carries a CRC-64/NVME, which some other servers refuse.
     pub checksum: bool,
@@ -53,7 +51,6 @@ pub struct S3Config {
     pub silence: Duration,
 }
 
-/// Who asks.
 #[derive(Debug, Clone)]
 pub enum S3Access {
     /// Nobody: requests are not signed.
@@ -94,31 +91,24 @@ impl S3Store {
     }
 
     /// The client of the SDK.
-    #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The bucket.
-    #[must_use]
     pub fn bucket(&self) -> &str {
         &self.config.bucket
     }
 
-    /// The bucket's region.
-    #[must_use]
     pub fn region(&self) -> &str {
         &self.region
     }
 
     /// The server, where it isn't Amazon's.
-    #[must_use]
     pub fn endpoint(&self) -> Option<&Url> {
         self.config.endpoint.as_ref()
     }
 
     /// Whether the bytes travel over TLS, so that the payload needs no signature of its own.
-    #[must_use]
     pub fn is_secure(&self) -> bool {
         self.config.endpoint.as_ref().is_none_or(|url| url.scheme() == "https")
     }

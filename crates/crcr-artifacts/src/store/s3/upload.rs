@@ -391,7 +391,6 @@ fn is_same(one: &Locator, other: &Locator) -> bool {
 
 /// What follows from what is at a key.
 enum Look {
-    /// It may be written.
     Write(Claim),
     /// It has this digest: the same one is success, another one a conflict.
     Compare(Digest),
@@ -412,7 +411,6 @@ fn tag(source: &Source) -> Option<String> {
     source.retention_days.map(|days| format!("retention-days={days}"))
 }
 
-/// A header with metadata.
 fn meta(name: &str, value: String) -> Header {
     (format!("x-amz-meta-{name}").into(), value)
 }

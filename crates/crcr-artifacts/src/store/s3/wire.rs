@@ -43,10 +43,8 @@ pub(super) struct Wire {
     refusals: Arc<AtomicUsize>,
 }
 
-/// A request with content.
 pub(super) struct Put<'a> {
     pub(super) key: &'a str,
-    /// The query, encoded.
     pub(super) query: String,
     pub(super) headers: Vec<(Cow<'static, str>, String)>,
     pub(super) body: Bytes,

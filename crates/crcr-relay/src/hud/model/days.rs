@@ -27,7 +27,7 @@ const PORTIONS: usize = 2;
 pub(super) type OneDay = (DayOf, Arc<Tally>);
 
 /// Days that were read and computed.
-pub(in super::super) struct Days {
+pub(crate) struct Days {
     tallies: Known<Vec<OneDay>>,
     reports: Known<Arc<Reports>>,
     answers: Known<Arc<Vec<Answer>>>,
@@ -51,9 +51,9 @@ impl Default for Days {
 
 /// The reports of a day.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) struct Reports {
+pub(crate) struct Reports {
     /// Reports by what became of them.
-    pub(in super::super) outcomes: BTreeMap<&'static str, u64>,
+    pub(crate) outcomes: BTreeMap<&'static str, u64>,
     /// Whole microseconds, ascending within a day.
     latencies: Vec<i64>,
 }
@@ -82,7 +82,7 @@ impl Reports {
     }
 
     /// Seconds that the answers took.
-    pub(in super::super) fn latency(mut self) -> Option<Distribution> {
+    pub(crate) fn latency(mut self) -> Option<Distribution> {
         // Of runs that are sorted, the sort is a merge.
         self.latencies.sort();
         Distribution::of(self.latencies.iter().map(|latency| *latency as f64 / 1e6))
@@ -101,7 +101,6 @@ struct Part {
 /// As what a part is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kept {
-    /// The whole day.
     Whole,
     /// The first day of the window of this name, which begins at a full hour.
     First(&'static str),
@@ -203,7 +202,7 @@ impl<T> Shelf<T> {
 }
 
 /// The tallies of the span's days and kind of event, of all repositories or one.
-pub(in super::super) async fn days(
+pub(crate) async fn days(
     hud: &Hud,
     span: &Span,
     repo: Option<&str>,
@@ -219,7 +218,7 @@ pub(in super::super) async fn days(
 }
 
 /// The same, and the span's reports, of all repositories.
-pub(in super::super) async fn days_and_reports(
+pub(crate) async fn days_and_reports(
     hud: &Hud,
     span: &Span,
 ) -> Result<(Vec<OneDay>, Reports), Problem> {
@@ -323,7 +322,6 @@ fn portions(missing: BTreeMap<i64, Vec<Mark>>) -> Vec<BTreeMap<i64, Vec<Mark>>> 
 
 /// Facts of a few days in a row.
 struct Several {
-    /// By day.
     attempts: HashMap<i64, Vec<AttemptFact>>,
     /// In the order of time.
     dispatches: Vec<DispatchFact>,
@@ -383,10 +381,7 @@ async fn reports(hud: &Hud, span: &Span, marks: &[Mark]) -> Result<Reports, Prob
 }
 
 /// What became of the reports of a window, which is one repository's, in no order.
-pub(in super::super) async fn answers(
-    hud: &Hud,
-    window: &Window,
-) -> Result<Vec<CallbackOutcome>, Problem> {
+pub(crate) async fn answers(hud: &Hud, window: &Window) -> Result<Vec<CallbackOutcome>, Problem> {
     let repo = window.repos.iter().flatten().next().cloned().unwrap_or_default();
     // Reports have marks of their own, those of all repositories together.
     let marks = hud.results.marks(&window.clone().of(vec![String::new()])).await?;
@@ -444,27 +439,24 @@ impl Facts {
 }
 
 /// The facts of whole days, in no order; shared with whoever reads these days meanwhile.
-pub(in super::super) struct SharedFacts(Vec<Arc<Facts>>);
+pub(crate) struct SharedFacts(Vec<Arc<Facts>>);
 
 impl SharedFacts {
     /// The attempts of a window within these days.
-    pub(in super::super) fn attempts(&self, window: &Window) -> impl Iterator<Item = &AttemptFact> {
+    pub(crate) fn attempts(&self, window: &Window) -> impl Iterator<Item = &AttemptFact> {
         let all = self.0.iter().flat_map(|day| &day.attempts);
         all.filter(|row| window.has(row.dispatched_at))
     }
 
     /// The dispatches of a window within these days.
-    pub(in super::super) fn dispatches(
-        &self,
-        window: &Window,
-    ) -> impl Iterator<Item = &DispatchFact> {
+    pub(crate) fn dispatches(&self, window: &Window) -> impl Iterator<Item = &DispatchFact> {
         let all = self.0.iter().flat_map(|day| &day.dispatches);
         all.filter(|sent| window.has(sent.enqueued_at))
     }
 }
 
 /// The attempts and dispatches of the days that a window touches.
-pub(in super::super) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, Problem> {
+pub(crate) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, Problem> {
     let marks = hud.results.marks(window).await?;
     of_whole_days(marks, &hud.days.facts, async |window: &Window| {
         let (attempts, dispatches) =
@@ -475,7 +467,7 @@ pub(in super::super) async fn facts(hud: &Hud, window: &Window) -> Result<Shared
 }
 
 /// The attempts of the window's days on upstream's own commits.
-pub(in super::super) async fn pushes(hud: &Hud, window: &Window) -> Result<SharedFacts, Problem> {
+pub(crate) async fn pushes(hud: &Hud, window: &Window) -> Result<SharedFacts, Problem> {
     pushes_of(hud, hud.results.marks(window).await?).await
 }
 
@@ -492,7 +484,7 @@ async fn pushes_of(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, Problem> 
 }
 
 /// The turns of a window that begins at a full hour, in no order.
-pub(in super::super) async fn turns(hud: &Hud, window: &Window) -> Result<Vec<Turn>, Problem> {
+pub(crate) async fn turns(hud: &Hud, window: &Window) -> Result<Vec<Turn>, Problem> {
     let day = day_of(window.from);
     // Of today there is nothing after now.
     let window = Window { to: midnight(day_of(window.to) + 1), ..window.clone() };
@@ -577,7 +569,7 @@ async fn of_whole_days(
 }
 
 /// The newest report of all that `days` tell of.
-pub(in super::super) fn newest(days: &[OneDay]) -> Option<Timestamp> {
+pub(crate) fn newest(days: &[OneDay]) -> Option<Timestamp> {
     days.iter().filter_map(|(_, tally)| tally.newest).max()
 }
 

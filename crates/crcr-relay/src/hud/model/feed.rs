@@ -13,15 +13,15 @@ const TURNS: usize = 50;
 
 /// Backends that turned red in the last 30 days: all, or one.
 #[derive(Debug)]
-pub(in super::super) struct Feed {
+pub(crate) struct Feed {
     /// The only backend that it is about.
-    pub(in super::super) repo: Option<String>,
-    pub(in super::super) upstream: String,
-    pub(in super::super) now: Timestamp,
-    pub(in super::super) turns: Vec<Turn>,
+    pub(crate) repo: Option<String>,
+    pub(crate) upstream: String,
+    pub(crate) now: Timestamp,
+    pub(crate) turns: Vec<Turn>,
 }
 
-pub(in super::super) async fn build(hud: &Hud, repo: Option<&str>) -> Result<Feed, Problem> {
+pub(crate) async fn build(hud: &Hud, repo: Option<&str>) -> Result<Feed, Problem> {
     let now = (hud.clock)();
     let month = Span::of(&SpanQuery::month(), now).map_err(Problem::Query)?;
     let mut window = Window::all(month.from, month.to);

@@ -10,12 +10,11 @@ use super::days::{answers, facts};
 use super::overview::entry_of;
 use crate::results::review::{self, Beside};
 
-/// The page.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct LevelReview {
+pub(crate) struct LevelReview {
     #[serde(flatten)]
-    pub(in super::super) review: Review,
-    pub(in super::super) permalink: String,
+    pub(crate) review: Review,
+    pub(crate) permalink: String,
 }
 
 impl From<Review> for LevelReview {
@@ -25,7 +24,7 @@ impl From<Review> for LevelReview {
 }
 
 /// Reviews at the level that the address names, else at the one of the allowlist.
-pub(in super::super) async fn build(
+pub(crate) async fn build(
     hud: &Hud,
     repo: &RepoName,
     level: Option<Level>,

@@ -13,47 +13,43 @@ use super::super::{Hud, Problem};
 use super::days::{self, Reports};
 use super::{Day, Worth, total, trend};
 
-/// The page.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Overview {
-    pub(in super::super) span: Span,
-    pub(in super::super) permalink: String,
-    pub(in super::super) upstream: String,
+pub(crate) struct Overview {
+    pub(crate) span: Span,
+    pub(crate) permalink: String,
+    pub(crate) upstream: String,
     /// The newest report of all; a page that has none for long is stale.
-    pub(in super::super) newest: Option<Timestamp>,
+    pub(crate) newest: Option<Timestamp>,
     /// Whether an allowlist is in force.
-    pub(in super::super) allowlist: bool,
-    pub(in super::super) levels: Vec<LevelGroup>,
-    pub(in super::super) relay: RelayHealth,
+    pub(crate) allowlist: bool,
+    pub(crate) levels: Vec<LevelGroup>,
+    pub(crate) relay: RelayHealth,
 }
 
 /// The backends of one level, the worst first.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct LevelGroup {
-    pub(in super::super) level: Level,
-    pub(in super::super) backends: Vec<Backend>,
+pub(crate) struct LevelGroup {
+    pub(crate) level: Level,
+    pub(crate) backends: Vec<Backend>,
 }
 
-/// One backend.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Backend {
-    pub(in super::super) repo: String,
-    pub(in super::super) device: Option<String>,
-    pub(in super::super) oncalls: Vec<String>,
-    pub(in super::super) standing: Standing,
+pub(crate) struct Backend {
+    pub(crate) repo: String,
+    pub(crate) device: Option<String>,
+    pub(crate) oncalls: Vec<String>,
+    pub(crate) standing: Standing,
     #[serde(flatten)]
-    pub(in super::super) worth: Worth,
-    pub(in super::super) newest: Option<Timestamp>,
-    pub(in super::super) trend: Vec<Day>,
+    pub(crate) worth: Worth,
+    pub(crate) newest: Option<Timestamp>,
+    pub(crate) trend: Vec<Day>,
 }
 
 /// A backend against the bar of its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(in super::super) enum Standing {
-    /// Under the bar.
+pub(crate) enum Standing {
     Below,
-    /// Dispatched to, and silent.
     Silent,
     /// Too few results to tell.
     Unknown,
@@ -63,20 +59,19 @@ pub(in super::super) enum Standing {
 
 /// How the relay itself does.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct RelayHealth {
+pub(crate) struct RelayHealth {
     /// Seconds from an event's acceptance to GitHub's taking of the dispatch.
-    pub(in super::super) dispatch_latency: Option<Distribution>,
+    pub(crate) dispatch_latency: Option<Distribution>,
     /// Seconds that the answers to reports took.
-    pub(in super::super) callback_latency: Option<Distribution>,
-    /// Dispatches by status.
-    pub(in super::super) dispatches: BTreeMap<String, u64>,
+    pub(crate) callback_latency: Option<Distribution>,
+    pub(crate) dispatches: BTreeMap<String, u64>,
     /// Reports by what became of them.
-    pub(in super::super) callbacks: BTreeMap<&'static str, u64>,
+    pub(crate) callbacks: BTreeMap<&'static str, u64>,
     /// Dispatches that nothing was heard of.
-    pub(in super::super) orphans: u64,
+    pub(crate) orphans: u64,
 }
 
-pub(in super::super) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
+pub(crate) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
     let (all, reports) = days::days_and_reports(hud, span).await?;
     let relay = health(&total(&all), reports);
     let (newest, mut by_repo) = (days::newest(&all), split(all));
@@ -154,6 +149,6 @@ fn health(all: &Tally, reports: Reports) -> RelayHealth {
 }
 
 /// Whether a repository's name is in the policy, and at which level.
-pub(in super::super) fn entry_of(hud: &Hud, repo: &RepoName) -> Option<crcr_domain::Entry> {
+pub(crate) fn entry_of(hud: &Hud, repo: &RepoName) -> Option<crcr_domain::Entry> {
     (hud.policy)()?.get(repo).cloned()
 }

@@ -21,68 +21,63 @@ const BASE_DAYS: i64 = 14;
 /// How long after a commit its push is looked for, in days: a rebase keeps its date.
 const PUSHED_DAYS: i64 = 7;
 
-/// The page.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Pull {
-    pub(in super::super) upstream: String,
-    pub(in super::super) number: u64,
-    pub(in super::super) head_sha: String,
+pub(crate) struct Pull {
+    pub(crate) upstream: String,
+    pub(crate) number: u64,
+    pub(crate) head_sha: String,
     /// The commit that the head and its base branch have in common; `None` when unknown.
-    pub(in super::super) merge_base: Option<String>,
+    pub(crate) merge_base: Option<String>,
     /// When the newest report on this head came in.
-    pub(in super::super) newest: Option<Timestamp>,
+    pub(crate) newest: Option<Timestamp>,
     /// Heads that this page leaves out.
-    pub(in super::super) older_heads: usize,
+    pub(crate) older_heads: usize,
     /// L4 and L3, then L2 and L1.
-    pub(in super::super) backends: Vec<Backend>,
+    pub(crate) backends: Vec<Backend>,
 }
 
 /// One backend's word on the pull request.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Backend {
-    pub(in super::super) repo: String,
-    pub(in super::super) level: Level,
+pub(crate) struct Backend {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
     /// Whether a failure keeps the pull request from being merged.
-    pub(in super::super) blocks: bool,
-    pub(in super::super) oncalls: Vec<String>,
+    pub(crate) blocks: bool,
+    pub(crate) oncalls: Vec<String>,
     /// How the dispatch stands: `queued`, `sent`, `dead`, ….
-    pub(in super::super) dispatch: String,
-    pub(in super::super) last_error: Option<String>,
-    pub(in super::super) jobs: Vec<PullJob>,
+    pub(crate) dispatch: String,
+    pub(crate) last_error: Option<String>,
+    pub(crate) jobs: Vec<PullJob>,
 }
 
 /// One job on the head.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct PullJob {
-    pub(in super::super) name: String,
+pub(crate) struct PullJob {
+    pub(crate) name: String,
     /// `None` while it runs.
-    pub(in super::super) outcome: Option<Outcome>,
-    pub(in super::super) attempts: usize,
-    pub(in super::super) url: Option<String>,
-    pub(in super::super) tests: Option<TestCounts>,
-    pub(in super::super) failed_tests: Vec<FailedTest>,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) attempts: usize,
+    pub(crate) url: Option<String>,
+    pub(crate) tests: Option<TestCounts>,
+    pub(crate) failed_tests: Vec<FailedTest>,
     /// What speaks for or against its failure being new; `None` when it didn't fail its tests, and
     /// when nothing is known.
-    pub(in super::super) before: Option<Before>,
+    pub(crate) before: Option<Before>,
     /// What its reports lack; the result then moves no check run.
-    pub(in super::super) missing_proof: Option<MissingProof>,
+    pub(crate) missing_proof: Option<MissingProof>,
 }
 
 /// How the same job did without the pull request.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Before {
-    pub(in super::super) head_sha: String,
+pub(crate) struct Before {
+    pub(crate) head_sha: String,
     /// It is the merge base, not just the newest push that the backend had reported on.
-    pub(in super::super) is_merge_base: bool,
-    pub(in super::super) passed: bool,
-    pub(in super::super) at: Timestamp,
+    pub(crate) is_merge_base: bool,
+    pub(crate) passed: bool,
+    pub(crate) at: Timestamp,
 }
 
-pub(in super::super) async fn build(
-    hud: &Hud,
-    upstream: &RepoName,
-    number: u64,
-) -> Result<Pull, Problem> {
+pub(crate) async fn build(hud: &Hud, upstream: &RepoName, number: u64) -> Result<Pull, Problem> {
     let ((attempts, dispatches), merge_bases) = tokio::try_join!(
         hud.results.of_pull(upstream.as_str(), number),
         hud.results.merge_bases(upstream.as_str(), number),

@@ -24,86 +24,79 @@ const COLUMNS: usize = 40;
 /// The most refused reports that the page shows.
 const REFUSED: usize = 20;
 
-/// The page.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Repository {
-    pub(in super::super) repo: String,
+pub(crate) struct Repository {
+    pub(crate) repo: String,
     /// Where it stands on the allowlist; `None` when it isn't on it (any more).
-    pub(in super::super) level: Option<Level>,
-    pub(in super::super) oncalls: Vec<String>,
-    pub(in super::super) span: Span,
-    pub(in super::super) permalink: String,
-    pub(in super::super) upstream: String,
-    pub(in super::super) newest: Option<Timestamp>,
+    pub(crate) level: Option<Level>,
+    pub(crate) oncalls: Vec<String>,
+    pub(crate) span: Span,
+    pub(crate) permalink: String,
+    pub(crate) upstream: String,
+    pub(crate) newest: Option<Timestamp>,
     #[serde(flatten)]
-    pub(in super::super) worth: Worth,
-    pub(in super::super) trend: Vec<Day>,
+    pub(crate) worth: Worth,
+    pub(crate) trend: Vec<Day>,
     /// How far it is from what its level, or the next one, asks for; of a listed one.
-    pub(in super::super) review: Option<LevelReview>,
-    pub(in super::super) matrix: Matrix,
-    pub(in super::super) failing_tests: Vec<FailingTest>,
-    pub(in super::super) refused: Vec<Refused>,
+    pub(crate) review: Option<LevelReview>,
+    pub(crate) matrix: Matrix,
+    pub(crate) failing_tests: Vec<FailingTest>,
+    pub(crate) refused: Vec<Refused>,
 }
 
-/// Commits by jobs.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Matrix {
-    pub(in super::super) columns: Vec<String>,
-    pub(in super::super) rows: Vec<Row>,
+pub(crate) struct Matrix {
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Row>,
     /// Commits and jobs that are left out.
-    pub(in super::super) more_rows: usize,
-    pub(in super::super) more_columns: usize,
+    pub(crate) more_rows: usize,
+    pub(crate) more_columns: usize,
     /// Older heads of pull requests that are folded away.
-    pub(in super::super) older_heads: usize,
+    pub(crate) older_heads: usize,
 }
 
-/// One commit.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Row {
-    pub(in super::super) pull_request: Option<u64>,
-    pub(in super::super) upstream: String,
-    pub(in super::super) head_sha: String,
+pub(crate) struct Row {
+    pub(crate) pull_request: Option<u64>,
+    pub(crate) upstream: String,
+    pub(crate) head_sha: String,
     /// When the newest event of it was accepted.
-    pub(in super::super) at: Timestamp,
+    pub(crate) at: Timestamp,
     /// The pull request has a newer head.
-    pub(in super::super) older: bool,
+    pub(crate) older: bool,
     /// One per column; `None` where the job did not run.
-    pub(in super::super) cells: Vec<Option<Cell>>,
+    pub(crate) cells: Vec<Option<Cell>>,
 }
 
 /// One job on one commit.
 #[derive(Debug, Clone, Serialize)]
-pub(in super::super) struct Cell {
+pub(crate) struct Cell {
     /// `None` while it runs.
-    pub(in super::super) outcome: Option<Outcome>,
-    pub(in super::super) attempts: usize,
-    pub(in super::super) url: Option<String>,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) attempts: usize,
+    pub(crate) url: Option<String>,
 }
 
 /// A test and how often it failed.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct FailingTest {
-    pub(in super::super) name: String,
-    pub(in super::super) file: Option<String>,
-    pub(in super::super) count: u64,
-    pub(in super::super) last: Timestamp,
-    pub(in super::super) message: Option<String>,
+pub(crate) struct FailingTest {
+    pub(crate) name: String,
+    pub(crate) file: Option<String>,
+    pub(crate) count: u64,
+    pub(crate) last: Timestamp,
+    pub(crate) message: Option<String>,
 }
 
 /// A report that was refused.
 #[derive(Debug, Serialize)]
-pub(in super::super) struct Refused {
-    pub(in super::super) at: Timestamp,
-    pub(in super::super) outcome: CallbackOutcome,
-    pub(in super::super) answer: u16,
-    pub(in super::super) detail: Option<String>,
+pub(crate) struct Refused {
+    pub(crate) at: Timestamp,
+    pub(crate) outcome: CallbackOutcome,
+    pub(crate) answer: u16,
+    pub(crate) detail: Option<String>,
 }
 
-pub(in super::super) async fn build(
-    hud: &Hud,
-    repo: &RepoName,
-    span: &Span,
-) -> Result<Repository, Problem> {
+pub(crate) async fn build(hud: &Hud, repo: &RepoName, span: &Span) -> Result<Repository, Problem> {
     let entry = entry_of(hud, repo);
     let level = entry.as_ref().map(|entry| entry.level);
     let named = entry.as_ref().map_or(repo, |entry| &entry.repo);

@@ -10,7 +10,7 @@ use super::super::layout::{outcome_parts, short};
 use super::super::model::feed::Feed;
 
 /// Addresses in it are relative to its own: the relay needn't know how it is reached.
-pub(in super::super) fn feed(model: &Feed) -> Markup {
+pub(crate) fn feed(model: &Feed) -> Markup {
     let (path, title) = match &model.repo {
         Some(repo) => (format!("/crcr/{repo}"), format!("{repo} turned red")),
         None => ("/crcr".to_owned(), format!("Backends of {} that turned red", model.upstream)),

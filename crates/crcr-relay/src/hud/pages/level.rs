@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::super::layout::{duration, percent, rate, shell, time};
 use super::super::model::level::LevelReview;
 
-pub(in super::super) fn page(model: &LevelReview) -> Markup {
+pub(crate) fn page(model: &LevelReview) -> Markup {
     let review = &model.review;
     let question = review.question.title();
     let (glyph, class, word) = verdict(review.verdict);

@@ -19,7 +19,7 @@ const HEADS: [&str; 7] = [
     "Pass by day",
 ];
 
-pub(in super::super) fn page(model: &Overview) -> Markup {
+pub(crate) fn page(model: &Overview) -> Markup {
     shell(
         &format!("Backends of {}", model.upstream),
         true,

@@ -10,7 +10,7 @@ use super::super::model::pull::{Backend, Before, Pull, PullJob};
 /// Failing tests that are shown of a job.
 const TESTS: usize = 10;
 
-pub(in super::super) fn page(model: &Pull) -> Markup {
+pub(crate) fn page(model: &Pull) -> Markup {
     let (shown, folded): (Vec<_>, Vec<_>) =
         model.backends.iter().partition(|backend| backend.level >= Level::L3);
     shell(

@@ -12,7 +12,7 @@ use super::super::query::{Events, Span};
 use super::level::{amount, verdict as verdict_parts};
 use super::{controls, freshness};
 
-pub(in super::super) fn page(model: &Repository) -> Markup {
+pub(crate) fn page(model: &Repository) -> Markup {
     let path = format!("/crcr/{}", model.repo);
     shell(
         &model.repo,

@@ -46,7 +46,6 @@ pub struct Server {
     database: String,
 }
 
-/// Facts in a ClickHouse.
 pub struct ClickHouse {
     server: Server,
     client: Client,

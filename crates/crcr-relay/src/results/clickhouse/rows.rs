@@ -27,7 +27,6 @@ pub(super) struct Table<T> {
     pub(super) columns: &'static str,
     /// The newest row has the greatest.
     version: &'static str,
-    /// Reads a fact.
     pub(super) read: fn(&mut Fields<'_>) -> Result<T, String>,
 }
 
@@ -377,7 +376,6 @@ pub(super) fn changes(facts: &[Fact]) -> Vec<u8> {
     lines
 }
 
-/// Adds a row.
 pub(super) fn line(lines: &mut Vec<u8>, row: &impl Serialize) {
     serde_json::to_writer(&mut *lines, row).expect("a Vec takes all bytes");
     lines.push(b'\n');

@@ -16,7 +16,6 @@ use crate::results::sqlite::SqliteResults;
 use crate::store::sqlite::{Role, Sqlite};
 use crate::store::{Batch, Store as _};
 
-/// The export.
 const EXPORT: &str = "
 CREATE TABLE dispatch (repo, delivery, pull, sha, event, level, status, enqueued REAL);
 CREATE TABLE attempt (repo, delivery, pull, sha, event, job, number, state, phase, queue REAL,

@@ -102,7 +102,6 @@ impl Pace {
         }
     }
 
-    /// Gives a turn back.
     fn ended(&self, turn: SemaphorePermit<'_>) {
         let mut state = self.state();
         if state.owed > 0 {
