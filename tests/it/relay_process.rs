@@ -88,6 +88,7 @@ impl Place {
     pub(crate) fn crcr(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_crcr"));
         command.args(args).env_clear().envs(&self.settings).current_dir(self.folder());
+        crate::support::keep_coverage(&mut command);
         command
     }
 

@@ -8,6 +8,14 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+/// `cargo llvm-cov` measures a process that knows where to write its counters; it would write them
+/// into its working directory otherwise.
+pub(crate) fn keep_coverage(command: &mut Command) {
+    if let Some(file) = std::env::var_os("LLVM_PROFILE_FILE") {
+        command.env("LLVM_PROFILE_FILE", file);
+    }
+}
+
 /// One run of the binary: an empty environment, a folder of its own, the runner's files.
 pub(crate) struct Crcr {
     command: Command,
@@ -37,6 +45,7 @@ impl Crcr {
         command.env("HOME", folder.path()).env("TMPDIR", folder.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.current_dir(folder.path());
+        keep_coverage(&mut command);
         Self { command, folder, stdin: None }
     }
 
