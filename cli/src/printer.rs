@@ -280,7 +280,10 @@ pub fn init_logging(args: &GlobalArgs, env: &Env) {
         (Some(filter), _) => filter,
         (None, 0) if env.is_true(env_vars::RUNNER_DEBUG) => "crcr=debug",
         (None, 0) => return,
-        (None, 1) => "crcr=debug,crcr_github=debug,crcr_artifacts=debug,crcr_relay=debug",
+        (None, 1) => {
+            "crcr=debug,crcr_github=debug,crcr_artifacts=debug,crcr_relay=debug,crcr_store=debug,\
+             crcr_results=debug,crcr_hud=debug"
+        }
         (None, _) => "debug",
     };
     tracing_subscriber::fmt()
@@ -293,7 +296,9 @@ pub fn init_logging(args: &GlobalArgs, env: &Env) {
 /// Sends a server's logs to stderr as JSON lines, unless `CRCR_LOG` or `-v` asked for text.
 #[cfg(feature = "relay")]
 pub fn init_server_logging() {
-    let filter = tracing_subscriber::EnvFilter::new("warn,crcr=info,crcr_relay=info");
+    let filter = tracing_subscriber::EnvFilter::new(
+        "warn,crcr=info,crcr_relay=info,crcr_store=info,crcr_results=info",
+    );
     // It fails when logging was set up already, and then that one holds.
     let _ = tracing_subscriber::fmt()
         .json()

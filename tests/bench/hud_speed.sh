@@ -4,13 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 attempts=${1:-1000000} days=${2:-400}
-cargo build --release -q --workspace --example hud_speed
+hud_speed() { cargo bench -q --workspace --bench hud_speed -- "$@"; }
 folder=$(mktemp -d)
 server=
 trap '[[ -z $server ]] || kill "$server"; rm -rf "$folder"' EXIT
 
 echo "SQLite:"
-target/release/examples/hud_speed "sqlite:$folder/results.db" "$attempts" "$days"
+hud_speed "sqlite:$folder/results.db" "$attempts" "$days"
 
 port=18923
 cat >"$folder/config.xml" <<XML
@@ -29,4 +29,4 @@ XML
 server=$!
 until (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.2; done
 echo "ClickHouse $(curl -s "http://127.0.0.1:$port/?query=SELECT+version()"):"
-target/release/examples/hud_speed "clickhouse+http://127.0.0.1:$port/crcr" "$attempts" "$days"
+hud_speed "clickhouse+http://127.0.0.1:$port/crcr" "$attempts" "$days"

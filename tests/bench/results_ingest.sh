@@ -3,5 +3,5 @@
 # usage: tests/bench/results_ingest.sh [REPORTS]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-cargo build --release -q --workspace --bins --examples
-target/release/examples/results_ingest target/release/crcr "${1:-100000}"
+cargo build --release -q --workspace --bins
+cargo bench -q --workspace --bench results_ingest -- "$PWD/target/release/crcr" "${1:-100000}"

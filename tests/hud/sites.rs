@@ -9,14 +9,14 @@ use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::lifecycle::{Conclusion, State};
 use crcr_domain::{Level, RepoName};
 use crcr_relay::Config;
-use crcr_relay::hud::Hud;
-use crcr_relay::records::{self, Delivery};
+use crcr_relay::http::router;
+use crcr_relay::http::serve::hud_of;
 use crcr_relay::relay::Relay;
-use crcr_relay::results::generate;
-use crcr_relay::results::sqlite::SqliteResults;
-use crcr_relay::router;
-use crcr_relay::store::{Add, Batch, How, Key, NewTask, Role, Sqlite, Store as _, Want};
+use crcr_relay::state_records::{self, Delivery};
+use crcr_results::generate;
+use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
+use crcr_store::{Add, Batch, How, Key, NewTask, Role, Sqlite, Store as _, Want};
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
@@ -95,7 +95,7 @@ async fn relay(github: &StandIn, folder: &Path, store: Arc<Sqlite>) -> String {
     relay.allowlist.refresh(&relay.app, now()).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let router = router::public(&relay, &Arc::new(Hud::of(&relay)));
+    let router = router::public(&relay, &Arc::new(hud_of(&relay)));
     tokio::spawn(async move { axum::serve(listener, router).await });
     format!("http://{address}")
 }
@@ -178,7 +178,7 @@ async fn deliveries(store: &Sqlite) {
             never_started: false,
             runs: vec![],
         };
-        batch.set(records::dispatch(&id, &dispatch.repo), &dispatch, later);
+        batch.set(state_records::dispatch(&id, &dispatch.repo), &dispatch, later);
         let delivery = Delivery {
             id: id.clone(),
             event: dispatch.event,
@@ -189,8 +189,13 @@ async fn deliveries(store: &Sqlite) {
             superseded_by: None,
         };
         let score = delivery.received_at.as_millisecond();
-        batch.set(records::delivery(&id), &delivery, later);
-        batch.add.push(Add { set: records::deliveries(), member: id, score, expires_at: later });
+        batch.set(state_records::delivery(&id), &delivery, later);
+        batch.add.push(Add {
+            set: state_records::deliveries(),
+            member: id,
+            score,
+            expires_at: later,
+        });
     }
     batch.tasks.push(NewTask {
         key: Key::new(&["labels", "101090"]),

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crcr_relay::results::generate::{ALLOWLIST, facts};
-use crcr_relay::store::sqlite::{Role, Sqlite};
-use crcr_relay::store::{Batch, Store as _};
+use crcr_results::generate::{ALLOWLIST, facts};
+use crcr_store::sqlite::{Role, Sqlite};
+use crcr_store::{Batch, Store as _};
 use jiff::Timestamp;
 use serde_json::Value;
 

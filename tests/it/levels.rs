@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crcr_relay::results::generate::{ALLOWLIST, facts};
-use crcr_relay::store::{Batch, Role, Sqlite, Store as _};
+use crcr_results::generate::{ALLOWLIST, facts};
+use crcr_store::{Batch, Role, Sqlite, Store as _};
 use jiff::Timestamp;
 use serde_json::Value;
 

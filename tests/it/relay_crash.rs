@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crcr_domain::dispatch::Status;
-use crcr_relay::deliveries;
-use crcr_relay::results::Window;
-use crcr_relay::results::sqlite::SqliteResults;
-use crcr_relay::store::{Role, Sqlite, Store as _};
+use crcr_relay::admin::deliveries;
+use crcr_results::Window;
+use crcr_results::sqlite::SqliteResults;
 use crcr_standin::world::PullRequest;
+use crcr_store::{Role, Sqlite, Store as _};
 use jiff::Timestamp;
 use rand::Rng as _;
 use serde_json::{Value, json};

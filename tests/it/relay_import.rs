@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crcr_relay::results::Window;
-use crcr_relay::results::sqlite::SqliteResults;
-use crcr_relay::store::{Role, Sqlite};
+use crcr_results::Window;
+use crcr_results::sqlite::SqliteResults;
+use crcr_store::{Role, Sqlite};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

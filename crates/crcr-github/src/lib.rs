@@ -6,6 +6,7 @@ mod error;
 pub use app::App;
 pub use error::Error;
 
+pub mod address;
 pub mod app;
 pub mod artifact;
 pub mod checks;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use crcr_domain::{Allowlist, RepoName};
 use crcr_github::app::App;
+use crcr_store::{Batch, Store, StoreError, read};
 use jiff::Timestamp;
 
 use crate::config::AllowlistUrl;
-use crate::store::{Batch, Store, StoreError, read};
-use crate::{file, limits, records};
+use crate::config::config_file;
+use crate::{limits, state_records};
 
 /// How often a file on this machine is looked at.
 const FILE_PERIOD: Duration = Duration::from_secs(2);
@@ -114,7 +115,7 @@ impl Source {
     /// Puts the last good version of an earlier process in force, until this one reads a good one.
     pub async fn restore(&self) {
         let Some(store) = &self.store else { return };
-        let kept = match read::<Kept>(store.as_ref(), records::allowlist()).await {
+        let kept = match read::<Kept>(store.as_ref(), state_records::allowlist()).await {
             Ok(kept) => kept.value.filter(|kept| kept.url == self.url.to_string()),
             Err(error) => return tracing::warn!(%error, "the last good allowlist can't be read"),
         };
@@ -159,7 +160,7 @@ impl Source {
     /// Reads the newest version, and puts it in force if it is good.
     pub async fn refresh(&self, app: &App, now: Timestamp) {
         let etag = self.lock().etag.clone();
-        match file::fetch(&self.url, app, etag.as_deref(), limits::ALLOWLIST_BYTES).await {
+        match config_file::fetch(&self.url, app, etag.as_deref(), limits::ALLOWLIST_BYTES).await {
             Ok(None) => {
                 let mut state = self.lock();
                 state.unreadable = None;
@@ -222,7 +223,7 @@ impl Source {
             (Kept { url, text, etag, loaded_at }, loaded_at)
         };
         let mut batch = Batch::default();
-        batch.set(records::allowlist(), &kept, Timestamp::MAX);
+        batch.set(state_records::allowlist(), &kept, Timestamp::MAX);
         store.commit(batch, now).await?;
         Ok(())
     }

@@ -5,7 +5,7 @@ use crcr_domain::facts::AttemptFact;
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
-use crate::records::Job;
+use crate::state_records::Job;
 
 /// What a job answers: a dispatch, or a schedule of the repository's own.
 pub(crate) struct Occasion<'a> {

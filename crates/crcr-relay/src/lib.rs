@@ -1,36 +1,17 @@
 //! The Cross-Repository CI Relay server.
 
+pub mod admin;
 pub mod allowlist;
-mod answer;
-pub mod auth;
-mod callback;
-pub mod check;
+pub mod callback;
+mod compat;
 pub mod config;
-mod connections;
-pub mod deliveries;
 mod facts;
-mod file;
-mod handlers;
-pub mod hud;
+pub mod http;
 pub mod limits;
-mod metrics;
-mod operators;
-mod payload;
-mod planner;
-pub mod queue;
-mod receive;
-pub mod records;
+mod queue;
 pub mod relay;
-pub mod repositories;
-pub mod results;
-pub mod router;
-mod secrets;
-pub mod serve;
-pub mod signature;
-pub mod store;
-mod token;
-mod turns;
-mod webhook;
+pub mod state_records;
+pub mod webhook;
 
 pub use self::config::{Config, Problem};
 pub use self::relay::{Relay, StartError};

@@ -33,10 +33,6 @@ pub const WRITE: Duration = Duration::from_secs(30);
 pub const ADMIN_TOKEN_CHARS: usize = 16;
 /// Wrong admin tokens in a minute, of everybody together, before further ones are refused unread.
 pub const WRONG_TOKENS: u32 = 10;
-/// HUD pages that are computed at a time; the next ones wait.
-pub const PAGES: usize = 8;
-/// How long a page waits for that.
-pub const PAGE_WAIT: Duration = Duration::from_secs(5);
 /// How long `/readyz` believes that the store takes what is written, before it tries again.
 pub const PROBE: Duration = Duration::from_secs(5);
 /// Connections of the operators' listener at a time.

@@ -5,25 +5,26 @@ use std::sync::Arc;
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{DispatchFact, Fact};
 use crcr_github::app::{App, Clock};
+use crcr_results::sqlite::SqliteResults;
+use crcr_results::{Results, ResultsError, ResultsUrl};
+use crcr_store::{Batch, Commit, Pending, Role, Sqlite, Store, StoreError};
 use jiff::Timestamp;
 use secrecy::SecretString;
 use tokio::sync::Notify;
 
+use crate::admin::preflight;
+use crate::admin::wrong_tokens::Guesses;
 use crate::allowlist::Source;
-use crate::auth::{Issuer, ProviderMap, Verifier};
-use crate::check;
+use crate::callback::auth::{Issuer, ProviderMap, Verifier};
+use crate::callback::token::CallbackKeys;
+use crate::compat::forward;
+use crate::config::secrets::{Reloaded, Secret};
 use crate::config::{Config, StoreUrl};
-use crate::handlers::{Work, forward};
-use crate::metrics::Metrics;
-use crate::operators::Guesses;
-use crate::results::feed::Feed;
-use crate::results::sqlite::SqliteResults;
-use crate::results::{self, Results, ResultsError, ResultsUrl};
-use crate::secrets::{Reloaded, Secret};
-use crate::store::{Batch, Commit, Pending, Role, Sqlite, Store, StoreError};
-use crate::token::CallbackKeys;
-use crate::turns::Turns;
-use crate::{limits, records};
+use crate::http::metrics::Metrics;
+use crate::queue::fact_feed::Feed;
+use crate::queue::task::Work;
+use crate::webhook::turns::Turns;
+use crate::{limits, state_records};
 
 /// Everything that requests and tasks share.
 pub struct Relay {
@@ -80,7 +81,7 @@ pub async fn open(config: &Config) -> Result<(Arc<dyn Store>, Arc<dyn Results>),
     let StoreUrl::Sqlite(path) = &config.store;
     match &config.results {
         Some(url) if !matches!(url, ResultsUrl::Sqlite(other) if other == path) => {
-            let results = results::open(url, Role::Server).await?;
+            let results = crcr_results::open(url, Role::Server).await?;
             Ok((Arc::new(Sqlite::open_with_outbox(path)?), results))
         }
         _ => {
@@ -170,7 +171,7 @@ impl Relay {
     /// last good one in force. `false` when it can't be used.
     pub async fn refresh_providers(&self) -> bool {
         let Some(url) = &self.config.providers_url else { return true };
-        match check::providers(url, &self.app).await {
+        match preflight::providers(url, &self.app).await {
             Ok(providers) => self.verifier.set_providers(providers),
             Err(problem) => {
                 tracing::error!(%problem, "the provider map can't be used");
@@ -190,7 +191,7 @@ impl Relay {
         }
         *written_at = None;
         let mut batch = Batch::default();
-        batch.set(records::probe(), &now, self.expiry());
+        batch.set(state_records::probe(), &now, self.expiry());
         match tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await {
             Ok(commit) => commit?,
             Err(_) => {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_relay::http::serve::Bound;
 use crcr_relay::relay::Relay;
-use crcr_relay::results::generate;
-use crcr_relay::results::sqlite::SqliteResults;
-use crcr_relay::serve::Bound;
-use crcr_relay::store::{Batch, Role, Sqlite, Store as _};
+use crcr_results::generate;
+use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
+use crcr_store::{Batch, Role, Sqlite, Store as _};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

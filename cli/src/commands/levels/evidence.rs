@@ -10,8 +10,8 @@ use crcr_domain::results::criteria::Evidence;
 use crcr_domain::results::review::Question;
 use crcr_domain::results::{Criteria, Criterion, Rate, Review, Verdict};
 use crcr_domain::{Level, RepoName};
-use crcr_relay::results::review::{MAX_CRITERIA_BYTES, criteria, review};
-use crcr_relay::results::{self, Results, ResultsUrl};
+use crcr_results::review::{MAX_CRITERIA_BYTES, criteria, review};
+use crcr_results::{Results, ResultsUrl};
 use jiff::Timestamp;
 use serde_json::Value;
 use url::Url;
@@ -37,7 +37,7 @@ impl Reviewer {
         let url = if place.contains(':') { place } else { &format!("sqlite:{place}") };
         let url = ResultsUrl::parse(url).map_err(|why| unreadable(place, anyhow::anyhow!(why)))?;
         let results =
-            results::open_to_read(&url).await.map_err(|error| unreadable(place, error))?;
+            crcr_results::open_to_read(&url).await.map_err(|error| unreadable(place, error))?;
         Ok(Self { place: place.to_owned(), results, criteria, hud_url: bar.hud_url.clone() })
     }
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::RepoName;
-use crcr_relay::deliveries::{self, Overview};
-use crcr_relay::store::Store as _;
+use crcr_relay::admin::deliveries::{self, Overview};
+use crcr_store::Store as _;
 use serde_json::json;
 
 use super::{now, open_store, store_failure};

@@ -12,7 +12,7 @@ pub use self::serve::stop_on_signal;
 
 use std::path::PathBuf;
 
-use crcr_relay::store::{Role, Sqlite};
+use crcr_store::{Role, Sqlite};
 use jiff::Timestamp;
 
 use crate::cli::relay::{RelayCommand, StoreArgs};
@@ -50,6 +50,6 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-fn store_failure(error: crcr_relay::store::StoreError) -> Failure {
+fn store_failure(error: crcr_store::StoreError) -> Failure {
     Failure::unexpected("store", "the store can't be used").because(error)
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::ExitCode;
 
-use crcr_relay::signature;
+use crcr_relay::webhook::signature;
 use secrecy::SecretString;
 
 use crate::cli::relay::ReplayArgs;

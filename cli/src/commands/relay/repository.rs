@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crcr_domain::RepoName;
-use crcr_relay::repositories::{self, ConfirmError, Pin};
+use crcr_relay::admin::repositories::{self, ConfirmError, Pin};
 use serde_json::json;
 
 use super::{now, open_store, store_failure};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crcr_relay::serve::Bound;
-use crcr_relay::{Config, Problem, Relay, check, config, relay};
+use crcr_relay::admin::preflight;
+use crcr_relay::http::serve::Bound;
+use crcr_relay::{Config, Problem, Relay, config, relay};
 use tokio_util::sync::CancellationToken;
 
 use super::{now, secrets};
@@ -27,7 +28,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         settings_failure("is missing or odd", "are missing or odd", &problems)
     })?;
     if args.check {
-        let problems = check::problems(&config, Arc::new(now)).await;
+        let problems = preflight::problems(&config, Arc::new(now)).await;
         if !problems.is_empty() {
             return Err(settings_failure("does not work", "do not work", &problems));
         }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crcr_relay::deliveries;
+use crcr_relay::admin::deliveries;
 
 use super::{now, open_store, store_failure};
 use crate::cli::relay::StoreArgs;

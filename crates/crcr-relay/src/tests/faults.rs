@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::support::{ALL, ALLOWLIST, UPSTREAM, World};
-use crate::{deliveries, limits, queue};
+use crate::admin::deliveries;
+use crate::limits;
+use crate::queue::workers;
 
 async fn ready(world: &World) -> (StatusCode, Value) {
     world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await
@@ -187,8 +189,8 @@ async fn a_stop_gives_back_what_takes_too_long_and_loses_nothing() {
     world.github.state().world.fail(route, 1, Fault::Stall);
     world.send(&world.pull_request("opened")).await;
     let stop = CancellationToken::new();
-    let bounds = queue::Bounds { grace: Duration::from_millis(50), ..queue::Bounds::default() };
-    let working = tokio::spawn(queue::work(Arc::clone(&world.relay), stop.clone(), bounds));
+    let bounds = workers::Bounds { grace: Duration::from_millis(50), ..workers::Bounds::default() };
+    let working = tokio::spawn(workers::work(Arc::clone(&world.relay), stop.clone(), bounds));
     let mut sent = vec![];
     while sent.len() < 3 || world.github.state().world.count(route) == 0 {
         sent.extend(world.dispatched());

@@ -10,7 +10,7 @@ use crcr_standin::traffic::Fault;
 use tokio_util::sync::CancellationToken;
 
 use super::support::World;
-use crate::serve::Bound;
+use crate::http::serve::Bound;
 
 const TOKEN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "let me in; please");
 
@@ -190,7 +190,7 @@ async fn guessing_the_token_as_a_bearer_is_stopped_and_a_login_goes_on() {
 #[tokio::test]
 async fn the_operators_listener_on_the_network_asks_for_the_token_where_there_is_one() {
     let ask = async |world: &World, path: &str, bearer: &str| {
-        let router = crate::router::admin(&world.relay, &world.hud, false);
+        let router = crate::http::router::admin(&world.relay, &world.hud, false);
         let request = Request::get(path).header("authorization", bearer).header("host", "relay");
         let request = request.body(Body::empty()).unwrap();
         tower::ServiceExt::oneshot(router, request).await.unwrap()
@@ -218,7 +218,8 @@ async fn a_dead_task_is_discarded_at_a_button() {
     let cookie = log_in(&world).await;
     let (_, page) = get(&world, "/crcr/deliveries", &cookie).await;
     assert!(page.contains("name=\"discard\""), "{page}");
-    let key = crate::deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap()[0].key.clone();
+    let key =
+        crate::admin::deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap()[0].key.clone();
     let form = format!(
         "discard={}",
         percent_encoding::utf8_percent_encode(&key, percent_encoding::NON_ALPHANUMERIC)

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_store::{Role, Sqlite, Store as _};
 use crcr_testkit::clickhouse::ClickHouse;
 use tokio_util::sync::CancellationToken;
 
 use super::support::World;
-use crate::results::feed;
-use crate::store::{Role, Sqlite, Store as _};
+use crate::queue::fact_feed;
 
 const TOKEN: &str = "bot";
 
@@ -21,7 +21,7 @@ async fn world(results: &str) -> World {
 
 fn feed(world: &World) -> CancellationToken {
     let stop = CancellationToken::new();
-    tokio::spawn(feed::run(Arc::clone(&world.relay), stop.clone()));
+    tokio::spawn(fact_feed::run(Arc::clone(&world.relay), stop.clone()));
     stop
 }
 
@@ -42,7 +42,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 }
 
 async fn text(world: &World, path: &str) -> String {
-    let router = crate::router::admin(&world.relay, &world.hud, false);
+    let router = crate::http::router::admin(&world.relay, &world.hud, false);
     let request = Request::get(path).body(Body::empty()).unwrap();
     let answer = tower::ServiceExt::oneshot(router, request).await.unwrap();
     let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
@@ -92,16 +92,16 @@ async fn results_that_can_not_be_reached_stop_nothing_and_are_told_of() {
 async fn facts_that_waited_are_taken_when_results_come_back_into_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crcr.db");
-    let facts = crate::results::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
-    let batch = crate::store::Batch { facts, ..Default::default() };
+    let facts = crcr_results::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
+    let batch = crcr_store::Batch { facts, ..Default::default() };
     let store = Sqlite::open_with_outbox(&path).unwrap();
     store.commit(batch, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
     let waiting = store.depth().await.unwrap().facts;
     drop(store);
     let store = Arc::new(Sqlite::open(&path, Role::Server).unwrap());
     assert!(waiting > 10 && store.depth().await.unwrap().facts == 0);
-    let always = crate::results::Window::all(jiff::Timestamp::MIN, jiff::Timestamp::MAX);
-    let results = crate::results::sqlite::SqliteResults::new(store);
+    let always = crcr_results::Window::all(jiff::Timestamp::MIN, jiff::Timestamp::MAX);
+    let results = crcr_results::sqlite::SqliteResults::new(store);
     assert!(!results.attempts(&always).unwrap().is_empty());
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
+use crcr_results::Results as _;
+use crcr_store::{Batch, Commit, Key};
 use tokio::net::TcpListener;
 
 use super::support::World;
-use crate::results::Results as _;
-use crate::store::{Batch, Commit, Key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_pages_on_results_that_never_answer_hold_up_nothing_else() {
@@ -41,19 +41,6 @@ async fn hundreds_of_pages_on_results_that_never_answer_hold_up_nothing_else() {
         }
     };
     tokio::time::timeout(Duration::from_secs(5), in_time).await.expect("nothing else waits");
-}
-
-#[tokio::test]
-async fn a_page_that_finds_no_place_is_told_to_come_back() {
-    let world = World::new().await;
-    let held = world.hud.hold_all_places().await;
-    let page = world.answer(Request::get("/crcr").body(Body::empty()).unwrap());
-    let answer = page.await;
-    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(answer.headers()["retry-after"], "5");
-    drop(held);
-    let page = world.answer(Request::get("/crcr").body(Body::empty()).unwrap());
-    assert_eq!(page.await.status(), StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,13 +6,16 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_standin::traffic::Fault;
+use crcr_store::{Batch, How, Task, Want};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::support::{ALL, World};
-use crate::handlers::{Fail, Work};
-use crate::store::{Batch, How, Task, Want};
-use crate::{deliveries, limits, queue, serve};
+use crate::admin::deliveries;
+use crate::http::serve;
+use crate::limits;
+use crate::queue::task::{Fail, Work};
+use crate::queue::workers;
 
 /// Leases one due task, as another worker would.
 async fn lease(world: &World) -> Task {
@@ -38,8 +41,8 @@ async fn a_handler_that_hangs_is_a_failed_try_and_not_a_second_worker() {
     world.send(&world.pull_request("opened")).await;
     let stop = CancellationToken::new();
     let bounds =
-        queue::Bounds { handler: Duration::from_millis(300), grace: Duration::from_secs(5) };
-    let working = tokio::spawn(queue::work(Arc::clone(&world.relay), stop.clone(), bounds));
+        workers::Bounds { handler: Duration::from_millis(300), grace: Duration::from_secs(5) };
+    let working = tokio::spawn(workers::work(Arc::clone(&world.relay), stop.clone(), bounds));
     let failed = async || {
         let ready = world.relay.store.tasks(Some("ready"), 99).await.unwrap();
         ready.into_iter().find(|task| task.failed == 1)
@@ -71,7 +74,7 @@ async fn a_worker_that_lost_its_lease_records_nothing() {
     assert_eq!(world.dispatched(), ALL, "the next worker sent them");
     let store = world.relay.store.as_ref();
     let before = deliveries::one(store, &delivery.id).await.unwrap();
-    queue::settle(&world.relay, &first, Err(Fail::permanent("too late"))).await.unwrap();
+    workers::settle(&world.relay, &first, Err(Fail::permanent("too late"))).await.unwrap();
     assert_eq!(deliveries::one(store, &delivery.id).await.unwrap(), before);
     assert_eq!(deliveries::dead(store, 9).await.unwrap(), []);
 }
@@ -94,7 +97,7 @@ async fn a_sweep_is_tried_for_ever_however_often_it_fails() {
             };
             world.relay.commit(batch).await.unwrap();
         };
-        queue::settle(&world.relay, &sweep, Err(Fail::permanent("no"))).await.unwrap();
+        workers::settle(&world.relay, &sweep, Err(Fail::permanent("no"))).await.unwrap();
         world.later(limits::BACKOFF_CAP);
     }
     let store = world.relay.store.as_ref();
@@ -156,7 +159,7 @@ async fn everything_that_has_expired_goes_in_portions_that_let_others_write() {
     let expires_at = world.relay.now() + Duration::from_secs(60);
     let mut batch = Batch::default();
     for n in 0..3000 {
-        batch.set(crate::store::Key::new(&["old", &n.to_string()]), &n, expires_at);
+        batch.set(crcr_store::Key::new(&["old", &n.to_string()]), &n, expires_at);
     }
     world.relay.commit(batch).await.unwrap();
     let before = world.rows("record");

@@ -10,12 +10,12 @@ use wiremock::matchers::{any, header as with_header};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use super::support::World;
-use crate::deliveries;
+use crate::admin::deliveries;
 
 async fn push(world: &World, secret: &str) -> StatusCode {
     let mut delivery = world.pull_request("opened");
     delivery.id = uuid();
-    let signature = crate::signature::sign(&SecretString::from(secret), &delivery.body);
+    let signature = crate::webhook::signature::sign(&SecretString::from(secret), &delivery.body);
     let request = Request::post("/github/webhook")
         .header("x-github-event", "pull_request")
         .header("x-github-delivery", &delivery.id)
@@ -83,9 +83,8 @@ async fn callback_tokens_that_hang_on_the_webhook_secret_outlive_its_change() {
     let (token, delivery) =
         (payload["callback_token"].as_str().unwrap(), payload["delivery_id"].as_str().unwrap());
     let repo = crcr_domain::RepoName::new(&dispatches[0].repository).unwrap();
-    let key = crate::records::dispatch(delivery, &repo);
-    let dispatch =
-        crate::store::read(world.relay.store.as_ref(), key).await.unwrap().value.unwrap();
+    let key = crate::state_records::dispatch(delivery, &repo);
+    let dispatch = crcr_store::read(world.relay.store.as_ref(), key).await.unwrap().value.unwrap();
     for (values, holds) in [("second\nfirst", true), ("second", false)] {
         std::fs::write(&secret, values).unwrap();
         world.relay.reload_secrets();

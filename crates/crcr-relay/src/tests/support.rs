@@ -7,20 +7,24 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
+use crcr_hud::Hud;
+use crcr_results::Window;
+use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
 use crcr_standin::world::{Delivery, PullRequest};
+use crcr_store::{Role, Sqlite, Want};
 use jiff::Timestamp;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::config::Config;
-use crate::handlers::{self, Outcome};
-use crate::hud::Hud;
+use crate::http::router;
+use crate::http::serve::hud_of;
+use crate::limits;
+use crate::queue::handlers;
+use crate::queue::task::Outcome;
+use crate::queue::workers;
 use crate::relay::{self, Relay};
-use crate::results::Window;
-use crate::results::sqlite::SqliteResults;
-use crate::store::{Role, Sqlite, Want};
-use crate::{limits, queue, router};
 
 pub(super) const UPSTREAM: &str = "acme/upstream";
 pub(super) const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -67,7 +71,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("allowlist.yml"), ALLOWLIST).unwrap();
         let (relay, results) = start(&github, folder.path(), settings).await;
-        let hud = Arc::new(Hud::of(&relay));
+        let hud = Arc::new(hud_of(&relay));
         Self { github, relay, results, hud, address: None, folder }
     }
 
@@ -78,8 +82,8 @@ impl World {
         world.address = Some(listener.local_addr().unwrap());
         let router = router::public(&world.relay, &world.hud);
         let forever = tokio_util::sync::CancellationToken::new();
-        let bounds = crate::connections::Bounds::default();
-        tokio::spawn(crate::connections::serve(listener, router, bounds, forever));
+        let bounds = crate::http::connections::Bounds::default();
+        tokio::spawn(crate::http::connections::serve(listener, router, bounds, forever));
         world
     }
 
@@ -88,7 +92,7 @@ impl World {
         let Self { github, folder, relay, results, hud, .. } = self;
         drop((relay, results, hud));
         let (relay, results) = start(&github, folder.path(), settings).await;
-        let hud = Arc::new(Hud::of(&relay));
+        let hud = Arc::new(hud_of(&relay));
         Self { github, relay, results, hud, address: None, folder }
     }
 
@@ -207,7 +211,7 @@ impl World {
                     errors.push(fail.error.clone());
                 }
                 assert!(!matches!(&result, Ok(Outcome::Later(at)) if *at <= now), "it spins");
-                queue::settle(&self.relay, &task, result).await.unwrap();
+                workers::settle(&self.relay, &task, result).await.unwrap();
             }
         }
     }

@@ -8,12 +8,13 @@ use axum::http::{Request, StatusCode};
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::Status;
 use crcr_standin::traffic::Fault;
+use crcr_store::read;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::support::{ALL, HEAD, NEWER, UPSTREAM, World};
-use crate::store::read;
-use crate::{deliveries, limits, records};
+use crate::admin::deliveries;
+use crate::{limits, state_records};
 
 fn detail(text: &str) -> Value {
     json!({ "detail": text })
@@ -189,8 +190,8 @@ async fn a_burst_on_one_pull_request_is_accepted_whole_with_a_bounded_record() {
         assert_eq!(status, StatusCode::ACCEPTED, "{body}");
     }
     assert_eq!(world.rows("member"), 300);
-    let key = records::pull(&world.relay.config.upstream, 7);
-    let pull = read::<records::Pull>(world.relay.store.as_ref(), key).await.unwrap();
+    let key = state_records::pull(&world.relay.config.upstream, 7);
+    let pull = read::<state_records::Pull>(world.relay.store.as_ref(), key).await.unwrap();
     assert_eq!(pull.version, 300, "each was decided on the one before, and none twice");
     assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
     // The same ones once more, at once, are all known.
@@ -333,7 +334,7 @@ async fn a_dispatch_that_is_sent_again_is_kept_as_long_as_every_other_record() {
     let again = deliveries::again(store, &delivery.id, None, relay.now(), relay.config.keep);
     assert_eq!(again.await.unwrap(), 1);
     let repo = RepoName::new("acme/two").unwrap();
-    let key = records::dispatch(&delivery.id, &repo);
+    let key = state_records::dispatch(&delivery.id, &repo);
     store.prune(relay.now() + SignedDuration::from_hours(7)).await.unwrap();
     assert!(store.get(std::slice::from_ref(&key)).await.unwrap()[0].is_some());
     store.prune(relay.now() + SignedDuration::from_hours(9)).await.unwrap();

@@ -404,7 +404,7 @@ async fn what_was_given_up_for_an_older_head_is_never_sent_again() {
     world.work().await;
     world.dispatched();
     assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
-    let again = crate::deliveries::given_up_again(
+    let again = crate::admin::deliveries::given_up_again(
         world.relay.store.as_ref(),
         world.relay.now(),
         limits::KEEP,
@@ -421,8 +421,8 @@ async fn a_pull_request_that_is_reopened_without_end_keeps_a_bounded_record() {
         world.change(|_| {});
         world.send(&world.pull_request("reopened")).await;
     }
-    let key = crate::records::pull(&world.relay.config.upstream, 7);
-    let pull: crate::store::Read<crate::records::Pull> =
-        crate::store::read(world.relay.store.as_ref(), key).await.unwrap();
+    let key = crate::state_records::pull(&world.relay.config.upstream, 7);
+    let pull: crcr_store::Read<crate::state_records::Pull> =
+        crcr_store::read(world.relay.store.as_ref(), key).await.unwrap();
     assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
 }

@@ -5,7 +5,8 @@ use axum::http::Request;
 use crcr_standin::traffic::Fault;
 
 use super::*;
-use crate::{deliveries, limits};
+use crate::admin::deliveries;
+use crate::limits;
 
 #[tokio::test]
 async fn a_report_that_beats_the_record_of_its_dispatch_is_taken() {

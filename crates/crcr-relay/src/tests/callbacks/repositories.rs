@@ -4,10 +4,11 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_store::{Read, read};
 
 use super::*;
-use crate::store::{Read, read};
-use crate::{records, repositories};
+use crate::admin::repositories;
+use crate::state_records;
 
 const ADMIN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "the-token-of-operators");
 const FOUR: &str = "acme/four";
@@ -22,7 +23,7 @@ async fn as_operator(world: &World, method: &str, path: &str, body: &str) -> (St
 }
 
 async fn dispatch_of_four(world: &World, delivery: &str) -> Dispatch {
-    let key = records::dispatch(delivery, &RepoName::new(FOUR).unwrap());
+    let key = state_records::dispatch(delivery, &RepoName::new(FOUR).unwrap());
     let read: Read<Dispatch> = read(world.relay.store.as_ref(), key).await.unwrap();
     read.value.unwrap()
 }

@@ -1,0 +1,250 @@
+//! How fast every page answers over a large history.
+//!
+//! `cargo bench --workspace --bench hud_speed -- RESULTS [ATTEMPTS] [DAYS]` fills
+//! RESULTS (`sqlite:PATH` or `clickhouse+http://…`, empty or filled by the same command) with
+//! invented attempts of 20 backends over DAYS days, one report each. It asks for every page and its
+//! twin 60 times in turn, first while nothing is written, then while 50 facts a second are, each of a
+//! dispatch of today.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a program for measuring: it stops at what is wrong and reads its arguments"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::{Allowlist, Level, RepoName};
+use crcr_hud::{Hud, router};
+use crcr_results::{Results, ResultsUrl, Window};
+use crcr_store::Role;
+use jiff::{SignedDuration, Timestamp};
+use tower::ServiceExt as _;
+
+/// How often facts are written, as the relay does it.
+const BATCH_EVERY: Duration = Duration::from_millis(250);
+/// What `cargo bench` adds to the arguments.
+const CARGO_BENCH: &str = "--bench";
+
+const UPSTREAM: &str = "acme/upstream";
+const BACKENDS: u64 = 20;
+const JOBS: u64 = 3;
+/// Attempts that are written at a time.
+const PART: usize = 10_000;
+/// Facts that are written in a second.
+const WRITTEN: f64 = 50.0;
+/// How often each page is asked for.
+const ROUNDS: usize = 60;
+
+#[tokio::main]
+async fn main() {
+    let mut args = std::env::args().skip(1).filter(|arg| arg != CARGO_BENCH);
+    let url = ResultsUrl::parse(&args.next().expect("where the results are")).unwrap();
+    let mut number = |default: u64| args.next().map_or(default, |text| text.parse().unwrap());
+    let (attempts, days) = (number(1_000_000), number(400));
+    let results = crcr_results::open(&url, Role::Server).await.unwrap();
+    results.prepare().await.unwrap();
+    let now: Timestamp = "2026-09-15T12:20:00Z".parse().unwrap();
+    let day = Window::all(now - SignedDuration::from_hours(24), now);
+    if results.attempts(&day).await.unwrap().is_empty() {
+        let started = Instant::now();
+        fill(&*results, now, attempts, days).await;
+        println!("{attempts} attempts of {days} days written in {:.0?}", started.elapsed());
+    }
+    let upstream = RepoName::new(UPSTREAM).unwrap();
+    let list: String = (0..BACKENDS).map(|n| format!("  - {}\n", repo(n))).collect();
+    let list = Allowlist::parse(format!("L2:\n{list}").as_bytes(), &upstream);
+    let policy = Arc::new(list.accepted().ok().unwrap());
+    let policy = Box::new(move || Some(Arc::clone(&policy)));
+    let started = Instant::now();
+    // As in earnest, no two requests come at the same time.
+    let clock = Box::new(move || now + started.elapsed());
+    let hud = Hud::new(Arc::clone(&results), policy, clock, upstream);
+    let router = router(Arc::new(hud));
+    let events = attempts / JOBS / BACKENDS;
+    let paths = [
+        "/crcr?window=24h".to_owned(),
+        "/crcr".to_owned(),
+        "/crcr?window=30d".to_owned(),
+        "/api/v1/overview?window=30d".to_owned(),
+        format!("/crcr/{}", repo(3)),
+        format!("/crcr/{}?window=30d", repo(3)),
+        format!("/api/v1/repositories/{}?window=30d", repo(3)),
+        format!("/crcr/{}/badge.svg", repo(3)),
+        format!("/crcr/{}/level", repo(3)),
+        "/crcr/feed.atom".to_owned(),
+        format!("/crcr/{}/feed.atom", repo(3)),
+        format!("/pr/{}", 1000 + events / 2),
+        format!("/pr/{}", 1000 + events - 2),
+    ];
+    let mut quiet = vec![];
+    for path in &paths {
+        quiet.push(round(&router, path).await);
+    }
+    let writer = tokio::spawn(write(results, now, events));
+    println!("{:44}    first      p50      p95  written to: p50      p95", "milliseconds");
+    for (path, [first, p50, p95]) in paths.iter().zip(quiet) {
+        let [_, live50, live95] = round(&router, path).await;
+        println!("{path:44} {first:8.1} {p50:8.1} {p95:8.1}         {live50:8.1} {live95:8.1}");
+    }
+    writer.abort();
+}
+
+/// Asks for a page again and again: the first answer, the median and the 95th percentile, in
+/// milliseconds.
+async fn round(router: &Router, path: &str) -> [f64; 3] {
+    let mut times: Vec<f64> = vec![];
+    for _ in 0..ROUNDS {
+        times.push(ask(router, path).await.as_secs_f64() * 1000.0);
+        // So that something is written between two.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let first = times[0];
+    times.sort_by(f64::total_cmp);
+    let at = |share: usize| times[(ROUNDS * share).div_ceil(100) - 1];
+    [first, at(50), at(95)]
+}
+
+/// Writes 50 facts a second, a dispatch and its jobs' attempts and reports, in batches as a relay
+/// does.
+async fn write(results: Arc<dyn Results>, now: Timestamp, events: u64) {
+    let mut ticks = tokio::time::interval(BATCH_EVERY);
+    let per_dispatch = 1.0 + 2.0 * JOBS as f64;
+    let (mut due, mut dispatches) = (0.0, 0);
+    loop {
+        ticks.tick().await;
+        due += WRITTEN * BATCH_EVERY.as_secs_f64();
+        let mut part = vec![];
+        while due >= per_dispatch {
+            due -= per_dispatch;
+            let (event, backend) = (events + dispatches / BACKENDS, dispatches % BACKENDS);
+            dispatches += 1;
+            // They were dispatched an hour ago, so that their jobs may have ended.
+            part.extend(dispatch(event, backend, now - SignedDuration::from_hours(1), now));
+        }
+        results.append(part).await.unwrap();
+    }
+}
+
+async fn ask(router: &Router, path: &str) -> Duration {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let started = Instant::now();
+    let answer = router.clone().oneshot(request).await.unwrap();
+    let status = answer.status();
+    let body = axum::body::to_bytes(answer.into_body(), 64 << 20).await.unwrap();
+    let took = started.elapsed();
+    assert_eq!(status, StatusCode::OK, "{path}: {}", String::from_utf8_lossy(&body));
+    took
+}
+
+fn repo(n: u64) -> String {
+    format!("backend-{n}/torch")
+}
+
+async fn fill(results: &dyn Results, now: Timestamp, attempts: u64, days: u64) {
+    let events = attempts / JOBS / BACKENDS;
+    let step = days * 86_400_000 / events;
+    let mut part = vec![];
+    for event in 0..events {
+        let ago = i64::try_from((events - event) * step).unwrap();
+        let at = now - SignedDuration::from_millis(ago);
+        for backend in 0..BACKENDS {
+            part.extend(dispatch(event, backend, at, now));
+        }
+        if part.len() >= PART || event + 1 == events {
+            results.append(std::mem::take(&mut part)).await.unwrap();
+        }
+    }
+}
+
+/// Mixes two numbers into one that looks like chance.
+fn chance(event: u64, n: u64) -> u64 {
+    let mixed = (event.wrapping_mul(1_000_003).wrapping_add(n)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33
+}
+
+fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact> {
+    let (delivery, sha) = (format!("delivery-{event}"), format!("{event:040x}"));
+    let pull_request = (event % 7 != 6).then_some(1000 + event);
+    let kind = if pull_request.is_some() { "pull_request" } else { "push" };
+    let mut facts = vec![Fact::Dispatch(DispatchFact {
+        at,
+        delivery: delivery.clone(),
+        upstream: UPSTREAM.to_owned(),
+        pull_request,
+        head_sha: sha.clone(),
+        event: kind.to_owned(),
+        repo: repo(backend),
+        level: Level::L2,
+        labels: vec![],
+        enqueued_at: at,
+        sent_at: Some(at + SignedDuration::from_millis(120)),
+        status: "sent".to_owned(),
+        superseded_by: None,
+        tries: 1,
+        last_error: None,
+    })];
+    let run = (event * BACKENDS + backend).to_string();
+    for job in 0..JOBS {
+        let luck = chance(event, backend * JOBS + job);
+        let (queue, execution) = (30_000 + luck % 600_000, 600_000 + luck % 1_700_000);
+        let received_at = at + SignedDuration::from_millis((queue + execution).cast_signed());
+        if received_at > now {
+            continue;
+        }
+        let state = match luck % 100 {
+            0..=3 => State::Completed(Conclusion::Failure),
+            4 => State::Completed(Conclusion::TimedOut),
+            _ => State::Completed(Conclusion::Success),
+        };
+        let name = format!("job {job}");
+        facts.push(Fact::Callback(CallbackFact {
+            at: received_at,
+            repo: Some(repo(backend)),
+            delivery: Some(delivery.clone()),
+            run_id: Some(run.clone()),
+            job: Some(name.clone()),
+            status: Some("completed".to_owned()),
+            conclusion: state.conclusion().map(|conclusion| conclusion.as_str().to_owned()),
+            outcome: CallbackOutcome::Accepted,
+            answer: 200,
+            detail: None,
+            latency_ms: (500 + luck % 4000) as f64 / 1000.0,
+        }));
+        facts.push(Fact::Attempt(Box::new(AttemptFact {
+            received_at,
+            dispatched_at: at,
+            repo: repo(backend),
+            delivery: delivery.clone(),
+            workflow: "ci".to_owned(),
+            job: Some(name),
+            run_id: run.clone(),
+            run_attempt: 1,
+            check_run_id: Some(format!("{run}{job}")),
+            state,
+            start_unknown: false,
+            phase: None,
+            queue_seconds: Some(queue as f64 / 1000.0),
+            execution_seconds: Some(execution as f64 / 1000.0),
+            started_at: None,
+            completed_at: None,
+            tests: None,
+            failed_tests: vec![],
+            url: Some(format!("https://github.com/{}/actions/runs/{run}", repo(backend))),
+            artifact_url: None,
+            environment: None,
+            missing_proof: None,
+            level: Level::L2,
+            event: kind.to_owned(),
+            upstream: UPSTREAM.to_owned(),
+            pull_request,
+            head_sha: sha.clone(),
+        })));
+    }
+    facts
+}

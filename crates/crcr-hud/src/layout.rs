@@ -1,0 +1,186 @@
+//! What every page shares: the shell, and how outcomes, rates and times are shown.
+
+use crcr_domain::results::{Distribution, Outcome};
+use jiff::Timestamp;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::model::RateView;
+
+pub(crate) const STYLE: &str = include_str!("hud.css");
+/// Refreshes the page without losing its place; every page reads without it.
+pub(crate) const SCRIPT: &str = include_str!("hud.js");
+
+/// The icon of every page.
+pub(crate) const ICON: &str = concat!(
+    r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">"##,
+    r##"<rect width="16" height="16" rx="3" fill="#0757ba"/>"##,
+    r##"<path d="M4 8.5l2.5 2.5L12 5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##
+);
+/// Seconds after which an open page fetches itself again.
+const REFRESH: u32 = 60;
+
+/// A page; with `refresh` it keeps itself fresh.
+pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · CRCR" }
+                link rel="icon" href="/crcr/assets/icon.svg" type="image/svg+xml";
+                link rel="stylesheet" href="/crcr/assets/hud.css";
+                link rel="alternate" type="application/atom+xml" title="Backends that turned red" href="/crcr/feed.atom";
+                script src="/crcr/assets/hud.js" defer {}
+            }
+            body {
+                a.skip href="#main" { "Skip to content" }
+                header {
+                    a.home href="/crcr" { "Cross-repository CI" }
+                    span #refreshed role="status" {}
+                }
+                main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH)] { (main) }
+                footer { "Rates are of jobs of record: the highest attempt of the newest run of a job on a commit. Times are UTC." }
+            }
+        }
+    }
+}
+
+/// An outcome as glyph and word.
+pub(crate) fn outcome(outcome: Option<Outcome>) -> Markup {
+    let (glyph, class, word) = outcome_parts(outcome);
+    html! { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
+}
+
+/// Glyph, class and word of an outcome; `None` is a job that runs.
+pub(crate) fn outcome_parts(
+    outcome: Option<Outcome>,
+) -> (&'static str, &'static str, &'static str) {
+    match outcome {
+        None => ("◐", "running", "running"),
+        Some(Outcome::Passed) => ("✓", "good", "passed"),
+        Some(Outcome::PassedAfterRerun) => ("↻", "good", "passed after re-run"),
+        Some(Outcome::TestFailed) => ("✗", "bad", "tests failed"),
+        Some(Outcome::InfraFailed) => ("⚠", "infra", "infrastructure failed"),
+        Some(Outcome::TimedOut) => ("⌛", "infra", "timed out"),
+        Some(Outcome::Lost) => ("?", "infra", "lost"),
+        Some(Outcome::NeverStarted) => ("∅", "infra", "never started"),
+        Some(Outcome::Cancelled) => ("⊘", "infra", "cancelled"),
+        Some(Outcome::Superseded) => ("»", "muted", "superseded"),
+        Some(Outcome::Neutral) => ("–", "muted", "neutral"),
+    }
+}
+
+/// A rate with its samples and interval.
+pub(crate) fn rate(view: &RateView) -> Markup {
+    let n = format!("{}/{}", view.rate.numerator, view.rate.denominator);
+    html! {
+        @match (view.value, view.interval) {
+            (Some(value), Some((low, high))) if view.known => {
+                span.rate { (percent(value)) }
+                " " span.detail title=(format!("95 % interval {} to {}", percent(low), percent(high))) {
+                    (n) " · " (format!("{:.0}–{:.0} %", 100.0 * low, 100.0 * high))
+                }
+            }
+            (Some(_), _) => { span.muted { "unknown" } " " span.detail title="fewer than 20 samples" { (n) ", too few" } }
+            (None, _) => { span.muted { "no data" } }
+        }
+    }
+}
+
+/// A share as a percentage; one decimal unless it is whole.
+pub(crate) fn percent(share: f64) -> String {
+    let text = format!("{:.1}", share * 100.0);
+    format!("{} %", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// Seconds as people read them: `45 s`, `12 min`, `2.5 h`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 100.0 => (s, "s"),
+        s if s < 100.0 * 60.0 => (s / 60.0, "min"),
+        s if s < 72.0 * 3600.0 => (s / 3600.0, "h"),
+        s => (s / 86_400.0, "d"),
+    };
+    if value < 10.0 && value.fract() > 0.05 && unit != "s" {
+        format!("{value:.1} {unit}")
+    } else if seconds > 0.0 && seconds < 1.0 {
+        format!("{:.0} ms", seconds * 1000.0)
+    } else {
+        format!("{value:.0} {unit}")
+    }
+}
+
+/// P50 and P95 of a distribution.
+pub(crate) fn distribution(of: Option<&Distribution>) -> Markup {
+    html! {
+        @match of {
+            Some(d) => {
+                (duration(d.p50)) " " span.detail title=(format!("mean {}, longest {}", duration(d.mean), duration(d.max))) {
+                    "P95 " (duration(d.p95)) " · n " (d.n)
+                }
+            }
+            None => span.muted { "no data" },
+        }
+    }
+}
+
+/// A time, to the minute, with the whole in its attribute.
+pub fn time(time: Timestamp) -> Markup {
+    let text = time.strftime("%Y-%m-%d %H:%M").to_string();
+    html! { time datetime=(time) { (text) } }
+}
+
+/// A link to an outside page with its host shown; a URL that isn't https becomes text.
+pub(crate) fn external(url: &str, text: &str) -> Markup {
+    let host = url::Url::parse(url)
+        .ok()
+        .filter(|url| url.scheme() == "https")
+        .and_then(|url| url.host_str().map(str::to_owned));
+    html! {
+        @match host {
+            Some(host) => {
+                a href=(url) rel="noreferrer nofollow" { bdi { (text) } span.host { " (" (host) ")" } }
+            }
+            None => bdi { (text) },
+        }
+    }
+}
+
+/// The first characters of a commit.
+pub fn short(sha: &str) -> String {
+    sha.chars().take(10).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (0.25, "250 ms"),
+            (45.0, "45 s"),
+            (100.0, "1.7 min"),
+            (720.0, "12 min"),
+            (9_000.0, "2.5 h"),
+            (86_400.0 * 4.0, "4 d"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+        assert_eq!((percent(0.9), percent(0.945)), ("90 %".into(), "94.5 %".into()));
+    }
+
+    #[test]
+    fn only_https_becomes_a_link_and_its_host_is_shown() {
+        let link = external("https://ci.example/run/1?a=\"><script>", "log").into_string();
+        assert!(link.contains("(ci.example)") && !link.contains("<script>"), "{link}");
+        for odd in
+            ["javascript:alert(1)", "http://ci.example/", "//ci.example/", "data:text/html,x"]
+        {
+            assert_eq!(external(odd, "log").into_string(), "<bdi>log</bdi>", "{odd}");
+        }
+    }
+}

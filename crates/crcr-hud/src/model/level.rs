@@ -1,0 +1,46 @@
+//! The evidence for a level: each criterion, what the facts say, and what follows.
+
+use crcr_domain::results::Review;
+use crcr_domain::{Level, RepoName};
+use crcr_results::review::{self, Beside};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::days::{answers, facts};
+use super::overview::entry_of;
+use crate::{Hud, Problem};
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LevelReview {
+    #[serde(flatten)]
+    pub(crate) review: Review,
+    pub(crate) permalink: String,
+}
+
+impl From<Review> for LevelReview {
+    fn from(review: Review) -> Self {
+        Self { permalink: review.permalink(), review }
+    }
+}
+
+/// Reviews at the level that the address names, else at the one of the allowlist.
+pub(crate) async fn build(
+    hud: &Hud,
+    repo: &RepoName,
+    level: Option<Level>,
+    window: (Option<Timestamp>, Timestamp),
+) -> Result<LevelReview, Problem> {
+    let entry = entry_of(hud, repo);
+    let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
+    let level = level.or(entry.as_ref().map(|entry| entry.level));
+    let window = review::window(repo, level, window, &hud.criteria);
+    let beside = Beside::read(&*hud.results, &window, answers(hud, &window));
+    let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
+    let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
+    let review = beside.review(repo, level, &window, facts, &hud.criteria);
+    if entry.is_none() && !review.has_results() {
+        let text = format!("{repo} is not on the allowlist and has no results in this span");
+        return Err(Problem::NotFound(text));
+    }
+    Ok(review.into())
+}

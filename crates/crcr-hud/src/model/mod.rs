@@ -1,0 +1,124 @@
+//! What a page says, as data: computed from facts by the definitions in `crcr_domain::results`.
+
+pub(super) mod days;
+pub(super) mod feed;
+pub(super) mod level;
+pub(super) mod overview;
+pub(super) mod pull;
+pub(super) mod repository;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crcr_domain::results::{DayOf, Distribution, Outcome, Rate, Tally};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use crate::query::Span;
+
+/// A rate with everything that a reader needs to weigh it.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct RateView {
+    /// What it is made of.
+    #[serde(flatten)]
+    pub(super) rate: Rate,
+    /// The share, 0 to 1.
+    pub(super) value: Option<f64>,
+    /// Where the true share lies (95 %).
+    pub(super) interval: Option<(f64, f64)>,
+    /// Whether there are samples enough.
+    pub(super) known: bool,
+}
+
+impl From<Rate> for RateView {
+    fn from(rate: Rate) -> Self {
+        Self { rate, value: rate.value(), interval: rate.wilson(), known: rate.is_known() }
+    }
+}
+
+/// What a set of jobs is worth.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Worth {
+    pub(super) availability: RateView,
+    pub(super) test_pass: RateView,
+    pub(super) job_pass: RateView,
+    pub(super) queue: Option<Distribution>,
+    pub(super) execution: Option<Distribution>,
+    pub(super) end_to_end: Option<Distribution>,
+    pub(super) outcomes: BTreeMap<Outcome, u64>,
+    pub(super) running: u64,
+}
+
+impl Worth {
+    pub(super) fn of(tally: &Tally) -> Self {
+        let sums = &tally.sums;
+        Self {
+            availability: sums.availability.into(),
+            test_pass: sums.test_pass().into(),
+            job_pass: sums.job_pass().into(),
+            queue: tally.queue(),
+            execution: tally.execution(),
+            end_to_end: tally.end_to_end(),
+            running: sums.running,
+            outcomes: sums.outcomes.clone(),
+        }
+    }
+}
+
+/// One day of a trend.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Day {
+    pub(super) date: Date,
+    pub(super) job_pass: Rate,
+    pub(super) availability: Rate,
+    pub(super) queue_p50: Option<f64>,
+    pub(super) queue_p95: Option<f64>,
+    pub(super) execution_p50: Option<f64>,
+    pub(super) execution_p95: Option<f64>,
+}
+
+/// One entry for every day of the span, days without results included. A job belongs to the day
+/// of its dispatch.
+pub(super) fn trend(span: &Span, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<Day> {
+    let mut days: BTreeMap<Date, Tally> = BTreeMap::new();
+    let mut date = day_of(span.from);
+    while date <= day_of(span.to) && days.len() < 400 {
+        days.insert(date, Tally::default());
+        let Ok(next) = date.tomorrow() else { break };
+        date = next;
+    }
+    for (of, tally) in tallies {
+        if let Some(day) = days.get_mut(&of.day) {
+            day.add(tally);
+        }
+    }
+    days.into_iter()
+        .map(|(date, tally)| {
+            let (queue, execution) = (tally.queue(), tally.execution());
+            Day {
+                date,
+                job_pass: tally.sums.job_pass(),
+                availability: tally.sums.availability,
+                queue_p50: queue.map(|d| d.p50),
+                queue_p95: queue.map(|d| d.p95),
+                execution_p50: execution.map(|d| d.p50),
+                execution_p95: execution.map(|d| d.p95),
+            }
+        })
+        .collect()
+}
+
+/// What all of these days came to.
+pub(super) fn total(tallies: &[(DayOf, Arc<Tally>)]) -> Tally {
+    let mut total = Tally::default();
+    for (_, tally) in tallies {
+        total.add(tally);
+    }
+    total
+}
+
+fn day_of(time: Timestamp) -> Date {
+    time.to_zoned(TimeZone::UTC).date()
+}

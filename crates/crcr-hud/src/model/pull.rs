@@ -1,0 +1,242 @@
+//! One pull request, by its current head alone.
+
+use std::collections::HashMap;
+
+use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::facts::{AttemptFact, DispatchFact, MergeBaseFact};
+use crcr_domain::proof::MissingProof;
+use crcr_domain::results::{Job, Outcome, jobs_of_record};
+use crcr_domain::{Level, RepoName};
+use crcr_results::Window;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::days::pushes;
+use super::overview::entry_of;
+use crate::query::Events;
+use crate::{Hud, Problem};
+
+/// How far back the last result on a branch of upstream is looked for, in days.
+const BASE_DAYS: i64 = 14;
+/// How long after a commit its push is looked for, in days: a rebase keeps its date.
+const PUSHED_DAYS: i64 = 7;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Pull {
+    pub(crate) upstream: String,
+    pub(crate) number: u64,
+    pub(crate) head_sha: String,
+    /// The commit that the head and its base branch have in common; `None` when unknown.
+    pub(crate) merge_base: Option<String>,
+    /// When the newest report on this head came in.
+    pub(crate) newest: Option<Timestamp>,
+    /// Heads that this page leaves out.
+    pub(crate) older_heads: usize,
+    /// L4 and L3, then L2 and L1.
+    pub(crate) backends: Vec<Backend>,
+}
+
+/// One backend's word on the pull request.
+#[derive(Debug, Serialize)]
+pub(crate) struct Backend {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
+    /// Whether a failure keeps the pull request from being merged.
+    pub(crate) blocks: bool,
+    pub(crate) oncalls: Vec<String>,
+    /// How the dispatch stands: `queued`, `sent`, `dead`, ….
+    pub(crate) dispatch: String,
+    pub(crate) last_error: Option<String>,
+    pub(crate) jobs: Vec<PullJob>,
+}
+
+/// One job on the head.
+#[derive(Debug, Serialize)]
+pub(crate) struct PullJob {
+    pub(crate) name: String,
+    /// `None` while it runs.
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) attempts: usize,
+    pub(crate) url: Option<String>,
+    pub(crate) tests: Option<TestCounts>,
+    pub(crate) failed_tests: Vec<FailedTest>,
+    /// What speaks for or against its failure being new; `None` when it didn't fail its tests, and
+    /// when nothing is known.
+    pub(crate) before: Option<Before>,
+    /// What its reports lack; the result then moves no check run.
+    pub(crate) missing_proof: Option<MissingProof>,
+}
+
+/// How the same job did without the pull request.
+#[derive(Debug, Serialize)]
+pub(crate) struct Before {
+    pub(crate) head_sha: String,
+    /// It is the merge base, not just the newest push that the backend had reported on.
+    pub(crate) is_merge_base: bool,
+    pub(crate) passed: bool,
+    pub(crate) at: Timestamp,
+}
+
+pub(crate) async fn build(hud: &Hud, upstream: &RepoName, number: u64) -> Result<Pull, Problem> {
+    let ((attempts, dispatches), merge_bases) = tokio::try_join!(
+        hud.results.of_pull(upstream.as_str(), number),
+        hud.results.merge_bases(upstream.as_str(), number),
+    )?;
+    let Some(head_sha) = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()))
+    else {
+        let text = format!("no results of pull request {number} of {upstream} are known");
+        return Err(Problem::NotFound(text));
+    };
+    let mut heads: Vec<&str> = (dispatches.iter().map(|dispatch| dispatch.head_sha.as_str()))
+        .chain(attempts.iter().map(|row| row.head_sha.as_str()))
+        .collect();
+    heads.sort_unstable();
+    heads.dedup();
+    let older_heads = heads.len().saturating_sub(1);
+    let jobs: Vec<Job<'_>> = jobs_of_record(&attempts, &dispatches)
+        .into_iter()
+        .filter(|job| job.record.head_sha == head_sha)
+        .collect();
+    let newest = jobs.iter().map(|job| job.record.received_at).max();
+    let mut by_repo: HashMap<String, Vec<Job<'_>>> = HashMap::new();
+    for job in jobs {
+        by_repo.entry(job.record.repo.to_ascii_lowercase()).or_default().push(job);
+    }
+    let failing: Vec<String> = by_repo
+        .iter()
+        .filter(|(_, jobs)| jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed)))
+        .map(|(repo, _)| repo.clone())
+        .collect();
+    let merge_base = merge_bases.into_iter().find(|found| found.head_sha == head_sha);
+    let branch = on_branch(hud, upstream, failing, merge_base.as_ref()).await?;
+    let branch = jobs_of_record(&branch, &[]);
+    let merge_base = merge_base.map(|found| found.merge_base);
+    let mut backends: Vec<Backend> = newest_of_head(&dispatches, &head_sha)
+        .into_iter()
+        .map(|dispatch| {
+            let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
+            backend(hud, dispatch, jobs, &branch, merge_base.as_deref())
+        })
+        .collect();
+    backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+    Ok(Pull {
+        upstream: upstream.as_str().to_owned(),
+        number,
+        head_sha,
+        merge_base,
+        newest,
+        older_heads,
+        backends,
+    })
+}
+
+/// The current head: of the dispatches that nothing replaced the newest.
+fn head(dispatches: &[DispatchFact]) -> Option<String> {
+    let current = dispatches.iter().filter(|dispatch| dispatch.status != "superseded");
+    current
+        .max_by_key(|dispatch| dispatch.enqueued_at)
+        .or_else(|| dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at))
+        .map(|dispatch| dispatch.head_sha.clone())
+}
+
+/// The newest dispatch of this head to each repository: labels and re-openings send it again.
+fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a DispatchFact> {
+    let mut newest: HashMap<String, &DispatchFact> = HashMap::new();
+    for dispatch in dispatches.iter().filter(|dispatch| dispatch.head_sha == head) {
+        let slot = newest.entry(dispatch.repo.to_ascii_lowercase()).or_insert(dispatch);
+        if dispatch.enqueued_at > slot.enqueued_at {
+            *slot = dispatch;
+        }
+    }
+    newest.into_values().collect()
+}
+
+fn backend(
+    hud: &Hud,
+    dispatch: &DispatchFact,
+    jobs: Vec<Job<'_>>,
+    branch: &[Job<'_>],
+    merge_base: Option<&str>,
+) -> Backend {
+    let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
+    let jobs = jobs
+        .into_iter()
+        .map(|job| PullJob {
+            before: before(&job, branch, merge_base),
+            name: job.name(),
+            outcome: job.outcome,
+            attempts: job.attempts,
+            url: job.record.url.clone(),
+            tests: job.record.tests,
+            failed_tests: job.record.failed_tests.clone(),
+            missing_proof: job.record.missing_proof,
+        })
+        .collect();
+    Backend {
+        repo: dispatch.repo.clone(),
+        level: dispatch.level,
+        blocks: dispatch.level.blocks_merge(),
+        oncalls: entry
+            .iter()
+            .flat_map(|entry| &entry.oncalls)
+            .map(|name| name.as_str().to_owned())
+            .collect(),
+        dispatch: dispatch.status.clone(),
+        last_error: dispatch.last_error.clone(),
+        jobs,
+    }
+}
+
+/// How `job` did on the merge base, or else on the newest push that was reported on before it.
+fn before(job: &Job<'_>, branch: &[Job<'_>], merge_base: Option<&str>) -> Option<Before> {
+    if job.outcome != Some(Outcome::TestFailed) {
+        return None;
+    }
+    let is_base = |other: &Job<'_>| merge_base == Some(&*other.record.head_sha);
+    // Only a verdict of the tests tells something about them.
+    let known = branch.iter().filter(|other| {
+        other.record.repo.eq_ignore_ascii_case(&job.record.repo)
+            && (&other.record.workflow, &other.record.job)
+                == (&job.record.workflow, &job.record.job)
+            && other.outcome.is_some_and(|o| o.is_pass() || o == Outcome::TestFailed)
+            && (is_base(other) || other.record.received_at < job.record.received_at)
+    });
+    let other = known.max_by_key(|other| (is_base(other), other.record.received_at))?;
+    Some(Before {
+        head_sha: other.record.head_sha.clone(),
+        is_merge_base: is_base(other),
+        passed: other.outcome.is_some_and(Outcome::is_pass),
+        at: other.record.received_at,
+    })
+}
+
+/// The attempts of these backends on upstream's pushes: of late, and of when the merge base was
+/// pushed.
+async fn on_branch(
+    hud: &Hud,
+    upstream: &RepoName,
+    repos: Vec<String>,
+    merge_base: Option<&MergeBaseFact>,
+) -> Result<Vec<AttemptFact>, Problem> {
+    if repos.is_empty() {
+        return Ok(vec![]);
+    }
+    let days = |days| jiff::SignedDuration::from_hours(24 * days);
+    let to = (hud.clock)();
+    let from = to - days(BASE_DAYS);
+    let lately = Window::all(from, to).of(repos);
+    let known = pushes(hud, &lately).await?;
+    let mut rows: Vec<_> = known.attempts(&lately).cloned().collect();
+    if let Some(MergeBaseFact { committed_at, merge_base, .. }) = merge_base
+        && *committed_at < from
+    {
+        let pushed = committed_at.checked_add(days(PUSHED_DAYS)).unwrap_or(from);
+        let then = Window { from: *committed_at, to: from.min(pushed), ..lately };
+        let old = hud.results.pushes(&then).await?;
+        rows.extend(old.into_iter().filter(|row| row.head_sha == *merge_base));
+    }
+    rows.retain(|row| {
+        Events::Pr.has(&row.event) && row.upstream.eq_ignore_ascii_case(upstream.as_str())
+    });
+    Ok(rows)
+}

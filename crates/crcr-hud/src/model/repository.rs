@@ -1,0 +1,238 @@
+//! One backend: what it is worth, what ran where, what fails, what was refused.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::results::{Job, Outcome, jobs_of_record};
+use crcr_domain::{Level, RepoName};
+use crcr_results::Window;
+use crcr_results::review::{self, Beside};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::level::LevelReview;
+use super::overview::entry_of;
+use super::{Day, Worth, days, total, trend};
+use crate::query::Span;
+use crate::{Hud, Problem};
+
+/// The most commits that the matrix shows.
+const ROWS: usize = 50;
+/// The most jobs that the matrix shows.
+const COLUMNS: usize = 40;
+
+/// The most refused reports that the page shows.
+const REFUSED: usize = 20;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Repository {
+    pub(crate) repo: String,
+    /// Where it stands on the allowlist; `None` when it isn't on it (any more).
+    pub(crate) level: Option<Level>,
+    pub(crate) oncalls: Vec<String>,
+    pub(crate) span: Span,
+    pub(crate) permalink: String,
+    pub(crate) upstream: String,
+    pub(crate) newest: Option<Timestamp>,
+    #[serde(flatten)]
+    pub(crate) worth: Worth,
+    pub(crate) trend: Vec<Day>,
+    /// How far it is from what its level, or the next one, asks for; of a listed one.
+    pub(crate) review: Option<LevelReview>,
+    pub(crate) matrix: Matrix,
+    pub(crate) failing_tests: Vec<FailingTest>,
+    pub(crate) refused: Vec<Refused>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Matrix {
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+    /// Commits and jobs that are left out.
+    pub(crate) more_rows: usize,
+    pub(crate) more_columns: usize,
+    /// Older heads of pull requests that are folded away.
+    pub(crate) older_heads: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) pull_request: Option<u64>,
+    pub(crate) upstream: String,
+    pub(crate) head_sha: String,
+    /// When the newest event of it was accepted.
+    pub(crate) at: Timestamp,
+    /// The pull request has a newer head.
+    pub(crate) older: bool,
+    /// One per column; `None` where the job did not run.
+    pub(crate) cells: Vec<Option<Cell>>,
+}
+
+/// One job on one commit.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Cell {
+    /// `None` while it runs.
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) attempts: usize,
+    pub(crate) url: Option<String>,
+}
+
+/// A test and how often it failed.
+#[derive(Debug, Serialize)]
+pub(crate) struct FailingTest {
+    pub(crate) name: String,
+    pub(crate) file: Option<String>,
+    pub(crate) count: u64,
+    pub(crate) last: Timestamp,
+    pub(crate) message: Option<String>,
+}
+
+/// A report that was refused.
+#[derive(Debug, Serialize)]
+pub(crate) struct Refused {
+    pub(crate) at: Timestamp,
+    pub(crate) outcome: CallbackOutcome,
+    pub(crate) answer: u16,
+    pub(crate) detail: Option<String>,
+}
+
+pub(crate) async fn build(hud: &Hud, repo: &RepoName, span: &Span) -> Result<Repository, Problem> {
+    let entry = entry_of(hud, repo);
+    let level = entry.as_ref().map(|entry| entry.level);
+    let named = entry.as_ref().map_or(repo, |entry| &entry.repo);
+    let window = Window::all(span.from, span.to).of(vec![repo.as_str().to_owned()]);
+    let reviewed = review::window(named, level, (None, span.to), &hud.criteria);
+    // What the review reads is most often a part of what the page does.
+    let both = Window { from: window.from.min(reviewed.from), ..window.clone() };
+    let refused = async { Ok(hud.results.refused(&window, REFUSED).await?) };
+    // Computed while the store works on the rest.
+    let shown = async {
+        let facts = days::facts(hud, &both).await?;
+        let newest = facts.attempts(&window).map(|row| row.received_at).max();
+        let jobs = jobs_of_record(
+            facts.attempts(&window).filter(|row| span.events.has(&row.event)),
+            facts.dispatches(&window).filter(|sent| span.events.has(&sent.event)),
+        );
+        let (matrix, tests) = (matrix(&jobs, span), failing_tests(&jobs));
+        Ok((facts, newest, matrix, tests))
+    };
+    let (days, beside, refused, (facts, newest, matrix, failing_tests)) = tokio::try_join!(
+        days::days(hud, span, Some(repo.as_str())),
+        Beside::read(&*hud.results, &reviewed, days::answers(hud, &reviewed)),
+        refused,
+        shown,
+    )?;
+    if entry.is_none() && days.is_empty() {
+        let text = format!("{repo} is not on the allowlist and has no results in this span");
+        return Err(Problem::NotFound(text));
+    }
+    let review = entry.is_some().then(|| {
+        let facts = (facts.attempts(&reviewed).collect(), facts.dispatches(&reviewed).collect());
+        LevelReview::from(beside.review(named, level, &reviewed, facts, &hud.criteria))
+    });
+    let refused = refused
+        .into_iter()
+        .map(|callback| Refused {
+            at: callback.at,
+            outcome: callback.outcome,
+            answer: callback.answer,
+            detail: callback.detail,
+        })
+        .collect();
+    Ok(Repository {
+        repo: named.as_str().to_owned(),
+        level,
+        oncalls: entry
+            .iter()
+            .flat_map(|entry| &entry.oncalls)
+            .map(|name| name.as_str().to_owned())
+            .collect(),
+        span: span.clone(),
+        permalink: span.permalink(),
+        upstream: hud.upstream.as_str().to_owned(),
+        newest,
+        worth: Worth::of(&total(&days)),
+        trend: trend(span, &days),
+        review,
+        matrix,
+        failing_tests,
+        refused,
+    })
+}
+
+fn matrix<'a>(jobs: &[Job<'a>], span: &Span) -> Matrix {
+    // A name is made once of many jobs.
+    let id = |job: &Job<'a>| (&*job.record.workflow, job.record.job.as_deref());
+    let ids: HashMap<_, _> = jobs.iter().map(|job| (id(job), job)).collect();
+    let names: BTreeSet<String> = ids.values().map(|job| job.name()).collect();
+    let more_columns = names.len().saturating_sub(COLUMNS);
+    let columns: Vec<String> = names.into_iter().take(COLUMNS).collect();
+    let place: HashMap<_, usize> = (ids.into_iter())
+        .filter_map(|(id, job)| Some((id, columns.binary_search(&job.name()).ok()?)))
+        .collect();
+    let mut rows: BTreeMap<(Option<u64>, &str, &str), Row> = BTreeMap::new();
+    for job in jobs {
+        let record = job.record;
+        let key = (record.pull_request, record.upstream.as_str(), record.head_sha.as_str());
+        let row = rows.entry(key).or_insert_with(|| Row {
+            pull_request: record.pull_request,
+            upstream: record.upstream.clone(),
+            head_sha: record.head_sha.clone(),
+            at: record.dispatched_at,
+            older: false,
+            cells: vec![None; columns.len()],
+        });
+        row.at = row.at.max(record.dispatched_at);
+        if let Some(at) = place.get(&id(job)) {
+            row.cells[*at] = Some(Cell {
+                outcome: job.outcome,
+                attempts: job.attempts,
+                url: record.url.clone(),
+            });
+        }
+    }
+    let mut rows: Vec<_> = rows.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.at));
+    let mut pulls = BTreeSet::new();
+    for row in &mut rows {
+        let pull = row.pull_request.map(|number| (row.upstream.to_ascii_lowercase(), number));
+        row.older = pull.is_some_and(|pull| !pulls.insert(pull));
+    }
+    let older_heads = rows.iter().filter(|row| row.older).count();
+    rows.retain(|row| {
+        (span.all_heads || !row.older)
+            && (!span.only_failing || row.cells.iter().flatten().any(failed))
+    });
+    let more_rows = rows.len().saturating_sub(ROWS);
+    rows.truncate(ROWS);
+    Matrix { columns, rows, more_rows, more_columns, older_heads }
+}
+
+fn failed(cell: &Cell) -> bool {
+    cell.outcome
+        .is_some_and(|o| !o.is_pass() && !matches!(o, Outcome::Neutral | Outcome::Superseded))
+}
+
+fn failing_tests(jobs: &[Job<'_>]) -> Vec<FailingTest> {
+    let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
+    for job in jobs {
+        for test in &job.record.failed_tests {
+            let seen = tests.entry((&test.name, test.file.as_deref())).or_insert(FailingTest {
+                name: test.name.clone(),
+                file: test.file.clone(),
+                count: 0,
+                last: job.record.received_at,
+                message: test.message.clone(),
+            });
+            seen.count += 1;
+            if job.record.received_at > seen.last {
+                seen.last = job.record.received_at;
+                seen.message.clone_from(&test.message);
+            }
+        }
+    }
+    let mut tests: Vec<_> = tests.into_values().collect();
+    tests.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+    tests.truncate(20);
+    tests
+}

@@ -1,0 +1,77 @@
+//! `/crcr/{owner}/{repo}/level`: the evidence.
+
+use crcr_domain::results::review::Question;
+use crcr_domain::results::{Criterion, Verdict};
+use maud::{Markup, html};
+
+use crate::layout::{duration, percent, rate, shell, time};
+use crate::model::level::LevelReview;
+
+pub(crate) fn page(model: &LevelReview) -> Markup {
+    let review = &model.review;
+    let question = review.question.title();
+    let (glyph, class, word) = verdict(review.verdict);
+    shell(
+        &format!("Level of {}", review.repo),
+        false,
+        &html! {
+            div.title {
+                h1 { "Level of " bdi { (review.repo) } }
+                @match review.level { Some(level) => span.tag { (level) " " (level.title()) }, None => span.tag { "not on the allowlist" } }
+                a href=(format!("/crcr/{}", review.repo)) { "Its results" }
+            }
+            @if review.question == Question::Signal {
+                p.note { (question) " No threshold decides it." }
+            } @else {
+                p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
+            }
+            p.detail { (time(review.from)) " to " (time(review.to)) " · pull requests and pushes · " a href=(model.permalink) { "permalink" } }
+            @if !review.evidence.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label="Criteria" { table {
+                    thead { tr {
+                        th scope="col" { "Criterion" } th scope="col" { "Value" } th scope="col" { "Target" }
+                        th scope="col" { "n" } th scope="col" { "Verdict" }
+                    } }
+                    tbody { @for evidence in &review.evidence {
+                        @let (glyph, class, word) = verdict(evidence.verdict);
+                        tr {
+                            th scope="row" { (evidence.criterion.title()) }
+                            td { @match evidence.value { Some(value) => (amount(evidence.criterion, value)), None => span.muted { "no data" } } }
+                            td { (evidence.bound.sign()) " " (amount(evidence.criterion, evidence.target)) }
+                            td { (evidence.n) }
+                            td.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
+                        }
+                    } }
+                } }
+            }
+            h2 { "Infrastructure and tests, apart" }
+            dl.cards {
+                div { dt { "Availability" } dd { (rate(&review.availability.into())) } }
+                div { dt { "Test pass" } dd { (rate(&review.test_pass.into())) } }
+            }
+            h2 { "Reports" }
+            dl.cards {
+                div { dt { "Valid" } dd { (rate(&review.signal.into())) } }
+                @for (kind, count) in &review.refused {
+                    div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count) } }
+                }
+            }
+        },
+    )
+}
+
+pub(super) fn verdict(verdict: Verdict) -> (&'static str, &'static str, &'static str) {
+    match verdict {
+        Verdict::Met => ("✓", "good", "met"),
+        Verdict::NotMet => ("✗", "bad", "not met"),
+        Verdict::Unknown => ("–", "muted", "unknown"),
+    }
+}
+
+pub(super) fn amount(criterion: Criterion, value: f64) -> String {
+    match criterion {
+        Criterion::TimeAtL2 | Criterion::Coverage => format!("{:.0} d", value.floor()),
+        Criterion::Queue | Criterion::EndToEnd => duration(value),
+        Criterion::Overrun | Criterion::Timeouts | Criterion::JobPass => percent(value),
+    }
+}

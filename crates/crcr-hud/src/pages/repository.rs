@@ -1,0 +1,253 @@
+//! `/crcr/{owner}/{repo}`: one backend.
+
+use crcr_domain::results::review::Question;
+use crcr_domain::results::{Outcome, Verdict};
+use maud::{Markup, html};
+
+use super::level::{amount, verdict as verdict_parts};
+use super::{controls, freshness};
+use crate::chart::{durations, shares};
+use crate::layout::{distribution, outcome_parts, rate, shell, short, time};
+use crate::model::level::LevelReview;
+use crate::model::repository::{Cell, Matrix, Repository, Row};
+use crate::query::{Events, Span};
+
+pub(crate) fn page(model: &Repository) -> Markup {
+    let path = format!("/crcr/{}", model.repo);
+    shell(
+        &model.repo,
+        true,
+        &html! {
+            div.title {
+                h1 { bdi { (model.repo) } }
+                @match model.level {
+                    Some(level) => span.tag { (level) " " (level.title()) },
+                    None => span.tag { "not on the allowlist" },
+                }
+                a href=(format!("{path}/feed.atom")) { "Feed" }
+                a href=(format!("{path}/badge.svg")) { "Badge" }
+                @if !model.oncalls.is_empty() { span.detail { "on call: " bdi { (model.oncalls.join(", ")) } } }
+            }
+            (controls(&path, &model.span, &model.permalink))
+            (freshness(model.newest, &model.span))
+            dl.cards {
+                div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
+                div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
+                div { dt { "Availability" } dd { (rate(&model.worth.availability)) } }
+                div { dt { "Queue P50" } dd { (distribution(model.worth.queue.as_ref())) } }
+                div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
+                div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
+                div { dt { "Running now" } dd { (model.worth.running) } }
+            }
+            @if let Some(review) = &model.review { (distance(review)) }
+            section aria-labelledby="trends" {
+                h2 #trends { "Trends" }
+                div.charts {
+                    (shares("Pass and availability", &model.trend))
+                    (durations("Queue", &model.trend, |day| day.queue_p50, |day| day.queue_p95))
+                    (durations("Run time", &model.trend, |day| day.execution_p50, |day| day.execution_p95))
+                }
+            }
+            section aria-labelledby="matrix" {
+                div.title {
+                    h2 #matrix {
+                        @match model.span.events { Events::Pr => "Pull requests by job", Events::Nightly => "Nightly commits by job" }
+                    }
+                    (filters(&path, &model.span, model.matrix.older_heads))
+                }
+                (matrix(model))
+            }
+            section aria-labelledby="tests" {
+                h2 #tests { "Failing tests" }
+                @if model.failing_tests.is_empty() { p.muted { "None reported in this span." } }
+                @else {
+                    div.scroll tabindex="0" role="region" aria-label="Failing tests" { table {
+                        thead { tr { th scope="col" { "Test" } th scope="col" { "Failures" } th scope="col" { "Last" } th scope="col" { "Last message" } } }
+                        tbody { @for test in &model.failing_tests { tr {
+                            th scope="row" { bdi { (test.name) } @if let Some(file) = &test.file { div.detail { bdi { (file) } } } }
+                            td { (test.count) }
+                            td { (time(test.last)) }
+                            td.message { bdi { (test.message.as_deref().unwrap_or("–")) } }
+                        } } }
+                    } }
+                }
+            }
+            section aria-labelledby="refused" {
+                h2 #refused { "Refused and unproven reports" }
+                @if model.refused.is_empty() { p.muted { "None in this span." } }
+                @else {
+                    div.scroll tabindex="0" role="region" aria-label="Refused and unproven reports" { table {
+                        thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
+                        tbody { @for refused in &model.refused { tr {
+                            td { (time(refused.at)) }
+                            td { (refused.answer) " " (refused.outcome.as_str().replace('_', " ")) }
+                            td.message { bdi { (refused.detail.as_deref().unwrap_or("–")) } }
+                        } } }
+                    } }
+                }
+            }
+        },
+    )
+}
+
+/// Which criteria hold, the others first.
+fn distance(model: &LevelReview) -> Markup {
+    let review = &model.review;
+    let what = match review.question {
+        Question::Signal => return html! {},
+        Question::Promotion => "Distance to L3",
+        Question::Stay => "What its level asks for",
+    };
+    let mut evidence: Vec<_> = review.evidence.iter().collect();
+    let met = evidence.iter().filter(|e| e.verdict == Verdict::Met).count();
+    evidence.sort_by_key(|e| match e.verdict {
+        Verdict::NotMet => 0,
+        Verdict::Unknown => 1,
+        Verdict::Met => 2,
+    });
+    html! {
+        section aria-labelledby="distance" {
+            div.title {
+                h2 #distance { (what) }
+                span.muted { (met) " of " (evidence.len()) " criteria met" }
+                a href=(format!("/crcr/{}/level", review.repo)) { "Evidence" }
+            }
+            ul.chips { @for evidence in evidence {
+                @let (glyph, class, word) = verdict_parts(evidence.verdict);
+                li.(class) {
+                    span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } span.hidden { (word) ":" } }
+                    " " (evidence.criterion.title()) " "
+                    @match evidence.value { Some(value) => strong { (amount(evidence.criterion, value)) }, None => span.muted { "no data" } }
+                    " " span.detail { (evidence.bound.sign()) " " (amount(evidence.criterion, evidence.target)) }
+                }
+            } }
+        }
+    }
+}
+
+/// Which rows of the matrix are shown, as links.
+fn filters(path: &str, span: &Span, older_heads: usize) -> Markup {
+    let link = |all_heads: bool, only_failing: bool| {
+        let span = Span { all_heads, only_failing, ..span.clone() };
+        format!("{path}{}#matrix", span.address())
+    };
+    html! {
+        span.group { @for (only_failing, name) in [(false, "All"), (true, "Failing")] {
+            a aria-current=[(span.only_failing == only_failing).then_some("true")] href=(link(span.all_heads, only_failing)) { (name) }
+        } }
+        @if span.events == Events::Pr {
+            span.group { @for (all_heads, name) in [(false, "Current heads"), (true, "All heads")] {
+                a aria-current=[(span.all_heads == all_heads).then_some("true")] href=(link(all_heads, span.only_failing)) { (name) }
+            } }
+            @if !span.all_heads && older_heads > 0 { span.detail { (older_heads) " older heads folded" } }
+        }
+    }
+}
+
+/// With more jobs than this, a cell shows its glyph alone, and its word to those who can't see it.
+const WORDY: usize = 8;
+
+fn matrix(page: &Repository) -> Markup {
+    let matrix = &page.matrix;
+    if matrix.rows.is_empty() {
+        return html! { p.muted { "No such jobs in this span." } };
+    }
+    let dense = matrix.columns.len() > WORDY;
+    let shared = if dense { shared_start(&matrix.columns) } else { "" };
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Jobs by commit" {
+            table.matrix.dense[dense] {
+                thead { tr {
+                    th scope="col" {
+                        "Commit"
+                        @if !shared.is_empty() { div.detail aria-hidden="true" { "Jobs: " bdi { (shared) } "…" } }
+                    }
+                    @for name in &matrix.columns { th.job scope="col" title=(name) { span {
+                        span.hidden { bdi { (shared) } }
+                        bdi { (&name[shared.len()..]) }
+                    } } }
+                } }
+                tbody { @for row in &matrix.rows { (matrix_row(row, matrix, page)) } }
+            }
+        }
+        @if matrix.more_rows > 0 || matrix.more_columns > 0 {
+            p.detail { "Left out: " (matrix.more_rows) " older commits, " (matrix.more_columns) " jobs." }
+        }
+        @if dense { p.detail {
+            @for outcome in [None].into_iter().chain(Outcome::ALL.map(Some)) {
+                @let (glyph, _, word) = outcome_parts(outcome);
+                span.legend { (glyph) " " (word) }
+            }
+        } }
+    }
+}
+
+/// What all names begin with, up to the end of a word: said once, it leaves room for the rest.
+fn shared_start(names: &[String]) -> &str {
+    let Some((first, others)) = names.split_first() else { return "" };
+    let same = |n: &usize| others.iter().all(|name| name.get(..*n) == first.get(..*n));
+    let ends = first.char_indices().filter(|(_, c)| !c.is_alphanumeric());
+    let ends = ends.map(|(n, c)| n + c.len_utf8()).filter(|n| *n < first.len());
+    &first[..ends.take_while(same).last().unwrap_or(0)]
+}
+
+fn matrix_row(row: &Row, matrix: &Matrix, page: &Repository) -> Markup {
+    html! {
+        tr.older[row.older] {
+            th scope="row" {
+                @match row.pull_request {
+                    Some(number) => {
+                        @let query = if row.upstream.eq_ignore_ascii_case(&page.upstream) { String::new() } else { format!("?upstream={}", row.upstream) };
+                        a href=(format!("/pr/{number}{query}")) { "#" (number) }
+                    },
+                    None => strong.muted { @match page.span.events { Events::Pr => "push", Events::Nightly => "nightly" } },
+                }
+                " " code { (short(&row.head_sha)) } " "
+                span.detail { (time(row.at)) @if row.older { " · older head" } }
+            }
+            @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
+        }
+    }
+}
+
+fn matrix_cell(cell: Option<&Cell>, name: &str) -> Markup {
+    let Some(cell) = cell else {
+        return html! { td { span.outcome.muted title=(format!("{name}: did not run")) { span aria-hidden="true" { "·" } span.hidden { "did not run" } } } };
+    };
+    let (glyph, class, word) = outcome_parts(cell.outcome);
+    let attempts =
+        if cell.attempts > 1 { format!(", {} attempts", cell.attempts) } else { String::new() };
+    let label = format!("{name}: {word}{attempts}");
+    let link = cell.url.as_deref().filter(|url| url.starts_with("https://"));
+    let shown = html! { span.glyph aria-hidden="true" { (glyph) } " " span.word { (word) } };
+    html! {
+        td.(class) { @match link {
+            Some(url) => a.outcome.(class) href=(url) rel="noreferrer nofollow" title=(label) aria-label=(label) { (shown) },
+            None => span.outcome.(class) title=(label) { (shown) },
+        } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_start;
+
+    #[test]
+    fn names_share_whole_words_and_never_all_of_a_name() {
+        for (names, shared) in [
+            (
+                &["ci / test (default, 1, 3)", "ci / test (default, 12, 3)"][..],
+                "ci / test (default, ",
+            ),
+            (&["ci / build", "ci / built"], "ci / "),
+            (&["ci / ", "ci / x"], "ci /"),
+            (&["é/ä", "é/ö"], "é/"),
+            (&["a", "b"], ""),
+            (&["same"], ""),
+            (&[], ""),
+        ] {
+            let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(shared_start(&names), shared);
+        }
+    }
+}

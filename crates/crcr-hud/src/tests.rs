@@ -1,0 +1,403 @@
+//! The pages, through the router, from generated and from hostile facts.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::{Allowlist, RepoName};
+use crcr_results::generate::{ALLOWLIST, facts};
+use crcr_results::sqlite::SqliteResults;
+use crcr_store::sqlite::{Role, Sqlite};
+use crcr_store::{Batch, Store as _};
+use jiff::Timestamp;
+use tempfile::TempDir;
+use tower::ServiceExt as _;
+
+use super::{Hud, router};
+
+const UPSTREAM: &str = "acme/upstream";
+
+struct Site {
+    router: Router,
+    hud: Arc<Hud>,
+    store: Arc<Sqlite>,
+    _folder: TempDir,
+}
+
+fn now() -> Timestamp {
+    "2026-09-15T12:00:00Z".parse().unwrap()
+}
+
+async fn site(facts: Vec<Fact>) -> Site {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(&folder.path().join("store.db"), Role::Server).unwrap();
+    let store = Arc::new(store);
+    store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
+    let upstream = RepoName::new(UPSTREAM).unwrap();
+    let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
+    let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
+    let hud = Hud::new(results, Box::new(move || policy.clone()), Box::new(now), upstream);
+    let hud = Arc::new(hud);
+    Site { router: router(Arc::clone(&hud)), hud, store, _folder: folder }
+}
+
+impl Site {
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status();
+        let policy = answer.headers().get("content-security-policy").cloned();
+        assert!(policy.is_some_and(|p| p.to_str().unwrap().contains("default-src 'none'")));
+        let body = axum::body::to_bytes(answer.into_body(), 8 << 20).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn json(&self, path: &str) -> serde_json::Value {
+        let (status, body) = self.get(path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn page_is_503_with_retry_after_while_too_many_are_computed() {
+    let site = site(vec![]).await;
+    let all = u32::try_from(super::PAGES).unwrap();
+    let held = Arc::clone(&site.hud.places).acquire_many_owned(all).await.unwrap();
+    let request = Request::get("/crcr").body(Body::empty()).unwrap();
+    let answer = site.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer.headers()["retry-after"], "5");
+    drop(held);
+    assert_eq!(site.get("/crcr").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn every_page_of_a_month_and_its_twin() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let repo = "aurora-example/torch-aurora";
+    for path in [
+        "/crcr".to_owned(),
+        "/crcr?window=24h&events=nightly".to_owned(),
+        format!("/crcr/{repo}?window=30d"),
+        format!("/crcr/{repo}/level"),
+        "/crcr/dune-example/torch-dune/level".to_owned(),
+        "/pr/101090".to_owned(),
+    ] {
+        let (status, page) = site.get(&path).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {page}");
+        assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</main>"), "{path}");
+        assert!(!page.contains("style=\"") && !page.contains("http://"), "{path}");
+    }
+    let overview = site.json("/api/v1/overview?window=30d").await;
+    let levels = overview["levels"].as_array().unwrap();
+    assert_eq!(levels.len(), 4);
+    assert_eq!(levels[0]["level"], "L4");
+    let aurora = &levels[0]["backends"][0];
+    let (pass, of) = (&aurora["job_pass"]["numerator"], &aurora["job_pass"]["denominator"]);
+    assert!(pass.as_u64() > Some(900) && of.as_u64() > pass.as_u64(), "{aurora}");
+    let l2: Vec<_> = levels[2]["backends"].as_array().unwrap().iter().collect();
+    assert_eq!(l2[0]["repo"], "dune-example/torch-dune", "the worst comes first");
+    assert_eq!(l2[0]["standing"], "below");
+    let pull = site.json("/api/v1/pulls/101090").await;
+    assert_eq!(pull["backends"].as_array().unwrap().len(), 5);
+    assert_eq!(pull["backends"][0]["blocks"], true);
+    let review = site.json("/api/v1/repositories/dune-example/torch-dune/level").await;
+    assert_eq!(review["verdict"], "not_met");
+    let link = review["permalink"].as_str().unwrap();
+    assert!(link.contains("/level?level=L2&from=2026-09-01T12:00:00Z&to="), "{link}");
+    let twin = link.replacen("/crcr/", "/api/v1/repositories/", 1);
+    assert_eq!(site.json(&twin).await, review);
+    let stays = site.json(&twin.replacen("level=L2", "level=L3", 1)).await;
+    assert_eq!((&stays["question"], &stays["from"]), (&"stay".into(), &review["from"]));
+}
+
+#[tokio::test]
+async fn what_is_kept_of_earlier_answers_changes_no_number() {
+    let all = facts(7, now(), 12, 10, UPSTREAM);
+    // Every third fact comes late, whatever its day.
+    let (mut early, mut late) = (vec![], vec![]);
+    for (n, fact) in all.iter().enumerate() {
+        if n % 3 == 0 { late.push(fact.clone()) } else { early.push(fact.clone()) }
+    }
+    let used = site(early).await;
+    let fresh = site(all).await;
+    let repo = "dune-example/torch-dune";
+    let paths = [
+        "/api/v1/overview?window=24h".to_owned(),
+        "/api/v1/overview?window=7d".to_owned(),
+        "/api/v1/overview?window=30d&events=nightly".to_owned(),
+        "/api/v1/overview?from=2026-09-08T07:08:09Z&to=2026-09-12T03:04:05Z".to_owned(),
+        format!("/api/v1/repositories/{repo}?window=24h"),
+        format!("/api/v1/repositories/{repo}?window=30d&heads=all"),
+        format!("/api/v1/repositories/{repo}?from=2026-09-08T07:08:09Z&to=2026-09-12T03:04:05Z"),
+        format!("/api/v1/repositories/{repo}/level"),
+        "/crcr/feed.atom".to_owned(),
+        format!("/crcr/{repo}/feed.atom"),
+    ];
+    let mut changed = 0;
+    let mut before = vec![];
+    for path in &paths {
+        before.push(used.get(path).await);
+    }
+    used.store.commit(Batch { facts: late, ..Batch::default() }, now()).await.unwrap();
+    for (path, before) in paths.iter().zip(before) {
+        let now = used.get(path).await;
+        assert_eq!(now, fresh.get(path).await, "{path}");
+        assert_eq!(now, used.get(path).await, "{path}, again");
+        changed += usize::from(now != before);
+    }
+    assert!(changed >= 8, "{changed}");
+}
+
+#[tokio::test]
+async fn a_permalink_shows_the_same_numbers_as_its_page() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    let page = site.json("/api/v1/overview?window=7d").await;
+    let link = page["permalink"].as_str().unwrap();
+    let again = site.json(&format!("/api/v1/overview{link}")).await;
+    assert_eq!(page["levels"], again["levels"]);
+}
+
+#[tokio::test]
+async fn nothing_and_nonsense_have_words_of_their_own() {
+    let site = site(vec![]).await;
+    let (status, page) = site.get("/crcr").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(page.contains("No results in this span."), "{page}");
+    for (path, expected) in [
+        ("/pr/1", StatusCode::NOT_FOUND),
+        ("/crcr/no-such/repo", StatusCode::NOT_FOUND),
+        ("/crcr/-odd-/repo", StatusCode::NOT_FOUND),
+        ("/crcr?window=1y", StatusCode::BAD_REQUEST),
+        ("/crcr/cedar-example/torch-cedar/level?level=L5", StatusCode::BAD_REQUEST),
+        ("/pr/1?upstream=odd", StatusCode::BAD_REQUEST),
+    ] {
+        let (status, page) = site.get(path).await;
+        assert_eq!(status, expected, "{path}");
+        assert!(page.contains("All backends"), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn old_results_are_called_stale() {
+    let mut old = facts(7, now() - jiff::SignedDuration::from_hours(72), 3, 10, UPSTREAM);
+    old.truncate(400);
+    let (_, page) = site(old).await.get("/crcr").await;
+    assert!(page.contains("Stale: no data since"), "{page}");
+}
+
+#[tokio::test]
+async fn a_pull_request_of_another_upstream_does_not_show_up() {
+    let mut facts = facts(7, now(), 3, 10, UPSTREAM);
+    for fact in &mut facts {
+        match fact {
+            Fact::Dispatch(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::Attempt(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::MergeBase(fact) => fact.upstream = "other/upstream".to_owned(),
+            Fact::Callback(_) => {}
+        }
+    }
+    let site = site(facts).await;
+    assert_eq!(site.get("/pr/101002").await.0, StatusCode::NOT_FOUND);
+    let other = site.json("/api/v1/pulls/101002?upstream=Other/Upstream").await;
+    assert_eq!(other["number"], 101_002);
+}
+
+/// The facts of pull request 7, whose test of aurora fails, and of upstream's pushes: where it
+/// branched off, `days` ago, where the test passed; and of today, where it fails.
+fn branched(days: i64, learned: bool) -> Vec<Fact> {
+    let generated = facts(7, now(), 1, 1, UPSTREAM);
+    let repo = "aurora-example/torch-aurora";
+    let (mut dispatch, mut attempt) = (None, None);
+    for fact in generated {
+        match fact {
+            Fact::Dispatch(fact) if fact.repo == repo => dispatch = Some(fact),
+            Fact::Attempt(fact) if fact.repo == repo => attempt = Some(fact),
+            _ => {}
+        }
+    }
+    let (dispatch, attempt) = (dispatch.unwrap(), attempt.unwrap());
+    let row = |sha: &str, pull_request, hours, conclusion| {
+        let at = now() - jiff::SignedDuration::from_hours(hours);
+        Fact::Attempt(Box::new(AttemptFact {
+            delivery: format!("of-{sha}"),
+            dispatched_at: at,
+            received_at: at + std::time::Duration::from_secs(600),
+            event: if pull_request == Some(7) { "pull_request" } else { "push" }.to_owned(),
+            state: State::Completed(conclusion),
+            phase: None,
+            pull_request,
+            head_sha: sha.repeat(20),
+            ..(*attempt).clone()
+        }))
+    };
+    let fork_hours = days * 24;
+    let mut all = vec![
+        row("f0", None, fork_hours - 2, Conclusion::Success),
+        row("f1", None, 5, Conclusion::Failure),
+        row("f2", Some(7), 3, Conclusion::Failure),
+        Fact::Dispatch(DispatchFact {
+            delivery: "of-f2".to_owned(),
+            enqueued_at: now() - jiff::SignedDuration::from_hours(3),
+            event: "pull_request".to_owned(),
+            pull_request: Some(7),
+            head_sha: "f2".repeat(20),
+            ..dispatch
+        }),
+    ];
+    if learned {
+        all.push(Fact::MergeBase(MergeBaseFact {
+            at: now(),
+            upstream: UPSTREAM.to_owned(),
+            pull_request: 7,
+            head_sha: "f2".repeat(20),
+            merge_base: "f0".repeat(20),
+            committed_at: now() - jiff::SignedDuration::from_hours(fork_hours),
+        }));
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_failure_is_new_when_the_merge_base_passed_however_old_it_is() {
+    for days in [2, 60] {
+        let site = site(branched(days, true)).await;
+        let pull = site.json("/api/v1/pulls/7").await;
+        assert_eq!(pull["merge_base"], "f0".repeat(20));
+        let before = &pull["backends"][0]["jobs"][0]["before"];
+        assert_eq!((&before["passed"], &before["is_merge_base"]), (&true.into(), &true.into()));
+        let (_, page) = site.get("/pr/7").await;
+        assert!(page.contains("</strong>: it passed on the merge base <code>f0f0f0f"), "{page}");
+        assert!(page.contains(" · merge base <code>f0f0f0f"), "{page}");
+    }
+    let pull = site(branched(2, false)).await.json("/api/v1/pulls/7").await;
+    let before = &pull["backends"][0]["jobs"][0]["before"];
+    assert_eq!((&before["passed"], &before["is_merge_base"]), (&false.into(), &false.into()));
+    assert_eq!((&pull["merge_base"], &before["head_sha"]), (&().into(), &"f1".repeat(20).into()));
+}
+
+#[tokio::test]
+async fn hostile_words_are_shown_as_text() {
+    let evil = "\"><script>alert(1)</script>\u{202e}".to_owned() + &"x".repeat(200);
+    let mut facts = facts(7, now(), 2, 10, UPSTREAM);
+    for fact in &mut facts {
+        if let Fact::Attempt(row) = fact {
+            row.job = Some(evil.clone());
+            row.workflow = "ci (L4)".to_owned();
+            row.url = Some("javascript:alert(1)".to_owned());
+            row.state = State::Completed(Conclusion::Failure);
+            for test in &mut row.failed_tests {
+                test.name.clone_from(&evil);
+                test.message = Some(evil.clone());
+            }
+        }
+    }
+    let site = site(facts).await;
+    for path in ["/crcr", "/crcr/aurora-example/torch-aurora", "/pr/101002"] {
+        let (_, page) = site.get(path).await;
+        assert!(!page.contains("<script>alert"), "{path}");
+        assert!(!page.contains("href=\"javascript:"), "{path}");
+    }
+    // A job's name says nothing about its level.
+    let page = site.json("/api/v1/repositories/cedar-example/torch-cedar").await;
+    assert_eq!(page["level"], "L2");
+}
+
+#[tokio::test]
+async fn the_matrix_is_bounded() {
+    let mut rows = vec![];
+    for fact in facts(7, now(), 7, 40, UPSTREAM) {
+        if let Fact::Attempt(mut row) = fact
+            && row.repo == "aurora-example/torch-aurora"
+        {
+            for n in 0..60 {
+                row.job = Some(format!("job {n}"));
+                rows.push(Fact::Attempt(row.clone()));
+            }
+        }
+    }
+    let page = site(rows).await.json("/api/v1/repositories/aurora-example/torch-aurora").await;
+    assert_eq!(page["matrix"]["columns"].as_array().unwrap().len(), 40);
+    assert_eq!(page["matrix"]["rows"].as_array().unwrap().len(), 50);
+    assert_eq!(page["matrix"]["more_columns"], 20);
+    assert!(page["matrix"]["more_rows"].as_u64() > Some(0));
+}
+
+#[tokio::test]
+async fn a_badge_is_an_image_of_level_and_rate() {
+    let site = site(facts(7, now(), 10, 10, UPSTREAM)).await;
+    let (status, image) = site.get("/crcr/aurora-example/torch-aurora/badge.svg").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(image.starts_with("<svg") && image.contains("L4 ·"), "{image}");
+}
+
+#[tokio::test]
+async fn a_feed_tells_which_backends_turned_red() {
+    let site = site(facts(7, now(), 20, 20, UPSTREAM)).await;
+    let (status, feed) = site.get("/crcr/feed.atom").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(feed.starts_with("<?xml version=\"1.0\" encoding=\"utf-8\"?><feed xmlns="), "{feed}");
+    assert!(feed.ends_with("</feed>") && feed.contains("</link>"), "{feed}");
+    assert!(feed.matches("<entry>").count() > 2, "{feed}");
+    assert!(feed.contains("torch-dune turned red on push"), "{feed}");
+    let (_, one) = site.get("/crcr/dune-example/torch-dune/feed.atom").await;
+    assert!(!one.contains("torch-aurora") && one.contains("<entry>"), "{one}");
+    let (_, none) = self::site(vec![]).await.get("/crcr/feed.atom").await;
+    assert!(!none.contains("<entry>") && none.contains("<updated>2026-09-15T12:00:00Z"), "{none}");
+}
+
+/// The colours of one scheme, by name.
+fn colours(css: &str) -> std::collections::BTreeMap<String, [f64; 3]> {
+    let mut colours = std::collections::BTreeMap::new();
+    for part in css.split(['{', ';', '}']) {
+        let Some((name, value)) = part.trim().split_once(':') else { continue };
+        let (Some(name), Some(hex)) = (name.strip_prefix("--"), value.trim().strip_prefix('#'))
+        else {
+            continue;
+        };
+        let channel = |n: usize| f64::from(u8::from_str_radix(&hex[n..n + 2], 16).unwrap()) / 255.0;
+        colours.insert(name.to_owned(), [channel(0), channel(2), channel(4)]);
+    }
+    colours
+}
+
+/// <https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio>
+fn contrast(a: [f64; 3], b: [f64; 3]) -> f64 {
+    let luminance = |colour: [f64; 3]| {
+        let linear =
+            colour.map(|c| if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    };
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+#[test]
+fn every_text_can_be_read_in_both_schemes() {
+    assert!((contrast([0.0; 3], [1.0; 3]) - 21.0).abs() < 1e-9);
+    let css = crate::layout::STYLE;
+    let (light, rest) = css.split_once("@media (prefers-color-scheme: dark)").unwrap();
+    let dark = rest.split_once("}\n}").unwrap().0;
+    let mut pairs = vec![];
+    let grounds = ["ground", "panel", "good-tint", "bad-tint", "infra-tint", "running-tint"];
+    for text in ["text", "muted", "link"] {
+        pairs.extend(grounds.map(|ground| (text, ground, 4.5)));
+    }
+    for outcome in ["good", "bad", "infra", "running"] {
+        pairs.extend(grounds.map(|ground| (outcome, ground, 4.5)));
+    }
+    // A button's text, and the chosen one of a group; then lines, which need less.
+    pairs.push(("ground", "link", 4.5));
+    pairs.extend([("a", "ground", 3.0), ("b", "ground", 3.0)]);
+    for (scheme, text) in [("light", light), ("dark", dark)] {
+        let colours = colours(text);
+        for (text, ground, least) in &pairs {
+            let ratio = contrast(colours[*text], colours[*ground]);
+            assert!(ratio >= *least, "{scheme}: {text} on {ground} is {ratio:.2}, under {least}");
+        }
+    }
+}

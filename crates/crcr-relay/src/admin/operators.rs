@@ -1,0 +1,298 @@
+//! Who may see the operators' pages, and how a browser comes to be let in.
+//!
+//! On the public listener operators show the admin token, as a bearer or once in a form that sets
+//! the cookie `crcr_admin`; everybody else finds nothing there. The cookie holds no token: it is an
+//! end of validity under a MAC whose key is the token, so that a changed token ends every session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::hmac;
+use axum::Form;
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use crcr_github::address::is_loopback;
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+
+use super::{HOME, pages::login};
+use crate::http::http_response::{Refusal, not_found};
+use crate::relay::Relay;
+
+const COOKIE: &str = "crcr_admin";
+/// How long a browser stays logged in.
+const SESSION: Duration = Duration::from_secs(12 * 3600);
+/// The largest form that is read, in bytes.
+pub(crate) const FORM_BYTES: usize = 4096;
+
+/// Where a request comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// For everybody: operators show the token, others find nothing.
+    Public,
+    /// The operators' own, on loopback: asks for no token, but for a name of this machine. A web page
+    /// can have its own name lead to 127.0.0.1 (DNS rebinding) and would read and press everything from
+    /// within an operator's browser.
+    Loopback,
+    /// The operators' own, on the network: asks for the token where there is one.
+    Network,
+}
+
+/// Lets operators through, and refuses everybody else as the listener does.
+pub(crate) async fn only(
+    State((relay, listener)): State<(Arc<Relay>, Listener)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let headers = request.headers();
+    let why = match lets_in(&relay, listener, headers) {
+        Ok(true) => return next.run(request).await,
+        Err(wait) => return too_many_guesses(wait).into_response(),
+        Ok(false) => match listener {
+            Listener::Public => return not_found(),
+            Listener::Loopback => {
+                let why = format!(
+                    "`Host` is `{}`, which is no name of this machine: ask for http://localhost and \
+                     this port, or send the admin token as a bearer",
+                    text(headers, header::HOST)
+                );
+                return Refusal::new(StatusCode::FORBIDDEN, why).into_response();
+            }
+            Listener::Network => {
+                "The admin token is asked for: send it as a bearer, or log in at /crcr/login"
+            }
+        },
+    };
+    let mut answer = Refusal::new(StatusCode::UNAUTHORIZED, why).into_response();
+    answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    answer
+}
+
+/// Whether a request may see what operators see; fails with the time until which bearers are refused
+/// unread.
+pub(crate) fn lets_in(
+    relay: &Relay,
+    listener: Listener,
+    headers: &HeaderMap,
+) -> Result<bool, Duration> {
+    let open = match listener {
+        Listener::Public => false,
+        Listener::Loopback => names_this_machine(headers),
+        Listener::Network => relay.config.admin_token.is_none(),
+    };
+    if open { Ok(true) } else { is_admin(relay, headers) }
+}
+
+fn too_many_guesses(wait: Duration) -> Refusal {
+    let mut refusal =
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong tokens; wait for a minute");
+    refusal.retry_after = Some(wait.as_secs().max(1));
+    refusal
+}
+
+/// Whether `Host` is `localhost` or a loopback address, with or without a port.
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let host = text(headers, header::HOST);
+    let authority = host.parse::<Authority>().ok().filter(|_| !host.contains('@'));
+    authority
+        .and_then(|authority| url::Host::parse(authority.host()).ok())
+        .is_some_and(|host| is_loopback(&host))
+}
+
+/// Whether a request carries the cookie of a login, or the admin token as a bearer; fails with how
+/// long to wait when there were too many wrong bearers.
+pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> Result<bool, Duration> {
+    let (Some(token), now) = (&relay.config.admin_token, relay.now()) else { return Ok(false) };
+    if cookie(headers).is_some_and(|given| is_session(&token.all(), given, now)) {
+        return Ok(true);
+    }
+    match text(headers, header::AUTHORIZATION).strip_prefix("Bearer ") {
+        Some(given) => relay.wrong_bearers.check(token, given, now),
+        None => Ok(false),
+    }
+}
+
+/// Whether a request comes from a browser that has logged in.
+pub(crate) fn has_cookie(headers: &HeaderMap) -> bool {
+    cookie(headers).is_some()
+}
+
+/// Whether `Origin`, where a browser sends one, names the host that was asked.
+pub(crate) fn is_own_origin(headers: &HeaderMap) -> bool {
+    if !headers.contains_key(header::ORIGIN) {
+        return true;
+    }
+    let host = text(headers, header::ORIGIN).split_once("://").map(|(_, host)| host);
+    host.is_some_and(|host| !host.is_empty() && host == text(headers, header::HOST))
+}
+
+/// The form of the login; it can't be printed.
+#[derive(Deserialize)]
+pub(crate) struct Login {
+    token: String,
+}
+
+/// `GET /crcr/login`: the form, where there is a token to show.
+pub(crate) async fn form(State(relay): State<Arc<Relay>>, headers: HeaderMap) -> Response {
+    if relay.config.admin_token.is_none() {
+        return not_found();
+    }
+    if is_admin(&relay, &headers) == Ok(true) {
+        return Redirect::to(HOME).into_response();
+    }
+    login::page(None).into_response()
+}
+
+/// `POST /crcr/login`: sets the cookie when the token is right.
+pub(crate) async fn log_in(
+    State(relay): State<Arc<Relay>>,
+    headers: HeaderMap,
+    form: Result<Form<Login>, axum::extract::rejection::FormRejection>,
+) -> Response {
+    let Some(token) = &relay.config.admin_token else { return not_found() };
+    let refused = |status: StatusCode, why: &str| (status, login::page(Some(why))).into_response();
+    if !is_own_origin(&headers) {
+        return refused(StatusCode::FORBIDDEN, "This form came from another site");
+    }
+    let Ok(Form(form)) = form else {
+        return refused(StatusCode::BAD_REQUEST, "The form has no token");
+    };
+    match relay.wrong_logins.check(token, &form.token, relay.now()) {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::warn!("a login with a wrong token was refused");
+            return refused(StatusCode::FORBIDDEN, "This is not the admin token");
+        }
+        Err(wait) => {
+            let why = "Too many tries; wait for a minute";
+            let mut answer = refused(StatusCode::TOO_MANY_REQUESTS, why);
+            let seconds = HeaderValue::from(wait.as_secs().max(1));
+            answer.headers_mut().insert(header::RETRY_AFTER, seconds);
+            return answer;
+        }
+    }
+    tracing::info!("an operator logged in");
+    let until = relay.now() + SESSION;
+    with_cookie(&headers, &session(&token.first(), until), SESSION)
+}
+
+/// `POST /crcr/logout`: drops the cookie.
+pub(crate) async fn log_out(headers: HeaderMap) -> Response {
+    if !is_own_origin(&headers) {
+        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
+    }
+    with_cookie(&headers, "", Duration::ZERO)
+}
+
+/// Sends the browser on with a cookie that no script reads and no other site's request carries.
+fn with_cookie(headers: &HeaderMap, value: &str, age: Duration) -> Response {
+    // A browser says by `Origin` how it came; only a plain connection gets a cookie for one.
+    let plain = text(headers, header::ORIGIN).starts_with("http://");
+    let secure = if plain { "" } else { "; Secure" };
+    let age = age.as_secs();
+    let cookie =
+        format!("{COOKIE}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{secure}");
+    ([(header::SET_COOKIE, cookie)], Redirect::to(HOME)).into_response()
+}
+
+/// `END.MAC`: the second until which the session holds.
+fn session(token: &SecretString, until: Timestamp) -> String {
+    let until = until.as_second();
+    let tag = hmac::sign(&key(token), message(until).as_bytes());
+    format!("{until}.{}", hex::encode(tag))
+}
+
+fn is_session(tokens: &[SecretString], given: &str, now: Timestamp) -> bool {
+    let Some((until, tag)) = given.split_once('.') else { return false };
+    let (Ok(until), Ok(tag)) = (until.parse::<i64>(), hex::decode(tag)) else { return false };
+    let signs = |token| hmac::verify(&key(token), message(until).as_bytes(), &tag).is_ok();
+    tokens.iter().any(signs) && now.as_second() < until
+}
+
+fn key(token: &SecretString) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, token.expose_secret().as_bytes())
+}
+
+fn message(until: i64) -> String {
+    format!("crcr-admin-session-v1 {until}")
+}
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let pairs = text(headers, header::COOKIE).split(';');
+    let mut ours = pairs.filter_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+    ours.find(|value| !value.is_empty())
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_ends_and_cant_be_made_longer_or_with_another_token() {
+        let token = SecretString::from("let-me-in");
+        let now: Timestamp = "2026-09-15T12:00:00Z".parse().unwrap();
+        let value = session(&token, now + SESSION);
+        assert!(is_session(std::slice::from_ref(&token), &value, now));
+        assert!(!is_session(std::slice::from_ref(&token), &value, now + SESSION));
+        assert!(!is_session(&["another".into()], &value, now));
+        let (until, tag) = value.split_once('.').unwrap();
+        let longer = format!("{}.{tag}", until.parse::<i64>().unwrap() + 1);
+        for odd in [longer.as_str(), "", ".", "1", until, "let-me-in"] {
+            assert!(!is_session(std::slice::from_ref(&token), odd, now), "{odd}");
+        }
+    }
+
+    #[test]
+    fn only_names_that_nobody_else_can_have_are_this_machines() {
+        let named = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_str(host).unwrap());
+            names_this_machine(&headers)
+        };
+        for own in ["localhost", "LocalHost:8081", "127.0.0.1", "127.3.2.1:80", "[::1]", "[::1]:9"]
+        {
+            assert!(named(own), "{own}");
+        }
+        for other in [
+            "evil.example",
+            "evil.example:8081",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost@evil.example",
+            "evil.example@localhost",
+            "10.0.0.1:8081",
+            "[2001:db8::1]",
+            "::1",
+            "",
+            "localhost:8081/x",
+        ] {
+            assert!(!named(other), "{other}");
+        }
+        assert!(!names_this_machine(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn another_sites_form_is_told_by_its_origin() {
+        let headers = |origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("relay.example:8443"));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, HeaderValue::from_str(origin).unwrap());
+            }
+            headers
+        };
+        assert!(is_own_origin(&headers(Some("https://relay.example:8443"))));
+        assert!(is_own_origin(&headers(None)));
+        for other in ["https://evil.example", "null", "https://relay.example", "https://"] {
+            assert!(!is_own_origin(&headers(Some(other))), "{other}");
+        }
+    }
+}

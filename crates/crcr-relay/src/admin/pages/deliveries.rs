@@ -1,0 +1,161 @@
+//! `/crcr/deliveries`: what came, what became of it, what was given up; for operators.
+
+use std::collections::BTreeMap;
+
+use crcr_hud::layout::{shell, short, time};
+use crcr_store::TaskView;
+use maud::{Markup, html};
+
+use crate::admin::HOME;
+use crate::admin::deliveries::{Board, Overview};
+use crate::admin::repositories::Pin;
+
+/// The page. `note` tells what a button did just now.
+pub(crate) fn page(board: &Board, note: Option<&str>, can_log_out: bool) -> Markup {
+    shell(
+        "Deliveries",
+        note.is_none(),
+        &html! {
+            div.title {
+                h1 { "Deliveries" }
+                @if can_log_out {
+                    form method="post" action="/crcr/logout" { button.quiet { "Log out" } }
+                }
+            }
+            @if let Some(note) = note { p.note role="status" { (note) } }
+            dl.cards {
+                div { dt { "Waiting" } dd { (board.depth.ready) } }
+                div { dt { "Worked on" } dd { (board.depth.leased) } }
+                div { dt { "Coming again" } dd { (board.retries.len()) } }
+                div { dt { "Given up" } dd.outcome.bad[board.depth.dead > 0] { (board.depth.dead) } }
+            }
+            @if !board.changed_repositories.is_empty() {
+                section aria-labelledby="changed" {
+                    h2 #changed { "Names that belong to another repository" }
+                    p { "Their dispatches and reports are refused. Confirm only what its owners told you." }
+                    (changed(&board.changed_repositories))
+                }
+            }
+            section aria-labelledby="dead" {
+                div.title {
+                    h2 #dead { "Given up" }
+                    @if !board.dead.is_empty() {
+                        form method="post" action=(HOME) {
+                            button name="all" value="true" { "Try all of them again" }
+                        }
+                    }
+                }
+                @if board.dead.is_empty() { p.muted { "Nothing was given up." } }
+                @else { (tasks("Given up", &board.dead, true)) }
+            }
+            section aria-labelledby="retries" {
+                h2 #retries { "Coming again" }
+                @if board.retries.is_empty() { p.muted { "No task waits for another try." } }
+                @else { (tasks("Coming again", &board.retries, false)) }
+            }
+            section aria-labelledby="webhooks" {
+                h2 #webhooks { "Webhooks" }
+                @if board.deliveries.is_empty() { p.muted { "None was accepted in the last 35 days." } }
+                @else {
+                    div.scroll tabindex="0" role="region" aria-label="Webhooks" { table {
+                        thead { tr {
+                            th scope="col" { "Delivery" } th scope="col" { "When" } th scope="col" { "Event" }
+                            th scope="col" { "Dispatches" } th scope="col" { span.hidden { "Redeliver" } }
+                        } }
+                        tbody { @for overview in &board.deliveries { (delivery(overview)) } }
+                    } }
+                }
+            }
+        },
+    )
+}
+
+fn changed(pins: &[Pin]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Names that belong to another repository" { table {
+            thead { tr {
+                th scope="col" { "Repository" } th scope="col" { "Number" }
+                th scope="col" { "Number now" } th scope="col" { "Seen" }
+                th scope="col" { span.hidden { "Confirm" } }
+            } }
+            tbody { @for pin in pins { @if let Some(change) = &pin.changed { tr {
+                th scope="row" { bdi { (pin.repo) } }
+                td { (pin.repository_id) }
+                td { (change.repository_id) }
+                td { (time(change.seen_at)) }
+                td { form method="post" action="/crcr/repositories" {
+                    input type="hidden" name="repo" value=(pin.repo);
+                    button name="repository_id" value=(change.repository_id) { "Confirm" }
+                } }
+            } } } }
+        } }
+    }
+}
+
+fn tasks(label: &str, tasks: &[TaskView], again: bool) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) { table {
+            thead { tr {
+                th scope="col" { "Task" } th scope="col" { "Tries" }
+                th scope="col" { @if again { "Since" } @else { "Next try" } }
+                th scope="col" { "Last error" }
+                @if again { th scope="col" { span.hidden { "Again" } } }
+            } }
+            tbody { @for task in tasks { tr {
+                th scope="row" { (task.kind().replace('_', " ")) div.detail { code { (parts(&task.key)) } } }
+                td { (task.failed) }
+                td { (time(if again { task.created_at } else { task.due_at })) }
+                td.message { bdi { (task.last_error.as_deref().unwrap_or("–")) } }
+                @if again { td { form method="post" action=(HOME) {
+                    button name="task" value=(task.key) { "Try again" } " "
+                    button.quiet name="discard" value=(task.key) { "Discard" }
+                } } }
+            } } }
+        } }
+    }
+}
+
+/// A task's key without its kind, as people read it.
+fn parts(key: &str) -> String {
+    match serde_json::from_str::<Vec<String>>(key) {
+        Ok(parts) => parts.get(1..).unwrap_or_default().join(" "),
+        Err(_) => key.to_owned(),
+    }
+}
+
+fn delivery(overview: &Overview) -> Markup {
+    let delivery = &overview.delivery;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for dispatch in &overview.dispatches {
+        *counts.entry(dispatch.status.as_str()).or_default() += 1;
+    }
+    let failed = overview.dispatches.iter().filter(|dispatch| dispatch.status.may_come_again());
+    let failed: Vec<_> = failed.collect();
+    html! {
+        tr {
+            th scope="row" { code { (delivery.id) } }
+            td { (time(delivery.received_at)) }
+            td {
+                (delivery.event)
+                @if let Some(number) = delivery.pull_request { " " a href=(format!("/pr/{number}")) { "#" (number) } }
+                @if !delivery.head_sha.is_empty() { " " code { (short(&delivery.head_sha)) } }
+                @if let Some(by) = &delivery.superseded_by { div.detail { "replaced by " code { (by) } } }
+            }
+            td.message {
+                @if counts.is_empty() { span.muted { "none" } }
+                @for (status, count) in &counts { span.tag { (count) " " (status) } " " }
+                @if !failed.is_empty() {
+                    ul.plain.detail { @for dispatch in &failed { li {
+                        bdi { (dispatch.repo) } ": " (dispatch.status.as_str()) ", " (dispatch.tries) " tries"
+                        @if let Some(error) = &dispatch.last_error { " – " bdi { (error) } }
+                    } } }
+                }
+            }
+            td { @if !failed.is_empty() {
+                form method="post" action=(HOME) {
+                    button name="delivery" value=(delivery.id) { "Redeliver" }
+                }
+            } }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! `/crcr/login`: the admin token for a cookie.
+
+use crcr_hud::layout::shell;
+use maud::{Markup, html};
+
+use crate::admin::LOGIN;
+
+/// The form; with `refused`, why the last try was in vain.
+pub(crate) fn page(refused: Option<&str>) -> Markup {
+    shell(
+        "Log in",
+        false,
+        &html! {
+            h1 { "Operators" }
+            @if let Some(why) = refused { p.note.bad role="alert" { (why) "." } }
+            form.login method="post" action=(LOGIN) {
+                // A password manager wants to know whose it is.
+                input type="text" name="username" autocomplete="username" value="operator" hidden;
+                label for="token" { "Admin token" }
+                input #token name="token" type="password" required autocomplete="current-password" autofocus;
+                button { "Log in" }
+            }
+            p.detail { "The relay's setting " code { "CRCR_ADMIN_TOKEN" } ". A login lasts for twelve hours." }
+        },
+    )
+}

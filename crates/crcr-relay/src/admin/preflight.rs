@@ -1,0 +1,124 @@
+//! Settings tried out: everything that the relay needs is asked once, and every answer is told.
+
+use crcr_github::app::{App, Clock};
+use crcr_github::http;
+use crcr_results::ResultsUrl;
+use crcr_store::{Role, Sqlite};
+
+use crate::allowlist::Source;
+use crate::callback::auth::{Issuer, ProviderMap, Verifier};
+use crate::config::config_file;
+use crate::config::{AllowlistUrl, Config, Problem, StoreUrl};
+use crate::limits;
+
+/// What doesn't work with these settings; nothing when the relay can serve. A relay may be running
+/// on the same store.
+pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
+    let mut found = Found(vec![]);
+    let StoreUrl::Sqlite(path) = &config.store;
+    if let Err(error) = Sqlite::open(path, Role::Tool) {
+        found.note("CRCR_STORE", format!("`{}`: {error}", path.display()));
+    }
+    if let Some(url @ ResultsUrl::ClickHouse(_)) = &config.results {
+        let tried = async { crcr_results::open(url, Role::Tool).await?.prepare().await };
+        if let Err(error) = tried.await {
+            found.note("CRCR_RESULTS", error.to_string());
+        }
+    }
+    for (name, address) in
+        [("CRCR_LISTEN", Some(&config.listen)), ("CRCR_ADMIN_LISTEN", config.admin_listen.as_ref())]
+    {
+        if let Some(address) = address
+            && let Err(error) = tokio::net::lookup_host(address).await
+        {
+            found.note(name, format!("`{address}` is no address: {error}"));
+        }
+    }
+    let client = match http::client() {
+        Ok(client) => client,
+        Err(error) => {
+            found.note("SSL_CERT_FILE", format!("the HTTP client can't be set up: {error}"));
+            return found.0;
+        }
+    };
+    let verifier =
+        Verifier::new(&client, Issuer::of(&config.issuers, &config.api_url), &config.audience);
+    verifier.refresh(clock()).await;
+    for issuer in verifier.unready(clock()) {
+        found.note("CRCR_OIDC_ISSUERS", format!("the keys of `{issuer}` can't be fetched"));
+    }
+    let (url, id) = (config.api_url.clone(), config.app_id.clone());
+    match App::new(client, url, id, &config.private_key.first(), clock.clone()) {
+        Ok(app) => found.try_app(config, &app, &clock).await,
+        Err(error) => found.note("GITHUB_APP_PRIVATE_KEY", error.to_string()),
+    }
+    found.0
+}
+
+struct Found(Vec<Problem>);
+
+impl Found {
+    fn note(&mut self, name: &str, what: String) {
+        self.0.push(Problem { name: name.to_owned(), what });
+    }
+
+    async fn try_app(&mut self, config: &Config, app: &App, clock: &Clock) {
+        match app.slug().await {
+            Ok(_) => self.try_installation(config, app).await,
+            Err(error @ crcr_github::Error::Unauthorized(_)) => {
+                self.note("GITHUB_APP_ID", format!("not the App of this private key: {error}"));
+            }
+            Err(error) => self.note("GITHUB_API_URL", told(&error)),
+        }
+        let (url, upstream) = (config.allowlist.clone(), config.upstream.clone());
+        let allowlist = Source::new(url, upstream, config.allowlist_ttl);
+        allowlist.refresh(app, clock()).await;
+        if let Some(problem) = allowlist.standing().problem {
+            self.note("ALLOWLIST_URL", format!("{problem} (see `crcr allowlist validate`)"));
+        }
+        if let Some(url) = &config.providers_url
+            && let Err(problem) = providers(url, app).await
+        {
+            self.note("CI_PROVIDERS_URL", problem);
+        }
+    }
+
+    /// What the App has to be allowed upstream.
+    async fn try_installation(&mut self, config: &Config, app: &App) {
+        let installation = match app.installation(config.upstream.as_str()).await {
+            Ok(installation) => installation,
+            Err(error) => return self.note("UPSTREAM_REPO", told(&error)),
+        };
+        if installation.suspended_at.is_some() {
+            self.note("UPSTREAM_REPO", "the App's installation there is suspended".to_owned());
+        }
+        let comments = if config.oncall_comments { "write" } else { "read" };
+        for (permission, wanted) in [
+            ("actions", "write"),
+            ("checks", "write"),
+            ("contents", "write"),
+            ("pull_requests", comments),
+        ] {
+            let granted = installation.permissions.get(permission).map_or("none", String::as_str);
+            if granted != wanted && granted != "write" {
+                let what = format!("the App has `{permission}: {granted}`, and needs `{wanted}`");
+                self.note("UPSTREAM_REPO", what);
+            }
+        }
+    }
+}
+
+/// The mapping of other CI systems' pipelines at `url`.
+pub(crate) async fn providers(url: &AllowlistUrl, app: &App) -> Result<ProviderMap, String> {
+    let found = config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await?;
+    let (bytes, _) = found.unwrap_or_default();
+    let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
+    ProviderMap::parse(&text).map_err(|error| error.to_string())
+}
+
+fn told(error: &crcr_github::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,135 @@
+//! Sends a result to the external HUD, as the deployed relay does.
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use crcr_domain::RepoName;
+use crcr_domain::callback::Details;
+use crcr_domain::dispatch::Dispatch;
+use crcr_domain::facts::DispatchFact;
+use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
+use crcr_store::{Key, NewTask, Task};
+use jiff::Timestamp;
+use reqwest::header::CONTENT_TYPE;
+use secrecy::ExposeSecret as _;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use crate::limits;
+use crate::queue::task::{Fail, Outcome, Work};
+use crate::relay::Relay;
+use crate::state_records::{self, Job};
+
+/// Sends it; what the HUD refuses is given up, what it can't take now comes again. While its key is
+/// changed it may know the new one or the old one, or neither of ours yet.
+pub async fn run(relay: &Relay, task: &Task, body: String) -> Result<Outcome, Fail> {
+    let Some(hud) = &relay.config.hud else { return Ok(Outcome::Done) };
+    let url = format!("{}/crcr/results", hud.url.as_str().trim_end_matches('/'));
+    let body = Bytes::from(body);
+    let mut fail = Fail::retry("no key for the HUD");
+    for key in hud.key.all().iter() {
+        let request = relay
+            .http
+            .post(&url)
+            .timeout(std::time::Duration::from_secs(10))
+            .header(CONTENT_TYPE, "application/json")
+            .header("x-hud-internal-bot", key.expose_secret())
+            .body(body.clone());
+        let Err(error) = crcr_github::http::send_once(request).await else {
+            return Ok(Outcome::Done);
+        };
+        let unauthorized = error.status() == Some(StatusCode::UNAUTHORIZED);
+        fail = Fail::retry(format!("the HUD: {error}"));
+        fail.permanent = !error.is_transient();
+        fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
+        fail.until = unauthorized.then(|| task.created_at + limits::HUD_KEY_CHANGE);
+        if !unauthorized {
+            break;
+        }
+    }
+    Err(fail)
+}
+
+/// What the HUD gets of a result: what the relay proves, and what the reporter says.
+///
+/// `about` is the record of the job. All that is sent of one job is one task, whose newest payload
+/// counts: a start that has to be tried again is replaced by the end, never sent after it.
+pub fn work(
+    repo: &RepoName,
+    level: crcr_domain::Level,
+    about: &Key,
+    times: (Option<f64>, Option<f64>),
+    callback: &RawValue,
+) -> Work {
+    let envelope = json!({
+        "ci_metrics": { "queue_time": times.0, "execution_time": times.1 },
+        "verified_repo": repo.as_str(),
+        "downstream_repo_level": level.as_str(),
+    });
+    // By hand, so that the reporter's own text goes through as it came.
+    let body = format!(
+        "{{\"trusted\":{envelope},\"untrusted\":{{\"callback_payload\":{}}}}}",
+        callback.get()
+    );
+    let key = vec![about.as_str().to_owned()];
+    Work::Forward { key, lane: repo.owner().to_ascii_lowercase(), body }
+}
+
+/// The task that tells the external HUD how a dispatch stands; `None` when it isn't asked for, when
+/// the level has no results, and while the dispatch waits.
+pub fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
+    let hud = relay.config.hud.as_ref()?;
+    if !hud.dispatches || !fact.level.shows_results() || fact.status == "queued" {
+        return None;
+    }
+    let repo = RepoName::new(&fact.repo).ok()?;
+    let status = if fact.status == "sent" { "dispatched" } else { &fact.status };
+    let mut workflow = json!({
+        "schema_version": "1", "status": status, "conclusion": null, "name": DISPATCH_WORKFLOW,
+        "job_name": DISPATCH_JOB, "check_run_id": DISPATCH_JOB, "run_id": "0", "run_attempt": 1,
+        "started_at": time(fact.at), "completed_at": null,
+    });
+    if let Some(by) = &fact.superseded_by {
+        workflow["superseded_by"] = json!(by);
+    }
+    let about = (fact.event.as_str(), fact.delivery.as_str(), fact.upstream.as_str());
+    let report = report(about, fact.pull_request, &fact.head_sha, workflow);
+    let key = state_records::dispatch(&fact.delivery, &repo);
+    let work = work(&repo, fact.level, &key, (None, None), &report);
+    Some(work.task(relay, relay.now()))
+}
+
+/// The report that a lost job never sent.
+pub fn lost_report(dispatch: &Dispatch, job: &Job, now: Timestamp) -> Box<RawValue> {
+    let Details { url, check_run_id, .. } = &job.details;
+    let workflow = json!({
+        "schema_version": "1", "status": "completed", "conclusion": "timed_out",
+        "name": job.id.workflow, "job_name": job.id.job, "url": url,
+        "run_id": job.id.run_id, "run_attempt": job.id.run_attempt,
+        "check_run_id": check_run_id, "started_at": Value::Null, "completed_at": time(now),
+    });
+    let about = (dispatch.event.as_str(), dispatch.delivery.as_str(), dispatch.upstream.as_str());
+    report(about, dispatch.pull_request, &dispatch.head_sha, workflow)
+}
+
+/// A report in the relay's own words, about an event's name, delivery and upstream repository.
+fn report(
+    (event, delivery, upstream): (&str, &str, &str),
+    pull_request: Option<u64>,
+    head_sha: &str,
+    workflow: Value,
+) -> Box<RawValue> {
+    let head = pull_request.map(|number| json!({ "number": number, "head": { "sha": head_sha } }));
+    to_raw_value(&json!({
+        "event_type": event,
+        "delivery_id": delivery,
+        "payload": {
+            "repository": { "full_name": upstream }, "pull_request": head, "head_sha": head_sha,
+        },
+        "workflow": workflow,
+    }))
+    .expect("values are always JSON")
+}
+
+fn time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

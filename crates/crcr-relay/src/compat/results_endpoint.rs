@@ -1,0 +1,84 @@
+//! `POST /api/crcr/results`: takes what the deployed relay sends to its HUD, so that the pages can
+//! stand alone.
+
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use crcr_domain::facts::{AttemptFact, Fact};
+use crcr_results::deployed::{self, DISPATCH_JOB, DISPATCH_WORKFLOW, Forward};
+use crcr_store::{Batch, Commit, Key};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use crate::http::http_response::{self, Refusal};
+use crate::limits;
+use crate::relay::Relay;
+
+/// 401 without the token, 413 over [`limits::FORWARD_BYTES`], 400 for what can't be read.
+pub(crate) async fn handle(
+    State(relay): State<Arc<Relay>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    match take(&relay, &headers, body).await {
+        Ok(response) => response,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
+    let given = headers.get("x-hud-internal-bot").map(|value| value.as_bytes()).unwrap_or_default();
+    let known = relay.config.results_token.as_ref().is_some_and(|token| {
+        token.all().iter().any(|token| {
+            let token = token.expose_secret().as_bytes();
+            constant_time::verify_slices_are_equal(given, token).is_ok()
+        })
+    });
+    if !known {
+        let detail = "`x-hud-internal-bot` is not this HUD's token";
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, detail));
+    }
+    let refused = |detail: String| Refusal::new(StatusCode::BAD_REQUEST, detail);
+    let body = http_response::body(body, limits::FORWARD_BYTES).await?;
+    let forward: Forward =
+        serde_json::from_slice(&body).map_err(|error| refused(format!("Invalid body: {error}")))?;
+    if let Some(fact) = forward.dispatch(relay.now()) {
+        let status = fact.status.clone();
+        let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");
+        let batch = Batch { facts: vec![Fact::Dispatch(fact)], ..Batch::default() };
+        let done = relay.commit(batch).await;
+        done.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        return Ok(http_response::ok(json!({ "ok": true, "status": status, "dynamoKey": key })));
+    }
+    let received = forward.read().map_err(|why| refused(why.what))?;
+    let (status, key) = (received.status(), received.key().join("/"));
+    let mut parts = vec!["forwarded"];
+    parts.extend(received.key());
+    let place = Key::new(&parts);
+    for _ in 0..limits::CONFLICTS {
+        // The end of a job comes without its queue time: what was told before is kept for it.
+        let before = crcr_store::read::<AttemptFact>(&*relay.store, place.clone()).await;
+        let before = before.map_err(|error| Refusal::unavailable(error.to_string()))?;
+        let mut batch = Batch::default();
+        let overtaken = before.value.as_ref().is_some_and(|known| known.state.rank() > 1);
+        if !(overtaken && status == "in_progress") {
+            let attempt = received.clone().attempt(before.value.clone(), relay.now());
+            batch.update(&before, &attempt, relay.expiry());
+            batch.facts = deployed::facts(attempt);
+        }
+        match relay.commit(batch).await {
+            Ok(Commit::Conflict) => {}
+            Ok(_) => {
+                return Ok(http_response::ok(
+                    json!({ "ok": true, "status": status, "dynamoKey": key }),
+                ));
+            }
+            Err(error) => return Err(Refusal::unavailable(error.to_string())),
+        }
+    }
+    Err(Refusal::unavailable("too many changes of the same result at once"))
+}

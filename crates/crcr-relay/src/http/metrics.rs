@@ -1,0 +1,141 @@
+//! What is counted, in Prometheus' words.
+
+use crcr_store::Depth;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::allowlist::Standing;
+
+type Labels = Vec<(&'static str, &'static str)>;
+
+/// All counters; cheap to count on, read as text.
+pub struct Metrics {
+    registry: Registry,
+    webhooks: Family<Labels, Counter>,
+    callbacks: Family<Labels, Counter>,
+    tasks: Family<Labels, Counter>,
+    repository_changes: Family<Labels, Counter>,
+    dispatch_seconds: Histogram,
+    callback_seconds: Histogram,
+    queue: Family<Labels, Gauge>,
+    open_dispatches: Gauge,
+    allowlist_repositories: Gauge,
+    allowlist_good: Gauge,
+    fed: Counter,
+    feed_failures: Counter,
+    outbox: Gauge,
+}
+
+impl Metrics {
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("crcr");
+        let webhooks = Family::<Labels, Counter>::default();
+        registry.register("webhooks", "Webhook deliveries by answer", webhooks.clone());
+        let callbacks = Family::<Labels, Counter>::default();
+        registry.register("callbacks", "Reports by outcome", callbacks.clone());
+        let tasks = Family::<Labels, Counter>::default();
+        registry.register("tasks", "Tasks by kind and outcome", tasks.clone());
+        let repository_changes = Family::<Labels, Counter>::default();
+        let help = "Dispatches and reports refused because the name belongs to another repository";
+        registry.register("repository_changes", help, repository_changes.clone());
+        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 20));
+        let (dispatch_seconds, callback_seconds) = (seconds(), seconds());
+        let help = "Seconds from acceptance to the dispatch at GitHub";
+        registry.register("dispatch_seconds", help, dispatch_seconds.clone());
+        let help = "Seconds from a report to its answer";
+        registry.register("callback_seconds", help, callback_seconds.clone());
+        let queue = Family::<Labels, Gauge>::default();
+        registry.register("queue_tasks", "Tasks in the queue by state", queue.clone());
+        let open_dispatches = Gauge::default();
+        let help = "Dispatches that were sent to L2 or above and are not known to be over";
+        registry.register("open_dispatches", help, open_dispatches.clone());
+        let allowlist_repositories = Gauge::default();
+        let help = "Repositories of the allowlist in force";
+        registry.register("allowlist_repositories", help, allowlist_repositories.clone());
+        let allowlist_good = Gauge::default();
+        let help = "1 when the newest allowlist is in force, 0 when an older one had to stay";
+        registry.register("allowlist_good", help, allowlist_good.clone());
+        let (fed, feed_failures, outbox) = Default::default();
+        let help = "Facts that were copied to the results";
+        registry.register("results_facts", help, Counter::clone(&fed));
+        let help = "Batches of facts that the results did not take";
+        registry.register("results_failures", help, Counter::clone(&feed_failures));
+        let help = "Facts that wait to be copied to the results";
+        registry.register("results_waiting", help, Gauge::clone(&outbox));
+        Self {
+            registry,
+            webhooks,
+            callbacks,
+            tasks,
+            repository_changes,
+            dispatch_seconds,
+            callback_seconds,
+            queue,
+            open_dispatches,
+            allowlist_repositories,
+            allowlist_good,
+            fed,
+            feed_failures,
+            outbox,
+        }
+    }
+
+    pub fn webhook(&self, answer: &'static str) {
+        self.webhooks.get_or_create(&vec![("answer", answer)]).inc();
+    }
+
+    pub fn callback(&self, outcome: &'static str, seconds: f64) {
+        self.callbacks.get_or_create(&vec![("outcome", outcome)]).inc();
+        self.callback_seconds.observe(seconds);
+    }
+
+    /// A task was worked on.
+    pub fn task(&self, kind: &'static str, outcome: &'static str) {
+        self.tasks.get_or_create(&vec![("kind", kind), ("outcome", outcome)]).inc();
+    }
+
+    /// A `dispatch` or a `report` was refused because the name belongs to another repository.
+    pub fn repository_changed(&self, refused: &'static str) {
+        self.repository_changes.get_or_create(&vec![("refused", refused)]).inc();
+    }
+
+    pub fn dispatched(&self, seconds: f64) {
+        self.dispatch_seconds.observe(seconds);
+    }
+
+    /// Facts were copied to the results.
+    pub fn fed(&self, count: usize) {
+        self.fed.inc_by(count as u64);
+    }
+
+    /// The results did not take a batch.
+    pub fn feed_failed(&self) {
+        self.feed_failures.inc();
+    }
+
+    pub fn text(&self, depth: Depth, open: u64, allowlist: &Standing) -> String {
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        for (state, count) in
+            [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]
+        {
+            self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
+        }
+        self.open_dispatches.set(gauge(open));
+        self.outbox.set(gauge(depth.facts));
+        self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
+        self.allowlist_good.set(i64::from(allowlist.loaded && allowlist.problem.is_none()));
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a String takes all text");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,134 @@
+//! Every path of the relay, on one page.
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use crcr_hud::Hud;
+use crcr_store::StoreError;
+use serde_json::json;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::admin::deliveries;
+use crate::admin::operators;
+use crate::admin::operators::Listener;
+use crate::admin::repositories;
+use crate::admin::{HOME, LOGIN};
+use crate::compat::results_endpoint;
+use crate::http::http_response::{self, Refusal, not_found};
+use crate::relay::Relay;
+use crate::{callback, limits, webhook};
+
+/// The public listener. Every listener of a relay shares one `hud`, and so what it has computed.
+pub fn public(relay: &Arc<Relay>, hud: &Arc<Hud>) -> Router {
+    build(relay, hud, Listener::Public)
+}
+
+/// The operators' listener: the same, and their pages. On `loopback` these are for whoever names this
+/// machine; elsewhere they ask for the admin token, where there is one.
+pub fn admin(relay: &Arc<Relay>, hud: &Arc<Hud>, loopback: bool) -> Router {
+    build(relay, hud, if loopback { Listener::Loopback } else { Listener::Network })
+}
+
+fn build(relay: &Arc<Relay>, hud: &Arc<Hud>, listener: Listener) -> Router {
+    let state = (Arc::clone(relay), listener);
+    let operators =
+        admin_routes().route_layer(middleware::from_fn_with_state(state, operators::only));
+    let login = Router::new()
+        .route(LOGIN, get(operators::form).post(operators::log_in))
+        .route("/crcr/logout", post(operators::log_out))
+        .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
+    routes()
+        .merge(operators)
+        .merge(crcr_hud::with_headers(login))
+        .layer(Extension(listener))
+        .with_state(Arc::clone(relay))
+        .merge(crcr_hud::router(Arc::clone(hud)))
+        .method_not_allowed_fallback(async || {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed").into_response()
+        })
+        .fallback(async || not_found())
+        .layer(CatchPanicLayer::custom(|_| {
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error").into_response()
+        }))
+        .layer(middleware::from_fn(in_time))
+}
+
+fn routes() -> Router<Arc<Relay>> {
+    Router::new()
+        .route("/github/webhook", post(webhook::handle))
+        .route("/github/callback", post(callback::handle))
+        .route("/api/crcr/results", post(results_endpoint::handle))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+}
+
+fn admin_routes() -> Router<Arc<Relay>> {
+    let page = Router::new()
+        .route(HOME, get(deliveries::board).post(deliveries::press))
+        .route("/crcr/repositories", post(repositories::press))
+        .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
+    crcr_hud::with_headers(page)
+        .route("/api/v1/repositories", get(repositories::index).post(repositories::confirm_one))
+        .route("/metrics", get(metrics))
+        .route("/api/v1/deliveries", get(deliveries::list).post(deliveries::change))
+}
+
+/// Whoever sends a body byte by byte gets no more than [`limits::REQUEST`].
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(limits::REQUEST, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "The request did not arrive in time")
+            .into_response(),
+    }
+}
+
+async fn healthz() -> Response {
+    http_response::ok(json!({ "ok": true }))
+}
+
+/// Green when the store takes what is written, an allowlist is in force, and every issuer's keys are
+/// known. Operators read what is wrong; everybody else gets a word for it, and no address.
+async fn readyz(
+    State(relay): State<Arc<Relay>>,
+    Extension(listener): Extension<Listener>,
+    headers: HeaderMap,
+) -> Response {
+    let store = relay.can_write().await.err().map(|error| error.to_string());
+    let allowlist = relay.allowlist.standing();
+    let issuers = relay.verifier.unready(relay.now());
+    let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    // Results that can't be written wait in the store: no reason to send webhooks elsewhere.
+    let results = relay.feed.problem();
+    let body = if operators::lets_in(&relay, listener, &headers) == Ok(true) {
+        json!({
+            "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
+            "results": results,
+        })
+    } else {
+        json!({
+            "ready": ready, "store": store.map(|_| "unwritable"),
+            "allowlist": { "loaded": allowlist.loaded, "problem": allowlist.problem_code },
+            "keys_missing_of": issuers, "results": results.map(|_| "waiting"),
+        })
+    };
+    (status, axum::Json(body)).into_response()
+}
+
+async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
+    let counted =
+        async { Ok::<_, StoreError>((relay.store.depth().await?, relay.open_dispatches().await?)) };
+    match counted.await {
+        Ok((depth, open)) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            let text = relay.metrics.text(depth, open, &relay.allowlist.standing());
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
+    }
+}

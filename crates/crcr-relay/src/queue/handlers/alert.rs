@@ -1,0 +1,108 @@
+//! Tells a webhook that a backend turned red, once for each commit on which it did.
+
+use std::time::Duration;
+
+use crcr_domain::RepoName;
+use crcr_domain::facts::AttemptFact;
+use crcr_domain::lifecycle::State;
+use crcr_domain::results::{jobs_of_record, turned_red};
+use crcr_hud::message::turned_red as turned_red_text;
+use crcr_results::{ResultsError, Window};
+use crcr_store::{Batch, NewTask, Read, read};
+use jiff::{SignedDuration, Timestamp};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+
+use crate::queue::task::{Fail, Outcome, Work};
+use crate::relay::Relay;
+use crate::state_records;
+
+/// How far back an earlier success is looked for.
+const LOOK_BACK: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// How long a failure waits for the other jobs of its commit, so that one message tells of all.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// The task that looks whether this failure turned its backend red; `None` when nobody is to be
+/// told, when it belongs to a pull request, and when it is no failure.
+pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask> {
+    let failed = match fact.state {
+        State::Completed(conclusion) => !conclusion.is_good(),
+        state => state == State::Lost,
+    };
+    if relay.config.alert_url.is_none() || fact.pull_request.is_some() || !failed {
+        return None;
+    }
+    let repo = RepoName::new(&fact.repo).ok()?;
+    let work = Work::Alert { repo, event: fact.event.clone(), head_sha: fact.head_sha.clone() };
+    Some(work.task(relay, now + PAUSE))
+}
+
+pub async fn run(
+    relay: &Relay,
+    repo: &RepoName,
+    event: &str,
+    head_sha: &str,
+) -> Result<Outcome, Fail> {
+    let Some(url) = &relay.config.alert_url else { return Ok(Outcome::Done) };
+    let told: Read<bool> =
+        read(relay.store.as_ref(), state_records::alerted(repo, event, head_sha)).await?;
+    if told.value.is_some() {
+        return Ok(Outcome::Done);
+    }
+    let to = relay.now();
+    let window = Window::all(to - LOOK_BACK, to).of(vec![repo.as_str().to_owned()]);
+    let results = &relay.results;
+    let unread = |error: ResultsError| Fail::retry(error.to_string());
+    let attempts = results.pushes(&window).await.map_err(unread)?;
+    let dispatches = results.dispatches(&window).await.map_err(unread)?;
+    let turns = turned_red(&jobs_of_record(&attempts, &dispatches), &dispatches);
+    let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);
+    let Some(turn) = ours else { return Ok(Outcome::Done) };
+    let mut text = turned_red_text(turn);
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
+    if let Some(page) = &page {
+        text = format!("{text}\n{page}");
+    }
+    let body = json!({ "event": "backend_turned_red", "turn": turn, "text": text, "url": page });
+    post(relay, url, &body).await?;
+    let mut batch = Batch::default();
+    batch.set(told.key, &true, relay.expiry());
+    relay.commit(batch).await?;
+    Ok(Outcome::Done)
+}
+
+/// Tells that a name of the allowlist belongs to another repository than before.
+pub async fn repository_changed(
+    relay: &Relay,
+    repo: &RepoName,
+    pinned: u64,
+    found: u64,
+) -> Result<Outcome, Fail> {
+    let Some(url) = &relay.config.alert_url else { return Ok(Outcome::Done) };
+    let mut text = format!(
+        "{repo} is repository number {found} now and was number {pinned}: its dispatches and \
+         reports are refused until an operator confirms it with `crcr relay repository confirm \
+         {repo}`"
+    );
+    let home = crate::admin::HOME;
+    let page = relay.config.public_url.as_ref().map(|base| format!("{base}{home}"));
+    if let Some(page) = &page {
+        text = format!("{text}\n{page}");
+    }
+    let body = json!({
+        "event": "repository_changed", "repo": repo, "pinned": pinned, "found": found,
+        "text": text, "url": page,
+    });
+    post(relay, url, &body).await?;
+    Ok(Outcome::Done)
+}
+
+async fn post(relay: &Relay, url: &SecretString, body: &Value) -> Result<(), Fail> {
+    let request = relay.http.post(url.expose_secret()).timeout(Duration::from_secs(10)).json(body);
+    crcr_github::http::send_once(request).await.map(drop).map_err(|error| {
+        let mut fail = Fail::retry(format!("CRCR_ALERT_URL: {error}"));
+        fail.permanent = !error.is_transient();
+        fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
+        fail
+    })
+}

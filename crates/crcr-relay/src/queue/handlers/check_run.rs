@@ -1,0 +1,173 @@
+//! Makes a check run on the upstream pull request show what the store knows now.
+//!
+//! Whatever asked for it, the newest state is what is sent, so that nothing is overtaken; the task's
+//! key lets one check run be worked on once at a time.
+
+use crcr_domain::RepoName;
+use crcr_domain::callback::JobId;
+use crcr_domain::check_run::{self as texts, Context, Status};
+use crcr_domain::dispatch::{CheckRuns, Dispatch};
+use crcr_github::Error;
+use crcr_github::checks::{CheckRun, Output};
+use crcr_store::{Batch, Commit, Key, Read, read};
+
+use super::head::{Head, order};
+use crate::limits;
+use crate::queue::task::{Fail, Outcome, Work};
+use crate::relay::Relay;
+use crate::state_records::{self, Shown};
+
+/// Brings one check run up to date.
+pub async fn run(
+    relay: &Relay,
+    delivery: &str,
+    repo: &RepoName,
+    head_sha: &str,
+    job: Option<&JobId>,
+) -> Result<Outcome, Fail> {
+    let store = relay.store.as_ref();
+    let Some(dispatch) =
+        read::<Dispatch>(store, state_records::dispatch(delivery, repo)).await?.value
+    else {
+        return Ok(Outcome::Done);
+    };
+    let head = Head::read(relay, &dispatch).await?;
+    let allowlist = relay.allowlist.get();
+    let entry = allowlist.as_ref().and_then(|allowlist| allowlist.get(repo));
+    let oncalls: Vec<String> = entry
+        .map(|entry| entry.oncalls.iter().map(|oncall| oncall.as_str().to_owned()).collect())
+        .unwrap_or_default();
+    let page = dispatch.pull_request.and_then(|number| relay.config.pull_request_page(number));
+    let context = Context {
+        repo: repo.as_str(),
+        level: head.level,
+        oncalls: &oncalls,
+        server_url: &relay.config.server_url,
+        pull_request: dispatch.pull_request,
+        page: page.as_deref(),
+        nonblocking: relay.config.nonblocking,
+    };
+    let name = match job {
+        Some(id) => texts::job_name(repo.as_str(), id),
+        None => texts::dispatch_name(repo.as_str()),
+    };
+    let key = state_records::shown(head_sha, &name);
+    let known: Read<Shown> = read(store, key.clone()).await?;
+    let (run, shown) = if head.check_runs == CheckRuns::Shown {
+        let Some(found) = wanted(relay, &context, &head, job) else {
+            let undecided = job.is_some_and(|id| head.is_undecided(id));
+            let again = relay.now() + limits::PROOF_POLL;
+            return Ok(if undecided { Outcome::Later(again) } else { Outcome::Done });
+        };
+        found
+    } else {
+        let open = known.value.as_ref().filter(|before| before.status.is_open());
+        let run = open.filter(|before| before.run.0 > 0).map(|before| before.run.0.to_string());
+        let withdrawn = open.and_then(|before| {
+            let shown = texts::show_withdrawn(&context, run.as_deref(), head.check_runs)?;
+            Some((before.run, shown))
+        });
+        let Some(withdrawn) = withdrawn else { return Ok(Outcome::Done) };
+        withdrawn
+    };
+    if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
+        return Ok(Outcome::Done);
+    }
+    send(relay, &dispatch, head_sha, &name, key, &known, run, &shown).await?;
+    let worry = matches!(shown.status, Status::Completed(end) if end.calls_for_help());
+    if let Some(pull) = dispatch.pull_request
+        && worry
+        && relay.config.oncall_comments
+        && !oncalls.is_empty()
+    {
+        let work = Work::Comment { pull, repo: repo.clone(), check_run: name };
+        let tasks = vec![work.task(relay, relay.now())];
+        relay.commit(Batch { tasks, ..Batch::default() }).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What a check run that stands shows; `None` while no proven report of the job is known.
+fn wanted(
+    relay: &Relay,
+    context: &Context<'_>,
+    head: &Head,
+    job: Option<&JobId>,
+) -> Option<((u64, u32), texts::Shown)> {
+    let Some(id) = job else {
+        let verdict = head.verdict(relay)?;
+        let run = verdict.run.as_deref().and_then(|run| run.parse().ok()).unwrap_or(0);
+        return Some(((run, 0), texts::show_dispatch(context, &verdict)));
+    };
+    let job = head.newest_proven(id)?;
+    let shown = texts::show_job(context, &job.id, job.state, &job.details, job.ended_without_proof);
+    Some((order(&job.id), shown))
+}
+
+/// Creates or updates, unless the same was sent before.
+#[expect(clippy::too_many_arguments, reason = "all of them name one check run")]
+async fn send(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    head_sha: &str,
+    name: &str,
+    key: Key,
+    known: &Read<Shown>,
+    run: (u64, u32),
+    shown: &texts::Shown,
+) -> Result<(), Fail> {
+    let completed = matches!(shown.status, Status::Completed(_));
+    let mut body = CheckRun {
+        name: name.to_owned(),
+        external_id: shown.external_id.clone(),
+        details_url: shown.details_url.clone(),
+        status: shown.status.status(),
+        conclusion: shown.status.conclusion().map(str::to_owned),
+        started_at: None,
+        completed_at: None,
+        output: Output { title: shown.title.clone(), summary: shown.summary.clone() },
+    };
+    let text = serde_json::to_vec(&body).map_err(|error| Fail::permanent(error.to_string()))?;
+    let digest = crate::webhook::signature::digest(&text);
+    if known.value.as_ref().is_some_and(|before| before.digest == digest) {
+        return Ok(());
+    }
+    body.completed_at = completed.then(|| relay.now());
+    let upstream = relay.config.upstream.as_str();
+    let id = match &known.value {
+        Some(before) => {
+            relay.app.update_check_run(upstream, before.id, &body).await?;
+            before.id
+        }
+        // One may have been created just before a crash.
+        None => match relay.app.own_check_run(upstream, head_sha, name).await? {
+            Some(id) => match relay.app.update_check_run(upstream, id, &body).await {
+                Ok(()) => id,
+                Err(Error::Forbidden(_)) => {
+                    relay.app.create_check_run(upstream, head_sha, &body).await?
+                }
+                Err(error) => return Err(error.into()),
+            },
+            None => relay.app.create_check_run(upstream, head_sha, &body).await?,
+        },
+    };
+    tracing::info!(
+        delivery = dispatch.delivery,
+        repo = %dispatch.repo,
+        name,
+        status = body.status,
+        conclusion = body.conclusion,
+        "check run sent"
+    );
+    let delivery = dispatch.delivery.clone();
+    let sent = Shown { id, run, status: shown.status, delivery, digest };
+    for _ in 0..limits::CONFLICTS {
+        let mut batch = Batch::default();
+        let now: Read<Shown> = read(relay.store.as_ref(), key.clone()).await?;
+        batch.update(&now, &sent, relay.expiry());
+        if relay.commit(batch).await? == Commit::Done {
+            return Ok(());
+        }
+    }
+    Err(Fail::retry("a check run's record changes all the time"))
+}

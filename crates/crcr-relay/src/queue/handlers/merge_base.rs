@@ -1,0 +1,57 @@
+//! Learns where a pull request branched off, once for each head on which something failed: only then
+//! does anybody ask whether the failure is new.
+
+use crcr_domain::dispatch::Dispatch;
+use crcr_domain::facts::{AttemptFact, Fact, MergeBaseFact};
+use crcr_domain::lifecycle::State;
+use crcr_store::{Batch, NewTask, Read, read};
+use jiff::Timestamp;
+
+use crate::queue::task::{Fail, Outcome, Work};
+use crate::relay::Relay;
+use crate::state_records;
+
+/// The task for the pull request of this dispatch, when the attempt failed; `None` when it didn't,
+/// when it was no pull request's, and when the event didn't tell the base.
+pub fn task(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    fact: &AttemptFact,
+    now: Timestamp,
+) -> Option<NewTask> {
+    let failed = matches!(fact.state, State::Completed(conclusion) if !conclusion.is_good());
+    let (pull, base_sha) = (dispatch.pull_request?, dispatch.base_sha.clone()?);
+    let head_sha = dispatch.head_sha.clone();
+    failed.then(|| Work::MergeBase { pull, head_sha, base_sha }.task(relay, now))
+}
+
+/// Asks GitHub, unless that was done. Commits that have nothing in common have no merge base: then
+/// nothing is recorded but that it was asked.
+pub async fn run(
+    relay: &Relay,
+    pull: u64,
+    head_sha: &str,
+    base_sha: &str,
+) -> Result<Outcome, Fail> {
+    let upstream = &relay.config.upstream;
+    let key = state_records::branched(upstream, pull, head_sha, base_sha);
+    let asked: Read<bool> = read(relay.store.as_ref(), key).await?;
+    if asked.value.is_some() {
+        return Ok(Outcome::Done);
+    }
+    let mut batch = Batch::default();
+    batch.set(asked.key, &true, relay.expiry());
+    match relay.app.merge_base(upstream.as_str(), base_sha, head_sha).await? {
+        Some(found) => batch.facts.push(Fact::MergeBase(MergeBaseFact {
+            at: relay.now(),
+            upstream: upstream.as_str().to_owned(),
+            pull_request: pull,
+            head_sha: head_sha.to_owned(),
+            merge_base: found.sha,
+            committed_at: found.committed_at,
+        })),
+        None => tracing::info!(pull, head_sha, base_sha, "GitHub knows no merge base"),
+    }
+    relay.commit(batch).await?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,284 @@
+//! Looks after a dispatch: reports that never came, jobs that are lost, and how its runs stand.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crcr_domain::callback::JobId;
+use crcr_domain::dispatch::{CheckRuns, Dispatch};
+use crcr_domain::downstream_run::{
+    DownstreamRun, ListedRun, RunState, creation_window, runs_of_dispatch,
+};
+use crcr_domain::facts::Fact;
+use crcr_domain::lifecycle::{self, State, Step};
+use crcr_domain::proof::Proof;
+use crcr_domain::verdict::Standing;
+use crcr_domain::{CheckRun, RepoName};
+use crcr_github::Error;
+use crcr_github::runs::WorkflowRun;
+use crcr_store::{Batch, Commit, Read, StoreError, read, read_all};
+use jiff::Timestamp;
+
+use super::alert;
+use super::head::{Head, jobs, proof};
+use crate::compat::forward;
+use crate::facts::attempt_fact;
+use crate::limits;
+use crate::queue::task::{Fail, Outcome, Work};
+use crate::relay::Relay;
+use crate::state_records::{self, Job};
+
+/// One look; says when the next one is due.
+pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<Outcome, Fail> {
+    let key = state_records::dispatch(delivery, repo);
+    let known: Read<Dispatch> = read(relay.store.as_ref(), key).await?;
+    let Some(dispatch) = known.value.clone() else { return Ok(Outcome::Done) };
+    let Some(sent_at) = dispatch.sent_at() else { return Ok(Outcome::Done) };
+    let now = relay.now();
+    let overdue_at = sent_at + relay.config.never_started_after;
+    let mut jobs = jobs(relay, delivery, repo).await?;
+    let lost_at = |job: &Job| job.started_at.unwrap_or(sent_at) + relay.config.lost_after;
+    for job in jobs.iter_mut().filter(|job| job.state.is_open()) {
+        if now >= lost_at(job) {
+            lose(relay, &dispatch, job).await?;
+        }
+    }
+    let mut changed = dispatch.clone();
+    changed.never_started |= jobs.is_empty() && now >= overdue_at;
+    let head = Head::read(relay, &dispatch).await?;
+    let is_shown = head.check_runs == CheckRuns::Shown;
+    let answered = jobs.iter().any(|job| proof(&dispatch, job) == Proof::Proven);
+    if is_shown && answered {
+        changed.runs = look_at_runs(relay, &dispatch, sent_at, &jobs).await?;
+    }
+    record(relay, &known, &dispatch, &changed, &jobs).await?;
+    let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();
+    let overdue = (now < overdue_at && !answered).then_some(overdue_at);
+    let poll = (is_shown && answered && is_running(relay, &changed).await?)
+        .then(|| now + poll_interval(now.duration_since(sent_at).unsigned_abs()));
+    Ok([lost, overdue, poll].into_iter().flatten().min().map_or(Outcome::Done, Outcome::Later))
+}
+
+/// Runs that take long are asked about less often: every two minutes at first, then ten times in the
+/// age that the dispatch has.
+fn poll_interval(age: Duration) -> Duration {
+    (age / 10).clamp(limits::RUN_POLL, limits::RUN_POLL_CAP)
+}
+
+async fn is_running(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Fail> {
+    let verdict = Head::read(relay, dispatch).await?.verdict(relay);
+    Ok(verdict.is_some_and(|verdict| verdict.standing == Standing::Running))
+}
+
+/// Writes down what was learned. Every check run of the dispatch follows: time alone can change what
+/// they show.
+async fn record(
+    relay: &Relay,
+    known: &Read<Dispatch>,
+    before: &Dispatch,
+    after: &Dispatch,
+    jobs: &[Job],
+) -> Result<(), Fail> {
+    let mut batch = Batch::default();
+    if before != after {
+        batch.update(known, after, relay.expiry());
+    }
+    if after.never_started && !before.never_started {
+        relay.note_dispatch(&mut batch, after);
+    }
+    if after.level.check_run() == CheckRun::Never {
+        return commit(relay, batch).await;
+    }
+    let now = relay.now();
+    batch.tasks.push(Work::check_run(after, None).task(relay, now));
+    let open = jobs.iter().filter(|job| job.state.is_open());
+    batch.tasks.extend(open.map(|job| Work::check_run(after, Some(&job.id)).task(relay, now)));
+    commit(relay, batch).await
+}
+
+async fn commit(relay: &Relay, batch: Batch) -> Result<(), Fail> {
+    if batch.put.is_empty() && batch.tasks.is_empty() {
+        return Ok(());
+    }
+    match relay.commit(batch).await? {
+        Commit::Done => Ok(()),
+        _ => Err(Fail::retry("the dispatch changed meanwhile")),
+    }
+}
+
+/// A job that started and whose end was never heard.
+async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), Fail> {
+    let key = state_records::job(&dispatch.delivery, &dispatch.repo, &job.id);
+    for _ in 0..limits::CONFLICTS {
+        let known: Read<Job> = read(relay.store.as_ref(), key.clone()).await?;
+        let Some(mut lost) = known.value.clone() else { return Ok(()) };
+        let Step::Apply { .. } = lifecycle::step(lost.state, State::Lost) else {
+            *job = lost;
+            return Ok(());
+        };
+        let now = relay.now();
+        lost.state = State::Lost;
+        lost.ended_at = Some(now);
+        let mut batch = Batch::default();
+        batch.update(&known, &lost, relay.expiry());
+        let mut fact = attempt_fact(&dispatch.into(), &lost, now);
+        if let Proof::Missing(missing) = proof(dispatch, &lost)
+            && dispatch.level.check_run() != CheckRun::Never
+        {
+            fact.missing_proof = Some(missing);
+        }
+        batch.tasks.extend(alert::task(relay, &fact, now));
+        batch.facts.push(Fact::Attempt(Box::new(fact)));
+        batch.tasks.push(Work::check_run(dispatch, Some(&lost.id)).task(relay, now));
+        if relay.config.hud.is_some() {
+            let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
+            let report = forward::lost_report(dispatch, &lost, now);
+            let work = forward::work(&dispatch.repo, dispatch.level, &key, (None, age), &report);
+            batch.tasks.push(work.task(relay, now));
+        }
+        if relay.commit(batch).await? == Commit::Done {
+            tracing::warn!(delivery = dispatch.delivery, repo = %dispatch.repo, job = %lost.id, "lost");
+            *job = lost;
+            return Ok(());
+        }
+    }
+    Err(StoreError::Unavailable("a job changes all the time".to_owned()).into())
+}
+
+/// Asks GitHub for the runs that the dispatch started: those that it lists for the event around the
+/// time of the dispatch, and those that proven reports name.
+async fn look_at_runs(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    sent_at: Timestamp,
+    jobs: &[Job],
+) -> Result<Vec<DownstreamRun>, Fail> {
+    let mut by_run: HashMap<&str, Vec<&Job>> = HashMap::new();
+    for job in jobs.iter().filter(|job| proof(dispatch, job) == Proof::Proven) {
+        by_run.entry(&job.id.run_id).or_default().push(job);
+    }
+    let on_github = |id: &str| id.parse::<u64>().is_ok();
+    let mut runs = if by_run.keys().any(|id| on_github(id)) {
+        listed_runs(relay, dispatch, sent_at).await?
+    } else {
+        vec![]
+    };
+    for (id, jobs) in by_run {
+        if !runs.iter().any(|run| run.id == id) {
+            runs.push(reported_run(relay, dispatch, &jobs).await?);
+        }
+    }
+    runs.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(runs)
+}
+
+/// The runs of GitHub's list that the dispatch started. Where the list can't be read, the runs that
+/// reported are asked for one by one.
+async fn listed_runs(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    sent_at: Timestamp,
+) -> Result<Vec<DownstreamRun>, Fail> {
+    let repo = &dispatch.repo;
+    let window = creation_window(sent_at);
+    let asked = relay.app.runs_of_event(repo.as_str(), "repository_dispatch", window).await;
+    let listed: Vec<ListedRun> = match asked {
+        Ok(runs) => runs.into_iter().filter_map(listed_run).collect(),
+        Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
+            return Err(error.into());
+        }
+        Err(error) => {
+            tracing::warn!(delivery = dispatch.delivery, %repo, %error, "runs can't be listed");
+            return Ok(vec![]);
+        }
+    };
+    let store = relay.store.as_ref();
+    let keys =
+        listed.iter().map(|run| state_records::run_claim(repo, &run.id.to_string())).collect();
+    let claims: Vec<Option<String>> =
+        read_all(store, keys).await?.into_iter().map(|read| read.value).collect();
+    let claims: HashMap<u64, String> =
+        listed.iter().zip(claims).filter_map(|(run, delivery)| Some((run.id, delivery?))).collect();
+    let others = other_sends(relay, dispatch).await?;
+    Ok(runs_of_dispatch(&listed, &dispatch.delivery, sent_at, &others, |id| {
+        claims.get(&id).map(String::as_str)
+    }))
+}
+
+/// When other deliveries were sent to the same repository lately.
+async fn other_sends(relay: &Relay, dispatch: &Dispatch) -> Result<Vec<Timestamp>, StoreError> {
+    let store = relay.store.as_ref();
+    let recent =
+        store.members(&state_records::sent_to(&dispatch.repo), limits::RECENT_SENDS).await?;
+    let keys = recent
+        .iter()
+        .filter(|delivery| **delivery != dispatch.delivery)
+        .map(|delivery| state_records::dispatch(delivery, &dispatch.repo))
+        .collect();
+    let others = read_all::<Dispatch>(store, keys).await?;
+    Ok(others.iter().filter_map(|read| read.value.as_ref()?.sent_at()).collect())
+}
+
+fn listed_run(run: WorkflowRun) -> Option<ListedRun> {
+    let state = run_state(&run);
+    Some(ListedRun {
+        id: run.id,
+        workflow: run.path,
+        attempt: u32::try_from(run.run_attempt).ok()?,
+        state,
+        created_at: run.created_at?,
+        title: run.display_title,
+    })
+}
+
+fn run_state(run: &WorkflowRun) -> RunState {
+    if !run.is_completed() {
+        return RunState::Open;
+    }
+    RunState::Over(run.conclusion.as_deref().and_then(|text| text.parse().ok()))
+}
+
+/// How a run stands that proven reports name. Elsewhere than on GitHub, and where GitHub doesn't tell,
+/// it is over when it has been quiet for long enough.
+async fn reported_run(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    jobs: &[&Job],
+) -> Result<DownstreamRun, Fail> {
+    let JobId { run_id, workflow, .. } = &jobs[0].id;
+    let attempt = jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(1);
+    let of = |workflow: &str, attempt, state| DownstreamRun {
+        id: run_id.clone(),
+        workflow: workflow.to_owned(),
+        attempt,
+        state,
+        certain: true,
+    };
+    let by_time = if is_quiet(jobs, relay.now()) { RunState::Over(None) } else { RunState::Open };
+    let Ok(number) = run_id.parse::<u64>() else {
+        return Ok(of(workflow, attempt, by_time));
+    };
+    match relay.app.run(dispatch.repo.as_str(), number).await {
+        Ok(run) => {
+            let attempt = u32::try_from(run.run_attempt).unwrap_or(attempt);
+            Ok(of(&run.path, attempt, run_state(&run)))
+        }
+        Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
+            Err(error.into())
+        }
+        // Deleted: nothing more will come.
+        Err(Error::NotFound(_)) if !jobs.iter().any(|job| job.state.is_open()) => {
+            Ok(of(workflow, attempt, RunState::Over(None)))
+        }
+        Err(error) => {
+            let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
+            tracing::warn!(delivery, %repo, run_id, %error, "the run can't be looked at");
+            Ok(of(workflow, attempt, by_time))
+        }
+    }
+}
+
+fn is_quiet(jobs: &[&Job], now: Timestamp) -> bool {
+    let last = jobs.iter().filter_map(|job| job.ended_at).max();
+    let open = jobs.iter().any(|job| job.state.is_open());
+    !open && last.is_some_and(|last| now >= last + limits::FOREIGN_RUN_QUIET)
+}

@@ -1,0 +1,279 @@
+//! What the store's records hold, and where they are.
+
+use crcr_domain::RepoName;
+use crcr_domain::callback::{Details, JobId};
+use crcr_domain::check_run::Status;
+use crcr_domain::lifecycle::State;
+use crcr_domain::proof::Evidence;
+use crcr_store::{Key, StoreError};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Delivery {
+    pub id: String,
+    pub event: String,
+    pub received_at: Timestamp,
+    pub pull_request: Option<u64>,
+    pub head_sha: String,
+    /// Whom it is dispatched to.
+    pub targets: Vec<RepoName>,
+    /// The delivery that had replaced it before it came.
+    pub superseded_by: Option<String>,
+}
+
+impl Delivery {
+    /// A delivery of which nothing but its arrival is known.
+    pub(crate) fn new(id: &str, event: &str, received_at: Timestamp) -> Self {
+        Self {
+            id: id.to_owned(),
+            event: event.to_owned(),
+            received_at,
+            pull_request: None,
+            head_sha: String::new(),
+            targets: vec![],
+            superseded_by: None,
+        }
+    }
+}
+
+/// What is known of a pull request from its events.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pull {
+    /// The newest head that was dispatched.
+    pub head_sha: String,
+    /// The head before that one, as far as its event told it.
+    #[serde(default)]
+    pub before: Option<String>,
+    /// The `updated_at` of the newest dispatched event.
+    pub updated_at: Timestamp,
+    /// The deliveries of that head, the newest last.
+    pub deliveries: Vec<String>,
+    pub labels: Vec<String>,
+    /// The `updated_at` of the event that told them.
+    pub labels_at: Timestamp,
+    /// Whether an event said that it has landed.
+    #[serde(default)]
+    pub has_landed: bool,
+}
+
+/// A downstream job, as far as it reported.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    /// Where it is in its life.
+    pub state: State,
+    /// Its end was heard and its start never.
+    pub start_unknown: bool,
+    /// When its start was received.
+    pub started_at: Option<Timestamp>,
+    /// When its end was received, or it was swept.
+    pub ended_at: Option<Timestamp>,
+    pub details: Details,
+    #[serde(default)]
+    pub evidence: Evidence,
+    /// Whether its end was reported without the proof that its start had.
+    #[serde(default)]
+    pub ended_without_proof: bool,
+}
+
+/// A check run on GitHub, as it was sent last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    pub id: u64,
+    /// The run and attempt that it shows: a newer one takes it over.
+    pub run: (u64, u32),
+    #[serde(rename = "verdict")]
+    pub status: Status,
+    /// The delivery that it was sent for last: what "Re-run" dispatches again when no run answered.
+    #[serde(default)]
+    pub delivery: String,
+    /// SHA-256 of all that was sent, so that nothing is sent twice.
+    pub digest: String,
+}
+
+/// A token that was used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// SHA-256 of the body that came with it.
+    pub body: String,
+    /// The `status` of the answer that was given.
+    pub status: String,
+}
+
+/// Whether upstream has a commit, as GitHub said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitSeen {
+    pub exists: bool,
+    /// GitHub is asked again after this.
+    pub until: Timestamp,
+}
+
+/// Where a delivery is. All that belongs to it begins with the same parts, so that what is written
+/// together is neighbours in the store's index.
+pub fn delivery(id: &str) -> Key {
+    Key::new(&["delivery", id])
+}
+
+/// Where a delivery's body is, [packed](pack).
+pub fn body(id: &str) -> Key {
+    Key::new(&["delivery", id, "body"])
+}
+
+/// Makes a body small for the store: most of a webhook is the same links over and over.
+pub fn pack(body: &[u8]) -> Vec<u8> {
+    lz4_flex::compress_prepend_size(body)
+}
+
+/// The body as it came; [`StoreError::Malformed`] when the store holds something else.
+pub fn unpack(key: &Key, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let whole = || {
+        let (size, packed) = lz4_flex::block::uncompressed_size(packed)?;
+        lz4_flex::decompress(packed, size.min(limits::WEBHOOK_BYTES))
+    };
+    whole().map_err(|error| StoreError::Malformed {
+        key: key.as_str().to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// The set of deliveries by time.
+pub fn deliveries() -> Key {
+    Key::new(&["deliveries"])
+}
+
+/// Where a [`crcr_domain::dispatch::Dispatch`] is.
+pub fn dispatch(delivery: &str, repo: &RepoName) -> Key {
+    Key::new(&["delivery", delivery, "dispatch", &repo.key()])
+}
+
+/// Where the last good allowlist is.
+pub(crate) fn allowlist() -> Key {
+    Key::new(&["allowlist"])
+}
+
+/// What `/readyz` writes, to see whether the store takes it.
+pub(crate) fn probe() -> Key {
+    Key::new(&["probe"])
+}
+
+/// Where a pull request is.
+pub fn pull(upstream: &RepoName, number: u64) -> Key {
+    Key::new(&["pull", &upstream.key(), &number.to_string()])
+}
+
+pub fn job(delivery: &str, repo: &RepoName, job: &JobId) -> Key {
+    let attempt = job.run_attempt.to_string();
+    let repo = repo.key();
+    let mut parts = vec!["delivery", delivery, "job", &repo, &job.run_id, &attempt, &job.workflow];
+    // Without a job's name there is one part less, so that no name can stand for it.
+    parts.extend(job.job.as_deref());
+    Key::new(&parts)
+}
+
+/// The set of jobs of a dispatch, each as JSON.
+pub fn jobs(delivery: &str, repo: &RepoName) -> Key {
+    Key::new(&["jobs", delivery, &repo.key()])
+}
+
+/// Where a check run is.
+pub fn shown(head_sha: &str, name: &str) -> Key {
+    Key::new(&["shown", head_sha, name])
+}
+
+/// Where the delivery is that the proven reports of a downstream run answer.
+pub fn run_claim(repo: &RepoName, run_id: &str) -> Key {
+    Key::new(&["run_claim", &repo.key(), run_id])
+}
+
+/// The set of dispatches that were sent to a repository, by time: deliveries.
+pub fn sent_to(repo: &RepoName) -> Key {
+    Key::new(&["sent_to", &repo.key()])
+}
+
+/// Where a token's use is.
+pub fn used(issuer: &str, token: &str) -> Key {
+    Key::new(&["used", issuer, token])
+}
+
+/// The bucket that limits a repository's reports.
+pub fn rate(repo: &RepoName) -> Key {
+    Key::new(&["rate", &repo.key()])
+}
+
+/// The bucket that limits what is recorded of a repository's reports that changed nothing.
+pub fn refused(repo: &RepoName) -> Key {
+    Key::new(&["refused", &repo.key()])
+}
+
+/// Where it is remembered for a short time whether upstream has a commit.
+pub fn commit(upstream: &RepoName, sha: &str) -> Key {
+    Key::new(&["commit", &upstream.key(), sha])
+}
+
+/// Where the [`crate::admin::repositories::Pin`] of an allowlist entry is.
+pub fn pin(upstream: &RepoName, repo: &RepoName) -> Key {
+    Key::new(&["pin", &upstream.key(), &repo.key()])
+}
+
+/// The set of pinned repositories.
+pub fn pins(upstream: &RepoName) -> Key {
+    Key::new(&["pins", &upstream.key()])
+}
+
+/// Where it is remembered that the oncalls of a repository were called to a pull request.
+pub fn called(upstream: &RepoName, pull: u64, repo: &RepoName) -> Key {
+    Key::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
+}
+
+/// Where it is remembered that somebody was told of a backend that turned red on a commit.
+pub fn alerted(repo: &RepoName, event: &str, head_sha: &str) -> Key {
+    Key::new(&["alerted", &repo.key(), event, head_sha])
+}
+
+/// Where it is remembered that it was looked where a pull request branched off.
+pub fn branched(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) -> Key {
+    Key::new(&["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_unpacked_as_it_came_and_what_is_none_is_an_error() {
+        let key = body("d");
+        let webhook = br#"{"url": "https://a.test/a", "html_url": "https://a.test/b"}"#.repeat(9);
+        let packed = pack(&webhook);
+        assert!(packed.len() < webhook.len() / 4);
+        assert_eq!(unpack(&key, &packed).unwrap(), webhook);
+        assert_eq!(unpack(&key, &pack(b"")).unwrap(), b"");
+        let huge = [&u32::MAX.to_le_bytes()[..], &packed[4..]].concat();
+        for broken in [&b"abc"[..], &packed[..packed.len() / 2], b"{\"action\": 1}", &huge[..20]] {
+            assert!(matches!(unpack(&key, broken), Err(StoreError::Malformed { .. })));
+        }
+    }
+
+    #[test]
+    fn names_of_separators_or_digits_never_share_a_key() {
+        let repo = RepoName::new("acme/backend").unwrap();
+        let id = |workflow: &str, name: Option<&str>| JobId {
+            run_id: "1".to_owned(),
+            run_attempt: 1,
+            workflow: workflow.to_owned(),
+            job: name.map(str::to_owned),
+        };
+        let keys = [
+            job("d", &repo, &id("a", Some("b:c"))),
+            job("d", &repo, &id("a:b", Some("c"))),
+            job("d", &repo, &id("a", Some("b\",\"c"))),
+            job("d", &repo, &id("a", Some("1"))),
+            job("d", &repo, &id("a", Some("None"))),
+            job("d", &repo, &id("a", None)),
+        ];
+        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+    }
+}

@@ -1,0 +1,567 @@
+//! Reports through the router: real tokens, real keys, real check runs on the stand-in.
+
+mod alerts;
+mod authority;
+mod faults;
+mod links;
+mod repositories;
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_results::Results as _;
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::support::{HEAD, NEWER, UPSTREAM, World};
+
+const RUN: u64 = 9000;
+
+/// A downstream run that received a dispatch.
+pub(super) struct Downstream {
+    repo: &'static str,
+    client_payload: Value,
+    job: &'static str,
+    run: u64,
+    attempt: u32,
+}
+
+/// Opens pull request 7 and returns the runs that its dispatches started, by repository.
+pub(super) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
+    world.send(&world.pull_request("opened")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    received(world)
+}
+
+/// The runs that the dispatches since the last look started, by repository.
+fn received(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
+    let dispatches = world.github.state().world.take_dispatches();
+    move |repo| {
+        let found = dispatches.iter().find(|dispatch| dispatch.repository == repo);
+        let client_payload = found.expect("it was dispatched").client_payload.clone();
+        Downstream { repo, client_payload, job: "test", run: RUN, attempt: 1 }
+    }
+}
+
+impl Downstream {
+    /// What the deployed action sends: the dispatched payload and `workflow`.
+    fn body(&self, status: &str, conclusion: Option<&str>) -> Value {
+        let mut body = self.client_payload.clone();
+        let now = "2026-08-01T10:00:00.123456Z";
+        body["workflow"] = json!({
+            "schema_version": "1", "status": status, "conclusion": conclusion, "name": "CI",
+            "url": format!("https://github.com/{}/actions/runs/{}", self.repo, self.run),
+            "run_id": self.run.to_string(), "run_attempt": self.attempt.to_string(),
+            "job_name": self.job, "check_run_id": "77",
+            "started_at": conclusion.is_none().then_some(now),
+            "completed_at": conclusion.is_some().then_some(now),
+        });
+        body
+    }
+
+    /// The run as GitHub shows it from now on.
+    fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
+        self.workflow_on_github(world, "ci.yml", status, conclusion);
+    }
+
+    fn workflow_on_github(
+        &self,
+        world: &World,
+        file: &str,
+        status: &str,
+        conclusion: Option<&str>,
+    ) {
+        let runs = &world.github.state().runs;
+        let created_at = runs.get(self.run).map(|run| run.created_at);
+        runs.add(Run {
+            id: self.run,
+            attempt: self.attempt,
+            repository: self.repo.to_owned(),
+            event: "repository_dispatch".to_owned(),
+            workflow_path: format!(".github/workflows/{file}"),
+            status: status.to_owned(),
+            conclusion: conclusion.map(str::to_owned),
+            created_at: created_at.unwrap_or_else(|| world.relay.now()),
+            ..Run::push()
+        });
+    }
+
+    /// The same report without the dispatch's callback token.
+    fn without_token(&self) -> Self {
+        let mut client_payload = self.client_payload.clone();
+        client_payload.as_object_mut().unwrap().remove("callback_token");
+        Self { client_payload, ..*self }
+    }
+
+    fn claims(&self, world: &World) -> Value {
+        let state = world.github.state();
+        let now = world.relay.now().as_second();
+        let repository_id = state.world.add_repo(self.repo);
+        json!({
+            "iss": state.origin(), "aud": "pytorch-cross-repo-ci-relay", "iat": now, "nbf": now,
+            "exp": now + 300, "jti": format!("jti-{}", rand::random::<u64>()),
+            "repository": self.repo, "repository_id": repository_id.to_string(),
+            "run_id": self.run.to_string(), "run_attempt": self.attempt.to_string(),
+            "event_name": "repository_dispatch", "ref": "refs/heads/main", "sha": HEAD,
+        })
+    }
+
+    async fn report(&self, world: &World, body: &Value) -> (StatusCode, Value) {
+        self.report_as(world, &self.claims(world), body).await
+    }
+
+    async fn report_as(&self, world: &World, claims: &Value, body: &Value) -> (StatusCode, Value) {
+        let token = world.github.state().oidc.sign(claims);
+        world.report(Some(&token), body.to_string().into_bytes()).await
+    }
+
+    pub(super) async fn start(&self, world: &World) -> (StatusCode, Value) {
+        self.report(world, &self.body("in_progress", None)).await
+    }
+
+    async fn end(&self, world: &World, conclusion: &str) -> (StatusCode, Value) {
+        self.report(world, &self.body("completed", Some(conclusion))).await
+    }
+}
+
+fn said(status: &str) -> (StatusCode, Value) {
+    (StatusCode::OK, json!({ "ok": true, "status": status }))
+}
+
+fn noted(what: &str) -> (StatusCode, Value) {
+    (StatusCode::OK, json!({ "ok": true, what: true }))
+}
+
+fn refused(status: StatusCode, detail: &str) -> (StatusCode, Value) {
+    (status, json!({ "detail": detail }))
+}
+
+/// Name, status and conclusion of every check run upstream.
+fn checks(world: &World) -> Vec<(String, String, Option<String>)> {
+    let runs = world.github.state().world.check_runs(UPSTREAM);
+    runs.into_iter().map(|run| (run.name, run.status, run.conclusion)).collect()
+}
+
+fn check(name: &str, status: &str, conclusion: Option<&str>) -> (String, String, Option<String>) {
+    (name.to_owned(), status.to_owned(), conclusion.map(str::to_owned))
+}
+
+const DISPATCH: &str = "crcr/acme/four/relay/dispatch";
+const JOB: &str = "crcr/acme/four/CI/test";
+
+#[tokio::test]
+async fn a_result_of_l4_comes_back_as_a_check_run_and_as_facts() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    world.later(Duration::from_secs(30));
+    assert_eq!(four.start(&world).await, said("in_progress"));
+    world.work().await;
+    let running = [check(DISPATCH, "in_progress", None), check(JOB, "in_progress", None)];
+    assert_eq!(checks(&world), running);
+    world.later(Duration::from_secs(60));
+    let mut body = four.body("completed", Some("failure"));
+    body["workflow"]["test_results"] = json!({ "passed": 9, "failed": 1, "skipped": 0 });
+    assert_eq!(four.report(&world, &body).await, said("completed"));
+    world.work().await;
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")));
+    let run = &world.github.state().world.check_runs(UPSTREAM)[1];
+    assert_eq!(run.external_id.as_deref(), Some("9000:7"));
+    assert_eq!(run.title, "Failure: 1 of 10 tests failed");
+    assert_eq!(run.updates, 1, "created once and then updated");
+    let facts = world.results.attempts(&world.always()).unwrap();
+    assert_eq!(facts.len(), 1, "of an attempt the row that holds is kept");
+    assert_eq!(facts[0].state, State::Completed(Conclusion::Failure));
+    assert!((facts[0].queue_seconds.unwrap() - 30.0).abs() < 5.0);
+    assert!((facts[0].execution_seconds.unwrap() - 60.0).abs() < 5.0);
+    assert_eq!((facts[0].pull_request, facts[0].head_sha.as_str()), (Some(7), HEAD));
+    world.nothing_else();
+}
+
+#[tokio::test]
+async fn below_l2_results_are_ignored_and_at_l2_they_reach_the_hud_only() {
+    let world = World::new().await;
+    let run = open(&world).await;
+    assert_eq!(run("acme/one").start(&world).await, said("ignored"));
+    assert_eq!(run("acme/two").start(&world).await, said("in_progress"));
+    assert_eq!(run("acme/two").end(&world, "failure").await, said("completed"));
+    world.work().await;
+    assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
+    assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_end_comes_from_github_when_the_run_is_over() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    four.end(&world, "success").await;
+    let run = Run {
+        id: RUN,
+        repository: "acme/four".to_owned(),
+        status: "in_progress".to_owned(),
+        conclusion: None,
+        ..Run::push()
+    };
+    world.github.state().runs.add(run.clone());
+    world.later(Duration::from_secs(31));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+    let conclusion = Some("success".to_owned());
+    world.github.state().runs.add(Run { status: "completed".to_owned(), conclusion, ..run });
+    world.later(Duration::from_secs(121));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let ended =
+        [check(DISPATCH, "completed", Some("success")), check(JOB, "completed", Some("success"))];
+    assert_eq!(checks(&world), ended);
+}
+
+#[tokio::test]
+async fn a_silent_l4_ends_as_failure_and_a_late_result_still_wins() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    world.later(Duration::from_secs(2 * 3600 + 1));
+    world.work().await;
+    assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("failure"))]);
+    let facts = world.results.dispatches(&world.always()).unwrap();
+    let never: Vec<_> = facts.iter().filter(|fact| fact.status == "never_started").collect();
+    assert_eq!(never.len(), 3, "L2, L3 and L4 owe a result");
+    assert_eq!(four.start(&world).await, said("in_progress"));
+    world.work().await;
+    assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+}
+
+#[tokio::test]
+async fn a_silent_repository_ends_as_is_set_and_at_l3_as_timed_out() {
+    let world = World::with(&[("CRCR_SILENT_L4", "timed_out")]).await;
+    world.change(|pull| {
+        pull.labels.insert("ciflow/crcr/npu".to_owned());
+    });
+    world.send(&world.pull_request("synchronize")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let three = "crcr/acme/three/relay/dispatch";
+    let sorted = || {
+        let mut all = checks(&world);
+        all.sort();
+        all
+    };
+    let queued = [check(DISPATCH, "queued", None), check(three, "queued", None)];
+    assert_eq!(sorted(), queued, "labelled before it was dispatched");
+    world.later(Duration::from_secs(2 * 3600 + 1));
+    world.work().await;
+    let lost = Some("timed_out");
+    assert_eq!(sorted(), [check(DISPATCH, "completed", lost), check(three, "completed", lost)]);
+}
+
+#[tokio::test]
+async fn a_job_whose_end_is_never_heard_is_lost_and_a_late_end_wins() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    let run = Run {
+        id: RUN,
+        repository: "acme/four".to_owned(),
+        status: "in_progress".to_owned(),
+        ..Run::push()
+    };
+    world.github.state().runs.add(run);
+    world.later(Duration::from_secs(6 * 3600 + 1));
+    world.work().await;
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("timed_out")));
+    assert_eq!(four.start(&world).await, noted("stale"));
+    assert_eq!(four.end(&world, "success").await, said("completed"));
+    world.work().await;
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
+    let facts = world.results.attempts(&world.always()).unwrap();
+    let states: Vec<_> = facts.iter().map(|fact| fact.state).collect();
+    let success = State::Completed(Conclusion::Success);
+    assert_eq!(states, [success]);
+}
+
+#[tokio::test]
+async fn a_run_that_can_not_be_asked_ends_by_its_reports_and_by_time() {
+    for uninstalled in [false, true] {
+        let world = World::new().await;
+        let four = open(&world).await("acme/four");
+        four.start(&world).await;
+        if uninstalled {
+            world.github.state().world.uninstall("acme/four");
+        }
+        // GitHub doesn't know the run, or doesn't tell us any more; the job may still report.
+        world.later(Duration::from_secs(121));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
+        world.later(Duration::from_secs(6 * 3600));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        world.later(Duration::from_secs(31 * 60));
+        assert_eq!(world.work().await, Vec::<String>::new());
+        let lost = Some("timed_out");
+        assert_eq!(
+            checks(&world),
+            [check(DISPATCH, "completed", lost), check(JOB, "completed", lost)]
+        );
+        assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_label_brings_the_check_runs_of_l3_and_takes_them_away() {
+    let world = World::new().await;
+    let three = open(&world).await("acme/three");
+    three.start(&world).await;
+    world.work().await;
+    assert_eq!(checks(&world).len(), 1, "without the label there is none");
+    let label = async |on: bool| {
+        world.change(|pull| {
+            if on {
+                pull.labels.insert("ciflow/crcr/npu".to_owned());
+            } else {
+                pull.labels.remove("ciflow/crcr/npu");
+            }
+        });
+        let state = world.github.state();
+        let payload = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", on);
+        let answer = world.send(&state.world.delivery("pull_request", &payload)).await;
+        assert_eq!(answer.0, StatusCode::ACCEPTED);
+        assert_eq!(world.work().await, Vec::<String>::new());
+    };
+    let of_three = || {
+        checks(&world).into_iter().filter(|check| check.0.contains("/three/")).collect::<Vec<_>>()
+    };
+    label(true).await;
+    let (dispatch, job) = ("crcr/acme/three/relay/dispatch", "crcr/acme/three/CI/test");
+    let running = [check(dispatch, "in_progress", None), check(job, "in_progress", None)];
+    let mut found = of_three();
+    found.sort_by(|a, b| b.0.cmp(&a.0));
+    assert_eq!(found, running);
+    label(false).await;
+    assert!(
+        of_three().iter().all(|check| check.2.as_deref() == Some("skipped")),
+        "{:?}",
+        of_three()
+    );
+    assert_eq!(three.end(&world, "failure").await, said("completed"));
+    world.work().await;
+    assert!(of_three().iter().all(|check| check.2.as_deref() == Some("skipped")));
+    assert_eq!(world.results.attempts(&world.always()).unwrap().len(), 1, "the HUD has it");
+}
+
+#[tokio::test]
+async fn rerequested_runs_the_downstream_run_again() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    four.end(&world, "failure").await;
+    world.work().await;
+    let state = world.github.state();
+    state.runs.add(Run {
+        id: RUN,
+        repository: "acme/four".to_owned(),
+        status: "completed".to_owned(),
+        conclusion: Some("failure".to_owned()),
+        ..Run::push()
+    });
+    let runs = state.world.check_runs(UPSTREAM);
+    let job = runs.iter().find(|run| run.name == JOB).unwrap();
+    let payload = state.check_run_payload(UPSTREAM, job.id, "rerequested");
+    world.send(&state.world.delivery("check_run", &payload)).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(state.world.take_reruns().len(), 1);
+    // The second attempt is a new job with its own life, shown by the same check run.
+    let second = Downstream { attempt: 2, ..four };
+    assert_eq!(second.start(&world).await, said("in_progress"));
+    world.work().await;
+    let shown = checks(&world).into_iter().find(|check| check.0 == JOB).unwrap();
+    assert_eq!(shown, check(JOB, "in_progress", None));
+}
+
+#[tokio::test]
+async fn a_check_suite_runs_each_downstream_run_of_l3_and_l4_again_once() {
+    let world = World::new().await;
+    let run = open(&world).await;
+    let four = run("acme/four");
+    for job in ["test", "build"] {
+        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        run.end(&world, "success").await;
+    }
+    world.work().await;
+    let state = world.github.state();
+    let completed = |id, repo: &str| Run {
+        id,
+        repository: repo.to_owned(),
+        status: "completed".to_owned(),
+        conclusion: Some("success".to_owned()),
+        ..Run::push()
+    };
+    state.runs.add(completed(RUN, "acme/four"));
+    let suite = state.world.check_runs(UPSTREAM)[0].suite;
+    let payload = state.check_suite_payload(UPSTREAM, suite, "rerequested");
+    let again = async || {
+        world.send(&state.world.delivery("check_suite", &payload)).await;
+        assert_eq!(world.work().await, Vec::<String>::new());
+        state.world.take_reruns().len()
+    };
+    assert_eq!(again().await, 1, "three check runs and one run");
+    // Its level is what it is now.
+    world.allow("L2: [acme/four]");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    assert_eq!(again().await, 0);
+}
+
+#[tokio::test]
+async fn where_a_pull_request_branched_off_is_learned_once_something_failed() {
+    let world = World::new().await;
+    let github = &world.github.state().world;
+    let [fork, tip, head] = ["f0", "f1", "f2"].map(|byte| byte.repeat(20));
+    let at = world.relay.now();
+    github.add_commit(UPSTREAM, &fork);
+    github.add_commit_on(UPSTREAM, &tip, &fork, at);
+    github.add_commit_on(UPSTREAM, &head, &fork, at);
+    world.change(|pull| (pull.base_sha, pull.head_sha) = (tip.clone(), head.clone()));
+    let four = open(&world).await("acme/four");
+    let compare = format!("GET /repos/{UPSTREAM}/compare/{tip}...{head}");
+    four.start(&world).await;
+    four.end(&world, "success").await;
+    world.work().await;
+    assert_eq!(github.count(&compare), 0, "nobody asks whether a success is new");
+    let learned = async || {
+        let mut found = world.results.merge_bases("Acme/Upstream", 7).await.unwrap();
+        found.pop().map(|fact| (fact.head_sha, fact.merge_base, fact.committed_at))
+    };
+    github.fail(&compare, 9, Fault::status(502));
+    for job in ["build", "lint"] {
+        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        run.start(&world).await;
+        run.end(&world, "failure").await;
+        world.work().await;
+    }
+    assert_eq!(learned().await, None);
+    while !github.leftovers().iter().all(|left| !left.contains("faults")) {
+        world.later(Duration::from_secs(600));
+        world.work().await;
+    }
+    world.later(Duration::from_secs(600));
+    world.work().await;
+    assert_eq!(learned().await, Some((head.clone(), fork, Timestamp::UNIX_EPOCH)));
+    let asked = github.count(&compare);
+    let more = Downstream { job: "docs", client_payload: four.client_payload.clone(), ..four };
+    more.start(&world).await;
+    more.end(&world, "failure").await;
+    world.work().await;
+    assert_eq!(github.count(&compare), asked, "what is known isn't asked again");
+}
+
+#[tokio::test]
+async fn oncalls_are_called_once() {
+    let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
+    let four = open(&world).await("acme/four");
+    for job in ["test", "build"] {
+        let run = Downstream { job, client_payload: four.client_payload.clone(), ..four };
+        run.start(&world).await;
+        run.end(&world, "failure").await;
+        world.work().await;
+    }
+    let comments = world.github.state().world.comments(UPSTREAM, 7);
+    assert_eq!(comments.len(), 1);
+    assert!(comments[0].body.starts_with("<!-- crcr-oncall:acme/four -->\n@dave "));
+}
+
+#[tokio::test]
+async fn a_retry_of_the_same_report_is_a_duplicate_with_either_token() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    let (claims, body) = (two.claims(&world), two.body("in_progress", None));
+    assert_eq!(two.report_as(&world, &claims, &body).await, said("in_progress"));
+    assert_eq!(two.report_as(&world, &claims, &body).await, noted("duplicate"));
+    assert_eq!(two.report(&world, &body).await, noted("duplicate"));
+    let other = two.body("completed", Some("success"));
+    let (status, answer) = two.report_as(&world, &claims, &other).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "{answer}");
+    assert_eq!(two.report(&world, &other).await, said("completed"));
+}
+
+#[tokio::test]
+async fn an_end_without_a_start_counts_and_its_times_are_unknown() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    assert_eq!(two.end(&world, "success").await, said("completed"));
+    assert_eq!(two.start(&world).await, noted("stale"));
+    let (status, answer) = two.end(&world, "failure").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    let facts = world.results.attempts(&world.always()).unwrap();
+    assert!(facts.len() == 1 && facts[0].start_unknown);
+    assert_eq!((facts[0].queue_seconds, facts[0].execution_seconds), (None, None));
+}
+
+#[tokio::test]
+async fn the_rate_limit_is_per_repository_and_refused_calls_cost_nothing() {
+    let world = World::with(&[("RATE_LIMIT_PER_MIN", "2")]).await;
+    let run = open(&world).await;
+    let two = run("acme/two");
+    two.start(&world).await;
+    two.end(&world, "success").await;
+    for _ in 0..5 {
+        let (status, body) = two.end(&world, "success").await;
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(body["detail"], "rate limit exceeded for acme/two");
+    }
+    assert_eq!(run("acme/three").start(&world).await, said("in_progress"));
+    // What was refused left nothing behind: the very same token and body are taken later.
+    let (claims, body) = (two.claims(&world), two.body("completed", Some("success")));
+    let (status, _) = two.report_as(&world, &claims, &body).await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    world.later(Duration::from_secs(31));
+    assert_eq!(two.report_as(&world, &claims, &body).await, noted("duplicate"));
+}
+
+#[tokio::test]
+async fn every_report_is_a_fact_with_its_outcome() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    two.start(&world).await;
+    two.start(&world).await;
+    two.report(&world, &json!({ "delivery_id": "x" })).await;
+    let mut lost = two.body("in_progress", None);
+    lost["delivery_id"] = json!("unknown");
+    let rejected = two.report(&world, &lost).await;
+    let text = "callback rejected: no matching dispatch record";
+    assert_eq!(rejected, refused(StatusCode::BAD_REQUEST, text));
+    let mut facts = vec![];
+    for _ in 0..500 {
+        facts = world.results.callbacks(&world.always()).unwrap();
+        if facts.len() == 4 {
+            break;
+        }
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut outcomes: Vec<_> = facts.iter().map(|fact| fact.outcome.as_str()).collect();
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, ["accepted", "bad_body", "duplicate", "rejected_state"]);
+    assert!(facts.iter().any(|fact| fact.outcome == CallbackOutcome::Accepted));
+}
+
+#[tokio::test]
+async fn a_nightly_report_needs_a_scheduled_run_and_a_commit_of_upstream() {
+    let world = World::new().await;
+    let two = open(&world).await("acme/two");
+    world.github.state().world.add_commit(UPSTREAM, HEAD);
+    let mut body = two.body("completed", Some("success"));
+    body["event_type"] = json!("nightly");
+    body["delivery_id"] = json!(HEAD);
+    assert_eq!(two.report(&world, &body).await.0, StatusCode::UNAUTHORIZED);
+    let mut claims = two.claims(&world);
+    claims["event_name"] = json!("schedule");
+    assert_eq!(two.report_as(&world, &claims, &body).await, said("completed"));
+    body["delivery_id"] = json!("9".repeat(40));
+    claims["jti"] = json!("another");
+    let (status, answer) = two.report_as(&world, &claims, &body).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(answer["detail"].as_str().unwrap().contains("expected a commit of"), "{answer}");
+    let facts = world.results.attempts(&world.always()).unwrap();
+    assert!(facts.len() == 1 && facts[0].event == "nightly" && facts[0].pull_request.is_none());
+}

@@ -1,0 +1,326 @@
+//! `POST /github/webhook`: bounded bytes, signature, our event, one transaction, 202.
+
+pub(crate) mod payload;
+mod planner;
+pub mod signature;
+pub(crate) mod turns;
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use crcr_domain::RepoName;
+use crcr_domain::dispatch::{Dispatch, LANDED, Status};
+use crcr_domain::event::{self, Event};
+use crcr_store::{Add, Batch, Commit, Put, Read, StoreError, decode, read, read_all};
+use serde_json::json;
+
+use crate::config::secrets::Secret;
+use crate::http::http_response::{self, Refusal};
+use crate::limits;
+use crate::queue::task::Work;
+use crate::relay::Relay;
+use crate::state_records::{self, Delivery};
+
+/// What became of a delivery.
+enum Accepted {
+    Ping,
+    Ignored,
+    Duplicate,
+    Tasks(usize),
+}
+
+pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let result = match http_response::body(body, limits::WEBHOOK_BYTES).await {
+        Ok(body) => receive(&relay, &head.headers, &body).await,
+        Err(refusal) => Err(refusal),
+    };
+    let id = text(&head.headers, "x-github-delivery");
+    let (label, response) = match result {
+        Ok(Accepted::Ping) => ("ping", http_response::ok(json!({ "ok": true }))),
+        Ok(Accepted::Ignored) => ("ignored", http_response::ok(json!({ "ignored": true }))),
+        Ok(Accepted::Duplicate) => {
+            ("duplicate", http_response::ok(json!({ "ok": true, "duplicate": true })))
+        }
+        Ok(Accepted::Tasks(tasks)) => {
+            let body = json!({ "ok": true, "delivery": id, "tasks": tasks });
+            ("accepted", (StatusCode::ACCEPTED, Json(body)).into_response())
+        }
+        Err(refusal) => {
+            let status = refusal.status.as_u16();
+            tracing::warn!(delivery = id, status, detail = refusal.detail, "webhook refused");
+            ("refused", refusal.into_response())
+        }
+    };
+    relay.metrics.webhook(label);
+    response
+}
+
+/// The order of these checks is part of the contract.
+async fn receive(relay: &Relay, headers: &HeaderMap, body: &Bytes) -> Result<Accepted, Refusal> {
+    verify(headers, body, &relay.config.webhook_secret)?;
+    let name = text(headers, "x-github-event");
+    let event = event::read(name, body, &relay.config.interest)
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let id = delivery_id(headers)?;
+    let Some(event) = event else {
+        return Ok(if name == "ping" { Accepted::Ping } else { Accepted::Ignored });
+    };
+    let webhook = Webhook { id, name, event: &event, body, packed: OnceLock::new() };
+    for _ in 0..limits::CONFLICTS {
+        match accept(relay, &webhook).await {
+            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(None) => {}
+            Err(Problem::Refused(refusal)) => return Err(refusal),
+            Err(Problem::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
+        }
+    }
+    Err(Refusal::unavailable("too many deliveries of one pull request at once"))
+}
+
+enum Problem {
+    Refused(Refusal),
+    Store(StoreError),
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A webhook whose signature is good.
+struct Webhook<'a> {
+    id: &'a str,
+    name: &'a str,
+    event: &'a Event,
+    body: &'a Bytes,
+    /// The body as it is stored, once it is known that somebody gets it.
+    packed: OnceLock<Vec<u8>>,
+}
+
+/// `Ok(None)`: somebody else's change came first, so everything is to be decided anew.
+async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>, Problem> {
+    let Webhook { id, name, event, .. } = *webhook;
+    let store = relay.store.as_ref();
+    let upstream = &relay.config.upstream;
+    let pull_key = match event {
+        Event::PullRequest(pull) => Some(state_records::pull(upstream, pull.number)),
+        _ => None,
+    };
+    let turn = match &pull_key {
+        Some(key) => Some(relay.turns.take(key).await),
+        None => None,
+    };
+    if let Some(turn) = turn.as_ref().filter(|turn| turn.has(id)) {
+        turn.settled().await;
+    }
+    let keys: Vec<_> = [state_records::delivery(id)].into_iter().chain(pull_key.clone()).collect();
+    let mut found = store.get(&keys).await?.into_iter();
+    let seen: Read<Delivery> = decode(state_records::delivery(id), found.next().flatten())?;
+    if seen.value.is_some() {
+        return Ok(Some(Accepted::Duplicate));
+    }
+    let mut newest = None;
+    let now = relay.now();
+    let mut batch = Batch::default();
+    let mut delivery = Delivery::new(id, name, now);
+    let mut landed_now = None;
+    match event {
+        Event::PullRequest(pull) => {
+            delivery.pull_request = Some(pull.number);
+            delivery.head_sha.clone_from(&pull.head_sha);
+            let (turn, key) = turn.as_ref().zip(pull_key).expect("pull requests have both");
+            let known = match turn.newest() {
+                Some(newest) => newest,
+                None => decode(key, found.next().flatten())?,
+            };
+            let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
+            landed_now = (pull.has_landed && !had_landed).then_some(pull);
+            let order = planner::order(known.value.as_ref(), pull, id);
+            delivery.superseded_by = order.superseded_by;
+            // What is to be replaced must be in the store before it can be read there.
+            if !order.replaces.is_empty() && !turn.settled().await {
+                return Ok(None);
+            }
+            for replaced in &order.replaces {
+                supersede(relay, replaced, id, &mut batch).await?;
+            }
+            let mut version = known.version;
+            if known.value.as_ref() == Some(&order.pull) {
+                batch.expect.push((known.key.clone(), version));
+            } else {
+                batch.update(&known, &order.pull, relay.expiry());
+                version += 1;
+            }
+            newest = Some(Read { key: known.key, version, value: Some(order.pull) });
+            if !pull.action.dispatches() {
+                batch.tasks.push(Work::Labels { pull: pull.number }.task(relay, now));
+            }
+        }
+        Event::Push(push) => {
+            delivery.head_sha.clone_from(&push.head_sha);
+            relay.allowlist.ask();
+        }
+        Event::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
+        Event::CheckRunRerequested(run) => {
+            delivery.head_sha.clone_from(&run.head_sha);
+            let Some(work) = Work::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
+            else {
+                return Ok(Some(Accepted::Ignored));
+            };
+            batch.tasks.push(work.task(relay, now));
+        }
+        Event::CheckSuiteRerequested(suite) => {
+            delivery.head_sha.clone_from(&suite.head_sha);
+            batch.tasks.push(Work::RerunSuite { suite: suite.id }.task(relay, now));
+        }
+    }
+    if is_dispatched(event) {
+        let Some(allowlist) = relay.allowlist.get() else {
+            return Err(Problem::Refused(Refusal::unavailable("the allowlist is not loaded yet")));
+        };
+        let dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
+        enqueue(relay, &mut batch, &mut delivery, dispatches);
+        if let Some(pull) = landed_now {
+            // A delivery of its own: a repository gets one dispatch of each delivery.
+            let mut landed = Delivery::new(&format!("{id}:{LANDED}"), LANDED, now);
+            landed.pull_request = Some(pull.number);
+            landed.head_sha.clone_from(&pull.head_sha);
+            let dispatches = planner::landed(pull, &landed.id, upstream, &allowlist, now);
+            enqueue(relay, &mut batch, &mut landed, dispatches);
+            let unseen = Read { key: state_records::delivery(&landed.id), version: 0, value: None };
+            record(relay, &mut batch, &unseen, &landed, webhook);
+        }
+    }
+    let tasks = batch.tasks.len();
+    record(relay, &mut batch, &seen, &delivery, webhook);
+    let submitted = relay.submit(batch).await?;
+    let on_the_way = turn.zip(newest).map(|(turn, newest)| turn.end(id, newest));
+    let commit = relay.durable(submitted).await;
+    if let Some(on_the_way) = on_the_way
+        && !matches!(commit, Ok(Commit::Done))
+    {
+        on_the_way.refused();
+    }
+    Ok(match commit? {
+        Commit::Done => {
+            tracing::info!(delivery = id, event = name, tasks, "webhook accepted");
+            Some(Accepted::Tasks(tasks))
+        }
+        Commit::Conflict | Commit::Limited(_) | Commit::LeaseLost => None,
+    })
+}
+
+/// Whether such an event may be dispatched.
+fn is_dispatched(event: &Event) -> bool {
+    matches!(event, Event::PullRequest(_) | Event::Push(_) | Event::MergeGroup(_))
+}
+
+/// Writes down the dispatches of a delivery, and the tasks that send and show them.
+fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches: Vec<Dispatch>) {
+    for mut dispatch in dispatches {
+        delivery.targets.push(dispatch.repo.clone());
+        if let Some(by) = &delivery.superseded_by {
+            dispatch.status = Status::Superseded { by: by.clone() };
+            relay.note_dispatch(batch, &dispatch);
+        } else {
+            batch.tasks.push(Work::dispatch(&dispatch).task(relay, delivery.received_at));
+            if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
+                let work = Work::check_run(&dispatch, None);
+                batch.tasks.push(work.task(relay, delivery.received_at));
+            }
+        }
+        batch.set(state_records::dispatch(&delivery.id, &dispatch.repo), &dispatch, relay.expiry());
+    }
+}
+
+/// The delivery itself: what is known of it, and its bytes for as long as they can be needed.
+fn record(
+    relay: &Relay,
+    batch: &mut Batch,
+    seen: &Read<Delivery>,
+    delivery: &Delivery,
+    webhook: &Webhook<'_>,
+) {
+    let now = delivery.received_at;
+    batch.update(seen, delivery, relay.expiry());
+    batch.add.push(Add {
+        set: state_records::deliveries(),
+        member: delivery.id.clone(),
+        score: now.as_millisecond(),
+        expires_at: relay.expiry(),
+    });
+    // Only what is dispatched, now or again, is read from the body.
+    if !delivery.targets.is_empty() {
+        let packed = webhook.packed.get_or_init(|| state_records::pack(webhook.body));
+        batch.put.push(Put {
+            key: state_records::body(&delivery.id),
+            value: packed.clone(),
+            expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
+        });
+    }
+}
+
+/// Cancels what has not been sent yet of an older delivery.
+async fn supersede(
+    relay: &Relay,
+    older: &str,
+    newer: &str,
+    batch: &mut Batch,
+) -> Result<(), StoreError> {
+    let store = relay.store.as_ref();
+    let delivery: Read<Delivery> = read(store, state_records::delivery(older)).await?;
+    let targets: Vec<RepoName> = delivery.value.map(|known| known.targets).unwrap_or_default();
+    let keys = targets.iter().map(|repo| state_records::dispatch(older, repo)).collect();
+    for known in read_all::<Dispatch>(store, keys).await? {
+        let Some(mut dispatch) = known.value.clone() else { continue };
+        let was_given_up = dispatch.status.may_come_again();
+        if dispatch.status != Status::Queued && !was_given_up {
+            continue;
+        }
+        dispatch.status = Status::Superseded { by: newer.to_owned() };
+        batch.update(&known, &dispatch, relay.expiry());
+        relay.note_dispatch(batch, &dispatch);
+        if was_given_up {
+            // The dead task comes back, sees that there is nothing to send, and is done.
+            batch.tasks.push(Work::dispatch(&dispatch).task(relay, relay.now()));
+        }
+        if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
+            batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
+        }
+    }
+    Ok(())
+}
+
+/// Checks `X-Hub-Signature-256` over the raw bytes, in constant time.
+fn verify(headers: &HeaderMap, body: &[u8], secret: &Secret) -> Result<(), Refusal> {
+    let Some(given) = headers.get("x-hub-signature-256").filter(|value| !value.is_empty()) else {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No signature"));
+    };
+    if secret.all().iter().any(|value| signature::is_valid(value, body, given.as_bytes())) {
+        return Ok(());
+    }
+    Err(Refusal::new(StatusCode::UNAUTHORIZED, "Bad signature"))
+}
+
+fn delivery_id(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let id = text(headers, "x-github-delivery");
+    if id.is_empty() {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No X-GitHub-Delivery"));
+    }
+    let proper =
+        id.len() <= limits::DELIVERY_CHARS && id.bytes().all(|byte| byte.is_ascii_graphic());
+    if !proper {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-Delivery is no GUID"));
+    }
+    Ok(id)
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}

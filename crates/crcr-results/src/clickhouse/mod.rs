@@ -1,0 +1,507 @@
+//! Facts in ClickHouse, over its HTTP interface.
+//!
+//! Rows are replaced by key: the one with the greatest version stays, when a merge comes to it, and
+//! every query asks for that one row, so that a batch may be sent twice and rows may come in any
+//! order. Works with every version since 18.16, which knows neither query parameters nor common
+//! table expressions.
+
+mod rows;
+mod schema;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crcr_domain::Level;
+use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
+use crcr_domain::results::DayOf;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use reqwest::Client;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::OnceCell;
+use url::Url;
+
+use self::rows::{Fields, Table};
+use super::retention::{DAY, day_number, day_of, last_day};
+use super::{
+    Answer, Mark, REFUSED, Results, ResultsError, Rolled, Window, sort_attempts, sort_dispatches,
+};
+
+/// The longest that a query may take, here and on the server.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The largest answer that is read, in bytes.
+const MAX_ANSWER: usize = 512 * 1024 * 1024;
+/// The first version with `{name:Type}` in queries.
+/// <https://clickhouse.com/docs/interfaces/http#cli-queries-with-parameters>
+const WITH_PARAMETERS: (u32, u32) = (19, 14);
+
+/// Where a ClickHouse is, and who asks.
+#[derive(Debug, Clone)]
+pub struct Server {
+    endpoint: Url,
+    user: String,
+    password: SecretString,
+    database: String,
+}
+
+pub struct ClickHouse {
+    server: Server,
+    client: Client,
+    /// Whether the server binds parameters itself, once it has told its version.
+    binds: OnceCell<bool>,
+    /// Whether the tables are there.
+    prepared: OnceCell<()>,
+}
+
+/// A value of a query's `{name:Type}`.
+enum Value<'a> {
+    Text(&'a str),
+    Number(i64),
+}
+
+type Parameters<'a> = [(String, Value<'a>)];
+
+impl Server {
+    /// Reads `clickhouse+https://user:password@host:port/database`, http for this machine only.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| {
+            format!(
+                "{what}, expected clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE (http for loopback only)"
+            )
+        };
+        let plain = text.strip_prefix("clickhouse+").ok_or_else(|| wrong("no ClickHouse"))?;
+        // The text may hold a password: no message repeats it.
+        let mut endpoint = Url::parse(plain).map_err(|error| wrong(&format!("no URL: {error}")))?;
+        if !crcr_github::address::is_secure(&endpoint) {
+            return Err(wrong("neither https nor loopback"));
+        }
+        let decoded = |text: &str| {
+            percent_encoding::percent_decode_str(text)
+                .decode_utf8()
+                .map(std::borrow::Cow::into_owned)
+                .map_err(|_| wrong("a name or password that isn't UTF-8"))
+        };
+        let user = decoded(endpoint.username())?;
+        let password = decoded(endpoint.password().unwrap_or_default())?;
+        let database = endpoint.path().trim_matches('/').to_owned();
+        let database = if database.is_empty() { "default".to_owned() } else { database };
+        let named = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !database.chars().all(named) || endpoint.query().is_some() {
+            return Err(wrong("a database whose name isn't letters, digits and `_`"));
+        }
+        if endpoint.set_username("").and_then(|()| endpoint.set_password(None)).is_err() {
+            return Err(wrong("no host"));
+        }
+        endpoint.set_path("/");
+        let user = if user.is_empty() { "default".to_owned() } else { user };
+        Ok(Self { endpoint, user, password: password.into(), database })
+    }
+}
+
+impl ClickHouse {
+    /// The facts on `server`; nothing is asked yet.
+    pub fn new(server: Server) -> Result<Self, ResultsError> {
+        let client = crcr_github::http::client()
+            .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
+        Ok(Self { server, client, binds: OnceCell::new(), prepared: OnceCell::new() })
+    }
+
+    fn request(&self, settings: &[(&str, &str)]) -> reqwest::RequestBuilder {
+        let mut url = self.server.endpoint.clone();
+        // Errors come as a status and not at the end of half an answer.
+        url.query_pairs_mut()
+            .append_pair("wait_end_of_query", "1")
+            .append_pair("max_execution_time", &PATIENCE.as_secs().to_string())
+            .extend_pairs(settings);
+        self.client
+            .post(url)
+            .timeout(PATIENCE)
+            .header("X-ClickHouse-User", &self.server.user)
+            .header("X-ClickHouse-Key", self.server.password.expose_secret())
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, ResultsError> {
+        let said = |error: crcr_github::http::Error| {
+            ResultsError::Unavailable(format!("ClickHouse at {}: {error}", self.server.endpoint))
+        };
+        let response = crcr_github::http::send_once(request).await.map_err(said)?;
+        Ok(crcr_github::http::read(response, MAX_ANSWER).await.map_err(said)?.to_vec())
+    }
+
+    /// Sends a statement outside of the database.
+    async fn bare(&self, statement: &str) -> Result<Vec<u8>, ResultsError> {
+        self.send(self.request(&[]).body(statement.to_owned())).await
+    }
+
+    /// Asks `query` with its `{name:Type}`s bound.
+    async fn ask(&self, query: &str, values: &Parameters<'_>) -> Result<Vec<u8>, ResultsError> {
+        let binds = self.binds.get_or_try_init(|| self.binds_parameters()).await?;
+        let database = ("database", self.server.database.as_str());
+        if !binds {
+            return self.send(self.request(&[database]).body(filled(query, values))).await;
+        }
+        let values: Vec<_> =
+            values.iter().map(|(name, value)| (format!("param_{name}"), value.escaped())).collect();
+        let mut settings = vec![database];
+        settings.extend(values.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        self.send(self.request(&settings).body(query.to_owned())).await
+    }
+
+    async fn binds_parameters(&self) -> Result<bool, ResultsError> {
+        let version = self.bare("SELECT version()").await?;
+        let version = String::from_utf8_lossy(&version);
+        let mut parts = version.trim().split('.').map(str::parse::<u32>);
+        match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= WITH_PARAMETERS),
+            _ => {
+                Err(ResultsError::Unavailable(format!("{} is no ClickHouse", self.server.endpoint)))
+            }
+        }
+    }
+
+    /// The rows that `query` gives.
+    async fn rows<T>(
+        &self,
+        query: &str,
+        values: &Parameters<'_>,
+        read: fn(&mut Fields<'_>) -> Result<T, String>,
+    ) -> Result<Vec<T>, ResultsError> {
+        let answer = self.ask(&format!("{query} FORMAT RowBinary"), values).await?;
+        Fields::rows(&answer, read)
+            .map_err(|why| ResultsError::Malformed(format!("{why}, from ClickHouse")))
+    }
+
+    /// The facts of the window to which `own` applies, too.
+    async fn in_window<T>(
+        &self,
+        table: &Table<T>,
+        window: &Window,
+        own: &str,
+    ) -> Result<Vec<T>, ResultsError> {
+        let repos = window.keys();
+        let condition = format!("{} {own}", of_window(table.time, repos.as_deref()));
+        let values = window_values(window, repos.as_deref());
+        self.rows(&table.select(&condition), &values, table.read).await
+    }
+
+    async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        let packed = packed
+            .write_all(lines)
+            .and_then(|()| packed.finish())
+            .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
+        let query = format!("INSERT INTO {table} FORMAT JSONEachRow");
+        let database = ("database", self.server.database.as_str());
+        let query = ("query", query.as_str());
+        let request = self.request(&[database, query]).header("Content-Encoding", "gzip");
+        self.send(request.body(packed)).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Results for ClickHouse {
+    async fn prepare(&self) -> Result<(), ResultsError> {
+        self.prepared.get_or_try_init(|| schema::create(self)).await.copied()
+    }
+
+    async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError> {
+        self.prepare().await?;
+        // Days are found before their facts are there, and have changed once they are: who reads
+        // in between reads the day again.
+        let facts = [("crcr_pull", rows::pulls(&facts))]
+            .into_iter()
+            .chain(rows::written(&facts))
+            .chain([("crcr_change", rows::changes(&facts))]);
+        for (table, lines) in facts {
+            if !lines.is_empty() {
+                self.insert(table, &lines).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError> {
+        let mut found = self.in_window(&rows::DISPATCH, window, "").await?;
+        sort_dispatches(&mut found);
+        Ok(found)
+    }
+
+    async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
+        let mut found = self.in_window(&rows::ATTEMPT, window, "").await?;
+        sort_attempts(&mut found);
+        Ok(found)
+    }
+
+    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
+        let own = "AND isNull(pull_request)";
+        let mut found = self.in_window(&rows::ATTEMPT, window, own).await?;
+        sort_attempts(&mut found);
+        Ok(found)
+    }
+
+    async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError> {
+        let mut found = self.in_window(&rows::CALLBACK, window, "").await?;
+        found.sort_by_cached_key(|fact| (fact.at, crcr_store::callback_id(fact).cast_signed()));
+        Ok(found)
+    }
+
+    async fn refused(
+        &self,
+        window: &Window,
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError> {
+        let Table { name, time, key, columns, read, .. } = &rows::CALLBACK;
+        let repos = window.keys();
+        let condition = of_window(time, repos.as_deref());
+        let query = format!(
+            "SELECT {columns} FROM {name} WHERE {condition} AND ({REFUSED}) \
+             ORDER BY at DESC, toInt64(id) DESC LIMIT 1 BY {key} LIMIT {limit}"
+        );
+        self.rows(&query, &window_values(window, repos.as_deref()), *read).await
+    }
+
+    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError> {
+        let Table { name, time, key, .. } = &rows::CALLBACK;
+        let repos = window.keys();
+        let condition = of_window(time, repos.as_deref());
+        let query = format!(
+            "SELECT at, outcome, latency_us FROM {name} WHERE {condition} LIMIT 1 BY {key}"
+        );
+        self.rows(&query, &window_values(window, repos.as_deref()), rows::answer).await
+    }
+
+    async fn at_level_since(
+        &self,
+        window: &Window,
+        level: Level,
+    ) -> Result<Option<Timestamp>, ResultsError> {
+        let repos = window.keys();
+        let condition = of_window("enqueued_at", repos.as_deref());
+        let within = format!("FROM crcr_dispatch WHERE {condition}");
+        let query = format!(
+            "SELECT min(enqueued_at) {within} AND enqueued_at > \
+             (SELECT max(enqueued_at) {within} AND level != {{level:String}})"
+        );
+        let mut values = window_values(window, repos.as_deref());
+        values.push(("level".to_owned(), Value::Text(level.as_str())));
+        let found = self.rows(&query, &values, |row| row.integer()).await?;
+        // The least of nothing is 0.
+        let since = found.first().copied().filter(|since| *since > 0);
+        Ok(since.and_then(|since| Timestamp::from_millisecond(since).ok()))
+    }
+
+    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError> {
+        let repos = window.keys();
+        let query = format!(
+            "SELECT repo, day, sum(changes) FROM crcr_change WHERE {} GROUP BY repo, day",
+            of_days(repos.as_deref())
+        );
+        let read = |row: &mut Fields<'_>| {
+            Ok(Mark { repo: row.text()?, day: row.integer()?, changes: row.u64()? })
+        };
+        self.rows(&query, &day_values(window, repos.as_deref()), read).await
+    }
+
+    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError> {
+        let repos = window.keys();
+        let query = format!(
+            "SELECT repo, day, nightly, tally FROM crcr_day WHERE {} \
+             ORDER BY version DESC LIMIT 1 BY repo, day, nightly",
+            of_days(repos.as_deref())
+        );
+        let read = |row: &mut Fields<'_>| {
+            let (repo, day) = (row.text()?, row.integer()?);
+            let at = Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or_default();
+            let day = DayOf { nightly: row.u8()? == 1, ..DayOf::new(&repo, at, "") };
+            Ok(Rolled { day, tally: row.json()? })
+        };
+        self.rows(&query, &day_values(window, repos.as_deref()), read).await
+    }
+
+    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError> {
+        let version = Timestamp::now().as_millisecond();
+        let mut lines = Vec::new();
+        for Rolled { day, tally } in days {
+            let tally = serde_json::to_string(tally).expect("tallies are always JSON");
+            let row = serde_json::json!({
+                "repo": day.repo, "day": day_number(day), "nightly": u8::from(day.nightly),
+                "tally": tally, "version": version,
+            });
+            rows::line(&mut lines, &row);
+        }
+        if lines.is_empty() { Ok(()) } else { self.insert("crcr_day", &lines).await }
+    }
+
+    async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError> {
+        for (name, column, before) in [
+            (rows::DISPATCH.name, rows::DISPATCH.time, time.as_millisecond()),
+            (rows::ATTEMPT.name, rows::ATTEMPT.time, time.as_millisecond()),
+            (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
+            (rows::MERGE_BASE.name, rows::MERGE_BASE.time, time.as_millisecond()),
+            ("crcr_pull", "day", day_of(time)),
+            ("crcr_change", "day", day_of(time)),
+        ] {
+            let statement = format!("ALTER TABLE {name} DELETE WHERE {column} < {{before:Int64}}");
+            self.ask(&statement, &[("before".to_owned(), Value::Number(before))]).await?;
+        }
+        Ok(())
+    }
+
+    async fn of_pull(
+        &self,
+        upstream: &str,
+        number: u64,
+    ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
+        let upstream = upstream.to_ascii_lowercase();
+        let mut values = vec![
+            ("number".to_owned(), Value::Number(number.cast_signed())),
+            ("upstream".to_owned(), Value::Text(&upstream)),
+        ];
+        let query = "SELECT DISTINCT day FROM crcr_pull \
+                     WHERE upstream = {upstream:String} AND number = {number:Int64}";
+        let mut days = self.rows(query, &values, |row| row.integer()).await?;
+        days.sort_unstable();
+        let (Some(first), Some(last)) = (days.first(), days.last()) else {
+            return Ok((vec![], vec![]));
+        };
+        values.push(("from".to_owned(), Value::Number(first.saturating_mul(DAY))));
+        values.push(("to".to_owned(), Value::Number((last + 1).saturating_mul(DAY))));
+        let days: Vec<String> = days.iter().map(i64::to_string).collect();
+        let condition = |time: &str| {
+            format!(
+                "{} AND intDiv({time}, {DAY}) IN ({}) AND pull_request = {{number:Int64}} \
+                 AND upstream_key = {{upstream:String}}",
+                of_window(time, None),
+                days.join(", ")
+            )
+        };
+        let attempts = rows::ATTEMPT.select(&condition(rows::ATTEMPT.time));
+        let dispatches = rows::DISPATCH.select(&condition(rows::DISPATCH.time));
+        let (mut attempts, mut dispatches) = tokio::try_join!(
+            self.rows(&attempts, &values, rows::ATTEMPT.read),
+            self.rows(&dispatches, &values, rows::DISPATCH.read),
+        )?;
+        sort_attempts(&mut attempts);
+        sort_dispatches(&mut dispatches);
+        Ok((attempts, dispatches))
+    }
+
+    async fn merge_bases(
+        &self,
+        upstream: &str,
+        number: u64,
+    ) -> Result<Vec<MergeBaseFact>, ResultsError> {
+        let upstream = upstream.to_ascii_lowercase();
+        let values = [
+            ("number".to_owned(), Value::Number(number.cast_signed())),
+            ("upstream".to_owned(), Value::Text(&upstream)),
+        ];
+        let query = rows::MERGE_BASE
+            .select("upstream_key = {upstream:String} AND pull_request = {number:Int64}");
+        self.rows(&query, &values, rows::MERGE_BASE.read).await
+    }
+}
+
+/// The condition for facts of a window's time and repositories.
+fn of_window(time: &str, repos: Option<&[String]>) -> String {
+    format!("{time} >= {{from:Int64}} AND {time} < {{to:Int64}} {}", among("repo_key", repos))
+}
+
+/// The condition for days that a window touches, of its repositories.
+fn of_days(repos: Option<&[String]>) -> String {
+    format!("day >= {{from:Int64}} AND day <= {{to:Int64}} {}", among("repo", repos))
+}
+
+fn among(column: &str, repos: Option<&[String]>) -> String {
+    let Some(repos) = repos else { return String::new() };
+    if repos.is_empty() {
+        return "AND 0".to_owned();
+    }
+    let names: Vec<_> = (0..repos.len()).map(|n| format!("{{repo{n}:String}}")).collect();
+    format!("AND {column} IN ({})", names.join(", "))
+}
+
+fn window_values<'a>(window: &Window, repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
+    values((window.from.as_millisecond(), window.to.as_millisecond()), repos)
+}
+
+fn day_values<'a>(window: &Window, repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
+    values((day_of(window.from), last_day(window)), repos)
+}
+
+fn values<'a>((from, to): (i64, i64), repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
+    let repos = repos.unwrap_or_default().iter().enumerate();
+    [("from".to_owned(), Value::Number(from)), ("to".to_owned(), Value::Number(to))]
+        .into_iter()
+        .chain(repos.map(|(n, repo)| (format!("repo{n}"), Value::Text(repo))))
+        .collect()
+}
+
+impl Value<'_> {
+    /// As a `param_…` takes it: the text of a tab-separated field.
+    fn escaped(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => {
+                text.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n")
+            }
+        }
+    }
+
+    /// As a literal that can't end early: of a text only its bytes' digits are written.
+    fn literal(&self) -> String {
+        match self {
+            Self::Number(number) => format!("({number})"),
+            Self::Text(text) => format!("unhex('{}')", hex::encode(text)),
+        }
+    }
+}
+
+/// The query for a server that doesn't bind `{name:Type}`.
+fn filled(query: &str, values: &Parameters<'_>) -> String {
+    let mut query = query.to_owned();
+    for (name, value) in values {
+        for kind in ["Int64", "String"] {
+            query = query.replace(&format!("{{{name}:{kind}}}"), &value.literal());
+        }
+    }
+    query
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_and_its_password_is_never_shown() {
+        let server = Server::parse("clickhouse+https://me:p%40ss@ch.test:8443/crcr").unwrap();
+        assert_eq!(server.endpoint.as_str(), "https://ch.test:8443/");
+        assert_eq!((server.user.as_str(), server.database.as_str()), ("me", "crcr"));
+        assert_eq!(server.password.expose_secret(), "p@ss");
+        assert!(!format!("{server:?}").contains("p@ss"));
+        assert!(Server::parse("clickhouse+http://127.0.0.1:8123").is_ok());
+        for odd in [
+            "clickhouse+http://ch.test:8123/crcr",
+            "clickhouse+ftp://ch.test/crcr",
+            "clickhouse+https://me:hush@ch.test/a;b",
+            "clickhouse+https://me:hush@ch.test/a?x=1",
+            "https://me:hush@ch.test/crcr",
+        ] {
+            let what = Server::parse(odd).unwrap_err();
+            assert!(!what.contains("hush"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_text_never_leaves_its_literal() {
+        let values = [
+            ("a".to_owned(), Value::Text("' OR 1 = 1 -- \\")),
+            ("b".to_owned(), Value::Number(-1)),
+        ];
+        let query = filled("SELECT {a:String}, {b:Int64}", &values);
+        assert_eq!(query, "SELECT unhex('27204f522031203d2031202d2d205c'), (-1)");
+        assert_eq!(Value::Text("a\\b\tc\n").escaped(), "a\\\\b\\tc\\n");
+    }
+}

@@ -1,0 +1,165 @@
+//! The tables, and the steps that lead to them.
+
+use super::ClickHouse;
+use crate::ResultsError;
+
+/// Each step is a list of statements that may be repeated; a new version of crcr adds a step.
+///
+/// Times are milliseconds since 1970. `job` and `check_run_id` of an attempt are empty where there
+/// is none: keys can't be null.
+const STEPS: [&[&str]; 5] = [
+    &[
+        "CREATE TABLE IF NOT EXISTS crcr_dispatch (
+        repo_key String, upstream_key String, version UInt64, at Int64, delivery String,
+        upstream String, pull_request Nullable(Int64), head_sha String, event String, repo String,
+        level String, labels String, enqueued_at Int64, sent_at Nullable(Int64), status String,
+        superseded_by Nullable(String), tries UInt32, last_error Nullable(String),
+        base_sha Nullable(String)
+     ) ENGINE = ReplacingMergeTree(version)
+     PARTITION BY toYYYYMM(toDateTime(intDiv(enqueued_at, 1000), 'UTC'))
+     ORDER BY (repo_key, enqueued_at, delivery)",
+        "CREATE TABLE IF NOT EXISTS crcr_attempt (
+        repo_key String, upstream_key String, version UInt64, status String,
+        conclusion Nullable(String), received_at Int64, dispatched_at Int64, repo String,
+        delivery String, workflow String, job String, run_id String, run_attempt UInt32,
+        check_run_id String, state String, start_unknown UInt8, phase Nullable(String),
+        queue_ms Nullable(Int64), execution_ms Nullable(Int64), started_at Nullable(Int64),
+        completed_at Nullable(Int64), tests Nullable(String), failed_tests String,
+        url Nullable(String), artifact_url Nullable(String), environment Nullable(String),
+        level String, event String, upstream String, pull_request Nullable(Int64), head_sha String
+     ) ENGINE = ReplacingMergeTree(version)
+     PARTITION BY toYYYYMM(toDateTime(intDiv(dispatched_at, 1000), 'UTC'))
+     ORDER BY (repo_key, dispatched_at, delivery, workflow, job, run_id, run_attempt,
+        check_run_id)",
+        "CREATE TABLE IF NOT EXISTS crcr_callback (
+        repo_key String, id UInt64, at Int64, repo Nullable(String), delivery Nullable(String),
+        run_id Nullable(String), job Nullable(String), status Nullable(String),
+        conclusion Nullable(String), outcome String, answer UInt16, detail Nullable(String),
+        latency_us Int64
+     ) ENGINE = ReplacingMergeTree()
+     PARTITION BY toYYYYMM(toDateTime(intDiv(at, 1000), 'UTC'))
+     ORDER BY (at, id)",
+    ],
+    &["CREATE TABLE IF NOT EXISTS crcr_day (
+        repo String, day Int64, nightly UInt8, tally String, version UInt64
+     ) ENGINE = ReplacingMergeTree(version) ORDER BY (repo, day, nightly)"],
+    // What pages ask first, so that they needn't read all facts for it: which days changed, and on
+    // which days a pull request was heard of.
+    &[
+        "CREATE TABLE IF NOT EXISTS crcr_change (
+        repo String, day Int64, changes UInt64, batch UInt64
+     ) ENGINE = SummingMergeTree(changes) ORDER BY (repo, day)",
+        "INSERT INTO crcr_change (repo, day, changes)
+     SELECT repo_key, intDiv(enqueued_at, 86400000) AS day, count() FROM crcr_dispatch GROUP BY repo_key, day",
+        "INSERT INTO crcr_change (repo, day, changes)
+     SELECT repo_key, intDiv(dispatched_at, 86400000) AS day, count() FROM crcr_attempt GROUP BY repo_key, day",
+        "INSERT INTO crcr_change (repo, day, changes)
+     SELECT '', intDiv(at, 86400000) AS day, count() FROM crcr_callback GROUP BY day",
+        "CREATE TABLE IF NOT EXISTS crcr_pull (upstream String, number Int64, day Int64)
+     ENGINE = ReplacingMergeTree() ORDER BY (upstream, number, day)",
+        "INSERT INTO crcr_pull SELECT DISTINCT upstream_key, assumeNotNull(pull_request),
+     intDiv(enqueued_at, 86400000) FROM crcr_dispatch WHERE isNotNull(pull_request)",
+        "INSERT INTO crcr_pull SELECT DISTINCT upstream_key, assumeNotNull(pull_request),
+     intDiv(dispatched_at, 86400000) FROM crcr_attempt WHERE isNotNull(pull_request)",
+    ],
+    // From here on nothing is written to a dispatch's `base_sha`: it told where the base branch was,
+    // not where the pull request had left it.
+    &["CREATE TABLE IF NOT EXISTS crcr_merge_base (
+        upstream_key String, version UInt64, at Int64, upstream String, pull_request Int64,
+        head_sha String, merge_base String, committed_at Int64
+     ) ENGINE = ReplacingMergeTree(version)
+     PARTITION BY toYYYYMM(toDateTime(intDiv(at, 1000), 'UTC'))
+     ORDER BY (upstream_key, pull_request, head_sha)"],
+    &["ALTER TABLE crcr_attempt ADD COLUMN missing_proof Nullable(String)"],
+];
+
+/// Creates or upgrades the tables. Refuses tables of a newer crcr.
+pub(super) async fn create(server: &ClickHouse) -> Result<(), ResultsError> {
+    let database = &server.server.database;
+    server.bare(&format!("CREATE DATABASE IF NOT EXISTS {database}")).await?;
+    let log = "CREATE TABLE IF NOT EXISTS crcr_schema (step UInt32) ENGINE = MergeTree()
+        ORDER BY step";
+    server.ask(log, &[]).await?;
+    let answer = server.ask("SELECT max(step) FROM crcr_schema", &[]).await?;
+    let done: usize = String::from_utf8_lossy(&answer).trim().parse().unwrap_or(0);
+    if done > STEPS.len() {
+        return Err(ResultsError::Unavailable(format!(
+            "the tables in `{database}` are of a newer crcr: step {done}, this one knows {}",
+            STEPS.len()
+        )));
+    }
+    for (at, statements) in STEPS.iter().enumerate().skip(done) {
+        for statement in *statements {
+            match server.ask(statement, &[]).await {
+                // Added by an upgrade that was killed: servers of 2018 know no `IF NOT EXISTS` here.
+                Err(error)
+                    if statement.contains("ADD COLUMN")
+                        && error.to_string().contains("already exists") => {}
+                answer => drop(answer?),
+            }
+        }
+        server.ask(&format!("INSERT INTO crcr_schema VALUES ({})", at + 1), &[]).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crcr_testkit::clickhouse::ClickHouse as TestServer;
+    use jiff::Timestamp;
+
+    use super::super::{ClickHouse, Server};
+    use super::STEPS;
+    use crate::{Results as _, Window, generate};
+
+    /// What the newer tables tell. How often a day was written isn't known of rows that were
+    /// replaced and merged before.
+    async fn answers(results: &ClickHouse) -> (Vec<(String, i64)>, usize, usize) {
+        let ever = Window::all(Timestamp::MIN, Timestamp::MAX);
+        let marks = results.marks(&ever).await.unwrap().into_iter();
+        let mut marks: Vec<_> = marks.map(|mark| (mark.repo, mark.day)).collect();
+        marks.sort();
+        let (attempts, dispatches) = results.of_pull("Acme/Upstream", 101_010).await.unwrap();
+        (marks, attempts.len(), dispatches.len())
+    }
+
+    async fn tables_of_before_are_upgraded_with_their_rows(server: &TestServer) {
+        let open = || ClickHouse::new(Server::parse(&server.url()).unwrap()).unwrap();
+        let now = "2026-09-15T12:00:00Z".parse().unwrap();
+        let (results, facts) = (open(), generate::facts(3, now, 12, 6, "acme/upstream"));
+        results.append(facts).await.unwrap();
+        let expected = answers(&results).await;
+        assert!(expected.0.len() > 50 && expected.1 > 5 && expected.2 >= 5, "{expected:?}");
+        // What the second step had made, with the rows that were written then.
+        for table in ["crcr_change", "crcr_pull", "crcr_merge_base", "crcr_schema"] {
+            results.ask(&format!("DROP TABLE {table}"), &[]).await.unwrap();
+        }
+        for statement in [
+            "CREATE TABLE crcr_schema (step UInt32) ENGINE = MergeTree() ORDER BY step",
+            "INSERT INTO crcr_schema VALUES (1), (2)",
+        ] {
+            results.ask(statement, &[]).await.unwrap();
+        }
+        assert!(results.marks(&Window::all(now, now)).await.is_err(), "the tables are gone");
+        let upgraded = open();
+        upgraded.prepare().await.unwrap();
+        assert_eq!(answers(&upgraded).await, expected);
+        assert_eq!(upgraded.merge_bases("acme/upstream", 101_010).await.unwrap(), []);
+        let newer = format!("INSERT INTO crcr_schema VALUES ({})", STEPS.len() + 1);
+        upgraded.ask(&newer, &[]).await.unwrap();
+        let refused = open().prepare().await.unwrap_err().to_string();
+        assert!(refused.contains("are of a newer crcr: step 6, this one knows 5"), "{refused}");
+    }
+
+    #[tokio::test]
+    #[ignore = "needs clickhouse-server"]
+    async fn tables_of_before_are_upgraded_in_clickhouse_of_2018() {
+        tables_of_before_are_upgraded_with_their_rows(&TestServer::debian().unwrap()).await;
+    }
+
+    #[tokio::test]
+    #[ignore = "needs chdb"]
+    async fn tables_of_before_are_upgraded_in_clickhouse_of_today() {
+        tables_of_before_are_upgraded_with_their_rows(&TestServer::chdb().unwrap()).await;
+    }
+}

@@ -1,0 +1,258 @@
+//! The facts that dashboards, rates and reviews are computed from.
+
+pub mod clickhouse;
+pub mod deployed;
+pub mod generate;
+pub mod retention;
+pub mod review;
+pub mod sqlite;
+#[cfg(test)]
+mod suite;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crcr_domain::Level;
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+};
+use crcr_domain::results::{DayOf, Tally};
+use crcr_store::{Role, Sqlite, StoreError};
+use jiff::Timestamp;
+
+use self::sqlite::SqliteResults;
+
+/// Reports whose sender wants to know why they changed nothing, in SQL over the columns of a report.
+pub(crate) const REFUSED: &str = "answer >= 400 OR outcome = 'unproven'";
+
+/// Which facts: of a time span, and of some downstream repositories when they are named.
+#[derive(Debug, Clone)]
+pub struct Window {
+    pub from: Timestamp,
+    pub to: Timestamp,
+    /// These repositories, compared without case; else all.
+    pub repos: Option<Vec<String>>,
+}
+
+impl Window {
+    /// The facts of all repositories from `from` on and before `to`.
+    pub fn all(from: Timestamp, to: Timestamp) -> Self {
+        Self { from, to, repos: None }
+    }
+
+    /// The same of these repositories alone.
+    #[must_use]
+    pub fn of(self, repos: Vec<String>) -> Self {
+        Self { repos: Some(repos), ..self }
+    }
+
+    /// Whether something that happened at `time` is in it.
+    pub fn has(&self, time: Timestamp) -> bool {
+        self.from <= time && time < self.to
+    }
+
+    /// The names of the repositories in lower case.
+    fn keys(&self) -> Option<Vec<String>> {
+        let repos = self.repos.as_ref()?;
+        Some(repos.iter().map(|repo| repo.to_ascii_lowercase()).collect())
+    }
+}
+
+/// Facts that can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// They can't be reached; nothing is known of what was to be written.
+    #[error("the results can't be used: {0}")]
+    Unavailable(String),
+    /// They hold what can't be read.
+    #[error("the results hold what can't be read: {0}")]
+    Malformed(String),
+}
+
+impl From<StoreError> for ResultsError {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+/// What one UTC day of one repository came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rolled {
+    pub day: DayOf,
+    pub tally: Tally,
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Answer {
+    pub at: Timestamp,
+    pub outcome: CallbackOutcome,
+    /// Milliseconds from the request to the answer.
+    pub latency_ms: f64,
+}
+
+/// How often something of a repository's day was written: more often now than then when its facts
+/// may have changed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// The repository, in lower case; none for reports.
+    pub repo: String,
+    /// The day, as days since 1970.
+    pub day: i64,
+    /// Facts that were written of the day, those that changed nothing included.
+    pub changes: u64,
+}
+
+/// Where facts are kept and read.
+///
+/// Every implementation gives the same rows for the same facts; rates are computed from those rows
+/// by `crcr_domain::results`.
+#[async_trait]
+pub trait Results: Send + Sync {
+    /// Creates or upgrades what facts are kept in; quick when there is nothing to do.
+    async fn prepare(&self) -> Result<(), ResultsError>;
+
+    /// Keeps facts, durably before this returns. Of the rows of one dispatch or attempt the one
+    /// with the greatest version stays, in whatever order they come; the same row again changes
+    /// nothing.
+    async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError>;
+
+    /// Dispatches that were accepted in the window, in that order.
+    async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError>;
+
+    /// Attempts of dispatches that were accepted in the window, in the order of arrival; one that
+    /// nobody dispatched counts when it arrived.
+    async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
+
+    /// Of the attempts of the window those on upstream's own commits: without a pull request.
+    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
+
+    /// Reports that were received in the window, in that order.
+    async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError>;
+
+    /// Of the reports of the window those that were refused, the newest first, `limit` at most.
+    async fn refused(
+        &self,
+        window: &Window,
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, ResultsError>;
+
+    /// What became of each report of the window, in no order.
+    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError>;
+
+    /// Since when the repositories of the window, which is one, are at `level`, looking back to
+    /// `window.from`: when the oldest dispatch was accepted after which all were at that level.
+    async fn at_level_since(
+        &self,
+        window: &Window,
+        level: Level,
+    ) -> Result<Option<Timestamp>, ResultsError>;
+
+    /// The days of the window that have facts, whole days that it only touches included.
+    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError>;
+
+    /// The rolled-up days of the window, whole days that it only touches included.
+    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError>;
+
+    /// Keeps rolled-up days in place of their facts; of a day that was rolled up before, the new
+    /// one.
+    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError>;
+
+    /// Deletes the facts of before `time`, in time.
+    async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
+
+    /// Everything about one pull request: its attempts in the order of arrival, and its dispatches. The
+    /// upstream repository compares without case.
+    async fn of_pull(
+        &self,
+        upstream: &str,
+        number: u64,
+    ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
+
+    /// Where the heads of a pull request branched off, as far as that was learned, in no order. The
+    /// upstream repository compares without case.
+    async fn merge_bases(
+        &self,
+        upstream: &str,
+        number: u64,
+    ) -> Result<Vec<MergeBaseFact>, ResultsError>;
+}
+
+/// Puts attempts into the order of arrival; the rest of their keys decides within a millisecond.
+fn sort_attempts(rows: &mut [AttemptFact]) {
+    rows.sort_by(|a, b| {
+        (a.received_at.cmp(&b.received_at))
+            .then_with(|| a.delivery.cmp(&b.delivery))
+            .then_with(|| a.repo.to_ascii_lowercase().cmp(&b.repo.to_ascii_lowercase()))
+            .then_with(|| {
+                (&a.run_id, a.run_attempt, &a.workflow, &a.job, &a.check_run_id).cmp(&(
+                    &b.run_id,
+                    b.run_attempt,
+                    &b.workflow,
+                    &b.job,
+                    &b.check_run_id,
+                ))
+            })
+    });
+}
+
+/// Puts dispatches into the order of their acceptance.
+fn sort_dispatches(rows: &mut [DispatchFact]) {
+    rows.sort_by(|a, b| {
+        (a.enqueued_at.cmp(&b.enqueued_at))
+            .then_with(|| a.delivery.cmp(&b.delivery))
+            .then_with(|| a.repo.to_ascii_lowercase().cmp(&b.repo.to_ascii_lowercase()))
+    });
+}
+
+#[derive(Debug, Clone)]
+pub enum ResultsUrl {
+    /// `sqlite:PATH`: a relay's store, or a file of its own.
+    Sqlite(PathBuf),
+    /// `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
+    ClickHouse(clickhouse::Server),
+}
+
+impl ResultsUrl {
+    /// Reads it; refuses anything else with what was expected, and never with a password.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with("clickhouse+") {
+            return clickhouse::Server::parse(text).map(Self::ClickHouse);
+        }
+        match text.strip_prefix("sqlite:") {
+            Some(path) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            _ => Err("expected sqlite:PATH or clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE"
+                .to_owned()),
+        }
+    }
+}
+
+/// Opens facts. For a tool, a file that isn't there is an error.
+pub async fn open(url: &ResultsUrl, role: Role) -> Result<Arc<dyn Results>, ResultsError> {
+    match url {
+        ResultsUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, role)?)),
+        ResultsUrl::ClickHouse(server) => {
+            Ok(Arc::new(clickhouse::ClickHouse::new(server.clone())?))
+        }
+    }
+}
+
+/// Opens facts for a tool that only reads: of a file nothing is created or changed, and one that
+/// isn't there is an error.
+pub async fn open_to_read(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
+    match url {
+        ResultsUrl::Sqlite(path) => {
+            Ok(Arc::new(SqliteResults::new(Arc::new(Sqlite::read_only(path)?))))
+        }
+        ResultsUrl::ClickHouse(_) => open(url, Role::Tool).await,
+    }
+}
+
+fn open_sqlite(path: &Path, role: Role) -> Result<SqliteResults, ResultsError> {
+    // Opening would create it.
+    if role == Role::Tool && !path.exists() {
+        return Err(ResultsError::Unavailable(format!("there is no file `{}`", path.display())));
+    }
+    Ok(SqliteResults::new(Arc::new(Sqlite::open(path, role)?)))
+}

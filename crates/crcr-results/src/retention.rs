@@ -1,0 +1,73 @@
+//! Old facts become days: what is older than the retention is rolled up, and its facts go.
+
+use crcr_domain::results::DayOf;
+use crcr_domain::results::tally::by_day;
+use jiff::Timestamp;
+
+use super::{Results, ResultsError, Rolled, Window};
+
+/// Milliseconds of a day.
+pub const DAY: i64 = 86_400_000;
+/// How long after a dispatch a newer head may still have replaced it, in days.
+const LATER: i64 = 2;
+
+/// Rolls up the whole UTC days before `before`, the oldest first; returns how many days of
+/// repositories. A day whose facts came after it was rolled up stays as it was.
+pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, ResultsError> {
+    let cutoff = before.as_millisecond().div_euclid(DAY);
+    let ever = Window::all(Timestamp::UNIX_EPOCH, midnight(cutoff));
+    let mut days: Vec<i64> = results.marks(&ever).await?.into_iter().map(|mark| mark.day).collect();
+    days.sort_unstable();
+    days.dedup();
+    let mut count = 0;
+    for day in days.into_iter().filter(|day| *day < cutoff) {
+        let window = Window::all(midnight(day), midnight(day + 1));
+        let tallies = by_day(
+            &results.attempts(&window).await?,
+            &results.dispatches(&window).await?,
+            &results.dispatches(&after(&window)).await?,
+        );
+        let known = results.rolled(&window).await?;
+        let rolled: Vec<_> = tallies
+            .into_iter()
+            .filter(|(day, _)| known.iter().all(|known| known.day != *day))
+            .map(|(day, tally)| Rolled { day, tally })
+            .collect();
+        results.keep(&rolled).await?;
+        count += rolled.len();
+    }
+    // The heads of the last days are still asked for, by the first days that stay.
+    results.delete_before(midnight(cutoff)).await?;
+    Ok(count)
+}
+
+/// The window after this one in which a newer head may still come.
+pub fn after(window: &Window) -> Window {
+    Window { from: window.to, to: heads_until(window.to), repos: window.repos.clone() }
+}
+
+/// Until when a newer head may still have replaced a dispatch of before `time`.
+pub fn heads_until(time: Timestamp) -> Timestamp {
+    midnight(day_of(time) + LATER)
+}
+
+/// The beginning of a day.
+pub fn midnight(day: i64) -> Timestamp {
+    Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or(Timestamp::MAX)
+}
+
+/// The day of a time.
+pub fn day_of(time: Timestamp) -> i64 {
+    time.as_millisecond().div_euclid(DAY)
+}
+
+/// The number of a day.
+pub fn day_number(day: &DayOf) -> i64 {
+    let midnight = day.day.to_zoned(jiff::tz::TimeZone::UTC);
+    midnight.map(|midnight| day_of(midnight.timestamp())).unwrap_or_default()
+}
+
+/// The last day that a window touches.
+pub fn last_day(window: &Window) -> i64 {
+    (window.to.as_millisecond() - 1).div_euclid(DAY)
+}

@@ -1,0 +1,134 @@
+//! Reviews of levels: reading what they are made of, and their criteria.
+
+use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
+use crcr_domain::results::review::{Facts, Question, Subject, look_back};
+use crcr_domain::results::{Criteria, Review};
+use crcr_domain::{Level, RepoName};
+use jiff::Timestamp;
+
+use super::{Results, ResultsError, Window};
+
+/// The largest file of criteria, in bytes.
+pub const MAX_CRITERIA_BYTES: usize = 64 * 1024;
+
+/// The window of a review of `repo` at `level` by the facts before `to`, and since `from`; without
+/// it, since as long ago as `criteria` say. Times are cut to whole seconds, which is what a permalink
+/// holds.
+pub fn window(
+    repo: &RepoName,
+    level: Option<Level>,
+    (from, to): (Option<Timestamp>, Timestamp),
+    criteria: &Criteria,
+) -> Window {
+    let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
+    let to = second(to);
+    let from = from.map_or_else(|| Question::at(level).from(to, criteria), second);
+    Window::all(from, to).of(vec![repo.as_str().to_owned()])
+}
+
+/// Reviews a repository at `level` by the facts of its [`window`].
+pub async fn review(
+    results: &dyn Results,
+    repo: &RepoName,
+    level: Option<Level>,
+    span: (Option<Timestamp>, Timestamp),
+    criteria: &Criteria,
+) -> Result<Review, ResultsError> {
+    let window = window(repo, level, span, criteria);
+    let reports = async {
+        let answers = results.answers(&window).await?;
+        Ok(answers.into_iter().map(|answer| answer.outcome).collect())
+    };
+    let (attempts, dispatches, beside) = tokio::try_join!(
+        results.attempts(&window),
+        results.dispatches(&window),
+        Beside::read(results, &window, reports),
+    )?;
+    let facts = (attempts.iter().collect(), dispatches.iter().collect());
+    Ok(beside.review(repo, level, &window, facts, criteria))
+}
+
+/// What a review reads beside attempts and dispatches.
+pub struct Beside {
+    at_l2_since: Option<Timestamp>,
+    reports: Vec<CallbackOutcome>,
+}
+
+impl Beside {
+    /// Reads it, for a review of this window; what became of its reports is `reports`.
+    pub async fn read<E: From<ResultsError>>(
+        results: &dyn Results,
+        window: &Window,
+        reports: impl Future<Output = Result<Vec<CallbackOutcome>, E>>,
+    ) -> Result<Self, E> {
+        let ever = Window { from: look_back(window.to), ..window.clone() };
+        let since = async { Ok(results.at_level_since(&ever, Level::L2).await?) };
+        let (at_l2_since, reports) = tokio::try_join!(since, reports)?;
+        Ok(Self { at_l2_since, reports })
+    }
+
+    /// Reviews by it and by the attempts and dispatches of the window.
+    pub fn review(
+        self,
+        repo: &RepoName,
+        level: Option<Level>,
+        window: &Window,
+        (attempts, dispatches): (Vec<&AttemptFact>, Vec<&DispatchFact>),
+        criteria: &Criteria,
+    ) -> Review {
+        let Self { at_l2_since, reports } = self;
+        let subject = Subject { repo: repo.as_str(), level, from: window.from, to: window.to };
+        Review::of(subject, Facts { attempts, dispatches, at_l2_since, reports }, criteria)
+    }
+}
+
+/// Reads criteria, YAML or JSON: any of the names of [`Criteria`], the others keep their defaults.
+/// Refuses what is over [`MAX_CRITERIA_BYTES`], isn't YAML, has another name, or makes no sense.
+pub fn criteria(text: &str) -> Result<Criteria, String> {
+    if text.len() > MAX_CRITERIA_BYTES {
+        return Err(format!("larger than {} KiB", MAX_CRITERIA_BYTES / 1024));
+    }
+    // A file of comments alone is YAML's null.
+    let read: Option<Criteria> = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let criteria = read.unwrap_or_default();
+    match &*criteria.problems() {
+        [] => Ok(criteria),
+        problems => Err(problems.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod spreadsheet;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn criteria_override_the_defaults_by_name() {
+        let read = criteria("job-pass-share: 0.95\nend-to-end-seconds: 7200\n").unwrap();
+        let expected =
+            Criteria { job_pass_share: 0.95, end_to_end_seconds: 7200.0, ..Criteria::default() };
+        assert_eq!(read, expected);
+        assert_eq!(criteria("{\"days-at-l2\": 10}").unwrap().days_at_l2, 10);
+        assert_eq!(criteria("# the ratified ones\n"), Ok(Criteria::default()));
+    }
+
+    #[test]
+    fn odd_criteria_are_refused_with_every_reason() {
+        for (text, told) in [
+            ("job-pass: 0.9", "unknown field `job-pass`"),
+            ("job-pass-share: high", "job-pass-share"),
+            ("[1]", "expected"),
+            ("promotion-days: -1", "promotion-days"),
+            ("job-pass-share: 90", "`job-pass-share`: a share from 0 to 1, not 90"),
+            ("queue-seconds: .nan", "`queue-seconds`: a number of seconds above 0, not NaN"),
+            ("promotion-days: 1000\nqueue-seconds: 0", "0; `"),
+            ("promotion-days: 7", "`coverage-days`: at most `promotion-days`, 7, not 14"),
+        ] {
+            let why = criteria(text).unwrap_err();
+            assert!(why.contains(told), "{text}: {why}");
+        }
+        assert!(criteria(&" ".repeat(MAX_CRITERIA_BYTES + 1)).unwrap_err().contains("64 KiB"));
+    }
+}

@@ -1,0 +1,556 @@
+//! What every keeper of results does: one suite, run for each against the real server. The numbers
+//! it has to give are computed from the facts themselves, without any store.
+
+use std::collections::BTreeMap;
+
+use crcr_domain::Level;
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+};
+use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::results::criteria::{Window as Evidence, at_level_since, demotion, promotion};
+use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
+use crcr_domain::results::tally::by_day;
+use crcr_domain::results::{
+    Criteria, DayOf, Distribution, Job, Outcome, Rate, Sums, Tally, jobs_of_record,
+};
+use jiff::{SignedDuration, Timestamp};
+use rand::SeedableRng as _;
+use rand::seq::SliceRandom as _;
+use serde_json::{Value, json};
+
+use super::{Results, Window, generate, retention};
+
+const UPSTREAM: &str = "acme/upstream";
+const GOOD: State = State::Completed(Conclusion::Success);
+const BAD: State = State::Completed(Conclusion::Failure);
+const CANCELLED: State = State::Completed(Conclusion::Cancelled);
+
+/// Runs everything on `results`, which are empty.
+pub(super) async fn all(results: &dyn Results) {
+    results.prepare().await.unwrap();
+    results.prepare().await.unwrap();
+    nothing_is_an_answer(results).await;
+    let facts = facts();
+    write_out_of_order_and_twice(results, &facts).await;
+    every_window_has_the_rows_and_rates_of_its_facts(results, &facts).await;
+    a_pull_request_is_its_own_upstreams(results).await;
+    the_merge_base_of_a_head_is_the_one_learned_last(results).await;
+    each_known_defect_of_the_old_dashboards_is_none_here(results).await;
+    hostile_texts_come_back_as_they_were(results).await;
+    the_time_at_a_level_is_the_newest_run_at_it(results, &facts).await;
+    a_days_mark_changes_with_its_facts(results).await;
+    whole_days_keep_their_numbers_when_their_facts_go(results).await;
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_790_000_000 + seconds).unwrap()
+}
+
+fn window(from: i64, to: i64, repo: Option<&str>) -> Window {
+    Window { repos: repo.map(|repo| vec![repo.to_owned()]), ..Window::all(at(from), at(to)) }
+}
+
+fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: State, s: i64) -> AttemptFact {
+    AttemptFact {
+        received_at: at(s),
+        dispatched_at: at(s - 600),
+        repo: repo.into(),
+        delivery: format!("of-{sha}"),
+        workflow: "ci".into(),
+        job: Some("test".into()),
+        run_id: run.into(),
+        run_attempt: number,
+        check_run_id: Some(format!("{run}-{number}")),
+        state,
+        start_unknown: false,
+        phase: None,
+        queue_seconds: Some(60.25),
+        execution_seconds: (state != State::InProgress).then_some(539.75),
+        started_at: Some(at(s - 540)),
+        completed_at: (state != State::InProgress).then_some(at(s)),
+        tests: None,
+        failed_tests: vec![],
+        url: None,
+        artifact_url: None,
+        environment: None,
+        missing_proof: None,
+        level: Level::L2,
+        event: "pull_request".into(),
+        upstream: UPSTREAM.into(),
+        pull_request: Some(7),
+        head_sha: sha.into(),
+    }
+}
+
+fn dispatch(repo: &str, sha: &str, s: i64) -> DispatchFact {
+    DispatchFact {
+        at: at(s + 1),
+        delivery: format!("of-{sha}"),
+        upstream: UPSTREAM.into(),
+        pull_request: Some(7),
+        head_sha: sha.into(),
+        event: "pull_request".into(),
+        repo: repo.into(),
+        level: Level::L2,
+        labels: vec!["ciflow/crcr/npu".into()],
+        enqueued_at: at(s),
+        sent_at: Some(at(s + 1)),
+        status: "sent".into(),
+        superseded_by: None,
+        tries: 1,
+        last_error: None,
+    }
+}
+
+/// A generated week, and by hand what dashboards got wrong.
+fn facts() -> Vec<Fact> {
+    let mut facts = generate::facts(11, at(0), 7, 8, UPSTREAM);
+    let mut row = |row: AttemptFact| facts.push(Fact::Attempt(Box::new(row)));
+    // A late start, received after the end.
+    row(attempt("Acme/Late", "a", "1", 1, GOOD, 1000));
+    row(AttemptFact {
+        dispatched_at: at(400),
+        ..attempt("Acme/Late", "a", "1", 1, State::InProgress, 1100)
+    });
+    // The same number at another upstream.
+    row(AttemptFact {
+        upstream: "other/upstream".into(),
+        ..attempt("acme/pulls", "b", "2", 1, BAD, 1000)
+    });
+    row(attempt("acme/pulls", "c", "3", 1, GOOD, 1000));
+    // An old commit is run again after the new one failed.
+    row(attempt("acme/old", "old", "4", 1, BAD, 1000));
+    row(attempt("acme/old", "new", "5", 1, BAD, 2000));
+    row(AttemptFact { dispatched_at: at(400), ..attempt("acme/old", "old", "4", 2, GOOD, 3000) });
+    // Cancelled, because a newer head came.
+    row(attempt("acme/superseded", "h1", "6", 1, CANCELLED, 1600));
+    row(attempt("acme/superseded", "h2", "7", 1, GOOD, 2100));
+    // Red, then green on a re-run.
+    row(attempt("acme/rerun", "d", "8", 1, BAD, 1000));
+    row(AttemptFact { dispatched_at: at(400), ..attempt("acme/rerun", "d", "8", 2, GOOD, 2000) });
+    // The start was never heard.
+    row(AttemptFact {
+        start_unknown: true,
+        queue_seconds: None,
+        execution_seconds: None,
+        started_at: None,
+        ..attempt("acme/unstarted", "e", "9", 1, GOOD, 1000)
+    });
+    // A name that claims a level, and one at that level.
+    row(AttemptFact {
+        workflow: "ci (L4)".into(),
+        job: Some("test (L4)".into()),
+        ..attempt("acme/spoofed", "f", "10", 1, GOOD, 1000)
+    });
+    row(AttemptFact { level: Level::L4, ..attempt("acme/four", "f", "11", 1, GOOD, 1000) });
+    // What isn't there, and what is odd.
+    row(AttemptFact {
+        job: None,
+        check_run_id: None,
+        pull_request: None,
+        event: "nightly".into(),
+        workflow: HOSTILE.into(),
+        environment: Some(HOSTILE.into()),
+        missing_proof: Some(crcr_domain::proof::MissingProof::Branch),
+        ..attempt("acme/odd", "g", "12", 1, GOOD, 1000)
+    });
+    for (repo, sha, s) in
+        [("acme/superseded", "h1", 1000), ("acme/superseded", "h2", 1500), ("acme/rerun", "d", 400)]
+    {
+        facts.push(Fact::Dispatch(dispatch(repo, sha, s)));
+    }
+    // Refused, of a sender that nobody knows and of one, some in the same millisecond.
+    for n in 0..9 {
+        facts.push(Fact::Callback(CallbackFact {
+            at: at(300 + n / 3),
+            repo: (n % 2 == 0).then(|| "Acme/Late".into()),
+            delivery: None,
+            run_id: None,
+            job: Some(format!("{n} {HOSTILE}")),
+            status: None,
+            conclusion: None,
+            outcome: CallbackOutcome::BadToken,
+            answer: 401,
+            detail: Some(HOSTILE.into()),
+            latency_ms: 1.25,
+        }));
+    }
+    // Of the rows of one millisecond the one that can only follow holds.
+    let mut queued = dispatch("acme/rerun", "d", 400);
+    queued.status = "queued".into();
+    facts.push(Fact::Dispatch(queued));
+    facts
+}
+
+const HOSTILE: &str = "'; DROP TABLE crcr_attempt; -- \\ \" {to:Int64} \u{0} \t\n \u{202e}é";
+
+async fn nothing_is_an_answer(results: &dyn Results) {
+    let window = window(-1_000_000, 1_000_000, None);
+    assert!(results.attempts(&window).await.unwrap().is_empty());
+    assert!(results.dispatches(&window).await.unwrap().is_empty());
+    assert!(results.callbacks(&window).await.unwrap().is_empty());
+    let (attempts, dispatches) = results.of_pull(UPSTREAM, 7).await.unwrap();
+    assert!(attempts.is_empty() && dispatches.is_empty());
+    results.append(vec![]).await.unwrap();
+}
+
+async fn write_out_of_order_and_twice(results: &dyn Results, facts: &[Fact]) {
+    let mut mixed = facts.to_vec();
+    mixed.shuffle(&mut rand::rngs::StdRng::seed_from_u64(5));
+    let again = mixed[..mixed.len() / 3].to_vec();
+    for part in mixed.chunks(400) {
+        results.append(part.to_vec()).await.unwrap();
+    }
+    results.append(again).await.unwrap();
+}
+
+/// Rows of a window, in order.
+type Rows = (Vec<DispatchFact>, Vec<AttemptFact>, Vec<CallbackFact>);
+
+/// The rows that hold, by the definitions and by nothing else.
+fn expected(facts: &[Fact], window: &Window) -> Rows {
+    let inside = |time: Timestamp| {
+        let (time, from) = (time.as_millisecond(), window.from.as_millisecond());
+        time >= from && time < window.to.as_millisecond()
+    };
+    let ours = |repo: Option<&str>| match &window.repos {
+        Some(wanted) => repo.is_some_and(|r| wanted.iter().any(|w| r.eq_ignore_ascii_case(w))),
+        None => true,
+    };
+    let mut dispatches: BTreeMap<_, &DispatchFact> = BTreeMap::new();
+    let mut attempts: BTreeMap<_, &AttemptFact> = BTreeMap::new();
+    let mut callbacks = vec![];
+    for fact in facts {
+        match fact {
+            Fact::Dispatch(fact) if ours(Some(&fact.repo)) && inside(fact.enqueued_at) => {
+                let slot = dispatches.entry((&fact.delivery, &fact.repo)).or_insert(fact);
+                if fact.version() > slot.version() {
+                    *slot = fact;
+                }
+            }
+            Fact::Attempt(fact) if ours(Some(&fact.repo)) && inside(fact.dispatched_at) => {
+                let key = (&fact.delivery, &fact.repo, &fact.run_id, fact.run_attempt);
+                let key = (key, &fact.workflow, &fact.job, &fact.check_run_id);
+                let slot = attempts.entry(key).or_insert(fact);
+                if fact.version() > slot.version() {
+                    *slot = fact;
+                }
+            }
+            Fact::Callback(fact) if ours(fact.repo.as_deref()) && inside(fact.at) => {
+                callbacks.push(fact.clone());
+            }
+            _ => {}
+        }
+    }
+    (
+        dispatches.into_values().cloned().collect(),
+        attempts.into_values().cloned().collect(),
+        callbacks,
+    )
+}
+
+/// As text that compares: times in milliseconds, sorted.
+fn texts<T: serde::Serialize>(rows: &[T]) -> Vec<String> {
+    let mut texts: Vec<_> = rows.iter().map(|row| millis(json!(row)).to_string()).collect();
+    texts.sort();
+    texts
+}
+
+fn millis(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().map(|(name, value)| (name, millis(value))).collect())
+        }
+        Value::String(text) => match text.parse::<Timestamp>() {
+            Ok(time) => json!(time.as_millisecond()),
+            Err(_) => Value::String(text),
+        },
+        other => other,
+    }
+}
+
+/// Every number that a page shows of these rows.
+fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timestamp) -> Value {
+    let jobs = jobs_of_record(attempts, dispatches);
+    let sums = Sums::of(&jobs, dispatches);
+    let (rows, sent): (Vec<_>, Vec<_>) = (attempts.iter().collect(), dispatches.iter().collect());
+    let window = Evidence { attempts: &rows, dispatches: &sent, until };
+    let criteria = Criteria::default();
+    json!({
+        "sums": sums, "test": sums.test_pass(), "job": sums.job_pass(), "timeouts": sums.timeouts(),
+        "queue": Distribution::of(queue_seconds(&jobs)),
+        "execution": Distribution::of(execution_seconds(&jobs)),
+        "end_to_end": Distribution::of(end_to_end_seconds(&jobs, dispatches)),
+        "promotion": promotion(window, Some(at(-900_000)), &criteria),
+        "demotion": demotion(window, &criteria),
+    })
+}
+
+async fn every_window_has_the_rows_and_rates_of_its_facts(results: &dyn Results, facts: &[Fact]) {
+    let mut seen = 0;
+    for repo in [None, Some("AURORA-example/torch-aurora"), Some("acme/late"), Some("no/such")] {
+        for (from, to) in [(-700_000, 10_000), (-400_000, -200_000), (-90_000, -86_400), (9, 10)] {
+            let window = window(from, to, repo);
+            let (dispatches, attempts, callbacks) = (
+                results.dispatches(&window).await.unwrap(),
+                results.attempts(&window).await.unwrap(),
+                results.callbacks(&window).await.unwrap(),
+            );
+            let expected = expected(facts, &window);
+            assert_eq!(texts(&dispatches), texts(&expected.0), "{window:?}");
+            assert_eq!(texts(&attempts), texts(&expected.1), "{window:?}");
+            assert_eq!(texts(&callbacks), texts(&expected.2), "{window:?}");
+            parts_of_them_are_the_same_rows(results, &window, &attempts, &callbacks).await;
+            // The order of rows is part of the answer, too.
+            assert!(attempts.is_sorted_by_key(|row| row.received_at));
+            assert!(dispatches.is_sorted_by_key(|row| row.enqueued_at));
+            let all: Vec<AttemptFact> = serde_json::from_value(rounded(&expected.1)).unwrap();
+            let sent: Vec<DispatchFact> = serde_json::from_value(rounded(&expected.0)).unwrap();
+            let numbers =
+                |dispatches: &[_], attempts: &[_]| numbers(dispatches, attempts, window.to);
+            assert_eq!(numbers(&dispatches, &attempts), numbers(&sent, &all), "{window:?}");
+            seen += attempts.len();
+        }
+    }
+    assert!(seen > 500, "there were facts: {seen}");
+}
+
+/// What is asked for alone is what all rows have of it.
+async fn parts_of_them_are_the_same_rows(
+    results: &dyn Results,
+    window: &Window,
+    attempts: &[AttemptFact],
+    callbacks: &[CallbackFact],
+) {
+    let pushes = attempts.iter().filter(|row| row.pull_request.is_none()).cloned();
+    assert_eq!(results.pushes(window).await.unwrap(), pushes.collect::<Vec<_>>(), "{window:?}");
+    let refused: Vec<_> = callbacks
+        .iter()
+        .rev()
+        .filter(|row| row.answer >= 400 || row.outcome == CallbackOutcome::Unproven)
+        .cloned()
+        .collect();
+    let newest = &refused[..refused.len().min(5)];
+    assert_eq!(results.refused(window, 5).await.unwrap(), newest, "{window:?}");
+    let answer = |at: Timestamp, outcome: CallbackOutcome, latency_ms: f64| {
+        (at, outcome, (latency_ms * 1000.0).round() as i64)
+    };
+    let answers = results.answers(window).await.unwrap();
+    let mut answers: Vec<_> =
+        answers.iter().map(|row| answer(row.at, row.outcome, row.latency_ms)).collect();
+    let mut of_all: Vec<_> =
+        callbacks.iter().map(|row| answer(row.at, row.outcome, row.latency_ms)).collect();
+    answers.sort_unstable();
+    of_all.sort_unstable();
+    assert_eq!(answers, of_all, "{window:?}");
+    // Several repositories are asked for as one is.
+    let Some(repos) = &window.repos else { return };
+    let others = ["acme/old", "dune-example/torch-dune"].map(str::to_owned);
+    let more = window.clone().of(repos.iter().cloned().chain(others.clone()).collect());
+    let more = results.attempts(&more).await.unwrap();
+    let alone = window.clone().of(others.into());
+    assert_eq!(more.len(), attempts.len() + results.attempts(&alone).await.unwrap().len());
+    assert!(attempts.iter().all(|row| more.contains(row)));
+    let none = window.clone().of(vec![]);
+    assert!(results.attempts(&none).await.unwrap().is_empty());
+    assert!(results.marks(&none).await.unwrap().is_empty());
+}
+
+/// The rows with their times in whole milliseconds.
+fn rounded<T: serde::Serialize>(rows: &[T]) -> Value {
+    fn round(value: Value) -> Value {
+        match value {
+            Value::Array(items) => Value::Array(items.into_iter().map(round).collect()),
+            Value::Object(fields) => {
+                Value::Object(fields.into_iter().map(|(k, v)| (k, round(v))).collect())
+            }
+            Value::String(text) => match text.parse::<Timestamp>() {
+                Ok(time) => json!(Timestamp::from_millisecond(time.as_millisecond()).unwrap()),
+                Err(_) => Value::String(text),
+            },
+            other => other,
+        }
+    }
+    round(json!(rows))
+}
+
+async fn a_pull_request_is_its_own_upstreams(results: &dyn Results) {
+    let (attempts, dispatches) = results.of_pull("Acme/Upstream", 7).await.unwrap();
+    assert!(attempts.iter().all(|row| row.upstream == UPSTREAM && row.pull_request == Some(7)));
+    assert!(attempts.iter().any(|row| row.head_sha == "c"));
+    assert_eq!(dispatches.len(), 3);
+    let (attempts, dispatches) = results.of_pull("other/upstream", 7).await.unwrap();
+    assert_eq!((attempts.len(), dispatches.len()), (1, 0));
+    assert_eq!(attempts[0].head_sha, "b");
+}
+
+async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results) {
+    let learned = |upstream: &str, number, seconds, base: &str| MergeBaseFact {
+        at: at(seconds),
+        upstream: upstream.into(),
+        pull_request: number,
+        head_sha: "head".into(),
+        merge_base: base.into(),
+        committed_at: at(seconds - 5000),
+    };
+    let newest = learned(UPSTREAM, 7, 1000, "newest");
+    let eight = learned(UPSTREAM, 8, 400, HOSTILE);
+    let before = results.marks(&window(-900_000, 10_000, None)).await.unwrap();
+    for facts in [
+        vec![newest.clone(), learned("other/upstream", 7, 3000, "others")],
+        vec![learned(UPSTREAM, 7, 900, "older"), eight.clone(), newest.clone()],
+    ] {
+        results.append(facts.into_iter().map(Fact::MergeBase).collect()).await.unwrap();
+    }
+    let of = async |upstream, number| results.merge_bases(upstream, number).await.unwrap();
+    assert_eq!(of("Acme/Upstream", 7).await, [newest]);
+    assert_eq!(of(UPSTREAM, 8).await, [eight]);
+    for (upstream, number) in [(UPSTREAM, 9), ("no/such", 7), (HOSTILE, 7)] {
+        assert_eq!(of(upstream, number).await, [], "{upstream} {number}");
+    }
+    let after = results.marks(&window(-900_000, 10_000, None)).await.unwrap();
+    let sum = |marks: &[super::Mark]| marks.iter().map(|mark| mark.changes).sum::<u64>();
+    assert_eq!(sum(&before), sum(&after), "no day changes");
+}
+
+async fn jobs(results: &dyn Results, repo: &str) -> (Vec<Job<'static>>, Sums) {
+    let window = window(0, 10_000, Some(repo));
+    let dispatches = results.dispatches(&window).await.unwrap();
+    let attempts: &'static [_] = results.attempts(&window).await.unwrap().leak();
+    let jobs = jobs_of_record(attempts, &dispatches);
+    let sums = Sums::of(&jobs, &dispatches);
+    (jobs, sums)
+}
+
+async fn each_known_defect_of_the_old_dashboards_is_none_here(results: &dyn Results) {
+    let (late, sums) = jobs(results, "acme/late").await;
+    assert_eq!((late.len(), late[0].outcome, sums.running), (1, Some(Outcome::Passed), 0));
+
+    let (old, _) = jobs(results, "acme/old").await;
+    let of = |sha: &str| old.iter().find(|job| job.record.head_sha == sha).unwrap().outcome;
+    assert_eq!(of("new"), Some(Outcome::TestFailed));
+    assert_eq!(of("old"), Some(Outcome::PassedAfterRerun));
+
+    let (_, superseded) = jobs(results, "acme/superseded").await;
+    assert_eq!(superseded.count(Outcome::Superseded), 1);
+    assert_eq!(superseded.job_pass(), Rate { numerator: 1, denominator: 1 });
+    assert_eq!(superseded.availability, Rate { numerator: 1, denominator: 1 });
+
+    let (rerun, sums) = jobs(results, "acme/rerun").await;
+    assert_eq!((rerun.len(), rerun[0].attempts), (1, 2));
+    assert_eq!(sums.test_pass(), Rate { numerator: 1, denominator: 1 });
+
+    let (unstarted, _) = jobs(results, "acme/unstarted").await;
+    let row = &unstarted[0].record;
+    assert!(row.started_at.is_none() && row.began() > at(0), "it isn't in 1970");
+    assert_eq!(queue_seconds(&unstarted).count(), 0);
+
+    let (spoofed, _) = jobs(results, "acme/spoofed").await;
+    assert_eq!(spoofed[0].record.level, Level::L2, "a name grants nothing");
+    assert_eq!(jobs(results, "acme/four").await.0[0].record.level, Level::L4);
+}
+
+async fn hostile_texts_come_back_as_they_were(results: &dyn Results) {
+    let (odd, _) = jobs(results, "acme/odd").await;
+    let row = &odd[0].record;
+    assert_eq!((row.workflow.as_str(), row.environment.as_deref()), (HOSTILE, Some(HOSTILE)));
+    assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
+    assert_eq!((&row.job, &row.check_run_id, row.pull_request), (&None, &None, None));
+    for hostile in [HOSTILE, "' OR '1' = '1", "\\", "a\tb"] {
+        let (attempts, _) = results.of_pull(hostile, 7).await.unwrap();
+        assert!(attempts.is_empty(), "{hostile}");
+        assert!(jobs(results, hostile).await.0.is_empty(), "{hostile}");
+    }
+    let ever = Window::all(Timestamp::MIN, Timestamp::MAX);
+    let week = at(0) - SignedDuration::from_hours(24 * 8);
+    let rows = results.attempts(&ever).await.unwrap();
+    assert!(rows.iter().all(|row| row.dispatched_at > week), "no row is in 1970");
+}
+
+async fn the_time_at_a_level_is_the_newest_run_at_it(results: &dyn Results, facts: &[Fact]) {
+    for (repo, level) in [
+        ("aurora-example/torch-aurora", Level::L4),
+        ("aurora-example/torch-aurora", Level::L2),
+        ("no/such", Level::L2),
+    ] {
+        let window = window(-700_000, 10_000, Some(repo));
+        let since = results.at_level_since(&window, level).await.unwrap();
+        let expected = at_level_since(&expected(facts, &window).0, level);
+        assert_eq!(since.map(millisecond), expected.map(millisecond), "{repo} {level:?}");
+    }
+}
+
+fn millisecond(time: Timestamp) -> i64 {
+    time.as_millisecond()
+}
+
+async fn a_days_mark_changes_with_its_facts(results: &dyn Results) {
+    let of = async |repo| {
+        let mut marks = results.marks(&window(0, 1, Some(repo))).await.unwrap();
+        assert_eq!(marks.len(), 1, "{repo}");
+        marks.remove(0)
+    };
+    let (late, four) = (of("acme/late").await, of("acme/four").await);
+    assert_eq!(late.repo, "acme/late");
+    let again = attempt("Acme/Late", "a", "1", 2, GOOD, 2000);
+    let again = AttemptFact { dispatched_at: at(400), ..again };
+    results.append(vec![Fact::Attempt(Box::new(again))]).await.unwrap();
+    assert!(of("acme/late").await.changes > late.changes);
+    assert_eq!(of("acme/four").await, four);
+}
+
+/// What the days of a window came to, from facts and from what was rolled up.
+async fn tallies(results: &dyn Results, window: &Window) -> BTreeMap<DayOf, Tally> {
+    let later = results.dispatches(&retention::after(window)).await.unwrap();
+    let attempts = results.attempts(window).await.unwrap();
+    let dispatches = results.dispatches(window).await.unwrap();
+    let mut days = by_day(&attempts, &dispatches, &later);
+    let rolled = results.rolled(window).await.unwrap();
+    days.extend(rolled.into_iter().map(|rolled| (rolled.day, rolled.tally)));
+    days
+}
+
+async fn whole_days_keep_their_numbers_when_their_facts_go(results: &dyn Results) {
+    let cut = retention::day_of(at(-200_000));
+    let (from, to) = (retention::midnight(cut - 4), retention::midnight(cut));
+    let window = Window::all(from, to);
+    let before = tallies(results, &window).await;
+    let jobs: u64 = before.values().flat_map(|tally| tally.sums.outcomes.values()).sum();
+    assert!(before.len() >= 20 && jobs > 200, "{} days, {jobs} jobs", before.len());
+    let count = retention::roll_up(results, at(-200_000)).await.unwrap();
+    assert!(count >= before.len(), "{count}");
+    // A server may take its time to delete.
+    while !results.attempts(&window).await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(tallies(results, &window).await, before);
+    let kept = Window::all(to, at(10_000));
+    assert!(results.attempts(&kept).await.unwrap().len() > 50, "newer facts stay");
+    assert_eq!(retention::roll_up(results, at(-200_000)).await.unwrap(), 0, "once is enough");
+    assert_eq!(tallies(results, &window).await, before);
+}
+
+#[tokio::test]
+async fn sqlite_gives_the_numbers_of_the_facts() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = super::ResultsUrl::Sqlite(folder.path().join("results.db"));
+    all(&*super::open(&url, crcr_store::Role::Server).await.unwrap()).await;
+}
+
+async fn clickhouse(server: &crcr_testkit::clickhouse::ClickHouse) {
+    let url = super::ResultsUrl::parse(&server.url()).unwrap();
+    all(&*super::open(&url, crcr_store::Role::Server).await.unwrap()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs clickhouse-server"]
+async fn clickhouse_of_2018_gives_the_numbers_of_the_facts() {
+    clickhouse(&crcr_testkit::clickhouse::ClickHouse::debian().unwrap()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs chdb"]
+async fn clickhouse_of_today_gives_the_numbers_of_the_facts() {
+    clickhouse(&crcr_testkit::clickhouse::ClickHouse::chdb().unwrap()).await;
+}

@@ -1,0 +1,214 @@
+//! The tables of the state file, by version (`PRAGMA user_version`).
+//!
+//! A change of the tables is a new entry of [`UPGRADES`]; entries that were released stay as they
+//! are.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::{facts, unavailable};
+use crate::StoreError;
+
+/// The tables before versions were counted, which is version 0, without those of the results.
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS record (
+    key TEXT PRIMARY KEY, version INTEGER NOT NULL, expires_at INTEGER NOT NULL,
+    value BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS record_expires ON record (expires_at);
+CREATE TABLE IF NOT EXISTS member (
+    set_key TEXT NOT NULL, member TEXT NOT NULL, score INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL, PRIMARY KEY (set_key, member)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS member_score ON member (set_key, score);
+CREATE INDEX IF NOT EXISTS member_expires ON member (expires_at);
+CREATE TABLE IF NOT EXISTS bucket (
+    key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS task (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, lane TEXT NOT NULL, payload TEXT NOT NULL,
+    state INTEGER NOT NULL, due_at INTEGER NOT NULL, again_at INTEGER, lease INTEGER,
+    failed INTEGER NOT NULL DEFAULT 0, created_at INTEGER NOT NULL, last_error TEXT
+);
+CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TEXT NOT NULL);
+";
+
+/// What leads from each version to the next one, beginning with version 0.
+///
+/// Version 1: due tasks are found by lane. The `due_at` of a dead task (state 2) is the time at which
+/// it is forgotten, 35 days after it was given up in version 0. Sweeps are never given up: those that
+/// were come again.
+///
+/// Version 2: an attempt says what proof its reports lack.
+const UPGRADES: [&str; 2] = [
+    "
+DROP INDEX IF EXISTS task_due;
+CREATE INDEX task_lane ON task (lane, due_at) WHERE state < 2;
+CREATE INDEX task_dead ON task (due_at) WHERE state = 2;
+UPDATE task SET state = 0, failed = 0 WHERE state = 2 AND key LIKE '[\"sweep\",%';
+UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
+",
+    "ALTER TABLE fact_attempt ADD COLUMN missing_proof TEXT",
+];
+
+/// The version that this program works with.
+pub(super) const VERSION: i64 = UPGRADES.len() as i64;
+
+/// The file's version; 0 for an empty one.
+///
+/// [`StoreError::Newer`] when this program doesn't know it.
+pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+    let read = connection.query_row("PRAGMA user_version", [], |row| row.get(0));
+    match read.map_err(unavailable)? {
+        found if found > VERSION => {
+            Err(StoreError::Newer { path: path.display().to_string(), found, known: VERSION })
+        }
+        found => Ok(found),
+    }
+}
+
+/// Creates the tables, or upgrades them, in one transaction.
+pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let tx = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(unavailable)?;
+    // Read again: another process may have upgraded it meanwhile.
+    let found = version(&tx, path)?;
+    let known: usize = found.try_into().unwrap_or_default();
+    let apply = || -> rusqlite::Result<()> {
+        if known == 0 {
+            tx.execute_batch(TABLES)?;
+            tx.execute_batch(facts::SCHEMA)?;
+        }
+        for upgrade in &UPGRADES[known..] {
+            tx.execute_batch(upgrade)?;
+        }
+        tx.pragma_update(None, "user_version", VERSION)
+    };
+    apply().map_err(unavailable)?;
+    let existed = tx
+        .query_row("SELECT EXISTS (SELECT 1 FROM record)", [], |row| row.get(0))
+        .map_err(unavailable)?;
+    tx.commit().map_err(unavailable)?;
+    if existed && found < VERSION {
+        tracing::info!(path = %path.display(), from = found, to = VERSION, "the store is upgraded");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::timestamp;
+    use crate::{Key, Role, Sqlite, Store as _, Want};
+
+    /// A store as the last build without a version wrote it.
+    const VERSION_0: &str = include_str!("version_0.sql");
+
+    fn fixture(path: &Path) {
+        Connection::open(path).unwrap().execute_batch(VERSION_0).unwrap();
+    }
+
+    fn user_version(path: &Path) -> i64 {
+        let file = Connection::open(path).unwrap();
+        file.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_store_of_the_build_before_versions_is_upgraded_with_all_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("crcr.db");
+        fixture(&path);
+        let store = Sqlite::open(&path, Role::Server).unwrap();
+        assert_eq!(user_version(&path), VERSION);
+        let record = store.get(&[Key::new(&["pull", "acme/upstream", "7"])]).await.unwrap();
+        assert_eq!(record[0].as_ref().unwrap().version, 3);
+        assert_eq!(store.members(&Key::new(&["deliveries"]), 9).await.unwrap(), ["d2", "d1"]);
+        // What was dead stays so for 35 days from then on, but a sweep comes again.
+        let died = 1_800_000_000_000;
+        let dead = store.tasks(Some("dead"), 9).await.unwrap();
+        assert_eq!(dead.len(), 1);
+        assert_eq!(dead[0].due_at, timestamp(died + 35 * 86_400_000));
+        let now = timestamp(died + 1000);
+        let want = Want { now, until: now, max: 9, per_lane: 9, ..Want::default() };
+        let due = store.lease(want).await.unwrap();
+        let keys: Vec<_> = due.iter().map(|task| task.key.as_str()).collect();
+        // The second was leased when the old process ended.
+        let expected = [
+            r#"["dispatch","d1","acme/one"]"#,
+            r#"["dispatch","d2","acme/one"]"#,
+            r#"["sweep","d1","acme/two"]"#,
+        ];
+        assert_eq!(keys, expected);
+        drop(store);
+        let again = Sqlite::open(&path, Role::Server).unwrap();
+        assert_eq!(again.depth().await.unwrap().ready, 3, "the second start upgrades nothing");
+    }
+
+    #[test]
+    fn a_new_store_has_the_tables_of_an_upgraded_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let tables = |name: &str| {
+            let path = folder.path().join(name);
+            drop(Sqlite::open(&path, Role::Server).unwrap());
+            let file = Connection::open(&path).unwrap();
+            let mut statement = file
+                .prepare("SELECT type, name, tbl_name FROM sqlite_schema ORDER BY 1, 2")
+                .unwrap();
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            let rows = statement.query_map([], row).unwrap();
+            rows.collect::<rusqlite::Result<Vec<(String, String, String)>>>().unwrap()
+        };
+        fixture(&folder.path().join("old.db"));
+        assert_eq!(tables("new.db"), tables("old.db"));
+    }
+
+    #[test]
+    fn a_store_of_a_newer_crcr_is_refused_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("crcr.db");
+        drop(Sqlite::open(&path, Role::Server).unwrap());
+        let newer = Connection::open(&path).unwrap();
+        newer.execute_batch("CREATE TABLE novelty (a); PRAGMA user_version = 99").unwrap();
+        drop(newer);
+        let before = std::fs::read(&path).unwrap();
+        for opened in [
+            Sqlite::open(&path, Role::Server),
+            Sqlite::open(&path, Role::Tool),
+            Sqlite::read_only(&path),
+        ] {
+            let Err(error) = opened else { panic!("it was opened") };
+            let text = error.to_string();
+            assert!(text.contains("version 99") && text.contains("newer"), "{text}");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_tool_upgrades_no_store_that_an_older_relay_is_using() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("crcr.db");
+        fixture(&path);
+        let server = super::super::lock_of(&path).unwrap();
+        assert!(matches!(Sqlite::open(&path, Role::Tool), Err(StoreError::Older(_))));
+        assert_eq!(user_version(&path), 0);
+        drop(server);
+        drop(Sqlite::open(&path, Role::Tool).unwrap());
+        assert_eq!(user_version(&path), VERSION);
+    }
+
+    #[test]
+    fn an_upgrade_that_fails_leaves_the_store_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("crcr.db");
+        fixture(&path);
+        let in_the_way = "CREATE TABLE task_dead (a)";
+        Connection::open(&path).unwrap().execute_batch(in_the_way).unwrap();
+        assert!(Sqlite::open(&path, Role::Server).is_err());
+        let file = Connection::open(&path).unwrap();
+        let due = "SELECT count(*) FROM sqlite_schema WHERE name IN ('task_due', 'task_lane')";
+        assert_eq!(file.query_row(due, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+        assert_eq!(user_version(&path), 0);
+    }
+}
