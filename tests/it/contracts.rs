@@ -420,6 +420,60 @@ fn every_test_that_the_threat_model_names_is_there() {
     }
 }
 
+/// What stands between backticks on a page, outside of code blocks.
+fn code_spans(page: &str) -> Vec<&str> {
+    page.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn the_architecture_page_names_only_files_and_functions_that_exist() {
+    let page = text("docs/architecture.md");
+    let sources: String = ["crates", "cli/src"]
+        .iter()
+        .flat_map(|folder| files(folder, |path| path.ends_with(".rs")))
+        .map(|path| text(&path))
+        .collect();
+    let mut checked = 0;
+    for span in code_spans(&page) {
+        if let Some((_, function)) = span.split_once("::") {
+            assert!(sources.contains(&format!("fn {function}(")), "no function `{span}`");
+        } else if span.contains('/') && !span.contains(' ') {
+            assert!(root().join(span).exists(), "`{span}` doesn't exist");
+        } else {
+            continue;
+        }
+        checked += 1;
+    }
+    assert!(checked > 20, "only {checked} names were found");
+}
+
+#[test]
+fn the_picture_of_the_crates_shows_every_dependency_between_them() {
+    let page = text("docs/architecture.md");
+    let graph = page.split("```mermaid").nth(1).unwrap().split("```").next().unwrap();
+    let drawn: BTreeSet<(String, String)> = graph
+        .lines()
+        .filter_map(|line| line.trim().split_once(" --> "))
+        .flat_map(|(from, to)| to.split(" & ").map(move |to| (from.to_owned(), to.to_owned())))
+        .collect();
+    let only_for_tests = ["crcr-testkit", "crcr-standin"];
+    let mut real = BTreeSet::new();
+    let manifests = files("crates", |path| path.ends_with("Cargo.toml"));
+    for path in manifests.into_iter().chain(["cli/Cargo.toml".to_owned()]) {
+        let name = path.rsplit('/').nth(1).unwrap().to_owned();
+        let manifest = text(&path);
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap();
+        for line in dependencies.lines().take_while(|line| !line.starts_with('[')) {
+            let dependency = line.split(['.', ' ']).next().unwrap();
+            let known = dependency.starts_with("crcr-") && !only_for_tests.contains(&dependency);
+            if known && !only_for_tests.contains(&&*name) {
+                real.insert((name.clone(), dependency.to_owned()));
+            }
+        }
+    }
+    assert_eq!(drawn, real);
+}
+
 #[test]
 fn there_is_one_tls_stack() {
     let tree = Command::new(env!("CARGO"))
