@@ -175,7 +175,7 @@ const tasks = {
     const plain = await browser.newContext({ javaScriptEnabled: false });
     const read = await open(plain, sites.full + DUNE);
     expect((await read.locator(".matrix a").count()) > 20, "without JavaScript the matrix has no links");
-    await read.getByText("Other span").click();
+    await read.getByText("Other time span").click();
     await read.getByLabel("From (UTC)").fill("2026-09-10T00:00");
     await read.getByLabel("To (UTC)").fill("2026-09-11T00:00");
     await read.getByRole("button", { name: "Show" }).click();

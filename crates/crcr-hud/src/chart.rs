@@ -1,9 +1,9 @@
-//! Charts as SVG: drawn from numbers alone, coloured by the style sheet, told in words beside it.
+//! Charts as SVG. The style sheet has the colours; the `aria-label` says the same in words.
 
 use maud::{Markup, html};
 
-use crate::model::Day;
-use crate::model::repository::Repository;
+use crate::model::TrendDay;
+use crate::model::repository::BackendModel;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 190.0;
@@ -11,23 +11,22 @@ const LEFT: f64 = 74.0;
 const BOTTOM: f64 = 28.0;
 const TOP: f64 = 8.0;
 
-/// One line of a chart.
-pub(super) struct Line {
+pub(super) struct ChartLine {
     pub(super) name: &'static str,
-    /// `a` or `b`: which colour and stroke.
+    /// CSS class: `a` or `b`.
     pub(super) class: &'static str,
     pub(super) values: Vec<Option<f64>>,
 }
 
 /// Shares over days, 0 to 100 %.
-pub(super) fn shares(title: &str, days: &[Day]) -> Markup {
+pub(super) fn shares(title: &str, days: &[TrendDay]) -> Markup {
     let lines = [
-        Line {
+        ChartLine {
             name: "CI job pass",
             class: "a",
             values: days.iter().map(|day| day.job_pass.value()).collect(),
         },
-        Line {
+        ChartLine {
             name: "availability",
             class: "b",
             values: days.iter().map(|day| day.availability.value()).collect(),
@@ -39,19 +38,19 @@ pub(super) fn shares(title: &str, days: &[Day]) -> Markup {
 /// Durations over days, in seconds.
 pub(super) fn durations(
     title: &str,
-    days: &[Day],
-    p50: impl Fn(&Day) -> Option<f64>,
-    p95: impl Fn(&Day) -> Option<f64>,
+    days: &[TrendDay],
+    p50: impl Fn(&TrendDay) -> Option<f64>,
+    p95: impl Fn(&TrendDay) -> Option<f64>,
 ) -> Markup {
     let lines = [
-        Line { name: "P50", class: "a", values: days.iter().map(p50).collect() },
-        Line { name: "P95", class: "b", values: days.iter().map(p95).collect() },
+        ChartLine { name: "P50", class: "a", values: days.iter().map(p50).collect() },
+        ChartLine { name: "P95", class: "b", values: days.iter().map(p95).collect() },
     ];
     let top = lines.iter().flat_map(|line| &line.values).flatten().fold(0.0_f64, |a, b| a.max(*b));
     chart(title, days, &lines, round_up(top), crate::layout::duration)
 }
 
-/// The next duration that reads well on an axis.
+/// The next round duration for the top of an axis, in seconds.
 fn round_up(seconds: f64) -> f64 {
     const STEPS: [f64; 12] = [
         10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0,
@@ -65,8 +64,8 @@ fn round_up(seconds: f64) -> f64 {
 
 fn chart(
     title: &str,
-    days: &[Day],
-    lines: &[Line],
+    days: &[TrendDay],
+    lines: &[ChartLine],
     top: f64,
     label: impl Fn(f64) -> String,
 ) -> Markup {
@@ -93,8 +92,8 @@ fn chart(
                         text.axis x=(WIDTH - 8.0) y=(HEIGHT - 4.0) text-anchor="end" { (last.date) }
                     }
                     @for line in lines {
-                        @for run in runs(&line.values) {
-                            polyline.(line.class) points=(points(&run, &x, &y)) {}
+                        @for segment in segments(&line.values) {
+                            polyline.(line.class) points=(points(&segment, &x, &y)) {}
                         }
                         @for (n, value) in line.values.iter().enumerate() {
                             @if let Some(value) = value {
@@ -111,39 +110,40 @@ fn chart(
 }
 
 /// A small line without axes, for a table.
-pub(super) fn spark(days: &[Day]) -> Markup {
+pub(super) fn sparkline(days: &[TrendDay]) -> Markup {
     let values: Vec<_> = days.iter().map(|day| day.job_pass.value()).collect();
     let step = 100.0 / (days.len().max(2) - 1) as f64;
     html! {
         svg.spark viewBox="0 0 104 24" aria-hidden="true" {
-            @for run in runs(&values) {
-                polyline.a points=(points(&run, &|n| 2.0 + step * n as f64, &|v| 2.0 + (1.0 - v) * 20.0)) {}
+            @for segment in segments(&values) {
+                polyline.a points=(points(&segment, &|n| 2.0 + step * n as f64, &|v| 2.0 + (1.0 - v) * 20.0)) {}
             }
         }
     }
 }
 
-/// Runs of days with a value: a day without one is a gap, never a zero.
-fn runs(values: &[Option<f64>]) -> Vec<Vec<(usize, f64)>> {
-    let mut runs = vec![vec![]];
+/// Consecutive days with a value. A day without one is a gap, not a zero.
+fn segments(values: &[Option<f64>]) -> Vec<Vec<(usize, f64)>> {
+    let mut segments = vec![vec![]];
     for (n, value) in values.iter().enumerate() {
         match value {
-            Some(value) => runs.last_mut().expect("never empty").push((n, *value)),
-            None => runs.push(vec![]),
+            Some(value) => segments.last_mut().expect("never empty").push((n, *value)),
+            None => segments.push(vec![]),
         }
     }
-    runs.retain(|run| !run.is_empty());
-    // A single day would be a line without length.
-    for run in &mut runs {
-        if let [one] = run[..] {
-            run.push(one);
+    segments.retain(|segment| !segment.is_empty());
+    // A line needs two points, so a single day is drawn twice.
+    for segment in &mut segments {
+        if let [only] = segment[..] {
+            segment.push(only);
         }
     }
-    runs
+    segments
 }
 
-fn points(run: &[(usize, f64)], x: &dyn Fn(usize) -> f64, y: &dyn Fn(f64) -> f64) -> String {
-    run.iter()
+fn points(segment: &[(usize, f64)], x: &dyn Fn(usize) -> f64, y: &dyn Fn(f64) -> f64) -> String {
+    segment
+        .iter()
         .map(|(n, value)| format!("{},{}", round(x(*n)), round(y(*value))))
         .collect::<Vec<_>>()
         .join(" ")
@@ -153,7 +153,7 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-fn describe(title: &str, lines: &[Line], label: &impl Fn(f64) -> String) -> String {
+fn describe(title: &str, lines: &[ChartLine], label: &impl Fn(f64) -> String) -> String {
     let parts: Vec<_> = lines
         .iter()
         .filter_map(|line| {
@@ -165,7 +165,7 @@ fn describe(title: &str, lines: &[Line], label: &impl Fn(f64) -> String) -> Stri
 }
 
 /// A badge for a README: level and pass rate.
-pub(super) fn badge(model: &Repository) -> Markup {
+pub(super) fn badge(model: &BackendModel) -> Markup {
     let level = model.level.map_or("not listed", |level| level.as_str());
     let rate = model.worth.job_pass;
     let text = match rate.value.filter(|_| rate.known) {

@@ -1,4 +1,4 @@
-//! What every page shares: the shell, and how outcomes, rates and times are shown.
+//! Parts of every page: the shell, and the markup of outcomes, rates and times.
 
 use crcr_domain::results::{Distribution, Outcome};
 use jiff::Timestamp;
@@ -7,19 +7,18 @@ use maud::{DOCTYPE, Markup, html};
 use crate::model::RateView;
 
 pub(crate) const STYLE: &str = include_str!("hud.css");
-/// Refreshes the page without losing its place; every page reads without it.
+/// Reloads the page in place; pages work without it.
 pub(crate) const SCRIPT: &str = include_str!("hud.js");
 
-/// The icon of every page.
 pub(crate) const ICON: &str = concat!(
     r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">"##,
     r##"<rect width="16" height="16" rx="3" fill="#0757ba"/>"##,
     r##"<path d="M4 8.5l2.5 2.5L12 5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##
 );
-/// Seconds after which an open page fetches itself again.
-const REFRESH: u32 = 60;
+/// Seconds between reloads of an open page.
+const REFRESH_SECONDS: u32 = 60;
 
-/// A page; with `refresh` it keeps itself fresh.
+/// A whole page around `main`; with `refresh` it reloads itself.
 pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -40,20 +39,20 @@ pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
                     a.home href="/crcr" { "Cross-repository CI" }
                     span #refreshed role="status" {}
                 }
-                main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH)] { (main) }
-                footer { "Rates are of jobs of record: the highest attempt of the newest run of a job on a commit. Times are UTC." }
+                main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH_SECONDS)] { (main) }
+                footer { "Rates count one attempt per job and commit: the highest attempt of the newest run. Times are UTC." }
             }
         }
     }
 }
 
-/// An outcome as glyph and word.
+/// An outcome as a symbol and a word.
 pub(crate) fn outcome(outcome: Option<Outcome>) -> Markup {
     let (glyph, class, word) = outcome_parts(outcome);
     html! { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
 }
 
-/// Glyph, class and word of an outcome; `None` is a job that runs.
+/// Symbol, CSS class and word of an outcome; `None` is a running job.
 pub(crate) fn outcome_parts(
     outcome: Option<Outcome>,
 ) -> (&'static str, &'static str, &'static str) {
@@ -72,7 +71,7 @@ pub(crate) fn outcome_parts(
     }
 }
 
-/// A rate with its samples and interval.
+/// A rate with its samples and its interval.
 pub(crate) fn rate(view: &RateView) -> Markup {
     let n = format!("{}/{}", view.rate.numerator, view.rate.denominator);
     html! {
@@ -89,7 +88,7 @@ pub(crate) fn rate(view: &RateView) -> Markup {
     }
 }
 
-/// A share as a percentage; one decimal unless it is whole.
+/// A share (0 to 1) in percent, with one decimal unless that is 0.
 pub(crate) fn percent(share: f64) -> String {
     let text = format!("{:.1}", share * 100.0);
     format!("{} %", text.strip_suffix(".0").unwrap_or(&text))
@@ -126,14 +125,14 @@ pub(crate) fn distribution(of: Option<&Distribution>) -> Markup {
     }
 }
 
-/// A time, to the minute, with the whole in its attribute.
+/// A time to the minute; the `datetime` attribute has the full time.
 pub fn time(time: Timestamp) -> Markup {
     let text = time.strftime("%Y-%m-%d %H:%M").to_string();
     html! { time datetime=(time) { (text) } }
 }
 
-/// A link to an outside page with its host shown; a URL that isn't https becomes text.
-pub(crate) fn external(url: &str, text: &str) -> Markup {
+/// A link to another site, showing its host. A URL that isn't https becomes plain text.
+pub(crate) fn external_link(url: &str, text: &str) -> Markup {
     let host = url::Url::parse(url)
         .ok()
         .filter(|url| url.scheme() == "https")
@@ -148,8 +147,8 @@ pub(crate) fn external(url: &str, text: &str) -> Markup {
     }
 }
 
-/// The first characters of a commit.
-pub fn short(sha: &str) -> String {
+/// The first ten characters of a commit's hash.
+pub fn short_sha(sha: &str) -> String {
     sha.chars().take(10).collect()
 }
 
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_well() {
+    fn durations_use_the_unit_that_fits() {
         for (seconds, text) in [
             (0.0, "0 s"),
             (0.25, "250 ms"),
@@ -175,12 +174,12 @@ mod tests {
 
     #[test]
     fn only_https_becomes_a_link_and_its_host_is_shown() {
-        let link = external("https://ci.example/run/1?a=\"><script>", "log").into_string();
+        let link = external_link("https://ci.example/run/1?a=\"><script>", "log").into_string();
         assert!(link.contains("(ci.example)") && !link.contains("<script>"), "{link}");
         for odd in
             ["javascript:alert(1)", "http://ci.example/", "//ci.example/", "data:text/html,x"]
         {
-            assert_eq!(external(odd, "log").into_string(), "<bdi>log</bdi>", "{odd}");
+            assert_eq!(external_link(odd, "log").into_string(), "<bdi>log</bdi>", "{odd}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The HUD: what every backend's CI is worth, as server-rendered pages with JSON twins.
+//! The HUD: results of every backend as server-rendered pages, each with a JSON twin.
 //!
-//! A page is a query ([`query`]), a model computed from facts ([`model`]) and its markup
-//! ([`pages`]); the JSON twin under `/api/v1` is the same model. Pages read without JavaScript and
-//! ask no other host for anything.
+//! A page has query parameters ([`query`]), a model that is computed from facts ([`model`]), and
+//! markup ([`pages`]). The JSON twin under `/api/v1` is the same model. Pages can be read without
+//! JavaScript and load nothing from other hosts.
 
 mod chart;
 pub mod layout;
@@ -28,33 +28,29 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tower_http::set_header::SetResponseHeaderLayer;
 
-use self::model::days::Days;
-use self::query::{PullQuery, Span, SpanQuery};
+use self::model::days::DayCaches;
+use self::query::{PullQuery, SpanQuery, TimeSpan};
 
-/// HUD pages that are computed at a time; the next ones wait.
-const PAGES: usize = 8;
-/// How long a page waits for that.
-const PAGE_WAIT: Duration = Duration::from_secs(5);
+/// Further pages wait for [`PAGE_QUEUE_TIMEOUT`].
+const MAX_CONCURRENT_PAGES: usize = 8;
+const PAGE_QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Gives the allowlist in force, if there is one.
+/// Returns the allowlist in force, if there is one.
 pub type PolicyInForce = Box<dyn Fn() -> Option<Arc<Allowlist>> + Send + Sync>;
 
-/// What the pages are made of.
+/// What the pages are built from.
 pub struct Hud {
     pub results: Arc<dyn Results>,
     pub policy: PolicyInForce,
     pub clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
-    /// The upstream repository, whose pull requests need no `?upstream=`.
+    /// Pull request pages are about this repository unless `?upstream=` names another one.
     pub upstream: RepoName,
-    /// What a level asks for.
     pub criteria: Criteria,
-    days: Days,
-    /// Pages that may be computed now.
-    places: Arc<Semaphore>,
+    days: DayCaches,
+    page_permits: Arc<Semaphore>,
 }
 
 impl Hud {
-    /// The pages of these facts.
     pub fn new(
         results: Arc<dyn Results>,
         policy: PolicyInForce,
@@ -62,12 +58,20 @@ impl Hud {
         upstream: RepoName,
     ) -> Self {
         let criteria = Criteria::default();
-        let places = Arc::new(Semaphore::new(PAGES));
-        Self { results, policy, clock, upstream, criteria, days: Days::default(), places }
+        let page_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_PAGES));
+        Self {
+            results,
+            policy,
+            clock,
+            upstream,
+            criteria,
+            days: DayCaches::default(),
+            page_permits,
+        }
     }
 }
 
-/// The pages and their twins.
+/// The pages and their JSON twins.
 pub fn router(hud: Arc<Hud>) -> Router {
     with_headers(
         Router::new()
@@ -79,7 +83,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
             .route("/api/v1/repositories/{owner}/{repo}/level", get(level_json))
             .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
             .route("/crcr/feed.atom", get(feed))
-            .route("/crcr/{owner}/{repo}/feed.atom", get(feed_of_one))
+            .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
             .route("/pr/{number}", get(pull))
             .route("/api/v1/pulls/{number}", get(pull_json))
             .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
@@ -92,10 +96,10 @@ pub fn router(hud: Arc<Hud>) -> Router {
     )
 }
 
-/// The headers of every page: it asks no other host for anything, and no other site frames it.
-/// The referrer stays on this site, where a form's `Origin` is made of it.
+/// Adds the headers of every page: it may load nothing from other hosts, and no other site may frame
+/// it. The referrer is sent to this site only; without it browsers send forms with `Origin: null`.
 pub fn with_headers<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
-    // Inline style attributes are used by no page; the one script and style sheet are our own.
+    // No page has inline styles or scripts.
     let policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
                   connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
     let set =
@@ -110,45 +114,44 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300")], text).into_response()
 }
 
-/// Why there is no page.
-enum Problem {
-    /// What the address names doesn't exist.
+/// Why a page can't be shown.
+enum PageError {
     NotFound(String),
     Query(String),
     Store(String),
-    /// Too many pages are being computed.
     Busy,
 }
 
-impl From<ResultsError> for Problem {
+impl From<ResultsError> for PageError {
     fn from(error: ResultsError) -> Self {
         Self::Store(error.to_string())
     }
 }
 
-impl Problem {
+impl PageError {
     fn parts(&self) -> (StatusCode, &str) {
         match self {
             Self::NotFound(text) => (StatusCode::NOT_FOUND, text),
             Self::Query(text) => (StatusCode::BAD_REQUEST, text),
             Self::Store(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
-            Self::Busy => {
-                (StatusCode::SERVICE_UNAVAILABLE, "too many pages are asked for; try again soon")
-            }
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many pages are being computed; try again in some seconds",
+            ),
         }
     }
 
     fn page(&self) -> Response {
         let (status, text) = self.parts();
-        self.with_pause((status, pages::problem(status.as_u16(), text)).into_response())
+        self.with_retry_after((status, pages::problem(status.as_u16(), text)).into_response())
     }
 
     fn json(&self) -> Response {
         let (status, text) = self.parts();
-        self.with_pause((status, Json(serde_json::json!({ "detail": text }))).into_response())
+        self.with_retry_after((status, Json(serde_json::json!({ "detail": text }))).into_response())
     }
 
-    fn with_pause(&self, mut answer: Response) -> Response {
+    fn with_retry_after(&self, mut answer: Response) -> Response {
         if matches!(self, Self::Busy) {
             answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
         }
@@ -156,70 +159,70 @@ impl Problem {
     }
 }
 
-fn as_page<T>(model: Result<T, Problem>, page: impl Fn(&T) -> Markup) -> Response {
+fn html_response<T>(model: Result<T, PageError>, page: impl Fn(&T) -> Markup) -> Response {
     match model {
         Ok(model) => page(&model).into_response(),
         Err(problem) => problem.page(),
     }
 }
 
-fn as_json<T: Serialize>(model: Result<T, Problem>) -> Response {
+fn json_response<T: Serialize>(model: Result<T, PageError>) -> Response {
     match model {
         Ok(model) => Json(model).into_response(),
         Err(problem) => problem.json(),
     }
 }
 
-/// Computes a model off the threads that serve requests: reading waits, and computing takes long.
+/// Computes a model on a thread of the blocking pool, because it reads from disk and uses much CPU.
 ///
-/// Only [`PAGES`] at a time: each one holds a thread of the pool that files, names of hosts
-/// and its own reads need too, and a pool whose threads all wait for another one of it stands still.
+/// At most [`MAX_CONCURRENT_PAGES`] at the same time: the reads of each page need a second thread of
+/// the same pool, so pages on all of its threads would wait for each other for ever.
 async fn compute<T: Send + 'static>(
     hud: Arc<Hud>,
-    build: impl AsyncFnOnce(&Hud) -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    let place = Arc::clone(&hud.places).acquire_owned();
-    let Ok(Ok(place)) = tokio::time::timeout(PAGE_WAIT, place).await else {
-        return Err(Problem::Busy);
+    build: impl AsyncFnOnce(&Hud) -> Result<T, PageError> + Send + 'static,
+) -> Result<T, PageError> {
+    let permit = Arc::clone(&hud.page_permits).acquire_owned();
+    let Ok(Ok(permit)) = tokio::time::timeout(PAGE_QUEUE_TIMEOUT, permit).await else {
+        return Err(PageError::Busy);
     };
     let runtime = tokio::runtime::Handle::current();
     let computed = tokio::task::spawn_blocking(move || {
-        // Held to the end, also when nobody waits for the page any more.
-        let _place = place;
+        // Held until the work is done, even when the client has gone away.
+        let _place = permit;
         runtime.block_on(build(&hud))
     });
-    computed.await.unwrap_or_else(|error| Err(Problem::Store(error.to_string())))
+    computed.await.unwrap_or_else(|error| Err(PageError::Store(error.to_string())))
 }
 
-fn span(hud: &Hud, query: &SpanQuery) -> Result<Span, Problem> {
-    Span::of(query, (hud.clock)()).map_err(Problem::Query)
+fn span(hud: &Hud, query: &SpanQuery) -> Result<TimeSpan, PageError> {
+    TimeSpan::from_query(query, (hud.clock)()).map_err(PageError::Query)
 }
 
-fn repo_name(owner: &str, repo: &str) -> Result<RepoName, Problem> {
+fn repo_name(owner: &str, repo: &str) -> Result<RepoName, PageError> {
     RepoName::new(&format!("{owner}/{repo}"))
-        .map_err(|_| Problem::NotFound("there is no repository of this name".to_owned()))
+        .map_err(|_| PageError::NotFound("there is no repository of this name".to_owned()))
 }
 
 async fn build_overview(
     hud: Arc<Hud>,
     query: SpanQuery,
-) -> Result<model::overview::Overview, Problem> {
+) -> Result<model::overview::OverviewModel, PageError> {
     compute(hud, async move |hud| model::overview::build(hud, &span(hud, &query)?).await).await
 }
 
 async fn overview(State(hud): State<Arc<Hud>>, Query(query): Query<SpanQuery>) -> Response {
-    as_page(build_overview(hud, query).await, pages::overview::page)
+    html_response(build_overview(hud, query).await, pages::overview::page)
 }
 
 async fn overview_json(State(hud): State<Arc<Hud>>, Query(query): Query<SpanQuery>) -> Response {
-    as_json(build_overview(hud, query).await)
+    json_response(build_overview(hud, query).await)
 }
 
 async fn build_repository(
     hud: Arc<Hud>,
     (owner, repo): (String, String),
     query: SpanQuery,
-) -> Result<model::repository::Repository, Problem> {
+) -> Result<model::repository::BackendModel, PageError> {
     compute(hud, async move |hud| {
         model::repository::build(hud, &repo_name(&owner, &repo)?, &span(hud, &query)?).await
     })
@@ -231,7 +234,7 @@ async fn repository(
     Path(path): Path<(String, String)>,
     Query(query): Query<SpanQuery>,
 ) -> Response {
-    as_page(build_repository(hud, path, query).await, pages::repository::page)
+    html_response(build_repository(hud, path, query).await, pages::repository::page)
 }
 
 async fn repository_json(
@@ -239,7 +242,7 @@ async fn repository_json(
     Path(path): Path<(String, String)>,
     Query(query): Query<SpanQuery>,
 ) -> Response {
-    as_json(build_repository(hud, path, query).await)
+    json_response(build_repository(hud, path, query).await)
 }
 
 async fn badge(
@@ -258,20 +261,20 @@ async fn badge(
 }
 
 async fn feed(State(hud): State<Arc<Hud>>) -> Response {
-    as_feed(hud, None).await
+    feed_response(hud, None).await
 }
 
-async fn feed_of_one(
+async fn backend_feed(
     State(hud): State<Arc<Hud>>,
     Path((owner, repo)): Path<(String, String)>,
 ) -> Response {
     match repo_name(&owner, &repo) {
-        Ok(repo) => as_feed(hud, Some(repo)).await,
+        Ok(repo) => feed_response(hud, Some(repo)).await,
         Err(problem) => problem.json(),
     }
 }
 
-async fn as_feed(hud: Arc<Hud>, repo: Option<RepoName>) -> Response {
+async fn feed_response(hud: Arc<Hud>, repo: Option<RepoName>) -> Response {
     let built = compute(hud, async move |hud| {
         model::feed::build(hud, repo.as_ref().map(RepoName::as_str)).await
     });
@@ -291,12 +294,12 @@ async fn build_level(
     hud: Arc<Hud>,
     (owner, repo): (String, String),
     query: SpanQuery,
-) -> Result<model::level::LevelReview, Problem> {
+) -> Result<model::level::LevelReview, PageError> {
     compute(hud, async move |hud| {
         let span = span(hud, &query)?;
-        // Without a start, the criteria say how far back to look.
+        // Without a start, the criteria define how far back to look.
         let window = (query.has_start().then_some(span.from), span.to);
-        let level = query.level().map_err(Problem::Query)?;
+        let level = query.level().map_err(PageError::Query)?;
         model::level::build(hud, &repo_name(&owner, &repo)?, level, window).await
     })
     .await
@@ -307,7 +310,7 @@ async fn level(
     Path(path): Path<(String, String)>,
     Query(query): Query<SpanQuery>,
 ) -> Response {
-    as_page(build_level(hud, path, query).await, pages::level::page)
+    html_response(build_level(hud, path, query).await, pages::level::page)
 }
 
 async fn level_json(
@@ -315,18 +318,18 @@ async fn level_json(
     Path(path): Path<(String, String)>,
     Query(query): Query<SpanQuery>,
 ) -> Response {
-    as_json(build_level(hud, path, query).await)
+    json_response(build_level(hud, path, query).await)
 }
 
 async fn build_pull(
     hud: Arc<Hud>,
     number: u64,
     query: PullQuery,
-) -> Result<model::pull::Pull, Problem> {
+) -> Result<model::pull::PullModel, PageError> {
     compute(hud, async move |hud| {
         let upstream = match &query.upstream {
             Some(text) => RepoName::new(text)
-                .map_err(|_| Problem::Query("`upstream` has to be `owner/repo`".to_owned()))?,
+                .map_err(|_| PageError::Query("`upstream` has to be `owner/repo`".to_owned()))?,
             None => hud.upstream.clone(),
         };
         model::pull::build(hud, &upstream, number).await
@@ -339,7 +342,7 @@ async fn pull(
     Path(number): Path<u64>,
     Query(query): Query<PullQuery>,
 ) -> Response {
-    as_page(build_pull(hud, number, query).await, pages::pull::page)
+    html_response(build_pull(hud, number, query).await, pages::pull::page)
 }
 
 async fn pull_json(
@@ -347,7 +350,7 @@ async fn pull_json(
     Path(number): Path<u64>,
     Query(query): Query<PullQuery>,
 ) -> Response {
-    as_json(build_pull(hud, number, query).await)
+    json_response(build_pull(hud, number, query).await)
 }
 
 #[cfg(test)]

@@ -1,28 +1,27 @@
-//! What people are told outside the pages: the text of feed entries and of alerts.
+//! The text of feed entries and alerts.
 
 use std::fmt::Write as _;
 
 use crcr_domain::results::Turn;
 
-use crate::layout::{outcome_parts, short};
+use crate::layout::{outcome_parts, short_sha};
 
-/// What happened, in a few lines.
-pub fn turned_red(turn: &Turn) -> String {
+pub fn regression_text(regression: &Turn) -> String {
     let mut text = format!(
-        "{} failed on {} of {}; it last did well on {}.",
-        turn.repo,
-        short(&turn.head_sha),
-        turn.upstream,
-        short(&turn.good_sha)
+        "{} failed on {} of {}; it last passed on {}.",
+        regression.repo,
+        short_sha(&regression.head_sha),
+        regression.upstream,
+        short_sha(&regression.good_sha)
     );
-    if turn.failed.is_empty() {
+    if regression.failed.is_empty() {
         text.push_str("\nIt never started.");
     }
-    for (job, outcome) in &turn.failed {
+    for (job, outcome) in &regression.failed {
         let (_, _, word) = outcome_parts(Some(*outcome));
         let _ = write!(text, "\n{job}: {word}");
     }
-    // XML has no way to say them.
+    // XML can't represent these characters.
     text.replace(
         |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{fffe}' | '\u{ffff}'),
         " ",

@@ -1,4 +1,4 @@
-//! What an address asks for: a span of time, a kind of event.
+//! Query parameters of the pages: a time span and a kind of event.
 
 use crcr_domain::{EventKind, Level};
 use jiff::civil::DateTime;
@@ -6,11 +6,12 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
 
-/// The longest span a page shows, in days.
+/// The longest time span of a page, in days.
 const MAX_DAYS: i64 = 366;
 
-/// `?window=24h|7d|30d`, which begins at a full hour, or `?from=…&to=…` (RFC 3339, or UTC without a zone), `?events=pr|nightly`,
-/// of a matrix `?heads=all` and `?rows=failing`, and of a review `?level=L2`.
+/// `?window=24h|7d|30d` (begins at a full hour) or `?from=…&to=…` (RFC 3339; UTC without a zone),
+/// `?events=pr|nightly`, for the job matrix `?heads=all` and `?rows=failing`, for the level page
+/// `?level=L2`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct SpanQuery {
     window: Option<String>,
@@ -23,12 +24,12 @@ pub(super) struct SpanQuery {
 }
 
 impl SpanQuery {
-    /// Whether the address says when the span begins.
+    /// Whether the query says when the time span begins.
     pub(super) fn has_start(&self) -> bool {
         self.from.is_some()
     }
 
-    /// The level to review at.
+    /// The level whose criteria apply.
     pub(super) fn level(&self) -> Result<Option<Level>, String> {
         let level = self.level.as_deref().map(str::parse).transpose();
         level.map_err(|_| "`level` has to be `L1`, `L2`, `L3` or `L4`".to_owned())
@@ -46,25 +47,24 @@ pub(super) struct PullQuery {
     pub(super) upstream: Option<String>,
 }
 
-/// Which events a page is about.
+/// Which events a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Events {
+pub(super) enum EventFilter {
     Pr,
     Nightly,
 }
 
-impl Events {
-    /// The word in an address.
-    pub(super) fn word(self) -> &'static str {
+impl EventFilter {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Pr => "pr",
             Self::Nightly => "nightly",
         }
     }
 
-    /// Whether an event of this name is among them.
-    pub(super) fn has(self, event: &str) -> bool {
+    /// Whether this event, in GitHub's spelling or `nightly`, is shown.
+    pub(super) fn includes(self, event: &str) -> bool {
         let kind = match self {
             Self::Pr => EventKind::PullRequest,
             Self::Nightly => EventKind::Nightly,
@@ -73,29 +73,29 @@ impl Events {
     }
 }
 
-/// A span of time and a kind of event.
+/// The time span, the kind of event and the filters of a page.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Span {
+pub(super) struct TimeSpan {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// It ends now, as every span does that isn't told an end.
+    /// Without `?to=` a time span ends now.
     #[serde(skip)]
     pub(super) until_now: bool,
-    pub(super) events: Events,
-    /// `24h`, `7d` or `30d` when the span ends now.
+    pub(super) events: EventFilter,
+    /// `24h`, `7d` or `30d`; `None` for a span that was given by its ends.
     pub(super) window: Option<&'static str>,
-    /// Older heads of pull requests too.
+    /// Also show older commits of pull requests.
     pub(super) all_heads: bool,
-    /// Only commits on which something failed.
+    /// Show only commits on which something failed.
     pub(super) only_failing: bool,
 }
 
-impl Span {
-    /// The span that `query` asks for at `now`; refuses what is no time, empty or over a year.
-    pub(super) fn of(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
+impl TimeSpan {
+    /// Errors name the parameter: not a time, an empty time span, or one over [`MAX_DAYS`].
+    pub(super) fn from_query(query: &SpanQuery, now: Timestamp) -> Result<Self, String> {
         let events = match query.events.as_deref() {
-            None | Some("pr") => Events::Pr,
-            Some("nightly") => Events::Nightly,
+            None | Some("pr") => EventFilter::Pr,
+            Some("nightly") => EventFilter::Nightly,
             Some(_) => return Err("`events` has to be `pr` or `nightly`".to_owned()),
         };
         let all_heads = match query.heads.as_deref() {
@@ -119,7 +119,7 @@ impl Span {
             only_failing,
         };
         let time = |name: &str, text: &str| {
-            // A form sends what a reader of UTC sees, without a zone.
+            // A form's `datetime-local` has no zone; the page shows UTC.
             let utc =
                 || Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp());
             let known = text.parse::<Timestamp>().ok().or_else(utc);
@@ -146,11 +146,11 @@ impl Span {
         Ok(span(full_hour(ago(now, hours)), now, Some(window)))
     }
 
-    /// The query of a link to the same, ending now where this one does.
+    /// The query string of a link to this page; a window stays a window that ends now.
     pub(super) fn address(&self) -> String {
         match self.window {
             Some(window) => {
-                format!("?window={window}&events={}{}", self.events.word(), self.filters())
+                format!("?window={window}&events={}{}", self.events.as_str(), self.filters())
             }
             None => self.permalink(),
         }
@@ -162,16 +162,16 @@ impl Span {
         format!("{heads}{rows}")
     }
 
-    /// The query of a link that shows the same rows for ever.
+    /// The query string of a link that always shows the same rows.
     pub(super) fn permalink(&self) -> String {
         let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
         let (from, to) = (second(self.from), second(self.to));
-        format!("?from={from}&to={to}&events={}{}", self.events.word(), self.filters())
+        format!("?from={from}&to={to}&events={}{}", self.events.as_str(), self.filters())
     }
 }
 
-/// The beginning of a time's hour. A window begins at one, so that what its first day came to is
-/// asked for once in an hour and not anew by every reader.
+/// The beginning of this time's hour. Windows begin there, so that the tally of a window's first
+/// day is computed once an hour instead of for every request.
 fn full_hour(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second().div_euclid(3600) * 3600).unwrap_or(time)
 }
@@ -184,22 +184,22 @@ fn ago(time: Timestamp, hours: i64) -> Timestamp {
 mod tests {
     use super::*;
 
-    fn ask(text: &str) -> Result<Span, String> {
+    fn ask(text: &str) -> Result<TimeSpan, String> {
         let query: axum::extract::Query<SpanQuery> =
             axum::extract::Query::try_from_uri(&format!("/crcr?{text}").parse().unwrap()).unwrap();
-        Span::of(&query, "2026-09-15T12:00:00Z".parse().unwrap())
+        TimeSpan::from_query(&query, "2026-09-15T12:00:00Z".parse().unwrap())
     }
 
     #[test]
-    fn a_window_ends_now_and_a_permalink_never_moves() {
+    fn a_window_ends_now_and_a_permalink_keeps_its_times() {
         let span = ask("window=24h").unwrap();
         assert_eq!(span.from.to_string(), "2026-09-14T12:00:00Z", "at a full hour");
         assert_eq!(
             span.permalink(),
             "?from=2026-09-14T12:00:00Z&to=2026-09-15T12:00:00Z&events=pr"
         );
-        let again = ask(&span.permalink()[1..]).unwrap();
-        assert_eq!((again.from, again.to, again.window), (span.from, span.to, None));
+        let reread = ask(&span.permalink()[1..]).unwrap();
+        assert_eq!((reread.from, reread.to, reread.window), (span.from, span.to, None));
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_spans_are_refused() {
+    fn invalid_query_parameters_are_refused() {
         for odd in [
             "window=1y",
             "from=yesterday",

@@ -65,8 +65,8 @@ impl Site {
 #[tokio::test]
 async fn page_is_503_with_retry_after_while_too_many_are_computed() {
     let site = site(vec![]).await;
-    let all = u32::try_from(super::PAGES).unwrap();
-    let held = Arc::clone(&site.hud.places).acquire_many_owned(all).await.unwrap();
+    let all = u32::try_from(super::MAX_CONCURRENT_PAGES).unwrap();
+    let held = Arc::clone(&site.hud.page_permits).acquire_many_owned(all).await.unwrap();
     let request = Request::get("/crcr").body(Body::empty()).unwrap();
     let answer = site.router.clone().oneshot(request).await.unwrap();
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);

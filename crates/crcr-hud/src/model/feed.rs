@@ -1,34 +1,34 @@
-//! Backends that turned red lately, the newest first.
+//! The latest regressions, newest first.
 
 use crcr_domain::results::Turn;
 use crcr_results::Window;
 use jiff::Timestamp;
 
-use super::days::turns;
-use crate::query::{Span, SpanQuery};
-use crate::{Hud, Problem};
+use super::days::regressions;
+use crate::query::{SpanQuery, TimeSpan};
+use crate::{Hud, PageError};
 
-/// The most turns that a feed tells.
-const TURNS: usize = 50;
+/// The most regressions that a feed tells.
+const MAX_ENTRIES: usize = 50;
 
-/// Backends that turned red in the last 30 days: all, or one.
+/// Regressions of the last 30 days, of all backends or one.
 #[derive(Debug)]
-pub(crate) struct Feed {
-    /// The only backend that it is about.
+pub(crate) struct FeedModel {
+    /// `None` for all backends.
     pub(crate) repo: Option<String>,
     pub(crate) upstream: String,
     pub(crate) now: Timestamp,
-    pub(crate) turns: Vec<Turn>,
+    pub(crate) regressions: Vec<Turn>,
 }
 
-pub(crate) async fn build(hud: &Hud, repo: Option<&str>) -> Result<Feed, Problem> {
+pub(crate) async fn build(hud: &Hud, repo: Option<&str>) -> Result<FeedModel, PageError> {
     let now = (hud.clock)();
-    let month = Span::of(&SpanQuery::month(), now).map_err(Problem::Query)?;
+    let month = TimeSpan::from_query(&SpanQuery::month(), now).map_err(PageError::Query)?;
     let mut window = Window::all(month.from, month.to);
     window.repos = repo.map(|repo| vec![repo.to_owned()]);
-    let mut turns = turns(hud, &window).await?;
-    turns.sort_by_key(|turn| std::cmp::Reverse(turn.at));
-    turns.truncate(TURNS);
+    let mut regressions = regressions(hud, &window).await?;
+    regressions.sort_by_key(|turn| std::cmp::Reverse(turn.at));
+    regressions.truncate(MAX_ENTRIES);
     let repo = repo.map(str::to_owned);
-    Ok(Feed { repo, upstream: hud.upstream.as_str().to_owned(), now, turns })
+    Ok(FeedModel { repo, upstream: hud.upstream.as_str().to_owned(), now, regressions })
 }

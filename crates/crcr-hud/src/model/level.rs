@@ -1,4 +1,4 @@
-//! The evidence for a level: each criterion, what the facts say, and what follows.
+//! The evidence for a level: each criterion with its value, and the conclusion.
 
 use crcr_domain::results::Review;
 use crcr_domain::{Level, RepoName};
@@ -6,9 +6,9 @@ use crcr_results::review::{self, Beside};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::days::{answers, facts};
+use super::days::{callback_outcomes, facts};
 use super::overview::entry_of;
-use crate::{Hud, Problem};
+use crate::{Hud, PageError};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct LevelReview {
@@ -23,24 +23,24 @@ impl From<Review> for LevelReview {
     }
 }
 
-/// Reviews at the level that the address names, else at the one of the allowlist.
+/// Reviews the repository at `level`, or at its level on the allowlist.
 pub(crate) async fn build(
     hud: &Hud,
     repo: &RepoName,
     level: Option<Level>,
     window: (Option<Timestamp>, Timestamp),
-) -> Result<LevelReview, Problem> {
+) -> Result<LevelReview, PageError> {
     let entry = entry_of(hud, repo);
     let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
     let level = level.or(entry.as_ref().map(|entry| entry.level));
     let window = review::window(repo, level, window, &hud.criteria);
-    let beside = Beside::read(&*hud.results, &window, answers(hud, &window));
+    let beside = Beside::read(&*hud.results, &window, callback_outcomes(hud, &window));
     let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
     let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
     let review = beside.review(repo, level, &window, facts, &hud.criteria);
     if entry.is_none() && !review.has_results() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
-        return Err(Problem::NotFound(text));
+        return Err(PageError::NotFound(text));
     }
     Ok(review.into())
 }

@@ -1,4 +1,5 @@
-//! What a page says, as data: computed from facts by the definitions in `crcr_domain::results`.
+//! The content of each page as data, computed from facts as `crcr_domain::results` defines it. The
+//! JSON twins serialise these types.
 
 pub(super) mod days;
 pub(super) mod feed;
@@ -16,19 +17,18 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use crate::query::Span;
+use crate::query::TimeSpan;
 
-/// A rate with everything that a reader needs to weigh it.
+/// A rate with its value, confidence interval and whether there are enough samples.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct RateView {
-    /// What it is made of.
     #[serde(flatten)]
     pub(super) rate: Rate,
-    /// The share, 0 to 1.
+    /// 0 to 1; `None` without samples.
     pub(super) value: Option<f64>,
-    /// Where the true share lies (95 %).
+    /// Wilson interval at 95 %, 0 to 1.
     pub(super) interval: Option<(f64, f64)>,
-    /// Whether there are samples enough.
+    /// Whether there are enough samples to show the value.
     pub(super) known: bool,
 }
 
@@ -38,9 +38,9 @@ impl From<Rate> for RateView {
     }
 }
 
-/// What a set of jobs is worth.
+/// Rates, times and counts of a set of jobs.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Worth {
+pub(super) struct RateSummary {
     pub(super) availability: RateView,
     pub(super) test_pass: RateView,
     pub(super) job_pass: RateView,
@@ -51,8 +51,8 @@ pub(super) struct Worth {
     pub(super) running: u64,
 }
 
-impl Worth {
-    pub(super) fn of(tally: &Tally) -> Self {
+impl RateSummary {
+    pub(super) fn new(tally: &Tally) -> Self {
         let sums = &tally.sums;
         Self {
             availability: sums.availability.into(),
@@ -67,9 +67,9 @@ impl Worth {
     }
 }
 
-/// One day of a trend.
+/// One day of a trend chart; times in seconds.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Day {
+pub(super) struct TrendDay {
     pub(super) date: Date,
     pub(super) job_pass: Rate,
     pub(super) availability: Rate,
@@ -79,9 +79,9 @@ pub(super) struct Day {
     pub(super) execution_p95: Option<f64>,
 }
 
-/// One entry for every day of the span, days without results included. A job belongs to the day
-/// of its dispatch.
-pub(super) fn trend(span: &Span, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<Day> {
+/// One entry for every day of the span, including days without results. A job belongs to the day of
+/// its dispatch.
+pub(super) fn trend(span: &TimeSpan, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<TrendDay> {
     let mut days: BTreeMap<Date, Tally> = BTreeMap::new();
     let mut date = day_of(span.from);
     while date <= day_of(span.to) && days.len() < 400 {
@@ -97,7 +97,7 @@ pub(super) fn trend(span: &Span, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<Day> {
     days.into_iter()
         .map(|(date, tally)| {
             let (queue, execution) = (tally.queue(), tally.execution());
-            Day {
+            TrendDay {
                 date,
                 job_pass: tally.sums.job_pass(),
                 availability: tally.sums.availability,
@@ -110,7 +110,7 @@ pub(super) fn trend(span: &Span, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<Day> {
         .collect()
 }
 
-/// What all of these days came to.
+/// The sum of these days.
 pub(super) fn total(tallies: &[(DayOf, Arc<Tally>)]) -> Tally {
     let mut total = Tally::default();
     for (_, tally) in tallies {

@@ -1,4 +1,4 @@
-//! Every backend against its level's bar, worst first, by level; the relay's own health apart.
+//! Every backend by level, worst first, and the relay's own health.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::days::{self, Reports};
-use super::{Day, Worth, total, trend};
-use crate::query::Span;
-use crate::{Hud, Problem};
+use super::days::{self, ReportSummary};
+use super::{RateSummary, TrendDay, total, trend};
+use crate::query::TimeSpan;
+use crate::{Hud, PageError};
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Overview {
-    pub(crate) span: Span,
+pub(crate) struct OverviewModel {
+    pub(crate) span: TimeSpan,
     pub(crate) permalink: String,
     pub(crate) upstream: String,
-    /// The newest report of all; a page that has none for long is stale.
+    /// When the newest report was received.
     pub(crate) newest: Option<Timestamp>,
     /// Whether an allowlist is in force.
     pub(crate) allowlist: bool,
@@ -26,55 +26,54 @@ pub(crate) struct Overview {
     pub(crate) relay: RelayHealth,
 }
 
-/// The backends of one level, the worst first.
+/// The backends of one level, worst first.
 #[derive(Debug, Serialize)]
 pub(crate) struct LevelGroup {
     pub(crate) level: Level,
-    pub(crate) backends: Vec<Backend>,
+    pub(crate) backends: Vec<BackendRow>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Backend {
+pub(crate) struct BackendRow {
     pub(crate) repo: String,
     pub(crate) device: Option<String>,
     pub(crate) oncalls: Vec<String>,
-    pub(crate) standing: Standing,
+    pub(crate) standing: BackendStanding,
     #[serde(flatten)]
-    pub(crate) worth: Worth,
+    pub(crate) worth: RateSummary,
     pub(crate) newest: Option<Timestamp>,
-    pub(crate) trend: Vec<Day>,
+    pub(crate) trend: Vec<TrendDay>,
 }
 
-/// A backend against the bar of its level.
+/// A first look at a backend: its CI job pass rate compared with the criterion of that name. The
+/// level page has all criteria.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Standing {
+pub(crate) enum BackendStanding {
     Below,
     Silent,
-    /// Too few results to tell.
+    /// Too few results.
     Unknown,
-    /// At or over the bar.
     Met,
 }
 
-/// How the relay itself does.
 #[derive(Debug, Serialize)]
 pub(crate) struct RelayHealth {
-    /// Seconds from an event's acceptance to GitHub's taking of the dispatch.
+    /// Seconds from accepting an event until GitHub accepted its dispatch.
     pub(crate) dispatch_latency: Option<Distribution>,
-    /// Seconds that the answers to reports took.
+    /// Seconds until a report was answered.
     pub(crate) callback_latency: Option<Distribution>,
     pub(crate) dispatches: BTreeMap<String, u64>,
-    /// Reports by what became of them.
+    /// ReportSummary by what became of them.
     pub(crate) callbacks: BTreeMap<&'static str, u64>,
-    /// Dispatches that nothing was heard of.
+    /// Dispatches that never started a run, as far as is known.
     pub(crate) orphans: u64,
 }
 
-pub(crate) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
-    let (all, reports) = days::days_and_reports(hud, span).await?;
-    let relay = health(&total(&all), reports);
-    let (newest, mut by_repo) = (days::newest(&all), split(all));
+pub(crate) async fn build(hud: &Hud, span: &TimeSpan) -> Result<OverviewModel, PageError> {
+    let (all, reports) = days::day_tallies_and_reports(hud, span).await?;
+    let relay = relay_health(&total(&all), reports);
+    let (newest, mut by_repo) = (days::newest_report(&all), by_repository(all));
     let policy = (hud.policy)();
     let mut levels = Vec::new();
     for level in Level::ALL.into_iter().rev() {
@@ -84,12 +83,12 @@ pub(crate) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
             .map(|entry| {
                 let own = by_repo.remove(&entry.repo.key()).unwrap_or_default();
                 let tally = total(&own);
-                let worth = Worth::of(&tally);
-                Backend {
+                let worth = RateSummary::new(&tally);
+                BackendRow {
                     repo: entry.repo.as_str().to_owned(),
                     device: entry.device.as_ref().map(|device| device.as_str().to_owned()),
                     oncalls: entry.oncalls.iter().map(|name| name.as_str().to_owned()).collect(),
-                    standing: standing(hud, level, &worth, &tally),
+                    standing: backend_standing(hud, level, &worth, &tally),
                     newest: tally.newest,
                     trend: trend(span, &own),
                     worth,
@@ -97,14 +96,14 @@ pub(crate) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
             })
             .collect();
         backends.sort_by(|a, b| {
-            let share = |backend: &Backend| backend.worth.job_pass.value.unwrap_or(2.0);
+            let share = |backend: &BackendRow| backend.worth.job_pass.value.unwrap_or(2.0);
             (a.standing.cmp(&b.standing))
                 .then(share(a).total_cmp(&share(b)))
                 .then_with(|| a.repo.cmp(&b.repo))
         });
         levels.push(LevelGroup { level, backends });
     }
-    Ok(Overview {
+    Ok(OverviewModel {
         span: span.clone(),
         permalink: span.permalink(),
         upstream: hud.upstream.as_str().to_owned(),
@@ -115,7 +114,7 @@ pub(crate) async fn build(hud: &Hud, span: &Span) -> Result<Overview, Problem> {
     })
 }
 
-fn split(days: Vec<(DayOf, Arc<Tally>)>) -> BTreeMap<String, Vec<(DayOf, Arc<Tally>)>> {
+fn by_repository(days: Vec<(DayOf, Arc<Tally>)>) -> BTreeMap<String, Vec<(DayOf, Arc<Tally>)>> {
     let mut split: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for (day, tally) in days {
         split.entry(day.repo.clone()).or_default().push((day, tally));
@@ -123,22 +122,31 @@ fn split(days: Vec<(DayOf, Arc<Tally>)>) -> BTreeMap<String, Vec<(DayOf, Arc<Tal
     split
 }
 
-fn standing(hud: &Hud, level: Level, worth: &Worth, tally: &Tally) -> Standing {
+fn backend_standing(
+    hud: &Hud,
+    level: Level,
+    worth: &RateSummary,
+    tally: &Tally,
+) -> BackendStanding {
     if !level.shows_results() {
-        return if tally.statuses.is_empty() { Standing::Unknown } else { Standing::Met };
+        return if tally.statuses.is_empty() {
+            BackendStanding::Unknown
+        } else {
+            BackendStanding::Met
+        };
     }
     let silent = worth.outcomes.is_empty() && worth.running == 0;
     if silent && tally.statuses.contains_key("never_started") {
-        return Standing::Silent;
+        return BackendStanding::Silent;
     }
     match worth.job_pass.value.filter(|_| worth.job_pass.known) {
-        None => Standing::Unknown,
-        Some(share) if share > hud.criteria.job_pass_share => Standing::Met,
-        Some(_) => Standing::Below,
+        None => BackendStanding::Unknown,
+        Some(share) if share > hud.criteria.job_pass_share => BackendStanding::Met,
+        Some(_) => BackendStanding::Below,
     }
 }
 
-fn health(all: &Tally, reports: Reports) -> RelayHealth {
+fn relay_health(all: &Tally, reports: ReportSummary) -> RelayHealth {
     RelayHealth {
         dispatch_latency: all.dispatch(),
         callbacks: reports.outcomes.clone(),
@@ -148,7 +156,7 @@ fn health(all: &Tally, reports: Reports) -> RelayHealth {
     }
 }
 
-/// Whether a repository's name is in the policy, and at which level.
+/// The repository's entry in the allowlist in force.
 pub(crate) fn entry_of(hud: &Hud, repo: &RepoName) -> Option<crcr_domain::Entry> {
     (hud.policy)()?.get(repo).cloned()
 }

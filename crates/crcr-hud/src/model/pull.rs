@@ -1,4 +1,4 @@
-//! One pull request, by its current head alone.
+//! One pull request, at its current head only.
 
 use std::collections::HashMap;
 
@@ -11,46 +11,44 @@ use crcr_results::Window;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::days::pushes;
+use super::days::push_facts;
 use super::overview::entry_of;
-use crate::query::Events;
-use crate::{Hud, Problem};
+use crate::query::EventFilter;
+use crate::{Hud, PageError};
 
-/// How far back the last result on a branch of upstream is looked for, in days.
-const BASE_DAYS: i64 = 14;
-/// How long after a commit its push is looked for, in days: a rebase keeps its date.
-const PUSHED_DAYS: i64 = 7;
+/// How many days back to look for the last result on an upstream push.
+const PUSH_LOOKBACK_DAYS: i64 = 14;
+/// A commit may be pushed some days after its date, because a rebase keeps the date.
+const PUSH_DELAY_DAYS: i64 = 7;
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Pull {
+pub(crate) struct PullModel {
     pub(crate) upstream: String,
     pub(crate) number: u64,
     pub(crate) head_sha: String,
     /// The commit that the head and its base branch have in common; `None` when unknown.
     pub(crate) merge_base: Option<String>,
-    /// When the newest report on this head came in.
+    /// When the newest report on this head was received.
     pub(crate) newest: Option<Timestamp>,
-    /// Heads that this page leaves out.
+    /// How many older heads this page leaves out.
     pub(crate) older_heads: usize,
-    /// L4 and L3, then L2 and L1.
-    pub(crate) backends: Vec<Backend>,
+    /// From L4 down to L1.
+    pub(crate) backends: Vec<PullBackend>,
 }
 
-/// One backend's word on the pull request.
 #[derive(Debug, Serialize)]
-pub(crate) struct Backend {
+pub(crate) struct PullBackend {
     pub(crate) repo: String,
     pub(crate) level: Level,
-    /// Whether a failure keeps the pull request from being merged.
+    /// Whether a failure blocks the merge.
     pub(crate) blocks: bool,
     pub(crate) oncalls: Vec<String>,
-    /// How the dispatch stands: `queued`, `sent`, `dead`, ….
+    /// The dispatch's status: `queued`, `sent`, `dead`, ….
     pub(crate) dispatch: String,
     pub(crate) last_error: Option<String>,
     pub(crate) jobs: Vec<PullJob>,
 }
 
-/// One job on the head.
 #[derive(Debug, Serialize)]
 pub(crate) struct PullJob {
     pub(crate) name: String,
@@ -60,24 +58,28 @@ pub(crate) struct PullJob {
     pub(crate) url: Option<String>,
     pub(crate) tests: Option<TestCounts>,
     pub(crate) failed_tests: Vec<FailedTest>,
-    /// What speaks for or against its failure being new; `None` when it didn't fail its tests, and
-    /// when nothing is known.
-    pub(crate) before: Option<Before>,
-    /// What its reports lack; the result then moves no check run.
+    /// The same job without this pull request; `None` if its tests didn't fail here or nothing is
+    /// known.
+    pub(crate) before: Option<EarlierResult>,
+    /// What its reports lack as proof. An unproven result changes no check run.
     pub(crate) missing_proof: Option<MissingProof>,
 }
 
-/// How the same job did without the pull request.
+/// The result of the same job on an upstream push.
 #[derive(Debug, Serialize)]
-pub(crate) struct Before {
+pub(crate) struct EarlierResult {
     pub(crate) head_sha: String,
-    /// It is the merge base, not just the newest push that the backend had reported on.
+    /// Whether it ran on the merge base; otherwise on the newest push with a result.
     pub(crate) is_merge_base: bool,
     pub(crate) passed: bool,
     pub(crate) at: Timestamp,
 }
 
-pub(crate) async fn build(hud: &Hud, upstream: &RepoName, number: u64) -> Result<Pull, Problem> {
+pub(crate) async fn build(
+    hud: &Hud,
+    upstream: &RepoName,
+    number: u64,
+) -> Result<PullModel, PageError> {
     let ((attempts, dispatches), merge_bases) = tokio::try_join!(
         hud.results.of_pull(upstream.as_str(), number),
         hud.results.merge_bases(upstream.as_str(), number),
@@ -85,7 +87,7 @@ pub(crate) async fn build(hud: &Hud, upstream: &RepoName, number: u64) -> Result
     let Some(head_sha) = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()))
     else {
         let text = format!("no results of pull request {number} of {upstream} are known");
-        return Err(Problem::NotFound(text));
+        return Err(PageError::NotFound(text));
     };
     let mut heads: Vec<&str> = (dispatches.iter().map(|dispatch| dispatch.head_sha.as_str()))
         .chain(attempts.iter().map(|row| row.head_sha.as_str()))
@@ -108,10 +110,10 @@ pub(crate) async fn build(hud: &Hud, upstream: &RepoName, number: u64) -> Result
         .map(|(repo, _)| repo.clone())
         .collect();
     let merge_base = merge_bases.into_iter().find(|found| found.head_sha == head_sha);
-    let branch = on_branch(hud, upstream, failing, merge_base.as_ref()).await?;
+    let branch = attempts_on_pushes(hud, upstream, failing, merge_base.as_ref()).await?;
     let branch = jobs_of_record(&branch, &[]);
     let merge_base = merge_base.map(|found| found.merge_base);
-    let mut backends: Vec<Backend> = newest_of_head(&dispatches, &head_sha)
+    let mut backends: Vec<PullBackend> = newest_of_head(&dispatches, &head_sha)
         .into_iter()
         .map(|dispatch| {
             let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
@@ -119,7 +121,7 @@ pub(crate) async fn build(hud: &Hud, upstream: &RepoName, number: u64) -> Result
         })
         .collect();
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
-    Ok(Pull {
+    Ok(PullModel {
         upstream: upstream.as_str().to_owned(),
         number,
         head_sha,
@@ -130,7 +132,7 @@ pub(crate) async fn build(hud: &Hud, upstream: &RepoName, number: u64) -> Result
     })
 }
 
-/// The current head: of the dispatches that nothing replaced the newest.
+/// The head of the newest dispatch that wasn't superseded.
 fn head(dispatches: &[DispatchFact]) -> Option<String> {
     let current = dispatches.iter().filter(|dispatch| dispatch.status != "superseded");
     current
@@ -139,7 +141,7 @@ fn head(dispatches: &[DispatchFact]) -> Option<String> {
         .map(|dispatch| dispatch.head_sha.clone())
 }
 
-/// The newest dispatch of this head to each repository: labels and re-openings send it again.
+/// The newest dispatch of this head to each repository. Labels and reopening cause further ones.
 fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a DispatchFact> {
     let mut newest: HashMap<String, &DispatchFact> = HashMap::new();
     for dispatch in dispatches.iter().filter(|dispatch| dispatch.head_sha == head) {
@@ -157,12 +159,12 @@ fn backend(
     jobs: Vec<Job<'_>>,
     branch: &[Job<'_>],
     merge_base: Option<&str>,
-) -> Backend {
+) -> PullBackend {
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
     let jobs = jobs
         .into_iter()
         .map(|job| PullJob {
-            before: before(&job, branch, merge_base),
+            before: earlier_result(&job, branch, merge_base),
             name: job.name(),
             outcome: job.outcome,
             attempts: job.attempts,
@@ -172,7 +174,7 @@ fn backend(
             missing_proof: job.record.missing_proof,
         })
         .collect();
-    Backend {
+    PullBackend {
         repo: dispatch.repo.clone(),
         level: dispatch.level,
         blocks: dispatch.level.blocks_merge(),
@@ -187,13 +189,17 @@ fn backend(
     }
 }
 
-/// How `job` did on the merge base, or else on the newest push that was reported on before it.
-fn before(job: &Job<'_>, branch: &[Job<'_>], merge_base: Option<&str>) -> Option<Before> {
+/// The result of `job` on the merge base, or else on the newest push reported before it.
+fn earlier_result(
+    job: &Job<'_>,
+    branch: &[Job<'_>],
+    merge_base: Option<&str>,
+) -> Option<EarlierResult> {
     if job.outcome != Some(Outcome::TestFailed) {
         return None;
     }
     let is_base = |other: &Job<'_>| merge_base == Some(&*other.record.head_sha);
-    // Only a verdict of the tests tells something about them.
+    // Only jobs that ran their tests to the end count.
     let known = branch.iter().filter(|other| {
         other.record.repo.eq_ignore_ascii_case(&job.record.repo)
             && (&other.record.workflow, &other.record.job)
@@ -202,7 +208,7 @@ fn before(job: &Job<'_>, branch: &[Job<'_>], merge_base: Option<&str>) -> Option
             && (is_base(other) || other.record.received_at < job.record.received_at)
     });
     let other = known.max_by_key(|other| (is_base(other), other.record.received_at))?;
-    Some(Before {
+    Some(EarlierResult {
         head_sha: other.record.head_sha.clone(),
         is_merge_base: is_base(other),
         passed: other.outcome.is_some_and(Outcome::is_pass),
@@ -210,33 +216,33 @@ fn before(job: &Job<'_>, branch: &[Job<'_>], merge_base: Option<&str>) -> Option
     })
 }
 
-/// The attempts of these backends on upstream's pushes: of late, and of when the merge base was
-/// pushed.
-async fn on_branch(
+/// The attempts of these backends on upstream's latest pushes, and on the merge base if that is
+/// older.
+async fn attempts_on_pushes(
     hud: &Hud,
     upstream: &RepoName,
     repos: Vec<String>,
     merge_base: Option<&MergeBaseFact>,
-) -> Result<Vec<AttemptFact>, Problem> {
+) -> Result<Vec<AttemptFact>, PageError> {
     if repos.is_empty() {
         return Ok(vec![]);
     }
     let days = |days| jiff::SignedDuration::from_hours(24 * days);
     let to = (hud.clock)();
-    let from = to - days(BASE_DAYS);
-    let lately = Window::all(from, to).of(repos);
-    let known = pushes(hud, &lately).await?;
-    let mut rows: Vec<_> = known.attempts(&lately).cloned().collect();
+    let from = to - days(PUSH_LOOKBACK_DAYS);
+    let recent = Window::all(from, to).of(repos);
+    let known = push_facts(hud, &recent).await?;
+    let mut rows: Vec<_> = known.attempts(&recent).cloned().collect();
     if let Some(MergeBaseFact { committed_at, merge_base, .. }) = merge_base
         && *committed_at < from
     {
-        let pushed = committed_at.checked_add(days(PUSHED_DAYS)).unwrap_or(from);
-        let then = Window { from: *committed_at, to: from.min(pushed), ..lately };
+        let pushed = committed_at.checked_add(days(PUSH_DELAY_DAYS)).unwrap_or(from);
+        let then = Window { from: *committed_at, to: from.min(pushed), ..recent };
         let old = hud.results.pushes(&then).await?;
         rows.extend(old.into_iter().filter(|row| row.head_sha == *merge_base));
     }
     rows.retain(|row| {
-        Events::Pr.has(&row.event) && row.upstream.eq_ignore_ascii_case(upstream.as_str())
+        EventFilter::Pr.includes(&row.event) && row.upstream.eq_ignore_ascii_case(upstream.as_str())
     });
     Ok(rows)
 }

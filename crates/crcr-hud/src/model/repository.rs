@@ -1,4 +1,4 @@
-//! One backend: what it is worth, what ran where, what fails, what was refused.
+//! One backend: rates, the matrix of commits and jobs, failing tests, refused reports.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,72 +12,68 @@ use serde::Serialize;
 
 use super::level::LevelReview;
 use super::overview::entry_of;
-use super::{Day, Worth, days, total, trend};
-use crate::query::Span;
-use crate::{Hud, Problem};
+use super::{RateSummary, TrendDay, days, total, trend};
+use crate::query::TimeSpan;
+use crate::{Hud, PageError};
 
-/// The most commits that the matrix shows.
-const ROWS: usize = 50;
-/// The most jobs that the matrix shows.
-const COLUMNS: usize = 40;
+const MAX_ROWS: usize = 50;
+const MAX_COLUMNS: usize = 40;
 
-/// The most refused reports that the page shows.
-const REFUSED: usize = 20;
+const MAX_REFUSED: usize = 20;
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Repository {
+pub(crate) struct BackendModel {
     pub(crate) repo: String,
-    /// Where it stands on the allowlist; `None` when it isn't on it (any more).
+    /// Its level on the allowlist; `None` if it isn't listed.
     pub(crate) level: Option<Level>,
     pub(crate) oncalls: Vec<String>,
-    pub(crate) span: Span,
+    pub(crate) span: TimeSpan,
     pub(crate) permalink: String,
     pub(crate) upstream: String,
     pub(crate) newest: Option<Timestamp>,
     #[serde(flatten)]
-    pub(crate) worth: Worth,
-    pub(crate) trend: Vec<Day>,
-    /// How far it is from what its level, or the next one, asks for; of a listed one.
+    pub(crate) worth: RateSummary,
+    pub(crate) trend: Vec<TrendDay>,
+    /// The criteria for its level or the next one; `None` if it isn't listed.
     pub(crate) review: Option<LevelReview>,
-    pub(crate) matrix: Matrix,
+    pub(crate) matrix: JobMatrix,
     pub(crate) failing_tests: Vec<FailingTest>,
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Vec<RefusedReport>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Matrix {
+pub(crate) struct JobMatrix {
     pub(crate) columns: Vec<String>,
-    pub(crate) rows: Vec<Row>,
-    /// Commits and jobs that are left out.
+    pub(crate) rows: Vec<MatrixRow>,
+    /// How many commits and jobs are left out.
     pub(crate) more_rows: usize,
     pub(crate) more_columns: usize,
-    /// Older heads of pull requests that are folded away.
+    /// How many older heads of pull requests are left out.
     pub(crate) older_heads: usize,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct MatrixRow {
     pub(crate) pull_request: Option<u64>,
     pub(crate) upstream: String,
     pub(crate) head_sha: String,
     /// When the newest event of it was accepted.
     pub(crate) at: Timestamp,
-    /// The pull request has a newer head.
+    /// Whether the pull request has a newer head.
     pub(crate) older: bool,
-    /// One per column; `None` where the job did not run.
-    pub(crate) cells: Vec<Option<Cell>>,
+    /// One for each column; `None` if the job didn't run.
+    pub(crate) cells: Vec<Option<MatrixCell>>,
 }
 
 /// One job on one commit.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Cell {
+pub(crate) struct MatrixCell {
     /// `None` while it runs.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) attempts: usize,
     pub(crate) url: Option<String>,
 }
 
-/// A test and how often it failed.
 #[derive(Debug, Serialize)]
 pub(crate) struct FailingTest {
     pub(crate) name: String,
@@ -87,44 +83,47 @@ pub(crate) struct FailingTest {
     pub(crate) message: Option<String>,
 }
 
-/// A report that was refused.
 #[derive(Debug, Serialize)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedReport {
     pub(crate) at: Timestamp,
     pub(crate) outcome: CallbackOutcome,
     pub(crate) answer: u16,
     pub(crate) detail: Option<String>,
 }
 
-pub(crate) async fn build(hud: &Hud, repo: &RepoName, span: &Span) -> Result<Repository, Problem> {
+pub(crate) async fn build(
+    hud: &Hud,
+    repo: &RepoName,
+    span: &TimeSpan,
+) -> Result<BackendModel, PageError> {
     let entry = entry_of(hud, repo);
     let level = entry.as_ref().map(|entry| entry.level);
     let named = entry.as_ref().map_or(repo, |entry| &entry.repo);
     let window = Window::all(span.from, span.to).of(vec![repo.as_str().to_owned()]);
     let reviewed = review::window(named, level, (None, span.to), &hud.criteria);
-    // What the review reads is most often a part of what the page does.
-    let both = Window { from: window.from.min(reviewed.from), ..window.clone() };
-    let refused = async { Ok(hud.results.refused(&window, REFUSED).await?) };
-    // Computed while the store works on the rest.
+    // The page usually covers the review's window already, so both are read together.
+    let both_windows = Window { from: window.from.min(reviewed.from), ..window.clone() };
+    let refused = async { Ok(hud.results.refused(&window, MAX_REFUSED).await?) };
+    // Computed while the other reads wait for the store.
     let shown = async {
-        let facts = days::facts(hud, &both).await?;
+        let facts = days::facts(hud, &both_windows).await?;
         let newest = facts.attempts(&window).map(|row| row.received_at).max();
         let jobs = jobs_of_record(
-            facts.attempts(&window).filter(|row| span.events.has(&row.event)),
-            facts.dispatches(&window).filter(|sent| span.events.has(&sent.event)),
+            facts.attempts(&window).filter(|row| span.events.includes(&row.event)),
+            facts.dispatches(&window).filter(|sent| span.events.includes(&sent.event)),
         );
         let (matrix, tests) = (matrix(&jobs, span), failing_tests(&jobs));
         Ok((facts, newest, matrix, tests))
     };
     let (days, beside, refused, (facts, newest, matrix, failing_tests)) = tokio::try_join!(
-        days::days(hud, span, Some(repo.as_str())),
-        Beside::read(&*hud.results, &reviewed, days::answers(hud, &reviewed)),
+        days::day_tallies(hud, span, Some(repo.as_str())),
+        Beside::read(&*hud.results, &reviewed, days::callback_outcomes(hud, &reviewed)),
         refused,
         shown,
     )?;
     if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
-        return Err(Problem::NotFound(text));
+        return Err(PageError::NotFound(text));
     }
     let review = entry.is_some().then(|| {
         let facts = (facts.attempts(&reviewed).collect(), facts.dispatches(&reviewed).collect());
@@ -132,14 +131,14 @@ pub(crate) async fn build(hud: &Hud, repo: &RepoName, span: &Span) -> Result<Rep
     });
     let refused = refused
         .into_iter()
-        .map(|callback| Refused {
+        .map(|callback| RefusedReport {
             at: callback.at,
             outcome: callback.outcome,
             answer: callback.answer,
             detail: callback.detail,
         })
         .collect();
-    Ok(Repository {
+    Ok(BackendModel {
         repo: named.as_str().to_owned(),
         level,
         oncalls: entry
@@ -151,7 +150,7 @@ pub(crate) async fn build(hud: &Hud, repo: &RepoName, span: &Span) -> Result<Rep
         permalink: span.permalink(),
         upstream: hud.upstream.as_str().to_owned(),
         newest,
-        worth: Worth::of(&total(&days)),
+        worth: RateSummary::new(&total(&days)),
         trend: trend(span, &days),
         review,
         matrix,
@@ -160,21 +159,21 @@ pub(crate) async fn build(hud: &Hud, repo: &RepoName, span: &Span) -> Result<Rep
     })
 }
 
-fn matrix<'a>(jobs: &[Job<'a>], span: &Span) -> Matrix {
-    // A name is made once of many jobs.
+fn matrix<'a>(jobs: &[Job<'a>], span: &TimeSpan) -> JobMatrix {
+    // Names are built once for each (workflow, job), which many jobs share.
     let id = |job: &Job<'a>| (&*job.record.workflow, job.record.job.as_deref());
     let ids: HashMap<_, _> = jobs.iter().map(|job| (id(job), job)).collect();
     let names: BTreeSet<String> = ids.values().map(|job| job.name()).collect();
-    let more_columns = names.len().saturating_sub(COLUMNS);
-    let columns: Vec<String> = names.into_iter().take(COLUMNS).collect();
+    let more_columns = names.len().saturating_sub(MAX_COLUMNS);
+    let columns: Vec<String> = names.into_iter().take(MAX_COLUMNS).collect();
     let place: HashMap<_, usize> = (ids.into_iter())
         .filter_map(|(id, job)| Some((id, columns.binary_search(&job.name()).ok()?)))
         .collect();
-    let mut rows: BTreeMap<(Option<u64>, &str, &str), Row> = BTreeMap::new();
+    let mut rows: BTreeMap<(Option<u64>, &str, &str), MatrixRow> = BTreeMap::new();
     for job in jobs {
         let record = job.record;
         let key = (record.pull_request, record.upstream.as_str(), record.head_sha.as_str());
-        let row = rows.entry(key).or_insert_with(|| Row {
+        let row = rows.entry(key).or_insert_with(|| MatrixRow {
             pull_request: record.pull_request,
             upstream: record.upstream.clone(),
             head_sha: record.head_sha.clone(),
@@ -184,7 +183,7 @@ fn matrix<'a>(jobs: &[Job<'a>], span: &Span) -> Matrix {
         });
         row.at = row.at.max(record.dispatched_at);
         if let Some(at) = place.get(&id(job)) {
-            row.cells[*at] = Some(Cell {
+            row.cells[*at] = Some(MatrixCell {
                 outcome: job.outcome,
                 attempts: job.attempts,
                 url: record.url.clone(),
@@ -203,12 +202,12 @@ fn matrix<'a>(jobs: &[Job<'a>], span: &Span) -> Matrix {
         (span.all_heads || !row.older)
             && (!span.only_failing || row.cells.iter().flatten().any(failed))
     });
-    let more_rows = rows.len().saturating_sub(ROWS);
-    rows.truncate(ROWS);
-    Matrix { columns, rows, more_rows, more_columns, older_heads }
+    let more_rows = rows.len().saturating_sub(MAX_ROWS);
+    rows.truncate(MAX_ROWS);
+    JobMatrix { columns, rows, more_rows, more_columns, older_heads }
 }
 
-fn failed(cell: &Cell) -> bool {
+fn failed(cell: &MatrixCell) -> bool {
     cell.outcome
         .is_some_and(|o| !o.is_pass() && !matches!(o, Outcome::Neutral | Outcome::Superseded))
 }

@@ -1,20 +1,20 @@
-//! `/crcr/feed.atom`: backends that turned red, as RFC 4287 has it.
+//! `/crcr/feed.atom`: regressions as an Atom feed (RFC 4287).
 
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 
-use crate::layout::short;
-use crate::message::turned_red;
-use crate::model::feed::Feed;
+use crate::layout::short_sha;
+use crate::message::regression_text;
+use crate::model::feed::FeedModel;
 
-/// Addresses in it are relative to its own: the relay needn't know how it is reached.
-pub(crate) fn feed(model: &Feed) -> Markup {
+/// Links are relative, because the relay may not know its own address.
+pub(crate) fn feed(model: &FeedModel) -> Markup {
     let (path, title) = match &model.repo {
         Some(repo) => (format!("/crcr/{repo}"), format!("{repo} turned red")),
         None => ("/crcr".to_owned(), format!("Backends of {} that turned red", model.upstream)),
     };
     let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
-    let updated = model.turns.first().map_or(model.now, |turn| turn.at);
+    let updated = model.regressions.first().map_or(model.now, |regression| regression.at);
     html! {
         (PreEscaped("<?xml version=\"1.0\" encoding=\"utf-8\"?>"))
         feed xmlns="http://www.w3.org/2005/Atom" {
@@ -24,13 +24,13 @@ pub(crate) fn feed(model: &Feed) -> Markup {
             author { name { "Cross-repository CI" } }
             link rel="self" href=(format!("{path}/feed.atom")) {}
             link rel="alternate" type="text/html" href=(path) {}
-            @for turn in &model.turns {
+            @for regression in &model.regressions {
                 entry {
-                    id { "urn:crcr:red:" (turn.repo) ":" (turn.event) ":" (turn.head_sha) }
-                    title { (turn.repo) " turned red on " (turn.event) " " (short(&turn.head_sha)) }
-                    updated { (second(turn.at)) }
-                    link rel="alternate" type="text/html" href=(format!("/crcr/{}", turn.repo)) {}
-                    content type="text" { (turned_red(turn)) }
+                    id { "urn:crcr:red:" (regression.repo) ":" (regression.event) ":" (regression.head_sha) }
+                    title { (regression.repo) " turned red on " (regression.event) " " (short_sha(&regression.head_sha)) }
+                    updated { (second(regression.at)) }
+                    link rel="alternate" type="text/html" href=(format!("/crcr/{}", regression.repo)) {}
+                    content type="text" { (regression_text(regression)) }
                 }
             }
         }

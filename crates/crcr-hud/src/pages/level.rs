@@ -1,4 +1,4 @@
-//! `/crcr/{owner}/{repo}/level`: the evidence.
+//! `/crcr/{owner}/{repo}/level`: the evidence for a level.
 
 use crcr_domain::results::review::Question;
 use crcr_domain::results::{Criterion, Verdict};

@@ -1,4 +1,4 @@
-//! Markup of the pages; every word of a stranger is escaped by the template.
+//! Markup of the pages. The templates escape all text from outside.
 
 pub(crate) mod feed;
 pub(crate) mod level;
@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::layout::{shell, time};
-use crate::query::{Events, Span};
+use crate::query::{EventFilter, TimeSpan};
 
 /// The page of an error.
 pub fn problem(status: u16, text: &str) -> Markup {
     let title = match status {
         404 => "Not found",
-        400 => "Not a valid address",
+        400 => "Wrong query",
         _ => "The store doesn't answer",
     };
     shell(
@@ -25,16 +25,16 @@ pub fn problem(status: u16, text: &str) -> Markup {
         &html! {
             h1 { (title) }
             p { (text) }
-            @if status >= 500 { p { "Nothing is lost: reports are answered with 503 and come again. Reload in a minute." } }
+            @if status >= 500 { p { "No result is lost: reports get a 503 meanwhile and are sent again. Reload this page in a minute." } }
             p { a href="/crcr" { "All backends" } }
         },
     )
 }
 
-/// Windows and kinds of event as links, a form for another span, and the permalink.
-fn controls(path: &str, span: &Span, permalink: &str) -> Markup {
-    let link = |window: Option<&'static str>, events: Events| {
-        let span = Span { window: window.or(span.window), events, ..span.clone() };
+/// Links to windows and kinds of event, a form for another time span, and the permalink.
+fn controls(path: &str, span: &TimeSpan, permalink: &str) -> Markup {
+    let link = |window: Option<&'static str>, events: EventFilter| {
+        let span = TimeSpan { window: window.or(span.window), events, ..span.clone() };
         format!("{path}{}", span.address())
     };
     let minute = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M").to_string();
@@ -44,16 +44,16 @@ fn controls(path: &str, span: &Span, permalink: &str) -> Markup {
                 a aria-current=[(span.window == Some(window)).then_some("true")]
                     href=(link(Some(window), span.events)) { (name) }
             } }
-            span.group { @for (events, name) in [(Events::Pr, "Pull requests"), (Events::Nightly, "Nightly")] {
+            span.group { @for (events, name) in [(EventFilter::Pr, "Pull requests"), (EventFilter::Nightly, "Nightly")] {
                 a aria-current=[(span.events == events).then_some("true")] href=(link(None, events)) { (name) }
             } }
             span.detail { (time(span.from)) " – " (time(span.to)) " UTC" }
             details open[span.window.is_none()] {
-                summary { "Other span" }
+                summary { "Other time span" }
                 form.span method="get" action=(path) {
                     label { "From (UTC)" input type="datetime-local" name="from" value=(minute(span.from)) required; }
                     label { "To (UTC)" input type="datetime-local" name="to" value=(minute(span.to)) required; }
-                    input type="hidden" name="events" value=(span.events.word());
+                    input type="hidden" name="events" value=(span.events.as_str());
                     button { "Show" }
                 }
             }
@@ -62,8 +62,8 @@ fn controls(path: &str, span: &Span, permalink: &str) -> Markup {
     }
 }
 
-/// Says so when there is nothing, or nothing new.
-fn freshness(newest: Option<Timestamp>, span: &Span) -> Markup {
+/// A note when there are no results, or no new ones.
+fn freshness(newest: Option<Timestamp>, span: &TimeSpan) -> Markup {
     html! {
         @match newest {
             None => p.note role="status" { "No results in this span." },

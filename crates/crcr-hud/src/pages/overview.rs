@@ -4,13 +4,13 @@ use crcr_domain::Level;
 use maud::{Markup, html};
 
 use super::{controls, freshness};
-use crate::chart::spark;
+use crate::chart::sparkline;
 use crate::layout::{distribution, rate, shell, time};
-use crate::model::overview::{Backend, LevelGroup, Overview, RelayHealth, Standing};
+use crate::model::overview::{BackendRow, BackendStanding, LevelGroup, OverviewModel, RelayHealth};
 
-/// The heads of the table's columns, which a narrow screen shows beside each value.
-const HEADS: [&str; 7] = [
-    "Standing",
+/// Column headings; on a narrow screen each value shows its own.
+const HEADINGS: [&str; 7] = [
+    "Status",
     "CI job pass",
     "Test pass",
     "Availability",
@@ -19,7 +19,7 @@ const HEADS: [&str; 7] = [
     "Pass by day",
 ];
 
-pub(crate) fn page(model: &Overview) -> Markup {
+pub(crate) fn page(model: &OverviewModel) -> Markup {
     shell(
         &format!("Backends of {}", model.upstream),
         true,
@@ -34,11 +34,11 @@ pub(crate) fn page(model: &Overview) -> Markup {
             }
             (freshness(model.newest, &model.span))
             (summary(&model.levels))
-            // Roles by name: a narrow screen's style would take the table's own away.
+            // Explicit roles, because the style for narrow screens makes browsers drop the table's own.
             div.scroll tabindex="0" role="region" aria-label="Backends" { table.stack role="table" {
                 thead role="rowgroup" { tr role="row" {
                     th scope="col" role="columnheader" { "Backend" }
-                    @for head in HEADS { th scope="col" role="columnheader" { (head) } }
+                    @for head in HEADINGS { th scope="col" role="columnheader" { (head) } }
                 } }
                 @for group in &model.levels { (level(group, &model.span.address())) }
             } }
@@ -47,15 +47,20 @@ pub(crate) fn page(model: &Overview) -> Markup {
     )
 }
 
-/// How many backends stand where, those that need somebody first.
+/// How many backends have each status; the ones that need attention come first.
 fn summary(levels: &[LevelGroup]) -> Markup {
     let shown = levels.iter().filter(|group| group.level.shows_results());
     let all: Vec<_> = shown.flat_map(|group| &group.backends).map(|b| b.standing).collect();
-    let standings = [Standing::Below, Standing::Silent, Standing::Unknown, Standing::Met];
+    let standings = [
+        BackendStanding::Below,
+        BackendStanding::Silent,
+        BackendStanding::Unknown,
+        BackendStanding::Met,
+    ];
     html! {
         ul.chips aria-label="Backends by standing" { @for standing in standings {
-            @let count = all.iter().filter(|one| **one == standing).count();
-            @let (glyph, class, word) = parts(standing);
+            @let count = all.iter().filter(|other| **other == standing).count();
+            @let (glyph, class, word) = standing_parts(standing);
             @if count > 0 {
                 li.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " strong { (count) } " " (word) } }
             }
@@ -63,12 +68,12 @@ fn summary(levels: &[LevelGroup]) -> Markup {
     }
 }
 
-fn parts(standing: Standing) -> (&'static str, &'static str, &'static str) {
+fn standing_parts(standing: BackendStanding) -> (&'static str, &'static str, &'static str) {
     match standing {
-        Standing::Below => ("✗", "bad", "below the bar"),
-        Standing::Silent => ("∅", "infra", "silent"),
-        Standing::Unknown => ("–", "muted", "unknown"),
-        Standing::Met => ("✓", "good", "at the bar"),
+        BackendStanding::Below => ("✗", "bad", "low pass rate"),
+        BackendStanding::Silent => ("∅", "infra", "silent"),
+        BackendStanding::Unknown => ("–", "muted", "unknown"),
+        BackendStanding::Met => ("✓", "good", "good pass rate"),
     }
 }
 
@@ -90,15 +95,15 @@ fn level(group: &LevelGroup, query: &str) -> Markup {
     }
 }
 
-fn name(backend: &Backend, query: &str) -> Markup {
+fn name(backend: &BackendRow, query: &str) -> Markup {
     html! {
         a href=(format!("/crcr/{}{query}", backend.repo)) { bdi { (backend.repo) } }
         @if let Some(device) = &backend.device { " " span.tag { (device) } }
     }
 }
 
-fn row(backend: &Backend, query: &str) -> Markup {
-    let (glyph, class, word) = parts(backend.standing);
+fn row(backend: &BackendRow, query: &str) -> Markup {
+    let (glyph, class, word) = standing_parts(backend.standing);
     let worth = &backend.worth;
     let values = [
         html! { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } },
@@ -107,7 +112,7 @@ fn row(backend: &Backend, query: &str) -> Markup {
         rate(&worth.availability),
         distribution(worth.queue.as_ref()),
         distribution(worth.end_to_end.as_ref()),
-        spark(&backend.trend),
+        sparkline(&backend.trend),
     ];
     html! {
         tr role="row" {
@@ -115,7 +120,7 @@ fn row(backend: &Backend, query: &str) -> Markup {
                 (name(backend, query))
                 div.detail { @match backend.newest { Some(newest) => { "last " (time(newest)) }, None => "no result" } }
             }
-            @for (head, value) in HEADS.iter().zip(&values) {
+            @for (head, value) in HEADINGS.iter().zip(&values) {
                 td role="cell" data-label=(head) { div { (value) } }
             }
         }
@@ -129,7 +134,7 @@ fn relay(health: &RelayHealth) -> Markup {
             dl.cards {
                 div { dt { "Dispatch latency" } dd { (distribution(health.dispatch_latency.as_ref())) } }
                 div { dt { "Answer to a report" } dd { (distribution(health.callback_latency.as_ref())) } }
-                div { dt { "Nothing heard of" } dd { (health.orphans) span.detail { "dispatches" } } }
+                div { dt { "Never started" } dd { (health.orphans) span.detail { "dispatches" } } }
                 div { dt { "Dispatches" } dd.counts { (counts(health.dispatches.iter().map(|(k, v)| (k.as_str(), *v)))) } }
                 div { dt { "Reports" } dd.counts { (counts(health.callbacks.iter().map(|(k, v)| (*k, *v)))) } }
             }

@@ -1,16 +1,16 @@
-//! `/pr/{number}`: what the author of a pull request needs to know.
+//! `/pr/{number}`: the results of one pull request, for its author.
 
 use crcr_domain::Level;
 use crcr_domain::results::Outcome;
 use maud::{Markup, html};
 
-use crate::layout::{external, outcome, shell, short, time};
-use crate::model::pull::{Backend, Before, Pull, PullJob};
+use crate::layout::{external_link, outcome, shell, short_sha, time};
+use crate::model::pull::{EarlierResult, PullBackend, PullJob, PullModel};
 
-/// Failing tests that are shown of a job.
-const TESTS: usize = 10;
+/// Failing tests shown for each job.
+const MAX_FAILED_TESTS: usize = 10;
 
-pub(crate) fn page(model: &Pull) -> Markup {
+pub(crate) fn page(model: &PullModel) -> Markup {
     let (shown, folded): (Vec<_>, Vec<_>) =
         model.backends.iter().partition(|backend| backend.level >= Level::L3);
     shell(
@@ -22,8 +22,8 @@ pub(crate) fn page(model: &Pull) -> Markup {
                 a href=(format!("https://github.com/{}/pull/{}", model.upstream, model.number)) rel="noreferrer" { "on GitHub" }
             }
             p.detail {
-                "Head " code { (short(&model.head_sha)) }
-                @if let Some(sha) = &model.merge_base { " · merge base " code { (short(sha)) } }
+                "Head " code { (short_sha(&model.head_sha)) }
+                @if let Some(sha) = &model.merge_base { " · merge base " code { (short_sha(sha)) } }
                 @match model.newest {
                     Some(newest) => { " · newest report " (time(newest)) " UTC" }
                     None => " · no report yet",
@@ -33,29 +33,29 @@ pub(crate) fn page(model: &Pull) -> Markup {
             section aria-labelledby="out-of-tree" {
                 h2 #out-of-tree { "Out-of-tree backends" }
                 (summary(&shown))
-                @for one in &shown { (backend(one)) }
+                @for result in &shown { (backend(result)) }
             }
             @if !folded.is_empty() {
                 details {
-                    summary { (folded.len()) " backends at L2 and L1, which don't show on the pull request" }
-                    @for one in &folded { (backend(one)) }
+                    summary { (folded.len()) " backends at L2 and L1, which aren't shown on the pull request" }
+                    @for result in &folded { (backend(result)) }
                 }
             }
         },
     )
 }
 
-/// How a backend's jobs stand together, the worst of them first.
+/// The worst state of a backend's jobs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum JobsStanding {
     Failed,
     Broken,
     Open,
     Passed,
 }
 
-impl Standing {
-    fn of(backend: &Backend) -> Self {
+impl JobsStanding {
+    fn new(backend: &PullBackend) -> Self {
         let of_job = |job: &PullJob| match job.outcome {
             _ if job.missing_proof.is_some() => Self::Broken,
             None => Self::Open,
@@ -81,14 +81,16 @@ impl Standing {
     }
 }
 
-/// One sentence: may it be merged, as far as backends go?
-fn summary(shown: &[&Backend]) -> Markup {
+/// One sentence: do backends block the merge?
+fn summary(shown: &[&PullBackend]) -> Markup {
     let blocking: Vec<_> = shown.iter().filter(|backend| backend.blocks).collect();
-    let with = |standings: &[Standing]| -> Vec<&str> {
-        let ours = blocking.iter().filter(|backend| standings.contains(&Standing::of(backend)));
+    let with = |standings: &[JobsStanding]| -> Vec<&str> {
+        let ours =
+            blocking.iter().filter(|backend| standings.contains(&JobsStanding::new(backend)));
         ours.map(|backend| backend.repo.as_str()).collect()
     };
-    let (failed, open) = (with(&[Standing::Failed, Standing::Broken]), with(&[Standing::Open]));
+    let (failed, open) =
+        (with(&[JobsStanding::Failed, JobsStanding::Broken]), with(&[JobsStanding::Open]));
     let (class, glyph, text) = if shown.is_empty() {
         return html! { p.muted { "No backend at L3 or L4 received this pull request." } };
     } else if !failed.is_empty() {
@@ -103,8 +105,8 @@ fn summary(shown: &[&Backend]) -> Markup {
     html! { p.note.(class) role="status" { strong { span aria-hidden="true" { (glyph) } " " bdi { (text) } } } }
 }
 
-fn backend(backend: &Backend) -> Markup {
-    let standing = backend.level.shows_results().then(|| Standing::of(backend).class());
+fn backend(backend: &PullBackend) -> Markup {
+    let standing = backend.level.shows_results().then(|| JobsStanding::new(backend).class());
     html! {
         article.(standing.unwrap_or("muted")) {
             div.title {
@@ -113,10 +115,10 @@ fn backend(backend: &Backend) -> Markup {
             }
             @if backend.level.shows_results() {
                 @if backend.jobs.is_empty() {
-                    p.muted { (waiting(&backend.dispatch)) }
+                    p.muted { (dispatch_status_text(&backend.dispatch)) }
                     @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
                 }
-                ul.jobs { @for one in &backend.jobs { li { (job(one)) } } }
+                ul.jobs { @for result in &backend.jobs { li { (job(result)) } } }
                 @if matches!(standing, Some("bad" | "infra")) { (help(backend)) }
             } @else {
                 p.muted { "Received the event; results are not shown at this level." }
@@ -125,8 +127,8 @@ fn backend(backend: &Backend) -> Markup {
     }
 }
 
-/// Whom to ask, and how to run it again.
-fn help(backend: &Backend) -> Markup {
+/// Whom to ask, and how to run the jobs again.
+fn help(backend: &PullBackend) -> Markup {
     html! {
         p.detail {
             @if backend.oncalls.is_empty() { "Ask the maintainers of " bdi { (backend.repo) } "." }
@@ -134,22 +136,21 @@ fn help(backend: &Backend) -> Markup {
             " To run it again, "
             @if backend.level >= Level::L3 { "press “Re-run” on its check on the pull request" }
             @else { "have its run started again downstream" }
-            @if let Some(url) = backend.jobs.iter().find_map(|job| job.url.as_deref()) { ", or open " (external(url, "its run")) }
+            @if let Some(url) = backend.jobs.iter().find_map(|job| job.url.as_deref()) { ", or open " (external_link(url, "its run")) }
             "."
         }
     }
 }
 
-fn waiting(status: &str) -> &'static str {
+fn dispatch_status_text(status: &str) -> &'static str {
     match status {
-        "queued" => "Waits to be sent.",
-        "sent" => "Sent; nothing heard of it yet.",
-        "never_started" => "Sent, and nothing was heard of it in time.",
+        "queued" => "Waiting to be sent.",
+        "sent" => "Sent; no report yet.",
+        "never_started" => "Sent, but no report arrived in time.",
         "superseded" => "A newer head of this pull request replaced it.",
         "dead" => "It could not be sent.",
         "repository_changed" => {
-            "Not sent: the name belongs to another repository than before, and an operator has to \
-             confirm it."
+            "Not sent: this name now belongs to another repository. An operator has to confirm it."
         }
         _ => "The backend can't be reached now.",
     }
@@ -158,34 +159,34 @@ fn waiting(status: &str) -> &'static str {
 fn job(job: &PullJob) -> Markup {
     html! {
         (outcome(job.outcome)) " "
-        @match &job.url { Some(url) => (external(url, &job.name)), None => bdi { (job.name) } }
+        @match &job.url { Some(url) => (external_link(url, &job.name)), None => bdi { (job.name) } }
         @if job.attempts > 1 { span.detail { " · " (job.attempts) " attempts" } }
         @if let Some(tests) = &job.tests {
             span.detail { " · " (tests.passed) " passed, " (tests.failed) " failed, " (tests.skipped) " skipped" }
         }
         @if let Some(missing) = job.missing_proof {
-            div.detail { strong { "Reported without proof" } ": " (missing) ". It moves no check." }
+            div.detail { strong { "Reported without proof" } ": " (missing) ". It changes no check run." }
         }
-        @if job.outcome == Some(Outcome::TestFailed) { div.detail { (novelty(job.before.as_ref())) } }
+        @if job.outcome == Some(Outcome::TestFailed) { div.detail { (is_new_failure(job.before.as_ref())) } }
         @if !job.failed_tests.is_empty() {
-            ul.tests { @for test in job.failed_tests.iter().take(TESTS) {
+            ul.tests { @for test in job.failed_tests.iter().take(MAX_FAILED_TESTS) {
                 li { bdi { (test.name) } @if let Some(message) = &test.message { div.detail { bdi { (message) } } } }
             } }
-            @if job.failed_tests.len() > TESTS { p.detail { "and " (job.failed_tests.len() - TESTS) " more" } }
+            @if job.failed_tests.len() > MAX_FAILED_TESTS { p.detail { "and " (job.failed_tests.len() - MAX_FAILED_TESTS) " more" } }
         }
     }
 }
 
-/// Whether a failure came with the pull request.
-fn novelty(before: Option<&Before>) -> Markup {
+/// Whether a failure came with this pull request.
+fn is_new_failure(before: Option<&EarlierResult>) -> Markup {
     html! {
         @match before {
             Some(before) => {
                 @if before.passed { strong { "New" } ": it passed on " } @else { strong { "Not new" } ": it failed on " }
-                @if before.is_merge_base { "the merge base " } @else { "the newest push that it had reported on, " }
-                code { (short(&before.head_sha)) } ", " (time(before.at)) " UTC"
+                @if before.is_merge_base { "the merge base " } @else { "the newest push with a result, " }
+                code { (short_sha(&before.head_sha)) } ", " (time(before.at)) " UTC"
             }
-            None => { strong { "Unknown" } " whether it is new: the backend reported neither on the merge base nor on a push lately" }
+            None => { strong { "Unknown" } " whether it is new: the backend has no result for the merge base or a recent push" }
         }
     }
 }

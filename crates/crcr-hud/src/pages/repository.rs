@@ -7,12 +7,12 @@ use maud::{Markup, html};
 use super::level::{amount, verdict as verdict_parts};
 use super::{controls, freshness};
 use crate::chart::{durations, shares};
-use crate::layout::{distribution, outcome_parts, rate, shell, short, time};
+use crate::layout::{distribution, outcome_parts, rate, shell, short_sha, time};
 use crate::model::level::LevelReview;
-use crate::model::repository::{Cell, Matrix, Repository, Row};
-use crate::query::{Events, Span};
+use crate::model::repository::{BackendModel, JobMatrix, MatrixCell, MatrixRow};
+use crate::query::{EventFilter, TimeSpan};
 
-pub(crate) fn page(model: &Repository) -> Markup {
+pub(crate) fn page(model: &BackendModel) -> Markup {
     let path = format!("/crcr/{}", model.repo);
     shell(
         &model.repo,
@@ -39,7 +39,7 @@ pub(crate) fn page(model: &Repository) -> Markup {
                 div { dt { "End to end P50" } dd { (distribution(model.worth.end_to_end.as_ref())) } }
                 div { dt { "Running now" } dd { (model.worth.running) } }
             }
-            @if let Some(review) = &model.review { (distance(review)) }
+            @if let Some(review) = &model.review { (criteria_summary(review)) }
             section aria-labelledby="trends" {
                 h2 #trends { "Trends" }
                 div.charts {
@@ -51,7 +51,7 @@ pub(crate) fn page(model: &Repository) -> Markup {
             section aria-labelledby="matrix" {
                 div.title {
                     h2 #matrix {
-                        @match model.span.events { Events::Pr => "Pull requests by job", Events::Nightly => "Nightly commits by job" }
+                        @match model.span.events { EventFilter::Pr => "Pull requests by job", EventFilter::Nightly => "Nightly commits by job" }
                     }
                     (filters(&path, &model.span, model.matrix.older_heads))
                 }
@@ -73,10 +73,10 @@ pub(crate) fn page(model: &Repository) -> Markup {
                 }
             }
             section aria-labelledby="refused" {
-                h2 #refused { "Refused and unproven reports" }
+                h2 #refused { "RefusedReport and unproven reports" }
                 @if model.refused.is_empty() { p.muted { "None in this span." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="Refused and unproven reports" { table {
+                    div.scroll tabindex="0" role="region" aria-label="RefusedReport and unproven reports" { table {
                         thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
                         tbody { @for refused in &model.refused { tr {
                             td { (time(refused.at)) }
@@ -90,13 +90,13 @@ pub(crate) fn page(model: &Repository) -> Markup {
     )
 }
 
-/// Which criteria hold, the others first.
-fn distance(model: &LevelReview) -> Markup {
+/// The criteria, with those that aren't met first.
+fn criteria_summary(model: &LevelReview) -> Markup {
     let review = &model.review;
     let what = match review.question {
         Question::Signal => return html! {},
         Question::Promotion => "Distance to L3",
-        Question::Stay => "What its level asks for",
+        Question::Stay => "Criteria of its level",
     };
     let mut evidence: Vec<_> = review.evidence.iter().collect();
     let met = evidence.iter().filter(|e| e.verdict == Verdict::Met).count();
@@ -125,17 +125,17 @@ fn distance(model: &LevelReview) -> Markup {
     }
 }
 
-/// Which rows of the matrix are shown, as links.
-fn filters(path: &str, span: &Span, older_heads: usize) -> Markup {
+/// Links that choose the rows of the matrix.
+fn filters(path: &str, span: &TimeSpan, older_heads: usize) -> Markup {
     let link = |all_heads: bool, only_failing: bool| {
-        let span = Span { all_heads, only_failing, ..span.clone() };
+        let span = TimeSpan { all_heads, only_failing, ..span.clone() };
         format!("{path}{}#matrix", span.address())
     };
     html! {
         span.group { @for (only_failing, name) in [(false, "All"), (true, "Failing")] {
             a aria-current=[(span.only_failing == only_failing).then_some("true")] href=(link(span.all_heads, only_failing)) { (name) }
         } }
-        @if span.events == Events::Pr {
+        @if span.events == EventFilter::Pr {
             span.group { @for (all_heads, name) in [(false, "Current heads"), (true, "All heads")] {
                 a aria-current=[(span.all_heads == all_heads).then_some("true")] href=(link(all_heads, span.only_failing)) { (name) }
             } }
@@ -144,16 +144,16 @@ fn filters(path: &str, span: &Span, older_heads: usize) -> Markup {
     }
 }
 
-/// With more jobs than this, a cell shows its glyph alone, and its word to those who can't see it.
-const WORDY: usize = 8;
+/// With more columns, cells show only the symbol; screen readers still get the word.
+const MAX_COLUMNS_WITH_WORDS: usize = 8;
 
-fn matrix(page: &Repository) -> Markup {
+fn matrix(page: &BackendModel) -> Markup {
     let matrix = &page.matrix;
     if matrix.rows.is_empty() {
-        return html! { p.muted { "No such jobs in this span." } };
+        return html! { p.muted { "No jobs in this time span." } };
     }
-    let dense = matrix.columns.len() > WORDY;
-    let shared = if dense { shared_start(&matrix.columns) } else { "" };
+    let dense = matrix.columns.len() > MAX_COLUMNS_WITH_WORDS;
+    let shared = if dense { common_prefix(&matrix.columns) } else { "" };
     html! {
         div.scroll tabindex="0" role="region" aria-label="Jobs by commit" {
             table.matrix.dense[dense] {
@@ -182,8 +182,8 @@ fn matrix(page: &Repository) -> Markup {
     }
 }
 
-/// What all names begin with, up to the end of a word: said once, it leaves room for the rest.
-fn shared_start(names: &[String]) -> &str {
+/// The common start of all names, cut at the end of a word. The table shows it once.
+fn common_prefix(names: &[String]) -> &str {
     let Some((first, others)) = names.split_first() else { return "" };
     let same = |n: &usize| others.iter().all(|name| name.get(..*n) == first.get(..*n));
     let ends = first.char_indices().filter(|(_, c)| !c.is_alphanumeric());
@@ -191,7 +191,7 @@ fn shared_start(names: &[String]) -> &str {
     &first[..ends.take_while(same).last().unwrap_or(0)]
 }
 
-fn matrix_row(row: &Row, matrix: &Matrix, page: &Repository) -> Markup {
+fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Markup {
     html! {
         tr.older[row.older] {
             th scope="row" {
@@ -200,9 +200,9 @@ fn matrix_row(row: &Row, matrix: &Matrix, page: &Repository) -> Markup {
                         @let query = if row.upstream.eq_ignore_ascii_case(&page.upstream) { String::new() } else { format!("?upstream={}", row.upstream) };
                         a href=(format!("/pr/{number}{query}")) { "#" (number) }
                     },
-                    None => strong.muted { @match page.span.events { Events::Pr => "push", Events::Nightly => "nightly" } },
+                    None => strong.muted { @match page.span.events { EventFilter::Pr => "push", EventFilter::Nightly => "nightly" } },
                 }
-                " " code { (short(&row.head_sha)) } " "
+                " " code { (short_sha(&row.head_sha)) } " "
                 span.detail { (time(row.at)) @if row.older { " · older head" } }
             }
             @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
@@ -210,7 +210,7 @@ fn matrix_row(row: &Row, matrix: &Matrix, page: &Repository) -> Markup {
     }
 }
 
-fn matrix_cell(cell: Option<&Cell>, name: &str) -> Markup {
+fn matrix_cell(cell: Option<&MatrixCell>, name: &str) -> Markup {
     let Some(cell) = cell else {
         return html! { td { span.outcome.muted title=(format!("{name}: did not run")) { span aria-hidden="true" { "·" } span.hidden { "did not run" } } } };
     };
@@ -230,10 +230,10 @@ fn matrix_cell(cell: Option<&Cell>, name: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::shared_start;
+    use super::common_prefix;
 
     #[test]
-    fn names_share_whole_words_and_never_all_of_a_name() {
+    fn common_prefix_ends_at_a_word_and_leaves_something_of_each_name() {
         for (names, shared) in [
             (
                 &["ci / test (default, 1, 3)", "ci / test (default, 12, 3)"][..],
@@ -247,7 +247,7 @@ mod tests {
             (&[], ""),
         ] {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-            assert_eq!(shared_start(&names), shared);
+            assert_eq!(common_prefix(&names), shared);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crcr_hud::layout::{shell, short, time};
+use crcr_hud::layout::{shell, short_sha, time};
 use crcr_store::TaskView;
 use maud::{Markup, html};
 
@@ -138,7 +138,7 @@ fn delivery(overview: &Overview) -> Markup {
             td {
                 (delivery.event)
                 @if let Some(number) = delivery.pull_request { " " a href=(format!("/pr/{number}")) { "#" (number) } }
-                @if !delivery.head_sha.is_empty() { " " code { (short(&delivery.head_sha)) } }
+                @if !delivery.head_sha.is_empty() { " " code { (short_sha(&delivery.head_sha)) } }
                 @if let Some(by) = &delivery.superseded_by { div.detail { "replaced by " code { (by) } } }
             }
             td.message {

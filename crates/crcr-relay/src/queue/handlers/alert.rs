@@ -6,7 +6,7 @@ use crcr_domain::RepoName;
 use crcr_domain::facts::AttemptFact;
 use crcr_domain::lifecycle::State;
 use crcr_domain::results::{jobs_of_record, turned_red};
-use crcr_hud::message::turned_red as turned_red_text;
+use crcr_hud::message::regression_text;
 use crcr_results::{ResultsError, Window};
 use crcr_store::{Batch, NewTask, Read, read};
 use jiff::{SignedDuration, Timestamp};
@@ -58,7 +58,7 @@ pub async fn run(
     let turns = turned_red(&jobs_of_record(&attempts, &dispatches), &dispatches);
     let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);
     let Some(turn) = ours else { return Ok(Outcome::Done) };
-    let mut text = turned_red_text(turn);
+    let mut text = regression_text(turn);
     let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
     if let Some(page) = &page {
         text = format!("{text}\n{page}");

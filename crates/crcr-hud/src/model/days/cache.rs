@@ -1,0 +1,222 @@
+//! What days added up to, kept in memory until a day changes.
+
+use std::sync::Arc;
+
+use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::results::{Tally, Turn};
+use crcr_results::retention::midnight;
+use crcr_results::{Answer, Mark};
+use jiff::Timestamp;
+use quick_cache::sync::Cache;
+use quick_cache::{OptionsBuilder, Weighter};
+
+use super::{DayFacts, DayTally, ReportSummary};
+use crate::query::TimeSpan;
+
+/// The limit of each cache, in bytes as [`CacheWeight`] estimates them.
+const CACHE_BYTES: u64 = 64 << 20;
+/// What an entry takes in addition to its value: the key and its place in the table, in bytes.
+const ENTRY_BYTES: usize = 200;
+/// A fact without its failed tests, in bytes.
+const FACT_BYTES: usize = 1024;
+
+/// One cache for each kind of value that pages are built from.
+pub(crate) struct DayCaches {
+    pub(super) tallies: DayCache<Vec<DayTally>>,
+    pub(super) reports: DayCache<Arc<ReportSummary>>,
+    pub(super) outcomes: DayCache<Arc<Vec<Answer>>>,
+    pub(super) regressions: DayCache<Arc<Vec<Turn>>>,
+    pub(super) facts: DayCache<Arc<DayFacts>>,
+    pub(super) pushes: DayCache<Arc<DayFacts>>,
+}
+
+impl Default for DayCaches {
+    fn default() -> Self {
+        Self {
+            tallies: DayCache::new(CACHE_BYTES),
+            reports: DayCache::new(CACHE_BYTES),
+            outcomes: DayCache::new(CACHE_BYTES),
+            regressions: DayCache::new(CACHE_BYTES),
+            facts: DayCache::new(CACHE_BYTES),
+            pushes: DayCache::new(CACHE_BYTES),
+        }
+    }
+}
+
+/// The part of a UTC day that a time span covers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DaySlice {
+    /// Days since 1970-01-01.
+    pub(super) day: i64,
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    /// `None` for slices that anybody can request in any number; those aren't cached.
+    pub(super) scope: Option<CacheScope>,
+}
+
+/// Which slice of a day an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum CacheScope {
+    WholeDay,
+    /// The first day of the window `24h`, `7d` or `30d`, which begins at a full hour.
+    WindowStart(&'static str),
+    /// All days of a feed, under its first day.
+    Feed,
+}
+
+impl DaySlice {
+    pub(super) fn whole(day: i64) -> Self {
+        let (from, to) = (midnight(day), midnight(day + 1));
+        Self { day, from, to, scope: Some(CacheScope::WholeDay) }
+    }
+
+    pub(super) fn within(span: &TimeSpan, day: i64) -> Self {
+        let (begin, end) = (midnight(day), midnight(day + 1));
+        let from = begin.max(span.from);
+        // There is nothing after now, so today up to now is the whole of today.
+        let to = if span.until_now { end } else { end.min(span.to) };
+        let scope = match (from == begin, to == end) {
+            (true, true) => Some(CacheScope::WholeDay),
+            (false, true) => span.window.map(CacheScope::WindowStart),
+            _ => None,
+        };
+        Self { day, from, to, scope }
+    }
+}
+
+/// A cache by repository (in lower case), day and scope. An entry is valid while the day's
+/// revision is the one that it was computed from.
+pub(super) struct DayCache<T> {
+    entries: Cache<(String, i64, CacheScope), CachedDay<T>, EntryWeight>,
+}
+
+#[derive(Clone)]
+struct CachedDay<T> {
+    revision: u64,
+    from: Timestamp,
+    bytes: u64,
+    value: T,
+}
+
+#[derive(Clone)]
+struct EntryWeight;
+
+impl<T> Weighter<(String, i64, CacheScope), CachedDay<T>> for EntryWeight {
+    fn weight(&self, _: &(String, i64, CacheScope), entry: &CachedDay<T>) -> u64 {
+        entry.bytes
+    }
+}
+
+impl<T: Clone + CacheWeight> DayCache<T> {
+    fn new(limit: u64) -> Self {
+        let options = OptionsBuilder::new()
+            .weight_capacity(limit)
+            .estimated_items_capacity(10_000)
+            // One shard, because an entry must fit into one. Eight pages at a time don't compete.
+            .shards(1)
+            .build()
+            .expect("both capacities are set");
+        let entries = Cache::with_options(
+            options,
+            EntryWeight,
+            quick_cache::DefaultHashBuilder::default(),
+            quick_cache::sync::DefaultLifecycle::default(),
+        );
+        Self { entries }
+    }
+
+    pub(super) fn get(&self, mark: &Mark, slice: &DaySlice) -> Option<T> {
+        let entry = self.entries.get(&(mark.repo.clone(), mark.day, slice.scope?))?;
+        (entry.revision == mark.changes && entry.from == slice.from).then_some(entry.value)
+    }
+
+    pub(super) fn insert(&self, mark: Mark, slice: &DaySlice, value: T) {
+        let Some(scope) = slice.scope else { return };
+        let bytes = (value.bytes() + ENTRY_BYTES) as u64;
+        let entry = CachedDay { revision: mark.changes, from: slice.from, bytes, value };
+        self.entries.insert((mark.repo, mark.day, scope), entry);
+    }
+}
+
+/// How many bytes of memory a value takes, roughly.
+pub(super) trait CacheWeight {
+    fn bytes(&self) -> usize;
+}
+
+impl CacheWeight for Vec<DayTally> {
+    fn bytes(&self) -> usize {
+        self.iter().map(|(_, tally): &(_, Arc<Tally>)| tally.bytes()).sum()
+    }
+}
+
+impl CacheWeight for Arc<ReportSummary> {
+    fn bytes(&self) -> usize {
+        size_of::<ReportSummary>() + size_of_val(&*self.latencies)
+    }
+}
+
+impl CacheWeight for Arc<Vec<Answer>> {
+    fn bytes(&self) -> usize {
+        size_of_val(&***self)
+    }
+}
+
+impl CacheWeight for Arc<Vec<Turn>> {
+    fn bytes(&self) -> usize {
+        self.len() * FACT_BYTES
+    }
+}
+
+impl CacheWeight for Arc<DayFacts> {
+    fn bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let tests = self.attempts.iter().flat_map(|row: &AttemptFact| &row.failed_tests);
+        let tests = tests.map(|test| {
+            size_of_val(test) + test.name.len() + length(&test.file) + length(&test.message)
+        });
+        let dispatches: &[DispatchFact] = &self.dispatches;
+        (self.attempts.len() + dispatches.len()) * FACT_BYTES + tests.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl CacheWeight for usize {
+        fn bytes(&self) -> usize {
+            *self
+        }
+    }
+
+    fn mark(day: i64, changes: u64) -> Mark {
+        Mark { repo: "acme/one".to_owned(), day, changes }
+    }
+
+    #[test]
+    fn a_cached_day_is_valid_for_its_revision_and_start_only() {
+        let cache = DayCache::new(10_000);
+        let slice = DaySlice::whole(3);
+        cache.insert(mark(3, 1), &slice, 800);
+        assert_eq!(cache.get(&mark(3, 1), &slice), Some(800));
+        assert_eq!(cache.get(&mark(3, 2), &slice), None, "the day was written to");
+        let later = DaySlice { from: slice.to, ..slice };
+        assert_eq!(cache.get(&mark(3, 1), &later), None, "another start");
+        let uncached = DaySlice { scope: None, ..slice };
+        cache.insert(mark(4, 1), &uncached, 800);
+        assert_eq!(cache.get(&mark(4, 1), &uncached), None);
+    }
+
+    #[test]
+    fn the_cache_never_holds_more_than_its_limit() {
+        let cache = DayCache::new(10_000);
+        for day in 0..100 {
+            cache.insert(mark(day, 1), &DaySlice::whole(day), 800);
+        }
+        let held = |day| cache.get(&mark(day, 1), &DaySlice::whole(day)).is_some();
+        assert_eq!((0..100).filter(|day| held(*day)).count(), 10);
+        cache.insert(mark(100, 1), &DaySlice::whole(100), 20_000);
+        assert!(!held(100), "an entry over the limit isn't kept");
+        assert!(cache.entries.weight() <= 10_000);
+    }
+}

@@ -1,0 +1,444 @@
+//! Facts and tallies by day, read once and cached until the day changes.
+
+mod cache;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use crcr_domain::EventKind;
+use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
+use crcr_domain::results::tally::by_day;
+use crcr_domain::results::{DayOf, Distribution, Tally, Turn, jobs_of_record, turned_red};
+use crcr_results::retention::{day_number, day_of, heads_until, midnight};
+use crcr_results::{Answer, Mark, Window};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+
+pub(crate) use self::cache::DayCaches;
+use self::cache::{CacheScope, DayCache, DaySlice};
+use crate::query::{EventFilter, TimeSpan};
+use crate::{Hud, PageError};
+
+/// About how many facts one batch reads, so that a long span takes time instead of memory.
+const FACTS_PER_BATCH: u64 = 30_000;
+/// How many batches are read and computed at the same time.
+const CONCURRENT_BATCHES: usize = 2;
+
+/// The tally of one repository's day.
+pub(super) type DayTally = (DayOf, Arc<Tally>);
+
+/// Days that have to be read, each with the repositories whose revision isn't cached.
+type StaleDays = BTreeMap<i64, Vec<Mark>>;
+
+/// Counts and latencies of the reports of one or more days.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReportSummary {
+    pub(crate) outcomes: BTreeMap<&'static str, u64>,
+    /// Whole microseconds, ascending within a day.
+    latencies: Vec<i64>,
+}
+
+impl ReportSummary {
+    fn new(answers: &[Answer]) -> Self {
+        let mut outcomes: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for answer in answers {
+            *outcomes.entry(answer.outcome.as_str()).or_default() += 1;
+        }
+        let microseconds = |answer: &Answer| (answer.latency_ms * 1000.0).round() as i64;
+        let mut latencies: Vec<i64> = answers.iter().map(microseconds).collect();
+        latencies.sort_unstable();
+        Self { outcomes, latencies }
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (outcome, count) in &other.outcomes {
+            *self.outcomes.entry(outcome).or_default() += count;
+        }
+        self.latencies.extend(&other.latencies);
+    }
+
+    /// How long the relay took to answer, in seconds.
+    pub(crate) fn latency(mut self) -> Option<Distribution> {
+        // The days are sorted already, so the stable sort only merges them.
+        self.latencies.sort();
+        Distribution::of(self.latencies.iter().map(|latency| *latency as f64 / 1e6))
+    }
+}
+
+/// The tallies of the span's days and kind of event, of all repositories or one.
+pub(crate) async fn day_tallies(
+    hud: &Hud,
+    span: &TimeSpan,
+    repo: Option<&str>,
+) -> Result<Vec<DayTally>, PageError> {
+    let all = Window::all(span.from, span.to);
+    let window = match repo {
+        Some(repo) => all.of(vec![repo.to_owned()]),
+        None => all,
+    };
+    let marks = async { hud.results.marks(&window).await.map_err(PageError::from) };
+    let (rolled_up, marks) = tokio::try_join!(rolled_up_days(hud, &window), marks)?;
+    combine_days(hud, span, rolled_up, &marks).await
+}
+
+/// The same, with a summary of the span's reports; of all repositories.
+pub(crate) async fn day_tallies_and_reports(
+    hud: &Hud,
+    span: &TimeSpan,
+) -> Result<(Vec<DayTally>, ReportSummary), PageError> {
+    let window = Window::all(span.from, span.to);
+    let marks = async { hud.results.marks(&window).await.map_err(PageError::from) };
+    let (rolled_up, marks) = tokio::try_join!(rolled_up_days(hud, &window), marks)?;
+    tokio::try_join!(
+        combine_days(hud, span, rolled_up, &marks),
+        summarize_reports(hud, span, &marks)
+    )
+}
+
+async fn rolled_up_days(hud: &Hud, window: &Window) -> Result<Vec<DayTally>, PageError> {
+    let rolled_up = hud.results.rolled(window).await?;
+    Ok(rolled_up.into_iter().map(|rolled| (rolled.day, Arc::new(rolled.tally))).collect())
+}
+
+/// Takes days from the rolled-up ones and the cache, and computes the others from facts.
+async fn combine_days(
+    hud: &Hud,
+    span: &TimeSpan,
+    rolled_up: Vec<DayTally>,
+    marks: &[Mark],
+) -> Result<Vec<DayTally>, PageError> {
+    let slice = |day| DaySlice::within(span, day);
+    // Facts that remain of a rolled-up day don't count.
+    let without_facts: HashSet<_> =
+        rolled_up.iter().map(|(day, _)| (day.repo.clone(), day_number(day))).collect();
+    // A rolled-up day can't be divided, so the span has to cover it.
+    let mut found: Vec<DayTally> = rolled_up
+        .into_iter()
+        .filter(|(day, _)| slice(day_number(day)).scope == Some(CacheScope::WholeDay))
+        .collect();
+    let mut stale = StaleDays::new();
+    for mark in marks {
+        // The revision without a repository is that of the reports.
+        if mark.repo.is_empty() || without_facts.contains(&(mark.repo.clone(), mark.day)) {
+            continue;
+        }
+        match hud.days.tallies.get(mark, &slice(mark.day)) {
+            Some(days) => found.extend(days),
+            None => stale.entry(mark.day).or_default().push(mark.clone()),
+        }
+    }
+    let mut computed = stream::iter(split_into_batches(stale))
+        .map(|batch| compute_days(hud, span, batch))
+        .buffer_unordered(CONCURRENT_BATCHES);
+    while let Some(days) = computed.try_next().await? {
+        found.extend(days);
+    }
+    found.retain(|(day, _)| day.nightly == (span.events == EventFilter::Nightly));
+    Ok(found)
+}
+
+/// Reads the facts of consecutive days, and adds them up.
+async fn compute_days(
+    hud: &Hud,
+    span: &TimeSpan,
+    mut stale: StaleDays,
+) -> Result<Vec<DayTally>, PageError> {
+    let slices: Vec<DaySlice> = stale.keys().map(|day| DaySlice::within(span, *day)).collect();
+    let mut batch = read_batch(hud, &slices, repositories(&stale)).await?;
+    // On another thread, so that the next batch is read meanwhile.
+    let computed = tokio::task::spawn_blocking(move || {
+        let compute = |slice: DaySlice| {
+            let (attempts, dispatches, later) = batch.take_slice(&slice);
+            (slice, by_day(&attempts, dispatches, later))
+        };
+        slices.into_iter().map(compute).collect::<Vec<_>>()
+    });
+    let computed = computed.await.map_err(|error| PageError::Store(error.to_string()))?;
+    let mut found = vec![];
+    for (slice, days) in computed {
+        let mut tallies: HashMap<String, Vec<DayTally>> = HashMap::new();
+        for (day, tally) in days {
+            tallies.entry(day.repo.clone()).or_default().push((day, Arc::new(tally)));
+        }
+        for mark in stale.remove(&slice.day).unwrap_or_default() {
+            let days = tallies.remove(&mark.repo).unwrap_or_default();
+            found.extend(days.iter().cloned());
+            hud.days.tallies.insert(mark, &slice, days);
+        }
+    }
+    Ok(found)
+}
+
+fn repositories(days: &StaleDays) -> Vec<String> {
+    let repos: BTreeSet<_> = days.values().flatten().map(|mark| mark.repo.clone()).collect();
+    repos.into_iter().collect()
+}
+
+/// Groups consecutive days into batches of about [`FACTS_PER_BATCH`].
+fn split_into_batches(days: StaleDays) -> Vec<StaleDays> {
+    let mut batches: Vec<StaleDays> = Vec::new();
+    let (mut facts, mut next_day) = (0, None);
+    for (day, marks) in days {
+        let more: u64 = marks.iter().map(|mark| mark.changes).sum();
+        facts += more;
+        if next_day != Some(day) || facts > FACTS_PER_BATCH {
+            batches.push(BTreeMap::new());
+            facts = more;
+        }
+        next_day = Some(day + 1);
+        batches.last_mut().expect("one was just pushed").insert(day, marks);
+    }
+    batches
+}
+
+/// The facts of consecutive days.
+struct FactBatch {
+    attempts: HashMap<i64, Vec<AttemptFact>>,
+    /// Sorted by time, and including later days: a dispatch there may supersede one here.
+    dispatches: Vec<DispatchFact>,
+}
+
+async fn read_batch(
+    hud: &Hud,
+    slices: &[DaySlice],
+    repos: Vec<String>,
+) -> Result<FactBatch, PageError> {
+    let from = slices.first().map_or(Timestamp::MIN, |slice| slice.from);
+    let to = slices.last().map_or(Timestamp::MIN, |slice| slice.to);
+    let window = Window::all(from, to).of(repos);
+    let with_later_heads = Window { to: heads_until(to), ..window.clone() };
+    let (attempts, dispatches) =
+        tokio::try_join!(hud.results.attempts(&window), hud.results.dispatches(&with_later_heads))?;
+    let mut by_day: HashMap<i64, Vec<AttemptFact>> = HashMap::new();
+    for row in attempts {
+        by_day.entry(day_of(row.dispatched_at)).or_default().push(row);
+    }
+    Ok(FactBatch { attempts: by_day, dispatches })
+}
+
+impl FactBatch {
+    /// Removes the attempts of a slice, and returns them with its dispatches and with the later
+    /// dispatches that may supersede these.
+    fn take_slice(
+        &mut self,
+        slice: &DaySlice,
+    ) -> (Vec<AttemptFact>, &[DispatchFact], &[DispatchFact]) {
+        let attempts = self.attempts.remove(&slice.day).unwrap_or_default();
+        let until = |time| self.dispatches.partition_point(|sent| sent.enqueued_at < time);
+        let (from, to) = (until(slice.from), until(slice.to));
+        let later = &self.dispatches[to..until(heads_until(slice.to))];
+        (attempts, &self.dispatches[from..to], later)
+    }
+}
+
+async fn summarize_reports(
+    hud: &Hud,
+    span: &TimeSpan,
+    marks: &[Mark],
+) -> Result<ReportSummary, PageError> {
+    let mut sum = ReportSummary::default();
+    let mut stale = StaleDays::new();
+    for mark in marks.iter().filter(|mark| mark.repo.is_empty()) {
+        match hud.days.reports.get(mark, &DaySlice::within(span, mark.day)) {
+            Some(reports) => sum.add(&reports),
+            None => stale.entry(mark.day).or_default().push(mark.clone()),
+        }
+    }
+    for batch in split_into_batches(stale) {
+        let slices: Vec<_> = batch.keys().map(|day| DaySlice::within(span, *day)).collect();
+        let from = slices.first().map_or(Timestamp::MIN, |slice| slice.from);
+        let to = slices.last().map_or(Timestamp::MIN, |slice| slice.to);
+        let mut by_day = answers_by_day(hud, &Window::all(from, to)).await?;
+        for (slice, mark) in slices.iter().zip(batch.into_values().flatten()) {
+            let answers = by_day.remove(&slice.day).unwrap_or_default();
+            let reports = Arc::new(ReportSummary::new(&answers));
+            sum.add(&reports);
+            hud.days.reports.insert(mark, slice, reports);
+        }
+    }
+    Ok(sum)
+}
+
+async fn answers_by_day(
+    hud: &Hud,
+    window: &Window,
+) -> Result<HashMap<i64, Vec<Answer>>, PageError> {
+    let mut by_day: HashMap<i64, Vec<Answer>> = HashMap::new();
+    for answer in hud.results.answers(window).await? {
+        by_day.entry(day_of(answer.at)).or_default().push(answer);
+    }
+    Ok(by_day)
+}
+
+/// The outcomes of one repository's reports in a window, unordered.
+pub(crate) async fn callback_outcomes(
+    hud: &Hud,
+    window: &Window,
+) -> Result<Vec<CallbackOutcome>, PageError> {
+    let repo = window.repos.iter().flatten().next().cloned().unwrap_or_default();
+    // Reports have one revision a day for all repositories together.
+    let marks = hud.results.marks(&window.clone().of(vec![String::new()])).await?;
+    let mut found = vec![];
+    let mut stale = StaleDays::new();
+    for mark in marks {
+        let mark = Mark { repo: repo.to_ascii_lowercase(), ..mark };
+        match hud.days.outcomes.get(&mark, &DaySlice::whole(mark.day)) {
+            Some(answers) => found.push(answers),
+            None => stale.entry(mark.day).or_default().push(mark),
+        }
+    }
+    for batch in split_into_batches(stale) {
+        let days = window_of(&batch).of(vec![repo.clone()]);
+        let mut by_day = answers_by_day(hud, &days).await?;
+        for mark in batch.into_values().flatten() {
+            let answers = Arc::new(by_day.remove(&mark.day).unwrap_or_default());
+            found.push(Arc::clone(&answers));
+            let slice = DaySlice::whole(mark.day);
+            hud.days.outcomes.insert(mark, &slice, answers);
+        }
+    }
+    let all = found.iter().flat_map(|day| &**day);
+    Ok(all.filter(|answer| window.has(answer.at)).map(|answer| answer.outcome).collect())
+}
+
+/// From the start of the first day to the end of the last.
+fn window_of(days: &StaleDays) -> Window {
+    let first = days.keys().next().copied().unwrap_or_default();
+    let last = days.keys().next_back().copied().unwrap_or_default();
+    Window::all(midnight(first), midnight(last + 1))
+}
+
+/// The attempts and dispatches of one repository's day, for events of every kind.
+#[derive(Default)]
+struct DayFacts {
+    repo: String,
+    attempts: Vec<AttemptFact>,
+    dispatches: Vec<DispatchFact>,
+}
+
+/// Facts of whole days, unordered and shared with the cache.
+pub(crate) struct SharedFacts(Vec<Arc<DayFacts>>);
+
+impl SharedFacts {
+    pub(crate) fn attempts(&self, window: &Window) -> impl Iterator<Item = &AttemptFact> {
+        let all = self.0.iter().flat_map(|day| &day.attempts);
+        all.filter(|row| window.has(row.dispatched_at))
+    }
+
+    pub(crate) fn dispatches(&self, window: &Window) -> impl Iterator<Item = &DispatchFact> {
+        let all = self.0.iter().flat_map(|day| &day.dispatches);
+        all.filter(|sent| window.has(sent.enqueued_at))
+    }
+}
+
+/// The attempts and dispatches of every day that the window touches.
+pub(crate) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
+    let marks = hud.results.marks(window).await?;
+    read_whole_days(marks, &hud.days.facts, async |window: &Window| {
+        let (attempts, dispatches) =
+            tokio::try_join!(hud.results.attempts(window), hud.results.dispatches(window))?;
+        Ok((attempts, dispatches))
+    })
+    .await
+}
+
+/// The attempts on upstream's own commits, on every day that the window touches.
+pub(crate) async fn push_facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
+    push_facts_of_days(hud, hud.results.marks(window).await?).await
+}
+
+/// Attempts on upstream's own commits, and dispatches of such commits that never started.
+async fn push_facts_of_days(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, PageError> {
+    read_whole_days(marks, &hud.days.pushes, async |window: &Window| {
+        let (attempts, mut dispatches) =
+            tokio::try_join!(hud.results.pushes(window), hud.results.dispatches(window))?;
+        dispatches.retain(|sent| sent.pull_request.is_none() && sent.status == "never_started");
+        Ok((attempts, dispatches))
+    })
+    .await
+}
+
+/// The regressions in a window that begins at a full hour, unordered.
+pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Turn>, PageError> {
+    let day = day_of(window.from);
+    // There is nothing after now, so the end of today is as good as now.
+    let window = Window { to: midnight(day_of(window.to) + 1), ..window.clone() };
+    let scope = Some(CacheScope::Feed);
+    let slice = DaySlice { day, from: window.from, to: window.to, scope };
+    let mut by_repo: BTreeMap<String, Vec<Mark>> = BTreeMap::new();
+    for mark in hud.results.marks(&window).await? {
+        by_repo.entry(mark.repo.clone()).or_default().push(mark);
+    }
+    // The revision without a repository is that of the reports.
+    by_repo.remove("");
+    let (mut found, mut stale, mut unread) = (vec![], vec![], vec![]);
+    for (repo, mut marks) in by_repo {
+        marks.sort_unstable_by_key(|mark| mark.day);
+        // One entry for the whole feed, valid while none of its days has changed.
+        let mut changes = DefaultHasher::new();
+        marks.hash(&mut changes);
+        let mark = Mark { repo, day, changes: changes.finish() };
+        match hud.days.regressions.get(&mark, &slice) {
+            Some(regressions) => found.extend(regressions.iter().cloned()),
+            None => {
+                stale.push(mark);
+                unread.extend(marks);
+            }
+        }
+    }
+    let facts = push_facts_of_days(hud, unread).await?;
+    for mark in stale {
+        let own =
+            SharedFacts(facts.0.iter().filter(|day| day.repo == mark.repo).cloned().collect());
+        // A failure on a pull request says nothing about the backend.
+        let counts = |event: &str| EventKind::of_event(event).is_some();
+        let attempts = own.attempts(&window).filter(|row| counts(&row.event));
+        let dispatches = own.dispatches(&window).filter(|sent| counts(&sent.event));
+        let regressions = Arc::new(turned_red(&jobs_of_record(attempts, []), dispatches));
+        found.extend(regressions.iter().cloned());
+        hud.days.regressions.insert(mark, &slice, regressions);
+    }
+    Ok(found)
+}
+
+/// Takes days from the cache, and reads the others.
+async fn read_whole_days(
+    marks: Vec<Mark>,
+    cache: &DayCache<Arc<DayFacts>>,
+    read: impl AsyncFn(&Window) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), PageError>,
+) -> Result<SharedFacts, PageError> {
+    let mut found = vec![];
+    let mut stale = StaleDays::new();
+    for mark in marks.into_iter().filter(|mark| !mark.repo.is_empty()) {
+        match cache.get(&mark, &DaySlice::whole(mark.day)) {
+            Some(facts) => found.push(facts),
+            None => stale.entry(mark.day).or_default().push(mark),
+        }
+    }
+    for batch in split_into_batches(stale) {
+        let (attempts, dispatches) = read(&window_of(&batch).of(repositories(&batch))).await?;
+        let mut by_day: HashMap<(String, i64), DayFacts> = HashMap::new();
+        for row in attempts {
+            let key = (row.repo.to_ascii_lowercase(), day_of(row.dispatched_at));
+            by_day.entry(key).or_default().attempts.push(row);
+        }
+        for sent in dispatches {
+            let key = (sent.repo.to_ascii_lowercase(), day_of(sent.enqueued_at));
+            by_day.entry(key).or_default().dispatches.push(sent);
+        }
+        for mark in batch.into_values().flatten() {
+            let facts = by_day.remove(&(mark.repo.clone(), mark.day)).unwrap_or_default();
+            let facts = Arc::new(DayFacts { repo: mark.repo.clone(), ..facts });
+            found.push(Arc::clone(&facts));
+            let slice = DaySlice::whole(mark.day);
+            cache.insert(mark, &slice, facts);
+        }
+    }
+    Ok(SharedFacts(found))
+}
+
+/// When the newest report of these days was received.
+pub(crate) fn newest_report(days: &[DayTally]) -> Option<Timestamp> {
+    days.iter().filter_map(|(_, tally)| tally.newest).max()
+}
