@@ -3,8 +3,8 @@
 //! The work is cut into pieces of at most a megabyte: a run of small files, or a chunk of a large
 //! one. Threads read, check and deflate pieces while this one puts the results in order. The chunks
 //! of a large file end in a sync flush, so that they join to one deflate stream. A large file that
-//! is stored is read right into its place. Where a large file starts its checksum isn't known yet, so it follows the data (the format's data
-//! descriptor).
+//! is stored is read right into its place. Where a large file starts its checksum isn't known yet,
+//! so it follows the data (the format's data descriptor).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -18,6 +18,7 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 use crate::blocks::{Error, Sink, Source};
 use crate::collect::Entry;
 use crate::digest::Digest;
+use crate::zip::fast_deflate::FastDeflate;
 use crate::zip::format::{Method, Record, put_end};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,20 +29,19 @@ pub enum Level {
     Fixed(u8),
 }
 
-/// The level of zlib for what shrinks about as far with it as with [`TIGHT`], which takes up to three
-/// times as long.
-const FAST: u32 = 2;
-/// The level of zlib for everything else: at most two per cent larger than level 6.
+/// The level of zlib for what [`FastDeflate`] leaves too large: the result is at most two per cent
+/// larger than with level 6.
 const TIGHT: u32 = 5;
-/// How many times as large as with [`TIGHT`] a sample may be with [`FAST`].
-const ABOUT_AS_FAR: f64 = 1.03;
+/// How many times as large as with [`TIGHT`] a sample may be with [`FastDeflate`]. A whole file can be
+/// three per cent worse than its samples, as `TIGHT` finds matches over a longer distance there.
+const FAST_LIMIT: f64 = 1.02;
 
 /// The most bytes of a piece.
 const PIECE: usize = 1024 * 1024;
 /// The most files of a piece.
 const PIECE_FILES: usize = 256;
 /// How much of a file is tried, in bytes, at each of [`SAMPLES`] places.
-const SAMPLE: usize = 32 * 1024;
+const SAMPLE: usize = 64 * 1024;
 /// At how many places a large file is tried.
 const SAMPLES: u64 = 4;
 /// The most threads: more would make bytes faster than one thread hashes them.
@@ -217,32 +217,42 @@ impl<'a> Plan<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effort {
+    /// By [`FastDeflate`].
     Fast,
-    /// The level that was asked for, or [`TIGHT`].
+    /// By zlib, at the level that was asked for or at [`TIGHT`].
     Full,
 }
 
 /// Deflates at the level that was asked for, or decides by samples.
 struct Packer {
     level: Level,
-    fast: Compress,
+    fast: FastDeflate,
     full: Compress,
 }
 
 impl Packer {
     fn new(level: Level) -> Self {
-        let compress = |level| Compress::new(Compression::new(level), false);
         let full = match level {
             Level::Auto => TIGHT,
             Level::Fixed(level) => u32::from(level),
         };
-        Self { level, fast: compress(FAST), full: compress(full) }
+        let full = Compress::new(Compression::new(full), false);
+        Self { level, fast: FastDeflate::new(), full }
     }
 
-    fn with(&mut self, effort: Effort) -> &mut Compress {
+    /// Appends `input` deflated on its own to `out`: to the end of a stream, or to a byte boundary
+    /// that the next chunk goes on from.
+    fn deflate(&mut self, effort: Effort, input: &[u8], last: bool, out: &mut Vec<u8>) {
         match effort {
-            Effort::Fast => &mut self.fast,
-            Effort::Full => &mut self.full,
+            Effort::Fast if last => self.fast.finish(input, out),
+            Effort::Fast => {
+                for piece in input.chunks(FastDeflate::PIECE) {
+                    if !self.fast.flush(piece, out) {
+                        deflate(&mut self.full, piece, false, out);
+                    }
+                }
+            }
+            Effort::Full => deflate(&mut self.full, input, last, out),
         }
     }
 
@@ -266,14 +276,14 @@ impl Packer {
             Level::Fixed(_) => return Some(Effort::Full),
             Level::Auto => {}
         }
-        let (mut raw, mut fast, mut full) = (0, 0, 0);
+        let (mut raw, mut fast, mut full) = (0, Vec::new(), Vec::new());
         for sample in samples {
             raw += sample.len();
-            fast += deflate(&mut self.fast, sample, true).len();
-            full += deflate(&mut self.full, sample, true).len();
+            self.deflate(Effort::Fast, sample, false, &mut fast);
+            self.deflate(Effort::Full, sample, false, &mut full);
         }
-        let is_enough = fast as f64 <= full as f64 * ABOUT_AS_FAR;
-        shrinks(full, raw).then_some(if is_enough { Effort::Fast } else { Effort::Full })
+        let is_enough = fast.len() as f64 <= full.len() as f64 * FAST_LIMIT;
+        shrinks(full.len(), raw).then_some(if is_enough { Effort::Fast } else { Effort::Full })
     }
 }
 
@@ -379,7 +389,8 @@ fn pack(raw: &[u8], packer: &mut Packer) -> Option<Vec<u8>> {
         let samples = [raw, &raw[raw.len() / 2..]].into_iter();
         packer.effort(samples.map(|from| &from[..from.len().min(SAMPLE)]))?
     };
-    let packed = deflate(packer.with(effort), raw, true);
+    let mut packed = Vec::with_capacity(raw.len() / 2 + 1024);
+    packer.deflate(effort, raw, true, &mut packed);
     let pays = if is_auto { shrinks(packed.len(), raw.len()) } else { packed.len() < raw.len() };
     pays.then_some(packed)
 }
@@ -394,24 +405,17 @@ fn read_chunk(chunk: Chunk, packer: &mut Packer, spare: &Spare) -> Result<Done, 
     let mut crc = crc32fast::Hasher::new();
     crc.update(&raw);
     let mut packed = spare.take();
-    deflate_into(packer.with(chunk.effort), &raw, chunk.last, &mut packed);
+    packed.clear();
+    packer.deflate(chunk.effort, &raw, chunk.last, &mut packed);
     Ok(Done::Chunk { chunk, crc, raw, packed })
 }
 
-/// Deflates `input` on its own: to the end of a stream, or to a byte boundary that the next chunk
-/// goes on from.
-fn deflate(compress: &mut Compress, input: &[u8], last: bool) -> Vec<u8> {
-    let mut out = Vec::with_capacity(input.len() / 2 + 1024);
-    deflate_into(compress, input, last, &mut out);
-    out
-}
-
-/// [`deflate`], in the place of what `out` holds.
-fn deflate_into(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>) {
+/// [`Packer::deflate`] by zlib.
+fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>) {
     compress.reset();
-    out.clear();
     let flush = if last { FlushCompress::Finish } else { FlushCompress::Sync };
     loop {
+        out.reserve(input.len() / 4 + 1024);
         let rest = &input[usize::try_from(compress.total_in()).unwrap_or(input.len())..];
         let status = compress.compress_vec(rest, out, flush).unwrap_or(Status::BufError);
         let taken = compress.total_in() == input.len() as u64;
@@ -419,7 +423,6 @@ fn deflate_into(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec
         if status == Status::StreamEnd || (!last && taken && room) {
             return;
         }
-        out.reserve(input.len() / 4 + 1024);
     }
 }
 

@@ -1,0 +1,264 @@
+//! Deflate by libdeflate at level 1, in parts that can be joined to one stream.
+//!
+//! At the same size libdeflate takes half of zlib's time, but it only makes whole streams: there is
+//! no flush. Two things stop a stream from being continued. Its last block is marked as final, and
+//! the length in bytes doesn't tell how many bits of the last byte are used. Both are easy for a
+//! stream of one block:
+//!
+//! - The mark is the first bit of a block, so it is the first bit of the stream.
+//! - A block ends with the code for "end of block", and only zeros follow it, up to the next byte.
+//!   So the last one bit of the stream is the last one bit of that code, and the stream ends as many
+//!   bits later as the code has zeros at its end. The code itself follows from the code lengths in
+//!   the block's header (RFC 1951, 3.2.2 and 3.2.7). Where it has no one bit, as in a block with the
+//!   fixed code, zlib takes over.
+//!
+//! A piece of [`FastDeflate::PIECE`] bytes is always one block. Level 1 is `deflate_compress_fastest`
+//! in libdeflate's `deflate_compress.c`. It starts another block only after 65,535 bytes or 8,192
+//! matches, and no match is shorter than 4 bytes; the first byte can't be part of a match. Another
+//! version may do otherwise: `Cargo.toml` names the exact one, debug builds decode every piece, and
+//! the tests try the input with the most matches.
+
+use flate2::{Decompress, FlushDecompress, Status};
+use libdeflater::{CompressionLvl, Compressor};
+
+/// Level 0, which the library calls its fastest, only stores.
+const LEVEL: CompressionLvl = match CompressionLvl::new(1) {
+    Ok(level) => level,
+    Err(_) => panic!("libdeflate has a level 1"),
+};
+/// The symbol that ends a block.
+const END_OF_BLOCK: usize = 256;
+/// The order in which the lengths of the code of the code lengths come.
+const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+
+pub(super) struct FastDeflate(Compressor);
+
+impl FastDeflate {
+    /// The most bytes of a piece that isn't the last one.
+    pub(super) const PIECE: usize = 32 * 1024;
+
+    pub(super) fn new() -> Self {
+        Self(Compressor::new(LEVEL))
+    }
+
+    /// Appends a stream with `input`, of any length.
+    pub(super) fn finish(&mut self, input: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + self.0.deflate_compress_bound(input.len()), 0);
+        // There is room for the worst case, so it can't fail.
+        let len = self.0.deflate_compress(input, &mut out[start..]).unwrap_or(0);
+        out.truncate(start + len);
+    }
+
+    /// Appends blocks with `piece` that end at a byte boundary, where another block can follow. When
+    /// this can't be done, appends nothing and returns false.
+    pub(super) fn flush(&mut self, piece: &[u8], out: &mut Vec<u8>) -> bool {
+        assert!(piece.len() <= Self::PIECE, "a longer piece can have more than one block");
+        let start = out.len();
+        self.finish(piece, out);
+        let Some(free) = free_bits(&out[start..]) else {
+            out.truncate(start);
+            return false;
+        };
+        out[start] &= !1;
+        // An empty stored block: a header of three zero bits, zeros up to the next byte, its length.
+        if free < 3 {
+            out.push(0);
+        }
+        out.extend_from_slice(&[0x00, 0x00, 0xFF, 0xFF]);
+        debug_assert!(is_flushed(&out[start..], piece), "the blocks hold other bytes");
+        true
+    }
+}
+
+/// Whether `blocks` are `piece` and go on at a byte boundary.
+fn is_flushed(blocks: &[u8], piece: &[u8]) -> bool {
+    let mut decoder = Decompress::new(false);
+    let mut found = vec![0; piece.len() + 1];
+    let status = decoder.decompress(blocks, &mut found, FlushDecompress::Sync);
+    let end = decoder.decompress(&[0x03, 0x00], &mut [0], FlushDecompress::Finish);
+    matches!((status, end), (Ok(Status::Ok), Ok(Status::StreamEnd)))
+        && decoder.total_in() == blocks.len() as u64 + 2
+        && decoder.total_out() == piece.len() as u64
+        && found.starts_with(piece)
+}
+
+/// How many bits of the last byte of `stream`, which has one block, are unused.
+fn free_bits(stream: &[u8]) -> Option<usize> {
+    let mut bits = Bits { bytes: stream, at: 0 };
+    let (_final, kind) = (bits.take(1)?, bits.take(2)?);
+    match kind {
+        0 => {
+            let len = u16::from_le_bytes([*stream.get(1)?, *stream.get(2)?]);
+            (usize::from(len) + 5 == stream.len()).then_some(0)
+        }
+        2 => {
+            let lengths = literal_lengths(&mut bits)?;
+            let code = canonical_code(&lengths, END_OF_BLOCK).filter(|code| *code != 0)?;
+            let last = stream.iter().rposition(|byte| *byte != 0)?;
+            let one = last * 8 + 8 - stream[last].leading_zeros() as usize;
+            let end = one + code.trailing_zeros() as usize;
+            (stream.len() * 8).checked_sub(end).filter(|free| *free < 8)
+        }
+        _ => None,
+    }
+}
+
+/// The code lengths of literals, "end of block" and match lengths, after the first three bits of a
+/// block with codes of its own.
+fn literal_lengths(bits: &mut Bits<'_>) -> Option<Vec<u8>> {
+    let count = bits.take(5)? + 257;
+    let _distances = bits.take(5)?;
+    let of_lengths = bits.take(4)? + 4;
+    let mut lengths = [0; ORDER.len()];
+    for symbol in &ORDER[..of_lengths] {
+        lengths[*symbol] = bits.take(3)? as u8;
+    }
+    // By its code with a one before it, which keeps the zeros at its beginning.
+    let mut symbols = [None; 256];
+    for symbol in 0..lengths.len() {
+        if let Some(code) = canonical_code(&lengths, symbol) {
+            *symbols.get_mut(1 << lengths[symbol] | code)? = Some(symbol);
+        }
+    }
+    let mut found = Vec::with_capacity(count + 138);
+    while found.len() < count {
+        let mut code = 1;
+        let symbol = loop {
+            code = code << 1 | bits.take(1)?;
+            if let Some(symbol) = symbols.get(code)? {
+                break *symbol;
+            }
+        };
+        let (length, times) = match symbol {
+            16 => (*found.last()?, bits.take(2)? + 3),
+            17 => (0, bits.take(3)? + 3),
+            18 => (0, bits.take(7)? + 11),
+            length => (length as u8, 1),
+        };
+        found.resize(found.len() + times, length);
+    }
+    // The last run can go on in the lengths of the distances.
+    found.truncate(count);
+    Some(found)
+}
+
+/// The code of a symbol; shorter codes come first, and among those of one length smaller symbols.
+fn canonical_code(lengths: &[u8], symbol: usize) -> Option<usize> {
+    let own = *lengths.get(symbol).filter(|length| **length > 0)?;
+    let before = lengths.iter().enumerate().filter(|&(other, &length)| {
+        length > 0 && (length < own || (length == own && other < symbol))
+    });
+    Some(before.map(|(_, length)| 1 << (own - length)).sum())
+}
+
+/// Reads numbers, lowest bit first.
+struct Bits<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Bits<'_> {
+    fn take(&mut self, count: usize) -> Option<usize> {
+        let mut number = 0;
+        for n in 0..count {
+            number |= usize::from(self.bytes.get(self.at / 8)? >> (self.at % 8) & 1) << n;
+            self.at += 1;
+        }
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes of which there are `kinds`, after each other or in words that come again.
+    fn bytes(seed: u64, len: usize, kinds: u64, word: usize) -> Vec<u8> {
+        let mut state = seed | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state >> 20
+        };
+        let words: Vec<u8> = (0..200 * word).map(|_| (next() % kinds) as u8).collect();
+        let mut bytes = Vec::with_capacity(len + word);
+        while bytes.len() < len {
+            let at = (next() % 200) as usize * word;
+            match word {
+                0 => bytes.push((next() % kinds) as u8),
+                _ => bytes.extend_from_slice(&words[at..at + word]),
+            }
+        }
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// Joins the pieces; says which of them needed zlib.
+    fn joined(pieces: &[Vec<u8>]) -> (Vec<u8>, Vec<bool>) {
+        let (mut fast, mut out) = (FastDeflate::new(), Vec::new());
+        let refused = pieces.iter().map(|piece| !fast.flush(piece, &mut out)).collect();
+        fast.finish(b"the end", &mut out);
+        (out, refused)
+    }
+
+    fn inflated(stream: &[u8]) -> Vec<u8> {
+        let mut decoder = Decompress::new(false);
+        let mut found = Vec::with_capacity(4 * FastDeflate::PIECE);
+        let status = decoder.decompress_vec(stream, &mut found, FlushDecompress::Finish);
+        assert!(matches!(status, Ok(Status::StreamEnd)), "{status:?}");
+        assert_eq!(decoder.total_in(), stream.len() as u64);
+        found
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn joined_pieces_are_one_stream_with_every_byte(
+            seeds in prop::collection::vec(any::<u64>(), 1..4),
+            len in prop_oneof![0..70_usize, 0..2000_usize, 0..=FastDeflate::PIECE],
+            kinds in prop_oneof![1..4_u64, 1..=256_u64],
+            word in prop_oneof![Just(0_usize), 1..9_usize, 1..400_usize],
+        ) {
+            let pieces: Vec<_> = seeds.iter().map(|seed| bytes(*seed, len, kinds, word)).collect();
+            let (stream, refused) = joined(&pieces);
+            let kept = pieces.iter().zip(refused).filter(|(_, refused)| !refused);
+            let mut expected: Vec<u8> = kept.flat_map(|(piece, _)| piece.clone()).collect();
+            expected.extend_from_slice(b"the end");
+            prop_assert!(inflated(&stream) == expected);
+        }
+    }
+
+    /// Words of four bytes that come again in another order each time: every match is a short one.
+    #[test]
+    fn the_piece_with_the_most_matches_is_one_block() {
+        for seed in 1..200 {
+            let piece = bytes(seed, FastDeflate::PIECE, 256, 4);
+            let (stream, refused) = joined(std::slice::from_ref(&piece));
+            assert_eq!(refused, [false]);
+            assert!(inflated(&stream).starts_with(&piece));
+        }
+    }
+
+    #[test]
+    fn only_pieces_with_the_fixed_code_need_zlib() {
+        let len = FastDeflate::PIECE;
+        let pieces = [
+            bytes(1, len, 16, 0),
+            bytes(1, len, 256, 0),
+            bytes(1, len, 16, 300),
+            vec![b'a'; len],
+            (0..70).collect(),
+            b"a".to_vec(),
+            vec![],
+        ];
+        for (piece, needs_zlib) in
+            pieces.iter().zip([false, false, false, false, true, false, false])
+        {
+            assert_eq!(joined(std::slice::from_ref(piece)).1, [needs_zlib], "{:?}", piece.get(..9));
+        }
+    }
+}
