@@ -67,6 +67,8 @@ impl World {
             region: Some("us-east-1".to_owned()),
             endpoint: Some(self.s3.url().clone()),
             checksum: true,
+            object_headers: vec![],
+            requester_pays: false,
             silence: crcr_github::http::SILENCE,
             access: S3Access::Given(
                 aws_credential_types::provider::SharedCredentialsProvider::new(credentials),

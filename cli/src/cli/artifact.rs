@@ -60,10 +60,38 @@ pub struct S3Args {
     /// URL of a server that speaks S3 [default: Amazon's]
     #[arg(long, value_name = "URL")]
     pub s3_endpoint: Option<String>,
+    /// Who pays for requests to the bucket, when its owner doesn't
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub s3_request_payer: Option<RequestPayer>,
     /// Whose credentials [default: CRCR_AUTH_MODE, then `env` where AWS_ACCESS_KEY_ID and
     /// AWS_SECRET_ACCESS_KEY are set, then `anonymous`]
     #[arg(long, value_enum, value_name = "MODE")]
     pub auth_mode: Option<AuthMode>,
+}
+
+/// Who pays for requests, in S3's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RequestPayer {
+    /// The account of the credentials
+    Requester,
+}
+
+/// What new objects in the bucket get; a bucket's policy may demand it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "S3")]
+pub struct S3ObjectArgs {
+    /// Canned ACL of new objects, such as `bucket-owner-full-control`
+    #[arg(long, value_name = "ACL")]
+    pub s3_acl: Option<String>,
+    /// Encryption of new objects: `AES256`, `aws:kms` or `aws:kms:dsse` [default: the bucket's]
+    #[arg(long, value_name = "ALGORITHM")]
+    pub s3_sse: Option<String>,
+    /// KMS key of new objects, with `--s3-sse aws:kms`: its id or its ARN
+    #[arg(long, value_name = "KEY")]
+    pub s3_sse_kms_key_id: Option<String>,
+    /// Storage class of new objects, such as `STANDARD_IA`
+    #[arg(long, value_name = "CLASS")]
+    pub s3_storage_class: Option<String>,
 }
 
 /// Whose credentials S3 sees.
@@ -88,7 +116,7 @@ pub struct UploadArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// File, folder or glob to upload; repeats, or one a line; `!` excludes, the last match wins
-    #[arg(long, value_name = "PATH", required = true, allow_hyphen_values = true)]
+    #[arg(long, value_name = "PATH", allow_hyphen_values = true)]
     pub path: Vec<String>,
     /// What to do when nothing matches
     #[arg(long, value_enum, default_value_t = NoFiles::Warn, value_name = "WHAT")]
@@ -111,9 +139,15 @@ pub struct UploadArgs {
     pub archive: ArchiveArg,
     #[command(flatten)]
     pub s3: S3Args,
+    #[command(flatten)]
+    pub s3_objects: S3ObjectArgs,
     /// Checksum that S3 verifies what is sent by
     #[arg(long, value_enum, default_value_t = S3Checksum::Crc64nvme, value_name = "CHECKSUM")]
     pub s3_checksum: S3Checksum,
+    /// Make `artifact-url` on S3 an address that anybody can download from for so many seconds, at
+    /// most 604800; 0 is the address in the AWS console
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=604_800))]
+    pub s3_presign: u32,
     /// When GitHub's store is used
     #[arg(long, value_enum, default_value_t = FallbackArg::Auto, value_name = "WHEN")]
     pub fallback: FallbackArg,

@@ -6,7 +6,7 @@ use crcr_artifacts::store::github::GitHubStore;
 use crcr_artifacts::upload::Run;
 
 use super::artifact_sources::{self, NO_V4, is_enterprise};
-use crate::cli::artifact::{FallbackArg, S3Args, UploadArgs};
+use crate::cli::artifact::{FallbackArg, S3Args, S3ObjectArgs, UploadArgs};
 use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -19,6 +19,32 @@ pub fn plan(args: &UploadArgs, env: &Env) -> Plan {
         FallbackArg::Always => Fallback::Always,
     };
     choose::plan(mode, artifact_sources::bucket(&args.s3), fallback)
+}
+
+/// The headers of new objects, in S3's names.
+pub fn object_headers(args: &S3ObjectArgs) -> Result<Vec<(&'static str, String)>, Failure> {
+    let all = [
+        ("s3-acl", "x-amz-acl", &args.s3_acl),
+        ("s3-sse", "x-amz-server-side-encryption", &args.s3_sse),
+        (
+            "s3-sse-kms-key-id",
+            "x-amz-server-side-encryption-aws-kms-key-id",
+            &args.s3_sse_kms_key_id,
+        ),
+        ("s3-storage-class", "x-amz-storage-class", &args.s3_storage_class),
+    ];
+    let mut headers = vec![];
+    for (input, header, value) in all {
+        let Some(value) = value.as_deref().map(str::trim).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+        if !value.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let text = format!("`{input}` (`{}`) isn't one word", value.escape_debug());
+            return Err(Failure::user(input, text).hint("write it as S3's documentation does"));
+        }
+        headers.push((header, value.to_owned()));
+    }
+    Ok(headers)
 }
 
 /// The folder of the artifact in the bucket.

@@ -50,6 +50,8 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         endpoint,
         access: access(auth_mode(args, env), env, printer)?,
         checksum: true,
+        object_headers: vec![],
+        requester_pays: args.s3_request_payer.is_some(),
         silence: silence(env)?,
     }))
 }
@@ -283,6 +285,31 @@ pub fn store_hint(error: &store::Error, rights: &'static str) -> Option<&'static
 pub fn github_url(env: &Env, repository: &str, run_id: u64, artifact_id: u64) -> String {
     let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
     format!("{server}/{repository}/actions/runs/{run_id}/artifacts/{artifact_id}")
+}
+
+/// The page of an object in the AWS console; on another server the address of the object itself.
+/// A `key` with a slash at its end is a folder.
+pub fn s3_page(endpoint: Option<&str>, region: &str, bucket: &str, key: &str) -> String {
+    let plain = format!("s3://{bucket}/{key}");
+    if let Some(endpoint) = endpoint {
+        let Ok(mut url) = Url::parse(endpoint) else { return plain };
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push(bucket).extend(key.split('/'));
+        }
+        return url.into();
+    }
+    let host = match region.split('-').next() {
+        Some("cn") => "console.amazonaws.cn",
+        Some("us") if region.starts_with("us-gov-") => "console.amazonaws-us-gov.com",
+        _ => "console.aws.amazon.com",
+    };
+    let kind = if key.ends_with('/') { "buckets" } else { "object" };
+    let query = [("region", region), ("prefix", key)];
+    match Url::parse_with_params(&format!("https://{region}.{host}/s3/{kind}/{bucket}"), query) {
+        // The console has no such page for an access point.
+        Ok(url) if !bucket.contains(':') => url.into(),
+        _ => plain,
+    }
 }
 
 /// A row of the step summary: an artifact and where it is.

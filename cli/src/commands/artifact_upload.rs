@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crcr_artifacts::blocks::GrownFiles;
 use crcr_artifacts::choose::{Plan, Reason};
 use crcr_artifacts::collect::{self, Collected, Query};
 use crcr_artifacts::digest::Digest;
@@ -15,11 +17,12 @@ use crcr_artifacts::store::s3::{S3Config, STORE as S3};
 use crcr_artifacts::upload::{self, Failed, Run, Stores, Uploaded};
 use crcr_artifacts::zip::write::Level;
 use jiff::Timestamp;
+use secrecy::ExposeSecret as _;
 use tokio_util::sync::CancellationToken;
 
 use super::artifact_inputs as inputs;
 use super::artifact_sources::{
-    NO_V4, Row, files_text, github_url, is_enterprise, set_empty_outputs, store_hint,
+    NO_V4, Row, files_text, github_url, is_enterprise, s3_page, set_empty_outputs, store_hint,
     summarize_failure, table,
 };
 use crate::cli::artifact::{
@@ -33,6 +36,9 @@ use crate::runner::Runner;
 /// What S3 must allow.
 const RIGHTS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
                       `s3:AbortMultipartUpload` where the artifact goes";
+
+/// How many files are named in messages of one kind.
+const MAX_NAMED_FILES: usize = 20;
 
 /// Every output of the action.
 pub const OUTPUTS: [&str; 8] = [
@@ -123,13 +129,15 @@ async fn attempt(
         s3: if matches!(plan, Plan::S3ThenGitHub | Plan::S3Only) {
             let config = super::artifact_sources::s3(&args.s3, env, printer)?;
             let checksum = args.s3_checksum == S3Checksum::Crc64nvme;
-            config.map(|config| S3Config { checksum, ..config })
+            let object_headers = inputs::object_headers(&args.s3_objects)?;
+            config.map(|config| S3Config { checksum, object_headers, ..config })
         } else {
             None
         },
         folder,
         github: inputs::github(env, printer),
         publish_locator: args.publish_locator,
+        presign: (args.s3_presign > 0).then(|| Duration::from_secs(args.s3_presign.into())),
     };
     let progress = Arc::new(printer.progress("upload", found.entries.iter().map(|e| e.size).sum()));
     let advance = progress.clone();
@@ -154,6 +162,7 @@ async fn attempt(
         retention_days: retention(args, env, printer),
         stop: stop_on_signal(),
         progress: Arc::new(move |bytes| advance.advance(bytes)),
+        grown: GrownFiles::default(),
     };
     let done = Box::pin(upload::upload(&source, plan, &stores, &run, Timestamp::now)).await;
     progress.finish();
@@ -191,7 +200,39 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<Collected, Failure> {
 fn tell_oddities(found: &Collected, printer: &Printer) {
     for path in &found.skipped {
         let why = "it is a broken link, or neither file nor folder";
-        printer.warning(&format!("`{}` is left out: {why}", path.display()), None);
+        printer.warning(&format!("`{}` is left out: {why}", shown(path)), None);
+    }
+    for path in &found.loops {
+        let why = "it is a link to a folder that it is in";
+        printer.warning(&format!("`{}` is left out: {why}", shown(path)), None);
+    }
+    let outside = found.outside.iter().map(|(link, target)| {
+        format!("`{}` leads out of the working folder, to `{}`", shown(link), shown(target))
+    });
+    warn_of_files(
+        outside,
+        "its target is stored; exclude the link with `!` if that is not meant",
+        printer,
+    );
+    let collisions = found.case_collisions(MAX_NAMED_FILES + 1).into_iter().map(|path| {
+        format!("`{}` differs from another path in upper and lower case only", path.escape_debug())
+    });
+    warn_of_files(collisions, "macOS and Windows can't unpack both; rename one", printer);
+}
+
+/// A file's name in a message.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().to_string()
+}
+
+/// At most [`MAX_NAMED_FILES`] warnings.
+fn warn_of_files(texts: impl Iterator<Item = String>, hint: &str, printer: &Printer) {
+    for (count, text) in texts.enumerate() {
+        if count == MAX_NAMED_FILES {
+            printer.warning("there are more such files", None);
+            return;
+        }
+        printer.warning(&text, Some(hint));
     }
 }
 
@@ -231,9 +272,8 @@ fn artifact_name(args: &UploadArgs, found: &Collected) -> String {
     }
 }
 
-/// Every name and path that one of the stores forbids, at most twenty of them.
+/// Names every path that one of the stores forbids, at most [`MAX_NAMED_FILES`].
 fn check_names(name: &str, found: &Collected) -> Result<(), Failure> {
-    const TOLD: usize = 20;
     if let Err(why) = name::check_name(name) {
         return Err(Failure::user(
             "bad-name",
@@ -253,7 +293,7 @@ fn check_names(name: &str, found: &Collected) -> Result<(), Failure> {
         1 => "a file has a path that an artifact can't hold".to_owned(),
         count => format!("{count} files have paths that an artifact can't hold"),
     };
-    for (entry, why) in bad.iter().take(TOLD) {
+    for (entry, why) in bad.iter().take(MAX_NAMED_FILES) {
         text.push_str(&format!("\n  `{}`: {why}", entry.path.escape_debug()));
     }
     Err(Failure::user("bad-path", text).hint("rename them, or exclude them with `!`"))
@@ -341,17 +381,30 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
     if let Some(refusal) = &done.refusal {
         let (name, reason) = (&source.name, done.reason);
         let text = format!("`{name}` went to GitHub's store instead of S3 ({reason}): {refusal}");
-        printer.warning(&text, store_hint(refusal, RIGHTS));
+        let hint = match refusal {
+            store::Error::Refused { store: S3, message } if message.contains("NotImplemented") => {
+                Some("if this server lacks the checksum, set `s3-checksum: none`")
+            }
+            refusal => store_hint(refusal, RIGHTS),
+        };
+        printer.warning(&text, hint);
     }
     let store = done.locator.place.store();
-    let url = link(done, runner.env());
+    let page = page(done, runner.env());
+    let url = match &done.download_url {
+        Some(url) => url.expose_secret(),
+        None => &page,
+    };
+    if let Some(url) = &done.download_url {
+        printer.mask(url.expose_secret());
+    }
     let id = done.stored.artifact_id.map(|id| id.to_string()).unwrap_or_default();
     let (digest, size) = (done.stored.digest.hex(), done.stored.size);
     let count = source.entries.len();
     let (before, after) = (human_bytes(source.raw_size()), human_bytes(size));
     let was = if done.stored.already { "was there already" } else { "is stored" };
     printer.line(&format!(
-        "`{}` {was} in {store} ({}): {}, {before}, {after} stored, sha256 {digest}",
+        "`{}` {was} in {store} ({}): {}, {before}, {after} stored",
         source.name,
         done.reason,
         files_text(count as u64)
@@ -361,16 +414,20 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
         printer
             .line(&format!("the {count} files are in one zip, in spite of `archive: none`: {why}"));
     }
-    printer.line(&url);
+    printer.line(&page);
     let reason = done.reason.to_string();
     let (size, count) = (size.to_string(), count.to_string());
     let locator = done.locator.to_json(MAX_OUTPUT_BYTES);
-    let values = [store, &reason, &id, &url, &digest, &locator, &size, &count];
+    printer.group("Details of the artifact");
+    printer.line(&format!("sha256 {digest}"));
+    printer.line(&format!("locator {locator}"));
+    printer.end_group();
+    let values = [store, &reason, &id, url, &digest, &locator, &size, &count];
     let outputs: Vec<_> = OUTPUTS.into_iter().zip(values).collect();
     runner.set_outputs(&outputs)?;
     let row = Row {
         name: &source.name,
-        url: &url,
+        url: &page,
         store,
         reason: &reason,
         files: &files_text(source.entries.len() as u64),
@@ -380,14 +437,16 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where people find the artifact.
-fn link(done: &Uploaded, env: &Env) -> String {
+/// The page where people find the artifact.
+fn page(done: &Uploaded, env: &Env) -> String {
     let locator = &done.locator;
     match &locator.place {
         Place::GitHub { artifact_id } => {
             github_url(env, &locator.repository, locator.run_id, *artifact_id)
         }
-        Place::S3 { bucket, key, .. } => format!("s3://{bucket}/{key}"),
+        Place::S3 { bucket, key, endpoint, region } => {
+            s3_page(endpoint.as_deref(), region.as_deref().unwrap_or("us-east-1"), bucket, key)
+        }
     }
 }
 
@@ -404,7 +463,10 @@ fn fail(
         Plan::GitHub(reason) => Some(reason),
         _ => None,
     };
-    let reason = failed.reason().or(planned);
+    let reason = match &failed {
+        Failed::Store(store::Error::Conflict { .. }) => None,
+        failed => failed.reason().or(planned),
+    };
     let failure = match failed {
         Failed::Store(store::Error::Quota { message, .. }) => {
             let what = format!("{what}: GitHub's storage is full");
@@ -419,7 +481,7 @@ fn fail(
         }
         Failed::Store(error @ store::Error::Conflict { store: S3, .. }) => {
             Failure::user("conflict", what).because(error).hint(
-                "set `overwrite`, choose another name, or put `{run_attempt}` into `s3-prefix`",
+                "give each job, and each leg of a matrix, a name of its own, or set `overwrite`",
             )
         }
         Failed::Store(error @ store::Error::Conflict { .. }) => {

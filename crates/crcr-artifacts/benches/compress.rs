@@ -5,8 +5,9 @@
 use std::path::Path;
 
 use crcr_artifacts::blocks::Blocks;
+use crcr_artifacts::blocks::GrownFiles;
 use crcr_artifacts::collect::Entry;
-use crcr_artifacts::zip::write::{Level, write};
+use crcr_artifacts::zip::write::{FileSet, Level, write};
 use divan::Bencher;
 use divan::counter::BytesCount;
 
@@ -70,7 +71,10 @@ fn sources(bytes: &mut Vec<u8>, _: u64) {
 fn archive(name: &str, level: Level) -> u64 {
     let entry = Entry { path: name.to_owned(), size: LEN as u64, mode: None };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let make = move |sink: &mut _| write(sink, Path::new(FOLDER), &[entry], level, true, &|_| ());
+    let make = move |sink: &mut _| {
+        let (root, entries, grown) = (Path::new(FOLDER), [entry], GrownFiles::default());
+        write(sink, FileSet { root, entries: &entries, grown: &grown }, level, true, &|_| ())
+    };
     runtime.block_on(Blocks::start(4 << 20, make).digest()).expect("the file can be read").size
 }
 

@@ -4,7 +4,7 @@
 //! them gives each buffer back when its block has arrived. The slowest sets the pace, and memory
 //! stays the same for any size.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub enum Error {
     /// A file can't be opened or read.
     #[error("`{}` can't be read", .path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// A file has another length, or was written, since it was found.
+    /// A file became shorter, or its content was changed, since it was found.
     #[error("`{}` changed while it was read", .0.display())]
     Changed(PathBuf),
     /// Nobody wants the bytes any more.
@@ -271,20 +271,38 @@ impl Drop for Buffer {
     }
 }
 
-/// A file as it was when the artifact's files were found.
+/// Files that became longer while the artifact was made, such as logs. What they held when they were
+/// found is stored.
+#[derive(Debug, Clone, Default)]
+pub struct GrownFiles(Arc<Mutex<BTreeSet<PathBuf>>>);
+
+impl GrownFiles {
+    pub(crate) fn add(&self, path: PathBuf) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+    }
+
+    pub(crate) fn paths(&self) -> BTreeSet<PathBuf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A file of which the first `size` bytes are read, its length when the artifact's files were found.
 pub(crate) struct Source {
     file: File,
     path: PathBuf,
     size: u64,
     modified: Option<std::time::SystemTime>,
+    grown: GrownFiles,
 }
 
 impl Source {
-    pub(crate) fn open(path: PathBuf, size: u64) -> Result<Self, Error> {
+    /// Fails with [`Error::Changed`] when the file is shorter than `size` bytes.
+    pub(crate) fn open(path: PathBuf, size: u64, grown: &GrownFiles) -> Result<Self, Error> {
         match File::open(&path).and_then(|file| Ok((file.metadata()?, file))) {
-            Ok((metadata, _)) if metadata.len() != size => Err(Error::Changed(path)),
+            Ok((metadata, _)) if metadata.len() < size => Err(Error::Changed(path)),
             Ok((metadata, file)) => {
-                Ok(Self { file, path, size, modified: metadata.modified().ok() })
+                let (modified, grown) = (metadata.modified().ok(), grown.clone());
+                Ok(Self { file, path, size, modified, grown })
             }
             Err(source) => Err(Error::Read { path, source }),
         }
@@ -306,9 +324,14 @@ impl Source {
         Ok(())
     }
 
-    /// Fails when the file was written to since it was opened.
+    /// Fails when the file became shorter, or was written to without becoming longer. A file that
+    /// became longer is noted.
     pub(crate) fn check_unchanged(&self) -> Result<(), Error> {
         match self.file.metadata() {
+            Ok(now) if now.len() > self.size => {
+                self.grown.add(self.path.clone());
+                Ok(())
+            }
             Ok(now) if now.len() == self.size && now.modified().ok() == self.modified => Ok(()),
             _ => Err(Error::Changed(self.path.clone())),
         }
@@ -330,10 +353,11 @@ pub(crate) fn of_file(
     path: PathBuf,
     size: u64,
     block_size: usize,
+    grown: GrownFiles,
     progress: impl Fn(u64) + Send + 'static,
 ) -> Blocks {
     Blocks::start(block_size, move |sink| {
-        let source = Source::open(path, size)?;
+        let source = Source::open(path, size, &grown)?;
         sink.fill(size, None, |buffer, offset| {
             source.read(buffer, offset)?;
             progress(buffer.len() as u64);
@@ -345,8 +369,12 @@ pub(crate) fn of_file(
 }
 
 /// The digest of one file as it is.
-pub(crate) fn digest_of_file(path: PathBuf, size: u64) -> Result<Digest, Error> {
-    let source = Source::open(path, size)?;
+pub(crate) fn digest_of_file(
+    path: PathBuf,
+    size: u64,
+    grown: &GrownFiles,
+) -> Result<Digest, Error> {
+    let source = Source::open(path, size, grown)?;
     let mut buffer = vec![0; size.min(DIGEST_BUFFER as u64) as usize];
     let (mut hasher, mut at) = (Hasher::default(), 0);
     while at < size {
@@ -399,17 +427,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_longer_shorter_or_gone_is_an_error() {
+    async fn a_file_that_grew_is_stored_as_it_was_found_and_a_shorter_one_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), b"12345").unwrap();
-        for (path, size) in [("f", 4), ("f", 6)] {
-            let made = of_file(folder.path().join(path), size, 1024, |_| ()).digest().await;
-            assert!(matches!(made, Err(Error::Changed(_))), "{made:?}");
-        }
-        let made = of_file(folder.path().join("gone"), 6, 1024, |_| ()).digest().await;
-        assert!(matches!(made, Err(Error::Read { .. })), "{made:?}");
-        let made = of_file(folder.path().join("f"), 5, 1024, |_| ()).digest().await.unwrap();
-        assert_eq!(made.digest, Digest::of(b"12345"));
+        let grown = GrownFiles::default();
+        let digest = async |name: &str, size: u64| {
+            let path = folder.path().join(name);
+            of_file(path, size, 1024, grown.clone(), |_| ()).digest().await
+        };
+        let shorter = digest("f", 6).await;
+        assert!(matches!(shorter, Err(Error::Changed(_))), "{shorter:?}");
+        let gone = digest("gone", 6).await;
+        assert!(matches!(gone, Err(Error::Read { .. })), "{gone:?}");
+        assert_eq!(digest("f", 5).await.unwrap().digest, Digest::of(b"12345"));
+        assert!(grown.paths().is_empty());
+        assert_eq!(digest("f", 4).await.unwrap().digest, Digest::of(b"1234"));
+        assert!(grown.paths().contains(&folder.path().join("f")));
     }
 
     /// Parts that begin and end anywhere in a block, with the bytes of another file between them.

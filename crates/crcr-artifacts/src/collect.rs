@@ -7,7 +7,9 @@
 
 mod pattern;
 
+use std::collections::HashSet;
 use std::fs::{self, Metadata};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -39,6 +41,31 @@ pub struct Collected {
     pub left_out: Option<PathBuf>,
     /// Broken links, sockets and the like, which can't be stored.
     pub skipped: Vec<PathBuf>,
+    /// Links to a folder that they are in. What is there is stored once, elsewhere.
+    pub loops: Vec<PathBuf>,
+    /// Links out of the working folder, with what they lead to. They are followed.
+    pub outside: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Collected {
+    /// Paths that are equal but for upper and lower case: the second of each pair can't be unpacked
+    /// on macOS and Windows. At most `limit`.
+    pub fn case_collisions(&self, limit: usize) -> Vec<&str> {
+        // Eight bytes for each file, of which there may be millions, in the place of its name.
+        let hash = |entry: &Entry| {
+            let mut hasher = DefaultHasher::new();
+            entry.path.to_lowercase().hash(&mut hasher);
+            hasher.finish()
+        };
+        let mut hashes: Vec<u64> = self.entries.iter().map(hash).collect();
+        hashes.sort_unstable();
+        let repeated: HashSet<u64> =
+            hashes.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]).collect();
+        let mut seen = HashSet::new();
+        let candidates = self.entries.iter().filter(|entry| repeated.contains(&hash(entry)));
+        let again = candidates.filter(|entry| !seen.insert(entry.path.to_lowercase()));
+        again.map(|entry| entry.path.as_str()).take(limit).collect()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +108,7 @@ pub fn collect(query: &Query<'_>) -> Result<Collected, Error> {
         patterns: &patterns,
         hidden: query.hidden,
         cwd: query.cwd,
+        real_cwd: fs::canonicalize(query.cwd).unwrap_or_else(|_| query.cwd.to_path_buf()),
         found: Vec::new(),
         out: Collected::default(),
     };
@@ -163,6 +191,8 @@ struct Walk<'a> {
     patterns: &'a [Pattern],
     hidden: bool,
     cwd: &'a Path,
+    /// The same without links.
+    real_cwd: PathBuf,
     found: Vec<Found>,
     out: Collected,
 }
@@ -176,13 +206,18 @@ impl Walk<'_> {
                 Ok(())
             }
             Err(source) => Err(Error::Unreadable { path: path.to_path_buf(), source }),
-            Ok(_) => self.visit(path.to_path_buf(), &mut Vec::new()),
+            Ok(metadata) => self.visit(path.to_path_buf(), metadata.is_symlink(), &mut Vec::new()),
         }
     }
 
     /// Looks at one file or folder. `above` holds the real folders on the way here that a link led
     /// through, so that a link to one of them ends the walk.
-    fn visit(&mut self, path: PathBuf, above: &mut Vec<PathBuf>) -> Result<(), Error> {
+    fn visit(
+        &mut self,
+        path: PathBuf,
+        is_link: bool,
+        above: &mut Vec<PathBuf>,
+    ) -> Result<(), Error> {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         // The folder that the job stands in is wanted, whatever its name.
         if hidden && !self.hidden && path != self.cwd {
@@ -200,10 +235,13 @@ impl Walk<'_> {
             Err(source) => return Err(Error::Unreadable { path, source }),
         };
         if metadata.is_dir() {
-            return self.enter(path, above);
+            return self.enter(path, is_link, above);
         }
         if !self.matches(&path) {
             return Ok(());
+        }
+        if is_link && metadata.is_file() {
+            self.note_outside(&path, fs::canonicalize(&path).ok());
         }
         if metadata.is_file() {
             self.found.push(Found { path, size: metadata.len(), mode: mode(&metadata) });
@@ -213,21 +251,38 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn enter(&mut self, path: PathBuf, above: &mut Vec<PathBuf>) -> Result<(), Error> {
+    fn note_outside(&mut self, link: &Path, target: Option<PathBuf>) {
+        if let Some(target) = target.filter(|target| !target.starts_with(&self.real_cwd)) {
+            self.out.outside.push((link.to_path_buf(), target));
+        }
+    }
+
+    fn enter(
+        &mut self,
+        path: PathBuf,
+        is_link: bool,
+        above: &mut Vec<PathBuf>,
+    ) -> Result<(), Error> {
         if !self.patterns.iter().any(|p| !p.excludes && p.may_match_below(&path)) {
             return Ok(());
         }
         let unreadable = |source| Error::Unreadable { path: path.clone(), source };
         let real = fs::canonicalize(&path).map_err(unreadable)?;
         if above.contains(&real) {
+            self.out.loops.push(path);
             return Ok(());
+        }
+        if is_link {
+            self.note_outside(&path, Some(real.clone()));
         }
         if above.len() >= MAX_DEPTH {
             return Err(Error::TooDeep(path));
         }
         above.push(real);
         for child in fs::read_dir(&path).map_err(unreadable)? {
-            self.visit(child.map_err(unreadable)?.path(), above)?;
+            let child = child.map_err(unreadable)?;
+            let is_link = child.file_type().is_ok_and(|kind| kind.is_symlink());
+            self.visit(child.path(), is_link, above)?;
         }
         above.pop();
         Ok(())
@@ -338,6 +393,33 @@ mod tests {
         assert_eq!(paths, ["a", "link/run.sh"]);
         assert_eq!(found.entries[1].mode, Some(0o755), "no setuid bit travels");
         assert_eq!(found.skipped, [at("d/broken")]);
+        assert_eq!(found.loops, [at("d/circle")]);
+        assert_eq!(found.outside, []);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_out_of_the_working_folder_are_followed_and_named() {
+        use std::os::unix::fs::symlink;
+        let elsewhere = Tree::new(&["etc/passwd", "lib/x"]);
+        let tree = Tree::new(&["d/a"]);
+        let at = |path: &str| tree.0.path().join(path);
+        let real = |path: &str| fs::canonicalize(elsewhere.0.path().join(path)).unwrap();
+        symlink(elsewhere.0.path().join("etc/passwd"), at("d/file")).unwrap();
+        symlink(elsewhere.0.path().join("lib"), at("d/lib")).unwrap();
+        let mut found = tree.find("d", false);
+        assert_eq!(found.entries.len(), 3);
+        found.outside.sort();
+        let links = [(at("d/file"), real("etc/passwd")), (at("d/lib"), real("lib"))];
+        assert_eq!(found.outside, links, "a link is named once, not each file behind it");
+    }
+
+    #[test]
+    fn paths_that_differ_in_case_only_are_named() {
+        let tree = Tree::new(&["d/Read.me", "d/read.me", "d/x/A", "d/x/b", "d/É", "d/é"]);
+        assert_eq!(tree.find("d", false).case_collisions(20), ["read.me", "é"]);
+        assert_eq!(tree.find("d", false).case_collisions(1).len(), 1);
+        assert!(tree.find("d/x", false).case_collisions(20).is_empty());
     }
 
     #[test]

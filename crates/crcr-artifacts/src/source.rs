@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::blocks::{self, Blocks};
+use crate::blocks::{self, Blocks, GrownFiles};
 use crate::collect::Entry;
 use crate::digest::Digest;
 use crate::locator::{Archive, File};
@@ -47,6 +47,7 @@ pub struct Source {
     pub stop: CancellationToken,
     /// Hears of the bytes read.
     pub progress: Progress,
+    pub grown: GrownFiles,
 }
 
 #[derive(Debug, Clone)]
@@ -93,24 +94,25 @@ impl Source {
 
     /// The files as one zip.
     pub fn zip(&self, block_size: usize) -> Blocks {
-        let Self { root, entries, level, progress, .. } = self.clone();
+        let Self { root, entries, level, progress, grown, .. } = self.clone();
         Blocks::start(block_size, move |sink| {
             let listed = entries.len() <= MAX_LISTED_FILES;
-            write::write(sink, &root, &entries, level, listed, &|bytes| progress(bytes))
+            let files = write::FileSet { root: &root, entries: &entries, grown: &grown };
+            write::write(sink, files, level, listed, &|bytes| progress(bytes))
         })
     }
 
     /// One file as it is.
     pub fn file(&self, entry: &Entry, block_size: usize) -> Blocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
-        blocks::of_file(path, entry.size, block_size, move |n| progress(n))
+        blocks::of_file(path, entry.size, block_size, self.grown.clone(), move |n| progress(n))
     }
 
     /// The digest of each file, without a word about progress.
     pub async fn digests(&self) -> Result<Vec<Digest>, blocks::Error> {
-        let (root, entries) = (self.root.clone(), self.entries.clone());
+        let Self { root, entries, grown, .. } = self.clone();
         let digest =
-            move |entry: &Entry| blocks::digest_of_file(root.join(&entry.path), entry.size);
+            move |entry: &Entry| blocks::digest_of_file(root.join(&entry.path), entry.size, &grown);
         let all = move || entries.iter().map(digest).collect();
         tokio::task::spawn_blocking(all).await.map_err(|_| blocks::Error::Stopped)?
     }

@@ -1,6 +1,9 @@
 //! An upload from top to bottom: the store by plan, the other one when it can't, the locators.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use secrecy::SecretString;
 
 use crate::choose::{Plan, Reason};
 use crate::layout;
@@ -27,6 +30,8 @@ pub struct Stores {
     pub github: Result<GitHubStore, String>,
     /// Whether the locator becomes a GitHub artifact of its own.
     pub publish_locator: bool,
+    /// How long the archive on S3 can be downloaded from an address without credentials.
+    pub presign: Option<Duration>,
 }
 
 /// An artifact that is stored.
@@ -38,6 +43,8 @@ pub struct Uploaded {
     pub locator: Locator,
     /// Why S3 didn't take it, where it was asked and GitHub has the artifact.
     pub refusal: Option<Error>,
+    /// Where anybody who has this address can download the archive from S3, for a time.
+    pub download_url: Option<SecretString>,
     /// What went wrong on the way without stopping anything.
     pub warnings: Vec<String>,
 }
@@ -94,6 +101,22 @@ pub async fn upload(
     run: &Run,
     now: impl Fn() -> Timestamp,
 ) -> Result<Uploaded, Failed> {
+    let mut uploaded = Box::pin(store(source, plan, stores, run, now)).await?;
+    for path in source.grown.paths() {
+        let path = path.strip_prefix(&source.root).unwrap_or(&path).display().to_string();
+        let why = "it grew while it was uploaded: what it held before is stored";
+        uploaded.warnings.push(format!("`{}`: {why}", path.escape_debug()));
+    }
+    Ok(uploaded)
+}
+
+async fn store(
+    source: &Source,
+    plan: Plan,
+    stores: &Stores,
+    run: &Run,
+    now: impl Fn() -> Timestamp,
+) -> Result<Uploaded, Failed> {
     let mut warnings = Vec::new();
     let (fallback, reason) = match plan {
         Plan::S3ThenGitHub => (true, Reason::Ok),
@@ -104,10 +127,10 @@ pub async fn upload(
     let mut refusal = None;
     let mut reason = reason;
     if let (Reason::Ok, Some(config)) = (reason, &stores.s3) {
-        match to_s3(source, config, &stores.folder, run, &now, &mut warnings).await {
-            Ok((stored, locator)) => {
+        match to_s3(source, config, stores, run, &now, &mut warnings).await {
+            Ok((stored, locator, download_url)) => {
                 publish(stores, source, &stored, &locator, &mut warnings).await;
-                return Ok(Uploaded { reason, stored, locator, refusal, warnings });
+                return Ok(Uploaded { reason, stored, locator, refusal, download_url, warnings });
             }
             Err(error) => match fallback_reason(&error) {
                 Some(why) if fallback => (reason, refusal) = (why, Some(error)),
@@ -129,17 +152,18 @@ pub async fn upload(
     let place = Place::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
     let locator = locator(source, &stored, place, run, now());
     publish(stores, source, &stored, &locator, &mut warnings).await;
-    Ok(Uploaded { reason, stored, locator, refusal, warnings })
+    Ok(Uploaded { reason, stored, locator, refusal, download_url: None, warnings })
 }
 
 async fn to_s3(
     source: &Source,
     config: &S3Config,
-    folder: &str,
+    stores: &Stores,
     run: &Run,
     now: &impl Fn() -> Timestamp,
     warnings: &mut Vec<String>,
-) -> Result<(Stored, Locator), Error> {
+) -> Result<(Stored, Locator, Option<SecretString>), Error> {
+    let folder = stores.folder.as_str();
     let mut bucket = S3Store::connect(config.clone()).await?;
     let (stored, before) = match bucket.put(source, folder).await {
         Err(Error::WrongRegion { asked, there, .. }) => {
@@ -174,7 +198,17 @@ async fn to_s3(
         bucket.abort_others(source, folder)
     );
     told?;
-    Ok((stored, locator))
+    let download_url = match (&locator.place, stores.presign) {
+        (Place::S3 { key, .. }, Some(validity)) if stored.archive == Archive::Zip => {
+            Some(bucket.presigned(key, validity).await?)
+        }
+        (_, Some(_)) => {
+            warnings.push("`s3-presign` needs one archive, and `archive` is `none`".to_owned());
+            None
+        }
+        _ => None,
+    };
+    Ok((stored, locator, download_url))
 }
 
 /// Whether GitHub may take what S3 didn't, and the reason that is given then.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use crate::blocks::{Error, Sink, Source};
+use crate::blocks::{Error, GrownFiles, Sink, Source};
 use crate::collect::Entry;
 use crate::digest::Digest;
 use crate::zip::fast_deflate::FastDeflate;
@@ -52,15 +52,23 @@ const READ: usize = 256 * 1024;
 /// Pieces in work besides one for each thread.
 const AHEAD: usize = 2;
 
-/// Writes the archive of `entries`, which lie below `root`. When `with_digests` asks for the digests
+/// The files to archive.
+#[derive(Clone, Copy)]
+pub struct FileSet<'a> {
+    pub root: &'a Path,
+    /// Paths below `root`, and sizes as they were when the files were found.
+    pub entries: &'a [Entry],
+    pub grown: &'a GrownFiles,
+}
+
+/// Writes the archive of `files`. When `with_digests` asks for the digests
 /// of the files, those of small files are returned and the sink makes the others. `progress` hears
 /// of every byte read.
 ///
 /// Fails when a file can't be read, or isn't as it was when it was found.
 pub fn write(
     sink: &mut Sink,
-    root: &Path,
-    entries: &[Entry],
+    files: FileSet<'_>,
     level: Level,
     with_digests: bool,
     progress: &dyn Fn(u64),
@@ -71,12 +79,12 @@ pub fn write(
     let spare = Spare::default();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| work(&queue, root, entries, level, with_digests, &spare));
+            scope.spawn(|| work(&queue, files, level, with_digests, &spare));
         }
         let (directory, digests) = (Vec::new(), BTreeMap::new());
         let mut archive = Archive {
             sink,
-            entries,
+            entries: files.entries,
             directory,
             with_digests,
             digests,
@@ -84,7 +92,7 @@ pub fn write(
             spare: spare.clone(),
         };
         // The threads end when `jobs` goes, whichever way this ends.
-        archive.assemble(Plan::new(root, entries, level), jobs, threads + AHEAD, progress)?;
+        archive.assemble(Plan::new(files, level), jobs, threads + AHEAD, progress)?;
         Ok(archive.digests)
     })
 }
@@ -165,24 +173,23 @@ enum Done {
 
 /// Cuts the entries into pieces, in order.
 struct Plan<'a> {
-    root: &'a Path,
-    entries: &'a [Entry],
+    files: FileSet<'a>,
     packer: Packer,
     next: usize,
     open: Option<(Arc<Source>, u64, Effort)>,
 }
 
 impl<'a> Plan<'a> {
-    fn new(root: &'a Path, entries: &'a [Entry], level: Level) -> Self {
-        Self { root, entries, packer: Packer::new(level), next: 0, open: None }
+    fn new(files: FileSet<'a>, level: Level) -> Self {
+        Self { files, packer: Packer::new(level), next: 0, open: None }
     }
 
     fn next(&mut self) -> Result<Option<Next>, Error> {
         let first = self.next;
-        let Some(entry) = self.entries.get(first) else { return Ok(None) };
+        let Some(entry) = self.files.entries.get(first) else { return Ok(None) };
         if entry.size <= PIECE as u64 {
             let mut bytes = 0;
-            while let Some(entry) = self.entries.get(self.next) {
+            while let Some(entry) = self.files.entries.get(self.next) {
                 bytes += entry.size;
                 if bytes > PIECE as u64 || self.next - first >= PIECE_FILES {
                     break;
@@ -194,7 +201,8 @@ impl<'a> Plan<'a> {
         let (source, offset, effort) = match self.open.take() {
             Some(open) => open,
             None => {
-                let source = Source::open(self.root.join(&entry.path), entry.size)?;
+                let source =
+                    Source::open(self.files.root.join(&entry.path), entry.size, self.files.grown)?;
                 let Some(effort) = self.packer.effort_for(&source, entry.size)? else {
                     self.next += 1;
                     return Ok(Some(Next::Stored(first, source)));
@@ -295,8 +303,7 @@ fn shrinks(packed: usize, raw: usize) -> bool {
 /// Takes pieces until there are no more.
 fn work(
     queue: &Mutex<Receiver<Job>>,
-    root: &Path,
-    entries: &[Entry],
+    files: FileSet<'_>,
     level: Level,
     digests: bool,
     spare: &Spare,
@@ -306,7 +313,7 @@ fn work(
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { piece, done }) = job else { return };
         let result = match piece {
-            Piece::Files(range) => files(root, entries, range, digests, &mut packer, spare.take()),
+            Piece::Files(range) => pack_files(files, range, digests, &mut packer, spare.take()),
             Piece::Chunk(chunk) => read_chunk(chunk, &mut packer, spare),
         };
         // Nobody waits for it after an error elsewhere.
@@ -314,9 +321,8 @@ fn work(
     }
 }
 
-fn files(
-    root: &Path,
-    entries: &[Entry],
+fn pack_files(
+    files: FileSet<'_>,
     range: Range<usize>,
     with_digests: bool,
     packer: &mut Packer,
@@ -325,8 +331,8 @@ fn files(
     let first = range.start;
     bytes.clear();
     let (mut records, mut digests) = (Vec::with_capacity(range.len()), Vec::new());
-    for entry in &entries[range] {
-        let raw = read_whole(&root.join(&entry.path), entry.size)?;
+    for entry in &files.entries[range] {
+        let raw = read_whole(&files.root.join(&entry.path), entry.size, files.grown)?;
         let packed = pack(&raw, packer);
         let stored = packed.as_deref().unwrap_or(&raw);
         let record = Record {
@@ -348,15 +354,19 @@ fn files(
     Ok(Done::Files { bytes, records, digests, first })
 }
 
-/// Reads a file that has `size` bytes, and fails when it has more or fewer.
-pub(crate) fn read_whole(path: &Path, size: u64) -> Result<Vec<u8>, Error> {
+/// Reads the first `size` bytes of a file, and fails when it is shorter.
+pub(crate) fn read_whole(path: &Path, size: u64, grown: &GrownFiles) -> Result<Vec<u8>, Error> {
     use std::io::Read as _;
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
     let read = std::fs::File::open(path)
         .and_then(|file| file.take(size + 1).read_to_end(&mut bytes))
         .map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
-    if read as u64 != size {
+    if (read as u64) < size {
         return Err(Error::Changed(path.to_path_buf()));
+    }
+    if read as u64 > size {
+        grown.add(path.to_path_buf());
+        bytes.pop();
     }
     Ok(bytes)
 }

@@ -58,8 +58,11 @@ fn tree(files: &[(&str, Vec<u8>, u32)]) -> (tempfile::TempDir, Vec<Entry>) {
 
 async fn zipped(folder: &Path, entries: &[Entry], level: Level) -> (Vec<u8>, Vec<Digest>) {
     let (folder, entries) = (folder.to_path_buf(), entries.to_vec());
-    let mut blocks =
-        Blocks::start(64 * 1024, move |sink| write(sink, &folder, &entries, level, true, &|_| ()));
+    let mut blocks = Blocks::start(64 * 1024, move |sink| {
+        let grown = GrownFiles::default();
+        let files = FileSet { root: &folder, entries: &entries, grown: &grown };
+        write(sink, files, level, true, &|_| ())
+    });
     let mut bytes = Vec::new();
     while let Some(block) = blocks.next().await {
         bytes.extend_from_slice(&block);
@@ -170,7 +173,8 @@ async fn another_reader_finds_a_fast_file_whole_whatever_is_in_it() {
     log[700_000..900_000].fill(0);
     log[1_500_000..1_900_000].copy_from_slice(&text(400_000));
     let (folder, entries) = tree(&[("log", log.clone(), 0o644)]);
-    let source = Source::open(folder.path().join("log"), log.len() as u64).unwrap();
+    let source =
+        Source::open(folder.path().join("log"), log.len() as u64, &GrownFiles::default()).unwrap();
     let mut packer = Packer::new(Level::Auto);
     assert_eq!(packer.effort_for(&source, log.len() as u64).unwrap(), Some(Effort::Fast));
     let (bytes, _) = zipped(folder.path(), &entries, Level::Auto).await;
@@ -246,7 +250,9 @@ async fn a_file_that_changed_or_went_stops_the_archive() {
         }
         let root = folder.path().to_path_buf();
         let made = Blocks::start(1024 * 1024, move |sink| {
-            write(sink, &root, &entries, Level::Auto, true, &|_| ())
+            let grown = GrownFiles::default();
+            let files = FileSet { root: &root, entries: &entries, grown: &grown };
+            write(sink, files, Level::Auto, true, &|_| ())
         })
         .digest()
         .await;

@@ -10,16 +10,21 @@ use std::time::Duration;
 
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::Client;
+use aws_sdk_s3::config::interceptors::BeforeTransmitInterceptorContextMut;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    BehaviorVersion, Builder, IdentityCache, Region, RequestChecksumCalculation,
-    ResponseChecksumValidation, SharedHttpClient, StalledStreamProtectionConfig,
+    BehaviorVersion, Builder, ConfigBag, IdentityCache, Intercept, Region,
+    RequestChecksumCalculation, ResponseChecksumValidation, RuntimeComponents, SharedHttpClient,
+    StalledStreamProtectionConfig,
 };
+use aws_sdk_s3::error::BoxError;
+use aws_sdk_s3::presigning::PresigningConfig;
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
+use secrecy::SecretString;
 use url::Url;
 
 use self::credentials::Kept;
@@ -33,6 +38,8 @@ use crate::store::Error;
 pub const STORE: &str = "S3";
 /// The header that tells where a bucket is, even to those it refuses.
 const REGION_HEADER: &str = "x-amz-bucket-region";
+/// Says that the requester pays.
+const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
 /// Connections that are kept open between requests.
 const KEPT_ALIVE: usize = 64;
 
@@ -47,6 +54,10 @@ pub struct S3Config {
     pub access: S3Access,
     /// Whether what is sent carries a CRC-64/NVME, which some other servers refuse.
     pub checksum: bool,
+    /// Headers of every new object, such as `x-amz-acl`: some buckets' policies demand them.
+    pub object_headers: Vec<(&'static str, String)>,
+    /// Whether the account of the credentials pays for requests, not the bucket's owner.
+    pub requester_pays: bool,
     /// How long the server may be silent before a request counts as broken.
     pub silence: Duration,
 }
@@ -111,6 +122,15 @@ impl S3Store {
     /// Whether the bytes travel over TLS, so that the payload needs no signature of its own.
     pub fn is_secure(&self) -> bool {
         self.config.endpoint.as_ref().is_none_or(|url| url.scheme() == "https")
+    }
+
+    /// An address that gives the object to anybody, as long as `validity` and as the credentials last.
+    pub async fn presigned(&self, key: &str, validity: Duration) -> Result<SecretString, Error> {
+        let refused = |message: String| Error::Refused { store: STORE, message };
+        let config = PresigningConfig::expires_in(validity).map_err(|e| refused(e.to_string()))?;
+        let get = self.client().get_object().bucket(self.bucket()).key(key).presigned(config);
+        let request = get.await.map_err(|e| self.error(&e, key))?;
+        Ok(request.uri().to_owned().into())
     }
 
     /// What a failed request means.
@@ -204,6 +224,9 @@ fn client(config: &S3Config, region: &str, credentials: Option<Kept>) -> Client 
         // The upload brings its own checksums; other servers refuse those that the SDK adds.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+    if config.requester_pays {
+        builder = builder.interceptor(RequesterPays);
+    }
     if let Some(endpoint) = &config.endpoint {
         builder = builder.endpoint_url(with_slash(endpoint)).force_path_style(true);
     }
@@ -212,6 +235,28 @@ fn client(config: &S3Config, region: &str, credentials: Option<Kept>) -> Client 
         None => builder.allow_no_auth(),
     };
     Client::from_conf(builder.build())
+}
+
+/// Adds the header that every request to a requester-pays bucket needs.
+/// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/ObjectsinRequesterPaysBuckets.html>
+#[derive(Debug)]
+struct RequesterPays;
+
+impl Intercept for RequesterPays {
+    fn name(&self) -> &'static str {
+        "RequesterPays"
+    }
+
+    fn modify_before_signing(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let (name, value) = REQUESTER_PAYS;
+        context.request_mut().headers_mut().try_insert(name, value)?;
+        Ok(())
+    }
 }
 
 /// The endpoint as the SDK takes it: without a slash at the end it joins the bucket to a path.

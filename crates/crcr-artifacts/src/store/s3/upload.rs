@@ -279,6 +279,8 @@ impl S3Store {
         body: Bytes,
         digest: Digest,
     ) -> Result<(), Refusal> {
+        let own = self.config.object_headers.iter();
+        headers.extend(own.map(|(name, value)| ((*name).into(), value.clone())));
         if self.config.checksum {
             headers.push((CHECKSUM.into(), checksum(&body)));
         }

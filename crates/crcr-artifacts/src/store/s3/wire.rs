@@ -22,7 +22,7 @@ use reqwest::{Client, RequestBuilder, Response};
 
 use super::credentials::Kept;
 use super::refusal::Refusal;
-use super::{S3Config, STORE, with_slash};
+use super::{REQUESTER_PAYS, S3Config, STORE, with_slash};
 use crate::digest::Digest;
 use crate::store::Error;
 
@@ -39,6 +39,7 @@ pub(super) struct Wire {
     bucket: String,
     region: String,
     credentials: Option<Kept>,
+    requester_pays: bool,
     /// Answers of a server that can't keep up.
     refusals: Arc<AtomicUsize>,
 }
@@ -81,6 +82,7 @@ impl Wire {
             bucket: endpoint.url().trim_end_matches('/').to_owned(),
             region: region.to_owned(),
             credentials,
+            requester_pays: config.requester_pays,
             refusals: Arc::default(),
         })
     }
@@ -116,14 +118,19 @@ impl Wire {
             url = format!("{url}?{}", put.query);
         }
         let mut request = self.http.put(&url).body(put.body.clone());
-        for (name, value) in &put.headers {
+        let mut headers = Cow::Borrowed(&put.headers);
+        if self.requester_pays {
+            let (name, value) = REQUESTER_PAYS;
+            headers.to_mut().push((name.into(), value.to_owned()));
+        }
+        for (name, value) in &*headers {
             request = request.header(&**name, value);
         }
         if let Some(kept) = &self.credentials {
             let credentials = kept.get().await.map_err(|e| Refusal::unmade(&e))?;
-            let (headers, digest) = (&put.headers, put.digest);
+            let digest = put.digest;
             let now = SystemTime::now();
-            let signed = signature("PUT", &url, headers, digest, &self.region, credentials, now);
+            let signed = signature("PUT", &url, &headers, digest, &self.region, credentials, now);
             for (name, value) in signed.map_err(|e| Refusal::unmade(e.as_ref()))? {
                 request = request.header(name, value);
             }
@@ -184,6 +191,8 @@ mod tests {
             endpoint: endpoint.map(|url| url.parse().unwrap()),
             access: S3Access::Anonymous,
             checksum: true,
+            object_headers: vec![],
+            requester_pays: false,
             silence: http::SILENCE,
         };
         Wire::new(&config, region, None).await

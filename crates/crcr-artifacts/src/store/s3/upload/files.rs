@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{MAX_PARTS, OBJECTS, Object, PART, conflict};
-use crate::blocks;
+use crate::blocks::{self, GrownFiles};
 use crate::collect::Entry;
 use crate::digest::Digest;
 use crate::locator::{Archive, files_digest};
@@ -243,9 +243,10 @@ impl Files {
         if long {
             return Ok(vec![Box::pin(self.put_long(batch.start)).await?]);
         }
-        let (root, entries) = (self.source.root.clone(), self.source.entries.clone());
+        let Source { root, entries, grown, .. } = self.source.clone();
         let files = batch.clone();
-        let read = move || files.map(|n| read(&root, &entries[n])).collect::<Result<Vec<_>, _>>();
+        let read =
+            move || files.map(|n| read(&root, &entries[n], &grown)).collect::<Result<Vec<_>, _>>();
         let read = tokio::task::spawn_blocking(read).await;
         let read = read.map_err(|_| blocks::Error::Stopped)??;
         let mut sent = Vec::with_capacity(batch.len());
@@ -317,8 +318,8 @@ fn batches(entries: &[Entry]) -> Vec<Range<usize>> {
     batches
 }
 
-fn read(root: &Path, entry: &Entry) -> Result<(Bytes, Digest), blocks::Error> {
-    let bytes = Bytes::from(read_whole(&root.join(&entry.path), entry.size)?);
+fn read(root: &Path, entry: &Entry, grown: &GrownFiles) -> Result<(Bytes, Digest), blocks::Error> {
+    let bytes = Bytes::from(read_whole(&root.join(&entry.path), entry.size, grown)?);
     let digest = Digest::of(&bytes);
     Ok((bytes, digest))
 }

@@ -68,7 +68,15 @@ impl S3Store {
             if let Some(mode) = object.mode {
                 create = create.metadata(META_MODE, format!("{mode:o}"));
             }
-            create.send()
+            let headers = self.config.object_headers.clone();
+            create
+                .customize()
+                .mutate_request(move |request| {
+                    for (name, value) in &headers {
+                        request.headers_mut().insert(*name, value.clone());
+                    }
+                })
+                .send()
         };
         let tag = tag(object.source);
         let mut untagged = false;
