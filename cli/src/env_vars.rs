@@ -26,6 +26,11 @@ impl Env {
         self.0.contains_key(name)
     }
 
+    /// Whether the variable holds `true` in any case, as AWS's SDKs read their switches.
+    pub fn is_switched_on(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
     /// Whether the variable holds `true` or `1`.
     pub fn is_true(&self, name: &str) -> bool {
         matches!(self.get(name), Some("true" | "1"))
@@ -129,6 +134,8 @@ pub const CRCR_CLIENT_PAYLOAD: &str = "CRCR_CLIENT_PAYLOAD";
 
 /// The input that softens failures, as the action hands it over; read where the inputs can't be parsed.
 pub const INPUT_ON_UNAVAILABLE: &str = "INPUT_ON_UNAVAILABLE";
+/// The input that says whether an artifact is essential; read where the inputs can't be parsed.
+pub const INPUT_REQUIRED: &str = "INPUT_REQUIRED";
 
 // Buildkite: https://buildkite.com/docs/pipelines/configure/environment-variables
 
@@ -182,6 +189,16 @@ pub const AWS_SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
 pub const AWS_REGION: &str = "AWS_REGION";
 /// Region, for the AWS CLI and older SDKs.
 pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
+/// URL of an S3 server, where no flag or input gives one.
+pub const AWS_ENDPOINT_URL_S3: &str = "AWS_ENDPOINT_URL_S3";
+/// The same for all services; [`AWS_ENDPOINT_URL_S3`] wins.
+pub const AWS_ENDPOINT_URL: &str = "AWS_ENDPOINT_URL";
+/// `true` turns both off.
+pub const AWS_IGNORE_CONFIGURED_ENDPOINT_URLS: &str = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";
+/// `true` asks for S3's endpoints with FIPS-validated cryptography.
+pub const AWS_USE_FIPS_ENDPOINT: &str = "AWS_USE_FIPS_ENDPOINT";
+/// `true` asks for S3's endpoints that have IPv6 addresses too.
+pub const AWS_USE_DUALSTACK_ENDPOINT: &str = "AWS_USE_DUALSTACK_ENDPOINT";
 /// `true` keeps SDKs from the instance's own credentials.
 pub const AWS_EC2_METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
 /// File with the token of a role, as EKS gives it to a pod.

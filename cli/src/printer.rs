@@ -248,9 +248,11 @@ pub fn human_bytes(bytes: u64) -> String {
 /// Text as a log line that the runner takes for text.
 ///
 /// The runner acts on a line that starts with `::` (after white space) and on `##[` anywhere;
-/// control characters other than a line feed or tab are shown escaped.
+/// control characters other than a line feed or tab are shown escaped, as are those that change the
+/// direction of writing.
 pub fn neutral(text: &str) -> Cow<'_, str> {
-    let clean = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let clean = |c: char| !(c.is_control() || turns(c)) || c == '\n' || c == '\t';
     let acts = |line: &str| line.trim_start().starts_with("::") || line.contains("##[");
     if text.chars().all(clean) && !text.lines().any(acts) {
         return Cow::Borrowed(text);
@@ -319,5 +321,6 @@ mod tests {
         assert_eq!(neutral("a\n  ::set-env name=A::b"), "a\n|   ::set-env name=A::b");
         assert_eq!(neutral("x ##[add-path]/tmp"), "x ## [add-path]/tmp");
         assert_eq!(neutral("bell\u{7} and\rreturn"), "bell\\u{7} and\\rreturn");
+        assert_eq!(neutral("exe\u{202e}gnp"), "exe\\u{202e}gnp");
     }
 }

@@ -66,6 +66,8 @@ impl World {
             bucket: BUCKET.to_owned(),
             region: Some("us-east-1".to_owned()),
             endpoint: Some(self.s3.url().clone()),
+            fips: false,
+            dual_stack: false,
             checksum: true,
             object_headers: vec![],
             requester_pays: false,

@@ -14,6 +14,7 @@ mod allowlist;
 mod allowlist_evidence;
 mod allowlist_online;
 mod artifact_download;
+mod artifact_download_inputs;
 mod artifact_proxy;
 mod artifact_round_trip;
 mod artifact_runs_out;

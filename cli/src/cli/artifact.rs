@@ -47,7 +47,7 @@ over as CRCR_RUNTIME_TOKEN and CRCR_RESULTS_URL.";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "S3")]
 pub struct S3Args {
-    /// Bucket of the artifacts; without one, only GitHub's store is used
+    /// Bucket of the artifacts, or the ARN of an access point; without one, only GitHub's store is used
     #[arg(long, value_name = "BUCKET")]
     pub s3_bucket: Option<String>,
     /// Folder of the artifact; `{owner}`, `{repo}`, `{run_id}`, `{run_attempt}`, `{job}` and
@@ -57,7 +57,7 @@ pub struct S3Args {
     /// Region of the bucket [default: AWS_REGION, AWS_DEFAULT_REGION, or what the bucket says]
     #[arg(long, value_name = "REGION")]
     pub aws_region: Option<String>,
-    /// URL of a server that speaks S3 [default: Amazon's]
+    /// URL of a server that speaks S3 [default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or Amazon's]
     #[arg(long, value_name = "URL")]
     pub s3_endpoint: Option<String>,
     /// Who pays for requests to the bucket, when its owner doesn't
@@ -251,14 +251,15 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Args)]
 pub struct DownloadArgs {
     /// Name of the artifact
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pattern", "artifact_ids"])]
+    #[arg(long, value_name = "NAME", conflicts_with = "artifact_ids")]
     pub name: Option<String>,
     /// Folder to unpack into [default: the working directory; in a privileged event a fresh
     /// temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub path: Option<String>,
-    /// Glob of names
-    #[arg(long, value_name = "GLOB", conflicts_with = "artifact_ids")]
+    /// Glob of names; a `!` before it takes all others. Beside `--name` and `--artifact-ids` it has
+    /// no effect
+    #[arg(long, value_name = "GLOB")]
     pub pattern: Option<String>,
     /// Numbers of artifacts at GitHub; repeats, or several with commas or one a line
     #[arg(long, value_name = "NUMBERS")]
@@ -266,6 +267,12 @@ pub struct DownloadArgs {
     /// Unpack several artifacts into one folder, in order, instead of a folder each
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub merge_multiple: bool,
+    /// Keep each archive as it is, as NAME.zip
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub skip_decompress: bool,
+    /// `false` downloads as ever, and never fails the step
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub required: bool,
     /// What to do when two artifacts hold one path
     #[arg(long, value_enum, default_value_t = OnCollisionArg::Error, value_name = "WHAT")]
     pub on_collision: OnCollisionArg,
@@ -287,7 +294,7 @@ pub struct DownloadArgs {
 /// The flags of `crcr artifact list`.
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
-    /// Glob of names
+    /// Glob of names; a `!` before it takes all others
     #[arg(long, value_name = "GLOB")]
     pub pattern: Option<String>,
     #[command(flatten)]

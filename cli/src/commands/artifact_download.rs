@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crcr_artifacts::download::{self, Artifact, Downloaded, Error, Request};
+use crcr_artifacts::find::pattern::NamePattern;
 use crcr_artifacts::find::{At, Select};
 use crcr_artifacts::locator::{self, Locator, MAX_OUTPUT_BYTES, Trust};
 use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
-use globset::{Glob, GlobMatcher};
 
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
 use crate::commands::artifact_sources::{
     Row, files_text, github_url, not_found, run_of, set_empty_outputs, sources, store_failed,
-    summarize_failure, table,
+    summarize_failure, table, warn_instead,
 };
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -37,22 +37,29 @@ pub const OUTPUTS: [&str; 9] = [
     "files",
 ];
 
+/// Artifacts that have a line of their own in the log outside of its folded part.
+const MAX_LINES: usize = 8;
+
 /// Downloads. Whatever happens, the outputs are set.
 pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let done = Box::pin(attempt(args, &runner, printer)).await;
-    if let Err(failure) = &done {
+    if let Err(failure) = Box::pin(attempt(args, &runner, printer)).await {
         set_empty_outputs(&OUTPUTS, failure.code(), &runner, printer);
         let what = args.name.as_deref().or(args.pattern.as_deref()).unwrap_or("artifacts");
-        summarize_failure(what, failure, &runner, printer);
+        summarize_failure(what, &failure, &runner, printer);
+        if args.required {
+            return Err(failure);
+        }
+        warn_instead(&failure, printer);
     }
-    done.map(|()| ExitCode::SUCCESS)
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Downloads, prints what came from where, and sets the outputs.
 async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Result<(), Failure> {
     let env = runner.env();
     let run = run_of(&args.run, env)?;
+    let select = select(args, printer)?;
     let sources = sources(&args.run, &args.s3, env, printer)?;
     let privileged = is_privileged(runner.event_name());
     let destination = destination(args, runner, privileged)?;
@@ -60,7 +67,7 @@ async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Res
     let (told, known) = (progress.clone(), progress.clone());
     let request = Request {
         run,
-        select: select(args)?,
+        select,
         destination: destination.path.clone(),
         merge: args.merge_multiple,
         on_collision: match args.on_collision {
@@ -71,14 +78,18 @@ async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Res
         allow_fork: args.allow_fork,
         // Where trust matters, bytes that nobody vouches for are never taken.
         digest_must_match: privileged || args.digest_mismatch == DigestMismatch::Error,
+        keep_archives: args.skip_decompress,
         total: Box::new(move |bytes| known.set_total(bytes)),
         arrived: Arc::new(move |bytes| told.advance(bytes)),
     };
+    // Every signed URL brings lines that mask it.
+    printer.group("download");
     let done = tokio::select! {
         done = download::download(&sources, &request) => done.map_err(|error| failure(error, env)),
         signal = stopped() => Err(signal),
     };
     progress.finish();
+    printer.end_group();
     match done {
         Ok(done) => report(&done, args, &request, printer, runner),
         Err(failure) => {
@@ -122,7 +133,12 @@ fn destination(
     Ok(Destination { path: PathBuf::from("."), fresh: false })
 }
 
-fn select(args: &DownloadArgs) -> Result<Select, Failure> {
+fn select(args: &DownloadArgs, printer: &Printer) -> Result<Select, Failure> {
+    let named = args.name.as_ref().map(|_| "name");
+    let named = named.or((!args.artifact_ids.is_empty()).then_some("artifact-ids"));
+    if let (Some(named), Some(_)) = (named, &args.pattern) {
+        printer.warning(&format!("`pattern` has no effect beside `{named}`"), None);
+    }
     if let Some(text) = &args.locator {
         let locator = read_locator(text)?;
         if let Some(name) = args.name.as_deref().filter(|name| *name != locator.name) {
@@ -134,11 +150,11 @@ fn select(args: &DownloadArgs) -> Result<Select, Failure> {
     if let Some(name) = &args.name {
         return Ok(Select::Name(name.clone()));
     }
-    if let Some(pattern) = &args.pattern {
-        return Ok(Select::Pattern(glob(pattern)?));
-    }
     if args.artifact_ids.is_empty() {
-        return Ok(Select::All);
+        return args
+            .pattern
+            .as_deref()
+            .map_or(Ok(Select::All), |pattern| Ok(Select::Pattern(name_pattern(pattern)?)));
     }
     let mut ids = Vec::new();
     let texts = args.artifact_ids.iter().flat_map(|text| text.split([',', '\n', ' ']));
@@ -151,17 +167,19 @@ fn select(args: &DownloadArgs) -> Result<Select, Failure> {
             ids.push(id);
         }
     }
+    if ids.is_empty() {
+        return Err(Failure::user("artifact-ids", "`artifact-ids` names no number")
+            .hint("give values of the output `artifact-id` of uploads"));
+    }
     Ok(Select::Ids(ids))
 }
 
-/// A glob over names, which have no folders.
-pub fn glob(pattern: &str) -> Result<GlobMatcher, Failure> {
-    let glob = Glob::new(pattern.trim()).map_err(|error| {
+pub fn name_pattern(pattern: &str) -> Result<NamePattern, Failure> {
+    NamePattern::new(pattern).map_err(|error| {
         Failure::user("pattern", format!("`pattern` (`{pattern}`) isn't a glob"))
             .because(error)
-            .hint("`*`, `?`, `[…]` and `{a,b}` have a meaning; `[[]` is a bracket")
-    })?;
-    Ok(glob.compile_matcher())
+            .hint("`*`, `?`, `[…]`, `{a,b}` and a first `!` have a meaning; `[[]` is a bracket")
+    })
 }
 
 /// The input `locator`: the JSON itself, or the path of a file that holds it.
@@ -206,7 +224,7 @@ fn report(
     printer: &Printer,
     runner: &Runner,
 ) -> Result<(), Failure> {
-    let grouped = done.artifacts.len() > 1;
+    let grouped = done.artifacts.len() > MAX_LINES;
     if grouped {
         printer.group(&format!("{} artifacts", done.artifacts.len()));
     }

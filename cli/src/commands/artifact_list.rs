@@ -7,7 +7,7 @@ use crcr_artifacts::find::{Found, Select};
 
 use crate::cli::DataFormat;
 use crate::cli::artifact::ListArgs;
-use crate::commands::artifact_download::glob;
+use crate::commands::artifact_download::name_pattern;
 use crate::commands::artifact_sources::{not_found, run_of, sources};
 use crate::env_vars::Env;
 use crate::failure::Outcome;
@@ -18,7 +18,7 @@ pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
     let run = run_of(&args.run, env)?;
     let sources = sources(&args.run, &args.s3, env, printer)?;
     let select = match &args.pattern {
-        Some(pattern) => Select::Pattern(glob(pattern)?),
+        Some(pattern) => Select::Pattern(name_pattern(pattern)?),
         None => Select::All,
     };
     let found = sources.find(&run, &select).await.map_err(|error| not_found(error, env))?;

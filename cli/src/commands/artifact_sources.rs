@@ -35,12 +35,18 @@ pub fn is_enterprise(env: &Env) -> bool {
 /// The bucket and who asks; `None` where no bucket is configured.
 pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
     let Some(bucket) = bucket(args) else { return Ok(None) };
-    if bucket.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') {
+    let arn = bucket.starts_with("arn:");
+    if bucket.contains(|c: char| c.is_whitespace() || c.is_control() || (c == '/' && !arn)) {
         let text = format!("`s3-bucket` (`{}`) isn't the name of a bucket", bucket.escape_debug());
         return Err(Failure::user("s3-bucket", text)
             .hint("give one name on one line; a folder in the bucket goes into `s3-prefix`"));
     }
-    let endpoint = args.s3_endpoint.as_deref().map(endpoint).transpose()?;
+    let ignored = env.is_switched_on(env_vars::AWS_IGNORE_CONFIGURED_ENDPOINT_URLS);
+    let configured = |name| Some((name, env.get(name).filter(|_| !ignored)?));
+    let url = args.s3_endpoint.as_deref().map(|url| ("s3-endpoint", url));
+    let url = url.or_else(|| configured(env_vars::AWS_ENDPOINT_URL_S3));
+    let url = url.or_else(|| configured(env_vars::AWS_ENDPOINT_URL));
+    let endpoint = url.map(|(name, url)| endpoint(name, url)).transpose()?;
     let region = args.aws_region.as_deref().map(str::trim);
     let region = region.or_else(|| env.get(env_vars::AWS_REGION));
     let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
@@ -48,6 +54,8 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         bucket: bucket.to_owned(),
         region: region.map(str::to_owned),
         endpoint,
+        fips: env.is_switched_on(env_vars::AWS_USE_FIPS_ENDPOINT),
+        dual_stack: env.is_switched_on(env_vars::AWS_USE_DUALSTACK_ENDPOINT),
         access: access(auth_mode(args, env), env, printer)?,
         checksum: true,
         object_headers: vec![],
@@ -56,10 +64,10 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
     }))
 }
 
-fn endpoint(text: &str) -> Result<Url, Failure> {
+fn endpoint(name: &str, text: &str) -> Result<Url, Failure> {
     let url = Url::parse(text.trim()).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(|| {
-        Failure::user("s3-endpoint", format!("`s3-endpoint` (`{text}`) isn't an http or https URL"))
+        Failure::user("s3-endpoint", format!("`{name}` (`{text}`) isn't an http or https URL"))
             .hint("give the whole address, such as `https://s3.example.com:9000`")
     })
 }
@@ -178,13 +186,14 @@ pub fn sources(
         Some(config) => Some(Bucket { config, layout: layout(s3_args)? }),
         None => None,
     };
-    let teller = printer.clone();
+    let (teller, warner) = (printer.clone(), printer.clone());
     Ok(Sources {
         service: service(env, printer)?,
         rest,
         bucket,
         mask: mask(printer),
         notice: Arc::new(move |text| teller.notice(text)),
+        warning: Arc::new(move |text| warner.warning(text, None)),
     })
 }
 
@@ -373,6 +382,14 @@ pub fn set_empty_outputs(outputs: &[&str], reason: &str, runner: &Runner, printe
     if let Err(failure) = runner.set_outputs(&pairs) {
         printer.warning(&format!("{failure}: {}", failure.causes().join(": ")), failure.help());
     }
+}
+
+/// The warning in place of a failure that `required: false` keeps from failing the step.
+pub fn warn_instead(failure: &Failure, printer: &Printer) {
+    let causes: String =
+        failure.causes().iter().map(|cause| format!("\n  because: {cause}")).collect();
+    let text = format!("{failure}; it isn't required, so the step goes on{causes}");
+    printer.warning(&text, failure.help());
 }
 
 /// How long a server may be silent.

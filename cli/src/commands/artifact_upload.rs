@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::artifact_inputs as inputs;
 use super::artifact_sources::{
     NO_V4, Row, files_text, github_url, is_enterprise, s3_page, set_empty_outputs, store_hint,
-    summarize_failure, table,
+    summarize_failure, table, warn_instead,
 };
 use crate::cli::artifact::{
     ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, UploadArgs,
@@ -82,10 +82,7 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
             if args.required {
                 return Err(failure);
             }
-            let causes: String =
-                failure.causes().iter().map(|cause| format!("\n  because: {cause}")).collect();
-            let text = format!("{failure}; it isn't required, so the step goes on{causes}");
-            printer.warning(&text, failure.help());
+            warn_instead(&failure, printer);
             Ok(ExitCode::SUCCESS)
         }
     }

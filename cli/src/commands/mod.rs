@@ -34,41 +34,62 @@ use crate::runner::Runner;
 pub fn misused(args: &[OsString], env: &Env, error: &clap::Error) -> ExitCode {
     let global = GlobalArgs { color: ColorChoice::Auto, quiet: false, verbose: 0 };
     let printer = Printer::new(&global, env);
+    if set_artifact_outputs(args, env, &printer) && is_not_required(args, env) {
+        let failure = Failure::unexpected("usage", usage_text(error)).hint(FLAGS);
+        artifact_sources::warn_instead(&failure, &printer);
+        return ExitCode::SUCCESS;
+    }
     let goes_on = oidc::misused(args, env, &printer).unwrap_or_else(|failure| {
         printer.failure(&failure);
         false
     });
     if printer.actions() {
-        let text = error.to_string();
-        let text = text.trim_start_matches("error: ").split("\n\nFor more").next();
-        let text = text.unwrap_or_default().trim();
-        let hint = "each input of an action is the flag of the same name";
+        let text = usage_text(error);
         if goes_on {
             let text = format!("no AWS credentials, the job goes on without: {text}");
-            printer.warning(&text, Some(hint));
+            printer.warning(&text, Some(FLAGS));
             return ExitCode::SUCCESS;
         }
-        printer.failure(&Failure::unexpected("usage", text).hint(hint));
+        printer.failure(&Failure::unexpected("usage", text).hint(FLAGS));
     } else {
         // A closed stderr leaves nobody to tell.
         let _ = error.print();
     }
-    set_artifact_outputs(args, env, &printer);
     ExitCode::from(2)
 }
 
-fn set_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) {
+const FLAGS: &str = "each input of an action is the flag of the same name";
+
+/// What clap says, without its own hints about the command line.
+fn usage_text(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.trim_start_matches("error: ").split("\n\nFor more").next();
+    text.unwrap_or_default().trim().to_owned()
+}
+
+/// Whether `required` is `false`; a flag wins over the input.
+fn is_not_required(args: &[OsString], env: &Env) -> bool {
+    let pair = args.windows(2).rfind(|pair| pair[0] == "--required").map(|pair| &pair[1]);
+    let joined =
+        args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--required=")).next_back();
+    let flag = joined.or_else(|| pair.and_then(|value| value.to_str()));
+    flag.or_else(|| env.get(env_vars::INPUT_REQUIRED)) == Some("false")
+}
+
+/// Writes the outputs of an artifact's step; `false` for every other command.
+fn set_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -> bool {
     let is =
         |command: &str| args.windows(2).any(|pair| pair[0] == "artifact" && pair[1] == command);
     let outputs: &[&str] = match () {
         () if is("upload") => &artifact_upload::OUTPUTS,
         () if is("download") => &artifact_download::OUTPUTS,
-        () => return,
+        () => return false,
     };
     if env.get(env_vars::GITHUB_OUTPUT).is_some() {
         let runner = Runner::new(env, printer);
         artifact_sources::set_empty_outputs(outputs, "usage", &runner, printer);
     }
+    true
 }
 
 /// Runs the command that `cli` names.

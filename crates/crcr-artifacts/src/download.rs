@@ -40,6 +40,8 @@ pub struct Request {
     pub allow_fork: bool,
     /// Whether another digest than the recorded one is a failure.
     pub digest_must_match: bool,
+    /// Whether an archive is kept as it is instead of being unpacked.
+    pub keep_archives: bool,
     /// Is told how many bytes there are, as far as that is known, once everything is found.
     pub total: Box<dyn Fn(u64) + Send + Sync>,
     /// Is told how many bytes have arrived.
@@ -118,12 +120,7 @@ pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded
     (request.total)(found.iter().filter_map(|one| one.size).sum());
 
     // A single artifact goes to the destination itself, as several do that are merged.
-    let single = match &request.select {
-        Select::Name(_) | Select::Locator(_) => true,
-        Select::Ids(ids) => ids.len() == 1,
-        Select::Pattern(_) | Select::All => false,
-    };
-    let in_folders = !single && !request.merge;
+    let in_folders = found.len() > 1 && !request.merge;
     let staging = Arc::new(Staging::new(&request.destination)?);
     // What the job's own run has made may be any sparse file or disk image.
     let trusted = !request.privileged && request.run.own;
@@ -133,6 +130,7 @@ pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded
         privileged: request.privileged,
         limits: unpack::Limits { ratio, ..limits },
         on_collision: request.on_collision,
+        folds_case: staging.folds_case(),
     };
     let mut stage = Stage::new(staging.subfolder("stage")?, policy);
 
@@ -146,8 +144,15 @@ pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded
         let folder = if in_folders { folder(&found)? } else { String::new() };
         let artifact = match fetched {
             Some(fetched) => {
+                let raw = if request.keep_archives {
+                    Some(
+                        raw_name(&found, &fetched).unwrap_or_else(|| format!("{}.zip", found.name)),
+                    )
+                } else {
+                    raw_name(&found, &fetched)
+                };
                 let (back, artifact) =
-                    unpack_blob(stage, staging.clone(), found, fetched, folder).await?;
+                    unpack_blob(stage, staging.clone(), found, fetched, folder, raw).await?;
                 stage = back;
                 artifact
             }
@@ -227,18 +232,18 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Unpacks a blob, or takes it as it is, on a thread of its own.
+/// Unpacks a blob, or takes it as it is under the name `raw`, on a thread of its own.
 async fn unpack_blob(
     mut stage: Stage,
     staging: Arc<Staging>,
     found: Found,
     fetched: Fetched,
     folder: String,
+    raw: Option<String>,
 ) -> Result<(Stage, Artifact), Error> {
     let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
     let flag = cancel.0.clone();
     let name = found.name.clone();
-    let raw = raw_name(&found, &fetched);
     let Fetched { path, disk, digest, size, .. } = fetched;
     let work = spawn_blocking(move || {
         let unpacked = match raw {

@@ -6,28 +6,29 @@
 
 mod bucket;
 mod github;
+pub mod pattern;
 
 use std::sync::Arc;
 
 use crcr_github::artifact::Artifact;
 use crcr_github::runs_artifacts::Actions;
-use globset::GlobMatcher;
 use jiff::Timestamp;
 use serde_json::json;
 
 use self::github::Listed;
 use crate::digest::Digest;
+use crate::find::pattern::NamePattern;
 use crate::layout::{Facts, Layout};
 use crate::locator::{self, Archive, File, Locator, Place, Trust, is_locator_artifact};
 use crate::store;
 use crate::store::github::{GitHubStore, Mask};
-use crate::store::s3::{S3Access, S3Config, S3Store};
+use crate::store::s3::{S3Access, S3Config, S3Store, STORE as S3};
 
 #[derive(Debug, Clone)]
 pub enum Select {
     /// The one of this name.
     Name(String),
-    Pattern(GlobMatcher),
+    Pattern(NamePattern),
     /// Those with these numbers at GitHub.
     Ids(Vec<u64>),
     /// The one that this locator, from a job's output, describes.
@@ -58,6 +59,8 @@ pub struct Sources {
     pub mask: Mask,
     /// Tells the user what was left out without being an error.
     pub notice: Notice,
+    /// Tells the user what needs attention without being an error.
+    pub warning: Notice,
 }
 
 pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
@@ -144,8 +147,8 @@ pub enum Error {
 impl Sources {
     /// Finds what `select` wants of `run`, in order of the names; for [`Select::Ids`] in theirs.
     ///
-    /// A wanted name, number or locator that isn't there is [`Error::Missing`]; a pattern may match
-    /// nothing.
+    /// A wanted name or locator that isn't there is [`Error::Missing`], as are numbers of which none
+    /// is there; a pattern may match nothing.
     pub async fn find(&self, run: &Run, select: &Select) -> Result<Vec<Found>, Error> {
         if !run.own && self.rest.is_none() {
             return Err(Error::TokenNeeded { repository: run.repository.clone(), id: run.id });
@@ -153,29 +156,55 @@ impl Sources {
         if self.service.is_none() && self.rest.is_none() && self.bucket.is_none() {
             return Err(Error::Nowhere);
         }
-        match select {
+        let found = match select {
             Select::Locator(locator) => {
-                Ok(vec![self.follow(run, locator, &locator.name, true, None).await?])
+                self.follow(run, locator, &locator.name, true, None).await.map(|found| vec![found])
             }
-            Select::Name(name) => Ok(vec![self.by_name(run, name).await?]),
+            Select::Name(name) => self.by_name(run, name).await.map(|found| vec![found]),
             Select::Ids(ids) => self.by_ids(run, ids).await,
-            Select::Pattern(glob) => self.all(run, |name| glob.is_match(name)).await,
+            Select::Pattern(pattern) => self.all(run, |name| pattern.matches(name)).await,
             Select::All => self.all(run, |_| true).await,
+        };
+        match (found, &self.bucket) {
+            // No credentials: advice about their permissions would lead nowhere.
+            (Err(Error::Store(refusal @ store::Error::Denied { store: S3, .. })), Some(bucket))
+                if matches!(bucket.config.access, S3Access::Anonymous) =>
+            {
+                Err(Error::Forbidden {
+                    what: "what is wanted".to_owned(),
+                    bucket: bucket.config.bucket.clone(),
+                    signed: false,
+                    looked: vec![refusal.to_string()],
+                })
+            }
+            (found, _) => found,
         }
     }
 
     async fn by_name(&self, run: &Run, name: &str) -> Result<Found, Error> {
         let mut looked = Vec::new();
         let mut is_listed = false;
-        if let Some(listed) = self.listed(run).await? {
+        let listed = self.listed(run).await;
+        if let (Err(Error::Store(error)), Some(bucket), true) =
+            (&listed, &self.bucket, run.first_attempt)
+        {
+            // On the first attempt nothing newer can be on GitHub than what the bucket holds.
+            if let Ok(Ok(found)) = bucket.by_name(run, name).await {
+                (self.warning)(&format!("GitHub's list was left out: {error}"));
+                return Ok(found);
+            }
+        }
+        if let Some(listed) = listed? {
             if let Some(found) = self.newest(run, &listed, name).await? {
                 return Ok(self.newer_in_bucket(run, found).await);
             }
             is_listed = true;
             let there = listed.iter().filter(|one| !is_locator_artifact(&one.name)).count();
             looked.push(format!(
-                "GitHub's list of run {} of `{}` ({there} artifacts of other names)",
-                run.id, run.repository
+                "GitHub's list of run {} of `{}` ({} of other names)",
+                run.id,
+                run.repository,
+                artifacts_text(there)
             ));
         }
         let what = format!("artifact `{name}`");
@@ -267,7 +296,7 @@ impl Sources {
             Place::GitHub { artifact_id } => {
                 let ids = [*artifact_id];
                 let found = match listed {
-                    Some(listed) => github::pick(run, listed, &ids)?,
+                    Some(listed) => github::pick(run, listed, &ids)?.0,
                     None => self.by_ids(run, &ids).await?,
                 };
                 let found = found.into_iter().next().ok_or(Error::Nowhere)?;
@@ -288,6 +317,11 @@ impl Sources {
             }
         }
     }
+}
+
+/// `1 artifact`, `2 artifacts`.
+fn artifacts_text(count: usize) -> String {
+    if count == 1 { "1 artifact".to_owned() } else { format!("{count} artifacts") }
 }
 
 /// Adds an artifact of the bucket to those of GitHub; of one name the newer is kept.

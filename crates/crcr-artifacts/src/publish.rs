@@ -1,14 +1,19 @@
 //! Makes a finished stage visible: renames its files into the destination, all or none.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 /// The start of the name of every temporary folder.
 const PREFIX: &str = ".crcr-download-";
+/// The file in it that is locked as long as its process lives.
+const LOCK: &str = "lock";
+/// How old a folder without a lock must be to count as left behind.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// Why the files can't be put where they belong. The destination is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +39,8 @@ pub enum Error {
 /// A temporary folder on the file system of a destination. Dropped, it is removed with all it
 /// holds.
 pub struct Staging {
+    /// Released before the folder is removed.
+    _lock: Option<File>,
     folder: TempDir,
     destination: PathBuf,
 }
@@ -65,11 +72,29 @@ impl Staging {
                 make(there).map_err(io(there))?
             }
         };
-        Ok(Self { folder, destination })
+        if let Some(parent) = folder.path().parent() {
+            remove_abandoned(parent);
+        }
+        // A file system without locks leaves the folder to the rule of its age.
+        Ok(Self { _lock: lock(folder.path()).ok(), folder, destination })
     }
 
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Whether the destination, or the folder that the files are prepared in, takes `a` and `A`
+    /// for one name.
+    pub fn folds_case(&self) -> bool {
+        let folders = [self.folder.path(), &self.destination];
+        folders.into_iter().filter(|folder| folder.is_dir()).any(|folder| {
+            let Ok(probe) = tempfile::Builder::new().prefix(PREFIX).tempfile_in(folder) else {
+                return true;
+            };
+            let name = probe.path().file_name().unwrap_or_default();
+            let other = name.to_string_lossy().replace("crcr-download", "CRCR-DOWNLOAD");
+            folder.join(other).exists()
+        })
     }
 
     /// Creates an empty folder of this name below the staging folder.
@@ -91,6 +116,39 @@ impl Staging {
             moves.undo();
         }
         moved
+    }
+}
+
+/// Creates and locks the file that shows that `folder` is in use. It gets its name only when it is
+/// locked, so that no other process sees it without its lock.
+fn lock(folder: &Path) -> io::Result<File> {
+    let fresh = folder.join("lock.new");
+    let file = File::create_new(&fresh)?;
+    file.lock()?;
+    fs::rename(&fresh, folder.join(LOCK))?;
+    Ok(file)
+}
+
+/// Removes the folders of downloads that were killed: those whose lock nobody holds, and old ones
+/// that never had one. What can't be removed stays.
+fn remove_abandoned(parent: &Path) {
+    let named = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten().filter(named) {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_abandoned(&path) {
+            tracing::info!(path = %path.display(), "removing what a killed download left");
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+fn is_abandoned(folder: &Path) -> bool {
+    let lock = folder.join(LOCK);
+    match fs::symlink_metadata(&lock) {
+        Ok(there) => there.is_file() && File::open(lock).is_ok_and(|lock| lock.try_lock().is_ok()),
+        Err(_) => fs::metadata(folder)
+            .and_then(|folder| folder.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED)),
     }
 }
 
@@ -266,6 +324,27 @@ mod tests {
         assert!(matches!(error, Error::LinkInTheWay(_)), "{error}");
         assert_eq!(fs::read_to_string(elsewhere.join("passwd")).unwrap(), "safe");
         assert_eq!(fs::read_to_string(world.path().join("out/m")).unwrap(), "old");
+    }
+
+    #[test]
+    fn a_download_removes_what_a_killed_one_left_and_never_what_a_running_one_has() {
+        let world = tempfile::tempdir().unwrap();
+        let out = world.path().join("out");
+        let running = Staging::new(&out).unwrap();
+        let begun = world.path().join(".crcr-download-begun");
+        let killed = world.path().join(".crcr-download-killed");
+        for folder in [&begun, &killed] {
+            fs::create_dir(folder).unwrap();
+        }
+        write(&killed.join("stage/a"), "half");
+        drop(lock(&killed).unwrap());
+        let second = Staging::new(&out).unwrap();
+        assert!(running.path().exists() && second.path().exists() && begun.exists());
+        assert!(!killed.exists());
+        let long_ago = std::time::SystemTime::now() - 2 * ABANDONED;
+        File::open(&begun).unwrap().set_modified(long_ago).unwrap();
+        drop(Staging::new(&out).unwrap());
+        assert!(!begun.exists());
     }
 
     #[test]

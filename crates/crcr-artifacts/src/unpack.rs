@@ -58,6 +58,8 @@ pub struct Policy {
     pub limits: Limits,
     /// What to do when two artifacts hold the same path.
     pub on_collision: OnCollision,
+    /// Whether the destination takes `a` and `A` for one name.
+    pub folds_case: bool,
 }
 
 /// Why an artifact can't be unpacked. Nothing of it is visible then.
@@ -69,8 +71,7 @@ pub enum Error {
     /// A path or a link that could reach something else.
     #[error("`{path}` is refused: {why}")]
     Path { path: String, why: Refused },
-    /// Two paths that are one on some system, or a path that is both a file and a folder.
-    #[error("`{0}` and `{1}` can't both be unpacked: they are one path where case doesn't count")]
+    #[error("`{0}` and `{1}` can't both be unpacked: the destination takes them for one path")]
     Case(String, String),
     /// A path that two artifacts hold, or that is both a file and a folder.
     #[error("`{0}` is there twice")]
@@ -92,6 +93,8 @@ pub enum Error {
         /// The bytes that it has.
         packed: u64,
     },
+    #[error("the files need {need} bytes, and the disk has {have}")]
+    NoSpace { need: u64, have: u64 },
     #[error("cancelled")]
     Cancelled,
     /// A file can't be written.
@@ -113,6 +116,7 @@ impl Error {
         match self {
             Self::Write { source, .. } => full(source),
             Self::Zip(ZipError::Io(source)) => full(source),
+            Self::NoSpace { .. } => true,
             _ => false,
         }
     }
@@ -130,9 +134,9 @@ pub struct Stage {
     root: PathBuf,
     policy: Policy,
     hasher: RandomState,
-    /// Hashes of the folded paths of files and links of earlier artifacts, sorted.
+    /// Hashes of the paths (folded where case doesn't count) of files and links of earlier artifacts, sorted.
     leaves: Vec<u64>,
-    /// Hashes of the folded paths of folders.
+    /// Hashes of the folders' paths, likewise.
     folders: HashSet<u64>,
     /// Links to create at the end: path and target.
     links: Vec<(String, String)>,
@@ -168,6 +172,7 @@ impl Stage {
         let packed = zip.disk().len().map_err(ZipError::Io)?;
         let policy = self.policy;
         let (unpacked, links) = measure(&zip, folder, packed, policy)?;
+        check_space(&zip, &self.root, unpacked.bytes)?;
         self.settle(&|each| {
             zip.entries(|entry| match checked(&entry, folder, policy)? {
                 Some(path) => each(&path, entry.kind == Kind::Folder),
@@ -205,7 +210,7 @@ impl Stage {
         Ok(self.root)
     }
 
-    /// Refuses paths that are one where case doesn't count, makes way for those that replace an
+    /// Refuses paths that are one at the destination, makes way for those that replace an
     /// earlier artifact's, and creates the folders of all.
     fn settle(&mut self, paths: EachPath<'_>) -> Result<(), Error> {
         let mut leaves = vec![];
@@ -291,6 +296,9 @@ impl Stage {
 
     /// A hash by a key of this process, so that nobody can prepare paths that collide.
     fn hash(&self, path: &str) -> u64 {
+        if !self.policy.folds_case {
+            return self.hasher.hash_one(path);
+        }
         if path.is_ascii() {
             return self.hasher.hash_one(path.to_ascii_lowercase());
         }
@@ -335,6 +343,33 @@ fn measure(
         return Err(Error::Bomb { unpacked: bytes, packed });
     }
     Ok((unpacked, links))
+}
+
+/// Refuses an archive whose files are larger than the disk's free space.
+fn check_space(zip: &Zip, root: &Path, bytes: u64) -> Result<(), Error> {
+    let Some(have) = free_space(root).filter(|have| *have < bytes) else { return Ok(()) };
+    // The archive's own file may become one of the entries, which then takes no further space.
+    let mut reused = 0;
+    zip.entries(|entry| -> Result<(), Error> {
+        if zip.is_the_file(&entry) {
+            reused = entry.size;
+        }
+        Ok(())
+    })?;
+    let need = bytes.saturating_sub(reused);
+    if need > have { Err(Error::NoSpace { need, have }) } else { Ok(()) }
+}
+
+/// The bytes that this user may still write; `None` where the file system doesn't say.
+#[cfg(unix)]
+fn free_space(folder: &Path) -> Option<u64> {
+    let told = rustix::fs::statvfs(folder).ok().filter(|told| told.f_blocks > 0)?;
+    told.f_bavail.checked_mul(told.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_space(_: &Path) -> Option<u64> {
+    None
 }
 
 /// The path of an entry below the stage's root; `None` for the root itself.

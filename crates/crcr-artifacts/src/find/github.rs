@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use jiff::Timestamp;
 
-use super::{At, Error, Found, Run, Sources};
+use super::{At, Error, Found, Run, Sources, artifacts_text};
 use crate::blob::Blob;
 use crate::digest::Digest;
 use crate::fetch;
@@ -30,7 +30,7 @@ impl Sources {
     pub(super) async fn listed(&self, run: &Run) -> Result<Option<Vec<Listed>>, Error> {
         if let Some(store) = self.service.as_ref().filter(|_| run.own) {
             let list = store.service().list(None).await;
-            let list = list.map_err(|error| store.error(error, "the list of the run"))?;
+            let list = list.map_err(|error| store.error(error, "list of the run"))?;
             let listed = list.into_iter().map(|artifact| Listed {
                 name: artifact.name.clone(),
                 digest: artifact.digest.as_deref().and_then(|text| text.parse().ok()),
@@ -84,9 +84,13 @@ impl Sources {
         Box::pin(self.follow(run, &locator, name, true, listed)).await.map(Some)
     }
 
-    /// Those with these numbers, which must all be artifacts of the run.
+    /// Those with these numbers; a warning names the ones that the run doesn't have.
     pub(super) async fn by_ids(&self, run: &Run, ids: &[u64]) -> Result<Vec<Found>, Error> {
-        pick(run, &self.listed(run).await?.unwrap_or_default(), ids)
+        let (found, unknown) = pick(run, &self.listed(run).await?.unwrap_or_default(), ids)?;
+        if !unknown.is_empty() {
+            (self.warning)(&format!("run {} has no artifact with {unknown}", run.id));
+        }
+        Ok(found)
     }
 
     /// Reads the locator in an artifact of GitHub's, raw or in a zip.
@@ -152,23 +156,31 @@ impl Listed {
     }
 }
 
-/// Those of a run's list with these numbers, which must all be in it.
-pub(super) fn pick(run: &Run, listed: &[Listed], ids: &[u64]) -> Result<Vec<Found>, Error> {
-    ids.iter()
-        .map(|id| {
-            let found = listed.iter().map(Listed::found);
-            let found = found.into_iter().find(|found| found.artifact_id() == Some(*id));
-            found.filter(|found| !is_locator_artifact(&found.name)).ok_or_else(|| Error::Missing {
-                what: format!("artifact with the number {id}"),
-                looked: vec![format!(
-                    "GitHub's list of run {} of `{}` ({} artifacts)",
-                    run.id,
-                    run.repository,
-                    listed.len()
-                )],
-            })
-        })
-        .collect()
+/// Those of a run's list with these numbers, of which at least one must be there, and the names of
+/// the others.
+pub(super) fn pick(
+    run: &Run,
+    listed: &[Listed],
+    ids: &[u64],
+) -> Result<(Vec<Found>, String), Error> {
+    let find = |id: &u64| {
+        let mut artifacts = listed.iter().filter(|one| !is_locator_artifact(&one.name));
+        artifacts.find_map(|one| Some(one.found()).filter(|one| one.artifact_id() == Some(*id)))
+    };
+    let found: Vec<_> = ids.iter().filter_map(find).collect();
+    let unknown = ids.iter().filter(|id| find(id).is_none()).map(u64::to_string);
+    let unknown = unknown.collect::<Vec<_>>();
+    let word = if unknown.len() == 1 { "the number" } else { "the numbers" };
+    let unknown = match unknown.join(", ") {
+        none if none.is_empty() => none,
+        unknown => format!("{word} {unknown}"),
+    };
+    if found.is_empty() && !unknown.is_empty() {
+        let (id, there) = (run.id, artifacts_text(listed.len()));
+        let looked = vec![format!("GitHub's list of run {id} of `{}` ({there})", run.repository)];
+        return Err(Error::Missing { what: format!("artifact with {unknown}"), looked });
+    }
+    Ok((found, unknown))
 }
 
 /// The content of the first file of a small archive.

@@ -22,10 +22,10 @@ pub enum Error {
         there: Option<String>,
     },
     /// There is no such object or artifact.
-    #[error("{store} has no `{what}`")]
+    #[error("{store} has no {what}")]
     NotFound {
         store: &'static str,
-        /// The key or the name.
+        /// A key in backticks, or words that name a thing.
         what: String,
     },
     /// No answer after all tries, or only 429 and 5xx.

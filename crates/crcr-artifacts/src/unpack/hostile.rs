@@ -45,6 +45,7 @@ const POLICY: Policy = Policy {
     privileged: false,
     limits: Limits { entries: 1000, total: 64 << 20, ratio: 200, small: 1 << 20 },
     on_collision: OnCollision::Error,
+    folds_case: true,
 };
 const PRIVILEGED: Policy = Policy { privileged: true, ..POLICY };
 
@@ -160,6 +161,36 @@ fn two_paths_that_differ_in_case_only_are_refused() {
             other => panic!("{other}"),
         }
     }
+}
+
+#[test]
+fn paths_that_differ_in_case_only_are_unpacked_where_case_counts() {
+    let exact = Policy { folds_case: false, ..POLICY };
+    let items =
+        [Item(b"d/Read", PLAIN, b"1"), Item(b"d/read", PLAIN, b"2"), Item(b"D", LINK, b"d")];
+    let world = tempfile::tempdir().unwrap();
+    unpack(world.path(), exact, &[("", &zip(&items))]).unwrap();
+    let read = |name: &str| fs::read(world.path().join("out").join(name)).unwrap();
+    assert_eq!((read("d/Read"), read("D/read")), (b"1".to_vec(), b"2".to_vec()));
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_need_more_than_the_free_disk_space_are_refused_before_any_is_written() {
+    let names: Vec<_> = (0..50_000).map(|n| format!("f{n}")).collect();
+    let items: Vec<_> = names.iter().map(|name| Item(name.as_bytes(), PLAIN, b"")).collect();
+    let mut bytes = zip(&items);
+    // Each of them announces 4 GiB, which is 200 TiB together.
+    let records: Vec<_> =
+        bytes.windows(4).enumerate().filter(|(_, w)| *w == b"PK\x01\x02").collect();
+    let records: Vec<_> = records.into_iter().map(|(at, _)| at).collect();
+    for at in records {
+        bytes[at + 24..at + 28].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
+    }
+    let limits = Limits { entries: 100_000, total: u64::MAX, ratio: u64::MAX, ..POLICY.limits };
+    let error = refused(Policy { limits, ..POLICY }, &bytes);
+    assert!(matches!(error, Error::NoSpace { need, have } if need > have), "{error}");
+    assert!(error.is_disk_full());
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl UrlBlob {
             Signer::Rest { actions, repository, id } => actions
                 .archive_url(repository, *id)
                 .await
-                .map_err(|error| rest_error(error, &format!("artifact {id} of {repository}")))?,
+                .map_err(|error| rest_error(error, &format!("artifact {id} of `{repository}`")))?,
         };
         for signature in artifact::signatures(&url) {
             (self.mask)(signature.expose_secret());

@@ -49,7 +49,9 @@ impl GitHubStore {
             _ => error.to_string(),
         };
         match error {
-            artifact::Error::NotFound => Error::NotFound { store: STORE, what: what.to_owned() },
+            artifact::Error::NotFound => {
+                Error::NotFound { store: STORE, what: format!("`{what}`") }
+            }
             artifact::Error::NameTaken { .. } => Error::Conflict { store: STORE, message },
             artifact::Error::Quota(message) => Error::Quota { store: STORE, message },
             artifact::Error::Token(_) | artifact::Error::Denied { .. } => {

@@ -52,6 +52,10 @@ pub struct S3Config {
     /// Another server than Amazon's; keys then follow the bucket in the path.
     pub endpoint: Option<Url>,
     pub access: S3Access,
+    /// Whether Amazon's endpoints with FIPS-validated cryptography are used.
+    pub fips: bool,
+    /// Whether Amazon's endpoints that have IPv6 addresses too are used.
+    pub dual_stack: bool,
     /// Whether what is sent carries a CRC-64/NVME, which some other servers refuse.
     pub checksum: bool,
     /// Headers of every new object, such as `x-amz-acl`: some buckets' policies demand them.
@@ -87,9 +91,10 @@ impl S3Store {
     ///
     /// Fails with [`Error::MissingBucket`] when the request for the region says so.
     pub async fn connect(config: S3Config) -> Result<Self, Error> {
-        let region = match &config.region {
-            Some(region) => region.clone(),
-            None => discover_region(&config).await?,
+        let region = match (arn_region(&config.bucket), &config.region) {
+            (Some(region), _) => region.to_owned(),
+            (None, Some(region)) => region.clone(),
+            (None, None) => discover_region(&config).await?,
         };
         let credentials = credentials(&config.access, &region).await.map(Kept::new);
         let wire = Wire::new(&config, &region, credentials.clone()).await?;
@@ -161,7 +166,7 @@ impl S3Store {
                 Error::Denied { store: STORE, message }
             }
             ("NoSuchKey" | "NoSuchUpload" | "NotFound", _) | (_, Some(404)) => {
-                Error::NotFound { store: STORE, what: what.to_owned() }
+                Error::NotFound { store: STORE, what: format!("`{what}`") }
             }
             (_, Some(status)) => {
                 let message = format!("{} for `{what}`", text(&status.to_string()));
@@ -185,6 +190,12 @@ fn wrong_region(refusal: &Refusal, asked: &str) -> Option<Option<String>> {
     let code = refusal.code.as_deref();
     let told = matches!(code, Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
     (elsewhere || told).then(|| there.map(str::to_owned))
+}
+
+/// The region of an access point, which is in its ARN; `None` for a bucket's name.
+fn arn_region(bucket: &str) -> Option<&str> {
+    let mut parts = bucket.strip_prefix("arn:")?.split(':');
+    Some(parts.nth(2).unwrap_or_default())
 }
 
 /// Who provides the credentials, if requests have any.
@@ -215,6 +226,8 @@ fn client(config: &S3Config, region: &str, credentials: Option<Kept>) -> Client 
         .with_max_backoff(Duration::from_secs(8));
     let mut builder = Builder::new()
         .behavior_version(BehaviorVersion::latest())
+        .use_fips(config.fips)
+        .use_dual_stack(config.dual_stack)
         .region(Region::new(region.to_owned()))
         .http_client(http_client())
         .timeout_config(timeouts)

@@ -55,8 +55,8 @@ pub(super) struct Put<'a> {
 }
 
 impl Wire {
-    /// Fails when the bucket is of a kind with signatures of its own (a directory bucket), or the
-    /// TLS set-up of the machine is broken.
+    /// Fails when the bucket is of a kind with signatures of its own (a directory bucket, a
+    /// multi-region access point, Outposts), or the TLS set-up of the machine is broken.
     pub(super) async fn new(
         config: &S3Config,
         region: &str,
@@ -68,15 +68,25 @@ impl Wire {
             .region(region)
             .set_endpoint(config.endpoint.as_ref().map(with_slash))
             .force_path_style(config.endpoint.is_some())
+            .use_fips(config.fips)
+            .use_dual_stack(config.dual_stack)
             .build()
             .map_err(|e| refused(e.to_string()))?;
         let resolver = DefaultResolver::new();
         let endpoint =
             resolver.resolve_endpoint(&params).await.map_err(|e| refused(e.to_string()))?;
-        if endpoint.auth_schemes().first().is_some_and(|scheme| scheme.name() != "sigv4") {
+        let scheme = endpoint.auth_schemes().first();
+        let text = |name: &str| scheme.and_then(|scheme| scheme.get(name)?.as_string());
+        let for_s3 = text("signingName").is_none_or(|service| service == "s3");
+        if scheme.is_some_and(|scheme| scheme.name() != "sigv4") || !for_s3 {
             let bucket = &config.bucket;
-            return Err(refused(format!("`{bucket}` is no bucket of the general kind")));
+            return Err(refused(format!(
+                "`{bucket}` is neither a general purpose bucket nor an access point of one region: \
+                 directory buckets, multi-region access points, Outposts and Object Lambda aren't \
+                 supported"
+            )));
         }
+        let region = text("signingRegion").unwrap_or(region);
         Ok(Self {
             http: http::client_with(config.silence).map_err(|e| refused(e.to_string()))?,
             bucket: endpoint.url().trim_end_matches('/').to_owned(),
@@ -182,20 +192,25 @@ mod tests {
     use crcr_testkit::fault::{FaultProxy, Rule, slow_down};
 
     use super::*;
-    use crate::store::s3::S3Access;
+    use crate::store::s3::{S3Access, S3Store};
 
     async fn wire(bucket: &str, region: &str, endpoint: Option<&str>) -> Result<Wire, Error> {
-        let config = S3Config {
+        Wire::new(&config(bucket, region, endpoint), region, None).await
+    }
+
+    fn config(bucket: &str, region: &str, endpoint: Option<&str>) -> S3Config {
+        S3Config {
             bucket: bucket.to_owned(),
             region: Some(region.to_owned()),
+            fips: false,
+            dual_stack: false,
             endpoint: endpoint.map(|url| url.parse().unwrap()),
             access: S3Access::Anonymous,
             checksum: true,
             object_headers: vec![],
             requester_pays: false,
             silence: http::SILENCE,
-        };
-        Wire::new(&config, region, None).await
+        }
     }
 
     #[tokio::test]
@@ -212,9 +227,43 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn fips_and_dual_stack_have_addresses_of_their_own() {
+        for (fips, dual_stack, url) in [
+            (true, false, "https://logs.s3-fips.us-west-2.amazonaws.com"),
+            (false, true, "https://logs.s3.dualstack.us-west-2.amazonaws.com"),
+            (true, true, "https://logs.s3-fips.dualstack.us-west-2.amazonaws.com"),
+        ] {
+            let config = S3Config { fips, dual_stack, ..config("logs", "us-west-2", None) };
+            assert_eq!(Wire::new(&config, "us-west-2", None).await.unwrap().bucket, url);
+        }
+        let endpoint = Some("https://h.example/s3");
+        let both = S3Config { fips: true, ..config("logs", "any", endpoint) };
+        let refused = Wire::new(&both, "any", None).await.unwrap_err().to_string();
+        assert!(refused.contains("FIPS"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn an_access_point_signs_with_the_region_of_its_arn() {
+        let arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint/logs";
+        let wire = wire(arn, "us-west-2", None).await.unwrap();
+        let url = "https://logs-123456789012.s3-accesspoint.eu-west-1.amazonaws.com";
+        assert_eq!((&*wire.bucket, &*wire.region), (url, "eu-west-1"));
+        let store = S3Store::connect(S3Config { region: None, ..config(arn, "", None) });
+        assert_eq!(store.await.unwrap().region(), "eu-west-1");
+    }
+
+    #[tokio::test]
     async fn a_bucket_with_signatures_of_its_own_is_refused() {
-        let refused = wire("logs--usw2-az1--x-s3", "us-west-2", None).await;
-        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+        for bucket in [
+            "logs--usw2-az1--x-s3",
+            "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap",
+            "arn:aws:s3-outposts:us-west-2:123456789012:outpost/op-1/accesspoint/logs",
+            "arn:aws:s3-object-lambda:us-west-2:123456789012:accesspoint/logs",
+            "arn:aws:sns:us-west-2:123456789012:topic",
+        ] {
+            let refused = wire(bucket, "us-west-2", None).await;
+            assert!(matches!(refused, Err(Error::Refused { .. })), "{bucket}: {refused:?}");
+        }
     }
 
     /// The example of a PUT in the documentation of the signature.

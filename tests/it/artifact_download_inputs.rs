@@ -1,0 +1,198 @@
+//! `crcr artifact download` with what workflows for `actions/download-artifact` say, and with what
+//! nobody should.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_testkit::s3::{ACCESS_KEY, SECRET_KEY};
+
+use crate::artifact_download::{World, noise, refused, visible, zip};
+use crate::support::Crcr;
+
+const ZIP: &str = "application/zip";
+
+#[test]
+fn a_pattern_with_one_match_and_a_pattern_beside_a_name_do_what_the_official_action_does() {
+    let world = World::new(Run::push());
+    world.github("wheels", ZIP, &zip(&[("a", 0o644, b"wheel")]));
+    world.github("logs", ZIP, &zip(&[("b", 0o644, b"log")]));
+    let step = |args: &[&str]| world.step("download", args);
+    for args in [&["--pattern", "whe*"][..], &["--pattern", "!logs"]] {
+        let ran = step(args).run().expect_code(0);
+        assert_eq!(visible(&ran.path("")), ["a"], "straight into the folder");
+    }
+    let ran = step(&["--name", "wheels", "--pattern", "logs"]).run().expect_code(0);
+    assert_eq!(visible(&ran.path("")), ["a"]);
+    assert!(ran.stderr.contains("`pattern` has no effect beside `name`"), "{}", ran.report());
+    let ran = step(&["--pattern", "+(wheels|logs)"]).run().expect_code(1);
+    refused(&ran, "pattern", &["`+(…` isn't supported", "write `{a,b}`"]);
+}
+
+#[test]
+fn unknown_numbers_are_a_warning_unless_all_are_unknown() {
+    let world = World::new(Run::push());
+    let id = world.github("wheels", ZIP, &zip(&[("a", 0o644, b"x")])).to_string();
+    let step = |ids: &str| world.step("download", &["--artifact-ids", ids]);
+    let ran = step(&format!("{id},777,778")).run().expect_code(0);
+    assert_eq!(visible(&ran.path("")), ["a"]);
+    let told = "::warning::run 4242 has no artifact with the numbers 777, 778";
+    assert!(ran.stderr.contains(told), "{}", ran.report());
+    let ran = step("777").run().expect_code(1);
+    refused(&ran, "artifact-not-found", &["no artifact with the number 777", "(1 artifact)"]);
+    refused(&step(" , ").run().expect_code(1), "artifact-ids", &["names no number"]);
+}
+
+#[test]
+fn skip_decompress_keeps_the_archive_of_either_store() {
+    let world = World::new(Run::push());
+    let bytes = zip(&[("a", 0o644, b"x")]);
+    world.github("wheels", ZIP, &bytes);
+    world.github("report.txt", "text/plain", b"plain");
+    world.s3("acme/upstream/4242/logs/artifacts.zip", &bytes, &[]);
+    let step = |name: &str| {
+        let args = ["--name", name, "--skip-decompress", "true"];
+        world.signed(world.step("download", &args)).run().expect_code(0)
+    };
+    for name in ["wheels", "logs"] {
+        let ran = step(name);
+        assert_eq!(fs::read(ran.path(&format!("{name}.zip"))).unwrap(), bytes);
+        assert_eq!(ran.outputs["files"], "1");
+    }
+    assert_eq!(fs::read(step("report.txt").path("report.txt")).unwrap(), b"plain");
+}
+
+#[test]
+fn files_that_differ_in_case_only_are_unpacked_on_linux() {
+    let world = World::new(Run::push());
+    world.github("cases", ZIP, &zip(&[("Makefile", 0o644, b"1"), ("makefile", 0o644, b"2")]));
+    let ran = world.step("download", &["--name", "cases", "--path", "out"]).run().expect_code(0);
+    assert_eq!(visible(&ran.path("out")), ["Makefile", "makefile"]);
+}
+
+#[test]
+fn what_a_killed_download_left_is_removed_by_the_next() {
+    let world = World::new(Run::push());
+    world.github("big", ZIP, &zip(&[("a", 0o644, &noise(20 << 20))]));
+    let traffic = &world.github.state().traffic;
+    traffic.fail("GetBlob", 3, Fault::StallAfterBytes(2 << 20));
+    let workspace = tempfile::tempdir().unwrap();
+    let target = workspace.path().join("out");
+    let args = ["--name", "big", "--path", target.to_str().unwrap()];
+    let mut step = world.step("download", &args);
+    let command = step.command().stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while traffic.calls("GetBlob") < 3 && began.elapsed().as_secs() < 30 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = visible(workspace.path());
+    assert!(left.len() == 1 && left[0].starts_with(".crcr-download-"), "{left:?}");
+    world.github("small", ZIP, &zip(&[("a", 0o644, b"x")]));
+    let args = ["--name", "small", "--path", target.to_str().unwrap()];
+    world.step("download", &args).run().expect_code(0);
+    assert_eq!(visible(workspace.path()), ["out"]);
+}
+
+#[test]
+fn names_and_paths_of_strangers_are_taken_as_text_or_refused_and_never_run() {
+    let hostile = ["a b", "it's", "$(touch pwned)", "`touch pwned`", "-rf", "gnp\u{202e}exe"];
+    let world = World::new(Run::push());
+    for name in hostile {
+        let files: Vec<_> = hostile.iter().map(|path| (*path, 0o644, name.as_bytes())).collect();
+        world.github(name, ZIP, &zip(&files));
+    }
+    for name in hostile {
+        let step = world.step("download", &[]).env("INPUT_NAME", name).env("INPUT_PATH", name);
+        let ran = step.run().expect_code(0);
+        assert_eq!(visible(&ran.path("")), [name]);
+        let mut all = hostile;
+        all.sort_unstable();
+        assert_eq!(visible(&ran.path(name)), all);
+        assert!(!ran.stderr.contains('\u{202e}'), "{}", ran.report());
+    }
+    let ran = world.step("download", &["--path", "out"]).run().expect_code(0);
+    assert_eq!(visible(&ran.path("")), ["out"]);
+    assert_eq!(fs::read(ran.path("out/-rf/$(touch pwned)")).unwrap(), b"-rf");
+    let (_, unfolded) = ran.stderr.split_once("::endgroup::\n").unwrap();
+    assert!(unfolded.lines().count() <= 12, "{}", ran.report());
+    world.github("lines", ZIP, &zip(&[("x\n::add-path::/tmp", 0o644, b"x")]));
+    let ran = world.step("download", &["--name", "lines"]).run().expect_code(0);
+    assert!(!ran.stderr.contains("\n::add-path"), "{}", ran.report());
+}
+
+#[test]
+fn a_download_that_is_not_required_never_fails_the_job() {
+    let world = World::new(Run::push());
+    let wrong_value = ["--on-collision", "perhaps"];
+    for (args, reason) in [(&["--name", "none"][..], "artifact-not-found"), (&wrong_value, "usage")]
+    {
+        let ran = world.step("download", args).env("INPUT_REQUIRED", "false").run().expect_code(0);
+        assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", reason));
+        assert!(ran.stderr.contains("it isn't required"), "{}", ran.report());
+    }
+    world.step("download", &wrong_value).run().expect_code(2);
+    let flag = world.step("download", &["--required=true"]).env("INPUT_REQUIRED", "false");
+    flag.env("INPUT_ON_COLLISION", "perhaps").run().expect_code(2);
+}
+
+#[test]
+fn an_upload_that_is_not_required_survives_an_unknown_value_of_an_input() {
+    let args = ["artifact", "upload", "--path", "x", "--required", "false"];
+    let step = || Crcr::step(&args, "push", &serde_json::json!({}));
+    let ran = step().env("INPUT_COMPRESSION_LEVEL", "12").run().expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "usage"));
+    assert!(ran.stderr.contains("::warning::"), "{}", ran.report());
+}
+
+#[test]
+fn the_endpoint_of_the_environment_is_used_unless_the_input_names_one() {
+    let world = World::new(Run::push());
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"s3")]), &[]);
+    let step = |endpoints: &[(&str, &str)]| {
+        let step = world.step("download", &["--name", "wheels", "--s3-bucket", "artifacts"]);
+        let step = step.env("AWS_REGION", "us-east-1").env("AWS_ACCESS_KEY_ID", ACCESS_KEY);
+        let step = step.env("AWS_SECRET_ACCESS_KEY", SECRET_KEY);
+        endpoints.iter().fold(step, |step, (name, url)| step.env(name, url))
+    };
+    let (here, nowhere) = (world.s3.url().as_str(), "http://127.0.0.1:1");
+    for endpoints in [
+        &[("AWS_ENDPOINT_URL", here)][..],
+        &[("AWS_ENDPOINT_URL", nowhere), ("AWS_ENDPOINT_URL_S3", here)],
+        &[("AWS_ENDPOINT_URL_S3", nowhere), ("INPUT_S3_ENDPOINT", here)],
+    ] {
+        let ran = step(endpoints).run().expect_code(0);
+        assert_eq!(fs::read(ran.path("a")).unwrap(), b"s3");
+    }
+    let ran = step(&[("AWS_ENDPOINT_URL_S3", "s3.example")]).run().expect_code(1);
+    refused(&ran, "s3-endpoint", &["`AWS_ENDPOINT_URL_S3` (`s3.example`)"]);
+    let fips = step(&[("AWS_ENDPOINT_URL_S3", here), ("AWS_USE_FIPS_ENDPOINT", "true")]);
+    refused(&fips.run().expect_code(2), "store-refused", &["FIPS"]);
+}
+
+#[test]
+fn what_is_in_the_bucket_arrives_although_githubs_list_fails() {
+    let world = World::new(Run::push());
+    world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"s3")]), &[]);
+    world.github.state().traffic.fail("ListArtifacts", 50, Fault::status(403));
+    let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(0);
+    assert_eq!(fs::read(ran.path("a")).unwrap(), b"s3");
+    assert!(ran.stderr.contains("::warning::GitHub's list was left out"), "{}", ran.report());
+    let again = world.signed(world.step("download", &["--name", "wheels"]));
+    let ran = again.env("GITHUB_RUN_ATTEMPT", "2").run();
+    assert_ne!(ran.code, 0, "a later attempt may have stored on GitHub\n{}", ran.report());
+}
+
+#[test]
+fn a_refusal_without_credentials_gives_no_advice_about_their_permissions() {
+    let world = World::new(Run::fork());
+    let step = world.step("download", &["--pattern", "*"]).without("CRCR_RUNTIME_TOKEN");
+    let step = step.arg("--s3-bucket=artifacts").arg("--aws-region=us-east-1");
+    let ran = step.arg(&format!("--s3-endpoint={}", world.s3.url())).run().expect_code(1);
+    refused(&ran, "store-denied", &["configure-oidc-fallback"]);
+    assert!(!ran.stderr.contains("the credentials need"), "{}", ran.report());
+}
