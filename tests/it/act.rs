@@ -24,24 +24,26 @@ const BUCKET: &str = "example-artifacts";
 const KEY: &str = "acme/upstream/4242/build/artifacts.zip";
 
 /// Everything outside of the workflow: GitHub, STS, S3, and a checkout on disk.
-struct Outside {
+pub(crate) struct Outside {
     folder: TempDir,
-    github: StandIn,
-    sts: Server,
+    pub(crate) github: StandIn,
+    pub(crate) sts: Server,
     s3: S3Server,
-    run: Run,
+    pub(crate) run: Run,
+    /// The event's payload.
+    pub(crate) payload: serde_json::Value,
     /// Whether another workflow calls the one under test.
     reusable: bool,
 }
 
 /// What a run of the workflow left behind.
-struct Ran {
-    succeeded: bool,
-    log: String,
+pub(crate) struct Ran {
+    pub(crate) succeeded: bool,
+    pub(crate) log: String,
 }
 
 impl Outside {
-    fn new(run: Run) -> Self {
+    pub(crate) fn new(run: Run) -> Self {
         let github = StandIn::start().unwrap();
         let s3 = S3Server::start(BUCKET).unwrap();
         s3.rules(|rules| rules.anonymous = Anonymous::ReadAndList);
@@ -56,10 +58,18 @@ impl Outside {
         );
         let router = Router::new().route("/", post(move || std::future::ready(answer.clone())));
         let sts = Bound::loopback().unwrap().serve(router).unwrap();
-        Self { folder: tempfile::tempdir().unwrap(), github, sts, s3, run, reusable: false }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            github,
+            sts,
+            s3,
+            payload: run.payload(),
+            run,
+            reusable: false,
+        }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -99,27 +109,47 @@ impl Outside {
             Value::Null,
         );
         workflow["on"] = on.into();
-        let text = serde_yaml::to_string(&workflow).unwrap();
-        fs::create_dir_all(self.path("checkout/.github/workflows")).unwrap();
-        fs::write(self.path("checkout/.github/workflows/build.yml"), text).unwrap();
+        self.write("build.yml", &serde_yaml::to_string(&workflow).unwrap());
         if self.reusable {
-            let caller = CALLER.replace("EVENT", &self.run.event);
-            fs::write(self.path("checkout/.github/workflows/caller.yml"), caller).unwrap();
+            self.write("caller.yml", &CALLER.replace("EVENT", &self.run.event));
         }
     }
 
-    /// Runs the workflow; `handed_over` is what JavaScript actions alone get from the runner.
+    /// Adds a workflow to the checkout.
+    pub(crate) fn write(&self, name: &str, workflow: &str) {
+        let folder = self.path("checkout/.github/workflows");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(name), workflow).unwrap();
+    }
+
+    /// Puts the actions where act looks for them, unless they are there. The rest of the source isn't:
+    /// act copies the whole folder.
+    pub(crate) fn copy_actions(&self) {
+        let to = self.path("crcr/actions");
+        if !to.exists() {
+            copy(&root().join("actions"), &to);
+        }
+    }
+
+    /// Runs the template.
     fn act(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
         self.write_workflow();
+        self.run(handed_over, token)
+    }
+
+    /// Runs the workflows of the checkout; `handed_over` is what JavaScript actions alone get from
+    /// the runner, and `token` whether jobs can ask for an OIDC token.
+    pub(crate) fn run(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
         let checkout = self.path("checkout");
         fs::create_dir_all(self.path("home")).unwrap();
-        git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
-        git(&checkout, &["remote", "add", "origin", "https://github.com/acme/upstream.git"]);
-        git(&checkout, &["add", "--all"]);
-        git(&checkout, &["commit", "--quiet", "--message", "build"]);
-        // Only the actions: act copies the whole folder.
-        copy(&root().join("actions"), &self.path("crcr/actions"));
-        fs::write(self.path("event.json"), self.run.payload().to_string()).unwrap();
+        if !checkout.join(".git").exists() {
+            git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
+            git(&checkout, &["remote", "add", "origin", "https://github.com/acme/upstream.git"]);
+            git(&checkout, &["add", "--all"]);
+            git(&checkout, &["commit", "--quiet", "--message", "build"]);
+        }
+        self.copy_actions();
+        fs::write(self.path("event.json"), self.payload.to_string()).unwrap();
         let variables = self.path("runner-variables.json");
         fs::write(&variables, serde_json::to_string(handed_over).unwrap()).unwrap();
 
@@ -135,6 +165,7 @@ impl Outside {
             ("ACTIONS_RUNTIME_TOKEN", "poison".to_owned()),
             ("ACTIONS_RESULTS_URL", "http://127.0.0.1:1/".to_owned()),
             ("GITHUB_RUN_ID", self.run.id.to_string()),
+            ("GITHUB_RUN_ATTEMPT", self.run.attempt.to_string()),
             ("GITHUB_API_URL", self.github.state().origin().to_owned()),
             ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
         ]);
@@ -159,7 +190,7 @@ impl Outside {
     }
 
     /// What a real runner gives JavaScript actions of a job of this run.
-    fn runner_variables(&self) -> BTreeMap<&'static str, String> {
+    pub(crate) fn runner_variables(&self) -> BTreeMap<&'static str, String> {
         self.github.state().runs.add(self.run.clone());
         let job = self.github.state().runs.add_job(self.run.id, "build");
         let mut variables = self.github.state().job_environment(&job);
@@ -167,7 +198,7 @@ impl Outside {
         variables
     }
 
-    fn on_github(&self) -> Vec<String> {
+    pub(crate) fn on_github(&self) -> Vec<String> {
         let artifacts = self.github.state().artifacts.all();
         artifacts.into_iter().map(|artifact| artifact.name).collect()
     }

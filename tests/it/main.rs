@@ -7,6 +7,7 @@
 
 mod act;
 mod act_allowlist;
+mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
 mod allowlist;

@@ -5,8 +5,6 @@
 //! names of the protocol, 64-bit numbers as strings, defaults left out; answers may use camel case
 //! and have fields that are unknown here.
 
-use std::time::Instant;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -198,7 +196,7 @@ impl ArtifactService {
         if let Some(expires_at) = expires_at {
             body["expires_at"] = expires_at.to_string().into();
         }
-        let (started, mut tried, mut lost) = (Instant::now(), 1, false);
+        let (mut tries, mut lost) = (self.retry.start(), false);
         let answer: Answer = loop {
             let error = match self.call("CreateArtifact", Retry::ONCE, &body).await {
                 Ok(answer) => break answer,
@@ -207,16 +205,12 @@ impl ArtifactService {
                 }
                 Err(error) => error,
             };
-            let pause = self.retry.pause(tried, error.retry_after());
-            let over = tried >= self.retry.tries || started.elapsed() + pause > self.retry.total;
-            if over || !error.is_transient() {
+            if !error.is_transient() || !tries.again(&error, error.retry_after()).await {
                 return Err(error);
             }
             // A refusal took no name. A request that broke off after it was sent may have.
             lost |= matches!(&error, Error::Http { source: http::Error::Transport(broken), .. }
                 if !broken.is_connect());
-            tokio::time::sleep(pause).await;
-            tried += 1;
         };
         if answer.signed_upload_url.is_empty() {
             return Err(refused("CreateArtifact", "it gave no URL for the upload"));

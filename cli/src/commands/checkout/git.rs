@@ -55,8 +55,10 @@ impl<'a> Git<'a> {
 
     /// Runs it up to three times: what it does goes over the network.
     pub async fn retried<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
-        let retry = Retry { tries: 3, base: Duration::from_secs(1), ..Retry::default() };
-        let mut tried = 1;
+        // One fetch of a large repository takes many minutes, and may still be tried again.
+        let total = Duration::from_secs(3600);
+        let base = Duration::from_secs(1);
+        let mut tries = Retry { tries: 3, base, total, ..Retry::default() }.start();
         loop {
             let failure = match self.run(arguments).await {
                 Ok(()) => return Ok(()),
@@ -66,12 +68,10 @@ impl<'a> Git<'a> {
             // These answers stay: the server knows what was asked for and hasn't got it.
             let final_words = ["not our ref", "couldn't find remote ref", "not found", "denied"];
             let stays = final_words.iter().any(|word| text.contains(word));
-            if stays || tried >= retry.tries || failure.code() != "git" {
+            if stays || failure.code() != "git" || !tries.again(&text, None).await {
                 return Err(failure);
             }
             self.printer.line(&format!("git failed ({text}); trying again"));
-            tokio::time::sleep(retry.pause(tried, None)).await;
-            tried += 1;
         }
     }
 

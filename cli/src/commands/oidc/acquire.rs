@@ -17,8 +17,6 @@ use crate::printer::Printer;
 
 /// The longest that one request takes.
 const PER_TRY: Duration = Duration::from_secs(10);
-/// A changed policy may take seconds to be seen by every STS: two more tries within five seconds.
-const AFTER_DENIAL: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 /// S3 refuses a signature whose time is further off than this.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 /// What a trust policy can look at.
@@ -40,13 +38,15 @@ impl Exchange<'_> {
     /// Mints and assumes, within the time-out for both together.
     pub async fn run(&self) -> Result<Credentials, Refusal> {
         let started = Instant::now();
-        let pauses = Retry { tries: u32::MAX, total: self.timeout, ..Retry::default() };
-        let mut denials = AFTER_DENIAL.iter();
+        let outage = Retry { tries: u32::MAX, total: self.timeout, ..Retry::default() };
+        // A changed policy may take seconds to be seen by every STS.
+        let (base, cap) = (Duration::from_secs(2), Duration::from_secs(3));
+        let denial = Retry { tries: 3, base, cap, total: self.timeout };
+        let (mut after_outage, mut after_denial) = (outage.start(), denial.start());
         let mut token = None;
         let mut skew_told = false;
-        let mut tried = 0;
+        let mut first = true;
         loop {
-            tried += 1;
             let current = match token.take() {
                 Some(token) => token,
                 None => self.mint(self.left(started)).await?,
@@ -62,20 +62,21 @@ impl Exchange<'_> {
                 Ok(credentials) => return Ok(credentials),
                 Err(error) => error,
             };
-            let pause = match error.class() {
-                Class::Denied => denials.next().copied(),
-                Class::Expired | Class::Transient => Some(pauses.pause(tried, error.retry_after())),
-                Class::Refused | Class::Foreign => None,
+            let again = match error.class() {
+                Class::Denied => after_denial.again(&error, None).await,
+                Class::Expired | Class::Transient => {
+                    after_outage.again(&error, error.retry_after()).await
+                }
+                Class::Refused | Class::Foreign => false,
             };
-            let Some(pause) = pause.filter(|pause| *pause < self.left(started)) else {
+            if !again {
                 return Err(self.refused(&error, &current));
-            };
-            tracing::debug!(%error, tried, ?pause, "asking STS again");
-            tokio::time::sleep(pause).await;
+            }
             // The second try has a token of its own; later ones only when it is too old.
-            if tried > 1 && error.class() != Class::Expired {
+            if !first && error.class() != Class::Expired {
                 token = Some(current);
             }
+            first = false;
         }
     }
 

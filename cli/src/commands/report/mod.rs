@@ -7,7 +7,7 @@ mod left;
 mod token;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use crcr_github::http::{self, Retry};
@@ -114,28 +114,23 @@ impl Call<'_> {
     /// Sends the report until it has an answer that stays, with a fresh token each time.
     async fn until_answered(&self) -> Result<Meaning, Unanswered> {
         let per_try = Duration::from_secs(self.args.max_time);
-        let retry = Retry { tries: 4, total: per_try * 3, ..Retry::default() };
-        let started = Instant::now();
+        let mut tries = Retry { tries: 4, total: per_try * 3, ..Retry::default() }.start();
         let mut before = answer::Before::Nothing;
-        for tried in 1.. {
+        loop {
             let again = match self.attempt(per_try, before).await {
                 Meaning::Again(again) => again,
                 Meaning::Refused(failure) => return Err(Unanswered::Refused(failure)),
                 good => return Ok(good),
             };
-            let pause = retry.pause(tried, again.after);
-            if tried >= retry.tries || started.elapsed() + pause > retry.total {
+            if !tries.again(&again.end.message(), again.after).await {
                 return Err(if again.unreachable {
                     Unanswered::Unreachable(again.end)
                 } else {
                     Unanswered::Refused(again.end)
                 });
             }
-            tracing::debug!(reason = again.end.message(), tried, ?pause, "reporting again");
             before = before.max(again.leaves);
-            tokio::time::sleep(pause).await;
         }
-        unreachable!("the loop ends by its number of tries")
     }
 
     async fn attempt(&self, per_try: Duration, before: answer::Before) -> Meaning {
