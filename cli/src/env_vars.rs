@@ -1,13 +1,14 @@
-//! Every environment variable that `crcr` reads, and the only place that reads them.
+//! The environment variables that `crcr` itself reads. Only [`Env::from_process`] accesses the process
+//! environment. Libraries read more: the AWS SDK its settings, the HTTP clients the proxy variables.
 
 use std::collections::BTreeMap;
 
-/// A snapshot of the environment, so that a command's inputs are a value that tests can make.
+/// A snapshot of the environment, which tests can construct.
 #[derive(Clone, Default)]
 pub struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// The variables of this process. Names and values that are not UTF-8 are left out.
+    /// Skips names and values that aren't UTF-8.
     pub fn from_process() -> Self {
         Self(
             std::env::vars_os()
@@ -16,12 +17,12 @@ impl Env {
         )
     }
 
-    /// The value, or `None` when the variable is absent or empty: an empty value is an absent one.
+    /// An empty value counts as absent.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Whether the variable exists at all, even empty. Some tools (sccache) make the difference.
+    /// Whether the variable exists, even if it is empty. sccache treats the two cases differently.
     pub fn is_defined(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -31,7 +32,7 @@ impl Env {
         self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 
-    /// Whether the variable holds `true` or `1`.
+    /// Whether the value is `true` or `1`.
     pub fn is_true(&self, name: &str) -> bool {
         matches!(self.get(name), Some("true" | "1"))
     }
@@ -47,13 +48,13 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Env {
 
 /// `true` when a workflow of GitHub Actions runs this process.
 pub const GITHUB_ACTIONS: &str = "GITHUB_ACTIONS";
-/// Set by every CI system; turns progress bars into quiet lines.
+/// Set by every CI system; turns off progress bars.
 pub const CI: &str = "CI";
-/// File that takes step outputs.
+/// File for step outputs.
 pub const GITHUB_OUTPUT: &str = "GITHUB_OUTPUT";
-/// File that takes environment variables for later steps.
+/// File for environment variables of later steps.
 pub const GITHUB_ENV: &str = "GITHUB_ENV";
-/// File that takes the step's markdown summary.
+/// File for the step's markdown summary.
 pub const GITHUB_STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 /// Path of the JSON payload of the event that started the workflow.
 pub const GITHUB_EVENT_PATH: &str = "GITHUB_EVENT_PATH";
@@ -61,7 +62,7 @@ pub const GITHUB_EVENT_PATH: &str = "GITHUB_EVENT_PATH";
 pub const GITHUB_EVENT_NAME: &str = "GITHUB_EVENT_NAME";
 /// `owner/repo` of the workflow.
 pub const GITHUB_REPOSITORY: &str = "GITHUB_REPOSITORY";
-/// Login of whoever started the workflow.
+/// Login of the user who started the workflow.
 pub const GITHUB_ACTOR: &str = "GITHUB_ACTOR";
 /// Commit of the workflow run.
 pub const GITHUB_SHA: &str = "GITHUB_SHA";
@@ -71,9 +72,9 @@ pub const GITHUB_RUN_ID: &str = "GITHUB_RUN_ID";
 pub const GITHUB_RUN_ATTEMPT: &str = "GITHUB_RUN_ATTEMPT";
 /// Key of the job in the workflow file.
 pub const GITHUB_JOB: &str = "GITHUB_JOB";
-/// The job's values of the matrix as JSON, which only the workflow's contexts know.
+/// The matrix values of the job as JSON. The runner doesn't export them; the actions pass them on.
 pub const CRCR_MATRIX: &str = "CRCR_MATRIX";
-/// The number of the job among those of the matrix, likewise.
+/// Index of the job in its matrix, passed on in the same way.
 pub const CRCR_JOB_INDEX: &str = "CRCR_JOB_INDEX";
 pub const GITHUB_WORKFLOW: &str = "GITHUB_WORKFLOW";
 /// Checkout folder of the job.
@@ -93,23 +94,23 @@ pub const RUNNER_DEBUG: &str = "RUNNER_DEBUG";
 
 // OIDC: https://docs.github.com/en/actions/reference/security/oidc
 
-/// URL that mints an OIDC token; absent without `permissions: id-token: write`.
+/// URL for requesting an OIDC token; absent without `permissions: id-token: write`.
 pub const ACTIONS_ID_TOKEN_REQUEST_URL: &str = "ACTIONS_ID_TOKEN_REQUEST_URL";
 /// Bearer token for [`ACTIONS_ID_TOKEN_REQUEST_URL`].
 pub const ACTIONS_ID_TOKEN_REQUEST_TOKEN: &str = "ACTIONS_ID_TOKEN_REQUEST_TOKEN";
 
-// The artifact service, which only JavaScript actions get
+// The artifact service. The runner gives its variables to JavaScript actions only.
 
-/// The job's token for the artifact service, as our composite actions hand it to one step.
+/// The job's token for the artifact service, which our composite actions pass on to one step.
 pub const CRCR_RUNTIME_TOKEN: &str = "CRCR_RUNTIME_TOKEN";
-/// Address of the artifact service, likewise.
+/// Address of the artifact service.
 pub const CRCR_RESULTS_URL: &str = "CRCR_RESULTS_URL";
 /// The job's token for the artifact service, as the runner gives it to JavaScript actions.
 pub const ACTIONS_RUNTIME_TOKEN: &str = "ACTIONS_RUNTIME_TOKEN";
-/// Address of the artifact service, likewise.
+/// Address of the artifact service.
 pub const ACTIONS_RESULTS_URL: &str = "ACTIONS_RESULTS_URL";
 
-/// Seconds that a store may be silent before a connection counts as broken; 60 where it is absent.
+/// Read timeout of artifact stores in seconds; the default is 60.
 pub const CRCR_READ_TIMEOUT: &str = "CRCR_READ_TIMEOUT";
 
 // The user's folders: https://specifications.freedesktop.org/basedir-spec/latest/
@@ -118,21 +119,21 @@ pub const CRCR_READ_TIMEOUT: &str = "CRCR_READ_TIMEOUT";
 pub const HOME: &str = "HOME";
 /// The user's folder on Windows.
 pub const USERPROFILE: &str = "USERPROFILE";
-/// Folder for what may be lost; `~/.cache` where it is absent.
+/// Cache folder; the default is `~/.cache`.
 pub const XDG_CACHE_HOME: &str = "XDG_CACHE_HOME";
 
 // The relay's clients
 
-/// The relay's callback address, where the flag or input doesn't give it.
+/// The relay's callback address, unless a flag or input sets it.
 pub const CRCR_CALLBACK_URL: &str = "CRCR_CALLBACK_URL";
-/// Audience of the OIDC token that the relay takes.
+/// Audience of OIDC tokens for the relay.
 pub const CRCR_OIDC_AUDIENCE: &str = "CRCR_OIDC_AUDIENCE";
-/// Number of the job's own check run, which only the workflow's contexts know.
+/// Id of the job's own check run. The runner doesn't export it; the action passes it on.
 pub const CRCR_CHECK_RUN_ID: &str = "CRCR_CHECK_RUN_ID";
-/// What the relay dispatched, as JSON, where no event payload holds it.
+/// The client payload that the relay dispatched, as JSON, for CI systems without an event payload.
 pub const CRCR_CLIENT_PAYLOAD: &str = "CRCR_CLIENT_PAYLOAD";
 
-/// The input that softens failures, as the action hands it over; read where the inputs can't be parsed.
+/// Read directly only when the command line can't be parsed.
 pub const INPUT_ON_UNAVAILABLE: &str = "INPUT_ON_UNAVAILABLE";
 /// The input that says whether an artifact is essential; read where the inputs can't be parsed.
 pub const INPUT_REQUIRED: &str = "INPUT_REQUIRED";
@@ -141,53 +142,52 @@ pub const INPUT_REQUIRED: &str = "INPUT_REQUIRED";
 
 /// `true` in a job of Buildkite.
 pub const BUILDKITE: &str = "BUILDKITE";
-/// Name of the pipeline in its address.
+/// Name of the pipeline in URLs.
 pub const BUILDKITE_PIPELINE_SLUG: &str = "BUILDKITE_PIPELINE_SLUG";
 pub const BUILDKITE_BUILD_URL: &str = "BUILDKITE_BUILD_URL";
 pub const BUILDKITE_BUILD_ID: &str = "BUILDKITE_BUILD_ID";
 /// How often the job was retried.
 pub const BUILDKITE_RETRY_COUNT: &str = "BUILDKITE_RETRY_COUNT";
-/// What people call the step.
+/// Display name of the step.
 pub const BUILDKITE_LABEL: &str = "BUILDKITE_LABEL";
 pub const BUILDKITE_STEP_KEY: &str = "BUILDKITE_STEP_KEY";
 
 // The terminal: https://no-color.org and https://bixense.com/clicolors
 
-/// Turns colour off when not empty.
+/// Turns colour off unless empty.
 pub const NO_COLOR: &str = "NO_COLOR";
-/// Turns colour on when it is neither empty nor `0`, terminal or not.
+/// Turns colour on unless empty or `0`, even without a terminal.
 pub const CLICOLOR_FORCE: &str = "CLICOLOR_FORCE";
 /// Kind of terminal; `dumb` has no colour and no cursor.
 pub const TERM: &str = "TERM";
 /// What to log, as `target=level` pairs; see the tracing-subscriber documentation.
 pub const CRCR_LOG: &str = "CRCR_LOG";
 
-// What `oidc configure` leaves to the later steps of the job
+// Exported by `oidc configure` for later steps of the job
 
-/// How the job has credentials: `oidc`, `ambient`, `anonymous` or `error`.
+/// How the job got credentials: `oidc`, `ambient`, `anonymous` or `error`.
 pub const CRCR_AUTH_MODE: &str = "CRCR_AUTH_MODE";
-/// Why, in one stable word.
+/// Stable code of the reason.
 pub const CRCR_AUTH_REASON: &str = "CRCR_AUTH_REASON";
-/// The role whose credentials are exported.
+/// Role of the exported credentials.
 pub const CRCR_AUTH_ROLE_ARN: &str = "CRCR_AUTH_ROLE_ARN";
-/// The audience of the token that the role was assumed with.
+/// Audience of the token that the role was assumed with.
 pub const CRCR_AUTH_AUDIENCE: &str = "CRCR_AUTH_AUDIENCE";
-/// URL of the STS that gave them.
+/// URL of the STS endpoint.
 pub const CRCR_AUTH_STS_ENDPOINT: &str = "CRCR_AUTH_STS_ENDPOINT";
-/// When the exported credentials end, as RFC 3339.
+/// When the exported credentials expire, in RFC 3339.
 pub const CRCR_AUTH_EXPIRATION: &str = "CRCR_AUTH_EXPIRATION";
-/// SHA-256 over the exported key's id and the session it belongs to: a later call with the same
-/// inputs recognises its own credentials by it.
+/// SHA-256 of the access key id and the session. A later call with the same inputs recognises the
+/// credentials of the first one by it.
 pub const CRCR_AUTH_FINGERPRINT: &str = "CRCR_AUTH_FINGERPRINT";
 
 // AWS: https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
 
-/// Name of an access key.
 pub const AWS_ACCESS_KEY_ID: &str = "AWS_ACCESS_KEY_ID";
 pub const AWS_SECRET_ACCESS_KEY: &str = "AWS_SECRET_ACCESS_KEY";
 pub const AWS_SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
 pub const AWS_REGION: &str = "AWS_REGION";
-/// Region, for the AWS CLI and older SDKs.
+/// Region for the AWS CLI and older SDKs.
 pub const AWS_DEFAULT_REGION: &str = "AWS_DEFAULT_REGION";
 /// URL of an S3 server, where no flag or input gives one.
 pub const AWS_ENDPOINT_URL_S3: &str = "AWS_ENDPOINT_URL_S3";
@@ -199,21 +199,21 @@ pub const AWS_IGNORE_CONFIGURED_ENDPOINT_URLS: &str = "AWS_IGNORE_CONFIGURED_END
 pub const AWS_USE_FIPS_ENDPOINT: &str = "AWS_USE_FIPS_ENDPOINT";
 /// `true` asks for S3's endpoints that have IPv6 addresses too.
 pub const AWS_USE_DUALSTACK_ENDPOINT: &str = "AWS_USE_DUALSTACK_ENDPOINT";
-/// `true` keeps SDKs from the instance's own credentials.
+/// `true` stops SDKs from using instance credentials.
 pub const AWS_EC2_METADATA_DISABLED: &str = "AWS_EC2_METADATA_DISABLED";
-/// File with the token of a role, as EKS gives it to a pod.
+/// Token file that EKS mounts into a pod.
 pub const AWS_WEB_IDENTITY_TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
-/// Where a task of ECS gets credentials.
+/// Credentials endpoint of an ECS task.
 pub const AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
-/// Where a pod with an EKS Pod Identity gets credentials.
+/// Credentials endpoint of a pod with EKS Pod Identity.
 pub const AWS_CONTAINER_CREDENTIALS_FULL_URI: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
-/// Profile of the shared files.
+/// Profile in the shared files.
 pub const AWS_PROFILE: &str = "AWS_PROFILE";
-/// The same, for the AWS CLI.
+/// Profile for the AWS CLI.
 pub const AWS_DEFAULT_PROFILE: &str = "AWS_DEFAULT_PROFILE";
-/// The shared file with settings; `~/.aws/config` where it is absent.
+/// Shared settings file; the default is `~/.aws/config`.
 pub const AWS_CONFIG_FILE: &str = "AWS_CONFIG_FILE";
-/// The shared file with keys; `~/.aws/credentials` where it is absent.
+/// Shared credentials file; the default is `~/.aws/credentials`.
 pub const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
 
 // sccache: https://github.com/mozilla/sccache/blob/main/docs/S3.md
@@ -223,32 +223,32 @@ pub const SCCACHE_REGION: &str = "SCCACHE_REGION";
 pub const SCCACHE_S3_KEY_PREFIX: &str = "SCCACHE_S3_KEY_PREFIX";
 /// S3 endpoint.
 pub const SCCACHE_ENDPOINT: &str = "SCCACHE_ENDPOINT";
-/// Exactly `true` or `false`; an empty value stops sccache.
+/// Exactly `true` or `false`; sccache fails on an empty value.
 pub const SCCACHE_S3_NO_CREDENTIALS: &str = "SCCACHE_S3_NO_CREDENTIALS";
 /// `READ_ONLY` or `READ_WRITE`.
 pub const SCCACHE_S3_RW_MODE: &str = "SCCACHE_S3_RW_MODE";
-/// `1` compiles without the cache when the server fails.
+/// `1` makes sccache compile without the cache if its server fails.
 pub const SCCACHE_IGNORE_SERVER_IO_ERROR: &str = "SCCACHE_IGNORE_SERVER_IO_ERROR";
 
-// The relay. Its other settings are listed by `crcr relay serve --help`, and read by these names in
-// `crcr_relay::config`.
+// The relay. Its other settings have no constant here: `crcr_relay::config` looks them up by name in
+// an [`Env`], and `crcr relay serve --help` lists them.
 
-/// Where the relay's state is: `sqlite:PATH`.
+/// The relay's state: `sqlite:PATH`.
 pub const CRCR_STORE: &str = "CRCR_STORE";
 /// The relay's upstream repository, `owner/repo`.
 pub const UPSTREAM_REPO: &str = "UPSTREAM_REPO";
-/// Where results are: `sqlite:PATH` or `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
+/// The results: `sqlite:PATH` or `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
 pub const CRCR_RESULTS: &str = "CRCR_RESULTS";
 pub const GITHUB_APP_ID: &str = "GITHUB_APP_ID";
 /// The GitHub App's private key, as PEM.
 pub const GITHUB_APP_PRIVATE_KEY: &str = "GITHUB_APP_PRIVATE_KEY";
-/// Path of a file that holds [`GITHUB_APP_PRIVATE_KEY`].
+/// Path of a file with [`GITHUB_APP_PRIVATE_KEY`].
 pub const GITHUB_APP_PRIVATE_KEY_FILE: &str = "GITHUB_APP_PRIVATE_KEY_FILE";
 /// The GitHub App's webhook secret.
 pub const GITHUB_APP_SECRET: &str = "GITHUB_APP_SECRET";
-/// Path of a file that holds [`GITHUB_APP_SECRET`].
+/// Path of a file with [`GITHUB_APP_SECRET`].
 pub const GITHUB_APP_SECRET_FILE: &str = "GITHUB_APP_SECRET_FILE";
-/// A secret in AWS Secrets Manager that holds settings of the relay as JSON.
+/// Secret in AWS Secrets Manager with settings of the relay as JSON.
 pub const SECRET_STORE_ARN: &str = "SECRET_STORE_ARN";
-/// Endpoint of AWS Secrets Manager, where it isn't the region's own.
+/// Endpoint of AWS Secrets Manager, if it isn't the default of the region.
 pub const AWS_ENDPOINT_URL_SECRETS_MANAGER: &str = "AWS_ENDPOINT_URL_SECRETS_MANAGER";

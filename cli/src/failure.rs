@@ -1,52 +1,56 @@
-//! How a command fails: whose fault it is, a stable code, what, why and what to do.
+//! Errors of commands: a stable code, what happened, why, and what to do.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Whose move it is; this alone decides the exit code.
+/// Decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum FailureKind {
     /// The user can fix it: exit code 1.
     User,
     /// Usage, the network or a service: exit code 2.
     Unexpected,
 }
 
-/// An error as a person reads it.
-///
-/// The message says what happened, `causes` why (outermost first), `hint` what to do. None of them
-/// may contain a secret.
+/// An error message for users: what happened, why (`causes`, outermost first) and what to do (`hint`).
+/// None of these may contain a secret.
 #[derive(Debug)]
 pub struct Failure {
-    fault: Fault,
+    kind: FailureKind,
     code: &'static str,
     message: String,
     causes: Vec<String>,
     hint: Option<String>,
 }
 
-/// What a command returns: the exit code when it has said everything itself, or a [`Failure`].
+/// The exit code of a command that has printed everything itself, or a [`Failure`] to print.
 pub type Outcome = Result<ExitCode, Failure>;
 
 impl Failure {
     /// Something the user can fix (exit code 1). `code` is stable and in kebab case.
     pub fn user(code: &'static str, message: impl Into<String>) -> Self {
-        Self { fault: Fault::User, code, message: message.into(), causes: vec![], hint: None }
+        Self { kind: FailureKind::User, code, message: message.into(), causes: vec![], hint: None }
     }
 
     /// Usage, network or a service (exit code 2). `code` is stable and in kebab case.
     pub fn unexpected(code: &'static str, message: impl Into<String>) -> Self {
-        Self { fault: Fault::Unexpected, code, message: message.into(), causes: vec![], hint: None }
+        Self {
+            kind: FailureKind::Unexpected,
+            code,
+            message: message.into(),
+            causes: vec![],
+            hint: None,
+        }
     }
 
-    /// Adds why: the error and the errors behind it, at most three of them.
+    /// Adds the error and its sources as causes, up to three.
     #[must_use]
     pub fn because(mut self, error: impl Into<anyhow::Error>) -> Self {
         for cause in error.into().chain() {
             let text = cause.to_string();
-            // Libraries repeat their source in their own text; say each thing once.
-            let told = self.causes.last().is_some_and(|last| last.contains(&text));
-            if !told && self.causes.len() < 3 {
+            // Some libraries repeat the text of their source; print it only once.
+            let is_repeated = self.causes.last().is_some_and(|last| last.contains(&text));
+            if !is_repeated && self.causes.len() < 3 {
                 self.causes.push(text);
             }
         }
@@ -75,11 +79,10 @@ impl Failure {
         self.hint.as_deref()
     }
 
-    /// 1 for the user's, 2 for everything else.
     pub fn exit_code(&self) -> ExitCode {
-        match self.fault {
-            Fault::User => ExitCode::from(1),
-            Fault::Unexpected => ExitCode::from(2),
+        match self.kind {
+            FailureKind::User => ExitCode::from(1),
+            FailureKind::Unexpected => ExitCode::from(2),
         }
     }
 }

@@ -1,8 +1,10 @@
-//! The `crcr` binary: parse, log, run, print the error, exit code.
+//! The `crcr` binary. Modules depend on each other in one direction only: `commands` use `render`,
+//! `runner` and `printer`; `cli`, `env_vars`, `escape` and `failure` use none of these.
 
 mod cli;
 mod commands;
 mod env_vars;
+mod escape;
 mod failure;
 mod printer;
 mod render;
@@ -27,17 +29,17 @@ fn main() -> ExitCode {
         Err(error) => {
             return match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                    // A closed stdout leaves nobody to tell.
+                    // If stdout is closed, nobody can read the help anyway.
                     let _ = error.print();
                     ExitCode::SUCCESS
                 }
-                _ => commands::misused(&args, &env, &error),
+                _ => commands::report_usage_error(&args, &env, &error),
             };
         }
     };
     let printer = Printer::new(&cli.global, &env);
     printer::init_logging(&cli.global, &env);
-    // The only TLS provider of the process; it fails only when one is installed already.
+    // Fails only if a TLS provider is installed already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -1,10 +1,10 @@
-//! stdout, stderr, colour and progress: decided once, from the flags, the terminal and the runner.
+//! What goes to stdout and stderr, in which colour, and whether progress bars are drawn. All of it is
+//! decided once, from the flags, the terminal and the runner.
 //!
-//! Data goes to stdout and everything else to stderr. Under GitHub Actions the same facts become
-//! workflow commands, escaped; plain lines are neutralised so that no text of a stranger (a file
-//! name, a server's answer) can act as one.
+//! Data goes to stdout and everything else to stderr. Under GitHub Actions messages become workflow
+//! commands. Plain lines are neutralized, so that untrusted text in them (a file name, a server's
+//! response) can't act as a workflow command.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -14,29 +14,27 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::{ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
+use crate::escape::{neutralize, workflow_command};
 use crate::failure::Failure;
-use crate::runner::command;
 
-/// Writes for people and for programs.
 #[derive(Clone)]
 pub struct Printer {
-    actions: bool,
-    color_out: bool,
-    color_err: bool,
-    bars: bool,
+    under_actions: bool,
+    color_stdout: bool,
+    color_stderr: bool,
+    progress_bars: bool,
     quiet: bool,
 }
 
-/// How loud a message is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum MessageLevel {
     Notice,
     Warning,
     Error,
 }
 
-impl Level {
-    fn word(self) -> &'static str {
+impl MessageLevel {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Notice => "notice",
             Self::Warning => "warning",
@@ -55,108 +53,106 @@ impl Level {
 }
 
 impl Printer {
-    /// Decides once: colour by flag, then `NO_COLOR`, `CLICOLOR_FORCE`, then the terminal.
+    /// Decides about colour by the flag, then `NO_COLOR`, `CLICOLOR_FORCE`, then the terminal.
     pub fn new(args: &GlobalArgs, env: &Env) -> Self {
-        let actions = env.is_true(env_vars::GITHUB_ACTIONS);
+        let under_actions = env.is_true(env_vars::GITHUB_ACTIONS);
         let dumb = env.get(env_vars::TERM) == Some("dumb");
         let color = |terminal: bool| match args.color {
             ColorChoice::Always => true,
             ColorChoice::Never => false,
             ColorChoice::Auto => {
                 let forced = env.get(env_vars::CLICOLOR_FORCE).is_some_and(|v| v != "0");
-                env.get(env_vars::NO_COLOR).is_none() && (forced || actions || (terminal && !dumb))
+                env.get(env_vars::NO_COLOR).is_none()
+                    && (forced || under_actions || (terminal && !dumb))
             }
         };
         let terminal = std::io::stderr().is_terminal();
         Self {
-            actions,
+            under_actions,
             // Data is often captured: under Actions only the log, which is stderr, has colour.
-            color_out: color(std::io::stdout().is_terminal())
-                && (!actions || args.color == ColorChoice::Always),
-            color_err: color(terminal),
-            bars: terminal && !dumb && !actions && env.get(env_vars::CI).is_none() && !args.quiet,
+            color_stdout: color(std::io::stdout().is_terminal())
+                && (!under_actions || args.color == ColorChoice::Always),
+            color_stderr: color(terminal),
+            progress_bars: terminal
+                && !dumb
+                && !under_actions
+                && env.get(env_vars::CI).is_none()
+                && !args.quiet,
             quiet: args.quiet,
         }
     }
 
-    /// Whether data on stdout may be coloured.
-    pub fn color_out(&self) -> bool {
-        self.color_out
+    pub fn color_stdout(&self) -> bool {
+        self.color_stdout
     }
 
-    /// Whether a workflow of GitHub Actions reads what is printed.
-    pub fn actions(&self) -> bool {
-        self.actions
+    pub fn is_under_actions(&self) -> bool {
+        self.under_actions
     }
 
-    /// Data for stdout, as it is. A reader that has gone away (`| head`) is no error.
+    /// Prints data to stdout as it is. A closed pipe (`| head`) isn't an error.
     pub fn data(&self, text: &str) {
         let mut out = std::io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }
 
-    /// A line of data for stdout.
     pub fn data_line(&self, text: &str) {
         self.data(&format!("{text}\n"));
     }
 
-    /// A line that tells what goes on; not with `--quiet`.
+    /// Prints a line about progress to stderr, unless `--quiet` is given.
     pub fn line(&self, text: &str) {
         if !self.quiet {
-            self.err(&neutral(text));
+            self.stderr_line(&neutralize(text));
         }
     }
 
-    /// Something worth a note that needs no action.
     pub fn notice(&self, text: &str) {
-        self.message(Level::Notice, None, text, None);
+        self.message(MessageLevel::Notice, None, text, None);
     }
 
-    /// Something that needs attention and stops nothing; `hint` says what to do.
+    /// Prints a warning; `hint` says what to do.
     pub fn warning(&self, text: &str, hint: Option<&str>) {
-        self.message(Level::Warning, None, text, hint);
+        self.message(MessageLevel::Warning, None, text, hint);
     }
 
-    /// The failure that ends a command.
     pub fn failure(&self, failure: &Failure) {
         let mut text = failure.message().to_owned();
         for cause in failure.causes() {
             let _ = write!(text, "\n  because: {cause}");
         }
-        self.message(Level::Error, Some(failure.code()), &text, failure.help());
+        self.message(MessageLevel::Error, Some(failure.code()), &text, failure.help());
     }
 
-    /// Opens a folded group of lines in the log of a workflow; elsewhere a heading.
+    /// Starts a collapsible group in a workflow log; elsewhere prints a heading.
     pub fn group(&self, title: &str) {
-        if self.actions {
-            self.err(&command("group", &[], title));
+        if self.under_actions {
+            self.stderr_line(&workflow_command("group", &[], title));
         } else {
             self.line(title);
         }
     }
 
-    /// Closes the group that [`Printer::group`] opened.
     pub fn end_group(&self) {
-        if self.actions {
-            self.err(&command("endgroup", &[], ""));
+        if self.under_actions {
+            self.stderr_line(&workflow_command("endgroup", &[], ""));
         }
     }
 
-    /// Tells the runner to hide `secret` in the log; nothing outside a workflow.
-    ///
-    /// Every line of the secret is masked on its own, since the runner looks at lines.
+    /// Tells the runner to hide `secret` in the log. Each line is masked on its own, because the runner
+    /// compares lines.
     pub fn mask(&self, secret: &str) {
-        if self.actions {
+        if self.under_actions {
             for line in secret.lines().filter(|line| !line.trim().is_empty()) {
-                self.err(&command("add-mask", &[], line));
+                self.stderr_line(&workflow_command("add-mask", &[], line));
             }
         }
     }
 
-    /// A bar of `total` bytes on a terminal, a line every ten seconds elsewhere.
-    pub fn progress(&self, label: &str, total: u64) -> Progress {
+    /// A progress bar of `total` bytes on a terminal; elsewhere a log line every ten seconds.
+    pub fn progress(&self, label: &str, total: u64) -> ByteProgress {
         let bar = ProgressBar::new(total);
-        if self.bars {
+        if self.progress_bars {
             bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             if let Ok(style) = ProgressStyle::with_template(
                 "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
@@ -167,12 +163,16 @@ impl Printer {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         bar.set_message(label.to_owned());
-        Progress { bar, printer: self.clone(), told: std::sync::Mutex::new(Instant::now()) }
+        ByteProgress {
+            bar,
+            printer: self.clone(),
+            last_line: std::sync::Mutex::new(Instant::now()),
+        }
     }
 
-    fn message(&self, level: Level, code: Option<&str>, text: &str, hint: Option<&str>) {
+    fn message(&self, level: MessageLevel, code: Option<&str>, text: &str, hint: Option<&str>) {
         let code = code.map(|code| format!("[{code}]")).unwrap_or_default();
-        if self.actions {
+        if self.under_actions {
             let mut body = text.to_owned();
             if let Some(hint) = hint {
                 let _ = write!(body, "\nhint: {hint}");
@@ -180,55 +180,55 @@ impl Printer {
             let title = format!("crcr{code}");
             let properties: &[(&str, &str)] =
                 if code.is_empty() { &[] } else { &[("title", &title)] };
-            self.err(&command(level.word(), properties, &body));
+            self.stderr_line(&workflow_command(level.as_str(), properties, &body));
             return;
         }
-        if self.quiet && level == Level::Notice {
+        if self.quiet && level == MessageLevel::Notice {
             return;
         }
-        let (style, bold) = if self.color_err {
+        let (style, bold) = if self.color_stderr {
             (level.style(), Style::new().bold())
         } else {
             (Style::new(), Style::new())
         };
-        let word = level.word();
-        self.err(&format!("{style}{word}{code}{style:#}: {bold}{}{bold:#}", neutral(text)));
+        let name = level.as_str();
+        self.stderr_line(&format!(
+            "{style}{name}{code}{style:#}: {bold}{}{bold:#}",
+            neutralize(text)
+        ));
         if let Some(hint) = hint {
-            self.err(&format!("{bold}hint{bold:#}: {}", neutral(hint)));
+            self.stderr_line(&format!("{bold}hint{bold:#}: {}", neutralize(hint)));
         }
     }
 
-    fn err(&self, text: &str) {
+    fn stderr_line(&self, text: &str) {
         let mut err = std::io::stderr().lock();
         let _ = writeln!(err, "{text}");
     }
 }
 
-/// A running count of bytes. Cheap to advance from any thread.
-pub struct Progress {
+/// Cheap to advance from any thread.
+pub struct ByteProgress {
     bar: ProgressBar,
     printer: Printer,
-    told: std::sync::Mutex<Instant>,
+    last_line: std::sync::Mutex<Instant>,
 }
 
-impl Progress {
-    /// How often a quiet log hears of it.
-    const EVERY: Duration = Duration::from_secs(10);
+impl ByteProgress {
+    const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Sets how many bytes there are, where that is known late.
     pub fn set_total(&self, total: u64) {
         self.bar.set_length(total);
     }
 
-    /// Adds `bytes` to what is done.
     pub fn advance(&self, bytes: u64) {
         self.bar.inc(bytes);
-        if self.printer.bars {
+        if self.printer.progress_bars {
             return;
         }
-        let Ok(mut told) = self.told.try_lock() else { return };
-        if told.elapsed() >= Self::EVERY {
-            *told = Instant::now();
+        let Ok(mut last_line) = self.last_line.try_lock() else { return };
+        if last_line.elapsed() >= Self::LOG_INTERVAL {
+            *last_line = Instant::now();
             let (done, total) = (self.bar.position(), self.bar.length().unwrap_or(0));
             let (label, done, total) = (self.bar.message(), human_bytes(done), human_bytes(total));
             self.printer.line(&format!("{label}: {done} of {total}"));
@@ -240,43 +240,12 @@ impl Progress {
     }
 }
 
-/// Bytes as people read them: `1.5 MiB`.
+/// Formats bytes as `1.5 MiB`.
 pub fn human_bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
 
-/// Text as a log line that the runner takes for text.
-///
-/// The runner acts on a line that starts with `::` (after white space) and on `##[` anywhere;
-/// control characters other than a line feed or tab are shown escaped, as are those that change the
-/// direction of writing.
-pub fn neutral(text: &str) -> Cow<'_, str> {
-    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let clean = |c: char| !(c.is_control() || turns(c)) || c == '\n' || c == '\t';
-    let acts = |line: &str| line.trim_start().starts_with("::") || line.contains("##[");
-    if text.chars().all(clean) && !text.lines().any(acts) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 8);
-    for (n, line) in text.split('\n').enumerate() {
-        if n > 0 {
-            out.push('\n');
-        }
-        if line.trim_start().starts_with("::") {
-            out.push_str("| ");
-        }
-        for c in line.replace("##[", "## [").chars() {
-            if clean(c) {
-                out.push(c);
-            } else {
-                out.extend(c.escape_default());
-            }
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// Sends the libraries' logs to stderr: `CRCR_LOG` or `-v`; silent otherwise.
+/// Sends logs to stderr if `CRCR_LOG` or `-v` asks for them.
 pub fn init_logging(args: &GlobalArgs, env: &Env) {
     let filter = match (env.get(env_vars::CRCR_LOG), args.verbose) {
         (Some(filter), _) => filter,
@@ -295,32 +264,17 @@ pub fn init_logging(args: &GlobalArgs, env: &Env) {
         .init();
 }
 
-/// Sends a server's logs to stderr as JSON lines, unless `CRCR_LOG` or `-v` asked for text.
+/// Sends logs to stderr as JSON lines, unless [`init_logging`] has set up text.
 #[cfg(feature = "relay")]
 pub fn init_server_logging() {
     let filter = tracing_subscriber::EnvFilter::new(
         "warn,crcr=info,crcr_relay=info,crcr_store=info,crcr_results=info",
     );
-    // It fails when logging was set up already, and then that one holds.
+    // Fails if logging is set up already, which then stays as it is.
     let _ = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .try_init();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_text_never_acts_as_a_command() {
-        assert_eq!(neutral("plain"), "plain");
-        assert_eq!(neutral("::add-path::/tmp"), "| ::add-path::/tmp");
-        assert_eq!(neutral("a\n  ::set-env name=A::b"), "a\n|   ::set-env name=A::b");
-        assert_eq!(neutral("x ##[add-path]/tmp"), "x ## [add-path]/tmp");
-        assert_eq!(neutral("bell\u{7} and\rreturn"), "bell\\u{7} and\\rreturn");
-        assert_eq!(neutral("exe\u{202e}gnp"), "exe\\u{202e}gnp");
-    }
 }

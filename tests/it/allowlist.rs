@@ -42,7 +42,7 @@ fn json(file: &Path, flags: &[&str]) -> (i32, Value) {
 }
 
 #[test]
-fn each_file_reads_as_a_maintainer_reads_it() {
+fn findings_of_every_fixture_match_their_snapshots() {
     let mut files = 0;
     for (kind, code) in [("valid", 0), ("invalid", 1)] {
         for path in fixtures(kind) {
@@ -58,7 +58,7 @@ fn each_file_reads_as_a_maintainer_reads_it() {
 }
 
 #[test]
-fn strict_makes_every_warning_an_error_in_every_count() {
+fn strict_turns_warnings_into_errors() {
     for path in fixtures("valid") {
         let (_, loose) = json(&path, &[]);
         let (code, strict) = json(&path, &["--strict"]);
@@ -72,7 +72,7 @@ fn strict_makes_every_warning_an_error_in_every_count() {
 }
 
 #[test]
-fn json_is_one_document_with_the_fields_it_promises() {
+fn json_output_has_all_documented_fields() {
     let file = folder().join("invalid/duplicate-repository-two-levels.yml");
     let (code, mut document) = json(&file, &[]);
     assert_eq!(code, 1);
@@ -93,13 +93,13 @@ fn json_is_one_document_with_the_fields_it_promises() {
 }
 
 #[test]
-fn standard_input_is_named_in_the_findings() {
+fn findings_about_standard_input_are_at_stdin() {
     let ran = Crcr::new(&["allowlist", "validate", "-"]).stdin("L5: []\n").run().expect_code(1);
     assert!(ran.stdout.contains("--> <stdin>:1:1"), "{}", ran.report());
 }
 
 #[test]
-fn the_default_file_is_the_one_of_the_repository() {
+fn default_file_is_github_allowlist_yml() {
     let run = Crcr::new(&["allowlist", "validate"]);
     fs::create_dir(run.folder().join(".github")).unwrap();
     fs::write(run.folder().join(".github/allowlist.yml"), "L1: [a/b]\n").unwrap();
@@ -108,7 +108,7 @@ fn the_default_file_is_the_one_of_the_repository() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_exit_2_with_nothing_on_stdout() {
+fn unreadable_file_is_exit_2_without_stdout() {
     for args in
         [&["no-such.yml"][..], &["."], &[], &["--format", "xml", "-"], &["--upstream", "x", "-"]]
     {
@@ -118,7 +118,7 @@ fn what_cannot_be_checked_is_exit_2_with_nothing_on_stdout() {
 }
 
 #[test]
-fn a_hostile_file_is_refused() {
+fn hostile_file_is_rejected() {
     for bytes in [vec![b'#'; 50_000_000], vec![0; 1_000_000], b"[".repeat(5000)] {
         let ran = Crcr::new(&["allowlist", "validate", "-"]).stdin(bytes).run().expect_code(1);
         assert!(ran.stdout.contains("error[yaml-syntax]"), "{}", ran.report());
@@ -127,7 +127,7 @@ fn a_hostile_file_is_refused() {
 }
 
 #[test]
-fn a_file_full_of_mistakes_is_reported_within_bounds() {
+fn output_for_a_file_full_of_mistakes_is_bounded() {
     let text = "L1: [".to_owned() + &"a, ".repeat(100_000) + "]";
     let args = ["allowlist", "validate", "--format", "json", "-"];
     let ran = Crcr::new(&args).stdin(text).run().expect_code(1);
@@ -158,7 +158,7 @@ fn github_annotations_are_escaped() {
 }
 
 #[test]
-fn a_step_gets_outputs_a_summary_and_a_sarif_file() {
+fn workflow_step_gets_outputs_summary_and_sarif_file() {
     let args = ["allowlist", "validate", "a.yml", "--sarif-file", "a.sarif"];
     let run = Crcr::step(&args, "pull_request", &serde_json::json!({}));
     fs::write(run.folder().join("a.yml"), "L1: ['##[error]x']\n").unwrap();
@@ -174,7 +174,7 @@ fn a_step_gets_outputs_a_summary_and_a_sarif_file() {
 
 /// A review of a large allowlist that is written anew.
 #[test]
-fn a_review_that_is_too_long_for_a_comment_is_cut_and_the_summary_has_it_all() {
+fn long_review_is_cut_in_the_comment_and_complete_in_the_summary() {
     let list = |owner: &str| {
         let rows: String = (0..900).map(|n| format!("  - {owner}-{n}/repository\n")).collect();
         format!("L1:\n{rows}")
@@ -194,7 +194,7 @@ fn a_review_that_is_too_long_for_a_comment_is_cut_and_the_summary_has_it_all() {
 }
 
 #[test]
-fn the_real_allowlist_is_explained() {
+fn explain_covers_every_level_of_the_real_allowlist() {
     let file = folder().join("valid/pytorch.yml");
     let explain = |repo: &str, flags: &[&str]| {
         let mut args = vec!["allowlist", "explain", repo, "--file", file.to_str().unwrap()];
@@ -238,7 +238,7 @@ fn the_real_allowlist_is_explained() {
 }
 
 #[test]
-fn an_explanation_and_a_list_for_people() {
+fn explain_and_show_print_readable_text() {
     let file = folder().join("valid/pytorch.yml");
     let mut text = String::new();
     for args in [
@@ -261,7 +261,7 @@ fn an_explanation_and_a_list_for_people() {
 }
 
 #[test]
-fn fix_leaves_a_file_that_validates_and_changes_nothing_else() {
+fn fixed_file_validates_and_is_otherwise_unchanged() {
     let mut fixed = 0;
     for path in [fixtures("valid"), fixtures("invalid")].concat() {
         let Ok(before) = fs::read_to_string(&path) else { continue };
@@ -293,7 +293,7 @@ fn fix_leaves_a_file_that_validates_and_changes_nothing_else() {
 }
 
 #[test]
-fn fix_can_print_the_difference_instead() {
+fn fix_diff_prints_the_difference_and_writes_nothing() {
     let run = Crcr::new(&["allowlist", "fix", "--diff", "a.yml"]);
     let text = "\u{feff}L4: # c\r\n  - a/b: [@x,  \"@y\"]\r\n";
     fs::write(run.folder().join("a.yml"), text).unwrap();
@@ -308,7 +308,7 @@ fn fix_can_print_the_difference_instead() {
 }
 
 #[test]
-fn a_change_is_reviewed_by_its_effect() {
+fn diff_reports_effects_and_not_text() {
     let run = Crcr::new(&["allowlist", "diff", "old.yml", "new.yml"]);
     fs::write(run.folder().join("old.yml"), "L1: [a/b, c/d]\nL2: [e/f, g/h]\n").unwrap();
     let new = "# e/f rests\nL4: [{a/b: [x]}]\nL1: [e/f]\nL2: [c/d]\n";
@@ -325,7 +325,7 @@ fn a_change_is_reviewed_by_its_effect() {
 
 /// A pull request can add a file of any name, and the workflow names the base by its hash.
 #[test]
-fn a_file_named_like_the_base_does_not_replace_it() {
+fn git_revision_wins_over_a_file_of_the_same_name() {
     let run = Crcr::new(&["allowlist", "diff", "v1", ".github/allowlist.yml"]);
     let git = |args: &[&str]| {
         let identity =
@@ -346,7 +346,7 @@ fn a_file_named_like_the_base_does_not_replace_it() {
 }
 
 #[test]
-fn git_revisions_are_compared() {
+fn diff_compares_git_revisions() {
     let run = Crcr::new(&["allowlist", "diff", "HEAD~1", "HEAD"]);
     let git = |args: &[&str]| {
         let identity =
@@ -369,7 +369,7 @@ fn git_revisions_are_compared() {
 }
 
 #[test]
-fn the_schema_is_json() {
+fn schema_is_json() {
     let ran = Crcr::new(&["allowlist", "schema"]).run().expect_code(0);
     let schema: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
@@ -388,7 +388,7 @@ const OF_SHAPE: [&str; 7] = [
 
 #[test]
 #[ignore = "needs check-jsonschema from tests/peers/requirements.txt"]
-fn the_schema_takes_what_is_valid_and_refuses_every_wrong_shape() {
+fn schema_accepts_valid_files_and_rejects_wrong_shapes() {
     let scratch = tempfile::tempdir().unwrap();
     let schema = scratch.path().join("schema.json");
     fs::write(&schema, Crcr::new(&["allowlist", "schema"]).run().stdout).unwrap();
@@ -429,7 +429,7 @@ fn the_schema_takes_what_is_valid_and_refuses_every_wrong_shape() {
 
 #[test]
 #[ignore = "needs check-jsonschema from tests/peers/requirements.txt"]
-fn sarif_validates_against_its_published_schema() {
+fn sarif_output_is_valid_by_the_published_schema() {
     let logs = tempfile::tempdir().unwrap();
     let mut check = Command::new("check-jsonschema");
     // The published schema has a pattern that is no Unicode regular expression.

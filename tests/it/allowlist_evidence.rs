@@ -51,12 +51,12 @@ fn found(ran: &Ran) -> Vec<[String; 3]> {
 }
 
 #[tokio::test]
-async fn a_promotion_that_the_results_speak_against_is_an_error() {
+async fn promotion_that_misses_criteria_is_an_error() {
     let ran = promote(40, "dune-example/torch-dune", "  basalt:").await.expect_code(1);
     let [[rule, message, help]] = &found(&ran)[..] else { panic!("{}", ran.report()) };
     assert_eq!(rule, "criteria-not-met");
     assert!(
-        message.starts_with("`dune-example/torch-dune` goes up from L2 to L3, and doesn't meet: ")
+        message.starts_with("`dune-example/torch-dune` goes up from L2 to L3 but doesn't meet: ")
     );
     assert!(message.contains("CI job pass rate") && message.contains("average queue"), "{message}");
     assert!(!message.contains("time at L2"), "{message}");
@@ -72,7 +72,7 @@ async fn a_promotion_that_the_results_speak_against_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_promotion_that_comes_early_is_told_which_time_is_missing() {
+async fn early_promotion_names_the_criterion_of_time_at_l2() {
     let ran = promote(10, "cedar-example/torch-cedar", "  basalt:").await.expect_code(1);
     let [[rule, message, _]] = &found(&ran)[..] else { panic!("{}", ran.report()) };
     assert_eq!(rule, "criteria-not-met");
@@ -80,7 +80,7 @@ async fn a_promotion_that_comes_early_is_told_which_time_is_missing() {
 }
 
 #[tokio::test]
-async fn without_results_there_is_no_evidence() {
+async fn promotion_without_results_is_a_no_evidence_warning() {
     for (repo, level) in
         [("cedar-example/torch-cedar", "  basalt:"), ("ember-example/torch-ember", "L2:")]
     {
@@ -92,7 +92,7 @@ async fn without_results_there_is_no_evidence() {
 }
 
 #[tokio::test]
-async fn a_demotion_is_reviewed_by_the_bar_that_is_given_up() {
+async fn demotion_is_reviewed_by_the_criteria_of_the_old_level() {
     let repo = "aurora-example/torch-aurora";
     let rules = async |criteria: &str| {
         let ran = change(10, repo, "  basalt:", "json", criteria).await.run().expect_code(0);
@@ -115,7 +115,7 @@ async fn a_demotion_is_reviewed_by_the_bar_that_is_given_up() {
 }
 
 #[tokio::test]
-async fn the_evidence_is_a_table_for_people_with_a_link() {
+async fn review_is_printed_as_a_table_with_a_link() {
     let repo = "dune-example/torch-dune";
     let run = change(40, repo, "  basalt:", "text", "{}").await.arg("--hud-url=https://hud.test/");
     let ran = run.run().expect_code(1);
@@ -132,7 +132,7 @@ async fn the_evidence_is_a_table_for_people_with_a_link() {
 }
 
 #[tokio::test]
-async fn criteria_that_make_no_sense_are_the_users_to_fix() {
+async fn invalid_criteria_are_exit_1() {
     let run = change(1, "cedar-example/torch-cedar", "  basalt:", "text", "job-pass: 1").await;
     let ran = run.run().expect_code(1);
     assert!(ran.stdout.is_empty(), "{}", ran.report());
@@ -141,7 +141,7 @@ async fn criteria_that_make_no_sense_are_the_users_to_fix() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_exit_2_and_stays_away() {
+fn missing_store_is_exit_2_and_isnt_created() {
     let run = Crcr::new(&["allowlist", "diff", "a.yml", "a.yml", "--results", "crcr.db"]);
     fs::write(run.folder().join("a.yml"), "L1: [a/b]\n").unwrap();
     let ran = run.run().expect_code(2);

@@ -66,18 +66,18 @@ fn refused(ran: &Ran, code: &str) {
 }
 
 #[test]
-fn what_is_right_on_github_has_no_finding_and_says_what_was_not_checked() {
+fn correct_file_has_no_findings_and_lists_unchecked_rules() {
     let ran = validate(&github(), LIST).expect_code(0);
     assert_eq!(rules(&ran), [""; 0]);
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
     let told = document["not_checked"].as_array().unwrap();
     assert_eq!(told.len(), 2, "{}", ran.report());
-    assert!(told[0].as_str().unwrap().starts_with("`app-not-installed` wasn't checked: needs"));
+    assert!(told[0].as_str().unwrap().starts_with("`app-not-installed` wasn't checked: it needs"));
     assert!(ran.stderr.contains("`app-permission-missing` wasn't checked"), "{}", ran.report());
 }
 
 #[test]
-fn a_downstream_that_gives_a_token_to_upstream_code_is_warned_of() {
+fn downstream_that_exposes_a_token_to_upstream_code_gets_a_warning() {
     let github = github();
     let exposed = "on: repository_dispatch\npermissions: {id-token: write}\njobs: {a: {steps: [\
                    {uses: pytorch/crcr/actions/checkout-pr@v1}, \
@@ -85,11 +85,11 @@ fn a_downstream_that_gives_a_token_to_upstream_code_is_warned_of() {
     github.state().world.put_file("acme/two", ".github/workflows/ci.yml", exposed);
     let ran = validate(&github, LIST).expect_code(0);
     assert_eq!(rules(&ran), ["token-exposed 2:6"]);
-    assert!(ran.stdout.contains("any pull request gets tokens of its default branch"));
+    assert!(ran.stdout.contains("any pull request can get tokens of its default branch"));
 }
 
 #[test]
-fn every_name_is_looked_up() {
+fn all_names_are_checked_on_github() {
     let github = github();
     let world = &github.state().world;
     world.archive_repo("acme/two");
@@ -118,7 +118,7 @@ fn every_name_is_looked_up() {
 }
 
 #[test]
-fn fix_writes_the_names_that_github_has() {
+fn fix_online_writes_the_names_of_github() {
     let github = github();
     let world = &github.state().world;
     world.rename_repo("acme/three", "acme/third");
@@ -135,20 +135,20 @@ fn fix_writes_the_names_that_github_has() {
 }
 
 #[test]
-fn fix_says_which_names_it_could_not_check() {
+fn fix_online_lists_names_it_could_not_check() {
     let github = github();
     github.state().world.fail("GET /repos/acme/two", 9, Fault::status(403));
     let home = tempfile::tempdir().unwrap();
     let ran = crcr(&github, home.path(), &["fix"], LIST).run().expect_code(0);
     for rule in ["repository-not-found", "repository-renamed", "repository-case"] {
-        let told = format!("`{rule}` wasn't checked: `acme/two` is closed");
+        let told = format!("`{rule}` wasn't checked: `acme/two` isn't accessible");
         assert!(ran.stderr.contains(&told), "{told}\n{}", ran.report());
     }
     assert!(!ran.stderr.contains("workflow-missing"), "{}", ran.report());
 }
 
 #[test]
-fn an_outage_is_never_called_missing() {
+fn github_outage_reports_nothing_as_missing() {
     for fault in [Fault::status(500), Fault::Reset] {
         let github = github();
         github.state().world.fail("GET /repos/acme/two", 9, fault);
@@ -166,7 +166,7 @@ fn an_outage_is_never_called_missing() {
 }
 
 #[test]
-fn a_spent_rate_limit_says_when_to_come_back_and_the_next_run_goes_on() {
+fn rate_limit_error_names_the_reset_time_and_the_next_run_uses_the_cache() {
     let github = github();
     let world = &github.state().world;
     let home = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn a_spent_rate_limit_says_when_to_come_back_and_the_next_run_goes_on() {
 }
 
 #[test]
-fn teams_that_the_token_cannot_see_are_not_called_missing() {
+fn invisible_teams_are_not_reported_as_missing() {
     let github = github();
     let home = tempfile::tempdir().unwrap();
     let ran = crcr(&github, home.path(), &["validate"], LIST)
@@ -203,7 +203,7 @@ fn teams_that_the_token_cannot_see_are_not_called_missing() {
 }
 
 #[test]
-fn the_apps_installations_are_checked_with_its_own_identity() {
+fn app_installations_are_checked_with_the_apps_credentials() {
     let github = github();
     let world: &World = &github.state().world;
     world.install("acme/one");

@@ -42,7 +42,7 @@ fn fixture(name: &str) -> String {
 }
 
 #[test]
-fn everybody_gets_what_their_level_grants() {
+fn demo_shows_for_every_level_what_it_grants() {
     let ran = demo(&[]).expect_code(0);
     assert!(ran.stdout.contains("the only part that isn't real"), "{}", ran.report());
     for (first, rest) in [
@@ -54,7 +54,7 @@ fn everybody_gets_what_their_level_grants() {
         ("aurora-", "success github (anonymous) recorded passed success"),
         (
             "failure",
-            "crcr/basalt-example/torch-basalt/upstream/test (L3, by the label of its device)",
+            "crcr/basalt-example/torch-basalt/upstream/test (L3, requested by its device's label)",
         ),
         ("success", "crcr/aurora-example/torch-aurora/upstream/test (L4, blocks the merge)"),
     ] {
@@ -65,7 +65,7 @@ fn everybody_gets_what_their_level_grants() {
 }
 
 #[test]
-fn the_allowlist_and_the_pull_request_may_be_somebodys_own() {
+fn demo_takes_an_allowlist_and_a_pull_request_from_files() {
     let github = StandIn::start().unwrap();
     let state = github.state();
     let (upstream, sha) = ("pytorch/pytorch", "5e".repeat(20));
@@ -105,7 +105,7 @@ fn the_allowlist_and_the_pull_request_may_be_somebodys_own() {
 }
 
 #[test]
-fn a_file_that_cant_be_used_is_told_at_once() {
+fn demo_rejects_unusable_files_before_it_starts() {
     let broken = fixture("invalid/tab-indents.yml");
     assert!(Path::new(&broken).exists());
     let ran = demo(&["--allowlist", &broken]).expect_code(1);
@@ -119,7 +119,7 @@ fn a_file_that_cant_be_used_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let event = folder.path().join("event.json");
     for (text, told) in
-        [("{", "isn't JSON"), ("{\"action\":\"opened\"}", "no `pull_request` webhook")]
+        [("{", "isn't JSON"), ("{\"action\":\"opened\"}", "isn't a `pull_request` webhook")]
     {
         fs::write(&event, text).unwrap();
         let ran = demo(&["--event", event.to_str().unwrap()]).expect_code(1);
@@ -129,7 +129,7 @@ fn a_file_that_cant_be_used_is_told_at_once() {
 
 #[test]
 #[cfg(unix)]
-fn the_pages_stay_open_until_ctrl_c() {
+fn demo_pages_stay_open_until_ctrl_c() {
     let mut run = Crcr::new(&["demo", "--history", "30d"]);
     let folder = run.folder().to_owned();
     let command: &mut Command = run.command();
@@ -139,7 +139,7 @@ fn the_pages_stay_open_until_ctrl_c() {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let mut text = String::new();
-    while !text.contains("End with Ctrl-C") {
+    while !text.contains("Press Ctrl-C to stop") {
         let line = receiver.recv_timeout(BOUND);
         let Ok(line) = line else {
             let _ = child.kill();
@@ -148,7 +148,7 @@ fn the_pages_stay_open_until_ctrl_c() {
         text.push_str(&line);
         text.push('\n');
     }
-    assert!(text.contains("Generated: the results of the last 30 days"), "{text}");
+    assert!(text.contains("generated results of the last 30 days"), "{text}");
     let link = |name: &str| {
         let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
         line.split_whitespace().last().unwrap().to_owned()

@@ -50,7 +50,7 @@ fn json(ran: &Ran) -> Value {
 }
 
 #[tokio::test]
-async fn every_listed_repository_is_reviewed_by_the_bar_of_its_level() {
+async fn every_repository_is_reviewed_by_the_criteria_of_its_level() {
     let ran = review(&["--format", "json"], "{}").await.expect_code(0);
     let document = json(&ran);
     assert!(document.get("proposals").is_none());
@@ -85,7 +85,7 @@ async fn every_listed_repository_is_reviewed_by_the_bar_of_its_level() {
 }
 
 #[tokio::test]
-async fn proposals_have_reasons() {
+async fn proposals_name_their_criteria() {
     // Timeouts are rare and the month is short: one more or less is no matter here.
     let easy = r#"{"timeout-share": 0.5, "overrun-share": 0.5}"#;
     let ran = review(&["--propose", "--format", "json"], easy).await.expect_code(0);
@@ -114,7 +114,7 @@ async fn proposals_have_reasons() {
 }
 
 #[tokio::test]
-async fn few_results_are_unknown_and_propose_nothing() {
+async fn too_few_results_are_unknown_and_cause_no_proposal() {
     let args = ["--propose", "--from", "2026-09-15T00:00:00Z"];
     let ran = review(&args, "{}").await.expect_code(0);
     assert!(
@@ -127,7 +127,7 @@ async fn few_results_are_unknown_and_propose_nothing() {
 }
 
 #[tokio::test]
-async fn odd_windows_and_criteria_are_refused() {
+async fn invalid_windows_and_criteria_are_rejected() {
     let ran = review(&["--from", "2026-09-16T00:00:00Z"], "{}").await.expect_code(2);
     assert!(ran.stdout.is_empty() && ran.stderr.contains("error[window]"), "{}", ran.report());
     let odd = r#"{"job-pass-share": 90, "queue-seconds": 0}"#;

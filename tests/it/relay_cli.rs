@@ -69,7 +69,7 @@ async fn settled(place: &Place, id: &str) -> Value {
 }
 
 #[test]
-fn check_tells_every_missing_or_odd_setting_at_once() {
+fn check_lists_all_missing_and_invalid_settings() {
     let ran = Crcr::new(&["relay", "serve", "--check"])
         .env("CRCR_STORE", "mongodb://somewhere")
         .env("RATE_LIMIT_PER_MIN", "0")
@@ -80,15 +80,15 @@ fn check_tells_every_missing_or_odd_setting_at_once() {
 }
 
 #[test]
-fn check_says_that_good_settings_are_good_and_serves_nothing() {
+fn check_accepts_valid_settings_without_serving() {
     let place = place();
     let (code, stdout, stderr) = place.run(&["relay", "serve", "--check"]);
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
-    assert!(stderr.contains("the settings are good"), "{stderr}");
+    assert!(stderr.contains("all settings work"), "{stderr}");
 }
 
 #[test]
-fn check_refuses_an_allowlist_with_errors_and_a_key_that_is_none() {
+fn check_rejects_a_broken_allowlist_and_an_invalid_key() {
     let place = place();
     std::fs::write(place.folder().join("allowlist.yml"), "L9: [acme/one]\n").unwrap();
     let (code, _, stderr) = place.run(&["relay", "serve", "--check"]);
@@ -101,7 +101,7 @@ fn check_refuses_an_allowlist_with_errors_and_a_key_that_is_none() {
 }
 
 #[tokio::test]
-async fn check_tries_everything_and_tells_all_of_it_beside_a_running_relay() {
+async fn check_lists_all_problems_while_a_relay_is_running() {
     let place = place();
     let relay = place.serve();
     relay.ready().await;
@@ -135,7 +135,7 @@ async fn check_tries_everything_and_tells_all_of_it_beside_a_running_relay() {
 }
 
 #[tokio::test]
-async fn it_serves_on_free_ports_and_stops_on_sigterm() {
+async fn serve_listens_on_free_ports_and_stops_on_sigterm() {
     let place = place().set("MAX_CLEANUP_WORKERS", "3");
     let mut relay = place.serve();
     assert_ne!(relay.url.port(), Some(0));
@@ -150,13 +150,13 @@ async fn it_serves_on_free_ports_and_stops_on_sigterm() {
     assert!(code == 2 && stderr.contains("another relay is using the store"), "{code}: {stderr}");
     relay.terminate();
     assert_eq!(relay.end(Duration::from_secs(5)).await, 0, "{}", place.log());
-    assert!(place.log().contains("stopped; nothing is lost"), "{}", place.log());
+    assert!(place.log().contains("stopped; open work continues"), "{}", place.log());
     assert!(place.log().contains(r#""setting":"MAX_CLEANUP_WORKERS""#), "{}", place.log());
     assert!(reqwest::get(relay.url.join("healthz").unwrap()).await.is_err(), "it is gone");
 }
 
 #[tokio::test]
-async fn a_request_that_never_comes_whole_does_not_hold_up_the_stop() {
+async fn incomplete_request_doesnt_delay_the_shutdown() {
     let place = place();
     let mut relay = place.serve();
     let address = relay.url.socket_addrs(|| None).unwrap()[0];
@@ -169,7 +169,7 @@ async fn a_request_that_never_comes_whole_does_not_hold_up_the_stop() {
 }
 
 #[tokio::test]
-async fn a_broken_allowlist_is_told_while_the_last_good_one_stays_in_force() {
+async fn broken_allowlist_is_reported_and_the_last_valid_one_stays_in_force() {
     let place = place();
     let relay = place.serve();
     // The first webhook after the start finds the allowlist in force.
@@ -200,7 +200,7 @@ async fn a_broken_allowlist_is_told_while_the_last_good_one_stays_in_force() {
 }
 
 #[tokio::test]
-async fn what_was_accepted_before_a_stop_goes_out_after_the_next_start() {
+async fn accepted_events_are_dispatched_after_a_restart() {
     let place = place();
     let fault = Fault::Answer {
         status: StatusCode::BAD_GATEWAY,
@@ -222,7 +222,7 @@ async fn what_was_accepted_before_a_stop_goes_out_after_the_next_start() {
 }
 
 #[tokio::test]
-async fn secrets_come_from_files_and_are_never_printed() {
+async fn secrets_are_read_from_files_and_never_printed() {
     let place = place()
         .set("CRCR_ADMIN_TOKEN", "the-admins-token")
         .set("CRCR_CALLBACK_KEY", "the-callback-key")
@@ -276,7 +276,7 @@ async fn secrets_come_from_files_and_are_never_printed() {
 }
 
 #[tokio::test]
-async fn replay_sends_stored_payloads_signed_and_dispatches_them_once() {
+async fn replayed_payloads_are_signed_and_dispatched_once() {
     let place = place();
     let mut relay = place.serve();
     relay.ready().await;
@@ -302,14 +302,14 @@ async fn replay_sends_stored_payloads_signed_and_dispatches_them_once() {
 }
 
 #[tokio::test]
-async fn deliveries_are_listed_shown_and_sent_again_beside_a_running_or_stopped_relay() {
+async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stopped() {
     let place = place();
     let body = json!({ "message": "Not Found" }).to_string();
     let fault = Fault::Answer { status: StatusCode::UNPROCESSABLE_ENTITY, retry_after: None, body };
     let world = &place.github.state().world;
     world.fail("POST /repos/acme/two/dispatches", 2, fault);
     let (code, _, stderr) = place.run(&["relay", "deliveries", "list"]);
-    assert!(code == 1 && stderr.contains("there is no store at `crcr.db`"), "{code}: {stderr}");
+    assert!(code == 1 && stderr.contains("no store exists at `crcr.db`"), "{code}: {stderr}");
     let mut relay = place.serve();
     relay.ready().await;
     let (id, _) = open(&place, &relay).await;
@@ -330,18 +330,18 @@ async fn deliveries_are_listed_shown_and_sent_again_beside_a_running_or_stopped_
     assert!(lines[1].starts_with("given up: ") && lines[1].contains("422"), "{listed}");
     // Beside the running relay, which takes it at once; GitHub refuses a second time.
     let again = ["relay", "deliveries", "redeliver", &id, "--repo", "acme/two"];
-    assert_eq!(place.run(&again).1, "1 dispatches are in the queue again\n");
+    assert_eq!(place.run(&again).1, "1 dispatches were put back into the queue\n");
     eventually("the second refusal", async || world.count("POST /repos/acme/two/dispatches") == 2)
         .await;
     settled(&place, &id).await;
     relay.terminate();
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
     // Beside a stopped one: it goes out after the next start, and only it.
-    assert_eq!(place.run(&again).1, "1 dispatches are in the queue again\n");
+    assert_eq!(place.run(&again).1, "1 dispatches were put back into the queue\n");
     let relay = place.serve();
     dispatched(&place, &["acme/two"]).await;
     settled(&place, &id).await;
-    assert_eq!(place.run(&again).1, "0 dispatches are in the queue again\n");
+    assert_eq!(place.run(&again).1, "0 dispatches were put back into the queue\n");
     // A dead task that isn't worth another try is removed by the name that the list shows.
     world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
     let (last, _) = open(&place, &relay).await;
@@ -351,9 +351,9 @@ async fn deliveries_are_listed_shown_and_sent_again_beside_a_running_or_stopped_
     let key = listed["dead"][0]["key"].as_str().unwrap();
     assert!(listed["dead"][0].get("payload").is_none(), "{listed}");
     let discard = ["relay", "deliveries", "discard", key];
-    assert_eq!(place.run(&discard).1, "1 task is discarded\n");
+    assert_eq!(place.run(&discard).1, "1 task was discarded\n");
     let (code, _, stderr) = place.run(&discard);
-    assert!(code == 1 && stderr.contains("was given up"), "{code}: {stderr}");
+    assert!(code == 1 && stderr.contains("dead task"), "{code}: {stderr}");
     let (code, _, stderr) = place.run(&["relay", "deliveries", "show", "unknown"]);
     assert!(code == 1 && stderr.contains("no delivery `unknown` is known"), "{code}: {stderr}");
     let (code, _, stderr) = place.run(&["relay", "deliveries", "redeliver", &id, "--repo", "two"]);
@@ -361,7 +361,7 @@ async fn deliveries_are_listed_shown_and_sent_again_beside_a_running_or_stopped_
 }
 
 #[tokio::test]
-async fn a_sweep_looks_after_open_dispatches_now() {
+async fn sweep_checks_open_dispatches_immediately() {
     let place = place();
     let mut relay = place.serve();
     relay.ready().await;
@@ -387,7 +387,7 @@ async fn a_sweep_looks_after_open_dispatches_now() {
 }
 
 #[tokio::test]
-async fn a_webhook_secret_that_is_changed_in_its_file_needs_no_restart() {
+async fn rotated_webhook_secret_file_needs_no_restart() {
     let place = place().move_to_file("GITHUB_APP_SECRET");
     let relay = place.serve();
     relay.ready().await;
@@ -403,7 +403,7 @@ async fn a_webhook_secret_that_is_changed_in_its_file_needs_no_restart() {
 }
 
 #[tokio::test]
-async fn a_name_that_changed_hands_is_confirmed_by_its_number() {
+async fn repository_with_a_new_owner_is_confirmed_by_number() {
     let place = place();
     let relay = place.serve();
     relay.ready().await;

@@ -44,7 +44,7 @@ fn kept(folder: &std::path::Path) -> (usize, usize) {
 }
 
 #[test]
-fn good_rows_are_kept_once_and_bad_ones_are_told_with_line_and_code() {
+fn import_stores_good_rows_once_and_reports_bad_lines() {
     let folder = tempfile::tempdir().unwrap();
     drop(Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap());
     let mut lines: Vec<String> = (0..30).map(|n| row(n).to_string()).collect();
@@ -56,7 +56,7 @@ fn good_rows_are_kept_once_and_bad_ones_are_told_with_line_and_code() {
     lines.insert(9, String::new());
     fs::write(folder.path().join("rows.jsonl"), lines.join("\n")).unwrap();
     let ran = import(folder.path(), &["rows.jsonl"], None).expect_code(1);
-    assert_eq!(ran.stdout, "30 rows are in the results, 3 lines could not be taken\n");
+    assert_eq!(ran.stdout, "30 rows were imported, 3 lines could not be imported\n");
     for told in ["rows.jsonl:4: [report] ", "rows.jsonl:6: [no-json] ", "rows.jsonl:8: [too-long] "]
     {
         assert!(ran.stderr.contains(told), "{told}: {}", ran.stderr);
@@ -64,12 +64,12 @@ fn good_rows_are_kept_once_and_bad_ones_are_told_with_line_and_code() {
     assert_eq!(kept(folder.path()), (30, 30));
     let again: Vec<String> = (0..40).map(|n| row(n).to_string()).collect();
     let ran = import(folder.path(), &["-"], Some(&again.join("\n"))).expect_code(0);
-    assert_eq!(ran.stdout, "40 rows are in the results, 0 lines could not be taken\n");
+    assert_eq!(ran.stdout, "40 rows were imported, 0 lines could not be imported\n");
     assert_eq!(kept(folder.path()), (40, 40), "rows that were there are not doubled");
 }
 
 #[test]
-fn a_file_or_results_that_are_not_there_have_a_code() {
+fn missing_file_or_results_fail_with_a_code() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("rows.jsonl"), "").unwrap();
     let ran = import(folder.path(), &["rows.jsonl"], None).expect_code(2);

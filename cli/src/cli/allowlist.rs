@@ -1,16 +1,12 @@
-//! `crcr allowlist …`: which repositories take part, and how deeply.
+//! `crcr allowlist …`
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
 use secrecy::SecretString;
 
 use super::DataFormat;
-use crate::render::Format;
-
-/// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = ".github/allowlist.yml";
 
-/// What to do with an allowlist.
 #[derive(Debug, Subcommand)]
 pub enum AllowlistCommand {
     /// Report everything that is wrong with a file
@@ -23,7 +19,7 @@ Examples:
 
 --online asks GitHub whether repositories, oncalls, labels and workflows exist. Any token that reads
 public data will do; teams need one of a member with `read:org`, and the App's installations its own
-identity in GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY (or _FILE). What a token can't see is told.
+identity in GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY (or _FILE). Names that the token can't see are listed as not checked.
 
 Exit codes: 0 valid · 1 findings of severity error · 2 could not check")]
     Validate(Box<ValidateArgs>),
@@ -33,14 +29,14 @@ Examples:
   crcr allowlist show
   crcr allowlist show --format json allowlist.yml")]
     Show(ShowArgs),
-    /// Say what a repository receives, what is shown, what blocks, and why
+    /// Explain what a repository receives, what is shown, what blocks a merge, and why
     #[command(after_help = "\
 Examples:
   crcr allowlist explain Ascend/pytorch
   crcr allowlist explain pytorch/crcr-test --label ciflow/crcr/crcr-test
   crcr allowlist explain acme/backend --event nightly --file allowlist.yml")]
     Explain(ExplainArgs),
-    /// Say what a change of the file does, and review it
+    /// Show the effect of a change to the file, and review it
     #[command(after_help = "\
 Examples:
   crcr allowlist diff main HEAD
@@ -50,7 +46,7 @@ Examples:
 
 BASE and HEAD are files, git revisions (of which .github/allowlist.yml is read) or REVISION:PATH.")]
     Diff(Box<DiffArgs>),
-    /// Put right what needs no decision; comments and layout stay
+    /// Fix what needs no decision; comments and layout stay as they are
     #[command(after_help = "\
 Examples:
   crcr allowlist fix
@@ -66,21 +62,19 @@ Example:
     Schema,
 }
 
-/// Which file, and whose.
 #[derive(Debug, Clone, Args)]
 pub struct FileArgs {
     /// File to read; `-` is standard input [default: .github/allowlist.yml]
     #[arg(value_name = "FILE")]
     pub path: Option<String>,
-    /// The same as FILE
+    /// Same as FILE
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     pub file: Option<String>,
-    /// Repository whose events are passed on
+    /// Upstream repository
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
 }
 
-/// Whether and how GitHub is asked.
 #[derive(Debug, Clone, Args)]
 pub struct OnlineArgs {
     /// Also ask GitHub about the names in the file
@@ -92,14 +86,28 @@ pub struct OnlineArgs {
     pub github_token: Option<SecretString>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FindingsFormat {
+    /// Annotated source, for people
+    Text,
+    /// Annotations of GitHub Actions
+    Github,
+    /// One JSON document
+    Json,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+    /// For a comment or the step summary
+    Markdown,
+}
+
 /// The inputs of `validate-allowlist`.
 #[derive(Debug, Clone, Args)]
 pub struct ValidateArgs {
     #[command(flatten)]
     pub file: FileArgs,
     /// How findings are printed
-    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = FindingsFormat::Text, value_name = "FORMAT")]
+    pub format: FindingsFormat,
     /// Count every warning as an error
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
@@ -107,7 +115,7 @@ pub struct ValidateArgs {
     /// File or git revision to compare with: adds the review rules
     #[arg(long, value_name = "BASE")]
     pub base: Option<String>,
-    /// Why repositories go down or are removed, for the review rules
+    /// Why repositories are demoted or removed, for the review rules
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub reason: Option<String>,
     /// Also write the findings to this file, as SARIF
@@ -117,7 +125,6 @@ pub struct ValidateArgs {
     pub online: OnlineArgs,
 }
 
-/// What `show` takes.
 #[derive(Debug, Clone, Args)]
 pub struct ShowArgs {
     #[command(flatten)]
@@ -127,7 +134,6 @@ pub struct ShowArgs {
     pub format: DataFormat,
 }
 
-/// What `explain` takes.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
     /// Repository to explain
@@ -136,24 +142,23 @@ pub struct ExplainArgs {
     /// File to read; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub file: Option<String>,
-    /// Repository whose events are passed on
+    /// Upstream repository
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
     /// Label that the pull request carries; repeats
     #[arg(long, value_name = "LABEL")]
     pub label: Vec<String>,
     /// Event to explain
-    #[arg(long, value_enum, value_name = "EVENT", default_value_t = EventName::PullRequest)]
-    pub event: EventName,
+    #[arg(long, value_enum, value_name = "EVENT", default_value_t = ExplainEvent::PullRequest)]
+    pub event: ExplainEvent,
     /// How the explanation is printed
     #[arg(long, value_enum, default_value_t = DataFormat::Text, value_name = "FORMAT")]
     pub format: DataFormat,
 }
 
-/// An event by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub enum EventName {
+pub enum ExplainEvent {
     /// A pull request
     PullRequest,
     /// A push to an upstream branch
@@ -166,7 +171,6 @@ pub enum EventName {
     Periodic,
 }
 
-/// How a review is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ReviewFormat {
     /// For people
@@ -177,43 +181,41 @@ pub enum ReviewFormat {
     Markdown,
 }
 
-/// What `diff` takes.
 #[derive(Debug, Clone, Args)]
 pub struct DiffArgs {
     /// Before: a file, a git revision or REVISION:PATH
     #[arg(value_name = "BASE")]
     pub base: String,
-    /// After: the same
+    /// After: a file, a git revision or REVISION:PATH
     #[arg(value_name = "HEAD")]
     pub head: String,
-    /// Repository whose events are passed on
+    /// Upstream repository
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
-    /// Why repositories go down or are removed: a line that names one and says more
+    /// Why repositories are demoted or removed: one line per repository that names it and gives a reason
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub reason: Option<String>,
     /// Count every warning as an error
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub strict: bool,
-    /// The relay's store with the results that changes of level are reviewed by: sqlite:PATH or
-    /// PATH
+    /// Results to review level changes by: sqlite:PATH, PATH, or
+    /// clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
     #[cfg(feature = "relay")]
     #[arg(long, value_name = "STORE")]
     pub results: Option<String>,
-    /// Review by the results before this time [default: now]
+    /// Only consider results before this time [default: now]
     #[cfg(feature = "relay")]
     #[arg(long, value_name = "TIME", requires = "results")]
     pub until: Option<jiff::Timestamp>,
     #[cfg(feature = "relay")]
     #[command(flatten)]
-    pub bar: super::levels::BarArgs,
+    pub options: super::levels::ReviewOptions,
     /// How the review is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,
 }
 
-/// What `fix` takes.
 #[derive(Debug, Clone, Args)]
 pub struct FixArgs {
     #[command(flatten)]

@@ -1,24 +1,22 @@
-//! `crcr demo`: the whole loop on this machine.
+//! `crcr demo`
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Examples of the command.
 pub const EXAMPLES: &str = "\
 Examples:
   crcr demo                                the built-in allowlist and pull request
-  crcr demo --exit                         for scripts: ends when everything has been shown
+  crcr demo --exit                         for scripts: stop at the end
   crcr demo --allowlist allowlist.yml --event pull_request.json
-  crcr demo --history 30d                  pages that show a month of invented results
+  crcr demo --history 30d                  pages with a month of generated results
 
-A stand-in for GitHub on this machine takes GitHub's place; everything else is what ships. Nothing
-leaves the machine, and no account is needed.";
+A stand-in on this machine replaces GitHub; everything else is the shipped code. Nothing leaves the
+machine, and no account is needed.";
 
-/// What the demo starts from.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
-    /// End when everything has been shown, instead of leaving the pages open
+    /// Stop at the end instead of leaving the pages open
     #[arg(long)]
     pub exit: bool,
     /// Allowlist to read [default: one with invented names]
@@ -27,20 +25,20 @@ pub struct DemoArgs {
     /// Webhook payload of a pull request to deliver [default: one of a fork]
     #[arg(long, value_name = "FILE")]
     pub event: Option<PathBuf>,
-    /// Fill the pages with generated results of the last days; they are of the built-in allowlist's
-    /// invented repositories
-    #[arg(long, value_name = "DAYS", value_parser = days, conflicts_with = "allowlist")]
+    /// Fill the pages with generated results of the last days, for the repositories of the built-in
+    /// allowlist
+    #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "allowlist")]
     pub history: Option<u32>,
 }
 
-/// The longest history: what a page shows at most.
+/// The longest period that a page shows.
 const MAX_DAYS: u32 = 366;
 
-/// `30d`, or `30`.
-fn days(text: &str) -> Result<u32, String> {
+/// Accepts `30d` and `30`.
+fn parse_days(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix('d').unwrap_or(text).parse().ok();
     let days = number.filter(|days| (1..=MAX_DAYS).contains(days));
-    days.ok_or_else(|| format!("days between `1d` and `{MAX_DAYS}d` are expected"))
+    days.ok_or_else(|| format!("expected days between `1d` and `{MAX_DAYS}d`"))
 }
 
 #[cfg(test)]
@@ -48,10 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_history_is_some_days_long() {
-        assert_eq!((days("30d"), days("7")), (Ok(30), Ok(7)));
+    fn history_accepts_1_to_366_days() {
+        assert_eq!((parse_days("30d"), parse_days("7")), (Ok(30), Ok(7)));
         for bad in ["", "d", "0d", "367d", "-1d", "30h", "99999999999d"] {
-            assert!(days(bad).is_err(), "{bad}");
+            assert!(parse_days(bad).is_err(), "{bad}");
         }
     }
 }

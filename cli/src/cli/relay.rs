@@ -1,4 +1,4 @@
-//! `crcr relay …`: the server, and tools beside it.
+//! `crcr relay …`
 
 use std::path::PathBuf;
 
@@ -6,59 +6,58 @@ use clap::{Args, Subcommand};
 
 use super::DataFormat;
 
-/// The server, and tools beside it.
 #[derive(Debug, Subcommand)]
 pub enum RelayCommand {
-    /// Serve webhooks and reports until a signal ends it
+    /// Serve webhooks and reports until a signal stops it
     #[command(after_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
-    /// Send stored webhook payloads to a relay, signed
+    /// Sign stored webhook payloads and send them to a relay
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
-    /// Let the relay look after its open dispatches now instead of when they are due
+    /// Make the relay check its open dispatches now instead of when they are due
     #[command(after_help = "Example:\n  crcr relay sweep --store sqlite:/var/lib/crcr/crcr.db")]
     Sweep(StoreArgs),
-    /// Take results from the deployed system: rows of its table, one JSON object a line
+    /// Import results of the deployed system: rows of its table, one JSON object per line
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
-    /// Show deliveries and what became of them, and send again what was given up
+    /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
-    /// Show which repositories the allowlist's names stand for, and confirm one that changed
+    /// Show which repositories the allowlist's names are pinned to, and confirm one that changed
     #[command(subcommand, after_help = REPOSITORY_EXAMPLES)]
     Repository(RepositoryCommand),
 }
 
 const SERVE_HELP: &str = "\
-Settings (environment; each also as NAME_FILE, the path of a file that holds it):
+Settings (environment; each also as NAME_FILE, the path of a file with the value):
   GITHUB_APP_ID, GITHUB_APP_SECRET, GITHUB_APP_PRIVATE_KEY, ALLOWLIST_URL    required
   UPSTREAM_REPO            upstream repository [pytorch/pytorch]
   GITHUB_API_URL           GitHub's REST API [https://api.github.com]
   GITHUB_SERVER_URL        GitHub's pages [https://github.com]
-  CRCR_CALLBACK_KEY        keys of the callback token, new first, comma list [from the App's secret]
+  CRCR_CALLBACK_KEY        keys of the callback token, newest first, comma list [from the App's secret]
   CRCR_OIDC_ISSUERS        token issuers, ISSUER[=JWKS URL], comma list [the one of
                            GITHUB_API_URL's GitHub, and Buildkite]
   CRCR_OIDC_AUDIENCE       audience of tokens [pytorch-cross-repo-ci-relay]
-  CI_PROVIDERS_URL         mapping of other CI systems' pipelines, as ALLOWLIST_URL [none]
-  CRCR_LABEL_PREFIX        labels that ask for check runs [ciflow/crcr/]
+  CI_PROVIDERS_URL         mapping of other CI systems' pipelines, format as ALLOWLIST_URL [none]
+  CRCR_LABEL_PREFIX        prefix of the labels that ask for check runs [ciflow/crcr/]
   CRCR_LANDED_LABEL        label of closed pull requests that have landed [Merged]
-  CRCR_CRITERIA            what promotions and demotions ask for, YAML or JSON, as for --criteria of
+  CRCR_CRITERIA            criteria of promotions and demotions, YAML or JSON, as for --criteria of
                            `crcr levels review` [the ratified criteria]
-  CRCR_ADMIN_TOKEN         lets operators in on the public listener [nobody]
-  CRCR_ALERT_URL           told by POST when a backend turns red [none]
-  INTERNAL_API_TOKEN       lets another relay send results to this HUD [nobody]
-  HUD_API_URL, HUD_BOT_KEY an external HUD that gets every result too, or `off` [none]
-  CRCR_HUD_DISPATCHES      whether that HUD is told of dispatches too: on or off [off]
-  HUD_MAX_RETRIES          tries of a result for it after the first one [14]
-  CRCR_STATUS_TTL          how long deliveries and jobs are known [35d]
-  IN_PROGRESS_WARN_THRESHOLD  warn of more open dispatches than this [never]
-  MAX_DISPATCH_WORKERS     tasks that are worked on at a time [32]
-  RATE_LIMIT_PER_MIN       reports of one repository a minute [100]
-  ALLOWLIST_TTL_SECONDS    how often the allowlist is asked for [60]
+  CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
+  CRCR_ALERT_URL           gets a POST when a backend starts to fail [none]
+  INTERNAL_API_TOKEN       token for another relay to send results to this HUD [none]
+  HUD_API_URL, HUD_BOT_KEY an external HUD that also gets every result, or `off` [none]
+  CRCR_HUD_DISPATCHES      whether that HUD also gets dispatches: on or off [off]
+  HUD_MAX_RETRIES          retries of a result for it [14]
+  CRCR_STATUS_TTL          how long deliveries and jobs are kept [35d]
+  IN_PROGRESS_WARN_THRESHOLD  warn about more open dispatches than this [never]
+  MAX_DISPATCH_WORKERS     tasks that run at the same time [32]
+  RATE_LIMIT_PER_MIN       reports per repository and minute [100]
+  ALLOWLIST_TTL_SECONDS    how often the allowlist is fetched [60]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
 
-A secret may hold two values while it is changed, the new one first: one a line, or two PEM blocks. The
-file of a secret is read again when it changes.
+During a rotation a secret may have two values, the new one first: one per line, or two PEM blocks.
+The file of a secret is read again when it changes.
 
 Examples:
   crcr relay serve --check
@@ -78,8 +77,8 @@ Examples:
     crcr relay import -
   crcr relay import --results sqlite:/var/lib/crcr/crcr.db rows.jsonl
 
-The same rows again change nothing. A line that can't be taken is told with its number and a code,
-the others are kept, and the exit code is 1.";
+Importing the same rows again changes nothing. A line that can't be imported is reported with its
+number and a code; the other lines are imported, and the exit code is 1.";
 
 const DELIVERIES_EXAMPLES: &str = "\
 Examples:
@@ -95,14 +94,14 @@ Examples:
   crcr relay repository confirm acme/backend
   crcr relay repository confirm acme/backend --id 123456789
 
-GitHub's number of a repository is pinned when the first dispatch to it is accepted. A name that is
-deleted or renamed can be registered by somebody else: its dispatches and reports are refused until
-an operator confirms the new number.";
+The number that GitHub gives a repository is pinned with the first dispatch to it. After a repository is
+deleted or renamed, somebody else can register its name; dispatches and reports are refused until an
+operator confirms the new number.";
 
-/// The server's flags; each wins over its environment variable.
+/// Each flag takes precedence over its environment variable.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// Try the settings out, tell everything that doesn't work, and exit
+    /// Test the settings, list everything that doesn't work, and exit
     #[arg(long)]
     pub check: bool,
     /// Where to listen [env: CRCR_LISTEN] [default: 127.0.0.1:8080]
@@ -117,45 +116,44 @@ pub struct ServeArgs {
     /// [env: CRCR_RESULTS] [default: the store]
     #[arg(long, value_name = "URL")]
     pub results: Option<String>,
-    /// Results that are older are kept as sums of days [env: CRCR_RESULTS_RETENTION] [default: 400d]
+    /// Older results are rolled up into daily sums [env: CRCR_RESULTS_RETENTION] [default: 400d]
     #[arg(long, value_name = "TIME")]
     pub results_retention: Option<String>,
     /// The allowlist: https://github.com/OWNER/REPO/blob/REF/PATH or file:PATH [env: ALLOWLIST_URL]
     #[arg(long, value_name = "URL")]
     pub allowlist_url: Option<String>,
-    /// Address of this relay for people and downstream: check runs, comments and alerts link its
-    /// pages, and each dispatch names its callback address [env: CRCR_PUBLIC_URL] [default: none]
+    /// Public address of this relay: check runs, comments and alerts link to it, and dispatches name
+    /// it as the callback address [env: CRCR_PUBLIC_URL] [default: none]
     #[arg(long, value_name = "URL")]
     pub public_url: Option<String>,
     /// Upstream repository [env: UPSTREAM_REPO] [default: pytorch/pytorch]
     #[arg(long, value_name = "OWNER/REPO")]
     pub upstream_repo: Option<String>,
-    /// Refs whose pushes are dispatched, `*` for any text; repeats [env: CRCR_PUSH_REF] [default:
+    /// Refs whose pushes are dispatched, `*` matches any text; repeats [env: CRCR_PUSH_REF] [default:
     /// the default branch]
     #[arg(long, value_name = "REF")]
     pub push_ref: Vec<String>,
-    /// Without a report for this long a dispatch never started [env: CRCR_NEVER_STARTED_AFTER]
+    /// A dispatch without a report for this long counts as never started [env: CRCR_NEVER_STARTED_AFTER]
     /// [default: 2h]
     #[arg(long, value_name = "TIME")]
     pub never_started_after: Option<String>,
-    /// Without an end for this long a job is lost [env: ZOMBIE_TIMEOUT_SECONDS] [default: 6h]
+    /// A job that doesn't end within this time counts as lost [env: ZOMBIE_TIMEOUT_SECONDS] [default: 6h]
     #[arg(long, value_name = "TIME")]
     pub lost_after: Option<String>,
-    /// How a silent repository at L4 ends: failure or timed_out [env: CRCR_SILENT_L4] [default:
+    /// Conclusion of an L4 repository that doesn't report: failure or timed_out [env: CRCR_SILENT_L4] [default:
     /// failure]
     #[arg(long, value_name = "CONCLUSION")]
     pub silent_l4: Option<String>,
-    /// What a failure below L4 is shown as: real or neutral [env: CRCR_NONBLOCKING_CONCLUSION]
+    /// How a failure below L4 is shown: real or neutral [env: CRCR_NONBLOCKING_CONCLUSION]
     /// [default: real]
     #[arg(long, value_name = "CONCLUSION")]
     pub nonblocking_conclusion: Option<String>,
-    /// Whether failing check runs call their oncalls: on or off [env: CRCR_ONCALL_COMMENTS]
+    /// Whether failing check runs mention their oncalls: on or off [env: CRCR_ONCALL_COMMENTS]
     /// [default: off]
     #[arg(long, value_name = "ON|OFF")]
     pub oncall_comments: Option<String>,
 }
 
-/// Where the relay's state is.
 #[derive(Debug, Clone, Args)]
 pub struct StoreArgs {
     /// The relay's state: sqlite:PATH [env: CRCR_STORE] [default: sqlite:crcr.db]
@@ -163,7 +161,6 @@ pub struct StoreArgs {
     pub store: Option<String>,
 }
 
-/// What to import, and where to.
 #[derive(Debug, Clone, Args)]
 pub struct ImportArgs {
     /// Files of rows, `-` for stdin
@@ -174,60 +171,58 @@ pub struct ImportArgs {
     pub results: Option<String>,
 }
 
-/// What to replay.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
     /// Files with webhook payloads
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Name of their event
+    /// Name of the webhook event
     #[arg(long, value_name = "NAME", default_value = "pull_request")]
     pub event: String,
-    /// The relay
+    /// Address of the relay
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
 }
 
-/// Deliveries.
 #[derive(Debug, Subcommand)]
 pub enum DeliveriesCommand {
-    /// The newest deliveries, and what was given up
+    /// List the newest deliveries, and the dead letters
     List {
         #[command(flatten)]
         store: StoreArgs,
-        /// The most deliveries
+        /// Maximum number of deliveries
         #[arg(long, default_value_t = 50, value_name = "N")]
         limit: usize,
-        /// How to print them
+        /// Output format
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },
-    /// One delivery and its dispatches
+    /// Show one delivery and its dispatches
     Show {
         /// The delivery's id
         id: String,
         #[command(flatten)]
         store: StoreArgs,
-        /// How to print it
+        /// Output format
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },
-    /// Remove a task that was given up and isn't worth another try
+    /// Delete a dead letter
     Discard {
-        /// The task's key, as `list` shows it
+        /// Key of the task, as `list` shows it
         key: String,
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Send again what was given up, or couldn't be sent
+    /// Redeliver dead letters and dispatches that could not be sent
     Redeliver {
-        /// The id of the delivery whose dispatches are meant
+        /// Redeliver the dispatches of this delivery
         #[arg(required_unless_present = "given_up")]
         id: Option<String>,
-        /// Everything that was given up: dispatches, check runs, results for the HUD
+        /// Redeliver all dead letters: dispatches, check runs, results for the HUD
         #[arg(long, conflicts_with_all = ["id", "repo"])]
         given_up: bool,
-        /// One downstream repository only
+        /// Only to this downstream repository
         #[arg(long, value_name = "OWNER/REPO")]
         repo: Option<String>,
         #[command(flatten)]
@@ -235,23 +230,22 @@ pub enum DeliveriesCommand {
     },
 }
 
-/// Repositories that names of the allowlist stand for.
 #[derive(Debug, Subcommand)]
 pub enum RepositoryCommand {
-    /// Every name, its number, and the number that is refused
+    /// List every name, the number it is pinned to, and the number that is refused
     List {
         #[command(flatten)]
         names: PinArgs,
-        /// How to print them
+        /// Output format
         #[arg(long, value_enum, default_value_t = DataFormat::Text)]
         format: DataFormat,
     },
-    /// Let a name stand for another repository from now on
+    /// Pin a name to another repository
     Confirm {
-        /// The name
+        /// Name in the allowlist
         #[arg(value_name = "OWNER/REPO")]
         repo: String,
-        /// The number of the new repository [default: the one that was refused]
+        /// Number of the new repository [default: the one that is refused]
         #[arg(long, value_name = "NUMBER")]
         id: Option<u64>,
         #[command(flatten)]
@@ -259,7 +253,6 @@ pub enum RepositoryCommand {
     },
 }
 
-/// Whose names, and where they are kept.
 #[derive(Debug, Clone, Args)]
 pub struct PinArgs {
     /// Upstream repository [env: UPSTREAM_REPO] [default: pytorch/pytorch]

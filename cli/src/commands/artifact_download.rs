@@ -301,7 +301,7 @@ fn report(
     if let Some(more) = done.artifacts.len().checked_sub(MAX_ROWS).filter(|more| *more > 0) {
         text.push_str(&format!("\nand {more} more\n"));
     }
-    runner.summary(&text)
+    runner.append_summary(&text)
 }
 
 /// Where people find an artifact.

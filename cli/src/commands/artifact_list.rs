@@ -10,8 +10,9 @@ use crate::cli::artifact::ListArgs;
 use crate::commands::artifact_download::name_pattern;
 use crate::commands::artifact_sources::{not_found, run_of, sources};
 use crate::env_vars::Env;
+use crate::escape::neutralize;
 use crate::failure::Outcome;
-use crate::printer::{Printer, human_bytes, neutral};
+use crate::printer::{Printer, human_bytes};
 
 /// Prints name, store, size, created and digest; or an array of locators.
 pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
@@ -43,7 +44,7 @@ fn table(found: &[Found]) -> String {
         .iter()
         .map(|found| {
             [
-                neutral(&found.name).into_owned(),
+                neutralize(&found.name).into_owned(),
                 found.store().to_owned(),
                 found.size.map_or_else(dash, human_bytes),
                 found.created.map_or_else(dash, |at| format!("{at:.0}")),

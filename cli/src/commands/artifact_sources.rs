@@ -20,9 +20,10 @@ use url::Url;
 use super::oidc::Renewing;
 use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
 use crate::env_vars::{self, Env};
+use crate::escape::escape_markdown;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::runner::{Runner, markdown_text};
+use crate::runner::Runner;
 
 /// What there is to know first where the server is GitHub Enterprise Server.
 pub const NO_V4: &str = "GitHub Enterprise Server has no v4 artifacts";
@@ -335,7 +336,7 @@ pub struct Row<'a> {
 pub fn table(rows: &[Row<'_>]) -> String {
     let mut text = "| artifact | store | why | files | size |\n|---|---|---|---|---|".to_owned();
     for Row { name, url, store, reason, files, size } in rows {
-        let name = markdown_text(name);
+        let name = escape_markdown(name);
         let name = if url.starts_with("http") { format!("[{name}]({url})") } else { name };
         text.push_str(&format!("\n| {name} | {store} | {reason} | {files} | {size} |"));
     }
@@ -351,14 +352,14 @@ pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer
     }
     let mut text = format!(
         "| artifact | error | why | what to do |\n|---|---|---|---|\n| {} | `{}` | {} | {} |\n",
-        markdown_text(name),
+        escape_markdown(name),
         failure.code(),
-        markdown_text(&why),
-        markdown_text(failure.help().unwrap_or_default()),
+        escape_markdown(&why),
+        escape_markdown(failure.help().unwrap_or_default()),
     );
     // The summary of a step has 1 MiB; a failure that lists files needs little of it.
     text.truncate(text.floor_char_boundary(16 * 1024));
-    if let Err(failure) = runner.summary(&text) {
+    if let Err(failure) = runner.append_summary(&text) {
         printer.warning(&format!("{failure}: {}", failure.causes().join(": ")), failure.help());
     }
 }

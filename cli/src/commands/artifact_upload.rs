@@ -430,7 +430,7 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
         files: &files_text(source.entries.len() as u64),
         size: &format!("{before} → {after}"),
     };
-    runner.summary(&table(&[row]))?;
+    runner.append_summary(&table(&[row]))?;
     Ok(ExitCode::SUCCESS)
 }
 

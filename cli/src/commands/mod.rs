@@ -1,6 +1,7 @@
-//! One file per command; each reads from top to bottom.
+//! One file per command.
 
 mod allowlist;
+mod allowlist_file;
 mod artifact_download;
 mod artifact_inputs;
 mod artifact_list;
@@ -10,6 +11,8 @@ mod checkout;
 mod completions;
 #[cfg(feature = "relay")]
 mod demo;
+#[cfg(feature = "relay")]
+mod level_reviewer;
 #[cfg(feature = "relay")]
 mod levels;
 mod oidc;
@@ -23,36 +26,36 @@ use std::process::ExitCode;
 use crate::cli::artifact::ArtifactCommand;
 #[cfg(feature = "relay")]
 use crate::cli::levels::LevelsCommand;
-use crate::cli::{Cli, ColorChoice, Command, GlobalArgs};
+use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// Tells what is wrong with the arguments, and the later steps of a job what a command owes them
-/// all the same. The exit code is 2, unless the job asked to go on whatever happens.
-pub fn misused(args: &[OsString], env: &Env, error: &clap::Error) -> ExitCode {
+/// Reports wrong arguments and sets the outputs that later steps of the job read in any case. The exit
+/// code is 2, unless the inputs say that the job goes on without credentials.
+pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> ExitCode {
     let global = GlobalArgs { color: ColorChoice::Auto, quiet: false, verbose: 0 };
     let printer = Printer::new(&global, env);
-    if set_artifact_outputs(args, env, &printer) && is_not_required(args, env) {
+    if set_empty_artifact_outputs(args, env, &printer) && is_not_required(args, env) {
         let failure = Failure::unexpected("usage", usage_text(error)).hint(FLAGS);
         artifact_sources::warn_instead(&failure, &printer);
         return ExitCode::SUCCESS;
     }
-    let goes_on = oidc::misused(args, env, &printer).unwrap_or_else(|failure| {
+    let job_continues = oidc::misused(args, env, &printer).unwrap_or_else(|failure| {
         printer.failure(&failure);
         false
     });
-    if printer.actions() {
+    if printer.is_under_actions() {
         let text = usage_text(error);
-        if goes_on {
-            let text = format!("no AWS credentials, the job goes on without: {text}");
+        if job_continues {
+            let text = format!("no AWS credentials; the job continues without them: {text}");
             printer.warning(&text, Some(FLAGS));
             return ExitCode::SUCCESS;
         }
         printer.failure(&Failure::unexpected("usage", text).hint(FLAGS));
     } else {
-        // A closed stderr leaves nobody to tell.
+        // If stderr is closed, nobody can read the message anyway.
         let _ = error.print();
     }
     ExitCode::from(2)
@@ -77,7 +80,7 @@ fn is_not_required(args: &[OsString], env: &Env) -> bool {
 }
 
 /// Writes the outputs of an artifact's step; `false` for every other command.
-fn set_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -> bool {
+fn set_empty_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -> bool {
     let is =
         |command: &str| args.windows(2).any(|pair| pair[0] == "artifact" && pair[1] == command);
     let outputs: &[&str] = match () {
@@ -92,30 +95,29 @@ fn set_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -> bool
     true
 }
 
-/// Runs the command that `cli` names.
 pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
     match cli.command {
-        Command::Allowlist(command) => Box::pin(allowlist::run(command, env, printer)).await,
-        Command::Artifact(ArtifactCommand::Upload(args)) => {
+        CliCommand::Allowlist(command) => Box::pin(allowlist::run(command, env, printer)).await,
+        CliCommand::Artifact(ArtifactCommand::Upload(args)) => {
             Box::pin(artifact_upload::run(&args, env, printer)).await
         }
-        Command::Artifact(ArtifactCommand::Download(args)) => {
+        CliCommand::Artifact(ArtifactCommand::Download(args)) => {
             artifact_download::run(&args, env, printer).await
         }
-        Command::Artifact(ArtifactCommand::List(args)) => {
+        CliCommand::Artifact(ArtifactCommand::List(args)) => {
             artifact_list::run(&args, env, printer).await
         }
-        Command::Oidc(command) => oidc::run(command, env, printer).await,
+        CliCommand::Oidc(command) => oidc::run(command, env, printer).await,
         #[cfg(feature = "relay")]
-        Command::Relay(command) => relay::run(command, env, printer).await,
+        CliCommand::Relay(command) => relay::run(command, env, printer).await,
         #[cfg(feature = "relay")]
-        Command::Levels(LevelsCommand::Review(args)) => {
-            Box::pin(levels::review::run(&args, printer)).await
+        CliCommand::Levels(LevelsCommand::Review(args)) => {
+            Box::pin(levels::run(&args, printer)).await
         }
         #[cfg(feature = "relay")]
-        Command::Demo(args) => demo::run(&args, env, printer).await,
-        Command::Report(args) => report::run(&args, env, printer).await,
-        Command::Checkout(args) => checkout::run(&args, env, printer).await,
-        Command::Completions { shell } => completions::run(shell, printer),
+        CliCommand::Demo(args) => demo::run(&args, env, printer).await,
+        CliCommand::Report(args) => report::run(&args, env, printer).await,
+        CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
+        CliCommand::Completions { shell } => completions::run(shell, printer),
     }
 }

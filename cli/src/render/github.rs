@@ -1,10 +1,10 @@
-//! Annotations of GitHub Actions.
+//! Findings as annotations of GitHub Actions.
 
-use super::Report;
-use crate::runner::command;
+use super::FindingsReport;
+use crate::escape::workflow_command;
 
-/// One workflow command a finding, escaped; the counts as a plain line.
-pub(super) fn render(report: &Report<'_>) -> String {
+/// One workflow command per finding, and one with the counts.
+pub(super) fn render(report: &FindingsReport<'_>) -> String {
     let mut out = String::new();
     for found in report.findings.kept() {
         let (start, end) = (found.span.start, found.span.end);
@@ -12,7 +12,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
         let [line, end_line] = [start.line, end.line].map(|line| line.to_string());
         let [column, end_column] = [start.column, end.column].map(|column| column.to_string());
         let mut properties = vec![("title", title), ("file", report.file), ("line", &line)];
-        // The runner takes columns only for a stretch of one line.
+        // The runner accepts columns only if the annotation is within one line.
         if start.line == end.line {
             properties.extend([("col", &*column), ("endColumn", &*end_column)]);
         } else {
@@ -22,10 +22,10 @@ pub(super) fn render(report: &Report<'_>) -> String {
             Some(help) => format!("{}\nhelp: {help}", found.message),
             None => found.message.clone(),
         };
-        out.push_str(&command(found.severity.as_str(), &properties, &message));
+        out.push_str(&workflow_command(found.severity.as_str(), &properties, &message));
         out.push('\n');
     }
-    let counts = command("debug", &[], &format!("{}: {}", report.file, report.counts()));
+    let counts = workflow_command("debug", &[], &format!("{}: {}", report.file, report.counts()));
     out.push_str(&counts);
     out.push('\n');
     out

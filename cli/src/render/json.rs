@@ -1,12 +1,11 @@
-//! One JSON document, version 1.
+//! Findings as one JSON document, format version 1.
 
 use crcr_domain::diagnostic::{Diagnostic, Span};
 use serde_json::{Map, Value, json};
 
-use super::Report;
+use super::FindingsReport;
 
-/// The document, indented, with a line feed.
-pub(super) fn render(report: &Report<'_>) -> String {
+pub(super) fn render(report: &FindingsReport<'_>) -> String {
     let mut summary = json!({
         "errors": report.findings.errors(),
         "warnings": report.findings.warnings(),
@@ -32,7 +31,7 @@ fn diagnostic(found: &Diagnostic) -> Value {
     object.insert("rule".into(), found.rule.code().into());
     object.insert("severity".into(), found.severity.as_str().into());
     object.insert("message".into(), found.message.as_str().into());
-    object.extend(place(&found.span));
+    object.extend(position_fields(&found.span));
     let related = found.related.iter().map(|related| {
         let start = related.span.start;
         json!({"message": related.message, "line": start.line, "column": start.column})
@@ -43,7 +42,7 @@ fn diagnostic(found: &Diagnostic) -> Value {
     }
     if let Some(fix) = &found.fix {
         let edits = fix.edits.iter().map(|edit| {
-            let mut object: Map<_, _> = place(&edit.span).collect();
+            let mut object: Map<_, _> = position_fields(&edit.span).collect();
             object.insert("text".into(), edit.text.as_str().into());
             Value::Object(object)
         });
@@ -53,7 +52,7 @@ fn diagnostic(found: &Diagnostic) -> Value {
     Value::Object(object)
 }
 
-fn place(span: &Span) -> impl Iterator<Item = (String, Value)> {
+fn position_fields(span: &Span) -> impl Iterator<Item = (String, Value)> {
     [
         ("line", span.start.line),
         ("column", span.start.column),

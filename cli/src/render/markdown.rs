@@ -1,20 +1,19 @@
-//! A comment on a pull request, or the step summary.
+//! Findings as markdown, for a pull request comment or the step summary.
 
 use std::fmt::Write as _;
 
 use crcr_domain::diagnostic::Severity;
 
-use super::{Report, plural};
-use crate::runner::markdown_text;
+use super::{FindingsReport, plural};
+use crate::escape::escape_markdown;
 
-/// The first line of a comment: by it the next run finds the comment that it replaces.
+/// The first line of the comment. The next run finds the comment to replace by it.
 const MARKER: &str = "<!-- crcr: allowlist -->";
 
-/// The most findings in a comment, which holds 65,536 characters.
+/// Keeps the comment below GitHub's 65,536 characters.
 const MAX_ROWS: usize = 100;
 
-/// A heading, the counts and a table.
-pub(super) fn render(report: &Report<'_>) -> String {
+pub(super) fn render(report: &FindingsReport<'_>) -> String {
     let mut out = format!("{MARKER}\n### Allowlist: {}\n\n", report.counts());
     let rows = report.findings.kept();
     if !rows.is_empty() {
@@ -30,7 +29,7 @@ pub(super) fn render(report: &Report<'_>) -> String {
         let _ = writeln!(
             out,
             "| {sign} | {}:{}:{} | {}<br>`{}` | {help} |",
-            markdown_text(report.file),
+            escape_markdown(report.file),
             start.line,
             start.column,
             code_and_text(&found.message),
@@ -42,20 +41,20 @@ pub(super) fn render(report: &Report<'_>) -> String {
         let more = plural(total - MAX_ROWS, "more finding", "more findings");
         let _ = writeln!(out, "\nand {more}: run `crcr allowlist validate`");
     }
-    for told in report.not_checked {
-        let _ = writeln!(out, "\n{}", code_and_text(told));
+    for sentence in report.not_checked {
+        let _ = writeln!(out, "\n{}", code_and_text(sentence));
     }
     out
 }
 
-/// A message as markdown: what stands between backquotes as code, all else as text.
+/// Converts a message into markdown: text between backquotes becomes code, everything is escaped.
 pub fn code_and_text(message: &str) -> String {
     let mut out = String::new();
     for (n, part) in message.split('`').enumerate() {
         if n % 2 == 0 {
-            out.push_str(&markdown_text(part));
+            out.push_str(&escape_markdown(part));
         } else {
-            let _ = write!(out, "<code>{}</code>", markdown_text(part));
+            let _ = write!(out, "<code>{}</code>", escape_markdown(part));
         }
     }
     out
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_a_stranger_does_nothing_in_a_comment() {
+    fn untrusted_names_are_escaped_in_comments() {
         assert_eq!(
             code_and_text("`<img src=x>|@team` isn't `owner/repo`"),
             "<code>&lt;img src=x&gt;\\|@\u{200b}team</code> isn't <code>owner/repo</code>"

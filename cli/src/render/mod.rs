@@ -1,5 +1,4 @@
-//! Findings of a file in the formats that people and programs read: one file per format, and none
-//! knows a rule.
+//! Prints the findings of a file. One file per format; no format depends on a particular rule.
 
 mod github;
 mod json;
@@ -9,46 +8,30 @@ mod text;
 
 use crcr_domain::diagnostic::{Findings, Source};
 
+use crate::cli::allowlist::FindingsFormat;
+
 pub use markdown::code_and_text;
 
-/// How findings are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// Annotated source, for people
-    Text,
-    /// Annotations of GitHub Actions
-    Github,
-    /// One JSON document
-    Json,
-    /// SARIF 2.1.0, for code scanning
-    Sarif,
-    /// For a comment or the step summary
-    Markdown,
-}
-
-/// A file and what was found in it.
-pub struct Report<'a> {
-    /// Its name as given; `<stdin>` for standard input.
+pub struct FindingsReport<'a> {
+    /// As given on the command line; `<stdin>` for standard input.
     pub file: &'a str,
-    /// Its text.
     pub source: &'a Source,
-    /// What was found, sorted.
     pub findings: &'a Findings,
-    /// How many repositories it lists.
+    /// Number of repositories that the file lists.
     pub repositories: usize,
-    /// Which rules were not checked and why; a sentence each.
+    /// One sentence for each rule that could not be checked.
     pub not_checked: &'a [String],
 }
 
-impl Report<'_> {
-    /// The report in a format; `color` matters to [`Format::Text`] only.
-    pub fn render(&self, format: Format, color: bool) -> String {
+impl FindingsReport<'_> {
+    /// `color` applies to [`FindingsFormat::Text`] only.
+    pub fn render(&self, format: FindingsFormat, color: bool) -> String {
         match format {
-            Format::Text => text::render(self, color),
-            Format::Github => github::render(self),
-            Format::Json => json::render(self),
-            Format::Sarif => sarif::render(self),
-            Format::Markdown => markdown::render(self),
+            FindingsFormat::Text => text::render(self, color),
+            FindingsFormat::Github => github::render(self),
+            FindingsFormat::Json => json::render(self),
+            FindingsFormat::Sarif => sarif::render(self),
+            FindingsFormat::Markdown => markdown::render(self),
         }
     }
 

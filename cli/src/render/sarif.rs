@@ -1,4 +1,4 @@
-//! SARIF 2.1.0, for code scanning.
+//! Findings as SARIF 2.1.0, for code scanning.
 //! <https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>
 
 use std::collections::BTreeSet;
@@ -7,10 +7,9 @@ use std::fmt::Write as _;
 use crcr_domain::diagnostic::{Diagnostic, Rule, Span};
 use serde_json::{Value, json};
 
-use super::Report;
+use super::FindingsReport;
 
-/// The log, indented, with a line feed.
-pub(super) fn render(report: &Report<'_>) -> String {
+pub(super) fn render(report: &FindingsReport<'_>) -> String {
     let used: BTreeSet<Rule> = report.findings.kept().iter().map(|found| found.rule).collect();
     let used: Vec<Rule> = used.into_iter().collect();
     let uri = uri(report.file);
@@ -82,7 +81,7 @@ fn location(uri: &str, span: &Span) -> Value {
     json!({"artifactLocation": {"uri": uri}, "region": region(span)})
 }
 
-/// Lines and columns from 1, the end exclusive, as ours are.
+/// SARIF counts lines and columns from 1 with an exclusive end, as [`Span`] does.
 fn region(span: &Span) -> Value {
     json!({
         "startLine": span.start.line,
@@ -92,7 +91,7 @@ fn region(span: &Span) -> Value {
     })
 }
 
-/// A path as a URI: relative to the repository, or of a file.
+/// A relative reference for relative paths, a `file:` URI for absolute ones.
 fn uri(path: &str) -> String {
     let mut out = String::from(if path.starts_with('/') { "file://" } else { "" });
     for byte in path.trim_start_matches("./").bytes() {
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_becomes_a_uri() {
+    fn paths_become_percent_encoded_uris() {
         assert_eq!(uri("./.github/allowlist.yml"), ".github/allowlist.yml");
         assert_eq!(uri("/a b/ü:c.yml"), "file:///a%20b/%C3%BC%3Ac.yml");
         assert_eq!(uri("<stdin>"), "%3Cstdin%3E");

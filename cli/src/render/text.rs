@@ -1,4 +1,4 @@
-//! Annotated source, for people.
+//! Findings as annotated source, for people.
 
 use std::ops::Range;
 
@@ -8,16 +8,15 @@ use annotate_snippets::{
 };
 use crcr_domain::diagnostic::{Diagnostic, Severity, Span};
 
-use super::Report;
+use super::FindingsReport;
 
-/// The longest stretch of a file that is shown in one piece, in bytes; what lies between two places
-/// is folded.
-const MAX_STRETCH: usize = 16 * 1024;
-/// The most of a long line that is shown on either side of a place, in bytes.
-const MARGIN: usize = 120;
+/// Source up to this many bytes is printed as one snippet; if two places are further apart, each gets its
+/// own snippet.
+const MAX_SNIPPET_BYTES: usize = 16 * 1024;
+/// Context in a long line on either side of a place.
+const CONTEXT_BYTES: usize = 120;
 
-/// Every finding with its lines, and the counts.
-pub(super) fn render(report: &Report<'_>, color: bool) -> String {
+pub(super) fn render(report: &FindingsReport<'_>, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.decor_style(DecorStyle::Ascii);
     let mut out = String::new();
@@ -33,21 +32,21 @@ pub(super) fn render(report: &Report<'_>, color: bool) -> String {
     out
 }
 
-fn group<'a>(report: &'a Report<'a>, found: &'a Diagnostic) -> Group<'a> {
+fn group<'a>(report: &'a FindingsReport<'a>, found: &'a Diagnostic) -> Group<'a> {
     let level = match found.severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
     let title = level.primary_title(found.message.as_str()).id(found.rule.code());
-    let group = title.elements(elements(report, found));
+    let group = title.elements(snippets(report, found));
     match &found.help {
         Some(help) => group.element(Level::HELP.message(help.as_str())),
         None => group,
     }
 }
 
-/// The places of a finding, in one piece of source when they are near each other.
-fn elements<'a>(report: &'a Report<'a>, found: &'a Diagnostic) -> Vec<Element<'a>> {
+/// The source of a finding: one snippet if its places are near each other, else one per place.
+fn snippets<'a>(report: &'a FindingsReport<'a>, found: &'a Diagnostic) -> Vec<Element<'a>> {
     let source = report.source;
     let mut places = vec![(&found.span, AnnotationKind::Primary, found.label.as_str())];
     places
@@ -55,7 +54,7 @@ fn elements<'a>(report: &'a Report<'a>, found: &'a Diagnostic) -> Vec<Element<'a
     let lines = |span: &Span| source.lines(span.start.line, span.end.line);
     let first = places.iter().map(|(span, ..)| lines(span).start).min().unwrap_or(0);
     let last = places.iter().map(|(span, ..)| lines(span).end).max().unwrap_or(0);
-    if last - first <= MAX_STRETCH {
+    if last - first <= MAX_SNIPPET_BYTES {
         let line = source.position(first).line;
         let shown = places.into_iter().map(|(span, kind, label)| {
             annotation(kind, span.bytes.start - first..span.bytes.end - first, label)
@@ -65,10 +64,10 @@ fn elements<'a>(report: &'a Report<'a>, found: &'a Diagnostic) -> Vec<Element<'a
         return vec![snippet.into()];
     }
     let piece = |(span, kind, label): (&Span, AnnotationKind, &'a str)| {
-        let window = window(source.text(), &lines(span), &span.bytes);
-        let end = span.bytes.end.min(window.end);
-        let place = span.bytes.start - window.start..end - window.start;
-        Snippet::source(&source.text()[window])
+        let visible = visible_range(source.text(), &lines(span), &span.bytes);
+        let end = span.bytes.end.min(visible.end);
+        let place = span.bytes.start - visible.start..end - visible.start;
+        Snippet::source(&source.text()[visible])
             .line_start(span.start.line)
             .annotation(annotation(kind, place, label))
     };
@@ -83,12 +82,12 @@ fn annotation<'a>(kind: AnnotationKind, place: Range<usize>, label: &'a str) -> 
 }
 
 /// The part of a long line around a place.
-fn window(text: &str, line: &Range<usize>, place: &Range<usize>) -> Range<usize> {
-    let mut start = line.start.max(place.start.saturating_sub(MARGIN));
+fn visible_range(text: &str, line: &Range<usize>, place: &Range<usize>) -> Range<usize> {
+    let mut start = line.start.max(place.start.saturating_sub(CONTEXT_BYTES));
     while !text.is_char_boundary(start) {
         start -= 1;
     }
-    let mut end = line.end.min(place.start + 2 * MARGIN);
+    let mut end = line.end.min(place.start + 2 * CONTEXT_BYTES);
     while !text.is_char_boundary(end) {
         end += 1;
     }

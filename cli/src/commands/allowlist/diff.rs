@@ -1,4 +1,4 @@
-//! `crcr allowlist diff`: what a change of the file does, whatever it does to the text.
+//! `crcr allowlist diff`: the effect of a change to the file, regardless of how the text changed.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -8,28 +8,28 @@ use crcr_domain::allowlist::diff::{Change, ChangeKind, changes, review};
 use crcr_domain::{Allowlist, Entry};
 use serde_json::{Value, json};
 
-use super::input::Input;
-use crate::cli::allowlist::{DiffArgs, ReviewFormat};
+use crate::cli::allowlist::{DiffArgs, FindingsFormat, ReviewFormat};
+use crate::commands::allowlist_file::AllowlistFile;
 #[cfg(feature = "relay")]
-use crate::commands::levels::evidence::Reviewer;
+use crate::commands::level_reviewer::LevelReviewer;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
-use crate::render::{Format, Report, code_and_text};
+use crate::render::{FindingsReport, code_and_text};
 
-/// Prints the changes and the review to stdout. Exit code 1 when the review has an error.
+/// Prints the changes and the review to stdout. Exit code 1 if the review has an error.
 pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
-    let base = Input::read_revision(&args.base)?.parse(&args.upstream).policy;
-    let input = Input::read_revision(&args.head)?;
+    let base = AllowlistFile::read_revision(&args.base)?.parse(&args.upstream).policy;
+    let input = AllowlistFile::read_revision(&args.head)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
     head.findings = Default::default();
     let found = review(&base, &head, args.reason.as_deref().unwrap_or_default());
     head.findings.extend(found);
-    let evidence = evidence(args, &base, &mut head).await?;
+    let evidence = review_level_changes(args, &base, &mut head).await?;
     if args.strict {
         head.findings.make_strict();
     }
     head.findings.sort();
-    let report = Report {
+    let report = FindingsReport {
         file: &input.name,
         source: &head.source,
         findings: &head.findings,
@@ -38,7 +38,7 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
     };
     let data = match args.format {
         ReviewFormat::Text => {
-            let review = report.render(Format::Text, printer.color_out());
+            let review = report.render(FindingsFormat::Text, printer.color_stdout());
             let quiet = head.findings.kept().is_empty();
             let tables = evidence.iter().map(|shown| format!("{}\n", shown.text));
             text(&base, &head.policy)
@@ -49,33 +49,33 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
         ReviewFormat::Markdown => {
             let tables = evidence.iter().map(|shown| &*shown.markdown);
             let changes = markdown(&base, &head.policy);
-            report.render(Format::Markdown, false) + &changes + &tables.collect::<String>()
+            report.render(FindingsFormat::Markdown, false) + &changes + &tables.collect::<String>()
         }
     };
     printer.data(&data);
     Ok(ExitCode::from(u8::from(head.findings.errors() > 0)))
 }
 
-/// The evidence for one change of level, in every format.
-struct Shown {
+/// The review of one change of level, rendered in every format.
+struct RenderedReview {
     text: String,
     markdown: String,
     json: Value,
 }
 
-/// Reviews changes of level by recorded results, when there are any; adds what is wrong.
+/// Reviews changes of level if results are given, and adds the findings to `head`.
 #[cfg(feature = "relay")]
-async fn evidence(
+async fn review_level_changes(
     args: &DiffArgs,
     base: &Allowlist,
     head: &mut ParseOutcome,
-) -> Result<Vec<Shown>, Failure> {
+) -> Result<Vec<RenderedReview>, Failure> {
     let Some(results) = &args.results else { return Ok(vec![]) };
-    let reviewer = Reviewer::open(results, &args.bar).await?;
+    let reviewer = LevelReviewer::open(results, &args.options).await?;
     let until = args.until.unwrap_or_else(jiff::Timestamp::now);
-    let (reviews, found) = super::evidence::review(base, head, &reviewer, until).await?;
+    let (reviews, found) = super::level_changes::review(base, head, &reviewer, until).await?;
     head.findings.extend(found);
-    let shown = reviews.iter().map(|review| Shown {
+    let shown = reviews.iter().map(|review| RenderedReview {
         text: reviewer.text(review),
         markdown: reviewer.markdown(review),
         json: reviewer.json(review),
@@ -83,13 +83,12 @@ async fn evidence(
     Ok(shown.collect())
 }
 
-/// Without the relay there are no results.
 #[cfg(not(feature = "relay"))]
-async fn evidence(
+async fn review_level_changes(
     _: &DiffArgs,
     _: &Allowlist,
     _: &mut ParseOutcome,
-) -> Result<Vec<Shown>, Failure> {
+) -> Result<Vec<RenderedReview>, Failure> {
     Ok(vec![])
 }
 
@@ -100,12 +99,13 @@ fn text(base: &Allowlist, head: &Allowlist) -> String {
     }
     let mut out = String::new();
     for change in &changes {
-        let _ = writeln!(out, "{:9} {}: {}", word(change.kind()), change.repo(), what(change));
+        let _ =
+            writeln!(out, "{:9} {}: {}", kind_name(change.kind()), change.repo(), describe(change));
     }
     out + "\n"
 }
 
-/// The changes as a section of a comment.
+/// A section of the pull request comment.
 pub fn markdown(base: &Allowlist, head: &Allowlist) -> String {
     let changes = changes(base, head);
     if changes.is_empty() {
@@ -114,13 +114,18 @@ pub fn markdown(base: &Allowlist, head: &Allowlist) -> String {
     let mut out = "\n| change | repository | what |\n|---|---|---|\n".to_owned();
     for change in &changes {
         let name = code_and_text(&format!("`{}`", change.repo()));
-        let what = code_and_text(&what(change));
-        let _ = writeln!(out, "| {} | {name} | {what} |", word(change.kind()));
+        let what = code_and_text(&describe(change));
+        let _ = writeln!(out, "| {} | {name} | {what} |", kind_name(change.kind()));
     }
     out
 }
 
-fn json(base: &Allowlist, head: &Allowlist, report: &Report<'_>, evidence: Vec<Shown>) -> String {
+fn json(
+    base: &Allowlist,
+    head: &Allowlist,
+    report: &FindingsReport<'_>,
+    evidence: Vec<RenderedReview>,
+) -> String {
     let list: Vec<_> = changes(base, head)
         .iter()
         .map(|change| {
@@ -133,7 +138,7 @@ fn json(base: &Allowlist, head: &Allowlist, report: &Report<'_>, evidence: Vec<S
         })
         .collect();
     let found: Value =
-        serde_json::from_str(&report.render(Format::Json, false)).unwrap_or_default();
+        serde_json::from_str(&report.render(FindingsFormat::Json, false)).unwrap_or_default();
     let document = json!({
         "version": 1,
         "file": report.file,
@@ -145,7 +150,7 @@ fn json(base: &Allowlist, head: &Allowlist, report: &Report<'_>, evidence: Vec<S
     format!("{document:#}\n")
 }
 
-fn word(kind: ChangeKind) -> &'static str {
+fn kind_name(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Added => "added",
         ChangeKind::Promoted => "promoted",
@@ -155,11 +160,11 @@ fn word(kind: ChangeKind) -> &'static str {
     }
 }
 
-/// `L1 → L2`, `oncalls: a → b`; several parts with semicolons.
-fn what(change: &Change<'_>) -> String {
+/// Such as `L1 → L2; oncalls: a → b`.
+fn describe(change: &Change<'_>) -> String {
     let (before, after) = match (change.before, change.after) {
-        (None, Some(after)) => return place(after),
-        (Some(before), None) => return format!("was {}", place(before)),
+        (None, Some(after)) => return level_and_device(after),
+        (Some(before), None) => return format!("was {}", level_and_device(before)),
         (Some(before), Some(after)) => (before, after),
         (None, None) => return String::new(),
     };
@@ -171,8 +176,8 @@ fn what(change: &Change<'_>) -> String {
         entry.events.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(", ")
     };
     let mut parts = Vec::new();
-    if place(before) != place(after) {
-        parts.push(format!("{} → {}", place(before), place(after)));
+    if level_and_device(before) != level_and_device(after) {
+        parts.push(format!("{} → {}", level_and_device(before), level_and_device(after)));
     }
     if before.oncalls != after.oncalls {
         parts.push(format!("oncalls: {} → {}", names(before), names(after)));
@@ -186,7 +191,7 @@ fn what(change: &Change<'_>) -> String {
     parts.join("; ")
 }
 
-fn place(entry: &Entry) -> String {
+fn level_and_device(entry: &Entry) -> String {
     match &entry.device {
         Some(device) => format!("{} on `{device}`", entry.level),
         None => entry.level.to_string(),

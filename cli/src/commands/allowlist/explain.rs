@@ -1,4 +1,4 @@
-//! `crcr allowlist explain`: what a repository receives, what is shown, what blocks, and why.
+//! `crcr allowlist explain`: what a repository receives, what is shown, what blocks a merge, and why.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -6,23 +6,23 @@ use std::process::ExitCode;
 use crcr_domain::{CheckRun, Entry, EventKind, Level, RepoName};
 use serde_json::json;
 
-use super::input::Input;
 use crate::cli::DataFormat;
-use crate::cli::allowlist::{DEFAULT_FILE, EventName, ExplainArgs};
+use crate::cli::allowlist::{DEFAULT_FILE, ExplainArgs, ExplainEvent};
+use crate::commands::allowlist_file::AllowlistFile;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// One right of a repository for one event, and the reason.
-struct Answer {
+/// Whether a repository has one of the rights for an event, and why.
+struct GrantedRight {
     key: &'static str,
     title: &'static str,
     yes: bool,
     why: String,
 }
 
-/// Prints the explanation to stdout. A repository that isn't listed is exit code 1.
+/// Prints the explanation to stdout. Exit code 1 if the repository isn't listed.
 pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
-    let input = Input::read(args.file.as_deref().unwrap_or(DEFAULT_FILE))?;
+    let input = AllowlistFile::read(args.file.as_deref().unwrap_or(DEFAULT_FILE))?;
     let outcome = input.parse_valid(&args.upstream, printer)?;
     let Some(at) = outcome.policy.position(&args.repo) else {
         return Err(not_listed(&args.repo, &input.name, &args.upstream));
@@ -32,9 +32,9 @@ pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
     let Some(entry) = outcome.policy.get(&args.repo) else {
         return Err(not_listed(&args.repo, &input.name, &args.upstream));
     };
-    let answers = answers(entry, args.event, &args.label);
+    let rights = granted_rights(entry, args.event, &args.label);
     match args.format {
-        DataFormat::Text => printer.data(&text(entry, args, &place, &answers)),
+        DataFormat::Text => printer.data(&text(entry, args, &place, &rights)),
         DataFormat::Json => {
             let mut document = json!({
                 "version": 1,
@@ -47,8 +47,8 @@ pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
                 "labels": args.label,
                 "listed_at": place,
             });
-            for answer in &answers {
-                document[answer.key] = json!({"value": answer.yes, "why": answer.why});
+            for right in &rights {
+                document[right.key] = json!({"value": right.yes, "why": right.why});
             }
             printer.data(&format!("{document:#}\n"));
         }
@@ -59,14 +59,13 @@ pub fn run(args: &ExplainArgs, printer: &Printer) -> Outcome {
 fn not_listed(repo: &RepoName, file: &str, upstream: &RepoName) -> Failure {
     if repo == upstream {
         return Failure::user("not-listed", format!("`{repo}` is the upstream repository itself"))
-            .hint("its events are what the listed repositories receive");
+            .hint("the listed repositories receive its events");
     }
-    Failure::user("not-listed", format!("`{repo}` isn't listed in `{file}`")).hint(
-        "it receives nothing and its reports are refused; it enters at L1, by a change of the file",
-    )
+    Failure::user("not-listed", format!("`{repo}` isn't listed in `{file}`"))
+        .hint("it receives nothing and its reports are refused; to take part, add it at L1")
 }
 
-impl EventName {
+impl ExplainEvent {
     fn name(self) -> &'static str {
         match self {
             Self::PullRequest => "pull_request",
@@ -86,60 +85,60 @@ impl EventName {
     }
 }
 
-fn answers(entry: &Entry, event: EventName, labels: &[String]) -> [Answer; 4] {
+fn granted_rights(entry: &Entry, event: ExplainEvent, labels: &[String]) -> [GrantedRight; 4] {
     let (level, name) = (entry.level, event.name());
     let subscribed = match event {
-        EventName::MergeGroup => entry.takes_merge_groups(),
+        ExplainEvent::MergeGroup => entry.takes_merge_groups(),
         _ => entry.events.contains(event.kind()),
     };
     let started_there = event.kind() == EventKind::Nightly;
     let receives = subscribed && !started_there;
-    let why_receives = if !subscribed && event == EventName::MergeGroup {
-        format!("only L4 gets `{name}` unasked, and its `events` don't list it")
+    let why_receives = if !subscribed && event == ExplainEvent::MergeGroup {
+        format!("below L4 only repositories that list `{name}` in `events` get it")
     } else if !subscribed {
-        format!("its `events` leave `{}` out", event.kind())
-    } else if event == EventName::MergeGroup {
-        "L4 gets it, and who lists it in `events`".to_owned()
+        format!("its `events` don't include `{}`", event.kind())
+    } else if event == ExplainEvent::MergeGroup {
+        "L4 always gets it, and so does everyone who lists it in `events`".to_owned()
     } else if started_there {
-        format!("nobody dispatches `{name}`: the repository starts these runs by itself")
+        format!("`{name}` isn't dispatched: the repository starts these runs itself")
     } else {
         format!("every level receives `{name}`")
     };
     let shown = level.shows_results() && subscribed;
     let why_shown = if !subscribed {
-        format!("its `events` leave `{}` out", event.kind())
+        format!("its `events` don't include `{}`", event.kind())
     } else if level.shows_results() {
         format!("results are shown from L2 on, and it is at {level}")
     } else {
-        format!("results are shown from L2 on, and it is at {level}: its reports are ignored")
+        format!("results are shown from L2 on, and it is at {level}, so its reports are ignored")
     };
     let (check, why_check) = match event {
-        EventName::MergeGroup if subscribed && entry.level >= Level::L3 => {
-            (true, "the queue waits for the checks of the group's own commit".to_owned())
+        ExplainEvent::MergeGroup if subscribed && entry.level >= Level::L3 => {
+            (true, "the merge queue waits for checks on the group's own commit".to_owned())
         }
-        EventName::MergeGroup => {
-            (false, "check runs begin at L3, where it gets the event".to_owned())
+        ExplainEvent::MergeGroup => {
+            (false, "check runs need L3 and a subscription to the event".to_owned())
         }
-        _ => check_run(entry, event == EventName::PullRequest, name, labels),
+        _ => check_run(entry, event == ExplainEvent::PullRequest, name, labels),
     };
     let blocks = check && level.blocks_merge();
     let why_blocks = if blocks {
-        "a failing check run at L4 blocks, where upstream requires it".to_owned()
+        "a failing check run at L4 blocks if upstream requires the check".to_owned()
     } else if level.blocks_merge() {
-        "there is no check run that could".to_owned()
+        "there is no check run that could block".to_owned()
     } else {
         format!("only L4 blocks, and it is at {level}")
     };
     [
-        answer("receives_event", "receives the event", receives, why_receives),
-        answer("shown_on_hud", "shown on the HUD", shown, why_shown),
-        answer("check_run", "check run", check, why_check),
-        answer("blocks_merge", "blocks the merge", blocks, why_blocks),
+        right("receives_event", "receives the event", receives, why_receives),
+        right("shown_on_hud", "shown on the HUD", shown, why_shown),
+        right("check_run", "check run", check, why_check),
+        right("blocks_merge", "blocks the merge", blocks, why_blocks),
     ]
 }
 
-fn answer(key: &'static str, title: &'static str, yes: bool, why: String) -> Answer {
-    Answer { key, title, yes, why }
+fn right(key: &'static str, title: &'static str, yes: bool, why: String) -> GrantedRight {
+    GrantedRight { key, title, yes, why }
 }
 
 fn check_run(
@@ -149,25 +148,25 @@ fn check_run(
     labels: &[String],
 ) -> (bool, String) {
     if !entry.events.contains(EventKind::PullRequest) {
-        return (false, "its `events` leave `pull_request` out".to_owned());
+        return (false, "its `events` don't include `pull_request`".to_owned());
     }
     if !on_pull_request {
-        return (false, format!("`{event}` has no pull request to put one on"));
+        return (false, format!("`{event}` has no pull request"));
     }
     let label = entry.device.as_ref().map(|device| device.label()).unwrap_or_default();
     let labelled = labels.iter().any(|given| given.eq_ignore_ascii_case(&label));
     let why = match entry.check_run() {
         CheckRun::Never => format!("check runs begin at L3, and it is at {}", entry.level),
         CheckRun::Always => "L4 always gets one".to_owned(),
-        CheckRun::WhenLabelled if labelled => format!("the pull request carries `{label}`"),
+        CheckRun::WhenLabelled if labelled => format!("the pull request has the label `{label}`"),
         CheckRun::WhenLabelled => {
-            format!("at L3 only when the pull request carries `{label}`")
+            format!("at L3 only if the pull request has the label `{label}`")
         }
     };
     (entry.check_run().applies(labelled), why)
 }
 
-fn text(entry: &Entry, args: &ExplainArgs, place: &str, answers: &[Answer]) -> String {
+fn text(entry: &Entry, args: &ExplainArgs, place: &str, rights: &[GrantedRight]) -> String {
     let mut out = format!("{} is at {} ({})", entry.repo, entry.level, entry.level.title());
     if let Some(device) = &entry.device {
         let _ = write!(out, ", device {device}");
@@ -179,14 +178,14 @@ fn text(entry: &Entry, args: &ExplainArgs, place: &str, answers: &[Answer]) -> S
     };
     let event = args.event.name();
     let _ = match args.event {
-        EventName::PullRequest => writeln!(out, "For a `{event}` {labels}:"),
+        ExplainEvent::PullRequest => writeln!(out, "For a `{event}` {labels}:"),
         _ => writeln!(out, "For a `{event}`:"),
     };
-    for Answer { title, yes, why, .. } in answers {
+    for GrantedRight { title, yes, why, .. } in rights {
         let _ = writeln!(out, "  {title:18}  {:3}  {why}", if *yes { "yes" } else { "no" });
     }
     let names: Vec<_> = entry.oncalls.iter().map(ToString::to_string).collect();
-    let whom = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
-    let _ = writeln!(out, "  {:18}  {whom}", "oncall");
+    let oncalls = if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+    let _ = writeln!(out, "  {:18}  {oncalls}", "oncall");
     out
 }

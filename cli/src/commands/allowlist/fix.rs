@@ -1,4 +1,4 @@
-//! `crcr allowlist fix`: puts right what needs no decision, and changes nothing else.
+//! `crcr allowlist fix`: applies the fixes that need no decision, and changes nothing else.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,27 +7,28 @@ use std::process::ExitCode;
 use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::diagnostic::{Diagnostic, Edit};
 
-use super::input::Input;
-use super::online::{self, Ask};
-use super::validate::write_whole;
+use super::online::{self, OnlineScope};
+use super::validate::replace_file;
 use crate::cli::allowlist::FixArgs;
+use crate::commands::allowlist_file::AllowlistFile;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::render::plural;
 
-/// Rewrites the file, or prints the text (standard input) or the difference (`--diff`). Exit code 1
-/// when errors remain.
+/// Rewrites the file. For standard input it prints the new text, with `--diff` the difference. Exit
+/// code 1 if errors remain.
 pub async fn run(args: &FixArgs, env: &Env, printer: &Printer) -> Outcome {
     let upstream = &args.file.upstream;
-    let input = Input::read(args.file.name())?;
+    let input = AllowlistFile::read(args.file.name())?;
     let mut outcome = input.parse(upstream);
     if args.online.online {
-        let ask = online::check(&args.online, &outcome, upstream, Ask::Names, env, printer);
-        let answers = ask.await?;
-        outcome.findings.extend(answers.findings);
-        for told in &answers.not_checked {
-            printer.notice(told);
+        let check =
+            online::check(&args.online, &outcome, upstream, OnlineScope::Names, env, printer);
+        let checked = check.await?;
+        outcome.findings.extend(checked.findings);
+        for sentence in &checked.not_checked {
+            printer.notice(sentence);
         }
     }
     let edits = edits(outcome.findings.kept());
@@ -35,37 +36,37 @@ pub async fn run(args: &FixArgs, env: &Env, printer: &Printer) -> Outcome {
     let after = crcr_domain::Allowlist::parse(fixed.as_bytes(), upstream);
 
     if args.diff {
-        printer.data(&difference(&input.name, outcome.source.text(), after.source.text()));
+        printer.data(&unified_diff(&input.name, outcome.source.text(), after.source.text()));
     } else if args.file.name() == "-" {
         printer.data(&fixed);
     } else if !edits.is_empty() {
-        write_whole(Path::new(&input.name), &fixed)?;
+        replace_file(Path::new(&input.name), &fixed)?;
     }
     let count = plural(edits.len(), "change", "changes");
     printer.line(&format!("{}: {count}", input.name));
     if after.findings.errors() > 0 {
-        let left = plural(after.findings.errors(), "error remains", "errors remain");
-        return Err(Failure::user("errors-remain", format!("{left} in `{}`", input.name))
-            .hint("`crcr allowlist validate` prints them; they need a decision"));
+        let remaining = plural(after.findings.errors(), "error remains", "errors remain");
+        return Err(Failure::user("errors-remain", format!("{remaining} in `{}`", input.name))
+            .hint("`crcr allowlist validate` prints them; they can't be fixed automatically"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The edits of the findings, in the order of the text; of two that overlap the first.
+/// The edits of all fixes in text order. If two overlap, the first one wins.
 fn edits(found: &[Diagnostic]) -> Vec<&Edit> {
     let mut edits: Vec<_> =
         found.iter().filter_map(|found| found.fix.as_ref()).flat_map(|fix| &fix.edits).collect();
     edits.sort_by_key(|edit| edit.span.bytes.start);
     let mut end = 0;
     edits.retain(|edit| {
-        let apart = edit.span.bytes.start >= end;
+        let is_disjoint = edit.span.bytes.start >= end;
         end = end.max(edit.span.bytes.end);
-        apart
+        is_disjoint
     });
     edits
 }
 
-/// The whole file with the edits made; a byte-order mark and line endings stay.
+/// The whole file with the edits applied. Byte-order mark and line endings stay as they are.
 fn apply(outcome: &ParseOutcome, edits: &[&Edit]) -> String {
     let source = &outcome.source;
     let mut out = String::with_capacity(source.text().len() + 3);
@@ -82,8 +83,8 @@ fn apply(outcome: &ParseOutcome, edits: &[&Edit]) -> String {
     out
 }
 
-/// A unified difference without context. An edit stays within its line, so lines pair up.
-fn difference(name: &str, before: &str, after: &str) -> String {
+/// A unified diff without context. Edits never add or remove lines, so lines can be compared in pairs.
+fn unified_diff(name: &str, before: &str, after: &str) -> String {
     let mut out = String::new();
     let pairs = before.split_inclusive('\n').zip(after.split_inclusive('\n'));
     for (number, (old, new)) in pairs.enumerate().filter(|(_, (old, new))| old != new) {

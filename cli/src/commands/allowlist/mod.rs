@@ -1,11 +1,10 @@
-//! `crcr allowlist …`: one file per command.
+//! `crcr allowlist …`
 
 mod diff;
-#[cfg(feature = "relay")]
-mod evidence;
 mod explain;
 mod fix;
-pub mod input;
+#[cfg(feature = "relay")]
+mod level_changes;
 mod online;
 mod schema;
 mod show;

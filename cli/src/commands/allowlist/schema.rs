@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::failure::Outcome;
 use crate::printer::Printer;
 
-/// Prints the schema to stdout.
 pub fn run(printer: &Printer) -> Outcome {
     printer.data(&format!("{:#}\n", schema()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an editor can check: shapes and names. Everything that compares entries is the validator's.
+/// Covers shapes and names, which is what editors can check. Rules that compare entries are left to
+/// `crcr allowlist validate`.
 fn schema() -> Value {
     let owner = "[A-Za-z0-9]+(-[A-Za-z0-9]+)*(_[A-Za-z0-9]+)?";
     let repository = format!("^(?=.{{1,39}}/){owner}/(?!\\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}$");

@@ -7,16 +7,15 @@ use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::{Entry, EventKind, EventSet, Level};
 use serde_json::json;
 
-use super::input::Input;
 use crate::cli::DataFormat;
 use crate::cli::allowlist::ShowArgs;
+use crate::commands::allowlist_file::AllowlistFile;
 use crate::failure::Outcome;
 use crate::printer::Printer;
 use crate::render::plural;
 
-/// Prints the list to stdout.
 pub fn run(args: &ShowArgs, printer: &Printer) -> Outcome {
-    let input = Input::read(args.file.name())?;
+    let input = AllowlistFile::read(args.file.name())?;
     let outcome = input.parse_valid(&args.file.upstream, printer)?;
     match args.format {
         DataFormat::Text => printer.data(&text(&outcome)),
@@ -41,12 +40,12 @@ fn text(outcome: &ParseOutcome) -> String {
         }
     }
     if out.is_empty() {
-        out.push_str("nobody is listed\n");
+        out.push_str("the file lists no repository\n");
     }
     out
 }
 
-/// `xpu  oncall: a, b  nightly only`.
+/// Such as `xpu  oncall: a, b  nightly only`.
 fn details(entry: &Entry) -> String {
     let mut parts = Vec::new();
     parts.extend(entry.device.as_ref().map(ToString::to_string));

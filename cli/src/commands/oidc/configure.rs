@@ -19,9 +19,10 @@ use crate::commands::oidc::inputs::{self, RoleInputs};
 use crate::commands::oidc::sccache::{self, Cache, Off};
 use crate::commands::oidc::{ambient, existing, explain, machine, words};
 use crate::env_vars::{self, Env};
+use crate::escape::escape_markdown;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
-use crate::runner::{Runner, markdown_text};
+use crate::runner::Runner;
 
 /// How it ended, with what there is to tell.
 struct Ending {
@@ -356,7 +357,7 @@ impl Told<'_> {
             ("aws-expiration", keys.map_or("", |_| &grant.expiration)),
         ])?;
         exported?;
-        runner.summary(&summary(*row, grant, cache.word))
+        runner.append_summary(&summary(*row, grant, cache.word))
     }
 
     fn exports(&self, grant: &Grant) -> Vec<(&'static str, String)> {
@@ -384,7 +385,7 @@ impl Told<'_> {
 fn summary(row: Row, grant: &Grant, cache: &str) -> String {
     let mut line = format!("**AWS credentials**: {} ({})", row.mode.word(), row.reason);
     if !grant.role.is_empty() {
-        line.push_str(&format!(" · {}", markdown_text(&grant.role)));
+        line.push_str(&format!(" · {}", escape_markdown(&grant.role)));
     }
     if !grant.expiration.is_empty() {
         line.push_str(&format!(" · until {}", grant.expiration));

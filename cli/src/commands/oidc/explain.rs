@@ -10,8 +10,9 @@ use crate::cli::oidc::{ConfigureArgs, OnUnavailable};
 use crate::commands::oidc::decide::{Ended, Facts, Mode, Plan, Reason, Row, row};
 use crate::commands::oidc::sccache::Cache;
 use crate::commands::oidc::{existing, inputs, sccache, words};
+use crate::escape::neutralize;
 use crate::failure::{Failure, Outcome};
-use crate::printer::{Printer, neutral};
+use crate::printer::Printer;
 use crate::runner::Runner;
 
 pub fn run(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Printer) -> Outcome {
@@ -27,7 +28,7 @@ pub fn run(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Print
                 });
                 format!("{title}\n{}", lines.collect::<String>())
             };
-            neutral(&format!("{}{}", part("sees", &seen), part("would", &would))).into_owned()
+            neutralize(&format!("{}{}", part("sees", &seen), part("would", &would))).into_owned()
         }
     };
     printer.data(&text);

@@ -2,7 +2,7 @@ use clap::Parser as _;
 
 use super::*;
 use crate::cli::oidc::OidcCommand;
-use crate::cli::{Cli, ColorChoice, Command, GlobalArgs};
+use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
 use crate::env_vars::Env;
 use crate::printer::Printer;
 
@@ -24,7 +24,7 @@ fn args(flags: &[&str]) -> ConfigureArgs {
     let start = ["crcr", "oidc", "configure"];
     let cli = Cli::try_parse_from(start.iter().chain(flags)).unwrap();
     match cli.command {
-        Command::Oidc(OidcCommand::Configure(args)) => *args,
+        CliCommand::Oidc(OidcCommand::Configure(args)) => *args,
         other => panic!("{other:?}"),
     }
 }

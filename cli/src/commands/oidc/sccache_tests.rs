@@ -2,12 +2,12 @@ use clap::Parser as _;
 
 use super::*;
 use crate::cli::oidc::OidcCommand;
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, CliCommand};
 
 fn cache(flags: &[&str]) -> Result<Cache, Off> {
     let start = ["crcr", "oidc", "configure", "--sccache-bucket", "cache"];
     match Cli::try_parse_from(start.iter().chain(flags)).unwrap().command {
-        Command::Oidc(OidcCommand::Configure(args)) => Cache::from_inputs(&args).unwrap(),
+        CliCommand::Oidc(OidcCommand::Configure(args)) => Cache::from_inputs(&args).unwrap(),
         other => panic!("{other:?}"),
     }
 }

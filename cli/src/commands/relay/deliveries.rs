@@ -1,4 +1,4 @@
-//! `crcr relay deliveries`: what came, what became of it, and another try.
+//! `crcr relay deliveries`: lists deliveries and dead letters, and redelivers them.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -15,7 +15,6 @@ use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// Runs the command that `command` names.
 pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         DeliveriesCommand::List { store, limit, format } => {
@@ -27,7 +26,7 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
                     printer.data_line(&json!({ "deliveries": found, "dead": dead }).to_string());
                 }
                 DataFormat::Text => {
-                    found.iter().for_each(|overview| printer.data_line(&line(overview)));
+                    found.iter().for_each(|overview| printer.data_line(&summary_line(overview)));
                     for task in dead {
                         let why = task.last_error.unwrap_or_default();
                         printer.data_line(&format!("given up: {} ({why})", task.key));
@@ -38,19 +37,19 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
         DeliveriesCommand::Show { id, store, format } => {
             let store = open_store(&store, env)?;
             let found = deliveries::one(&store, &id).await.map_err(store_failure)?;
-            let overview = found.ok_or_else(|| unknown(&id))?;
+            let overview = found.ok_or_else(|| unknown_delivery(&id))?;
             match format {
                 DataFormat::Json => printer.data_line(&json!(overview).to_string()),
-                DataFormat::Text => printer.data_line(&page(&overview)),
+                DataFormat::Text => printer.data_line(&details_text(&overview)),
             }
         }
         DeliveriesCommand::Discard { key, store } => {
             let store = open_store(&store, env)?;
             if !store.discard(&key).await.map_err(store_failure)? {
-                return Err(Failure::user("task", format!("no task `{key}` was given up"))
-                    .hint("`crcr relay deliveries list` shows the keys of those that were"));
+                return Err(Failure::user("task", format!("`{key}` isn't the key of a dead task"))
+                    .hint("`crcr relay deliveries list` shows the keys of dead tasks"));
             }
-            printer.data_line("1 task is discarded");
+            printer.data_line("1 task was discarded");
         }
         DeliveriesCommand::Redeliver { id, repo, store, .. } => {
             let repo = repo.map(|text| RepoName::new(&text)).transpose().map_err(|error| {
@@ -64,27 +63,27 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             let Some(id) = id else {
                 let count =
                     deliveries::given_up_again(&store, now(), keep).await.map_err(store_failure)?;
-                printer.data_line(&format!("{count} tasks are in the queue again"));
+                printer.data_line(&format!("{count} tasks were put back into the queue"));
                 return Ok(ExitCode::SUCCESS);
             };
             if deliveries::one(&store, &id).await.map_err(store_failure)?.is_none() {
-                return Err(unknown(&id));
+                return Err(unknown_delivery(&id));
             }
             let count = deliveries::again(&store, &id, repo.as_ref(), now(), keep)
                 .await
                 .map_err(store_failure)?;
-            printer.data_line(&format!("{count} dispatches are in the queue again"));
+            printer.data_line(&format!("{count} dispatches were put back into the queue"));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn unknown(id: &str) -> Failure {
-    Failure::user("delivery", format!("no delivery `{id}` is known"))
+fn unknown_delivery(id: &str) -> Failure {
+    Failure::user("delivery", format!("no delivery `{id}` is stored"))
         .hint("`crcr relay deliveries list` shows the newest; they are kept for 35 days")
 }
 
-fn line(overview: &Overview) -> String {
+fn summary_line(overview: &Overview) -> String {
     let delivery = &overview.delivery;
     let mut counts: Vec<(&str, usize)> = vec![];
     for dispatch in &overview.dispatches {
@@ -102,8 +101,8 @@ fn line(overview: &Overview) -> String {
     format!("{} {:.0} {about}: {}", delivery.id, delivery.received_at, counts.join(", "))
 }
 
-fn page(overview: &Overview) -> String {
-    let mut text = line(overview);
+fn details_text(overview: &Overview) -> String {
+    let mut text = summary_line(overview);
     let _ = write!(text, "\nhead {}", overview.delivery.head_sha);
     if let Some(by) = &overview.delivery.superseded_by {
         let _ = write!(text, "\nsuperseded by {by}");

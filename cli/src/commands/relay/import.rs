@@ -1,4 +1,4 @@
-//! `crcr relay import`: rows of the deployed system's table, as facts of this one.
+//! `crcr relay import`: converts rows of the deployed system's table into facts.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -12,23 +12,21 @@ use crcr_store::Role;
 use crate::cli::relay::ImportArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
-use crate::printer::{Printer, Progress};
+use crate::printer::{ByteProgress, Printer};
 
-/// The longest line that is read, in bytes.
-const LINE: usize = 1024 * 1024;
-/// Facts that are written at a time.
-const PART: usize = 5000;
-/// Lines that are told of; of more only the number.
-const TOLD: u64 = 100;
+const MAX_LINE_BYTES: usize = 1024 * 1024;
+const FACTS_PER_WRITE: usize = 5000;
+/// Later bad lines are only counted.
+const MAX_WARNINGS: u64 = 100;
 
-/// Reads every file once, in order. Exit code 1 when a line can't be taken; the others are kept.
+/// Reads the files in order. Exit code 1 if a line can't be imported; the other lines are.
 pub async fn run(args: &ImportArgs, env: &Env, printer: &Printer) -> Outcome {
     let results = open(args, env).await?;
-    let mut import = Import { results: &*results, part: vec![], rows: 0, bad: 0, printer };
+    let mut import = ImportRun { results: &*results, facts: vec![], rows: 0, bad: 0, printer };
     for path in &args.files {
         let name = path.display().to_string();
         if path == Path::new("-") {
-            import.all(&mut BufReader::new(io::stdin()), "-", 0).await?;
+            import.read_lines(&mut BufReader::new(io::stdin()), "-", 0).await?;
             continue;
         }
         let unreadable = |error: io::Error| {
@@ -36,11 +34,11 @@ pub async fn run(args: &ImportArgs, env: &Env, printer: &Printer) -> Outcome {
         };
         let file = File::open(path).map_err(unreadable)?;
         let bytes = file.metadata().map_err(unreadable)?.len();
-        import.all(&mut BufReader::new(file), &name, bytes).await?;
+        import.read_lines(&mut BufReader::new(file), &name, bytes).await?;
     }
     import.write().await?;
-    let Import { rows, bad, .. } = import;
-    printer.data_line(&format!("{rows} rows are in the results, {bad} lines could not be taken"));
+    let ImportRun { rows, bad, .. } = import;
+    printer.data_line(&format!("{rows} rows were imported, {bad} lines could not be imported"));
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
@@ -49,7 +47,7 @@ async fn open(args: &ImportArgs, env: &Env) -> Result<std::sync::Arc<dyn Results
     let url = named.or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
     let url = ResultsUrl::parse(url).map_err(|what| {
         Failure::user("results", format!("`--results`: {what}"))
-            .hint("name what the relay's `--results` or `--store` names")
+            .hint("use the value of the relay's `--results` or `--store`")
     })?;
     let results = crcr_results::open(&url, Role::Tool).await.map_err(unusable)?;
     results.prepare().await.map_err(unusable)?;
@@ -57,27 +55,27 @@ async fn open(args: &ImportArgs, env: &Env) -> Result<std::sync::Arc<dyn Results
 }
 
 fn unusable(error: ResultsError) -> Failure {
-    Failure::unexpected("results", "the results can't be written")
-        .because(error)
-        .hint("import the same files again once they can: rows that are there are not doubled")
+    Failure::unexpected("results", "the results can't be written").because(error).hint(
+        "import the same files again later; rows that were imported already aren't duplicated",
+    )
 }
 
-struct Import<'a> {
+struct ImportRun<'a> {
     results: &'a dyn Results,
-    part: Vec<Fact>,
+    facts: Vec<Fact>,
     rows: u64,
     bad: u64,
     printer: &'a Printer,
 }
 
-impl Import<'_> {
-    async fn all(
+impl ImportRun<'_> {
+    async fn read_lines(
         &mut self,
         input: &mut (dyn BufRead + Send),
         name: &str,
         bytes: u64,
     ) -> Result<(), Failure> {
-        let progress: Progress = self.printer.progress(&format!("importing {name}"), bytes);
+        let progress: ByteProgress = self.printer.progress(&format!("importing {name}"), bytes);
         let (mut line, mut number) = (vec![], 0_u64);
         loop {
             line.clear();
@@ -89,8 +87,8 @@ impl Import<'_> {
             }
             number += 1;
             progress.advance(read);
-            let row = if line.len() > LINE {
-                Err(("too-long", format!("longer than {LINE} bytes")))
+            let row = if line.len() > MAX_LINE_BYTES {
+                Err(("too-long", format!("longer than {MAX_LINE_BYTES} bytes")))
             } else if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             } else {
@@ -99,11 +97,11 @@ impl Import<'_> {
             match row {
                 Ok(facts) => {
                     self.rows += 1;
-                    self.part.extend(facts);
+                    self.facts.extend(facts);
                 }
-                Err((code, what)) => self.tell(name, number, code, &what),
+                Err((code, what)) => self.warn(name, number, code, &what),
             }
-            if self.part.len() >= PART {
+            if self.facts.len() >= FACTS_PER_WRITE {
                 self.write().await?;
             }
         }
@@ -111,37 +109,38 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn tell(&mut self, name: &str, number: u64, code: &str, what: &str) {
+    fn warn(&mut self, name: &str, number: u64, code: &str, what: &str) {
         self.bad += 1;
-        if self.bad <= TOLD {
+        if self.bad <= MAX_WARNINGS {
             self.printer.warning(&format!("{name}:{number}: [{code}] {what}"), None);
-        } else if self.bad == TOLD + 1 {
-            self.printer.warning("more lines could not be taken; the end says how many", None);
+        } else if self.bad == MAX_WARNINGS + 1 {
+            self.printer
+                .warning("more lines could not be imported; the last line says how many", None);
         }
     }
 
     async fn write(&mut self) -> Result<(), Failure> {
-        self.results.append(std::mem::take(&mut self.part)).await.map_err(unusable)
+        self.results.append(std::mem::take(&mut self.facts)).await.map_err(unusable)
     }
 }
 
-/// Reads a line; of one that is longer than [`LINE`] so much that it shows. Returns the bytes that
-/// were passed, 0 at the end.
+/// Reads one line, of which at most one byte more than [`MAX_LINE_BYTES`] is kept. Returns the number of
+/// bytes read, 0 at the end of the input.
 fn read_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<u64> {
-    let mut passed = 0;
+    let mut consumed = 0;
     loop {
         let chunk = input.fill_buf()?;
         if chunk.is_empty() {
-            return Ok(passed);
+            return Ok(consumed);
         }
         let end = chunk.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(chunk.len(), |end| end + 1);
-        let room = (LINE + 1).saturating_sub(line.len());
+        let room = (MAX_LINE_BYTES + 1).saturating_sub(line.len());
         line.extend_from_slice(&chunk[..end.unwrap_or(taken).min(room)]);
         input.consume(taken);
-        passed += taken as u64;
+        consumed += taken as u64;
         if end.is_some() {
-            return Ok(passed);
+            return Ok(consumed);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! `crcr relay …`: the server, and tools beside it.
+//! `crcr relay …`
 
 mod deliveries;
 mod import;
 mod replay;
-mod repository;
-mod secrets;
+mod repositories;
+mod secrets_manager;
 mod serve;
 mod sweep;
 
@@ -20,7 +20,6 @@ use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// Runs the command that `command` names.
 pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         RelayCommand::Serve(args) => serve::run(&args, env, printer).await,
@@ -28,7 +27,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
         RelayCommand::Import(args) => import::run(&args, env, printer).await,
         RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
-        RelayCommand::Repository(command) => repository::run(command, env, printer).await,
+        RelayCommand::Repository(command) => repositories::run(command, env, printer).await,
     }
 }
 
@@ -36,11 +35,11 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
 fn open_store(args: &StoreArgs, env: &Env) -> Result<Sqlite, Failure> {
     let url = args.store.as_deref().or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
     let path = url.strip_prefix("sqlite:").map(PathBuf::from).ok_or_else(|| {
-        Failure::user("store", format!("`{url}` is no store")).hint("use `--store sqlite:PATH`")
+        Failure::user("store", format!("`{url}` isn't a store")).hint("use `--store sqlite:PATH`")
     })?;
     if !path.exists() {
-        return Err(Failure::user("store", format!("there is no store at `{}`", path.display()))
-            .hint("`crcr relay serve` creates it; name it by `--store` or CRCR_STORE"));
+        return Err(Failure::user("store", format!("no store exists at `{}`", path.display()))
+            .hint("`crcr relay serve` creates it; set `--store` or CRCR_STORE"));
     }
     Sqlite::open(&path, Role::Tool)
         .map_err(|error| Failure::unexpected("store", "the store can't be opened").because(error))

@@ -1,4 +1,4 @@
-//! `crcr relay replay`: stored webhook payloads, signed and sent.
+//! `crcr relay replay`: signs and sends stored webhook payloads.
 
 use std::fs;
 use std::process::ExitCode;
@@ -11,12 +11,11 @@ use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// The largest answer that is read, in bytes.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// Sends each file once, in order, and prints the answers.
+/// Sends the files in order and prints the responses.
 pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
-    let secret = secret(env)?;
+    let secret = webhook_secret(env)?;
     let client = crcr_github::http::client()
         .map_err(|error| Failure::unexpected("http", "no HTTP client").because(error))?;
     let url = format!("{}/github/webhook", args.url.trim_end_matches('/'));
@@ -33,7 +32,7 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
             .header("x-hub-signature-256", signature::sign(&secret, &body))
             .body(body);
         let response = crcr_github::http::send_once(request).await.map_err(|error| {
-            let what = format!("the relay didn't take `{name}`");
+            let what = format!("the relay didn't accept `{name}`");
             match error.status() {
                 Some(status) if status.is_client_error() => Failure::user("replay", what)
                     .because(error)
@@ -41,17 +40,18 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
                 _ => Failure::unexpected("replay", what).because(error),
             }
         })?;
-        let answer = crcr_github::http::read(response, MAX_ANSWER).await.map_err(|error| {
-            Failure::unexpected("replay", "the relay's answer can't be read").because(error)
-        })?;
-        printer.data_line(&format!("{name}: {}", String::from_utf8_lossy(&answer)));
+        let body =
+            crcr_github::http::read(response, MAX_RESPONSE_BYTES).await.map_err(|error| {
+                Failure::unexpected("replay", "the relay's response can't be read").because(error)
+            })?;
+        printer.data_line(&format!("{name}: {}", String::from_utf8_lossy(&body)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn secret(env: &Env) -> Result<SecretString, Failure> {
+fn webhook_secret(env: &Env) -> Result<SecretString, Failure> {
     if let Some(secret) = env.get(env_vars::GITHUB_APP_SECRET) {
-        return Ok(newest(secret));
+        return Ok(first_line(secret));
     }
     let path = env.get(env_vars::GITHUB_APP_SECRET_FILE).ok_or_else(|| {
         Failure::user("settings", "GITHUB_APP_SECRET is missing")
@@ -60,10 +60,10 @@ fn secret(env: &Env) -> Result<SecretString, Failure> {
     let text = fs::read_to_string(path).map_err(|error| {
         Failure::user("settings", format!("`{path}` can't be read")).because(error)
     })?;
-    Ok(newest(&text))
+    Ok(first_line(&text))
 }
 
-/// The first line: a secret that is being changed has the old value on the second.
-fn newest(text: &str) -> SecretString {
+/// While a secret is rotated, the new value is on the first line and the old one on the second.
+fn first_line(text: &str) -> SecretString {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().into()
 }

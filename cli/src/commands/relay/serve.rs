@@ -1,4 +1,4 @@
-//! `crcr relay serve`: settings, store, listeners, until a signal.
+//! `crcr relay serve`
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crcr_relay::http::serve::Bound;
 use crcr_relay::{Config, Problem, Relay, config, relay};
 use tokio_util::sync::CancellationToken;
 
-use super::{now, secrets};
+use super::{now, secrets_manager};
 use crate::cli::relay::ServeArgs;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
@@ -18,21 +18,21 @@ use crate::printer::{self, Printer};
 /// Serves, or only validates with `--check`.
 pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     printer::init_server_logging();
-    let stored = secrets::fetch(env).await?;
-    let flags = flags(args);
+    let stored = secrets_manager::fetch(env).await?;
+    let flags = flags_by_variable(args);
     let lookup = |name: &str| flags.get(name).cloned().or_else(|| env.get(name).map(str::to_owned));
     for setting in config::without_effect(&lookup) {
         tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
     }
     let config = Config::read(&lookup, stored).map_err(|problems| {
-        settings_failure("is missing or odd", "are missing or odd", &problems)
+        settings_failure("is missing or invalid", "are missing or invalid", &problems)
     })?;
     if args.check {
         let problems = preflight::problems(&config, Arc::new(now)).await;
         if !problems.is_empty() {
             return Err(settings_failure("does not work", "do not work", &problems));
         }
-        printer.line("the settings are good");
+        printer.line("all settings work");
         return Ok(ExitCode::SUCCESS);
     }
     let (store, results) = relay::open(&config).await.map_err(|error| {
@@ -55,12 +55,12 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
     bound.serve(Arc::new(relay), stop).await;
-    printer.line("stopped; nothing is lost, open work goes on after the next start");
+    printer.line("stopped; open work continues after the next start");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Flags by the names of their environment variables.
-fn flags(args: &ServeArgs) -> BTreeMap<&'static str, String> {
+/// The flags that are set, by the name of their environment variable.
+fn flags_by_variable(args: &ServeArgs) -> BTreeMap<&'static str, String> {
     let single = [
         ("CRCR_LISTEN", &args.listen),
         ("CRCR_ADMIN_LISTEN", &args.admin_listen),
@@ -92,17 +92,17 @@ fn settings_failure(one: &str, several: &str, problems: &[Problem]) -> Failure {
         count => format!("{count} settings {several}"),
     };
     Failure::user("settings", format!("{count}:\n{}", lines.join("\n")))
-        .hint("each may also be given as NAME_FILE, the path of a file that holds it; see `crcr relay serve --help`")
+        .hint("each can also be set as NAME_FILE, the path of a file with the value; see `crcr relay serve --help`")
 }
 
-/// Cancels `stop` at the first signal that asks the process to end.
+/// Cancels `stop` at SIGTERM or SIGINT.
 #[cfg(unix)]
 pub async fn stop_on_signal(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
-        tracing::error!("signals can't be heard; the relay stops only when it is killed");
+        tracing::error!("signals can't be handled; the relay stops only when it is killed");
         return;
     };
     tokio::select! {

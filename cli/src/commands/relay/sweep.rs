@@ -1,4 +1,4 @@
-//! `crcr relay sweep`: what waits for its time is due now.
+//! `crcr relay sweep`: makes the checks of open dispatches due now.
 
 use std::process::ExitCode;
 
@@ -10,10 +10,10 @@ use crate::env_vars::Env;
 use crate::failure::Outcome;
 use crate::printer::Printer;
 
-/// Makes every open dispatch's next look due, for the running relay to take.
+/// The running relay then does the checks.
 pub async fn run(args: &StoreArgs, env: &Env, printer: &Printer) -> Outcome {
     let store = open_store(args, env)?;
     let count = deliveries::sweep_now(&store, now()).await.map_err(store_failure)?;
-    printer.line(&format!("{count} open dispatches are looked after now"));
+    printer.line(&format!("{count} open dispatches will be checked now"));
     Ok(ExitCode::SUCCESS)
 }

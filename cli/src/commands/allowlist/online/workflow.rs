@@ -1,37 +1,37 @@
-//! What a workflow of a downstream repository does, as far as its text tells.
+//! What the text of a downstream workflow says about dispatches, reports and tokens.
 
 use serde_yaml::Value;
 
-/// Actions that report to the relay, by the end of their path.
+/// Suffixes of the paths of actions that report to the relay.
 const REPORTING_ACTIONS: [&str; 2] = ["/report-ci-result", "/cross-repo-ci-relay-callback"];
 
-/// What one or several workflows do.
+/// What one or more workflows do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Workflow {
+pub struct WorkflowUse {
     /// One starts on `repository_dispatch`.
     pub receives: bool,
     /// One has a step that reports.
     pub reports: bool,
-    /// One has a job that checks out the dispatched code and may mint tokens.
+    /// One has a job that checks out the dispatched code and may request OIDC tokens.
     pub exposes_token: bool,
-    /// One calls a workflow or an action that this doesn't read, and that may report.
+    /// One calls a workflow or an action that isn't read here and may report.
     pub calls_others: bool,
 }
 
-impl Workflow {
-    /// Reads a workflow. What isn't YAML does nothing, as on GitHub.
+impl WorkflowUse {
+    /// A file that isn't YAML does nothing, as on GitHub.
     pub fn read(text: &str) -> Self {
         let Ok(workflow) = serde_yaml::from_str::<Value>(text) else { return Self::default() };
         // YAML 1.1 reads the key `on` as a boolean.
         let starts = workflow.get("on").or_else(|| workflow.get(Value::Bool(true)));
-        let mut seen = Self { receives: starts.is_some_and(on_dispatch), ..Self::default() };
+        let mut seen = Self { receives: starts.is_some_and(starts_on_dispatch), ..Self::default() };
         let jobs = workflow.get("jobs").and_then(Value::as_mapping);
         for job in jobs.into_iter().flat_map(|jobs| jobs.values()) {
             // A job's own permissions replace those of the workflow.
             let permissions = job.get("permissions").or_else(|| workflow.get("permissions"));
-            let mints = permissions.is_some_and(may_mint);
+            let has_token = permissions.is_some_and(grants_id_token);
             if let Some(called) = job.get("uses").and_then(Value::as_str) {
-                // A workflow of the same repository is read like all others.
+                // Workflows of the same repository are read, too.
                 seen.calls_others |= !called.starts_with("./");
             }
             let steps = job.get("steps").and_then(Value::as_sequence);
@@ -46,13 +46,13 @@ impl Workflow {
                 let dispatched = repository
                     .and_then(Value::as_str)
                     .is_some_and(|repository| repository.contains("client_payload"));
-                seen.exposes_token |= mints && (path.ends_with("/checkout-pr") || dispatched);
+                seen.exposes_token |= has_token && (path.ends_with("/checkout-pr") || dispatched);
             }
         }
         seen
     }
 
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self {
             receives: self.receives | other.receives,
             reports: self.reports | other.reports,
@@ -62,12 +62,12 @@ impl Workflow {
     }
 }
 
-fn may_mint(permissions: &Value) -> bool {
+fn grants_id_token(permissions: &Value) -> bool {
     let token = permissions.get("id-token").and_then(Value::as_str);
     token == Some("write") || permissions.as_str() == Some("write-all")
 }
 
-fn on_dispatch(starts: &Value) -> bool {
+fn starts_on_dispatch(starts: &Value) -> bool {
     const EVENT: &str = "repository_dispatch";
     match starts {
         Value::String(event) => event == EVENT,
@@ -82,9 +82,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workflow_receives_and_reports() {
+    fn dispatches_reports_and_calls_are_recognised() {
         let read = |text: &str| {
-            let seen = Workflow::read(text);
+            let seen = WorkflowUse::read(text);
             (seen.receives, seen.reports, seen.calls_others)
         };
         assert_eq!(read("on: repository_dispatch"), (true, false, false));
@@ -104,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn a_job_with_upstream_code_and_a_token_is_seen() {
+    fn job_with_upstream_code_and_id_token_permission_exposes_token() {
         let job = |permissions: &str, step: &str| {
-            Workflow::read(&format!(
+            WorkflowUse::read(&format!(
                 "on: repository_dispatch\n{permissions}\njobs: {{a: {{steps: [{{{step}}}]}}}}"
             ))
             .exposes_token
@@ -118,11 +118,11 @@ mod tests {
             assert!(job("permissions: {id-token: write}", code));
             assert!(job("permissions: write-all", code));
             assert!(!job("permissions: {contents: read}", code));
-            assert!(!job("", code), "by default no job may mint");
+            assert!(!job("", code), "jobs get no OIDC token by default");
         }
         assert!(!job("permissions: {id-token: write}", "uses: actions/checkout@v6"));
         let template = include_str!("../../../../../workflows-templates/downstream-ci.yml");
-        let seen = Workflow::read(template);
+        let seen = WorkflowUse::read(template);
         assert!(seen.receives && seen.reports && !seen.exposes_token, "{seen:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The file that a command is about: on disk, on standard input, or in a git revision.
+//! Reads an allowlist from disk, standard input or a git revision.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,35 +8,35 @@ use std::process::{Command, ExitStatus, Stdio};
 use crcr_domain::allowlist::{MAX_BYTES, ParseOutcome};
 use crcr_domain::{Allowlist, RepoName};
 
-use crate::cli::allowlist::{DEFAULT_FILE, FileArgs};
+use crate::cli::allowlist::{DEFAULT_FILE, FileArgs, FindingsFormat};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::render::{Format, Report};
+use crate::render::FindingsReport;
 
-/// A file's name, as it is shown, and its bytes: at most one more than the reader takes.
-pub struct Input {
+/// The content of a file, cut one byte above the size that the parser accepts.
+pub struct AllowlistFile {
+    /// As messages show it: `<stdin>`, a path or `REVISION:PATH`.
     pub name: String,
     pub bytes: Vec<u8>,
 }
 
 impl FileArgs {
-    /// The name of the file, or `-`.
     pub fn name(&self) -> &str {
         self.path.as_deref().or(self.file.as_deref()).unwrap_or(DEFAULT_FILE)
     }
 }
 
-impl Input {
-    /// Reads a file; `-` is standard input. A file that isn't there is exit code 2.
+impl AllowlistFile {
+    /// Reads a file; `-` is standard input.
     pub fn read(name: &str) -> Result<Self, Failure> {
         if name == "-" {
-            let bytes = bounded(io::stdin().lock()).map_err(|e| {
+            let bytes = read_bounded(io::stdin().lock()).map_err(|e| {
                 Failure::unexpected("allowlist-unreadable", "standard input can't be read")
                     .because(e)
             })?;
             return Ok(Self { name: "<stdin>".to_owned(), bytes });
         }
-        let bytes = File::open(name).and_then(bounded).map_err(|e| {
+        let bytes = File::open(name).and_then(read_bounded).map_err(|e| {
             Failure::unexpected("allowlist-unreadable", format!("`{name}` can't be read"))
                 .because(e)
                 .hint("name the file, or `-` for standard input")
@@ -44,37 +44,39 @@ impl Input {
         Ok(Self { name: name.to_owned(), bytes })
     }
 
-    /// Reads `REVISION:PATH`, the allowlist of a git revision, or a file. A revision that has no
-    /// such file reads as an empty one: the change adds it.
+    /// Reads `REVISION:PATH`, the allowlist of a git revision, or a file. If the revision has no such
+    /// file, the content is empty: the change under review adds the file.
     ///
-    /// A revision wins over a file of its name, which a pull request could add.
+    /// A revision takes precedence over a file of the same name, which a pull request could add.
     pub fn read_revision(name: &str) -> Result<Self, Failure> {
         let (revision, path) = name.split_once(':').unwrap_or((name, DEFAULT_FILE));
         if name == "-" || (Path::new(name).exists() && !is_revision(revision)) {
             return Self::read(name);
         }
-        let odd = |what: String| {
+        let no_revision = |what: String| {
             Failure::unexpected("no-such-revision", what)
                 .hint("name a file, a git revision, or REVISION:PATH; in a workflow, check out with `fetch-depth: 0`")
         };
         if revision.is_empty() || revision.starts_with('-') || path.is_empty() {
-            return Err(odd(format!("`{name}` is neither a file nor a git revision")));
+            return Err(no_revision(format!("`{name}` is neither a file nor a git revision")));
         }
         match revision_status(revision) {
             Ok(status) if status.success() => {}
-            Ok(_) => return Err(odd(format!("`{name}` is neither a file nor a git revision"))),
-            Err(error) => return Err(odd("git can't be run".to_owned()).because(error)),
+            Ok(_) => {
+                return Err(no_revision(format!("`{name}` is neither a file nor a git revision")));
+            }
+            Err(error) => return Err(no_revision("git can't be run".to_owned()).because(error)),
         }
         let object = format!("{revision}:{path}");
         let mut child = git(&["cat-file", "blob"])
             .arg(&object)
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| odd("git can't be run".to_owned()).because(error))?;
+            .map_err(|error| no_revision("git can't be run".to_owned()).because(error))?;
         let stdout = child.stdout.take().expect("the output is a pipe");
-        let bytes = bounded(stdout)
-            .map_err(|error| odd(format!("`{object}` can't be read")).because(error))?;
-        // Killed or not, the bytes that are wanted have been read; without any, there is no file.
+        let bytes = read_bounded(stdout)
+            .map_err(|error| no_revision(format!("`{object}` can't be read")).because(error))?;
+        // The exit status doesn't matter: if git printed nothing, the revision has no such file.
         let _ = child.wait();
         Ok(Self { name: object, bytes })
     }
@@ -83,8 +85,7 @@ impl Input {
         Allowlist::parse(&self.bytes, upstream)
     }
 
-    /// What it says, when it has no error; else its findings go to stderr and the command ends
-    /// with exit code 1.
+    /// Parses the file. If it has errors, prints all findings to stderr and fails with exit code 1.
     pub fn parse_valid(
         &self,
         upstream: &RepoName,
@@ -94,16 +95,16 @@ impl Input {
         if outcome.findings.errors() == 0 {
             return Ok(outcome);
         }
-        let report = Report {
+        let report = FindingsReport {
             file: &self.name,
             source: &outcome.source,
             findings: &outcome.findings,
             repositories: outcome.policy.len(),
             not_checked: &[],
         };
-        printer.line(report.render(Format::Text, false).trim_end());
+        printer.line(report.render(FindingsFormat::Text, false).trim_end());
         Err(Failure::user("invalid-allowlist", format!("`{}` has errors", self.name))
-            .hint("put them right first; `crcr allowlist validate` prints them, too"))
+            .hint("fix them first; `crcr allowlist validate` prints them, too"))
     }
 }
 
@@ -126,7 +127,7 @@ fn git(args: &[&str]) -> Command {
     command
 }
 
-fn bounded(from: impl Read) -> io::Result<Vec<u8>> {
+fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

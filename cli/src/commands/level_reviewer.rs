@@ -1,4 +1,4 @@
-//! Reviews of single repositories: reading what they are made of, and how they are shown.
+//! Reviews single repositories by recorded results, and prints the reviews.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,32 +16,38 @@ use jiff::Timestamp;
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::levels::BarArgs;
+use crate::cli::levels::ReviewOptions;
 use crate::failure::Failure;
 
-/// The recorded results, what they are held against, and where they are shown.
-pub struct Reviewer {
-    place: String,
+pub struct LevelReviewer {
+    /// The results as the user named them.
+    location: String,
     results: Arc<dyn Results>,
     pub criteria: Criteria,
     hud_url: Option<Url>,
 }
 
-impl Reviewer {
-    /// Opens the results at `place`, `sqlite:PATH` or a path, to read only.
-    pub async fn open(place: &str, bar: &BarArgs) -> Result<Self, Failure> {
-        let criteria = match &bar.criteria {
+impl LevelReviewer {
+    /// Opens results read-only. `location` is a path, `sqlite:PATH` or a ClickHouse URL.
+    pub async fn open(location: &str, options: &ReviewOptions) -> Result<Self, Failure> {
+        let criteria = match &options.criteria {
             Some(path) => read_criteria(path)?,
             None => Criteria::default(),
         };
-        let url = if place.contains(':') { place } else { &format!("sqlite:{place}") };
-        let url = ResultsUrl::parse(url).map_err(|why| unreadable(place, anyhow::anyhow!(why)))?;
+        let url = if location.contains(':') { location } else { &format!("sqlite:{location}") };
+        let url =
+            ResultsUrl::parse(url).map_err(|why| unreadable(location, anyhow::anyhow!(why)))?;
         let results =
-            crcr_results::open_to_read(&url).await.map_err(|error| unreadable(place, error))?;
-        Ok(Self { place: place.to_owned(), results, criteria, hud_url: bar.hud_url.clone() })
+            crcr_results::open_to_read(&url).await.map_err(|error| unreadable(location, error))?;
+        Ok(Self {
+            location: location.to_owned(),
+            results,
+            criteria,
+            hud_url: options.hud_url.clone(),
+        })
     }
 
-    /// Reviews a repository at `level` by the facts before `to`, and since `from` when it is given.
+    /// Reviews a repository at `level` by the results of a window; without a start, the criteria define it.
     pub async fn review(
         &self,
         repo: &RepoName,
@@ -50,21 +56,20 @@ impl Reviewer {
     ) -> Result<Review, Failure> {
         review(&*self.results, repo, Some(level), window, &self.criteria)
             .await
-            .map_err(|error| unreadable(&self.place, error))
+            .map_err(|error| unreadable(&self.location, error))
     }
 
-    /// Where the review is shown; without the HUD's address its path there.
+    /// The address of the review on the HUD; only its path if the HUD's address isn't known.
     pub fn link(&self, review: &Review) -> String {
         let base = self.hud_url.as_ref().map_or("", |url| url.as_str().trim_end_matches('/'));
         format!("{base}{}", review.permalink())
     }
 
-    /// The review as text, under a line that names it.
     pub fn text(&self, review: &Review) -> String {
         let mut out = format!("{}  {}\n", review.repo, heading(review));
         let _ = writeln!(out, "  {} to {}, pull requests and pushes", review.from, review.to);
         let mut rows = vec![["criterion", "value", "target", "n", "verdict"].map(str::to_owned)];
-        rows.extend(review.evidence.iter().map(cells));
+        rows.extend(review.evidence.iter().map(table_row));
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
         let widths: [usize; 5] = std::array::from_fn(|column| width(column).unwrap_or(0));
         for row in rows.iter().filter(|_| !review.evidence.is_empty()) {
@@ -74,14 +79,14 @@ impl Reviewer {
             }
             let _ = writeln!(out, "{}", line.trim_end());
         }
-        for (name, value) in apart(review) {
+        for (name, value) in separate_rates(review) {
             let _ = writeln!(out, "  {name}: {value}");
         }
         let _ = writeln!(out, "  {}", self.link(review));
         out
     }
 
-    /// The review as a section of a comment.
+    /// A section of a pull request comment.
     pub fn markdown(&self, review: &Review) -> String {
         let link = self.link(review);
         let mut out = format!("\n#### `{}`: {}\n\n", review.repo, heading(review));
@@ -89,13 +94,14 @@ impl Reviewer {
             out.push_str("| criterion | value | target | n | verdict |\n|---|---|---|---|---|\n");
         }
         for evidence in &review.evidence {
-            let _ = writeln!(out, "| {} |", cells(evidence).join(" | ").replace('<', "&lt;"));
+            let _ = writeln!(out, "| {} |", table_row(evidence).join(" | ").replace('<', "&lt;"));
         }
-        let told = apart(review).map(|(name, value)| format!("{name}: {value}")).join(" · ");
+        let rates =
+            separate_rates(review).map(|(name, value)| format!("{name}: {value}")).join(" · ");
         let window = format!("{} to {}, pull requests and pushes", review.from, review.to);
         let _ = match self.hud_url {
-            Some(_) => writeln!(out, "\n{told}<br>[{window}](<{link}>)"),
-            None => writeln!(out, "\n{told}<br>{window}: `{link}` on the relay"),
+            Some(_) => writeln!(out, "\n{rates}<br>[{window}](<{link}>)"),
+            None => writeln!(out, "\n{rates}<br>{window}: `{link}` on the relay"),
         };
         out
     }
@@ -107,10 +113,10 @@ impl Reviewer {
     }
 }
 
-fn unreadable(place: &str, error: impl Into<anyhow::Error>) -> Failure {
-    Failure::unexpected("results-unreadable", format!("the results in `{place}` can't be read"))
+fn unreadable(location: &str, error: impl Into<anyhow::Error>) -> Failure {
+    Failure::unexpected("results-unreadable", format!("the results in `{location}` can't be read"))
         .because(error)
-        .hint("name the relay's store: `sqlite:PATH`")
+        .hint("name the relay's results: a path, `sqlite:PATH` or a ClickHouse URL")
 }
 
 fn read_criteria(path: &Path) -> Result<Criteria, Failure> {
@@ -128,30 +134,31 @@ fn read_criteria(path: &Path) -> Result<Criteria, Failure> {
     })
 }
 
-/// `L2, may it be promoted to L3? not met`.
+/// Such as `L2. May it be promoted to L3? not met`.
 fn heading(review: &Review) -> String {
     let level = review.level.map_or("not listed", Level::as_str);
     let question = review.question.title();
     match review.question {
         Question::Signal => format!("{level}. {question} No threshold decides it"),
-        _ => format!("{level}. {question} {}", word(review.verdict)),
+        _ => format!("{level}. {question} {}", verdict_name(review.verdict)),
     }
 }
 
-fn cells(evidence: &Evidence) -> [String; 5] {
-    let value = evidence.value.map_or("no data".to_owned(), |v| amount(evidence.criterion, v));
+fn table_row(evidence: &Evidence) -> [String; 5] {
+    let value =
+        evidence.value.map_or("no data".to_owned(), |v| format_value(evidence.criterion, v));
     [
         evidence.criterion.title().to_owned(),
         value,
-        target(evidence),
+        format_target(evidence),
         evidence.n.to_string(),
-        word(evidence.verdict).to_owned(),
+        verdict_name(evidence.verdict).to_owned(),
     ]
 }
 
-/// Infrastructure, tests and reports, each by itself.
-fn apart(review: &Review) -> [(&'static str, String); 3] {
-    let mut reports = format!("{} valid", share(review.signal));
+/// Rates that no criterion combines: infrastructure, tests and reports.
+fn separate_rates(review: &Review) -> [(&'static str, String); 3] {
+    let mut reports = format!("{} valid", format_rate(review.signal));
     if !review.refused.is_empty() {
         let kinds = review.refused.iter();
         let kinds: Vec<_> =
@@ -159,14 +166,14 @@ fn apart(review: &Review) -> [(&'static str, String); 3] {
         let _ = write!(reports, "; refused: {}", kinds.join(", "));
     }
     [
-        ("infrastructure, available", share(review.availability)),
-        ("tests passed", share(review.test_pass)),
+        ("infrastructure, available", format_rate(review.availability)),
+        ("tests passed", format_rate(review.test_pass)),
         ("reports", reports),
     ]
 }
 
-/// `95.2 % of 420`, `unknown, 3 of 4`.
-fn share(rate: Rate) -> String {
+/// Such as `95.2 % of 420`, or `unknown, 3 of 4` with too few samples.
+fn format_rate(rate: Rate) -> String {
     let Rate { numerator, denominator } = rate;
     match rate.value().filter(|_| rate.is_known()) {
         Some(value) => format!("{} of {denominator}", percent(value)),
@@ -175,7 +182,7 @@ fn share(rate: Rate) -> String {
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Met => "met",
         Verdict::NotMet => "not met",
@@ -183,43 +190,43 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// `CI job pass rate 85.71 % of 320, target > 90 %`.
-pub fn told(evidence: &Evidence) -> String {
+/// Such as `CI job pass rate 85.71 % of 320, target > 90 %`.
+pub fn describe_evidence(evidence: &Evidence) -> String {
     let (title, n) = (evidence.criterion.title(), evidence.n);
-    let target = target(evidence);
+    let target = format_target(evidence);
     match evidence.value {
         Some(value) => {
-            let value = amount(evidence.criterion, value);
-            // Days are their own number of samples.
+            let value = format_value(evidence.criterion, value);
+            // For days, the value itself is the number of samples.
             let days = matches!(evidence.criterion, Criterion::TimeAtL2 | Criterion::Coverage);
-            let of = if days { String::new() } else { format!(" of {n}") };
-            format!("{title} {value}{of}, target {target}")
+            let samples = if days { String::new() } else { format!(" of {n}") };
+            format!("{title} {value}{samples}, target {target}")
         }
         None => format!("{title}, target {target}"),
     }
 }
 
-fn target(evidence: &Evidence) -> String {
-    format!("{} {}", evidence.bound.sign(), amount(evidence.criterion, evidence.target))
+fn format_target(evidence: &Evidence) -> String {
+    format!("{} {}", evidence.bound.sign(), format_value(evidence.criterion, evidence.target))
 }
 
-fn amount(criterion: Criterion, value: f64) -> String {
+fn format_value(criterion: Criterion, value: f64) -> String {
     match criterion {
-        Criterion::TimeAtL2 | Criterion::Coverage => format!("{} days", short(value, 1)),
+        Criterion::TimeAtL2 | Criterion::Coverage => format!("{} days", round_to(value, 1)),
         Criterion::Queue | Criterion::EndToEnd if value < 7200.0 => {
-            format!("{} min", short(value / 60.0, 1))
+            format!("{} min", round_to(value / 60.0, 1))
         }
-        Criterion::Queue | Criterion::EndToEnd => format!("{} h", short(value / 3600.0, 2)),
+        Criterion::Queue | Criterion::EndToEnd => format!("{} h", round_to(value / 3600.0, 2)),
         Criterion::Overrun | Criterion::Timeouts | Criterion::JobPass => percent(value),
     }
 }
 
 fn percent(share: f64) -> String {
-    format!("{} %", short(share * 100.0, 2))
+    format!("{} %", round_to(share * 100.0, 2))
 }
 
-/// With at most so many decimals, and no zeros at the end.
-fn short(value: f64, decimals: usize) -> String {
+/// Rounds to at most `decimals` places, without trailing zeros.
+fn round_to(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -229,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_read_well() {
+    fn values_are_shown_in_readable_units() {
         for (criterion, value, text) in [
             (Criterion::TimeAtL2, 30.0, "30 days"),
             (Criterion::TimeAtL2, 29.96, "30 days"),
@@ -241,9 +248,9 @@ mod tests {
             (Criterion::JobPass, 1.0, "100 %"),
             (Criterion::Timeouts, 0.0, "0 %"),
         ] {
-            assert_eq!(amount(criterion, value), text);
+            assert_eq!(format_value(criterion, value), text);
         }
-        assert_eq!(share(Rate { numerator: 3, denominator: 4 }), "unknown, 3 of 4");
-        assert_eq!(share(Rate { numerator: 30, denominator: 40 }), "75 % of 40");
+        assert_eq!(format_rate(Rate { numerator: 3, denominator: 4 }), "unknown, 3 of 4");
+        assert_eq!(format_rate(Rate { numerator: 30, denominator: 40 }), "75 % of 40");
     }
 }

@@ -1,4 +1,4 @@
-//! `crcr levels review`: every listed repository against the bar of its level.
+//! `crcr levels review`: every listed repository against the criteria of its level.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -7,28 +7,28 @@ use crcr_domain::Level;
 use crcr_domain::results::{Review, Verdict};
 use serde_json::json;
 
-use super::evidence::{Reviewer, told};
+use super::level_reviewer::{LevelReviewer, describe_evidence};
 use crate::cli::allowlist::ReviewFormat;
 use crate::cli::levels::ReviewArgs;
-use crate::commands::allowlist::input::Input;
+use crate::commands::allowlist_file::AllowlistFile;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// Prints the reviews, those with a proposal first among the proposals, to stdout.
+/// Prints a review of every repository to stdout, and with `--propose` the level changes that follow.
 pub async fn run(args: &ReviewArgs, printer: &Printer) -> Outcome {
     let to = args.to.unwrap_or_else(jiff::Timestamp::now);
     if args.from.is_some_and(|from| from >= to) {
         return Err(Failure::unexpected("window", "`--from` isn't before `--to`"));
     }
-    let policy = Input::read(&args.allowlist)?.parse_valid(&args.upstream, printer)?.policy;
-    let reviewer = Reviewer::open(&args.results, &args.bar).await?;
+    let policy = AllowlistFile::read(&args.allowlist)?.parse_valid(&args.upstream, printer)?.policy;
+    let reviewer = LevelReviewer::open(&args.results, &args.options).await?;
     let mut reviews = Vec::with_capacity(policy.len());
     for level in Level::ALL.into_iter().rev() {
         for entry in policy.at_level(level) {
             reviews.push(reviewer.review(&entry.repo, level, (args.from, to)).await?);
         }
     }
-    let proposals: Vec<_> = reviews.iter().filter_map(Proposal::of).collect();
+    let proposals: Vec<_> = reviews.iter().filter_map(LevelProposal::from_review).collect();
     let proposals = args.propose.then_some(&*proposals);
     printer.data(&match args.format {
         ReviewFormat::Text => text(&reviewer, &reviews, proposals),
@@ -39,36 +39,44 @@ pub async fn run(args: &ReviewArgs, printer: &Printer) -> Outcome {
 }
 
 /// A change of level that the results ask for.
-struct Proposal<'a> {
+struct LevelProposal<'a> {
     review: &'a Review,
     from: Level,
     to: Level,
-    /// The criteria that decide it: all of a promotion, those that aren't met of a demotion.
+    /// For a promotion, all criteria; for a demotion, those that aren't met.
     reasons: Vec<String>,
 }
 
-impl<'a> Proposal<'a> {
-    fn of(review: &'a Review) -> Option<Self> {
+impl<'a> LevelProposal<'a> {
+    fn from_review(review: &'a Review) -> Option<Self> {
         let (from, to) = (review.level?, review.proposal()?);
         let decides = if to > from { Verdict::Met } else { Verdict::NotMet };
-        let reasons = review.evidence.iter().filter(|one| one.verdict == decides).map(told);
+        let reasons = review
+            .evidence
+            .iter()
+            .filter(|evidence| evidence.verdict == decides)
+            .map(describe_evidence);
         Some(Self { review, from, to, reasons: reasons.collect() })
     }
 
-    fn word(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         if self.to > self.from { "promote" } else { "demote" }
     }
 
-    /// `promote acme/backend from L2 to L3: …`, with `name` for the repository.
+    /// Such as `promote acme/backend from L2 to L3: …`.
     fn line(&self, name: &str) -> String {
-        let (word, from, to) = (self.word(), self.from, self.to);
-        format!("{word} {name} from {from} to {to}: {}", self.reasons.join("; "))
+        let (verb, from, to) = (self.verb(), self.from, self.to);
+        format!("{verb} {name} from {from} to {to}: {}", self.reasons.join("; "))
     }
 }
 
 const NO_PROPOSAL: &str = "the results ask for no promotion and no demotion";
 
-fn text(reviewer: &Reviewer, reviews: &[Review], proposals: Option<&[Proposal<'_>]>) -> String {
+fn text(
+    reviewer: &LevelReviewer,
+    reviews: &[Review],
+    proposals: Option<&[LevelProposal<'_>]>,
+) -> String {
     let reviews: Vec<_> = reviews.iter().map(|review| reviewer.text(review)).collect();
     let mut out = reviews.join("\n");
     if let Some(proposals) = proposals {
@@ -83,7 +91,11 @@ fn text(reviewer: &Reviewer, reviews: &[Review], proposals: Option<&[Proposal<'_
     out
 }
 
-fn markdown(reviewer: &Reviewer, reviews: &[Review], proposals: Option<&[Proposal<'_>]>) -> String {
+fn markdown(
+    reviewer: &LevelReviewer,
+    reviews: &[Review],
+    proposals: Option<&[LevelProposal<'_>]>,
+) -> String {
     let mut out = "### Levels\n".to_owned();
     if let Some(proposals) = proposals {
         out.push('\n');
@@ -101,7 +113,11 @@ fn markdown(reviewer: &Reviewer, reviews: &[Review], proposals: Option<&[Proposa
     out
 }
 
-fn json(reviewer: &Reviewer, reviews: &[Review], proposals: Option<&[Proposal<'_>]>) -> String {
+fn json(
+    reviewer: &LevelReviewer,
+    reviews: &[Review],
+    proposals: Option<&[LevelProposal<'_>]>,
+) -> String {
     let mut document = json!({
         "version": 1,
         "criteria": reviewer.criteria,
@@ -111,7 +127,7 @@ fn json(reviewer: &Reviewer, reviews: &[Review], proposals: Option<&[Proposal<'_
         let list = proposals.iter().map(|proposal| {
             json!({
                 "repository": proposal.review.repo,
-                "change": proposal.word(),
+                "change": proposal.verb(),
                 "from": proposal.from,
                 "to": proposal.to,
                 "reasons": proposal.reasons,

@@ -1,4 +1,4 @@
-//! The relay, on a free port, with its state in a file of the demo's folder.
+//! Runs the relay on a free port, with its state in the demo's folder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,32 +15,29 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::failed;
-use super::input::{ALLOWLIST_PATH, Input};
+use super::demo_failure;
+use super::scenario::{ALLOWLIST_PATH, DemoScenario};
 use crate::failure::Failure;
 
-/// Upstream events on each day of an invented history.
-const EVENTS_A_DAY: u32 = 12;
-/// Facts that are written at a time.
-const FACTS: usize = 5000;
+const GENERATED_EVENTS_PER_DAY: u32 = 12;
+const FACTS_PER_COMMIT: usize = 5000;
 
-/// A relay that is serving.
-pub struct Running {
+pub struct DemoRelay {
     url: Url,
     stop: CancellationToken,
     serving: JoinHandle<()>,
 }
 
-impl Running {
-    /// Starts it with `history` days of invented results.
+impl DemoRelay {
+    /// Starts the relay with `history` days of generated results.
     pub async fn start(
-        input: &Input,
+        scenario: &DemoScenario,
         history: Option<u32>,
         state: &State,
         folder: &Path,
     ) -> Result<Self, Failure> {
         let app = state.world.app();
-        let (origin, upstream) = (state.origin(), &input.upstream);
+        let (origin, upstream) = (state.origin(), &scenario.upstream);
         let settings = BTreeMap::from([
             ("GITHUB_APP_ID", app.id.clone()),
             ("GITHUB_APP_SECRET", app.webhook_secret.clone()),
@@ -52,64 +49,64 @@ impl Running {
         ]);
         let lookup = |name: &str| settings.get(name).cloned();
         let config = crcr_relay::Config::read(&lookup, BTreeMap::new()).map_err(|problems| {
-            let told: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.name, p.what)).collect();
-            failed(format!("the relay takes other settings: {}", told.join("; ")))
+            let list: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.name, p.what)).collect();
+            demo_failure(format!("the relay refused its settings: {}", list.join("; ")))
         })?;
         let store = Sqlite::open(&folder.join("crcr.db"), Role::Server)
-            .map_err(|error| failed("the relay has no store").because(error))?;
+            .map_err(|error| demo_failure("the relay's store can't be opened").because(error))?;
         if let Some(days) = history {
-            invent(&store, days, upstream.as_str()).await?;
+            store_generated_history(&store, days, upstream.as_str()).await?;
         }
         let store = Arc::new(store);
         let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
         let relay = Relay::new(config, store, results, Arc::new(Timestamp::now))
-            .map_err(|error| failed("the relay can't start").because(error))?;
+            .map_err(|error| demo_failure("the relay can't start").because(error))?;
         let relay = Arc::new(relay);
         relay.allowlist.refresh(&relay.app, relay.now()).await;
         if relay.allowlist.get().is_none() {
-            return Err(failed("the relay didn't get the allowlist from the stand-in"));
+            return Err(demo_failure("the relay couldn't read the allowlist from the stand-in"));
         }
         let bound = Bound::new("127.0.0.1:0", None)
             .await
-            .map_err(|error| failed("the relay can't listen").because(error))?;
-        let address =
-            bound.address().map_err(|error| failed("the relay has no address").because(error))?;
+            .map_err(|error| demo_failure("the relay can't listen").because(error))?;
+        let address = bound
+            .address()
+            .map_err(|error| demo_failure("the relay has no address").because(error))?;
         let url = Url::parse(&format!("http://{address}/"))
-            .map_err(|error| failed("the relay has no address").because(error))?;
+            .map_err(|error| demo_failure("the relay has no address").because(error))?;
         let stop = CancellationToken::new();
         let serving = tokio::spawn(bound.serve(relay, stop.clone()));
         Ok(Self { url, stop, serving })
     }
 
-    /// Its address, with a slash at the end.
+    /// Ends with a slash.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// A place below its address.
-    pub fn at(&self, path: &str) -> Result<Url, Failure> {
-        self.url.join(path).map_err(|error| failed("no such address").because(error))
+    pub fn join(&self, path: &str) -> Result<Url, Failure> {
+        self.url.join(path).map_err(|error| demo_failure("not a valid address").because(error))
     }
 
-    /// Stops it, and waits until what it was at is done.
-    pub async fn close(self) -> Result<(), Failure> {
+    /// Stops the relay and waits for running work.
+    pub async fn stop(self) -> Result<(), Failure> {
         self.stop.cancel();
-        self.serving.await.map_err(|error| failed("the relay didn't end well").because(error))
+        self.serving
+            .await
+            .map_err(|error| demo_failure("the relay crashed while it stopped").because(error))
     }
 }
 
-/// Fills the store with invented results of the last `days` days.
-async fn invent(store: &Sqlite, days: u32, upstream: &str) -> Result<(), Failure> {
+async fn store_generated_history(store: &Sqlite, days: u32, upstream: &str) -> Result<(), Failure> {
     let now = Timestamp::now();
-    let mut facts = generate::facts(1, now, days, EVENTS_A_DAY, upstream).into_iter();
+    let mut facts = generate::facts(1, now, days, GENERATED_EVENTS_PER_DAY, upstream).into_iter();
     loop {
-        let part: Vec<_> = facts.by_ref().take(FACTS).collect();
+        let part: Vec<_> = facts.by_ref().take(FACTS_PER_COMMIT).collect();
         if part.is_empty() {
             return Ok(());
         }
-        store
-            .commit(Batch { facts: part, ..Batch::default() }, now)
-            .await
-            .map_err(|error| failed("the generated results can't be stored").because(error))?;
+        store.commit(Batch { facts: part, ..Batch::default() }, now).await.map_err(|error| {
+            demo_failure("the generated results can't be stored").because(error)
+        })?;
     }
 }

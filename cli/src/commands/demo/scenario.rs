@@ -1,4 +1,4 @@
-//! What the demo starts from: a pull request and an allowlist, built in or from files.
+//! The pull request and the allowlist of the demo, built in or read from files.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -15,41 +15,39 @@ use serde_json::Value;
 use crate::cli::demo::DemoArgs;
 use crate::failure::Failure;
 
-/// Where the allowlist is in the upstream repository.
+/// Path in the upstream repository.
 pub const ALLOWLIST_PATH: &str = ".github/allowlist.yml";
 const UPSTREAM: &str = "example/torch";
 const NUMBER: u64 = 7;
-/// The label that asks for the check runs of the built-in allowlist's L3.
+/// Asks for check runs of the built-in allowlist's L3 backend.
 const LABEL: &str = "ciflow/crcr/basalt";
-/// The most bytes of a file: GitHub's own limit of a webhook.
-const MAX_FILE: u64 = 25 * 1024 * 1024;
+/// GitHub's limit for a webhook payload.
+const MAX_FILE_BYTES: u64 = 25 * 1024 * 1024;
 
-/// A pull request and who hears of it.
-pub struct Input {
+pub struct DemoScenario {
     pub payload: Value,
-    /// The repository of the pull request.
     pub upstream: RepoName,
     pub number: u64,
     pub labels: Vec<String>,
     pub allowlist: Allowlist,
 }
 
-impl Input {
-    /// Reads the files that are named, and makes the stand-in's world hold what they speak of.
+impl DemoScenario {
+    /// Reads the files, and adds the pull request and the repositories to the stand-in.
     pub fn read(args: &DemoArgs, state: &State) -> Result<Self, Failure> {
         let payload = match &args.event {
-            Some(path) => serde_json::from_slice(&read(path)?).map_err(|error| {
+            Some(path) => serde_json::from_slice(&read_file(path)?).map_err(|error| {
                 let what = format!("`{}` isn't JSON", path.display());
                 Failure::user("demo-event", what).because(error)
             })?,
-            None => built_in(state),
+            None => built_in_payload(state),
         };
-        let event = Event::of(&payload)?;
+        let event = PullRequestOpened::from_payload(&payload)?;
         let bytes = match &args.allowlist {
-            Some(path) => read(path)?,
+            Some(path) => read_file(path)?,
             None => generate::ALLOWLIST.as_bytes().to_vec(),
         };
-        let allowlist = parse(&bytes, &event.upstream, args.allowlist.as_deref())?;
+        let allowlist = parse_allowlist(&bytes, &event.upstream, args.allowlist.as_deref())?;
         let upstream = event.upstream.as_str();
         state.world.install(upstream);
         if state.world.pull(upstream, event.number).is_none() {
@@ -62,16 +60,15 @@ impl Input {
         for entry in allowlist.iter() {
             state.world.install(entry.repo.as_str());
         }
-        let Event { upstream, number, labels, .. } = event;
+        let PullRequestOpened { upstream, number, labels, .. } = event;
         Ok(Self { payload, upstream, number, labels, allowlist })
     }
 
-    /// The repositories that are to hear of the pull request.
+    /// The repositories that the pull request is dispatched to.
     pub fn targets(&self) -> impl Iterator<Item = &Entry> {
         self.allowlist.iter().filter(|entry| entry.is_dispatched_to())
     }
 
-    /// Whether an entry's results become check runs on this pull request.
     pub fn shows_check_run(&self, entry: &Entry) -> bool {
         let labelled = entry.device.as_ref().is_some_and(|device| {
             let label = format!("{LABEL_PREFIX}{device}");
@@ -81,34 +78,34 @@ impl Input {
     }
 }
 
-/// What the demo needs to know of the payload.
-struct Event {
+/// The fields of a `pull_request` webhook that the demo needs.
+struct PullRequestOpened {
     upstream: RepoName,
     number: u64,
     sha: String,
     labels: Vec<String>,
 }
 
-impl Event {
-    fn of(payload: &Value) -> Result<Self, Failure> {
+impl PullRequestOpened {
+    fn from_payload(payload: &Value) -> Result<Self, Failure> {
         let text = |pointer: &str| payload.pointer(pointer).and_then(Value::as_str);
         let number = payload.pointer("/pull_request/number").and_then(Value::as_u64);
         let (Some(name), Some(sha), Some(number)) =
             (text("/repository/full_name"), text("/pull_request/head/sha"), number)
         else {
-            let failure = Failure::user("demo-event", "the event is no `pull_request` webhook");
+            let failure = Failure::user("demo-event", "the event isn't a `pull_request` webhook");
             return Err(failure.hint(
                 "it needs `repository.full_name`, `pull_request.number` and `pull_request.head.sha`",
             ));
         };
         let action = text("/action").unwrap_or_default();
         if !matches!(action, "opened" | "reopened" | "synchronize") {
-            let what = format!("a pull request that was `{action}` starts no CI");
+            let what = format!("the action `{action}` of a pull request starts no CI");
             return Err(Failure::user("demo-event", what)
-                .hint("deliver one whose `action` is `opened`, `reopened` or `synchronize`"));
+                .hint("use an event whose `action` is `opened`, `reopened` or `synchronize`"));
         }
         let upstream = name.parse::<RepoName>().map_err(|error| {
-            Failure::user("demo-event", "the event's repository has no proper name").because(error)
+            Failure::user("demo-event", "the event's repository name isn't valid").because(error)
         })?;
         let labels = payload.pointer("/pull_request/labels").and_then(Value::as_array);
         let names = labels.into_iter().flatten().filter_map(|label| label["name"].as_str());
@@ -121,8 +118,8 @@ impl Event {
     }
 }
 
-/// A fork's pull request that carries the label of a device.
-fn built_in(state: &State) -> Value {
+/// A fork's pull request with the label of a device.
+fn built_in_payload(state: &State) -> Value {
     state.world.install(UPSTREAM);
     let sha = "c0ffee5".repeat(6)[..40].to_owned();
     let mut pull = PullRequest::from_fork(NUMBER, UPSTREAM, &sha, state.clock.now());
@@ -131,7 +128,11 @@ fn built_in(state: &State) -> Value {
     state.pull_request_payload(UPSTREAM, NUMBER, "opened")
 }
 
-fn parse(bytes: &[u8], upstream: &RepoName, path: Option<&Path>) -> Result<Allowlist, Failure> {
+fn parse_allowlist(
+    bytes: &[u8],
+    upstream: &RepoName,
+    path: Option<&Path>,
+) -> Result<Allowlist, Failure> {
     let list = Allowlist::parse(bytes, upstream).accepted().map_err(|findings| {
         let path = path.unwrap_or(Path::new(ALLOWLIST_PATH)).display();
         let mut failure =
@@ -144,21 +145,21 @@ fn parse(bytes: &[u8], upstream: &RepoName, path: Option<&Path>) -> Result<Allow
         failure.hint(format!("`crcr allowlist validate {path}` shows every finding in its place"))
     })?;
     if !list.iter().any(Entry::is_dispatched_to) {
-        let what = "no repository of the allowlist takes pull requests";
+        let what = "no repository of the allowlist receives pull requests";
         return Err(Failure::user("demo-allowlist", what)
-            .hint("list one: `L1: [owner/repository]` is enough"));
+            .hint("add one: `L1: [owner/repository]` is enough"));
     }
     Ok(list)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::user("demo-file", format!("`{}` can't be read", path.display())).because(error)
     };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_FILE {
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(Failure::user("demo-file", format!("`{}` is over 25 MiB", path.display())));
     }
     Ok(bytes)

@@ -1,4 +1,4 @@
-//! `crcr relay repository`: which repositories the allowlist's names stand for.
+//! `crcr relay repository`: shows and confirms which repository a name of the allowlist is pinned to.
 
 use std::process::ExitCode;
 
@@ -13,18 +13,19 @@ use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// The most names that are listed.
-const MOST: usize = 10_000;
+const MAX_LISTED: usize = 10_000;
 
-/// Runs the command that `command` names.
 pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         RepositoryCommand::List { names, format } => {
             let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
-            let pins = repositories::list(&store, &upstream, MOST).await.map_err(store_failure)?;
+            let pins =
+                repositories::list(&store, &upstream, MAX_LISTED).await.map_err(store_failure)?;
             match format {
                 DataFormat::Json => printer.data_line(&json!({ "repositories": pins }).to_string()),
-                DataFormat::Text => pins.iter().for_each(|pin| printer.data_line(&line(pin))),
+                DataFormat::Text => {
+                    pins.iter().for_each(|pin| printer.data_line(&summary_line(pin)))
+                }
             }
         }
         RepositoryCommand::Confirm { repo, id, names } => {
@@ -34,13 +35,13 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
             let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
             match repositories::confirm(&store, &upstream, &repo, id, now()).await {
                 Ok(pin) => printer.data_line(&format!(
-                    "{} stands for repository number {} from now on",
+                    "{} is now pinned to repository number {}",
                     pin.repo, pin.repository_id
                 )),
                 Err(ConfirmError::Store(error)) => return Err(store_failure(error)),
                 Err(error) => {
                     return Err(Failure::user("repository", error.to_string())
-                        .hint("`crcr relay repository list` shows the names and their numbers"));
+                        .hint("`crcr relay repository list` shows names and numbers"));
                 }
             }
         }
@@ -56,7 +57,7 @@ fn upstream(names: &PinArgs, env: &Env) -> Result<RepoName, Failure> {
     })
 }
 
-fn line(pin: &Pin) -> String {
+fn summary_line(pin: &Pin) -> String {
     let Pin { repo, repository_id, since, changed } = pin;
     match changed {
         Some(change) => format!(

@@ -1,4 +1,4 @@
-//! Every clap type and nothing else; one submodule per family of commands.
+//! The command line as clap types, and nothing else. One submodule per command family.
 
 pub mod allowlist;
 pub mod artifact;
@@ -21,7 +21,6 @@ use clap_complete::Shell;
 
 use crate::env_vars::Env;
 
-/// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "crcr",
@@ -35,7 +34,7 @@ pub struct Cli {
     #[command(flatten)]
     pub global: GlobalArgs,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// Flags that every command takes.
@@ -53,7 +52,6 @@ pub struct GlobalArgs {
     pub verbose: u8,
 }
 
-/// When to use colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
     Auto,
@@ -61,7 +59,6 @@ pub enum ColorChoice {
     Never,
 }
 
-/// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DataFormat {
     /// For people
@@ -70,9 +67,8 @@ pub enum DataFormat {
     Json,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Which repositories take part in cross-repository CI, and how deeply
     #[command(subcommand)]
     Allowlist(allowlist::AllowlistCommand),
@@ -108,7 +104,7 @@ pub enum Command {
     },
 }
 
-/// Parses the command line, with `INPUT_*` variables standing in for flags that are absent.
+/// Parses the command line. `INPUT_*` variables supply flags that are absent.
 ///
 /// A composite action hands each of its inputs over as `INPUT_<NAME>`, dashes as underscores, and
 /// each is a flag of the same name. A flag on the command line wins; an empty value, in the
@@ -118,7 +114,6 @@ pub fn parse(args: Vec<OsString>, env: &Env) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&Cli::command().try_get_matches_from(args)?)
 }
 
-/// The definition of the command line, for completions.
 pub fn definition() -> clap::Command {
     Cli::command()
 }

@@ -1,5 +1,5 @@
-//! A job of a workflow as the runner would run it: this executable, one process a step, in an
-//! environment that holds what GitHub sets and nothing of the caller's.
+//! Runs a job the way the GitHub runner does: one process of this executable per step, with only the
+//! environment variables that GitHub sets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,59 +8,56 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crcr_standin::State;
-use crcr_standin::runs::Job as RunnerJob;
+use crcr_standin::runs::Job;
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::failed;
+use super::demo_failure;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 
-/// How long a step may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A job and its folder.
-pub struct Job {
+pub struct RunnerJob {
     folder: PathBuf,
     environment: BTreeMap<String, String>,
 }
 
-/// What a step left behind.
-pub struct Step {
+pub struct StepOutputs {
     outputs: BTreeMap<String, String>,
 }
 
-impl Step {
-    /// An output, empty when it wasn't set.
+impl StepOutputs {
+    /// Empty if the output wasn't set.
     pub fn output(&self, name: &str) -> &str {
         self.outputs.get(name).map_or("", String::as_str)
     }
 }
 
-impl Job {
-    /// The job `job` of the stand-in, with its event and folders below `folder`.
+impl RunnerJob {
+    /// Prepares the job `job` of the stand-in below `folder`.
     pub fn new(
         state: &State,
-        job: &RunnerJob,
+        job: &Job,
         event: &Value,
         folder: PathBuf,
         env: &Env,
     ) -> Result<Self, Failure> {
         let workspace = folder.join("workspace");
         let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-        fs::create_dir_all(&workspace).map_err(|error| no_folder(&folder, error))?;
+        fs::create_dir_all(&workspace).map_err(|error| unwritable(&folder, error))?;
         fs::write(folder.join("event.json"), event.to_string())
-            .map_err(|error| no_folder(&folder, error))?;
+            .map_err(|error| unwritable(&folder, error))?;
         let set = state.job_environment(job);
         let mut environment: BTreeMap<String, String> =
             set.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        // Only an action's JavaScript sees these two; our actions hand them to one step.
-        for (theirs, ours) in [
-            ("ACTIONS_RUNTIME_TOKEN", env_vars::CRCR_RUNTIME_TOKEN),
-            ("ACTIONS_RESULTS_URL", env_vars::CRCR_RESULTS_URL),
+        // The runner gives these two to JavaScript actions only; our actions pass them on to one step.
+        for (runner_name, step_name) in [
+            (env_vars::ACTIONS_RUNTIME_TOKEN, env_vars::CRCR_RUNTIME_TOKEN),
+            (env_vars::ACTIONS_RESULTS_URL, env_vars::CRCR_RESULTS_URL),
         ] {
-            if let Some(value) = environment.remove(theirs) {
-                environment.insert(ours.to_owned(), value);
+            if let Some(value) = environment.remove(runner_name) {
+                environment.insert(step_name.to_owned(), value);
             }
         }
         for (name, file) in [
@@ -74,36 +71,36 @@ impl Job {
         ] {
             environment.insert(name.to_owned(), path(file));
         }
-        fs::create_dir_all(folder.join("temp")).map_err(|error| no_folder(&folder, error))?;
+        fs::create_dir_all(folder.join("temp")).map_err(|error| unwritable(&folder, error))?;
         if let Some(path) = env.get("PATH") {
             environment.insert("PATH".to_owned(), path.to_owned());
         }
         Ok(Self { folder, environment })
     }
 
-    /// The folder that the steps work in.
     fn workspace(&self) -> PathBuf {
         self.folder.join("workspace")
     }
 
-    /// Writes a file of the build.
-    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes a file into the workspace.
+    pub fn write_file(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.workspace().join(name);
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&path, bytes))
-            .map_err(|error| no_folder(&path, error))
+            .map_err(|error| unwritable(&path, error))
     }
 
-    /// Runs `crcr ARGUMENTS`, which has to succeed, and hands what it exports on to the next step.
-    pub async fn step(&mut self, arguments: &[&str]) -> Result<Step, Failure> {
+    /// Runs `crcr ARGUMENTS`, and passes exported variables on to the next step. Fails unless the exit code
+    /// is 0.
+    pub async fn run_step(&mut self, arguments: &[&str]) -> Result<StepOutputs, Failure> {
         // The subcommands, without the flags.
         let words = arguments.iter().take_while(|argument| !argument.starts_with('-'));
         let name = words.copied().collect::<Vec<_>>().join(" ");
         let executable = std::env::current_exe()
-            .map_err(|error| failed("no path to this executable").because(error))?;
+            .map_err(|error| demo_failure("no path to this executable").because(error))?;
         let outputs = self.folder.join("output");
-        // A step starts without the outputs of the last one.
+        // Outputs of the previous step must not leak into this one.
         let _ = fs::remove_file(&outputs);
         let output = Command::new(executable)
             .args(arguments)
@@ -114,27 +111,29 @@ impl Job {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        let output = tokio::time::timeout(PATIENCE, output)
+        let output = tokio::time::timeout(STEP_TIMEOUT, output)
             .await
             .map_err(|_| {
-                let (repo, seconds) = (self.repository(), PATIENCE.as_secs());
-                failed(format!("`crcr {name}` of {repo} didn't end within {seconds} seconds"))
+                let (repo, seconds) = (self.repository(), STEP_TIMEOUT.as_secs());
+                demo_failure(format!(
+                    "`crcr {name}` of {repo} didn't finish within {seconds} seconds"
+                ))
             })?
-            .map_err(|error| failed(format!("`crcr {name}` can't be run")).because(error))?;
+            .map_err(|error| demo_failure(format!("`crcr {name}` can't be run")).because(error))?;
         if !output.status.success() {
             let log = String::from_utf8_lossy(&output.stderr);
             let said: Vec<_> =
                 log.lines().filter(|line| !line.starts_with("::add-mask::")).collect();
             let what = format!("`crcr {name}` of {} failed: {}", self.repository(), output.status);
-            return Err(failed(what).because(anyhow::anyhow!("{}", said.join("; "))));
+            return Err(demo_failure(what).because(anyhow::anyhow!("{}", said.join("; "))));
         }
-        let exported = read_pairs(&self.folder.join("env"));
+        let exported = read_runner_file(&self.folder.join("env"));
         self.environment.extend(exported);
-        Ok(Step { outputs: read_pairs(&outputs) })
+        Ok(StepOutputs { outputs: read_runner_file(&outputs) })
     }
 
-    /// Fails unless these files in the folder `here` hold what the other job has in `there`.
-    pub fn same_as(
+    /// Fails unless the files in the folder `here` equal those in the other job's folder `there`.
+    pub fn expect_same_files(
         &self,
         other: &Self,
         there: &str,
@@ -146,7 +145,7 @@ impl Job {
             let fetched = fs::read(self.workspace().join(here).join(name));
             if !matches!((built, fetched), (Ok(built), Ok(fetched)) if built == fetched) {
                 let what = format!("a second job of {} didn't get `{name}`", self.repository());
-                return Err(failed(what));
+                return Err(demo_failure(what));
             }
         }
         Ok(())
@@ -157,12 +156,12 @@ impl Job {
     }
 }
 
-fn no_folder(path: &Path, error: std::io::Error) -> Failure {
-    failed(format!("`{}` can't be written", path.display())).because(error)
+fn unwritable(path: &Path, error: std::io::Error) -> Failure {
+    demo_failure(format!("`{}` can't be written", path.display())).because(error)
 }
 
-/// The pairs of a runner file: `name=value`, or a heredoc.
-fn read_pairs(path: &Path) -> BTreeMap<String, String> {
+/// Reads a `GITHUB_OUTPUT` or `GITHUB_ENV` file: `name=value`, or a heredoc.
+fn read_runner_file(path: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut pairs = BTreeMap::new();
     let mut lines = text.lines();

@@ -1,4 +1,4 @@
-//! Settings from AWS Secrets Manager: one signed call, `GetSecretValue`.
+//! Reads settings from AWS Secrets Manager with one signed `GetSecretValue` call.
 //!
 //! <https://docs.aws.amazon.com/secretsmanager/latest/apireference/API_GetSecretValue.html>
 
@@ -13,16 +13,16 @@ use serde::Deserialize;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 
-/// The largest answer that is read, in bytes; a secret has 64 KiB at most.
-const MAX_ANSWER: usize = 256 * 1024;
+/// A secret has at most 64 KiB.
+const MAX_RESPONSE_BYTES: usize = 256 * 1024;
 
 #[derive(Deserialize)]
-struct Answer {
+struct SecretValue {
     #[serde(rename = "SecretString")]
     secret: String,
 }
 
-/// The settings that the secret `SECRET_STORE_ARN` holds as JSON; none when it isn't set.
+/// The settings in the secret `SECRET_STORE_ARN`, which is JSON. Empty if the variable isn't set.
 pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
     let Some(arn) = env.get(env_vars::SECRET_STORE_ARN) else { return Ok(BTreeMap::new()) };
     let failure = |what: &str| {
@@ -31,8 +31,8 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
                 "check SECRET_STORE_ARN, and that the role may call secretsmanager:GetSecretValue",
             )
     };
-    let place = place(arn).ok_or_else(|| failure("it isn't an ARN of a partition of AWS"))?;
-    let (region, suffix) = place;
+    let (region, suffix) = region_and_host_suffix(arn)
+        .ok_or_else(|| failure("it isn't the ARN of a secret in a known AWS partition"))?;
     let endpoint = match env.get(env_vars::AWS_ENDPOINT_URL_SECRETS_MANAGER) {
         Some(endpoint) => endpoint.to_owned(),
         None => format!("https://secretsmanager.{region}.{suffix}/"),
@@ -56,16 +56,16 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
         .time(SystemTime::now())
         .settings(SigningSettings::default())
         .build()
-        .map_err(|error| failure("it can't be signed for").because(error))?;
+        .map_err(|error| failure("the request can't be signed").because(error))?;
     let signable = SignableRequest::new(
         "POST",
         endpoint.as_str(),
         headers.into_iter(),
         SignableBody::Bytes(body.as_bytes()),
     )
-    .map_err(|error| failure("it can't be signed for").because(error))?;
+    .map_err(|error| failure("the request can't be signed").because(error))?;
     let (signed, _) = sign(signable, &parameters.into())
-        .map_err(|error| failure("it can't be signed for").because(error))?
+        .map_err(|error| failure("the request can't be signed").because(error))?
         .into_parts();
     let (signed_headers, _) = signed.into_parts();
     let client =
@@ -80,21 +80,21 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
         }
         request
     };
-    let response = crcr_github::http::send(crcr_github::http::Retry::default(), request)
+    let sent = crcr_github::http::send(crcr_github::http::Retry::default(), request)
         .await
         .map_err(|error| failure("AWS refused").because(error))?;
-    let answer: Answer = crcr_github::http::read_json(response, MAX_ANSWER)
+    let response: SecretValue = crcr_github::http::read_json(sent, MAX_RESPONSE_BYTES)
         .await
-        .map_err(|_| failure("AWS answered with something else than a secret"))?;
-    // The parser's words may quote the secret, so they are left out.
-    serde_json::from_str(&answer.secret)
-        .map_err(|_| failure("it isn't a JSON object of names and texts"))
+        .map_err(|_| failure("the response isn't a secret"))?;
+    // The parser's message may quote the secret, so it isn't printed.
+    serde_json::from_str(&response.secret)
+        .map_err(|_| failure("it isn't a JSON object with string values"))
 }
 
-/// The region of an ARN, and the suffix of the hosts of its partition.
+/// The region of an ARN, and the host suffix of its partition.
 ///
 /// <https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html>
-fn place(arn: &str) -> Option<(&str, &'static str)> {
+fn region_and_host_suffix(arn: &str) -> Option<(&str, &'static str)> {
     let mut parts = arn.split(':');
     let (Some("arn"), Some(partition), Some("secretsmanager"), Some(region)) =
         (parts.next(), parts.next(), parts.next(), parts.next())
@@ -111,8 +111,8 @@ fn place(arn: &str) -> Option<(&str, &'static str)> {
         "aws-iso-f" => "csp.hci.ic.gov",
         _ => return None,
     };
-    let proper = region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    (proper && !region.is_empty()).then_some((region, suffix))
+    let is_valid = region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    (is_valid && !region.is_empty()).then_some((region, suffix))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_asked_for_in_the_partition_of_its_arn() {
+    fn secret_endpoint_follows_the_partition_of_the_arn() {
         for (arn, found) in [
             ("arn:aws:secretsmanager:us-east-1:1:secret:a", Some(("us-east-1", "amazonaws.com"))),
             (
@@ -137,7 +137,7 @@ mod tests {
             ("arn:elsewhere:secretsmanager:us-east-1:1:secret:a", None),
             ("crcr-relay", None),
         ] {
-            assert_eq!(place(arn), found, "{arn}");
+            assert_eq!(region_and_host_suffix(arn), found, "{arn}");
         }
     }
 }

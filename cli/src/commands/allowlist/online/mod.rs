@@ -1,8 +1,8 @@
-//! `--online`: what only GitHub knows of the names in a file.
+//! `--online`: asks GitHub about the names in a file.
 //!
-//! An outage, a refused token or a spent rate limit ends the command with exit code 2: nothing is
-//! ever called missing because GitHub didn't answer. What the token can't see is told as a rule
-//! that wasn't checked.
+//! An outage, a refused token or an exhausted rate limit ends the command with exit code 2, so that
+//! nothing is reported as missing only because GitHub didn't answer. If the token can't see something,
+//! the rule is reported as not checked.
 
 mod workflow;
 
@@ -23,112 +23,109 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use url::Url;
 
-use self::workflow::Workflow;
+use self::workflow::WorkflowUse;
 use crate::cli::allowlist::OnlineArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// Questions that are open at the same time.
-const OPEN: usize = 8;
-/// The most workflows of a repository that are read.
+const CONCURRENT_LOOKUPS: usize = 8;
+/// Per repository.
 const MAX_WORKFLOWS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum OnlineScope {
     Everything,
-    /// Whether the repositories' names are right.
+    /// Only the names of repositories.
     Names,
 }
 
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct OnlineFindings {
     pub findings: Vec<Diagnostic>,
-    /// Which rules were not checked, for what, and why; a sentence each.
+    /// One sentence for each rule that could not be checked.
     pub not_checked: Vec<String>,
 }
 
-/// One thing that came out of a question.
-enum Found {
-    Wrong(Diagnostic),
+enum CheckResult {
+    Finding(Diagnostic),
     NotChecked(Rule, String),
 }
 
-/// What is asked at once.
-enum Question<'a> {
+enum LookupTarget<'a> {
     Entry(usize, &'a Entry),
     Oncall(&'a Oncall, Vec<Span>),
     Device(&'a Device, Span),
 }
 
-struct Online<'a> {
+struct OnlineCheck<'a> {
     lookup: Lookup,
     app: Option<App>,
     file: &'a ParseOutcome,
     upstream: &'a RepoName,
-    ask: Ask,
+    scope: OnlineScope,
 }
 
-/// Asks GitHub. Answers are kept in the user's cache folder, also of a run that ends early.
+/// Looks everything up. Responses are cached in the user's cache folder even if the command fails.
 pub async fn check(
     args: &OnlineArgs,
     file: &ParseOutcome,
     upstream: &RepoName,
-    ask: Ask,
+    scope: OnlineScope,
     env: &Env,
     printer: &Printer,
-) -> Result<Answers, Failure> {
-    let kept = cache_file(env);
-    let cache = kept.as_deref().map(Cache::read).unwrap_or_default();
-    let online = Online {
-        lookup: lookup(args, cache, env, printer)?,
-        app: if ask == Ask::Everything { app(env)? } else { None },
+) -> Result<OnlineFindings, Failure> {
+    let cache_path = cache_file(env);
+    let cache = cache_path.as_deref().map(Cache::read).unwrap_or_default();
+    let check = OnlineCheck {
+        lookup: github_lookup(args, cache, env, printer)?,
+        app: if scope == OnlineScope::Everything { github_app(env)? } else { None },
         file,
         upstream,
-        ask,
+        scope,
     };
-    let found = online.ask_all().await;
-    let no_app = online.app.is_none() && ask == Ask::Everything;
-    if let Some(path) = &kept
-        && let Err(error) = online.lookup.into_cache().write(path)
+    let found = check.run_all().await;
+    let no_app = check.app.is_none() && scope == OnlineScope::Everything;
+    if let Some(path) = &cache_path
+        && let Err(error) = check.lookup.into_cache().write(path)
     {
-        tracing::debug!(%error, path = %path.display(), "the answers can't be kept");
+        tracing::debug!(%error, path = %path.display(), "the cache can't be written");
     }
-    let mut answers = Answers::default();
+    let mut findings = OnlineFindings::default();
     let mut unseen = BTreeSet::new();
-    for found in found.map_err(failure)? {
+    for found in found.map_err(lookup_failure)? {
         match found {
-            Found::Wrong(finding) => answers.findings.push(finding),
-            Found::NotChecked(rule, why) => drop(unseen.insert((rule.code(), why))),
+            CheckResult::Finding(finding) => findings.findings.push(finding),
+            CheckResult::NotChecked(rule, why) => drop(unseen.insert((rule.code(), why))),
         }
     }
     if no_app {
-        let why = "needs the App's own identity, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`";
+        let why = "it needs the App's credentials, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`";
         for rule in [Rule::AppNotInstalled, Rule::AppPermissionMissing] {
             unseen.insert((rule.code(), why.to_owned()));
         }
     }
-    let told = unseen.into_iter().map(|(rule, why)| format!("`{rule}` wasn't checked: {why}"));
-    answers.not_checked = told.collect();
-    Ok(answers)
+    let sentences = unseen.into_iter().map(|(rule, why)| format!("`{rule}` wasn't checked: {why}"));
+    findings.not_checked = sentences.collect();
+    Ok(findings)
 }
 
-impl Online<'_> {
-    async fn ask_all(&self) -> Result<Vec<Found>, Error> {
-        let found: Vec<Vec<Found>> = stream::iter(self.questions())
-            .map(|question| Box::pin(self.answer(question)))
-            .buffer_unordered(OPEN)
+impl OnlineCheck<'_> {
+    async fn run_all(&self) -> Result<Vec<CheckResult>, Error> {
+        let found: Vec<Vec<CheckResult>> = stream::iter(self.targets())
+            .map(|target| Box::pin(self.check(target)))
+            .buffer_unordered(CONCURRENT_LOOKUPS)
             .try_collect()
             .await?;
         Ok(self.without_colliding_fixes(found.into_iter().flatten().collect()))
     }
 
-    /// Each repository, and each oncall and device once.
-    fn questions(&self) -> Vec<Question<'_>> {
-        let mut questions: Vec<_> =
-            self.file.policy.iter().enumerate().map(|(at, e)| Question::Entry(at, e)).collect();
-        if self.ask == Ask::Names {
-            return questions;
+    /// Every repository, and each distinct oncall and device.
+    fn targets(&self) -> Vec<LookupTarget<'_>> {
+        let mut targets: Vec<_> =
+            self.file.policy.iter().enumerate().map(|(at, e)| LookupTarget::Entry(at, e)).collect();
+        if self.scope == OnlineScope::Names {
+            return targets;
         }
         let mut oncalls: BTreeMap<String, (&Oncall, Vec<Span>)> = BTreeMap::new();
         let mut devices = HashSet::new();
@@ -140,29 +137,30 @@ impl Online<'_> {
             if let Some((device, place)) = entry.device.as_ref().zip(places.device.as_ref())
                 && devices.insert(device)
             {
-                questions.push(Question::Device(device, place.clone()));
+                targets.push(LookupTarget::Device(device, place.clone()));
             }
         }
-        questions
-            .extend(oncalls.into_values().map(|(name, places)| Question::Oncall(name, places)));
-        questions
+        targets
+            .extend(oncalls.into_values().map(|(name, places)| LookupTarget::Oncall(name, places)));
+        targets
     }
 
-    async fn answer(&self, question: Question<'_>) -> Result<Vec<Found>, Error> {
-        match question {
-            Question::Entry(at, entry) => self.entry(at, entry).await,
-            Question::Oncall(oncall, places) => self.oncall(oncall, &places).await,
-            Question::Device(device, place) => self.device(device, place).await,
+    async fn check(&self, target: LookupTarget<'_>) -> Result<Vec<CheckResult>, Error> {
+        match target {
+            LookupTarget::Entry(at, entry) => self.check_entry(at, entry).await,
+            LookupTarget::Oncall(oncall, places) => self.check_oncall(oncall, &places).await,
+            LookupTarget::Device(device, place) => self.check_device(device, place).await,
         }
     }
 
-    async fn entry(&self, at: usize, entry: &Entry) -> Result<Vec<Found>, Error> {
+    async fn check_entry(&self, at: usize, entry: &Entry) -> Result<Vec<CheckResult>, Error> {
         let (listed, place) = (&entry.repo, self.file.places[at].repo.clone());
         let repository = match self.lookup.repository(listed.as_str()).await {
             Ok(Some(repository)) => repository,
             Ok(None) => {
-                let message = format!("GitHub has no repository `{listed}`, or hides it");
-                return Ok(vec![Found::Wrong(
+                let message =
+                    format!("GitHub has no repository `{listed}`, or the token can't see it");
+                return Ok(vec![CheckResult::Finding(
                     Diagnostic::new(Rule::RepositoryNotFound, place, message)
                         .label("not found")
                         .help(
@@ -174,43 +172,50 @@ impl Online<'_> {
                 let names =
                     [Rule::RepositoryNotFound, Rule::RepositoryRenamed, Rule::RepositoryCase];
                 let more = [Rule::RepositoryArchived, Rule::WorkflowMissing, Rule::TokenExposed];
-                let more = more.into_iter().filter(|_| self.ask == Ask::Everything);
-                let told = |rule| Found::NotChecked(rule, format!("`{listed}` is closed: {why}"));
-                return Ok(names.into_iter().chain(more).map(told).collect());
+                let more = more.into_iter().filter(|_| self.scope == OnlineScope::Everything);
+                let not_checked = |rule| {
+                    CheckResult::NotChecked(rule, format!("`{listed}` isn't accessible: {why}"))
+                };
+                return Ok(names.into_iter().chain(more).map(not_checked).collect());
             }
             Err(error) => return Err(error),
         };
-        let mut found: Vec<_> =
-            self.name(listed, &repository, &place).map(Found::Wrong).into_iter().collect();
-        if self.ask == Ask::Names {
+        let mut found: Vec<_> = self
+            .check_name(listed, &repository, &place)
+            .map(CheckResult::Finding)
+            .into_iter()
+            .collect();
+        if self.scope == OnlineScope::Names {
             return Ok(found);
         }
         if repository.archived {
             let message = format!("`{listed}` is archived: no workflow runs there");
             let finding = Diagnostic::new(Rule::RepositoryArchived, place.clone(), message);
-            found.push(Found::Wrong(finding.label("archived").help("remove it from the list")));
+            found.push(CheckResult::Finding(
+                finding.label("archived").help("remove it from the list"),
+            ));
         } else {
-            found.extend(self.workflows(entry, &repository, &place).await?);
+            found.extend(self.check_workflows(entry, &repository, &place).await?);
         }
-        found.extend(self.installation(entry, &repository, &place).await?);
+        found.extend(self.check_installation(entry, &repository, &place).await?);
         Ok(found)
     }
 
-    /// A name in another case, or of a repository that has moved.
-    fn name(&self, listed: &RepoName, real: &Repository, place: &Span) -> Option<Diagnostic> {
+    /// Finds a name in a different case, or of a repository that was renamed or transferred.
+    fn check_name(&self, listed: &RepoName, real: &Repository, place: &Span) -> Option<Diagnostic> {
         let name = &real.full_name;
         if name == listed.as_str() {
             return None;
         }
         let (rule, message, label) = if name.eq_ignore_ascii_case(listed.as_str()) {
             let message = format!("GitHub spells `{listed}` as `{name}`");
-            (Rule::RepositoryCase, message, "another case")
+            (Rule::RepositoryCase, message, "different case")
         } else {
-            let message = format!("`{listed}` is named `{name}` now");
-            (Rule::RepositoryRenamed, message, "an old name")
+            let message = format!("`{listed}` was renamed to `{name}`");
+            (Rule::RepositoryRenamed, message, "old name")
         };
         let found = Diagnostic::new(rule, place.clone(), message).label(label);
-        // Quoting and escapes stay as they are; a name that is written with escapes needs a person.
+        // A fix replaces the name and keeps its quotes. A name that is written with escapes can't be fixed.
         let text = &self.file.source.text()[place.bytes.clone()];
         match text.find(listed.as_str()) {
             Some(at) => {
@@ -222,8 +227,8 @@ impl Online<'_> {
         }
     }
 
-    /// Takes the fix from renamings that would list a repository twice.
-    fn without_colliding_fixes(&self, mut found: Vec<Found>) -> Vec<Found> {
+    /// Drops the fix from renames that would list a repository twice.
+    fn without_colliding_fixes(&self, mut found: Vec<CheckResult>) -> Vec<CheckResult> {
         let mut names: HashMap<String, usize> = HashMap::new();
         for entry in &self.file.policy {
             *names.entry(entry.repo.key()).or_default() += 1;
@@ -232,69 +237,71 @@ impl Online<'_> {
             let renamed = finding.rule == Rule::RepositoryRenamed;
             finding.fix.as_ref().filter(|_| renamed).map(|fix| fix.edits[0].text.to_lowercase())
         };
-        let wrong = |found: &Found| match found {
-            Found::Wrong(finding) => target(finding),
-            Found::NotChecked(..) => None,
+        let new_name = |result: &CheckResult| match result {
+            CheckResult::Finding(finding) => target(finding),
+            CheckResult::NotChecked(..) => None,
         };
-        for name in found.iter().filter_map(wrong) {
+        for name in found.iter().filter_map(new_name) {
             *names.entry(name).or_default() += 1;
         }
         for found in &mut found {
-            let Found::Wrong(finding) = found else { continue };
+            let CheckResult::Finding(finding) = found else { continue };
             if target(finding).is_some_and(|name| names[&name] > 1) {
                 finding.fix = None;
-                finding.help = Some("its new name is listed, too: keep one of them".to_owned());
+                finding.help = Some("its new name is listed, too; keep one of them".to_owned());
             }
         }
         found
     }
 
-    /// Whether a workflow on the default branch receives what is dispatched, and one reports.
-    async fn workflows(
+    /// Checks that workflows on the default branch receive dispatches and report.
+    async fn check_workflows(
         &self,
         entry: &Entry,
         repository: &Repository,
         place: &Span,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<CheckResult>, Error> {
         let receives = entry.is_dispatched_to();
         let reports = entry.level >= Level::L2;
-        let wanted = |seen: Workflow| seen.receives >= receives && seen.reports >= reports;
+        let is_complete = |seen: WorkflowUse| seen.receives >= receives && seen.reports >= reports;
         let repo = &entry.repo;
-        let mut seen = Workflow::default();
+        let mut seen = WorkflowUse::default();
         let paths = match self.lookup.workflows(&repository.full_name).await {
             Err(Error::Forbidden(why)) => {
                 let why = format!("the workflows of `{repo}` can't be read: {why}");
-                return Ok(vec![Found::NotChecked(Rule::WorkflowMissing, why)]);
+                return Ok(vec![CheckResult::NotChecked(Rule::WorkflowMissing, why)]);
             }
             other => other?,
         };
         for path in paths.iter().take(MAX_WORKFLOWS) {
-            if wanted(seen) {
+            if is_complete(seen) {
                 break;
             }
             let text = self.lookup.file(&repository.full_name, path).await?;
-            seen = seen.and(Workflow::read(&text.unwrap_or_default()));
+            seen = seen.union(WorkflowUse::read(&text.unwrap_or_default()));
         }
         let mut found = vec![];
         if seen.exposes_token {
             let message = format!(
-                "a job of `{repo}` checks out upstream code and has `id-token: write`: any pull \
-                 request gets tokens of its default branch"
+                "a job of `{repo}` checks out upstream code and has `id-token: write`, so any pull \
+                 request can get tokens of its default branch"
             );
-            let wrong = Diagnostic::new(Rule::TokenExposed, place.clone(), message);
-            let help = "report from other jobs, as workflows-templates/downstream-ci.yml does";
-            found.push(Found::Wrong(wrong.label("a token within reach of anybody").help(help)));
+            let finding = Diagnostic::new(Rule::TokenExposed, place.clone(), message);
+            let help = "report from a separate job, as workflows-templates/downstream-ci.yml does";
+            found.push(CheckResult::Finding(
+                finding.label("untrusted code can get a token").help(help),
+            ));
         }
-        if wanted(seen) {
+        if is_complete(seen) {
             return Ok(found);
         }
         let wrong = |message: String, help: &str| {
             let found = Diagnostic::new(Rule::WorkflowMissing, place.clone(), message);
-            Found::Wrong(found.label("no such workflow").help(help))
+            CheckResult::Finding(found.label("no such workflow").help(help))
         };
         if paths.len() > MAX_WORKFLOWS {
-            let why = format!("`{repo}` has {} workflows, of which 100 are read", paths.len());
-            found.push(Found::NotChecked(Rule::WorkflowMissing, why));
+            let why = format!("`{repo}` has {} workflows, and only 100 are read", paths.len());
+            found.push(CheckResult::NotChecked(Rule::WorkflowMissing, why));
             return Ok(found);
         }
         if receives && !seen.receives {
@@ -307,8 +314,10 @@ impl Online<'_> {
         }
         if reports && !seen.reports {
             found.push(if seen.calls_others {
-                let why = format!("the workflows of `{repo}` call others, which may report");
-                Found::NotChecked(Rule::WorkflowMissing, why)
+                let why = format!(
+                    "the workflows of `{repo}` call other workflows or actions, which may report"
+                );
+                CheckResult::NotChecked(Rule::WorkflowMissing, why)
             } else {
                 wrong(
                     format!(
@@ -322,18 +331,20 @@ impl Online<'_> {
         Ok(found)
     }
 
-    /// Whether the App is installed there and may do what its level needs.
-    async fn installation(
+    /// Checks that the App is installed and has the permissions that the level needs.
+    async fn check_installation(
         &self,
         entry: &Entry,
         repository: &Repository,
         place: &Span,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<CheckResult>, Error> {
         let Some(app) = &self.app else { return Ok(vec![]) };
         let repo = &entry.repo;
         let missing = |message: String| {
             let found = Diagnostic::new(Rule::AppNotInstalled, place.clone(), message);
-            vec![Found::Wrong(found.label("not reached").help("ask its owner to install the App"))]
+            vec![CheckResult::Finding(
+                found.label("not installed").help("ask its owner to install the App"),
+            )]
         };
         let installation = match app.installation(&repository.full_name).await {
             Err(Error::NotInstalled(_)) => {
@@ -345,37 +356,42 @@ impl Online<'_> {
             return Ok(missing(format!("the App's installation on `{repo}` is suspended")));
         }
         let wanted = [
-            // To dispatch, and to run jobs again from a check run.
+            // `contents` to dispatch; `actions` to re-run jobs from a check run.
             ("contents", entry.is_dispatched_to()),
             ("actions", entry.check_run() != CheckRun::Never),
         ];
-        let lacks = |permission: &str| {
+        let is_missing = |permission: &str| {
             let granted = installation.permissions.get(permission).map(String::as_str);
             !matches!(granted, Some("write" | "admin"))
         };
-        let found = wanted.into_iter().filter(|(name, needed)| *needed && lacks(name));
+        let found = wanted.into_iter().filter(|(name, needed)| *needed && is_missing(name));
         Ok(found
             .map(|(permission, _)| {
                 let message = format!("the App lacks `{permission}: write` on `{repo}`");
                 let found = Diagnostic::new(Rule::AppPermissionMissing, place.clone(), message);
                 let help = "ask its owner to accept the App's new permissions";
-                Found::Wrong(found.label("a permission is missing").help(help))
+                CheckResult::Finding(found.label("a permission is missing").help(help))
             })
             .collect())
     }
 
-    async fn oncall(&self, oncall: &Oncall, places: &[Span]) -> Result<Vec<Found>, Error> {
+    async fn check_oncall(
+        &self,
+        oncall: &Oncall,
+        places: &[Span],
+    ) -> Result<Vec<CheckResult>, Error> {
         let (exists, what) = match oncall.as_str().split_once('/') {
             None => (self.lookup.user_exists(oncall.as_str()).await?, "login"),
             Some((org, slug)) => match self.lookup.team(org, slug).await? {
                 Team::Exists => (true, "team"),
                 Team::Missing => (false, "team"),
-                // An organisation that isn't there has no teams to hide.
+                // An organisation that doesn't exist has no hidden teams either.
                 Team::Hidden if !self.lookup.user_exists(org).await? => (false, "team"),
                 Team::Hidden => {
-                    let why =
-                        format!("the teams of `{org}` need a token with `read:org` of a member");
-                    return Ok(vec![Found::NotChecked(Rule::OncallNotFound, why)]);
+                    let why = format!(
+                        "the teams of `{org}` are only visible to a member's token with `read:org`"
+                    );
+                    return Ok(vec![CheckResult::NotChecked(Rule::OncallNotFound, why)]);
                 }
             },
         };
@@ -385,31 +401,33 @@ impl Online<'_> {
         let wrong = |place: &Span| {
             let message = format!("GitHub has no {what} `{oncall}`");
             let found = Diagnostic::new(Rule::OncallNotFound, place.clone(), message);
-            Found::Wrong(found.label("nobody").help("name a login or `org/team` that exists"))
+            CheckResult::Finding(
+                found.label("doesn't exist").help("name a login or `org/team` that exists"),
+            )
         };
         Ok(places.iter().map(wrong).collect())
     }
 
-    async fn device(&self, device: &Device, place: Span) -> Result<Vec<Found>, Error> {
+    async fn check_device(&self, device: &Device, place: Span) -> Result<Vec<CheckResult>, Error> {
         let (label, upstream) = (device.label(), self.upstream);
         match self.lookup.label_exists(upstream.as_str(), &label).await {
             Ok(true) => Ok(vec![]),
             Ok(false) => {
                 let message = format!("`{upstream}` has no label `{label}`");
                 let found = Diagnostic::new(Rule::LabelMissing, place, message);
-                let help = "create it: without it nobody can ask for the device's check runs";
-                Ok(vec![Found::Wrong(found.label("no label").help(help))])
+                let help = "create it; without it nobody can ask for the device's check runs";
+                Ok(vec![CheckResult::Finding(found.label("no label").help(help))])
             }
             Err(Error::Forbidden(why)) => {
                 let why = format!("the labels of `{upstream}` can't be read: {why}");
-                Ok(vec![Found::NotChecked(Rule::LabelMissing, why)])
+                Ok(vec![CheckResult::NotChecked(Rule::LabelMissing, why)])
             }
             Err(error) => Err(error),
         }
     }
 }
 
-fn lookup(
+fn github_lookup(
     args: &OnlineArgs,
     cache: Cache,
     env: &Env,
@@ -431,19 +449,19 @@ fn lookup(
     })
 }
 
-/// The App, when its identity is there.
-fn app(env: &Env) -> Result<Option<App>, Failure> {
-    let odd = |what: &str| Failure::unexpected("app-identity", what.to_owned());
+/// The App, if its credentials are set.
+fn github_app(env: &Env) -> Result<Option<App>, Failure> {
+    let unusable = |what: &str| Failure::unexpected("app-identity", what.to_owned());
     let key = match env.get(env_vars::GITHUB_APP_PRIVATE_KEY_FILE) {
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            odd(&format!("`{path}`, the App's private key, can't be read")).because(error)
+            unusable(&format!("`{path}`, the App's private key, can't be read")).because(error)
         })?),
         None => env.get(env_vars::GITHUB_APP_PRIVATE_KEY).map(str::to_owned),
     };
     let (Some(id), Some(key)) = (env.get(env_vars::GITHUB_APP_ID), key) else { return Ok(None) };
     let key = SecretString::from(key);
     let app = App::new(http()?, api_url(env)?, id, &key, Arc::new(Timestamp::now));
-    app.map(Some).map_err(|error| odd("the App's identity can't be used").because(error))
+    app.map(Some).map_err(|error| unusable("the App's credentials can't be used").because(error))
 }
 
 fn http() -> Result<reqwest::Client, Failure> {
@@ -465,19 +483,19 @@ fn cache_file(env: &Env) -> Option<PathBuf> {
     Some(folder.or_else(home)?.join("crcr/github.json"))
 }
 
-fn failure(error: Error) -> Failure {
+fn lookup_failure(error: Error) -> Failure {
     match &error {
         Error::RateLimited { until, .. } => {
-            let message = format!("GitHub's rate limit is spent until {until}");
+            let message = format!("GitHub's rate limit is exhausted until {until}");
             Failure::unexpected("rate-limited", message)
                 .because(error)
-                .hint("run it again then; what GitHub answered so far is kept and costs nothing")
+                .hint("run it again then; responses so far are cached and cost nothing")
         }
         Error::Unauthorized(_) => {
             Failure::unexpected("github-token", "GitHub refused the credentials").because(error)
         }
         _ => Failure::unexpected("github-unavailable", "GitHub couldn't be asked about the file")
             .because(error)
-            .hint("nothing is known to be missing; try again later"),
+            .hint("no name was reported as missing; try again later"),
     }
 }

@@ -1,4 +1,4 @@
-//! What the recorded results say to the repositories that go up or down.
+//! Reviews promotions and demotions by recorded results.
 
 use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::allowlist::diff::{Change, ChangeKind, changes};
@@ -8,20 +8,20 @@ use crcr_domain::results::{Review, Verdict};
 use crcr_domain::{Allowlist, Level};
 use jiff::Timestamp;
 
-use crate::commands::levels::evidence::{Reviewer, told};
+use crate::commands::level_reviewer::{LevelReviewer, describe_evidence};
 use crate::failure::Failure;
 
-/// Reviews every promotion and every demotion by the facts before `until`: a review each, and what
-/// is wrong with them.
+/// Reviews every promotion and every demotion by the results before `until`. Returns the reviews and
+/// the findings about them.
 pub async fn review(
     base: &Allowlist,
     head: &ParseOutcome,
-    reviewer: &Reviewer,
+    reviewer: &LevelReviewer,
     until: Timestamp,
 ) -> Result<(Vec<Review>, Vec<Diagnostic>), Failure> {
     let (mut reviews, mut found) = (vec![], vec![]);
     for change in changes(base, &head.policy) {
-        let Some((step, level)) = step(&change) else { continue };
+        let Some((step, level)) = describe_step(&change) else { continue };
         let review = reviewer.review(change.repo(), level, (None, until)).await?;
         found.extend(finding(&change, &step, &review, reviewer, head));
         reviews.push(review);
@@ -29,9 +29,10 @@ pub async fn review(
     Ok((reviews, found))
 }
 
-/// The change in words, and the level whose bar decides it: of a promotion the one below, of a
-/// demotion the one that is given up. From L2 to L1 no bar decides, and reports are what is shown.
-fn step(change: &Change<'_>) -> Option<(String, Level)> {
+/// Describes the change and returns the level whose criteria decide about it: for a promotion the level
+/// below the new one, for a demotion the level that is given up. No criteria decide about L1; its
+/// review shows which reports came in.
+fn describe_step(change: &Change<'_>) -> Option<(String, Level)> {
     let (before, after) = (change.before?, change.after?);
     let (way, level) = match (change.kind(), after.level) {
         (ChangeKind::Promoted, Level::L3) => ("up", Level::L2),
@@ -49,39 +50,40 @@ fn finding(
     change: &Change<'_>,
     step: &str,
     review: &Review,
-    reviewer: &Reviewer,
+    reviewer: &LevelReviewer,
     head: &ParseOutcome,
 ) -> Option<Diagnostic> {
     let up = change.kind() == ChangeKind::Promoted;
-    let of = |verdict| -> String {
-        let decided = review.evidence.iter().filter(|one| one.verdict == verdict);
-        decided.map(told).collect::<Vec<_>>().join("; ")
+    let criteria = |verdict| -> String {
+        let decided = review.evidence.iter().filter(|evidence| evidence.verdict == verdict);
+        decided.map(describe_evidence).collect::<Vec<_>>().join("; ")
     };
     let days = (review.to.duration_since(review.from).as_hours()) / 24;
     let reports = review.signal.denominator;
     let (rule, message, label) = match (review.question, review.verdict) {
         (Question::Signal, _) if up && reports == 0 => {
-            (Rule::NoEvidence, format!("{step}, and never reported in {days} days"), "no signal")
+            (Rule::NoEvidence, format!("{step} and has not reported in {days} days"), "no reports")
         }
         (Question::Signal, _) if up && review.signal.numerator == 0 => {
-            let message = format!("{step}, and each of its {reports} reports was refused");
-            (Rule::NoEvidence, message, "no valid signal")
+            let message = format!("{step}, but all of its {reports} reports were refused");
+            (Rule::NoEvidence, message, "no valid reports")
         }
         (Question::Signal, _) => return None,
         _ if !review.has_results() => {
             (Rule::NoEvidence, format!("{step} without any results"), "no results")
         }
         (_, Verdict::NotMet) if up => {
-            let message = format!("{step}, and doesn't meet: {}", of(Verdict::NotMet));
-            (Rule::CriteriaNotMet, message, "not shown to be ready")
+            let message = format!("{step} but doesn't meet: {}", criteria(Verdict::NotMet));
+            (Rule::CriteriaNotMet, message, "criteria not met")
         }
         (_, Verdict::Unknown) => {
-            let message = format!("{step} with too few results for: {}", of(Verdict::Unknown));
+            let message =
+                format!("{step} with too few results for: {}", criteria(Verdict::Unknown));
             (Rule::NoEvidence, message, "too few results")
         }
         (_, Verdict::Met) if !up => {
-            let message = format!("{step}, and its results meet every criterion");
-            (Rule::NoEvidence, message, "not asked for by its results")
+            let message = format!("{step}, but its results meet every criterion");
+            (Rule::NoEvidence, message, "its results don't ask for it")
         }
         _ => return None,
     };
