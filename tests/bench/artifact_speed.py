@@ -24,9 +24,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--crcr", type=Path, required=True)
     parser.add_argument("--server", type=Path, required=True)
-    parser.add_argument("--row", action="append", choices=list(ROWS), help="default: all")
+    parser.add_argument("--row", action="append", choices=list(ROWS), help="default: those with an aim")
     parser.add_argument("--only", action="append", metavar="CLIENT", help="default: all")
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--peer-runs", type=int, default=3, help="runs of the other clients")
     parser.add_argument("--delay-ms", type=int, help="each answer waits this long")
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--break-mib", type=int, help="reset each connection after so much")
@@ -315,6 +316,15 @@ ROWS = {
     "get-many": ("files of a byte from GitHub", many_files, None, JUST_CRCR, None),
 }
 
+# What `crcr` is to reach.
+AIMS = {
+    "random": "1.5 s, 64 MB", "text": "6.5 s, 1.05 of the bytes of level 6, 5 times as fast",
+    "words": "1.05 of the bytes of level 6, 5 times as fast", "small": "0.6 s, 60 MB",
+    "get-random": "1.8 s", "get-small": "0.6 s", "s3": "1.3 s, 64 MB, 0.8 of s5cmd's time",
+    "s3-small": "1.0 s, 0.8 of s5cmd's time", "s3-small-10": "2.5 s, 0.8 of s5cmd's time",
+    "s3-zip": "0.5 s",
+}
+
 
 def warm(folder):
     """Has the files in the system's memory, as those that a build has just written are."""
@@ -397,24 +407,34 @@ def wanted(args, row):
         yield client
 
 
-def line(row, client, runs):
-    middle = {key: statistics.median(run[key] for run in runs)
-              for key in ("wall", "cpu", "mb", "sent")}
-    return (f"| {row} | {client} | {len(runs)} | {middle['wall']:.2f} s | {middle['cpu']:.2f} s | "
-            f"{middle['mb']:.0f} MB | {middle['sent'] / 1e6:.1f} MB |")
+HEAD = """\
+| work | client | runs | wall | times `crcr` | CPU | peak memory | sent | aim |
+|---|---|---|---|---|---|---|---|---|"""
 
 
-HEAD = "| work | client | runs | wall | CPU | peak memory | sent |\n|---|---|---|---|---|---|---|"
+def lines(title, clients, aim=""):
+    """The medians of a row: `clients` has the runs of each, of which `crcr` is the first."""
+    def middle(key, runs):
+        return statistics.median(run[key] for run in runs)
+    ours = middle("wall", clients["crcr"]) if "crcr" in clients else None
+    for client, runs in clients.items():
+        wall, sent = middle("wall", runs), middle("sent", runs)
+        times = f"{wall / ours:.1f}" if ours and client != "crcr" else ""
+        print(f"| {title} | {client} | {len(runs)} | {wall:.2f} s | {times} | "
+              f"{middle('cpu', runs):.2f} s | {middle('mb', runs):.0f} MB | "
+              f"{f'{sent / 1e6:.1f} MB' if sent else ''} | {aim} |", flush=True)
+        title = aim = ""
 
 
 def table(path):
-    groups = {}
+    rows = {}
     for text in path.read_text().splitlines():
         run = json.loads(text)
-        groups.setdefault((run["title"], run["client"]), []).append(run)
+        rows.setdefault(run["title"], {}).setdefault(run["client"], []).append(run)
     print(HEAD)
-    for (title, client), runs in groups.items():
-        print(line(title, client, runs))
+    for title, clients in rows.items():
+        lines(title, {client: clients[client] for client in sorted(clients, key="crcr".__ne__)},
+              next((aim for row, aim in AIMS.items() if ROWS[row][0] == title), ""))
 
 
 def title(args, row):
@@ -437,13 +457,15 @@ def main():
     if args.table:
         return table(args.table)
     print(HEAD)
-    for row in args.row or ROWS:
+    for row in args.row or AIMS:
         clients = list(wanted(args, row))
         downloads = Downloads(args, row) if ROWS[row][2] is None else None
         runs = {client: [] for client in clients}
         # In turn, so that whatever else this machine does meets all of them.
-        for _ in range(args.runs):
+        for turn in range(max(args.runs, args.peer_runs)):
             for client in random.sample(clients, len(clients)):
+                if turn >= (args.runs if client == "crcr" else args.peer_runs):
+                    continue
                 figures = downloads.run(client) if downloads else run_upload(args, row, client)
                 runs[client].append(figures)
                 if args.save:
@@ -452,11 +474,11 @@ def main():
                         print(json.dumps(about | figures), file=save)
         if downloads:
             downloads.close()
-        for client in clients:
-            print(line(title(args, row), client, runs[client]), flush=True)
-            peak = max(run["mb"] for run in runs[client])
-            if client == "crcr" and args.limit_mb and peak >= args.limit_mb:
-                sys.exit(f"crcr had a peak of {peak:.1f} MB, and {args.limit_mb} are allowed")
+        as_it_is = title(args, row) == ROWS[row][0]
+        lines(title(args, row), runs, AIMS.get(row, "") if as_it_is else "")
+        peak = max((run["mb"] for run in runs.get("crcr", [])), default=0)
+        if args.limit_mb and peak >= args.limit_mb:
+            sys.exit(f"crcr had a peak of {peak:.1f} MB, and {args.limit_mb} are allowed")
 
 
 main()

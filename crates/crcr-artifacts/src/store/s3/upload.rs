@@ -27,9 +27,10 @@ use crate::source::{Source, Stored};
 use crate::store::Error;
 use crate::store::send::{self, Start};
 
-/// The usual size of a part, the least that S3 takes: small, so that many are on their way on a line
-/// with latency.
-const PART: usize = 5 * 1024 * 1024;
+/// The usual size of a part in bytes. It is small, so that many parts are on their way on a line with
+/// latency, but a little over the 5 MiB that S3 asks for: where a proxy cuts connections after a
+/// round number of MiB, parts of 5 MiB would be cut just before their end and sent again whole.
+const PART: usize = 5 * 1024 * 1024 + 256 * 1024;
 /// The most parts of an object.
 const MAX_PARTS: u64 = 10_000;
 /// The header of [`checksum`].
