@@ -279,7 +279,7 @@ fn a_locator_is_followed_only_into_the_prefix_of_its_run() {
     let ran = download(&good).expect_code(0);
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"x");
     assert_eq!(ran.outputs["locator"], good.to_json(64 * 1024));
-    let url = "s3://artifacts/acme/upstream/4242/wheels/artifacts.zip";
+    let url = format!("{}artifacts/acme/upstream/4242/wheels/artifacts.zip", world.s3.url());
     assert_eq!(ran.outputs["artifact-url"], url);
 
     let outside = world.locator("acme/upstream/4141/wheels/artifacts.zip", &bytes);

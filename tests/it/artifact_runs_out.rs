@@ -141,7 +141,7 @@ fn an_output_file_on_a_full_disk_fails_and_the_log_says_where_the_artifact_is() 
     let ran = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_OUTPUT", "/dev/full");
     let ran = ran.run().expect_code(2);
     says(&ran, &["[runner-file]", "No space left", "free some space"]);
-    says(&ran, &["s3://artifacts/acme/upstream/4242/linux/artifacts.zip"]);
+    says(&ran, &["/artifacts/acme/upstream/4242/linux/artifacts.zip"]);
     let ran = with_s3(step(&["--path", "nothing", "--if-no-files-found", "error"]), &s3);
     let ran = ran.env("GITHUB_OUTPUT", "/dev/full").run().expect_code(1);
     says(&ran, &["::warning", "No space left", "[no-files]"]);

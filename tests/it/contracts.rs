@@ -315,7 +315,7 @@ fn the_artifact_token_goes_to_one_step_only() {
         assert!(!keys(action.get("outputs")).contains("token"), "{path}");
         steps_with_token += given;
     }
-    assert_eq!(steps_with_token, 2, "upload and download");
+    assert_eq!(steps_with_token, 3, "upload, merge and download");
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod artifact_runs_out;
 mod artifact_upload;
 mod artifact_upload_again;
 mod artifact_upload_faults;
+mod artifact_upload_inputs;
 mod artifact_upload_killed;
 mod artifact_upload_limits;
 mod artifact_upload_race;

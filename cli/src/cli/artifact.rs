@@ -15,6 +15,9 @@ pub enum ArtifactCommand {
     /// Fetch artifacts from wherever they are, verified before anything becomes visible
     #[command(after_help = DOWNLOAD_EXAMPLES)]
     Download(Box<DownloadArgs>),
+    /// Merge artifacts of this run into one
+    #[command(after_help = MERGE_EXAMPLES)]
+    Merge(Box<MergeArgs>),
     /// Print the artifacts of a run: name, store, size, created, digest
     #[command(after_help = LIST_EXAMPLES)]
     List(Box<ListArgs>),
@@ -27,6 +30,11 @@ Examples:
   crcr artifact download --name logs --repository acme/app --run-id 4242 --github-token \"$TOKEN\"
 
 Without --name, --pattern, --artifact-ids and --locator: all artifacts of the run, a folder each.";
+
+const MERGE_EXAMPLES: &str = "\
+Examples:
+  crcr artifact merge --name wheels --pattern 'wheels-*'
+  crcr artifact merge --pattern 'logs-*' --separate-directories true --delete-merged true";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -160,6 +168,39 @@ pub struct UploadArgs {
     /// Whether GitHub's full storage fails the step
     #[arg(long, value_enum, default_value_t = OnQuota::Fail, value_name = "WHAT")]
     pub on_quota: OnQuota,
+}
+
+/// The inputs of `upload-artifact-with-fallback/merge`.
+#[derive(Debug, Clone, Args)]
+pub struct MergeArgs {
+    /// Name of the new artifact
+    #[arg(long, value_name = "NAME", default_value = "merged-artifacts")]
+    pub name: String,
+    /// Glob of the names of artifacts to merge
+    #[arg(long, value_name = "GLOB", default_value = "*")]
+    pub pattern: String,
+    /// Give each artifact a folder of its name in the new one
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub separate_directories: bool,
+    /// Delete the merged artifacts once the new one is stored
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub delete_merged: bool,
+    /// Days to keep the artifact, 1 to 90; 0 is the store's own default
+    #[arg(long, value_name = "DAYS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=400))]
+    pub retention_days: u32,
+    /// `auto` (fast, and stored where it doesn't shrink) or 0 (stored) to 9 (smallest)
+    #[arg(long, value_name = "LEVEL", default_value = "auto", value_parser = compression_level)]
+    pub compression_level: CompressionLevel,
+    /// Take hidden files, and files in hidden folders, too
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub include_hidden_files: bool,
+    #[command(flatten)]
+    pub s3: S3Args,
+    #[command(flatten)]
+    pub s3_objects: S3ObjectArgs,
+    /// Checksum that S3 verifies what is sent by
+    #[arg(long, value_enum, default_value_t = S3Checksum::Crc64nvme, value_name = "CHECKSUM")]
+    pub s3_checksum: S3Checksum,
 }
 
 /// What to do when no file is found.

@@ -13,8 +13,8 @@ use crcr_artifacts::unpack::OnCollision;
 
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
 use crate::commands::artifact_sources::{
-    Row, files_text, github_url, not_found, run_of, set_empty_outputs, sources, store_failed,
-    summarize_failure, table, warn_instead,
+    Row, files_text, github_url, not_found, run_of, s3_page, set_empty_outputs, sources,
+    store_failed, summarize_failure, table, warn_instead,
 };
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -57,6 +57,16 @@ pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
 
 /// Downloads, prints what came from where, and sets the outputs.
 async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Result<(), Failure> {
+    let (done, request) = Box::pin(fetch(args, runner, printer)).await?;
+    report(&done, args, &request, printer, runner)
+}
+
+/// Downloads what `args` selects, and nothing else.
+pub async fn fetch(
+    args: &DownloadArgs,
+    runner: &Runner,
+    printer: &Printer,
+) -> Result<(Downloaded, Request), Failure> {
     let env = runner.env();
     let run = run_of(&args.run, env)?;
     let select = select(args, printer)?;
@@ -91,7 +101,7 @@ async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Res
     progress.finish();
     printer.end_group();
     match done {
-        Ok(done) => report(&done, args, &request, printer, runner),
+        Ok(done) => Ok((done, request)),
         Err(failure) => {
             if destination.fresh {
                 // It is empty: nothing becomes visible on a failure.
@@ -307,7 +317,10 @@ fn report(
 /// Where people find an artifact.
 fn url_of(artifact: &Artifact, request: &Request, env: &Env) -> String {
     match (&artifact.found.at, artifact.found.artifact_id()) {
-        (At::S3 { store, key }, _) => format!("s3://{}/{key}", store.bucket()),
+        (At::S3 { store, key }, _) => {
+            let endpoint = store.endpoint().map(url::Url::as_str);
+            s3_page(endpoint, store.region(), store.bucket(), key)
+        }
         (_, Some(id)) => github_url(env, &request.run.repository, request.run.id, id),
         _ => String::new(),
     }

@@ -5,6 +5,7 @@ mod allowlist_file;
 mod artifact_download;
 mod artifact_inputs;
 mod artifact_list;
+mod artifact_merge;
 mod artifact_sources;
 mod artifact_upload;
 mod checkout;
@@ -84,7 +85,7 @@ fn set_empty_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -
     let is =
         |command: &str| args.windows(2).any(|pair| pair[0] == "artifact" && pair[1] == command);
     let outputs: &[&str] = match () {
-        () if is("upload") => &artifact_upload::OUTPUTS,
+        () if is("upload") || is("merge") => &artifact_upload::OUTPUTS,
         () if is("download") => &artifact_download::OUTPUTS,
         () => return false,
     };
@@ -103,6 +104,9 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         }
         CliCommand::Artifact(ArtifactCommand::Download(args)) => {
             artifact_download::run(&args, env, printer).await
+        }
+        CliCommand::Artifact(ArtifactCommand::Merge(args)) => {
+            Box::pin(artifact_merge::run(&args, env, printer)).await
         }
         CliCommand::Artifact(ArtifactCommand::List(args)) => {
             artifact_list::run(&args, env, printer).await

@@ -25,6 +25,7 @@ pub struct Rule {
     path: String,
     query: String,
     sent: Option<&'static str>,
+    lacking: Option<&'static str>,
     skip: usize,
     times: usize,
     headers: Vec<(&'static str, String)>,
@@ -47,6 +48,7 @@ impl Rule {
             path: String::new(),
             query: String::new(),
             sent: None,
+            lacking: None,
             skip: 0,
             times: usize::MAX,
             headers: Vec::new(),
@@ -82,6 +84,13 @@ impl Rule {
         self
     }
 
+    /// Only requests that don't have this header.
+    #[must_use]
+    pub fn lacking(mut self, name: &'static str) -> Self {
+        self.lacking = Some(name);
+        self
+    }
+
     /// Lets the first `count` matching requests pass.
     #[must_use]
     pub fn after(mut self, count: usize) -> Self {
@@ -107,6 +116,7 @@ impl Rule {
         self.method.as_ref().is_none_or(|method| method == request.method())
             && request.uri().path().contains(&self.path)
             && self.sent.is_none_or(|name| request.headers().contains_key(name))
+            && self.lacking.is_none_or(|name| !request.headers().contains_key(name))
             && request.uri().query().unwrap_or_default().contains(&self.query)
     }
 }

@@ -94,6 +94,23 @@ impl S3Store {
         Ok(found.filter_map(std::future::ready).collect().await)
     }
 
+    /// Deletes a whole artifact and the locator beside it. `key` is its archive, or its folder with a
+    /// slash at the end, whose files the locator lists. Returns how many objects are left.
+    pub async fn delete_artifact(&self, key: &str, locator: Option<&Locator>) -> usize {
+        let folder = key.rsplit_once('/').map_or(key, |(folder, _)| folder);
+        let files = locator.map_or(&[][..], |locator| &locator.files);
+        let mut keys = match key.ends_with('/') {
+            true => files.iter().map(|file| format!("{key}{}", file.path)).collect(),
+            false => vec![key.to_owned()],
+        };
+        if key.ends_with('/') && files.is_empty() {
+            // The locator has no list of so many files, so nothing is deleted.
+            return locator.map_or(1, |locator| locator.file_count as usize);
+        }
+        keys.push(layout::locator_key(folder));
+        self.delete(keys).await
+    }
+
     /// Deletes objects; says how many could not be deleted.
     pub(super) async fn delete(&self, keys: Vec<String>) -> usize {
         let delete = |key: String| async move {

@@ -1,0 +1,142 @@
+//! `crcr artifact merge`: several artifacts of this run become one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crcr_artifacts::download::{self, Artifact};
+use crcr_artifacts::find::At;
+
+use super::artifact_sources::{service, set_empty_outputs, summarize_failure};
+use super::{artifact_download, artifact_upload};
+use crate::cli::artifact::{
+    ArchiveArg, DigestMismatch, DownloadArgs, FallbackArg, MergeArgs, NoFiles, OnCollisionArg,
+    OnQuota, RunArgs, UploadArgs,
+};
+use crate::env_vars::Env;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+use crate::runner::Runner;
+
+/// Downloads what matches, uploads it as one artifact, and deletes the parts if that is asked for.
+pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
+    let runner = Runner::new(env, printer);
+    let (folder, parts) = match Box::pin(fetch_parts(args, &runner, printer)).await {
+        Ok(fetched) => fetched,
+        Err(failure) => {
+            set_empty_outputs(&artifact_upload::OUTPUTS, failure.code(), &runner, printer);
+            summarize_failure(&args.name, &failure, &runner, printer);
+            return Err(failure);
+        }
+    };
+    let upload = upload_args(args, &folder.content());
+    let outcome = Box::pin(artifact_upload::run(&upload, env, printer)).await;
+    if outcome.is_ok() && args.delete_merged {
+        for part in parts.iter().filter(|part| part.found.name != args.name) {
+            if let Err(why) = delete(part, env, printer).await {
+                let text = format!("`{}` is merged and can't be deleted: {why}", part.found.name);
+                printer.warning(&text, None);
+            }
+        }
+    }
+    outcome
+}
+
+/// A temporary folder, removed when it is dropped.
+struct PartsFolder(PathBuf);
+
+impl PartsFolder {
+    fn content(&self) -> PathBuf {
+        self.0.join("content")
+    }
+}
+
+impl Drop for PartsFolder {
+    fn drop(&mut self) {
+        // What can't be removed is in the runner's temporary folder, which the runner empties.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn fetch_parts(
+    args: &MergeArgs,
+    runner: &Runner,
+    printer: &Printer,
+) -> Result<(PartsFolder, Vec<Artifact>), Failure> {
+    let temporary = |error| {
+        Failure::unexpected("temporary-folder", "no temporary folder can be used").because(error)
+    };
+    let folder = PartsFolder(download::fresh_folder(&runner.temp_dir()).map_err(temporary)?);
+    let content = folder.content();
+    let download = DownloadArgs {
+        name: None,
+        path: Some(content.to_string_lossy().into_owned()),
+        pattern: Some(args.pattern.clone()),
+        artifact_ids: vec![],
+        merge_multiple: !args.separate_directories,
+        skip_decompress: false,
+        required: true,
+        on_collision: OnCollisionArg::Error,
+        digest_mismatch: DigestMismatch::Error,
+        locator: None,
+        allow_fork: false,
+        run: RunArgs { github_token: None, repository: None, run_id: None },
+        s3: args.s3.clone(),
+    };
+    let (done, _) = Box::pin(artifact_download::fetch(&download, runner, printer)).await?;
+    if done.artifacts.is_empty() {
+        let text = format!("no artifact of this run matches `{}`", args.pattern);
+        return Err(Failure::user("no-artifacts", text)
+            .hint("`crcr artifact list` prints what is there; the uploads must have ended"));
+    }
+    if let ([only], true) = (done.artifacts.as_slice(), args.separate_directories) {
+        // A single artifact is unpacked without a folder of its own.
+        let (aside, own) = (folder.0.join("aside"), content.join(&only.found.name));
+        let moved = fs::rename(&content, &aside)
+            .and_then(|()| fs::create_dir(&content))
+            .and_then(|()| fs::rename(&aside, &own));
+        moved.map_err(temporary)?;
+    }
+    for part in &done.artifacts {
+        printer.line(&format!("`{}` from {}", part.found.name, part.found.store()));
+    }
+    Ok((folder, done.artifacts))
+}
+
+fn upload_args(args: &MergeArgs, content: &Path) -> UploadArgs {
+    UploadArgs {
+        name: Some(args.name.clone()),
+        path: vec![content.to_string_lossy().into_owned()],
+        if_no_files_found: NoFiles::Error,
+        retention_days: args.retention_days,
+        compression_level: args.compression_level,
+        overwrite: false,
+        include_hidden_files: args.include_hidden_files,
+        archive: ArchiveArg::Zip,
+        s3: args.s3.clone(),
+        s3_objects: args.s3_objects.clone(),
+        s3_checksum: args.s3_checksum,
+        s3_presign: 0,
+        fallback: FallbackArg::Auto,
+        required: true,
+        publish_locator: false,
+        on_quota: OnQuota::Fail,
+    }
+}
+
+async fn delete(part: &Artifact, env: &Env, printer: &Printer) -> Result<(), String> {
+    match &part.found.at {
+        At::S3 { store, key } => {
+            let locator = part.found.locator.as_deref();
+            match store.delete_artifact(key, locator).await {
+                0 => Ok(()),
+                left => Err(format!("{left} objects are left, which need `s3:DeleteObject`")),
+            }
+        }
+        At::Service(_) | At::Rest(_) => {
+            let service = service(env, printer).map_err(|failure| failure.message().to_owned())?;
+            let service = service.ok_or("this step has no runtime token of the job")?;
+            let deleted = service.service().delete(&part.found.name).await;
+            deleted.map_err(|error| error.to_string())
+        }
+    }
+}

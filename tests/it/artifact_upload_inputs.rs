@@ -1,0 +1,185 @@
+//! Inputs of `crcr artifact upload` and `merge`, as buckets and files see them.
+
+use std::fs;
+use std::io::{Cursor, Read as _, Write as _};
+use std::time::Duration;
+
+use axum::http::Method;
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_standin::traffic::Fault;
+use crcr_testkit::fault::{FaultProxy, Rule, access_denied};
+use crcr_testkit::s3::S3Server;
+
+use crate::artifact_upload::{noise, step, with_github, with_s3};
+use crate::artifact_upload_faults::{act_during, with_bucket};
+use crate::support::Crcr;
+
+const FOLDER: &str = "acme/upstream/4242/linux";
+
+fn member(zip: &[u8], name: &str) -> Vec<u8> {
+    let mut bytes = vec![];
+    let mut archive = zip::ZipArchive::new(Cursor::new(zip)).unwrap();
+    archive.by_name(name).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_log_that_grows_during_the_upload_is_stored_as_it_was_and_named() {
+    for (archive, size) in [("zip", 20), ("zip", 20 << 20), ("none", 20), ("none", 20 << 20)] {
+        let s3 = S3Server::start("artifacts").unwrap();
+        let proxy = FaultProxy::start(s3.url()).unwrap();
+        // The files are found before the first request, and read while it waits or later.
+        proxy.add(Rule::any(Fault::Delay(Duration::from_secs(1))).method(Method::GET).times(1));
+        let step = step(&["--path", "dist", "--archive", archive]);
+        let step = with_bucket(step, "artifacts", proxy.url().as_str());
+        let path = step.folder().join("dist/job.log");
+        fs::write(&path, noise(size)).unwrap();
+        let append = || {
+            let mut log = fs::OpenOptions::new().append(true).open(&path).unwrap();
+            log.write_all(b"one more line").unwrap();
+        };
+        let ran = act_during(step, &proxy, (Method::GET, 1), append).expect_code(0);
+        assert!(ran.stderr.contains("::warning::`job.log`: it grew"), "{}", ran.report());
+        let stored = match archive {
+            "zip" => member(&s3.object(&format!("{FOLDER}/artifacts.zip")).unwrap(), "job.log"),
+            _ => s3.object(&format!("{FOLDER}/job.log")).unwrap(),
+        };
+        assert!(stored == noise(size), "{archive}, {size} bytes: {}", stored.len());
+    }
+}
+
+#[test]
+fn a_bucket_that_demands_headers_takes_small_and_large_uploads_that_have_them() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let proxy = FaultProxy::start(s3.url()).unwrap();
+    let headers = [
+        ("--s3-acl", "x-amz-acl", "bucket-owner-full-control"),
+        ("--s3-sse", "x-amz-server-side-encryption", "aws:kms"),
+        ("--s3-sse-kms-key-id", "x-amz-server-side-encryption-aws-kms-key-id", "alias/ci"),
+        ("--s3-storage-class", "x-amz-storage-class", "STANDARD"),
+    ];
+    for (_, header, _) in headers {
+        let whole = Rule::any(access_denied()).method(Method::PUT).lacking(header);
+        // A part has none of them; the request that begins the upload has all.
+        proxy.add(Rule::any(access_denied()).query("uploads").lacking(header));
+        proxy.add(Rule::any(access_denied()).path("crcr.json").method(Method::PUT).lacking(header));
+        proxy.add(whole.path("artifacts.zip").query("x-id=PutObject"));
+    }
+    proxy.add(Rule::any(access_denied()).lacking("x-amz-request-payer"));
+    let upload = |size: usize, with_headers: bool| {
+        let mut step = with_bucket(step(&["--path", "dist"]), "artifacts", proxy.url().as_str());
+        step = step.arg("--fallback").arg("never").arg("--overwrite").arg("true");
+        fs::write(step.folder().join("dist/b.bin"), noise(size)).unwrap();
+        if with_headers {
+            step = step.arg("--s3-request-payer").arg("requester");
+            for (flag, _, value) in headers {
+                step = step.arg(flag).arg(value);
+            }
+        }
+        step.run()
+    };
+    assert!(upload(20, false).expect_code(2).stderr.contains("AccessDenied"));
+    for size in [20, 12 << 20] {
+        upload(size, true).expect_code(0);
+        let zip = s3.object(&format!("{FOLDER}/artifacts.zip")).unwrap();
+        assert!(member(&zip, "b.bin") == noise(size));
+    }
+    let created = proxy.seen().into_iter().filter(|seen| {
+        let is_part = seen.query.contains("partNumber");
+        (seen.method == Method::PUT && !is_part) || seen.query.contains("uploads")
+    });
+    let sent: Vec<_> = created.filter(|seen| seen.headers.contains_key("x-amz-acl")).collect();
+    assert!(sent.len() >= 4, "both archives and both locators: {sent:?}");
+    for seen in sent {
+        for (_, header, value) in headers {
+            assert_eq!(seen.headers[header], value, "{} {}", seen.method, seen.path);
+        }
+    }
+}
+
+#[test]
+fn a_header_of_two_lines_is_refused_before_anything_is_sent() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let ran =
+        with_s3(step(&["--path", "dist", "--s3-acl", "private\r\nx-amz-acl: public-read"]), &s3);
+    let ran = ran.run().expect_code(1);
+    assert!(ran.stderr.contains("[s3-acl]"), "{}", ran.report());
+    assert!(s3.calls().is_empty());
+}
+
+#[test]
+fn a_presigned_address_gives_the_archive_without_credentials_and_is_masked() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let args = ["--path", "dist", "--s3-presign", "600"];
+    let ran = with_s3(step(&args), &s3).run().expect_code(0);
+    let url = ran.outputs["artifact-url"].clone();
+    assert!(url.contains("X-Amz-Expires=600"), "{url}");
+    let shown = ran.stderr.replace(&format!("::add-mask::{}", url.replace('%', "%25")), "");
+    assert!(!shown.contains("X-Amz-Signature") && !ran.summary.contains("X-Amz-Signature"));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let body = runtime.block_on(async { reqwest::get(&url).await?.bytes().await }).unwrap();
+    assert_eq!(body, s3.object(&format!("{FOLDER}/artifacts.zip")).unwrap());
+}
+
+#[test]
+fn an_empty_path_says_what_to_write() {
+    for path in ["", " \n "] {
+        let ran = Crcr::step(&["artifact", "upload"], "push", &serde_json::json!({}));
+        let ran = ran.env("INPUT_PATH", path).run().expect_code(1);
+        assert!(ran.stderr.contains("[no-path]") && ran.stderr.contains("one pattern a line"));
+    }
+}
+
+#[test]
+fn links_that_lead_out_and_names_in_another_case_are_warnings() {
+    let s3 = S3Server::start("artifacts").unwrap();
+    let step = with_s3(step(&["--path", "dist"]), &s3);
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::write(elsewhere.path().join("secret"), "s").unwrap();
+    let dist = step.folder().join("dist");
+    std::os::unix::fs::symlink(elsewhere.path().join("secret"), dist.join("link")).unwrap();
+    std::os::unix::fs::symlink(&dist, dist.join("loop")).unwrap();
+    fs::write(dist.join("A.txt"), "other").unwrap();
+    let ran = step.run().expect_code(0);
+    for text in
+        ["leads out of the working folder", "a link to a folder that it is in", "`a.txt` differs"]
+    {
+        assert!(ran.stderr.contains(text), "{text}: {}", ran.report());
+    }
+}
+
+#[test]
+fn merge_puts_parts_of_both_stores_into_one_artifact_and_deletes_them() {
+    let github = StandIn::start().unwrap();
+    let s3 = S3Server::start("artifacts").unwrap();
+    let run = Run::push();
+    let part = |name: &str, file: &str| {
+        let step = step(&["--path", "part", "--name", name]);
+        fs::create_dir(step.folder().join("part")).unwrap();
+        fs::write(step.folder().join("part").join(file), file).unwrap();
+        with_github(step, &github, &run)
+    };
+    part("wheels-github", "g.whl").run().expect_code(0);
+    with_s3(part("wheels-s3", "s.whl"), &s3).run().expect_code(0);
+    with_s3(part("logs", "x.log"), &s3).run().expect_code(0);
+    let merge = |args: &[&str]| {
+        let all = [&["artifact", "merge"], args].concat();
+        let step = with_s3(Crcr::step(&all, "push", &serde_json::json!({})), &s3);
+        with_github(step, &github, &run).run()
+    };
+    let folders = ["--name", "apart", "--pattern", "wheels-*", "--separate-directories", "true"];
+    let ran = merge(&folders).expect_code(0);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["files"]), ("s3", "2"));
+    let zip = s3.object("acme/upstream/4242/apart/artifacts.zip").unwrap();
+    assert_eq!(member(&zip, "wheels-s3/s.whl"), b"s.whl");
+    let together = ["--name", "wheels", "--pattern", "wheels-*", "--delete-merged", "true"];
+    merge(&together).expect_code(0);
+    let zip = s3.object("acme/upstream/4242/wheels/artifacts.zip").unwrap();
+    assert_eq!((member(&zip, "s.whl"), member(&zip, "g.whl")), (b"s.whl".into(), b"g.whl".into()));
+    assert!(github.state().artifacts.all().is_empty(), "the part on GitHub is deleted");
+    assert!(!s3.keys().iter().any(|key| key.contains("wheels-s3")), "{:?}", s3.keys());
+    assert!(s3.keys().iter().any(|key| key.contains("/logs/")), "what didn't match stays");
+    let ran = merge(&["--pattern", "nothing-*"]).expect_code(1);
+    assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "no-artifacts"));
+}
