@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::facts::{CallbackOutcome, Fact};
-use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Level, RepoName};
 use crcr_relay::Config;
 use crcr_relay::http::router;
@@ -112,8 +112,8 @@ fn hostile(mut facts: Vec<Fact>) -> Vec<Fact> {
         row.url = Some(
             if n % 2 == 0 { "javascript:alert(1)" } else { "https://evil.example/<b>" }.into(),
         );
-        if let State::Completed(_) = row.state {
-            row.state = State::Completed(Conclusion::Failure);
+        if let JobState::Completed(_) = row.state {
+            row.state = JobState::Completed(Conclusion::Failure);
         }
         for test in &mut row.failed_tests {
             (test.name, test.file) = (long.clone(), Some(long.clone()));
@@ -154,9 +154,11 @@ async fn deliveries(store: &Sqlite) {
     let repo = |name: &str| RepoName::new(name).unwrap();
     let later = now() + SignedDuration::from_hours(24);
     let mut batch = Batch::default();
-    for (n, status) in [Status::Sent { at: now() }, Status::Dead].into_iter().enumerate() {
+    for (n, status) in
+        [DispatchStatus::Sent { at: now() }, DispatchStatus::Dead].into_iter().enumerate()
+    {
         let id = format!("3f1c0de0-9b1d-11ef-8e1a-00000000000{n}");
-        let dead = status == Status::Dead;
+        let dead = status == DispatchStatus::Dead;
         let dispatch = Dispatch {
             delivery: id.clone(),
             upstream: UPSTREAM.to_owned(),

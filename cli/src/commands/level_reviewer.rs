@@ -6,9 +6,9 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use crcr_domain::results::criteria::Evidence;
-use crcr_domain::results::review::Question;
-use crcr_domain::results::{Criteria, Criterion, Rate, Review, Verdict};
+use crcr_domain::results::criteria::CriterionEvidence;
+use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::{Criterion, CriterionVerdict, LevelCriteria, Rate, RepoReview};
 use crcr_domain::{Level, RepoName};
 use crcr_results::review::{MAX_CRITERIA_BYTES, criteria, review};
 use crcr_results::{Results, ResultsUrl};
@@ -23,7 +23,7 @@ pub struct LevelReviewer {
     /// The results as the user named them.
     location: String,
     results: Arc<dyn Results>,
-    pub criteria: Criteria,
+    pub criteria: LevelCriteria,
     hud_url: Option<Url>,
 }
 
@@ -32,7 +32,7 @@ impl LevelReviewer {
     pub async fn open(location: &str, options: &ReviewOptions) -> Result<Self, Failure> {
         let criteria = match &options.criteria {
             Some(path) => read_criteria(path)?,
-            None => Criteria::default(),
+            None => LevelCriteria::default(),
         };
         let url = if location.contains(':') { location } else { &format!("sqlite:{location}") };
         let url =
@@ -53,19 +53,19 @@ impl LevelReviewer {
         repo: &RepoName,
         level: Level,
         window: (Option<Timestamp>, Timestamp),
-    ) -> Result<Review, Failure> {
+    ) -> Result<RepoReview, Failure> {
         review(&*self.results, repo, Some(level), window, &self.criteria)
             .await
             .map_err(|error| unreadable(&self.location, error))
     }
 
     /// The address of the review on the HUD; only its path if the HUD's address isn't known.
-    pub fn link(&self, review: &Review) -> String {
+    pub fn link(&self, review: &RepoReview) -> String {
         let base = self.hud_url.as_ref().map_or("", |url| url.as_str().trim_end_matches('/'));
         format!("{base}{}", review.permalink())
     }
 
-    pub fn text(&self, review: &Review) -> String {
+    pub fn text(&self, review: &RepoReview) -> String {
         let mut out = format!("{}  {}\n", review.repo, heading(review));
         let _ = writeln!(out, "  {} to {}, pull requests and pushes", review.from, review.to);
         let mut rows = vec![["criterion", "value", "target", "n", "verdict"].map(str::to_owned)];
@@ -87,7 +87,7 @@ impl LevelReviewer {
     }
 
     /// A section of a pull request comment.
-    pub fn markdown(&self, review: &Review) -> String {
+    pub fn markdown(&self, review: &RepoReview) -> String {
         let link = self.link(review);
         let mut out = format!("\n#### `{}`: {}\n\n", review.repo, heading(review));
         if !review.evidence.is_empty() {
@@ -106,7 +106,7 @@ impl LevelReviewer {
         out
     }
 
-    pub fn json(&self, review: &Review) -> Value {
+    pub fn json(&self, review: &RepoReview) -> Value {
         let mut value = serde_json::to_value(review).expect("a review is always JSON");
         value["permalink"] = self.link(review).into();
         value
@@ -119,7 +119,7 @@ fn unreadable(location: &str, error: impl Into<anyhow::Error>) -> Failure {
         .hint("name the relay's results: a path, `sqlite:PATH` or a ClickHouse URL")
 }
 
-fn read_criteria(path: &Path) -> Result<Criteria, Failure> {
+fn read_criteria(path: &Path) -> Result<LevelCriteria, Failure> {
     let name = path.display();
     let mut text = String::new();
     let read = File::open(path)
@@ -135,16 +135,16 @@ fn read_criteria(path: &Path) -> Result<Criteria, Failure> {
 }
 
 /// Such as `L2. May it be promoted to L3? not met`.
-fn heading(review: &Review) -> String {
+fn heading(review: &RepoReview) -> String {
     let level = review.level.map_or("not listed", Level::as_str);
     let question = review.question.title();
     match review.question {
-        Question::Signal => format!("{level}. {question} No threshold decides it"),
+        ReviewQuestion::Signal => format!("{level}. {question} No threshold decides it"),
         _ => format!("{level}. {question} {}", verdict_name(review.verdict)),
     }
 }
 
-fn table_row(evidence: &Evidence) -> [String; 5] {
+fn table_row(evidence: &CriterionEvidence) -> [String; 5] {
     let value =
         evidence.value.map_or("no data".to_owned(), |v| format_value(evidence.criterion, v));
     [
@@ -157,7 +157,7 @@ fn table_row(evidence: &Evidence) -> [String; 5] {
 }
 
 /// Rates that no criterion combines: infrastructure, tests and reports.
-fn separate_rates(review: &Review) -> [(&'static str, String); 3] {
+fn separate_rates(review: &RepoReview) -> [(&'static str, String); 3] {
     let mut reports = format!("{} valid", format_rate(review.signal));
     if !review.refused.is_empty() {
         let kinds = review.refused.iter();
@@ -182,16 +182,16 @@ fn format_rate(rate: Rate) -> String {
     }
 }
 
-fn verdict_name(verdict: Verdict) -> &'static str {
+fn verdict_name(verdict: CriterionVerdict) -> &'static str {
     match verdict {
-        Verdict::Met => "met",
-        Verdict::NotMet => "not met",
-        Verdict::Unknown => "unknown",
+        CriterionVerdict::Met => "met",
+        CriterionVerdict::NotMet => "not met",
+        CriterionVerdict::Unknown => "unknown",
     }
 }
 
 /// Such as `CI job pass rate 85.71 % of 320, target > 90 %`.
-pub fn describe_evidence(evidence: &Evidence) -> String {
+pub fn describe_evidence(evidence: &CriterionEvidence) -> String {
     let (title, n) = (evidence.criterion.title(), evidence.n);
     let target = format_target(evidence);
     match evidence.value {
@@ -206,7 +206,7 @@ pub fn describe_evidence(evidence: &Evidence) -> String {
     }
 }
 
-fn format_target(evidence: &Evidence) -> String {
+fn format_target(evidence: &CriterionEvidence) -> String {
     format!("{} {}", evidence.bound.sign(), format_value(evidence.criterion, evidence.target))
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::Level;
-use crcr_domain::results::{Review, Verdict};
+use crcr_domain::results::{CriterionVerdict, RepoReview};
 use serde_json::json;
 
 use super::level_reviewer::{LevelReviewer, describe_evidence};
@@ -40,7 +40,7 @@ pub async fn run(args: &ReviewArgs, printer: &Printer) -> Outcome {
 
 /// A change of level that the results ask for.
 struct LevelProposal<'a> {
-    review: &'a Review,
+    review: &'a RepoReview,
     from: Level,
     to: Level,
     /// For a promotion, all criteria; for a demotion, those that aren't met.
@@ -48,9 +48,9 @@ struct LevelProposal<'a> {
 }
 
 impl<'a> LevelProposal<'a> {
-    fn from_review(review: &'a Review) -> Option<Self> {
+    fn from_review(review: &'a RepoReview) -> Option<Self> {
         let (from, to) = (review.level?, review.proposal()?);
-        let decides = if to > from { Verdict::Met } else { Verdict::NotMet };
+        let decides = if to > from { CriterionVerdict::Met } else { CriterionVerdict::NotMet };
         let reasons = review
             .evidence
             .iter()
@@ -74,7 +74,7 @@ const NO_PROPOSAL: &str = "the results ask for no promotion and no demotion";
 
 fn text(
     reviewer: &LevelReviewer,
-    reviews: &[Review],
+    reviews: &[RepoReview],
     proposals: Option<&[LevelProposal<'_>]>,
 ) -> String {
     let reviews: Vec<_> = reviews.iter().map(|review| reviewer.text(review)).collect();
@@ -93,7 +93,7 @@ fn text(
 
 fn markdown(
     reviewer: &LevelReviewer,
-    reviews: &[Review],
+    reviews: &[RepoReview],
     proposals: Option<&[LevelProposal<'_>]>,
 ) -> String {
     let mut out = "### Levels\n".to_owned();
@@ -115,7 +115,7 @@ fn markdown(
 
 fn json(
     reviewer: &LevelReviewer,
-    reviews: &[Review],
+    reviews: &[RepoReview],
     proposals: Option<&[LevelProposal<'_>]>,
 ) -> String {
     let mut document = json!({

@@ -1,6 +1,6 @@
 //! Findings as one JSON document, format version 1.
 
-use crcr_domain::diagnostic::{Diagnostic, Span};
+use crcr_domain::diagnostic::{Diagnostic, SourceSpan};
 use serde_json::{Map, Value, json};
 
 use super::FindingsReport;
@@ -52,7 +52,7 @@ fn diagnostic(found: &Diagnostic) -> Value {
     Value::Object(object)
 }
 
-fn position_fields(span: &Span) -> impl Iterator<Item = (String, Value)> {
+fn position_fields(span: &SourceSpan) -> impl Iterator<Item = (String, Value)> {
     [
         ("line", span.start.line),
         ("column", span.start.column),

@@ -6,7 +6,7 @@ mod markdown;
 mod sarif;
 mod text;
 
-use crcr_domain::diagnostic::{Findings, Source};
+use crcr_domain::diagnostic::{Findings, SourceText};
 
 use crate::cli::allowlist::FindingsFormat;
 
@@ -15,7 +15,7 @@ pub use markdown::code_and_text;
 pub struct FindingsReport<'a> {
     /// As given on the command line; `<stdin>` for standard input.
     pub file: &'a str,
-    pub source: &'a Source,
+    pub source: &'a SourceText,
     pub findings: &'a Findings,
     /// Number of repositories that the file lists.
     pub repositories: usize,

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crcr_domain::diagnostic::{Diagnostic, Rule, Span};
+use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
 use serde_json::{Value, json};
 
 use super::FindingsReport;
@@ -77,12 +77,12 @@ fn result(found: &Diagnostic, rules: &[Rule], uri: &str) -> Value {
     result
 }
 
-fn location(uri: &str, span: &Span) -> Value {
+fn location(uri: &str, span: &SourceSpan) -> Value {
     json!({"artifactLocation": {"uri": uri}, "region": region(span)})
 }
 
-/// SARIF counts lines and columns from 1 with an exclusive end, as [`Span`] does.
-fn region(span: &Span) -> Value {
+/// SARIF counts lines and columns from 1 with an exclusive end, as [`SourceSpan`] does.
+fn region(span: &SourceSpan) -> Value {
     json!({
         "startLine": span.start.line,
         "startColumn": span.start.column,

@@ -6,7 +6,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{
     Annotation, AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet,
 };
-use crcr_domain::diagnostic::{Diagnostic, Severity, Span};
+use crcr_domain::diagnostic::{Diagnostic, Severity, SourceSpan};
 
 use super::FindingsReport;
 
@@ -51,7 +51,7 @@ fn snippets<'a>(report: &'a FindingsReport<'a>, found: &'a Diagnostic) -> Vec<El
     let mut places = vec![(&found.span, AnnotationKind::Primary, found.label.as_str())];
     places
         .extend(found.related.iter().map(|r| (&r.span, AnnotationKind::Context, r.label.as_str())));
-    let lines = |span: &Span| source.lines(span.start.line, span.end.line);
+    let lines = |span: &SourceSpan| source.lines(span.start.line, span.end.line);
     let first = places.iter().map(|(span, ..)| lines(span).start).min().unwrap_or(0);
     let last = places.iter().map(|(span, ..)| lines(span).end).max().unwrap_or(0);
     if last - first <= MAX_SNIPPET_BYTES {
@@ -63,7 +63,7 @@ fn snippets<'a>(report: &'a FindingsReport<'a>, found: &'a Diagnostic) -> Vec<El
         let snippet = Snippet::source(text).path(report.file).line_start(line).annotations(shown);
         return vec![snippet.into()];
     }
-    let piece = |(span, kind, label): (&Span, AnnotationKind, &'a str)| {
+    let piece = |(span, kind, label): (&SourceSpan, AnnotationKind, &'a str)| {
         let visible = visible_range(source.text(), &lines(span), &span.bytes);
         let end = span.bytes.end.min(visible.end);
         let place = span.bytes.start - visible.start..end - visible.start;

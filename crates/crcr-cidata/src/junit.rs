@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 128;
 const MAX_TEXT: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TestVerdict {
     Failure,
     Error,
     Skipped,
@@ -22,7 +22,7 @@ pub enum Verdict {
     Success,
 }
 
-impl Verdict {
+impl TestVerdict {
     /// Failure before error before skipped before success, when a case has several children.
     fn rank(self) -> u8 {
         match self {
@@ -35,21 +35,21 @@ impl Verdict {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Case {
+pub struct TestCase {
     /// Its name; empty when the report gives none.
     pub name: String,
     /// What it belongs to: a class, or a dotted path.
     pub classname: Option<String>,
     /// The file that it is in.
     pub file: Option<String>,
-    pub verdict: Verdict,
+    pub verdict: TestVerdict,
     /// What the deciding child says: its `message`, else its text (at most 4 KiB).
     pub message: Option<String>,
 }
 
 /// Whether the report was whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ReportEnd {
     Complete,
     /// It stops in the middle: whoever wrote it died, or the caller's limit was reached.
     Truncated,
@@ -57,7 +57,7 @@ pub enum Ending {
 
 /// Why a file is no report.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum JunitError {
     /// The outermost element is another one.
     #[error("it is no JUnit report: it starts with `<{0}>` instead of `<testsuites>`")]
     OtherRoot(String),
@@ -74,19 +74,22 @@ pub enum Error {
 
 /// Reads a report and hands over each test as it ends.
 ///
-/// A truncated report yields the tests that ended before, and [`Ending::Truncated`]. So does a
-/// broken one, before its [`Error`].
-pub fn read(input: impl BufRead, mut on_case: impl FnMut(Case)) -> Result<Ending, Error> {
+/// A truncated report yields the tests that ended before, and [`ReportEnd::Truncated`]. So does a
+/// broken one, before its [`JunitError`].
+pub fn read(
+    input: impl BufRead,
+    mut on_case: impl FnMut(TestCase),
+) -> Result<ReportEnd, JunitError> {
     let mut reader = Reader::from_reader(input);
     let mut buffer = Vec::new();
-    let mut state = State::default();
+    let mut state = JunitParser::default();
     loop {
         buffer.clear();
         let event = match reader.read_event_into(&mut buffer) {
             Ok(event) => event,
             // An unclosed tag, comment or section at the end of the file.
-            Err(quick_xml::Error::Syntax(_)) if state.seen_root => return Ok(Ending::Truncated),
-            Err(source) => return Err(Error::Broken { at: reader.error_position(), source }),
+            Err(quick_xml::Error::Syntax(_)) if state.seen_root => return Ok(ReportEnd::Truncated),
+            Err(source) => return Err(JunitError::Broken { at: reader.error_position(), source }),
         };
         match event {
             Event::Start(tag) => state.open(&tag)?,
@@ -104,52 +107,52 @@ pub fn read(input: impl BufRead, mut on_case: impl FnMut(Case)) -> Result<Ending
                     state.text(known.unwrap_or_default());
                 }
             },
-            Event::Eof if !state.seen_root => return Err(Error::Empty),
-            Event::Eof if state.depth > 0 => return Ok(Ending::Truncated),
-            Event::Eof => return Ok(Ending::Complete),
+            Event::Eof if !state.seen_root => return Err(JunitError::Empty),
+            Event::Eof if state.depth > 0 => return Ok(ReportEnd::Truncated),
+            Event::Eof => return Ok(ReportEnd::Complete),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) => {}
         }
     }
 }
 
 #[derive(Default)]
-struct State {
+struct JunitParser {
     depth: usize,
     seen_root: bool,
     /// The open test and the depth of its element.
-    case: Option<(Case, usize)>,
+    case: Option<(TestCase, usize)>,
     /// The verdict of the open child of the test, and what it says.
-    child: Option<(Verdict, Option<String>, String)>,
+    child: Option<(TestVerdict, Option<String>, String)>,
 }
 
-impl State {
-    fn open(&mut self, tag: &BytesStart<'_>) -> Result<(), Error> {
+impl JunitParser {
+    fn open(&mut self, tag: &BytesStart<'_>) -> Result<(), JunitError> {
         let name = tag.local_name();
         let name: &str = name.as_ref();
         if !self.seen_root && !matches!(name, "testsuites" | "testsuite" | "testcase") {
-            return Err(Error::OtherRoot(name.chars().take(40).collect()));
+            return Err(JunitError::OtherRoot(name.chars().take(40).collect()));
         }
         self.seen_root = true;
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(Error::TooDeep);
+            return Err(JunitError::TooDeep);
         }
         match &self.case {
             None if name == "testcase" => {
-                let case = Case {
+                let case = TestCase {
                     name: attribute(tag, "name").unwrap_or_default(),
                     classname: attribute(tag, "classname"),
                     file: attribute(tag, "file"),
-                    verdict: Verdict::Success,
+                    verdict: TestVerdict::Success,
                     message: None,
                 };
                 self.case = Some((case, self.depth));
             }
             Some((_, depth)) if self.depth == depth + 1 => {
                 let verdict = match name {
-                    "failure" => Verdict::Failure,
-                    "error" => Verdict::Error,
-                    "skipped" => Verdict::Skipped,
+                    "failure" => TestVerdict::Failure,
+                    "error" => TestVerdict::Error,
+                    "skipped" => TestVerdict::Skipped,
                     // `rerun`, `rerunFailure`, `flakyFailure`, `system-out`: no verdict.
                     _ => return Ok(()),
                 };
@@ -161,7 +164,7 @@ impl State {
     }
 
     /// Closes the innermost element; the test, if it was one.
-    fn close(&mut self) -> Option<Case> {
+    fn close(&mut self) -> Option<TestCase> {
         let closed = self.depth;
         self.depth = self.depth.saturating_sub(1);
         let (case, depth) = self.case.as_mut()?;
@@ -201,13 +204,13 @@ fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn cases(xml: &str) -> (Vec<Case>, Result<Ending, Error>) {
+    fn cases(xml: &str) -> (Vec<TestCase>, Result<ReportEnd, JunitError>) {
         let mut all = Vec::new();
         let ending = read(xml.as_bytes(), |case| all.push(case));
         (all, ending)
     }
 
-    fn verdicts(xml: &str) -> Vec<Verdict> {
+    fn verdicts(xml: &str) -> Vec<TestVerdict> {
         cases(xml).0.into_iter().map(|case| case.verdict).collect()
     }
 
@@ -222,7 +225,7 @@ mod tests {
               <testcase name="test_npu"><skipped type="pytest.skip" message="no NPU"/></testcase>
             </testsuite></testsuites>"#,
         );
-        assert_eq!(ending.unwrap(), Ending::Complete);
+        assert_eq!(ending.unwrap(), ReportEnd::Complete);
         let seen: Vec<_> = all
             .iter()
             .map(|case| (case.name.as_str(), case.verdict, case.message.as_deref()))
@@ -230,10 +233,10 @@ mod tests {
         assert_eq!(
             seen,
             [
-                ("test_add", Verdict::Success, None),
-                ("test_mul", Verdict::Failure, Some("assert 1 < 0")),
-                ("test_div", Verdict::Error, Some("no <device>")),
-                ("test_npu", Verdict::Skipped, Some("no NPU")),
+                ("test_add", TestVerdict::Success, None),
+                ("test_mul", TestVerdict::Failure, Some("assert 1 < 0")),
+                ("test_div", TestVerdict::Error, Some("no <device>")),
+                ("test_npu", TestVerdict::Skipped, Some("no NPU")),
             ]
         );
         assert_eq!(all[0].file.as_deref(), Some("test/test_ops.py"));
@@ -243,14 +246,14 @@ mod tests {
     fn failure_decides_before_error_before_skipped() {
         let xml = "<testsuite><testcase name='a'><skipped/><error/><failure/><error/></testcase>\
                    <testcase name='b'><error/><skipped/></testcase></testsuite>";
-        assert_eq!(verdicts(xml), [Verdict::Failure, Verdict::Error]);
+        assert_eq!(verdicts(xml), [TestVerdict::Failure, TestVerdict::Error]);
     }
 
     #[test]
     fn a_test_that_passed_after_a_rerun_is_a_success() {
         let xml = "<testsuite><testcase name='a'><rerun message='x'><failure/></rerun>\
                    <flakyFailure/><system-out>failure</system-out></testcase></testsuite>";
-        assert_eq!(verdicts(xml), [Verdict::Success]);
+        assert_eq!(verdicts(xml), [TestVerdict::Success]);
     }
 
     #[test]
@@ -261,7 +264,7 @@ mod tests {
         for cut in 14..whole.len() {
             let (all, ending) = cases(&whole[..cut]);
             assert!(all.len() <= 3);
-            assert_eq!(ending.unwrap(), Ending::Truncated, "{}", &whole[..cut]);
+            assert_eq!(ending.unwrap(), ReportEnd::Truncated, "{}", &whole[..cut]);
         }
     }
 
@@ -277,7 +280,7 @@ mod tests {
             assert!(error.contains(told), "{xml}: {error}");
         }
         let deep = format!("<testsuite>{}", "<a>".repeat(200));
-        assert!(matches!(cases(&deep).1.unwrap_err(), Error::TooDeep));
+        assert!(matches!(cases(&deep).1.unwrap_err(), JunitError::TooDeep));
     }
 
     #[test]

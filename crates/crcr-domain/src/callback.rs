@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::lifecycle::{Conclusion, State};
+use crate::lifecycle::{Conclusion, JobState};
 
 /// The most characters of a name.
 pub const NAME_CHARS: usize = 200;
@@ -25,22 +25,22 @@ pub const DEPTH: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callback {
     /// What the report answers to.
-    pub kind: Kind,
+    pub kind: CallbackKind,
     /// The delivery that caused the run; of a self-report, the upstream commit.
     pub delivery: String,
     /// The token that was dispatched, if it was echoed.
     pub callback_token: Option<String>,
-    /// The job's new state: [`State::InProgress`] or [`State::Completed`].
-    pub state: State,
+    /// The job's new state: [`JobState::InProgress`] or [`JobState::Completed`].
+    pub state: JobState,
     /// Which job of which run.
     pub job: JobId,
-    pub details: Details,
+    pub details: ReportDetails,
 }
 
 /// What a report answers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum CallbackKind {
     /// An event that the relay dispatched.
     Dispatch,
     /// A nightly run of the downstream repository's own.
@@ -49,7 +49,7 @@ pub enum Kind {
     Periodic,
 }
 
-impl Kind {
+impl CallbackKind {
     /// Whether the run was not started by the relay.
     pub fn is_self_report(self) -> bool {
         self != Self::Dispatch
@@ -70,7 +70,7 @@ pub struct JobId {
 
 /// What a report says beside its state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Details {
+pub struct ReportDetails {
     pub url: Option<String>,
     /// The downstream job's own check run, or `<run id>-<attempt>`.
     pub check_run_id: Option<String>,
@@ -150,16 +150,16 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
             return Err(BodyError::NotAnObject(kind_of(&value)));
         }
     }
-    let raw: Raw = serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
+    let raw: RawCallback = serde_json::from_slice(body).map_err(|_| BodyError::NotJson)?;
     let workflow = match raw.workflow {
-        Value::Object(fields) => Fields(fields),
+        Value::Object(fields) => WorkflowFields(fields),
         Value::Null => return Err(BodyError::Missing("workflow")),
         other => return Err(unexpected("workflow", &other, "an object")),
     };
     let kind = match &raw.event_type {
-        Value::String(text) if text == "nightly" => Kind::Nightly,
-        Value::String(text) if text == "periodic" => Kind::Periodic,
-        Value::Null | Value::String(_) => Kind::Dispatch,
+        Value::String(text) if text == "nightly" => CallbackKind::Nightly,
+        Value::String(text) if text == "periodic" => CallbackKind::Periodic,
+        Value::Null | Value::String(_) => CallbackKind::Dispatch,
         other => return Err(unexpected("event_type", other, "a string")),
     };
     let delivery =
@@ -188,7 +188,7 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawCallback {
     #[serde(default)]
     event_type: Value,
     #[serde(default)]
@@ -199,15 +199,15 @@ struct Raw {
     workflow: Value,
 }
 
-struct Fields(serde_json::Map<String, Value>);
+struct WorkflowFields(serde_json::Map<String, Value>);
 
-impl Fields {
+impl WorkflowFields {
     fn get(&self, name: &str) -> &Value {
         self.0.get(name).unwrap_or(&Value::Null)
     }
 }
 
-fn state(workflow: &Fields, kind: Kind) -> Result<State, BodyError> {
+fn state(workflow: &WorkflowFields, kind: CallbackKind) -> Result<JobState, BodyError> {
     let status = match workflow.get("status") {
         Value::Null => return Err(BodyError::Missing("workflow.status")),
         Value::String(status) => status.as_str(),
@@ -219,22 +219,22 @@ fn state(workflow: &Fields, kind: Kind) -> Result<State, BodyError> {
     let conclusion = workflow.get("conclusion");
     match status {
         "in_progress" => match conclusion {
-            Value::Null => Ok(State::InProgress),
+            Value::Null => Ok(JobState::InProgress),
             other => Err(unexpected("workflow.conclusion", other, "null while in progress")),
         },
-        "completed" => {
-            conclusion.as_str().and_then(|text| text.parse().ok()).map(State::Completed).ok_or_else(
-                || {
-                    let known = Conclusion::BEST_TO_WORST.map(Conclusion::as_str).join(", ");
-                    unexpected("workflow.conclusion", conclusion, &format!("one of {known}"))
-                },
-            )
-        }
+        "completed" => conclusion
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .map(JobState::Completed)
+            .ok_or_else(|| {
+                let known = Conclusion::BEST_TO_WORST.map(Conclusion::as_str).join(", ");
+                unexpected("workflow.conclusion", conclusion, &format!("one of {known}"))
+            }),
         other => Err(BodyError::Status(shorten(other))),
     }
 }
 
-fn run_id(workflow: &Fields) -> Result<String, BodyError> {
+fn run_id(workflow: &WorkflowFields) -> Result<String, BodyError> {
     const FIELD: &str = "workflow.run_id";
     let value = workflow.get("run_id");
     let text = match value {
@@ -248,7 +248,7 @@ fn run_id(workflow: &Fields) -> Result<String, BodyError> {
     if proper { Ok(text) } else { Err(unexpected(FIELD, value, "a number or a UUID")) }
 }
 
-fn run_attempt(workflow: &Fields) -> Result<u32, BodyError> {
+fn run_attempt(workflow: &WorkflowFields) -> Result<u32, BodyError> {
     let value = workflow.get("run_attempt");
     let number = match value {
         Value::Null => return Ok(1),
@@ -261,8 +261,8 @@ fn run_attempt(workflow: &Fields) -> Result<u32, BodyError> {
         .ok_or_else(|| unexpected("workflow.run_attempt", value, "a whole number from 1"))
 }
 
-fn details(workflow: &Fields) -> Result<Details, BodyError> {
-    Ok(Details {
+fn details(workflow: &WorkflowFields) -> Result<ReportDetails, BodyError> {
+    Ok(ReportDetails {
         url: url(workflow.get("url"), "workflow.url")?,
         check_run_id: match workflow.get("check_run_id") {
             Value::Number(number) => Some(number.to_string()),
@@ -462,10 +462,10 @@ mod tests {
     #[test]
     fn the_deployed_actions_body_is_accepted() {
         let callback = read(body().to_string().as_bytes()).unwrap();
-        assert_eq!(callback.state, State::Completed(Conclusion::Success));
+        assert_eq!(callback.state, JobState::Completed(Conclusion::Success));
         assert_eq!((callback.job.run_id.as_str(), callback.job.run_attempt), ("12", 2));
         assert_eq!(callback.details.tests.unwrap().total, 13);
-        assert_eq!(callback.kind, Kind::Dispatch);
+        assert_eq!(callback.kind, CallbackKind::Dispatch);
     }
 
     #[test]
@@ -531,7 +531,7 @@ mod tests {
         let error = read(nightly.to_string().as_bytes()).unwrap_err().to_string();
         assert!(error.contains("delivery_id"), "{error}");
         nightly["delivery_id"] = json!(SHA);
-        assert_eq!(read(nightly.to_string().as_bytes()).unwrap().kind, Kind::Nightly);
+        assert_eq!(read(nightly.to_string().as_bytes()).unwrap().kind, CallbackKind::Nightly);
         nightly["workflow"]["status"] = json!("in_progress");
         assert_eq!(
             read(nightly.to_string().as_bytes()).unwrap_err().to_string(),

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::callback::{Details, JobId};
-use crate::dispatch::CheckRuns;
+use crate::callback::{JobId, ReportDetails};
+use crate::dispatch::CheckRunVisibility;
+use crate::head_verdict::{HeadState, HeadVerdict};
 use crate::level::Level;
-use crate::lifecycle::{Conclusion, State};
-use crate::verdict::{Standing, Verdict};
+use crate::lifecycle::{Conclusion, JobState};
 
 /// The most failing tests that a check run names.
 const SHOWN_TESTS: usize = 20;
@@ -33,7 +33,7 @@ pub fn job_name(repo: &str, job: &JobId) -> String {
         return name;
     }
     // Long names differ by a hash of the whole, so that two of them never share a check run.
-    format!("{}… {:016x}", cut(&name, NAME_CHARS - 18), fnv1a(&name))
+    format!("{}… {:016x}", truncate_chars(&name, NAME_CHARS - 18), fnv1a(&name))
 }
 
 /// FNV-1a, which is the same in every version of this program, unlike the standard library's hash.
@@ -43,7 +43,7 @@ fn fnv1a(text: &str) -> u64 {
     })
 }
 
-fn cut(text: &str, chars: usize) -> &str {
+fn truncate_chars(text: &str, chars: usize) -> &str {
     text.char_indices().nth(chars).map_or(text, |(end, _)| &text[..end])
 }
 
@@ -76,9 +76,9 @@ pub fn run_of(external_id: &str) -> Option<u64> {
 
 /// What a check run shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct CheckRunContent {
     /// Whether it ended, and how.
-    pub status: Status,
+    pub status: CheckRunStatus,
     pub title: String,
     pub summary: String,
     pub details_url: Option<String>,
@@ -89,13 +89,13 @@ pub struct Shown {
 /// A check run's status and conclusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status", content = "conclusion")]
-pub enum Status {
+pub enum CheckRunStatus {
     Queued,
     InProgress,
     Completed(Conclusion),
 }
 
-impl Status {
+impl CheckRunStatus {
     pub fn status(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -123,7 +123,7 @@ impl Status {
 
 /// What the texts of a check run are made of.
 #[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
+pub struct CheckRunContext<'a> {
     pub repo: &'a str,
     pub level: Level,
     pub oncalls: &'a [String],
@@ -136,7 +136,7 @@ pub struct Context<'a> {
     pub nonblocking: Option<Conclusion>,
 }
 
-impl Context<'_> {
+impl CheckRunContext<'_> {
     /// The page of a run: on GitHub for one of GitHub's, else what the reporter gave.
     pub fn run_url(&self, run_id: &str, reported: Option<&str>) -> Option<String> {
         if run_id.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -150,33 +150,33 @@ impl Context<'_> {
         self.page.map(link).unwrap_or_default()
     }
 
-    fn conclude(&self, conclusion: Conclusion) -> Status {
+    fn conclude(&self, conclusion: Conclusion) -> CheckRunStatus {
         let softened = self.nonblocking.filter(|_| self.level < Level::L4 && !conclusion.is_good());
-        Status::Completed(softened.unwrap_or(conclusion))
+        CheckRunStatus::Completed(softened.unwrap_or(conclusion))
     }
 }
 
 /// The check run of one job. `ended_without_proof`: its end was reported, and nothing proves it.
-pub fn show_job(
-    context: &Context<'_>,
+pub fn job_content(
+    context: &CheckRunContext<'_>,
     job: &JobId,
-    state: State,
-    details: &Details,
+    state: JobState,
+    details: &ReportDetails,
     ended_without_proof: bool,
-) -> Shown {
+) -> CheckRunContent {
     let url = context.run_url(&job.run_id, details.url.as_deref());
     let (status, title) = match state {
-        State::Dispatched | State::InProgress if ended_without_proof => (
+        JobState::Dispatched | JobState::InProgress if ended_without_proof => (
             context.conclude(Conclusion::Cancelled),
             "Its end was reported without proof, so its result isn't shown".to_owned(),
         ),
-        State::Dispatched => (Status::Queued, "Queued".to_owned()),
-        State::InProgress => (Status::InProgress, "In progress".to_owned()),
-        State::NeverStarted | State::Lost => (
+        JobState::Dispatched => (CheckRunStatus::Queued, "Queued".to_owned()),
+        JobState::InProgress => (CheckRunStatus::InProgress, "In progress".to_owned()),
+        JobState::NeverStarted | JobState::Lost => (
             context.conclude(Conclusion::TimedOut),
             "No result: it started and its end was never reported".to_owned(),
         ),
-        State::Completed(conclusion) => {
+        JobState::Completed(conclusion) => {
             (context.conclude(conclusion), headline(conclusion, details))
         }
     };
@@ -208,24 +208,24 @@ pub fn show_job(
         }
     }
     let failed = state.conclusion().is_some_and(|conclusion| !conclusion.is_good());
-    if matches!(status, Status::Completed(_)) && (failed || state.is_open()) {
-        summary.push_str(&what_next(context));
+    if matches!(status, CheckRunStatus::Completed(_)) && (failed || state.is_open()) {
+        summary.push_str(&next_steps(context));
     }
-    Shown {
+    CheckRunContent {
         status,
-        title: cut(&title, TITLE_CHARS).to_owned(),
-        summary: cut(&summary, SUMMARY_CHARS).to_owned(),
+        title: truncate_chars(&title, TITLE_CHARS).to_owned(),
+        summary: truncate_chars(&summary, SUMMARY_CHARS).to_owned(),
         details_url: url.or(context.page.map(str::to_owned)),
         external_id: Some(external_id(&job.run_id, context.pull_request)),
     }
 }
 
 /// The check run of the dispatch itself.
-pub fn show_dispatch(context: &Context<'_>, verdict: &Verdict) -> Shown {
+pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) -> CheckRunContent {
     let status = match verdict.standing {
-        Standing::Queued => Status::Queued,
-        Standing::Running => Status::InProgress,
-        Standing::Ended(conclusion) => context.conclude(conclusion),
+        HeadState::Queued => CheckRunStatus::Queued,
+        HeadState::Running => CheckRunStatus::InProgress,
+        HeadState::Ended(conclusion) => context.conclude(conclusion),
     };
     let run = verdict.run.as_deref();
     let url = run.and_then(|run| context.run_url(run, None));
@@ -234,40 +234,47 @@ pub fn show_dispatch(context: &Context<'_>, verdict: &Verdict) -> Shown {
         let _ = writeln!(summary, "\nWorkflow: {url}");
     }
     summary.push_str(&context.link());
-    if matches!(verdict.standing, Standing::Ended(conclusion) if !conclusion.is_good()) {
-        summary.push_str(&what_next(context));
+    if matches!(verdict.standing, HeadState::Ended(conclusion) if !conclusion.is_good()) {
+        summary.push_str(&next_steps(context));
     }
     let no_run = NO_RUN.to_string();
-    Shown {
+    CheckRunContent {
         status,
-        title: cut(&verdict.reason, TITLE_CHARS).to_owned(),
-        summary: cut(&summary, SUMMARY_CHARS).to_owned(),
+        title: truncate_chars(&verdict.reason, TITLE_CHARS).to_owned(),
+        summary: truncate_chars(&summary, SUMMARY_CHARS).to_owned(),
         details_url: url.or(context.page.map(str::to_owned)),
         external_id: Some(external_id(run.unwrap_or(&no_run), context.pull_request)),
     }
 }
 
 /// What an open check run becomes when it is no longer to be shown.
-pub fn show_withdrawn(context: &Context<'_>, run: Option<&str>, why: CheckRuns) -> Option<Shown> {
+pub fn withdrawn_content(
+    context: &CheckRunContext<'_>,
+    run: Option<&str>,
+    why: CheckRunVisibility,
+) -> Option<CheckRunContent> {
     let (conclusion, reason) = match why {
-        CheckRuns::Shown | CheckRuns::NoneForEvent => return None,
-        CheckRuns::NoneWithoutLabel => {
+        CheckRunVisibility::Shown | CheckRunVisibility::NoneForEvent => return None,
+        CheckRunVisibility::NoneWithoutLabel => {
             (Conclusion::Skipped, "The label was removed; results go to the HUD only".to_owned())
         }
-        CheckRuns::NoneAtLevel(None) => (
+        CheckRunVisibility::NoneAtLevel(None) => (
             Conclusion::Neutral,
             "The repository was removed from the allowlist; its results aren't shown".to_owned(),
         ),
-        CheckRuns::NoneAtLevel(Some(level)) => (
+        CheckRunVisibility::NoneAtLevel(Some(level)) => (
             Conclusion::Neutral,
             format!("The repository is at {level} now; results go to the HUD only"),
         ),
     };
     let run = run.map(str::to_owned);
-    Some(show_dispatch(context, &Verdict { standing: Standing::Ended(conclusion), run, reason }))
+    Some(dispatch_content(
+        context,
+        &HeadVerdict { standing: HeadState::Ended(conclusion), run, reason },
+    ))
 }
 
-fn headline(conclusion: Conclusion, details: &Details) -> String {
+fn headline(conclusion: Conclusion, details: &ReportDetails) -> String {
     let word = conclusion.as_str().replace('_', " ");
     let mut letters = word.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase()).unwrap_or_default();
@@ -278,7 +285,7 @@ fn headline(conclusion: Conclusion, details: &Details) -> String {
     title
 }
 
-fn what_next(context: &Context<'_>) -> String {
+fn next_steps(context: &CheckRunContext<'_>) -> String {
     let mut text = "\nTo run it again, press *Re-run* on this check.".to_owned();
     if !context.oncalls.is_empty() {
         // In code, so that a check run mentions nobody.
@@ -323,8 +330,8 @@ mod tests {
         }
     }
 
-    fn context(level: Level) -> Context<'static> {
-        Context {
+    fn context(level: Level) -> CheckRunContext<'static> {
+        CheckRunContext {
             repo: "acme/backend",
             level,
             oncalls: &[],
@@ -338,17 +345,17 @@ mod tests {
     #[test]
     fn with_a_public_address_every_check_run_links_the_pull_requests_page() {
         let page = Some("https://relay.test/pr/7");
-        let known = Context { page, ..context(Level::L4) };
-        let ended = State::Completed(Conclusion::Success);
-        let shown = show_job(&known, &job(), ended, &Details::default(), false);
+        let known = CheckRunContext { page, ..context(Level::L4) };
+        let ended = JobState::Completed(Conclusion::Success);
+        let shown = job_content(&known, &job(), ended, &ReportDetails::default(), false);
         assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
         assert!(shown.details_url.unwrap().ends_with("/actions/runs/12"), "the run stays in front");
         let reason = "Dispatched".to_owned();
-        let waiting = Verdict { standing: Standing::Queued, run: None, reason };
-        let shown = show_dispatch(&known, &waiting);
+        let waiting = HeadVerdict { standing: HeadState::Queued, run: None, reason };
+        let shown = dispatch_content(&known, &waiting);
         assert_eq!(shown.details_url.as_deref(), page, "there is no run yet");
         assert!(shown.summary.contains("https://relay.test/pr/7"), "{}", shown.summary);
-        let shown = show_dispatch(&context(Level::L4), &waiting);
+        let shown = dispatch_content(&context(Level::L4), &waiting);
         assert_eq!(shown.details_url, None);
     }
 
@@ -388,13 +395,15 @@ mod tests {
     fn texts_of_any_length_fit() {
         let name = "é".repeat(200);
         let failed = FailedTest { name: name.clone(), file: Some(name.repeat(400)), message: None };
-        let details = Details { failed_tests: vec![failed; 50], ..Details::default() };
-        let ended = State::Completed(Conclusion::Failure);
-        let shown = show_job(&context(Level::L4), &job(), ended, &details, false);
+        let details = ReportDetails { failed_tests: vec![failed; 50], ..ReportDetails::default() };
+        let ended = JobState::Completed(Conclusion::Failure);
+        let shown = job_content(&context(Level::L4), &job(), ended, &details, false);
         assert!(shown.summary.chars().count() <= 65_535);
         let reason = "why ".repeat(1000);
-        let verdict = Verdict { standing: Standing::Queued, run: None, reason };
-        assert!(show_dispatch(&context(Level::L4), &verdict).title.chars().count() <= TITLE_CHARS);
+        let verdict = HeadVerdict { standing: HeadState::Queued, run: None, reason };
+        assert!(
+            dispatch_content(&context(Level::L4), &verdict).title.chars().count() <= TITLE_CHARS
+        );
     }
 
     #[test]
@@ -408,41 +417,46 @@ mod tests {
 
     #[test]
     fn a_failure_names_tests_and_people_without_mentioning_them() {
-        let details = Details {
+        let details = ReportDetails {
             tests: Some(TestCounts { passed: 9, failed: 1, skipped: 0, total: 10 }),
             failed_tests: vec![FailedTest {
                 name: "test_add`@everyone`\n# big".to_owned(),
                 file: Some("test_ops.py".to_owned()),
                 message: None,
             }],
-            ..Details::default()
+            ..ReportDetails::default()
         };
         let oncalls = ["alice".to_owned()];
-        let context = Context { oncalls: &oncalls, ..context(Level::L4) };
-        let shown =
-            show_job(&context, &job(), State::Completed(Conclusion::Failure), &details, false);
-        assert_eq!(shown.status, Status::Completed(Conclusion::Failure));
+        let context = CheckRunContext { oncalls: &oncalls, ..context(Level::L4) };
+        let shown = job_content(
+            &context,
+            &job(),
+            JobState::Completed(Conclusion::Failure),
+            &details,
+            false,
+        );
+        assert_eq!(shown.status, CheckRunStatus::Completed(Conclusion::Failure));
         insta::assert_snapshot!(format!("{}\n\n{}", shown.title, shown.summary));
     }
 
     #[test]
     fn the_real_conclusion_is_shown_below_l4_unless_softened() {
-        let ended = State::Completed(Conclusion::Failure);
+        let ended = JobState::Completed(Conclusion::Failure);
         for (level, nonblocking, expected) in [
             (Level::L3, None, Conclusion::Failure),
             (Level::L3, Some(Conclusion::Neutral), Conclusion::Neutral),
             (Level::L4, Some(Conclusion::Neutral), Conclusion::Failure),
         ] {
-            let context = Context { nonblocking, ..context(level) };
-            let shown = show_job(&context, &job(), ended, &Details::default(), false);
-            assert_eq!(shown.status, Status::Completed(expected), "{level:?}");
+            let context = CheckRunContext { nonblocking, ..context(level) };
+            let shown = job_content(&context, &job(), ended, &ReportDetails::default(), false);
+            assert_eq!(shown.status, CheckRunStatus::Completed(expected), "{level:?}");
         }
     }
 
     #[test]
     fn githubs_own_conclusions_are_never_sent() {
         for conclusion in Conclusion::BEST_TO_WORST {
-            let sent = Status::Completed(conclusion).conclusion().unwrap();
+            let sent = CheckRunStatus::Completed(conclusion).conclusion().unwrap();
             let lets_through = ["success", "neutral", "skipped"].contains(&sent);
             assert_eq!(lets_through, conclusion.is_good(), "{conclusion}");
             assert!(!["stale", "startup_failure"].contains(&sent));

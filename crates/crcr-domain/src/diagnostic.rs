@@ -9,7 +9,7 @@ pub const MAX_FINDINGS: usize = 10_000;
 
 /// A file's text and where its lines are. A byte-order mark in front is set aside.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct SourceText {
     text: String,
     lines: Vec<usize>,
     /// Characters before each block of [`BLOCK`] bytes, so that a place in a line of a megabyte
@@ -23,7 +23,7 @@ const BLOCK: usize = 256;
 
 /// A place in a text: line and column from 1, the column in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Position {
+pub struct TextPosition {
     /// From 1.
     pub line: usize,
     /// In characters, from 1.
@@ -32,15 +32,15 @@ pub struct Position {
 
 /// A stretch of a text; the end is exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    /// Where it is in the [`Source`]'s text.
+pub struct SourceSpan {
+    /// Where it is in the [`SourceText`]'s text.
     pub bytes: Range<usize>,
-    pub start: Position,
+    pub start: TextPosition,
     /// The place after its last character.
-    pub end: Position,
+    pub end: TextPosition,
 }
 
-impl Source {
+impl SourceText {
     /// The source of a file. Bytes that are not UTF-8 read as U+FFFD.
     pub fn new(bytes: &[u8]) -> Self {
         let stripped = bytes.strip_prefix("\u{feff}".as_bytes());
@@ -68,10 +68,10 @@ impl Source {
     }
 
     /// The place of a byte; one inside a character counts as that character's.
-    pub fn position(&self, byte: usize) -> Position {
+    pub fn position(&self, byte: usize) -> TextPosition {
         let byte = byte.min(self.text.len());
         let line = self.lines.partition_point(|start| *start <= byte);
-        Position { line, column: self.chars_between(self.lines[line - 1], byte) + 1 }
+        TextPosition { line, column: self.chars_between(self.lines[line - 1], byte) + 1 }
     }
 
     fn chars_between(&self, start: usize, end: usize) -> usize {
@@ -88,16 +88,16 @@ impl Source {
     }
 
     /// The span of a range of bytes.
-    pub fn span(&self, bytes: Range<usize>) -> Span {
+    pub fn span(&self, bytes: Range<usize>) -> SourceSpan {
         let start = self.position(bytes.start);
         let next_line = self.lines.get(start.line).copied().unwrap_or(self.text.len());
         let end = if (bytes.start..next_line).contains(&bytes.end) {
             let column = start.column + self.chars_between(bytes.start, bytes.end);
-            Position { line: start.line, column }
+            TextPosition { line: start.line, column }
         } else {
             self.position(bytes.end)
         };
-        Span { bytes, start, end }
+        SourceSpan { bytes, start, end }
     }
 
     /// How many lines there are; the text after the last line break counts when it isn't empty.
@@ -258,45 +258,45 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// What happened, in a sentence that stands alone.
     pub message: String,
-    pub span: Span,
+    pub span: SourceSpan,
     /// What the annotated source says at the token; the message says enough when it is empty.
     pub label: String,
     /// Other places that have to do with it.
-    pub related: Vec<Related>,
+    pub related: Vec<RelatedSpan>,
     pub help: Option<String>,
     /// How it is put right without a decision.
-    pub fix: Option<Fix>,
+    pub fix: Option<SuggestedFix>,
 }
 
 /// Another place that has to do with a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Related {
+pub struct RelatedSpan {
     /// What is there, for a program's reader.
     pub message: String,
     /// What is there, in the annotated source.
     pub label: String,
-    pub span: Span,
+    pub span: SourceSpan,
 }
 
 /// A change that puts a finding right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fix {
+pub struct SuggestedFix {
     pub description: String,
     /// Its replacements, which don't overlap.
-    pub edits: Vec<Edit>,
+    pub edits: Vec<TextEdit>,
 }
 
 /// One replacement of a fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Edit {
+pub struct TextEdit {
     /// What is replaced; may be empty.
-    pub span: Span,
+    pub span: SourceSpan,
     pub text: String,
 }
 
 impl Diagnostic {
     /// A finding with the severity of its rule.
-    pub fn new(rule: Rule, span: Span, message: impl Into<String>) -> Self {
+    pub fn new(rule: Rule, span: SourceSpan, message: impl Into<String>) -> Self {
         Self {
             rule,
             severity: rule.severity(),
@@ -325,11 +325,11 @@ impl Diagnostic {
     /// Adds another place: `message` for programs, `label` for the annotated source.
     pub fn related(
         mut self,
-        span: Span,
+        span: SourceSpan,
         message: impl Into<String>,
         label: impl Into<String>,
     ) -> Self {
-        self.related.push(Related { message: message.into(), label: label.into(), span });
+        self.related.push(RelatedSpan { message: message.into(), label: label.into(), span });
         self
     }
 
@@ -342,12 +342,12 @@ impl Diagnostic {
     /// Sets the change that puts it right, of one replacement.
     pub fn fix(
         mut self,
-        span: Span,
+        span: SourceSpan,
         text: impl Into<String>,
         description: impl Into<String>,
     ) -> Self {
-        let edits = vec![Edit { span, text: text.into() }];
-        self.fix = Some(Fix { description: description.into(), edits });
+        let edits = vec![TextEdit { span, text: text.into() }];
+        self.fix = Some(SuggestedFix { description: description.into(), edits });
         self
     }
 }
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn columns_count_characters_and_lines_end_as_in_yaml() {
-        let source = Source::new("\u{feff}é: x\r\n漢字 y\rz\n".as_bytes());
+        let source = SourceText::new("\u{feff}é: x\r\n漢字 y\rz\n".as_bytes());
         assert!(source.has_byte_order_mark());
         assert_eq!(source.text(), "é: x\r\n漢字 y\rz\n");
         let at = |needle: &str| {
@@ -432,11 +432,11 @@ mod tests {
         assert_eq!(at("z"), (3, 1));
         assert_eq!(source.line_count(), 3);
         assert_eq!(&source.text()[source.lines(2, 2)], "漢字 y\r");
-        assert_eq!(source.position(1000), Position { line: 4, column: 1 });
-        assert_eq!(Source::new(b"").line_count(), 0);
-        let long = Source::new("a: é, ".repeat(1000).as_bytes());
+        assert_eq!(source.position(1000), TextPosition { line: 4, column: 1 });
+        assert_eq!(SourceText::new(b"").line_count(), 0);
+        let long = SourceText::new("a: é, ".repeat(1000).as_bytes());
         for (at, (byte, _)) in long.text().char_indices().enumerate() {
-            assert_eq!(long.position(byte), Position { line: 1, column: at + 1 });
+            assert_eq!(long.position(byte), TextPosition { line: 1, column: at + 1 });
         }
     }
 
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn findings_past_the_cap_are_counted() {
-        let source = Source::new(b"x");
+        let source = SourceText::new(b"x");
         let mut findings = Findings::default();
         let finding = Diagnostic::new(Rule::EmptyLevel, source.span(0..1), "m");
         findings.extend(std::iter::repeat_n(finding, MAX_FINDINGS + 2));

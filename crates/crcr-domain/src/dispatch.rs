@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::downstream_run::DownstreamRun;
 use crate::event::PullRequestAction;
-use crate::level::{CheckRun, Device, Level};
+use crate::level::{CheckRunPolicy, Device, Level};
 use crate::repo::RepoName;
 
 /// What the relay knows of one event for one downstream repository. Everything that a result is
@@ -34,7 +34,7 @@ pub struct Dispatch {
     pub labels: Vec<String>,
     /// When the event was accepted.
     pub enqueued_at: Timestamp,
-    pub status: Status,
+    pub status: DispatchStatus,
     /// Calls made to GitHub for it.
     pub tries: u32,
     /// Why the last of them failed.
@@ -59,7 +59,7 @@ pub const LANDED: &str = "landed";
 
 /// Whether check runs stand for a dispatch upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckRuns {
+pub enum CheckRunVisibility {
     Shown,
     /// Nothing is merged by this event: a push, a closed pull request.
     NoneForEvent,
@@ -72,7 +72,7 @@ pub enum CheckRuns {
 /// How far a dispatch got.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
-pub enum Status {
+pub enum DispatchStatus {
     /// Waits for its turn or its next try.
     Queued,
     Sent {
@@ -92,9 +92,9 @@ pub enum Status {
     RepositoryChanged,
 }
 
-impl Status {
+impl DispatchStatus {
     /// Whether an operator can have it sent again.
-    pub fn may_come_again(&self) -> bool {
+    pub fn can_be_redelivered(&self) -> bool {
         matches!(self, Self::Dead | Self::Unreachable | Self::RepositoryChanged)
     }
 
@@ -134,22 +134,24 @@ impl Dispatch {
         level_now: Option<Level>,
         labels: &[String],
         prefix: &str,
-    ) -> CheckRuns {
+    ) -> CheckRunVisibility {
         let in_merge_queue = self.event == MERGE_GROUP;
         let has_head_to_merge = self.pull_request.is_some() || in_merge_queue;
         let ends = self.action == Some(PullRequestAction::Closed) || self.event == LANDED;
         if !has_head_to_merge || ends {
-            return CheckRuns::NoneForEvent;
+            return CheckRunVisibility::NoneForEvent;
         }
         match level_now.map(|now| self.level.min(now).check_run()) {
-            None | Some(CheckRun::Never) => CheckRuns::NoneAtLevel(level_now),
+            None | Some(CheckRunPolicy::Never) => CheckRunVisibility::NoneAtLevel(level_now),
             // At L3 a merge group is dispatched only to repositories that ask for it.
-            Some(CheckRun::WhenLabelled)
+            Some(CheckRunPolicy::WhenLabelled)
                 if !in_merge_queue && !self.is_labelled(labels, prefix) =>
             {
-                CheckRuns::NoneWithoutLabel
+                CheckRunVisibility::NoneWithoutLabel
             }
-            Some(CheckRun::WhenLabelled | CheckRun::Always) => CheckRuns::Shown,
+            Some(CheckRunPolicy::WhenLabelled | CheckRunPolicy::Always) => {
+                CheckRunVisibility::Shown
+            }
         }
     }
 
@@ -162,13 +164,13 @@ impl Dispatch {
     }
 
     /// Whether check runs stand for it as the allowlist and the labels were when the event came.
-    pub fn begins_with_check_run(&self, prefix: &str) -> bool {
-        self.check_runs(Some(self.level), &self.labels, prefix) == CheckRuns::Shown
+    pub fn has_check_run_when_dispatched(&self, prefix: &str) -> bool {
+        self.check_runs(Some(self.level), &self.labels, prefix) == CheckRunVisibility::Shown
     }
 
     pub fn sent_at(&self) -> Option<Timestamp> {
         match self.status {
-            Status::Sent { at } => Some(at),
+            DispatchStatus::Sent { at } => Some(at),
             _ => None,
         }
     }
@@ -192,7 +194,7 @@ mod tests {
             device: Some(Device::new("npu").unwrap()),
             labels: vec![],
             enqueued_at: Timestamp::UNIX_EPOCH,
-            status: Status::Queued,
+            status: DispatchStatus::Queued,
             tries: 0,
             last_error: None,
             repository_id: None,
@@ -233,19 +235,21 @@ mod tests {
                         let ends = ["push", LANDED].contains(&event) || action == Some(Closed);
                         let lower = level_now.map(|now| level.min(now));
                         let expected = match lower {
-                            _ if ends => CheckRuns::NoneForEvent,
-                            None | Some(Level::L1 | Level::L2) => CheckRuns::NoneAtLevel(level_now),
-                            Some(Level::L3) if labels.is_empty() && event == "pull_request" => {
-                                CheckRuns::NoneWithoutLabel
+                            _ if ends => CheckRunVisibility::NoneForEvent,
+                            None | Some(Level::L1 | Level::L2) => {
+                                CheckRunVisibility::NoneAtLevel(level_now)
                             }
-                            Some(Level::L3 | Level::L4) => CheckRuns::Shown,
+                            Some(Level::L3) if labels.is_empty() && event == "pull_request" => {
+                                CheckRunVisibility::NoneWithoutLabel
+                            }
+                            Some(Level::L3 | Level::L4) => CheckRunVisibility::Shown,
                         };
                         let found = dispatch.check_runs(level_now, labels, "ciflow/crcr/");
                         assert_eq!(
                             found, expected,
                             "{event} {action:?} {level} {level_now:?} {labels:?}"
                         );
-                        shown += usize::from(found == CheckRuns::Shown);
+                        shown += usize::from(found == CheckRunVisibility::Shown);
                     }
                 }
             }

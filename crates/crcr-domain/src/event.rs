@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Something that happened upstream and that the relay acts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum UpstreamEvent {
     /// A pull request was opened, reopened, pushed to, closed, labelled or unlabelled.
     PullRequest(PullRequest),
     /// Commits were pushed to a ref that the relay follows.
@@ -102,7 +102,7 @@ pub struct CheckSuiteRerequested {
 
 /// Which events of which repository are ours.
 #[derive(Debug, Clone)]
-pub struct Interest {
+pub struct EventFilter {
     /// `owner/repo` of the upstream repository; compared without case.
     pub upstream: String,
     /// Refs whose pushes are dispatched, `*` standing for any text, with or without
@@ -132,7 +132,11 @@ pub enum EventError {
 ///
 /// Everything is checked that the relay later relies on; unknown fields are skipped. Fails with
 /// [`EventError`] when the body is not what GitHub sends for `event`.
-pub fn read(event: &str, body: &[u8], interest: &Interest) -> Result<Option<Event>, EventError> {
+pub fn read(
+    event: &str,
+    body: &[u8],
+    interest: &EventFilter,
+) -> Result<Option<UpstreamEvent>, EventError> {
     if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         serde_json::from_slice::<serde::de::IgnoredAny>(body).map_err(|_| EventError::NotJson)?;
         return Err(EventError::NotAnObject);
@@ -150,7 +154,7 @@ pub fn read(event: &str, body: &[u8], interest: &Interest) -> Result<Option<Even
             let raw: raw::PushEvent = parse(event, body)?;
             Ok(Some(raw)
                 .filter(|raw| interest.wants_push(raw))
-                .map(|raw| Event::Push(Push { git_ref: raw.git_ref, head_sha: raw.after })))
+                .map(|raw| UpstreamEvent::Push(Push { git_ref: raw.git_ref, head_sha: raw.after })))
         }
         "merge_group" => {
             let raw: raw::MergeGroupEvent = parse(event, body)?;
@@ -162,14 +166,14 @@ pub fn read(event: &str, body: &[u8], interest: &Interest) -> Result<Option<Even
             }
             let base_sha = group.base_sha.filter(|sha| is_sha(sha));
             let group = MergeGroup { head_sha: group.head_sha, base_sha };
-            Ok(ours.then_some(Event::MergeGroup(group)))
+            Ok(ours.then_some(UpstreamEvent::MergeGroup(group)))
         }
         "check_run" => {
             let raw: raw::CheckRunEvent = parse(event, body)?;
             let ours =
                 raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
             Ok(ours.then(|| {
-                Event::CheckRunRerequested(CheckRunRerequested {
+                UpstreamEvent::CheckRunRerequested(CheckRunRerequested {
                     name: raw.check_run.name,
                     external_id: raw.check_run.external_id.unwrap_or_default(),
                     head_sha: raw.check_run.head_sha,
@@ -182,7 +186,7 @@ pub fn read(event: &str, body: &[u8], interest: &Interest) -> Result<Option<Even
                 raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
             let suite = raw.check_suite;
             let event = CheckSuiteRerequested { id: suite.id, head_sha: suite.head_sha };
-            Ok(ours.then_some(Event::CheckSuiteRerequested(event)))
+            Ok(ours.then_some(UpstreamEvent::CheckSuiteRerequested(event)))
         }
         _ => {
             serde_json::from_slice::<serde::de::IgnoredAny>(body)
@@ -197,7 +201,7 @@ pub fn is_sha(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-impl Interest {
+impl EventFilter {
     fn is_upstream(&self, name: &str) -> bool {
         self.upstream.eq_ignore_ascii_case(name)
     }
@@ -252,8 +256,8 @@ fn parse<T: DeserializeOwned>(event: &str, body: &[u8]) -> Result<T, EventError>
 
 fn pull_request(
     raw: raw::PullRequestEvent,
-    interest: &Interest,
-) -> Result<Option<Event>, EventError> {
+    interest: &EventFilter,
+) -> Result<Option<UpstreamEvent>, EventError> {
     let label = raw.label.map(|label| label.name).unwrap_or_default();
     let prefixed = label
         .get(..interest.label_prefix.len())
@@ -277,7 +281,7 @@ fn pull_request(
     if action == PullRequestAction::Labeled && !prefixed && !has_landed {
         return Ok(None);
     }
-    Ok(Some(Event::PullRequest(PullRequest {
+    Ok(Some(UpstreamEvent::PullRequest(PullRequest {
         action,
         number: pull.number,
         head_sha: pull.head.sha,
@@ -398,8 +402,8 @@ mod tests {
     const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
     const BASE: &str = "89abcdef0123456789abcdef0123456789abcdef";
 
-    fn interest() -> Interest {
-        Interest {
+    fn interest() -> EventFilter {
+        EventFilter {
             upstream: "acme/upstream".to_owned(),
             push_refs: vec![],
             label_prefix: "ciflow/crcr/".to_owned(),
@@ -426,7 +430,7 @@ mod tests {
         })
     }
 
-    fn read_value(event: &str, value: &Value) -> Result<Option<Event>, EventError> {
+    fn read_value(event: &str, value: &Value) -> Result<Option<UpstreamEvent>, EventError> {
         read(event, value.to_string().as_bytes(), &interest())
     }
 
@@ -446,7 +450,8 @@ mod tests {
             let read = read_value("pull_request", &pull(action)).unwrap();
             assert_eq!(read.is_some(), ours, "{action}");
         }
-        let Some(Event::PullRequest(read)) = read_value("pull_request", &pull("opened")).unwrap()
+        let Some(UpstreamEvent::PullRequest(read)) =
+            read_value("pull_request", &pull("opened")).unwrap()
         else {
             panic!("a pull request")
         };
@@ -474,7 +479,7 @@ mod tests {
             event["pull_request"]["labels"] =
                 labels.iter().map(|name| json!({ "name": name })).collect();
             match read_value("pull_request", &event).unwrap() {
-                Some(Event::PullRequest(pull)) => Some(pull.has_landed),
+                Some(UpstreamEvent::PullRequest(pull)) => Some(pull.has_landed),
                 _ => None,
             }
         };
@@ -497,7 +502,7 @@ mod tests {
         };
         let expected = MergeGroup { head_sha: SHA.to_owned(), base_sha: Some(BASE.to_owned()) };
         let asked = group("checks_requested", "acme/upstream", SHA).unwrap();
-        assert_eq!(asked, Some(Event::MergeGroup(expected)));
+        assert_eq!(asked, Some(UpstreamEvent::MergeGroup(expected)));
         assert_eq!(group("destroyed", "acme/upstream", SHA).unwrap(), None);
         assert_eq!(group("checks_requested", "acme/other", SHA).unwrap(), None);
         assert!(group("checks_requested", "acme/upstream", "main").is_err());
@@ -519,7 +524,7 @@ mod tests {
         let mut deleted = push("refs/heads/main");
         deleted["deleted"] = json!(true);
         assert_eq!(read_value("push", &deleted).unwrap(), None);
-        let chosen = Interest {
+        let chosen = EventFilter {
             push_refs: vec!["release/*".to_owned(), "refs/tags/v*".to_owned()],
             ..interest()
         };
@@ -569,7 +574,7 @@ mod tests {
         });
         assert!(matches!(
             read_value("check_run", &run).unwrap(),
-            Some(Event::CheckRunRerequested(run)) if run.external_id == "12:7"
+            Some(UpstreamEvent::CheckRunRerequested(run)) if run.external_id == "12:7"
         ));
         let suite = json!({
             "action": "completed", "repository": {"full_name": "acme/upstream"},

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::callback::{FailedTest, TestCounts};
 use crate::level::Level;
-use crate::lifecycle::State;
+use crate::lifecycle::JobState;
 use crate::proof::MissingProof;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ pub struct AttemptFact {
     /// The downstream job's own check run.
     pub check_run_id: Option<String>,
     /// Where the job is in its life.
-    pub state: State,
+    pub state: JobState,
     /// The job ended and its start was never heard.
     pub start_unknown: bool,
     /// What it was doing when it ended.
@@ -232,7 +232,7 @@ impl CallbackOutcome {
     }
 
     /// Whether the report is stored as part of its job.
-    pub fn is_taken(self) -> bool {
+    pub fn is_stored(self) -> bool {
         matches!(self, Self::Accepted | Self::Unproven)
     }
 

@@ -6,7 +6,7 @@ use crate::RepoName;
 
 /// A caller whose token has been verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct CallerIdentity {
     /// The repository that the caller speaks for.
     pub repository: RepoName,
     /// The issuer of the token.
@@ -16,12 +16,12 @@ pub struct Identity {
     /// The token's own id, where the issuer gives one.
     pub jti: Option<String>,
     /// What only this kind of issuer says.
-    pub claims: Claims,
+    pub claims: ProviderClaims,
 }
 
 /// What only one kind of issuer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claims {
+pub enum ProviderClaims {
     /// A job of GitHub Actions.
     GitHub(GitHubClaims),
     Buildkite(BuildkiteClaims),
@@ -62,20 +62,20 @@ pub struct BuildkiteClaims {
     pub job_id: Option<String>,
 }
 
-impl Identity {
+impl CallerIdentity {
     /// The claims of GitHub Actions, if that is where the caller runs.
     pub fn github(&self) -> Option<&GitHubClaims> {
         match &self.claims {
-            Claims::GitHub(claims) => Some(claims),
-            Claims::Buildkite(_) => None,
+            ProviderClaims::GitHub(claims) => Some(claims),
+            ProviderClaims::Buildkite(_) => None,
         }
     }
 
     /// The claims of Buildkite, if that is where the caller runs.
     pub fn buildkite(&self) -> Option<&BuildkiteClaims> {
         match &self.claims {
-            Claims::Buildkite(claims) => Some(claims),
-            Claims::GitHub(_) => None,
+            ProviderClaims::Buildkite(claims) => Some(claims),
+            ProviderClaims::GitHub(_) => None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::repo::hash_without_case;
+use crate::repo::hash_ignoring_case;
 
 /// The level of a downstream repository; each includes the rights of the lower ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub enum Level {
 
 /// When a level's results become a check run on the upstream pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckRun {
+pub enum CheckRunPolicy {
     /// Never.
     Never,
     /// Only when the pull request carries the label of the repository's device.
@@ -70,11 +70,11 @@ impl Level {
     }
 
     /// When its results become a check run on the upstream pull request.
-    pub fn check_run(self) -> CheckRun {
+    pub fn check_run(self) -> CheckRunPolicy {
         match self {
-            Self::L1 | Self::L2 => CheckRun::Never,
-            Self::L3 => CheckRun::WhenLabelled,
-            Self::L4 => CheckRun::Always,
+            Self::L1 | Self::L2 => CheckRunPolicy::Never,
+            Self::L3 => CheckRunPolicy::WhenLabelled,
+            Self::L4 => CheckRunPolicy::Always,
         }
     }
 
@@ -84,7 +84,7 @@ impl Level {
     }
 }
 
-impl CheckRun {
+impl CheckRunPolicy {
     /// Whether there is one on a pull request that carries the device's label, or doesn't.
     pub fn applies(self, labelled: bool) -> bool {
         match self {
@@ -175,7 +175,7 @@ impl Eq for Device {}
 
 impl Hash for Device {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_without_case(&self.0, state);
+        hash_ignoring_case(&self.0, state);
     }
 }
 
@@ -238,7 +238,7 @@ impl EventKind {
 
     /// The kind that an event is counted as: `push` and `merge_group` count as `pull_request`,
     /// `periodic` as `nightly`.
-    pub fn of_event(event: &str) -> Option<Self> {
+    pub fn from_event_name(event: &str) -> Option<Self> {
         match event {
             "pull_request" | "push" | "merge_group" => Some(Self::PullRequest),
             "nightly" | "periodic" => Some(Self::Nightly),
@@ -248,7 +248,7 @@ impl EventKind {
 
     /// Whether an event of this name belongs to the kind: what every rate asks of its rows.
     pub fn has(self, event: &str) -> bool {
-        Self::of_event(event) == Some(self)
+        Self::from_event_name(event) == Some(self)
     }
 }
 
@@ -350,9 +350,9 @@ mod tests {
 
     #[test]
     fn push_counts_as_pull_request_and_periodic_as_nightly() {
-        assert_eq!(EventKind::of_event("push"), Some(EventKind::PullRequest));
-        assert_eq!(EventKind::of_event("periodic"), Some(EventKind::Nightly));
-        assert_eq!(EventKind::of_event("issues"), None);
+        assert_eq!(EventKind::from_event_name("push"), Some(EventKind::PullRequest));
+        assert_eq!(EventKind::from_event_name("periodic"), Some(EventKind::Nightly));
+        assert_eq!(EventKind::from_event_name("issues"), None);
     }
 
     #[test]

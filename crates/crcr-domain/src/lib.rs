@@ -8,14 +8,14 @@ pub mod dispatch;
 pub mod downstream_run;
 pub mod event;
 pub mod facts;
+pub mod head_verdict;
 pub mod identity;
 pub mod level;
 pub mod lifecycle;
 pub mod proof;
 pub mod repo;
 pub mod results;
-pub mod verdict;
 
-pub use self::allowlist::{Allowlist, Entry};
-pub use self::level::{CheckRun, Device, EventKind, EventSet, Level};
+pub use self::allowlist::{Allowlist, AllowlistEntry};
+pub use self::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
 pub use self::repo::{Oncall, RepoName};

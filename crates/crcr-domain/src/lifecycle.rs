@@ -60,7 +60,7 @@ impl Conclusion {
     }
 
     /// Whether an oncall has to look: the conclusions that the deployed on-call bot acts on.
-    pub fn calls_for_help(self) -> bool {
+    pub fn alerts_oncall(self) -> bool {
         matches!(self, Self::Failure | Self::StartupFailure | Self::Cancelled | Self::TimedOut)
     }
 
@@ -92,7 +92,7 @@ impl FromStr for Conclusion {
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "conclusion")]
-pub enum State {
+pub enum JobState {
     /// Asked for; nothing heard yet.
     Dispatched,
     InProgress,
@@ -103,7 +103,7 @@ pub enum State {
     Completed(Conclusion),
 }
 
-impl State {
+impl JobState {
     /// The rank that decides which of two states holds; never goes down.
     pub fn rank(self) -> u8 {
         match self {
@@ -140,7 +140,7 @@ impl State {
 
 /// What a report does to the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum JobTransition {
     /// The report's state holds from now on.
     Apply {
         /// The job ended and its start was never heard: no queue or execution time is known.
@@ -155,18 +155,20 @@ pub enum Step {
 }
 
 /// Decides what `report` does to a job in state `current`; a job without a record is
-/// [`State::Dispatched`].
-pub fn step(current: State, report: State) -> Step {
+/// [`JobState::Dispatched`].
+pub fn step(current: JobState, report: JobState) -> JobTransition {
     if current == report {
-        return Step::Duplicate;
+        return JobTransition::Duplicate;
     }
     if report.rank() > current.rank() {
-        let unheard = matches!(current, State::Dispatched | State::NeverStarted);
-        return Step::Apply { start_unknown: unheard && matches!(report, State::Completed(_)) };
+        let unheard = matches!(current, JobState::Dispatched | JobState::NeverStarted);
+        return JobTransition::Apply {
+            start_unknown: unheard && matches!(report, JobState::Completed(_)),
+        };
     }
     match (current, report) {
-        (State::Completed(_), State::Completed(_)) => Step::Conflict,
-        _ => Step::Stale,
+        (JobState::Completed(_), JobState::Completed(_)) => JobTransition::Conflict,
+        _ => JobTransition::Stale,
     }
 }
 
@@ -176,13 +178,13 @@ mod tests {
 
     #[test]
     fn every_pair_of_states() {
-        use State::{Completed, Dispatched, InProgress, Lost, NeverStarted};
-        const HEARD: Step = Step::Apply { start_unknown: false };
-        const UNHEARD: Step = Step::Apply { start_unknown: true };
+        use JobState::{Completed, Dispatched, InProgress, Lost, NeverStarted};
+        const HEARD: JobTransition = JobTransition::Apply { start_unknown: false };
+        const UNHEARD: JobTransition = JobTransition::Apply { start_unknown: true };
         let good = Completed(Conclusion::Success);
         let bad = Completed(Conclusion::Failure);
         let states = [Dispatched, InProgress, NeverStarted, Lost, good, bad];
-        use Step::{Conflict, Duplicate, Stale};
+        use JobTransition::{Conflict, Duplicate, Stale};
         let table = [
             // reported: dispatched, in_progress, never_started, lost, success, failure
             (Dispatched, [Duplicate, HEARD, HEARD, HEARD, UNHEARD, UNHEARD]),
@@ -204,23 +206,27 @@ mod tests {
     fn every_pair_of_conclusions_conflicts_unless_equal() {
         for first in Conclusion::BEST_TO_WORST {
             for second in Conclusion::BEST_TO_WORST {
-                let expected = if first == second { Step::Duplicate } else { Step::Conflict };
-                assert_eq!(step(State::Completed(first), State::Completed(second)), expected);
+                let expected = if first == second {
+                    JobTransition::Duplicate
+                } else {
+                    JobTransition::Conflict
+                };
+                assert_eq!(step(JobState::Completed(first), JobState::Completed(second)), expected);
             }
         }
     }
 
     #[test]
     fn a_state_never_goes_down_whatever_the_order() {
-        let good = State::Completed(Conclusion::Success);
-        let reports = [State::InProgress, State::Lost, State::NeverStarted, good];
+        let good = JobState::Completed(Conclusion::Success);
+        let reports = [JobState::InProgress, JobState::Lost, JobState::NeverStarted, good];
         for a in reports {
             for b in reports {
                 for c in reports {
-                    let mut state = State::Dispatched;
+                    let mut state = JobState::Dispatched;
                     for report in [a, b, c] {
                         let before = state.rank();
-                        if let Step::Apply { .. } = step(state, report) {
+                        if let JobTransition::Apply { .. } = step(state, report) {
                             state = report;
                         }
                         assert!(state.rank() >= before);

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 /// What came with a report. It is stored with the job, because the default branch may only be
 /// learned after the report: GitHub's answer to the dispatch can be slower than the dispatched run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evidence {
+pub struct ReportProvenance {
     /// Where the job ran. `None`: stored by a version that kept no evidence.
-    pub origin: Option<Origin>,
+    pub origin: Option<ReportOrigin>,
     /// Whether the report echoed the callback token of its dispatch, signed by this relay.
     pub has_callback_token: bool,
 }
@@ -21,7 +21,7 @@ pub struct Evidence {
 /// Where a job ran, as its verified OIDC token says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum ReportOrigin {
     GitHub {
         /// The claim `event_name`.
         event_name: Option<String>,
@@ -36,7 +36,7 @@ pub enum Origin {
 /// report with a greater proof has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proof {
+pub enum ProofStatus {
     /// Not proven, and it will never be.
     Missing(MissingProof),
     /// The default branch isn't known yet: to be decided again when the dispatch is recorded as sent.
@@ -86,25 +86,27 @@ impl fmt::Display for MissingProof {
     }
 }
 
-impl Evidence {
+impl ReportProvenance {
     /// Decides. `default_branch` is the downstream repository's, without `refs/heads/`; `None` while
     /// it isn't known. `may_be_learned` says whether it still can be: the dispatch is on its way.
-    pub fn proof(&self, default_branch: Option<&str>, may_be_learned: bool) -> Proof {
-        let Some(origin) = &self.origin else { return Proof::Missing(MissingProof::Evidence) };
-        if let Origin::GitHub { event_name, .. } = origin
+    pub fn proof(&self, default_branch: Option<&str>, may_be_learned: bool) -> ProofStatus {
+        let Some(origin) = &self.origin else {
+            return ProofStatus::Missing(MissingProof::Evidence);
+        };
+        if let ReportOrigin::GitHub { event_name, .. } = origin
             && event_name.as_deref() != Some("repository_dispatch")
         {
-            return Proof::Missing(MissingProof::Event);
+            return ProofStatus::Missing(MissingProof::Event);
         }
         if !self.has_callback_token {
-            return Proof::Missing(MissingProof::CallbackToken);
+            return ProofStatus::Missing(MissingProof::CallbackToken);
         }
-        let Origin::GitHub { git_ref, .. } = origin else { return Proof::Proven };
+        let ReportOrigin::GitHub { git_ref, .. } = origin else { return ProofStatus::Proven };
         let branch = git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
         match (branch, default_branch) {
-            (Some(branch), Some(default)) if branch == default => Proof::Proven,
-            (Some(_), None) if may_be_learned => Proof::Undecided,
-            _ => Proof::Missing(MissingProof::Branch),
+            (Some(branch), Some(default)) if branch == default => ProofStatus::Proven,
+            (Some(_), None) if may_be_learned => ProofStatus::Undecided,
+            _ => ProofStatus::Missing(MissingProof::Branch),
         }
     }
 }
@@ -117,7 +119,7 @@ mod tests {
     fn every_combination_of_origin_event_branch_and_callback_token() {
         use MissingProof::{Branch, CallbackToken, Event};
         let github = |event: Option<&str>, git_ref: Option<&str>| {
-            Some(Origin::GitHub {
+            Some(ReportOrigin::GitHub {
                 event_name: event.map(str::to_owned),
                 git_ref: git_ref.map(str::to_owned),
             })
@@ -129,43 +131,47 @@ mod tests {
                 [(Some("main"), false), (Some("main"), true), (None, true), (None, false)]
             {
                 let cases = [
-                    (None, Proof::Missing(MissingProof::Evidence)),
-                    (github(None, main), Proof::Missing(Event)),
-                    (github(Some("push"), main), Proof::Missing(Event)),
-                    (github(Some("workflow_dispatch"), main), Proof::Missing(Event)),
-                    (github(Some("pull_request_target"), main), Proof::Missing(Event)),
+                    (None, ProofStatus::Missing(MissingProof::Evidence)),
+                    (github(None, main), ProofStatus::Missing(Event)),
+                    (github(Some("push"), main), ProofStatus::Missing(Event)),
+                    (github(Some("workflow_dispatch"), main), ProofStatus::Missing(Event)),
+                    (github(Some("pull_request_target"), main), ProofStatus::Missing(Event)),
                     (
                         github(dispatch, main),
                         match (token, default, learnable) {
-                            (false, ..) => Proof::Missing(CallbackToken),
-                            (true, Some(_), _) => Proof::Proven,
-                            (true, None, true) => Proof::Undecided,
-                            (true, None, false) => Proof::Missing(Branch),
+                            (false, ..) => ProofStatus::Missing(CallbackToken),
+                            (true, Some(_), _) => ProofStatus::Proven,
+                            (true, None, true) => ProofStatus::Undecided,
+                            (true, None, false) => ProofStatus::Missing(Branch),
                         },
                     ),
                     (
                         github(dispatch, Some("refs/heads/topic")),
                         match (token, default, learnable) {
-                            (false, ..) => Proof::Missing(CallbackToken),
-                            (true, None, true) => Proof::Undecided,
-                            (true, ..) => Proof::Missing(Branch),
+                            (false, ..) => ProofStatus::Missing(CallbackToken),
+                            (true, None, true) => ProofStatus::Undecided,
+                            (true, ..) => ProofStatus::Missing(Branch),
                         },
                     ),
                     (
                         github(dispatch, Some("refs/tags/main")),
-                        Proof::Missing(if token { Branch } else { CallbackToken }),
+                        ProofStatus::Missing(if token { Branch } else { CallbackToken }),
                     ),
                     (
                         github(dispatch, None),
-                        Proof::Missing(if token { Branch } else { CallbackToken }),
+                        ProofStatus::Missing(if token { Branch } else { CallbackToken }),
                     ),
                     (
-                        Some(Origin::MappedPipeline),
-                        if token { Proof::Proven } else { Proof::Missing(CallbackToken) },
+                        Some(ReportOrigin::MappedPipeline),
+                        if token {
+                            ProofStatus::Proven
+                        } else {
+                            ProofStatus::Missing(CallbackToken)
+                        },
                     ),
                 ];
                 for (origin, expected) in cases {
-                    let evidence = Evidence { origin, has_callback_token: token };
+                    let evidence = ReportProvenance { origin, has_callback_token: token };
                     let proof = evidence.proof(default, learnable);
                     assert_eq!(proof, expected, "{evidence:?} {default:?} {learnable}");
                 }
@@ -175,7 +181,7 @@ mod tests {
 
     #[test]
     fn authority_grows_from_missing_to_undecided_to_proven() {
-        assert!(Proof::Missing(MissingProof::CallbackToken) < Proof::Undecided);
-        assert!(Proof::Undecided < Proof::Proven);
+        assert!(ProofStatus::Missing(MissingProof::CallbackToken) < ProofStatus::Undecided);
+        assert!(ProofStatus::Undecided < ProofStatus::Proven);
     }
 }

@@ -198,13 +198,13 @@ impl Eq for RepoName {}
 
 impl Hash for RepoName {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_without_case(&self.text, state);
+        hash_ignoring_case(&self.text, state);
     }
 }
 
 impl Ord for RepoName {
     fn cmp(&self, other: &Self) -> Ordering {
-        cmp_without_case(&self.text, &other.text)
+        cmp_ignoring_case(&self.text, &other.text)
     }
 }
 
@@ -249,7 +249,7 @@ impl From<RepoName> for String {
 }
 
 /// Feeds ASCII text to a hasher so that texts that differ in case only hash alike.
-pub(crate) fn hash_without_case<H: Hasher>(text: &str, state: &mut H) {
+pub(crate) fn hash_ignoring_case<H: Hasher>(text: &str, state: &mut H) {
     // In pieces: a hasher takes many bytes at once far faster than one by one.
     for piece in text.as_bytes().chunks(64) {
         let mut lower = [0; 64];
@@ -261,7 +261,7 @@ pub(crate) fn hash_without_case<H: Hasher>(text: &str, state: &mut H) {
 }
 
 /// Orders ASCII text without case.
-pub(crate) fn cmp_without_case(a: &str, b: &str) -> Ordering {
+pub(crate) fn cmp_ignoring_case(a: &str, b: &str) -> Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
     a.bytes().map(lower).cmp(b.bytes().map(lower))
 }
@@ -330,7 +330,7 @@ impl Eq for Oncall {}
 
 impl Hash for Oncall {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        hash_without_case(&self.0, state);
+        hash_ignoring_case(&self.0, state);
     }
 }
 

@@ -18,7 +18,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
-use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, Level, RepoName};
 use crcr_hud::{Hud, router};
 use crcr_results::{Results, ResultsUrl, Window};
@@ -198,9 +198,9 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
             continue;
         }
         let state = match luck % 100 {
-            0..=3 => State::Completed(Conclusion::Failure),
-            4 => State::Completed(Conclusion::TimedOut),
-            _ => State::Completed(Conclusion::Success),
+            0..=3 => JobState::Completed(Conclusion::Failure),
+            4 => JobState::Completed(Conclusion::TimedOut),
+            _ => JobState::Completed(Conclusion::Success),
         };
         let name = format!("job {job}");
         facts.push(Fact::Callback(CallbackFact {

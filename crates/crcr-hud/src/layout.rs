@@ -1,6 +1,6 @@
 //! Parts of every page: the shell, and the markup of outcomes, rates and times.
 
-use crcr_domain::results::{Distribution, Outcome};
+use crcr_domain::results::{DurationStats, JobOutcome};
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
@@ -47,27 +47,27 @@ pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
 }
 
 /// An outcome as a symbol and a word.
-pub(crate) fn outcome(outcome: Option<Outcome>) -> Markup {
+pub(crate) fn outcome(outcome: Option<JobOutcome>) -> Markup {
     let (glyph, class, word) = outcome_parts(outcome);
     html! { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
 }
 
 /// Symbol, CSS class and word of an outcome; `None` is a running job.
 pub(crate) fn outcome_parts(
-    outcome: Option<Outcome>,
+    outcome: Option<JobOutcome>,
 ) -> (&'static str, &'static str, &'static str) {
     match outcome {
         None => ("◐", "running", "running"),
-        Some(Outcome::Passed) => ("✓", "good", "passed"),
-        Some(Outcome::PassedAfterRerun) => ("↻", "good", "passed after re-run"),
-        Some(Outcome::TestFailed) => ("✗", "bad", "tests failed"),
-        Some(Outcome::InfraFailed) => ("⚠", "infra", "infrastructure failed"),
-        Some(Outcome::TimedOut) => ("⌛", "infra", "timed out"),
-        Some(Outcome::Lost) => ("?", "infra", "lost"),
-        Some(Outcome::NeverStarted) => ("∅", "infra", "never started"),
-        Some(Outcome::Cancelled) => ("⊘", "infra", "cancelled"),
-        Some(Outcome::Superseded) => ("»", "muted", "superseded"),
-        Some(Outcome::Neutral) => ("–", "muted", "neutral"),
+        Some(JobOutcome::Passed) => ("✓", "good", "passed"),
+        Some(JobOutcome::PassedAfterRerun) => ("↻", "good", "passed after re-run"),
+        Some(JobOutcome::TestFailed) => ("✗", "bad", "tests failed"),
+        Some(JobOutcome::InfraFailed) => ("⚠", "infra", "infrastructure failed"),
+        Some(JobOutcome::TimedOut) => ("⌛", "infra", "timed out"),
+        Some(JobOutcome::Lost) => ("?", "infra", "lost"),
+        Some(JobOutcome::NeverStarted) => ("∅", "infra", "never started"),
+        Some(JobOutcome::Cancelled) => ("⊘", "infra", "cancelled"),
+        Some(JobOutcome::Superseded) => ("»", "muted", "superseded"),
+        Some(JobOutcome::Neutral) => ("–", "muted", "neutral"),
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 }
 
 /// P50 and P95 of a distribution.
-pub(crate) fn distribution(of: Option<&Distribution>) -> Markup {
+pub(crate) fn distribution(of: Option<&DurationStats>) -> Markup {
     html! {
         @match of {
             Some(d) => {

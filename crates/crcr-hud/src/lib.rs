@@ -19,7 +19,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use crcr_domain::results::Criteria;
+use crcr_domain::results::LevelCriteria;
 use crcr_domain::{Allowlist, RepoName};
 use crcr_results::{Results, ResultsError};
 use jiff::Timestamp;
@@ -45,7 +45,7 @@ pub struct Hud {
     pub clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
     /// Pull request pages are about this repository unless `?upstream=` names another one.
     pub upstream: RepoName,
-    pub criteria: Criteria,
+    pub criteria: LevelCriteria,
     days: DayCaches,
     page_permits: Arc<Semaphore>,
 }
@@ -57,7 +57,7 @@ impl Hud {
         clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
         upstream: RepoName,
     ) -> Self {
-        let criteria = Criteria::default();
+        let criteria = LevelCriteria::default();
         let page_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_PAGES));
         Self {
             results,

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crcr_domain::results::Turn;
+use crcr_domain::results::Regression;
 
 use crate::layout::{outcome_parts, short_sha};
 
-pub fn regression_text(regression: &Turn) -> String {
+pub fn regression_text(regression: &Regression) -> String {
     let mut text = format!(
         "{} failed on {} of {}; it last passed on {}.",
         regression.repo,

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
-use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, RepoName};
 use crcr_results::generate::{ALLOWLIST, facts};
 use crcr_results::sqlite::SqliteResults;
@@ -228,7 +228,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             dispatched_at: at,
             received_at: at + std::time::Duration::from_secs(600),
             event: if pull_request == Some(7) { "pull_request" } else { "push" }.to_owned(),
-            state: State::Completed(conclusion),
+            state: JobState::Completed(conclusion),
             phase: None,
             pull_request,
             head_sha: sha.repeat(20),
@@ -289,7 +289,7 @@ async fn hostile_words_are_shown_as_text() {
             row.job = Some(evil.clone());
             row.workflow = "ci (L4)".to_owned();
             row.url = Some("javascript:alert(1)".to_owned());
-            row.state = State::Completed(Conclusion::Failure);
+            row.state = JobState::Completed(Conclusion::Failure);
             for test in &mut row.failed_tests {
                 test.name.clone_from(&evil);
                 test.message = Some(evil.clone());

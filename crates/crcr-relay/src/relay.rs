@@ -275,7 +275,7 @@ impl Relay {
             status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
                 .to_owned(),
             superseded_by: match &dispatch.status {
-                crcr_domain::dispatch::Status::Superseded { by } => Some(by.clone()),
+                crcr_domain::dispatch::DispatchStatus::Superseded { by } => Some(by.clone()),
                 _ => None,
             },
             tries: dispatch.tries,

@@ -1,10 +1,10 @@
 //! What the store's records hold, and where they are.
 
 use crcr_domain::RepoName;
-use crcr_domain::callback::{Details, JobId};
-use crcr_domain::check_run::Status;
-use crcr_domain::lifecycle::State;
-use crcr_domain::proof::Evidence;
+use crcr_domain::callback::{JobId, ReportDetails};
+use crcr_domain::check_run::CheckRunStatus;
+use crcr_domain::lifecycle::JobState;
+use crcr_domain::proof::ReportProvenance;
 use crcr_store::{Key, StoreError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -64,16 +64,16 @@ pub struct Pull {
 pub struct Job {
     pub id: JobId,
     /// Where it is in its life.
-    pub state: State,
+    pub state: JobState,
     /// Its end was heard and its start never.
     pub start_unknown: bool,
     /// When its start was received.
     pub started_at: Option<Timestamp>,
     /// When its end was received, or it was swept.
     pub ended_at: Option<Timestamp>,
-    pub details: Details,
+    pub details: ReportDetails,
     #[serde(default)]
-    pub evidence: Evidence,
+    pub evidence: ReportProvenance,
     /// Whether its end was reported without the proof that its start had.
     #[serde(default)]
     pub ended_without_proof: bool,
@@ -86,7 +86,7 @@ pub struct Shown {
     /// The run and attempt that it shows: a newer one takes it over.
     pub run: (u64, u32),
     #[serde(rename = "verdict")]
-    pub status: Status,
+    pub status: CheckRunStatus,
     /// The delivery that it was sent for last: what "Re-run" dispatches again when no run answered.
     #[serde(default)]
     pub delivery: String,

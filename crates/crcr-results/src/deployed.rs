@@ -1,9 +1,9 @@
 //! Results as the deployed system writes them: what its relay sends to its HUD, and rows of its
 //! table `default.crcr_workflow_job`. Both become the same facts.
 
-use crcr_domain::callback::{self, Callback, Details, Kind};
+use crcr_domain::callback::{self, Callback, CallbackKind, ReportDetails};
 use crcr_domain::facts::{AttemptFact, DispatchFact, Fact};
-use crcr_domain::lifecycle::State;
+use crcr_domain::lifecycle::JobState;
 use crcr_domain::{Level, RepoName};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -191,8 +191,9 @@ impl Received {
             |row| row.dispatched_at,
         );
         let Callback { kind, delivery, state, job, details, .. } = self.callback;
-        let Details { url, check_run_id, tests, failed_tests, artifact_url, phase, .. } = details;
-        let ended = !matches!(state, State::InProgress);
+        let ReportDetails { url, check_run_id, tests, failed_tests, artifact_url, phase, .. } =
+            details;
+        let ended = !matches!(state, JobState::InProgress);
         let started_at = details.started_at.or(known.and_then(|row| row.started_at));
         AttemptFact {
             received_at: now,
@@ -219,10 +220,10 @@ impl Received {
             missing_proof: None,
             level: self.level,
             event: match kind {
-                Kind::Nightly => "nightly",
-                Kind::Periodic => "periodic",
-                Kind::Dispatch if self.pull_request.is_some() => "pull_request",
-                Kind::Dispatch => "push",
+                CallbackKind::Nightly => "nightly",
+                CallbackKind::Periodic => "periodic",
+                CallbackKind::Dispatch if self.pull_request.is_some() => "pull_request",
+                CallbackKind::Dispatch => "push",
             }
             .to_owned(),
             upstream: self.upstream,
@@ -379,7 +380,7 @@ mod tests {
     fn a_row_is_an_attempt_and_the_dispatch_it_came_of() {
         let facts = row(&line(|_| {})).unwrap();
         let [Fact::Attempt(attempt), Fact::Dispatch(dispatch)] = &facts[..] else { panic!() };
-        assert_eq!(attempt.state, State::Completed(Conclusion::Success));
+        assert_eq!(attempt.state, JobState::Completed(Conclusion::Success));
         assert_eq!(attempt.received_at.to_string(), "2026-08-01T10:10:00.25Z");
         assert_eq!(attempt.execution_seconds, Some(600.25));
         assert_eq!(attempt.dispatched_at.to_string(), "2026-08-01T09:58:59.5Z");

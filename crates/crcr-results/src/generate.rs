@@ -8,7 +8,7 @@ use crcr_domain::callback::{FailedTest, TestCounts};
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
-use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::lifecycle::{Conclusion, JobState};
 use jiff::{Timestamp, ToSpan as _};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -249,7 +249,7 @@ impl Month<'_> {
             run_id: run.to_string(),
             run_attempt: 1,
             check_run_id: Some(format!("{run}-{job}")),
-            state: State::Completed(conclusion),
+            state: JobState::Completed(conclusion),
             start_unknown: false,
             phase: phase.map(str::to_owned),
             queue_seconds: Some(queue),
@@ -275,7 +275,7 @@ impl Month<'_> {
         };
         let started = AttemptFact {
             received_at: at + seconds(queue),
-            state: State::InProgress,
+            state: JobState::InProgress,
             execution_seconds: None,
             phase: None,
             tests: None,
@@ -288,7 +288,7 @@ impl Month<'_> {
                     received_at: ended + 30.minutes(),
                     run_attempt: 2,
                     check_run_id: Some(format!("{run}-{job}-2")),
-                    state: State::Completed(Conclusion::Success),
+                    state: JobState::Completed(Conclusion::Success),
                     phase: None,
                     failed_tests: vec![],
                     ..row.clone()

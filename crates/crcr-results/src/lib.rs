@@ -17,7 +17,7 @@ use crcr_domain::Level;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
-use crcr_domain::results::{DayOf, Tally};
+use crcr_domain::results::{RepoDay, ResultTotals};
 use crcr_store::{Role, Sqlite, StoreError};
 use jiff::Timestamp;
 
@@ -79,8 +79,8 @@ impl From<StoreError> for ResultsError {
 /// What one UTC day of one repository came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rolled {
-    pub day: DayOf,
-    pub tally: Tally,
+    pub day: RepoDay,
+    pub tally: ResultTotals,
 }
 
 /// What became of a report.

@@ -1,7 +1,7 @@
 //! Old facts become days: what is older than the retention is rolled up, and its facts go.
 
-use crcr_domain::results::DayOf;
-use crcr_domain::results::tally::by_day;
+use crcr_domain::results::RepoDay;
+use crcr_domain::results::totals::by_day;
 use jiff::Timestamp;
 
 use super::{Results, ResultsError, Rolled, Window};
@@ -62,7 +62,7 @@ pub fn day_of(time: Timestamp) -> i64 {
 }
 
 /// The number of a day.
-pub fn day_number(day: &DayOf) -> i64 {
+pub fn day_number(day: &RepoDay) -> i64 {
     let midnight = day.day.to_zoned(jiff::tz::TimeZone::UTC);
     midnight.map(|midnight| day_of(midnight.timestamp())).unwrap_or_default()
 }

@@ -7,12 +7,15 @@ use crcr_domain::Level;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
-use crcr_domain::lifecycle::{Conclusion, State};
-use crcr_domain::results::criteria::{Window as Evidence, at_level_since, demotion, promotion};
+use crcr_domain::lifecycle::{Conclusion, JobState};
+use crcr_domain::results::criteria::{
+    ReviewWindow as Evidence, at_level_since, demotion, promotion,
+};
 use crcr_domain::results::rates::{end_to_end_seconds, execution_seconds, queue_seconds};
-use crcr_domain::results::tally::by_day;
+use crcr_domain::results::totals::by_day;
 use crcr_domain::results::{
-    Criteria, DayOf, Distribution, Job, Outcome, Rate, Sums, Tally, jobs_of_record,
+    DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoDay, ResultCounts,
+    ResultTotals, jobs_of_record,
 };
 use jiff::{SignedDuration, Timestamp};
 use rand::SeedableRng as _;
@@ -22,9 +25,9 @@ use serde_json::{Value, json};
 use super::{Results, Window, generate, retention};
 
 const UPSTREAM: &str = "acme/upstream";
-const GOOD: State = State::Completed(Conclusion::Success);
-const BAD: State = State::Completed(Conclusion::Failure);
-const CANCELLED: State = State::Completed(Conclusion::Cancelled);
+const GOOD: JobState = JobState::Completed(Conclusion::Success);
+const BAD: JobState = JobState::Completed(Conclusion::Failure);
+const CANCELLED: JobState = JobState::Completed(Conclusion::Cancelled);
 
 /// Runs everything on `results`, which are empty.
 pub(super) async fn all(results: &dyn Results) {
@@ -51,7 +54,7 @@ fn window(from: i64, to: i64, repo: Option<&str>) -> Window {
     Window { repos: repo.map(|repo| vec![repo.to_owned()]), ..Window::all(at(from), at(to)) }
 }
 
-fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: State, s: i64) -> AttemptFact {
+fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: JobState, s: i64) -> AttemptFact {
     AttemptFact {
         received_at: at(s),
         dispatched_at: at(s - 600),
@@ -66,9 +69,9 @@ fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: State, s: i64) 
         start_unknown: false,
         phase: None,
         queue_seconds: Some(60.25),
-        execution_seconds: (state != State::InProgress).then_some(539.75),
+        execution_seconds: (state != JobState::InProgress).then_some(539.75),
         started_at: Some(at(s - 540)),
-        completed_at: (state != State::InProgress).then_some(at(s)),
+        completed_at: (state != JobState::InProgress).then_some(at(s)),
         tests: None,
         failed_tests: vec![],
         url: None,
@@ -111,7 +114,7 @@ fn facts() -> Vec<Fact> {
     row(attempt("Acme/Late", "a", "1", 1, GOOD, 1000));
     row(AttemptFact {
         dispatched_at: at(400),
-        ..attempt("Acme/Late", "a", "1", 1, State::InProgress, 1100)
+        ..attempt("Acme/Late", "a", "1", 1, JobState::InProgress, 1100)
     });
     // The same number at another upstream.
     row(AttemptFact {
@@ -273,15 +276,15 @@ fn millis(value: Value) -> Value {
 /// Every number that a page shows of these rows.
 fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timestamp) -> Value {
     let jobs = jobs_of_record(attempts, dispatches);
-    let sums = Sums::of(&jobs, dispatches);
+    let sums = ResultCounts::of(&jobs, dispatches);
     let (rows, sent): (Vec<_>, Vec<_>) = (attempts.iter().collect(), dispatches.iter().collect());
     let window = Evidence { attempts: &rows, dispatches: &sent, until };
-    let criteria = Criteria::default();
+    let criteria = LevelCriteria::default();
     json!({
         "sums": sums, "test": sums.test_pass(), "job": sums.job_pass(), "timeouts": sums.timeouts(),
-        "queue": Distribution::of(queue_seconds(&jobs)),
-        "execution": Distribution::of(execution_seconds(&jobs)),
-        "end_to_end": Distribution::of(end_to_end_seconds(&jobs, dispatches)),
+        "queue": DurationStats::of(queue_seconds(&jobs)),
+        "execution": DurationStats::of(execution_seconds(&jobs)),
+        "end_to_end": DurationStats::of(end_to_end_seconds(&jobs, dispatches)),
         "promotion": promotion(window, Some(at(-900_000)), &criteria),
         "demotion": demotion(window, &criteria),
     })
@@ -414,26 +417,26 @@ async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results)
     assert_eq!(sum(&before), sum(&after), "no day changes");
 }
 
-async fn jobs(results: &dyn Results, repo: &str) -> (Vec<Job<'static>>, Sums) {
+async fn jobs(results: &dyn Results, repo: &str) -> (Vec<JobOfRecord<'static>>, ResultCounts) {
     let window = window(0, 10_000, Some(repo));
     let dispatches = results.dispatches(&window).await.unwrap();
     let attempts: &'static [_] = results.attempts(&window).await.unwrap().leak();
     let jobs = jobs_of_record(attempts, &dispatches);
-    let sums = Sums::of(&jobs, &dispatches);
+    let sums = ResultCounts::of(&jobs, &dispatches);
     (jobs, sums)
 }
 
 async fn each_known_defect_of_the_old_dashboards_is_none_here(results: &dyn Results) {
     let (late, sums) = jobs(results, "acme/late").await;
-    assert_eq!((late.len(), late[0].outcome, sums.running), (1, Some(Outcome::Passed), 0));
+    assert_eq!((late.len(), late[0].outcome, sums.running), (1, Some(JobOutcome::Passed), 0));
 
     let (old, _) = jobs(results, "acme/old").await;
     let of = |sha: &str| old.iter().find(|job| job.record.head_sha == sha).unwrap().outcome;
-    assert_eq!(of("new"), Some(Outcome::TestFailed));
-    assert_eq!(of("old"), Some(Outcome::PassedAfterRerun));
+    assert_eq!(of("new"), Some(JobOutcome::TestFailed));
+    assert_eq!(of("old"), Some(JobOutcome::PassedAfterRerun));
 
     let (_, superseded) = jobs(results, "acme/superseded").await;
-    assert_eq!(superseded.count(Outcome::Superseded), 1);
+    assert_eq!(superseded.count(JobOutcome::Superseded), 1);
     assert_eq!(superseded.job_pass(), Rate { numerator: 1, denominator: 1 });
     assert_eq!(superseded.availability, Rate { numerator: 1, denominator: 1 });
 
@@ -501,7 +504,7 @@ async fn a_days_mark_changes_with_its_facts(results: &dyn Results) {
 }
 
 /// What the days of a window came to, from facts and from what was rolled up.
-async fn tallies(results: &dyn Results, window: &Window) -> BTreeMap<DayOf, Tally> {
+async fn tallies(results: &dyn Results, window: &Window) -> BTreeMap<RepoDay, ResultTotals> {
     let later = results.dispatches(&retention::after(window)).await.unwrap();
     let attempts = results.attempts(window).await.unwrap();
     let dispatches = results.dispatches(window).await.unwrap();

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{Change, ChangeKind, changes, review};
-use crcr_domain::{Allowlist, Entry};
+use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, changes, review};
+use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
 use crate::cli::allowlist::{DiffArgs, FindingsFormat, ReviewFormat};
@@ -161,18 +161,18 @@ fn kind_name(kind: ChangeKind) -> &'static str {
 }
 
 /// Such as `L1 → L2; oncalls: a → b`.
-fn describe(change: &Change<'_>) -> String {
+fn describe(change: &EntryChange<'_>) -> String {
     let (before, after) = match (change.before, change.after) {
         (None, Some(after)) => return level_and_device(after),
         (Some(before), None) => return format!("was {}", level_and_device(before)),
         (Some(before), Some(after)) => (before, after),
         (None, None) => return String::new(),
     };
-    let names = |entry: &Entry| {
+    let names = |entry: &AllowlistEntry| {
         let names: Vec<_> = entry.oncalls.iter().map(|name| format!("`{name}`")).collect();
         if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
     };
-    let events = |entry: &Entry| {
+    let events = |entry: &AllowlistEntry| {
         entry.events.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(", ")
     };
     let mut parts = Vec::new();
@@ -191,7 +191,7 @@ fn describe(change: &Change<'_>) -> String {
     parts.join("; ")
 }
 
-fn level_and_device(entry: &Entry) -> String {
+fn level_and_device(entry: &AllowlistEntry) -> String {
     match &entry.device {
         Some(device) => format!("{} on `{device}`", entry.level),
         None => entry.level.to_string(),

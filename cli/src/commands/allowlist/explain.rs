@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use crcr_domain::{CheckRun, Entry, EventKind, Level, RepoName};
+use crcr_domain::{AllowlistEntry, CheckRunPolicy, EventKind, Level, RepoName};
 use serde_json::json;
 
 use crate::cli::DataFormat;
@@ -85,7 +85,11 @@ impl ExplainEvent {
     }
 }
 
-fn granted_rights(entry: &Entry, event: ExplainEvent, labels: &[String]) -> [GrantedRight; 4] {
+fn granted_rights(
+    entry: &AllowlistEntry,
+    event: ExplainEvent,
+    labels: &[String],
+) -> [GrantedRight; 4] {
     let (level, name) = (entry.level, event.name());
     let subscribed = match event {
         ExplainEvent::MergeGroup => entry.takes_merge_groups(),
@@ -142,7 +146,7 @@ fn right(key: &'static str, title: &'static str, yes: bool, why: String) -> Gran
 }
 
 fn check_run(
-    entry: &Entry,
+    entry: &AllowlistEntry,
     on_pull_request: bool,
     event: &str,
     labels: &[String],
@@ -156,17 +160,24 @@ fn check_run(
     let label = entry.device.as_ref().map(|device| device.label()).unwrap_or_default();
     let labelled = labels.iter().any(|given| given.eq_ignore_ascii_case(&label));
     let why = match entry.check_run() {
-        CheckRun::Never => format!("check runs begin at L3, and it is at {}", entry.level),
-        CheckRun::Always => "L4 always gets one".to_owned(),
-        CheckRun::WhenLabelled if labelled => format!("the pull request has the label `{label}`"),
-        CheckRun::WhenLabelled => {
+        CheckRunPolicy::Never => format!("check runs begin at L3, and it is at {}", entry.level),
+        CheckRunPolicy::Always => "L4 always gets one".to_owned(),
+        CheckRunPolicy::WhenLabelled if labelled => {
+            format!("the pull request has the label `{label}`")
+        }
+        CheckRunPolicy::WhenLabelled => {
             format!("at L3 only if the pull request has the label `{label}`")
         }
     };
     (entry.check_run().applies(labelled), why)
 }
 
-fn text(entry: &Entry, args: &ExplainArgs, place: &str, rights: &[GrantedRight]) -> String {
+fn text(
+    entry: &AllowlistEntry,
+    args: &ExplainArgs,
+    place: &str,
+    rights: &[GrantedRight],
+) -> String {
     let mut out = format!("{} is at {} ({})", entry.repo, entry.level, entry.level.title());
     if let Some(device) = &entry.device {
         let _ = write!(out, ", device {device}");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::diagnostic::{Diagnostic, Edit};
+use crcr_domain::diagnostic::{Diagnostic, TextEdit};
 
 use super::online::{self, OnlineScope};
 use super::validate::replace_file;
@@ -53,7 +53,7 @@ pub async fn run(args: &FixArgs, env: &Env, printer: &Printer) -> Outcome {
 }
 
 /// The edits of all fixes in text order. If two overlap, the first one wins.
-fn edits(found: &[Diagnostic]) -> Vec<&Edit> {
+fn edits(found: &[Diagnostic]) -> Vec<&TextEdit> {
     let mut edits: Vec<_> =
         found.iter().filter_map(|found| found.fix.as_ref()).flat_map(|fix| &fix.edits).collect();
     edits.sort_by_key(|edit| edit.span.bytes.start);
@@ -67,7 +67,7 @@ fn edits(found: &[Diagnostic]) -> Vec<&Edit> {
 }
 
 /// The whole file with the edits applied. Byte-order mark and line endings stay as they are.
-fn apply(outcome: &ParseOutcome, edits: &[&Edit]) -> String {
+fn apply(outcome: &ParseOutcome, edits: &[&TextEdit]) -> String {
     let source = &outcome.source;
     let mut out = String::with_capacity(source.text().len() + 3);
     if source.has_byte_order_mark() {

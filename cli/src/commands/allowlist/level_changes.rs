@@ -1,10 +1,10 @@
 //! Reviews promotions and demotions by recorded results.
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::allowlist::diff::{Change, ChangeKind, changes};
+use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, changes};
 use crcr_domain::diagnostic::{Diagnostic, Rule};
-use crcr_domain::results::review::Question;
-use crcr_domain::results::{Review, Verdict};
+use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::{CriterionVerdict, RepoReview};
 use crcr_domain::{Allowlist, Level};
 use jiff::Timestamp;
 
@@ -18,7 +18,7 @@ pub async fn review(
     head: &ParseOutcome,
     reviewer: &LevelReviewer,
     until: Timestamp,
-) -> Result<(Vec<Review>, Vec<Diagnostic>), Failure> {
+) -> Result<(Vec<RepoReview>, Vec<Diagnostic>), Failure> {
     let (mut reviews, mut found) = (vec![], vec![]);
     for change in changes(base, &head.policy) {
         let Some((step, level)) = describe_step(&change) else { continue };
@@ -32,7 +32,7 @@ pub async fn review(
 /// Describes the change and returns the level whose criteria decide about it: for a promotion the level
 /// below the new one, for a demotion the level that is given up. No criteria decide about L1; its
 /// review shows which reports came in.
-fn describe_step(change: &Change<'_>) -> Option<(String, Level)> {
+fn describe_step(change: &EntryChange<'_>) -> Option<(String, Level)> {
     let (before, after) = (change.before?, change.after?);
     let (way, level) = match (change.kind(), after.level) {
         (ChangeKind::Promoted, Level::L3) => ("up", Level::L2),
@@ -47,9 +47,9 @@ fn describe_step(change: &Change<'_>) -> Option<(String, Level)> {
 }
 
 fn finding(
-    change: &Change<'_>,
+    change: &EntryChange<'_>,
     step: &str,
-    review: &Review,
+    review: &RepoReview,
     reviewer: &LevelReviewer,
     head: &ParseOutcome,
 ) -> Option<Diagnostic> {
@@ -61,27 +61,28 @@ fn finding(
     let days = (review.to.duration_since(review.from).as_hours()) / 24;
     let reports = review.signal.denominator;
     let (rule, message, label) = match (review.question, review.verdict) {
-        (Question::Signal, _) if up && reports == 0 => {
+        (ReviewQuestion::Signal, _) if up && reports == 0 => {
             (Rule::NoEvidence, format!("{step} and has not reported in {days} days"), "no reports")
         }
-        (Question::Signal, _) if up && review.signal.numerator == 0 => {
+        (ReviewQuestion::Signal, _) if up && review.signal.numerator == 0 => {
             let message = format!("{step}, but all of its {reports} reports were refused");
             (Rule::NoEvidence, message, "no valid reports")
         }
-        (Question::Signal, _) => return None,
+        (ReviewQuestion::Signal, _) => return None,
         _ if !review.has_results() => {
             (Rule::NoEvidence, format!("{step} without any results"), "no results")
         }
-        (_, Verdict::NotMet) if up => {
-            let message = format!("{step} but doesn't meet: {}", criteria(Verdict::NotMet));
+        (_, CriterionVerdict::NotMet) if up => {
+            let message =
+                format!("{step} but doesn't meet: {}", criteria(CriterionVerdict::NotMet));
             (Rule::CriteriaNotMet, message, "criteria not met")
         }
-        (_, Verdict::Unknown) => {
+        (_, CriterionVerdict::Unknown) => {
             let message =
-                format!("{step} with too few results for: {}", criteria(Verdict::Unknown));
+                format!("{step} with too few results for: {}", criteria(CriterionVerdict::Unknown));
             (Rule::NoEvidence, message, "too few results")
         }
-        (_, Verdict::Met) if !up => {
+        (_, CriterionVerdict::Met) if !up => {
             let message = format!("{step}, but its results meet every criterion");
             (Rule::NoEvidence, message, "its results don't ask for it")
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::{Entry, EventKind, EventSet, Level};
+use crcr_domain::{AllowlistEntry, EventKind, EventSet, Level};
 use serde_json::json;
 
 use crate::cli::DataFormat;
@@ -46,7 +46,7 @@ fn text(outcome: &ParseOutcome) -> String {
 }
 
 /// Such as `xpu  oncall: a, b  nightly only`.
-fn details(entry: &Entry) -> String {
+fn details(entry: &AllowlistEntry) -> String {
     let mut parts = Vec::new();
     parts.extend(entry.device.as_ref().map(ToString::to_string));
     if !entry.oncalls.is_empty() {

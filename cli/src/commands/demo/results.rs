@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crcr_domain::RepoName;
-use crcr_domain::allowlist::Entry;
+use crcr_domain::allowlist::AllowlistEntry;
 use crcr_domain::check_run::repo_of;
 use crcr_standin::State;
 use crcr_standin::world::CheckRun;
@@ -101,7 +101,7 @@ impl PullRequestState {
     fn mismatch(
         &self,
         scenario: &DemoScenario,
-        entry: &Entry,
+        entry: &AllowlistEntry,
         done: &BTreeMap<RepoName, JobsOutcome>,
     ) -> Option<String> {
         let repo = &entry.repo;

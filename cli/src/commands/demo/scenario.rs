@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use crcr_domain::allowlist::Entry;
+use crcr_domain::allowlist::AllowlistEntry;
 use crcr_domain::diagnostic::Severity;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::{Allowlist, RepoName};
@@ -65,11 +65,11 @@ impl DemoScenario {
     }
 
     /// The repositories that the pull request is dispatched to.
-    pub fn targets(&self) -> impl Iterator<Item = &Entry> {
+    pub fn targets(&self) -> impl Iterator<Item = &AllowlistEntry> {
         self.allowlist.iter().filter(|entry| entry.is_dispatched_to())
     }
 
-    pub fn shows_check_run(&self, entry: &Entry) -> bool {
+    pub fn shows_check_run(&self, entry: &AllowlistEntry) -> bool {
         let labelled = entry.device.as_ref().is_some_and(|device| {
             let label = format!("{LABEL_PREFIX}{device}");
             self.labels.iter().any(|other| other.eq_ignore_ascii_case(&label))
@@ -144,7 +144,7 @@ fn parse_allowlist(
         }
         failure.hint(format!("`crcr allowlist validate {path}` shows every finding in its place"))
     })?;
-    if !list.iter().any(Entry::is_dispatched_to) {
+    if !list.iter().any(AllowlistEntry::is_dispatched_to) {
         let what = "no repository of the allowlist receives pull requests";
         return Err(Failure::user("demo-allowlist", what)
             .hint("add one: `L1: [owner/repository]` is enough"));

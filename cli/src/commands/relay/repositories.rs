@@ -24,7 +24,7 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
             match format {
                 DataFormat::Json => printer.data_line(&json!({ "repositories": pins }).to_string()),
                 DataFormat::Text => {
-                    pins.iter().for_each(|pin| printer.data_line(&summary_line(pin)))
+                    pins.iter().for_each(|pin| printer.data_line(&summary_line(pin)));
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::io::{BufReader, Read as _};
 use std::path::Path;
 
 use crcr_artifacts::collect::{Query, collect};
-use crcr_cidata::junit::{self, Case, Ending, Verdict};
+use crcr_cidata::junit::{self, ReportEnd, TestCase, TestVerdict};
 use crcr_domain::callback::{FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, TestCounts};
 
 use crate::env_vars::{self, Env};
@@ -61,8 +61,8 @@ fn add(path: &Path, tests: &mut Tests) -> Result<(), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let ending = junit::read(BufReader::new(file.take(MAX_REPORT)), |case| tests.count(&case));
     match ending {
-        Ok(Ending::Complete) => Ok(()),
-        Ok(Ending::Truncated) => {
+        Ok(ReportEnd::Complete) => Ok(()),
+        Ok(ReportEnd::Truncated) => {
             Err("the report stops in the middle; what it says up to there counts".to_owned())
         }
         Err(error) => Err(error.to_string()),
@@ -70,12 +70,12 @@ fn add(path: &Path, tests: &mut Tests) -> Result<(), String> {
 }
 
 impl Tests {
-    fn count(&mut self, case: &Case) {
+    fn count(&mut self, case: &TestCase) {
         self.counts.total += 1;
         match case.verdict {
-            Verdict::Success => self.counts.passed += 1,
-            Verdict::Skipped => self.counts.skipped += 1,
-            Verdict::Failure | Verdict::Error => {
+            TestVerdict::Success => self.counts.passed += 1,
+            TestVerdict::Skipped => self.counts.skipped += 1,
+            TestVerdict::Failure | TestVerdict::Error => {
                 self.counts.failed += 1;
                 if self.failed.len() < FAILED_TESTS {
                     self.failed.push(failed(case));
@@ -85,7 +85,7 @@ impl Tests {
     }
 }
 
-fn failed(case: &Case) -> FailedTest {
+fn failed(case: &TestCase) -> FailedTest {
     let name = match &case.classname {
         Some(class) => format!("{class}.{}", case.name),
         None => case.name.clone(),

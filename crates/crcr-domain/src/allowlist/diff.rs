@@ -2,16 +2,16 @@
 
 use std::cmp::Ordering;
 
-use super::{Allowlist, Entry, ParseOutcome};
-use crate::diagnostic::{Diagnostic, Rule, Span};
+use super::{Allowlist, AllowlistEntry, ParseOutcome};
+use crate::diagnostic::{Diagnostic, Rule, SourceSpan};
 use crate::level::Level;
 use crate::repo::RepoName;
 
 /// One repository's part before and after; at least one of the two is there, and they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change<'a> {
-    pub before: Option<&'a Entry>,
-    pub after: Option<&'a Entry>,
+pub struct EntryChange<'a> {
+    pub before: Option<&'a AllowlistEntry>,
+    pub after: Option<&'a AllowlistEntry>,
 }
 
 /// What a change is, by its most important part.
@@ -27,7 +27,7 @@ pub enum ChangeKind {
     Changed,
 }
 
-impl Change<'_> {
+impl EntryChange<'_> {
     pub fn kind(&self) -> ChangeKind {
         match (self.before, self.after) {
             (None, _) => ChangeKind::Added,
@@ -51,15 +51,15 @@ impl Change<'_> {
 
 /// Every repository whose part differs, sorted by kind and name. Order, comments and the layout of
 /// the file make no difference.
-pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<Change<'a>> {
+pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<EntryChange<'a>> {
     let of_head = head.iter().filter_map(|after| {
         let before = base.get(&after.repo);
         let same = before.is_some_and(|b| b == after && b.repo.as_str() == after.repo.as_str());
-        (!same).then_some(Change { before, after: Some(after) })
+        (!same).then_some(EntryChange { before, after: Some(after) })
     });
     let gone = base.iter().filter(|entry| head.get(&entry.repo).is_none());
     let mut changes: Vec<_> =
-        of_head.chain(gone.map(|entry| Change { before: Some(entry), after: None })).collect();
+        of_head.chain(gone.map(|entry| EntryChange { before: Some(entry), after: None })).collect();
     changes.sort_by(|a, b| (a.kind(), a.repo()).cmp(&(b.kind(), b.repo())));
     changes
 }
@@ -77,10 +77,10 @@ pub fn review(base: &Allowlist, head: &ParseOutcome, reason: &str) -> Vec<Diagno
             let span = place(change.repo());
             match (change.before, change.after) {
                 (before, Some(after)) if change.kind() <= ChangeKind::Promoted => {
-                    skipped(before.map(|entry| entry.level), after, span)
+                    find_skipped_level(before.map(|entry| entry.level), after, span)
                 }
-                (Some(before), after) => went_down(before, after, reason, span)
-                    .or_else(|| moved(before, after?, place(&before.repo))),
+                (Some(before), after) => find_unexplained_demotion(before, after, reason, span)
+                    .or_else(|| find_device_change(before, after?, place(&before.repo))),
                 _ => None,
             }
         })
@@ -88,7 +88,11 @@ pub fn review(base: &Allowlist, head: &ParseOutcome, reason: &str) -> Vec<Diagno
 }
 
 /// A level is reached from the one below it.
-fn skipped(before: Option<Level>, after: &Entry, span: Span) -> Option<Diagnostic> {
+fn find_skipped_level(
+    before: Option<Level>,
+    after: &AllowlistEntry,
+    span: SourceSpan,
+) -> Option<Diagnostic> {
     let steps = after.level as usize - before.map_or(0, |level| level as usize);
     let message = match before {
         None if after.level > Level::L1 => {
@@ -106,11 +110,11 @@ fn skipped(before: Option<Level>, after: &Entry, span: Span) -> Option<Diagnosti
     )
 }
 
-fn went_down(
-    before: &Entry,
-    after: Option<&Entry>,
+fn find_unexplained_demotion(
+    before: &AllowlistEntry,
+    after: Option<&AllowlistEntry>,
     reason: &str,
-    span: Span,
+    span: SourceSpan,
 ) -> Option<Diagnostic> {
     let name = &before.repo;
     let (rule, message) = match after {
@@ -132,7 +136,11 @@ fn went_down(
     Some(Diagnostic::new(rule, span, message).help(help))
 }
 
-fn moved(before: &Entry, after: &Entry, span: Span) -> Option<Diagnostic> {
+fn find_device_change(
+    before: &AllowlistEntry,
+    after: &AllowlistEntry,
+    span: SourceSpan,
+) -> Option<Diagnostic> {
     let (old, new) = (before.device.as_ref()?, after.device.as_ref()?);
     if old == new {
         return None;

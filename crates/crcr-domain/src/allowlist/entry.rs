@@ -3,38 +3,38 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::read::{Places, Reader, Scalar, Shelf, kind_name};
-use super::words::{near, show};
-use super::yaml::{Kind, SyntaxError, Token};
-use super::{Entry, InsertError};
-use crate::diagnostic::{Diagnostic, Rule, Severity, Span};
+use super::display::{near, show};
+use super::reader::{AllowlistReader, EntrySection, EntrySpans, ScalarNode, kind_name};
+use super::yaml::{SyntaxError, TokenKind, YamlToken};
+use super::{AllowlistEntry, InsertError};
+use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan};
 use crate::level::{EventKind, EventSet, Level};
 use crate::repo::{Oncall, RepoName, RepoNameError};
 
 /// What an entry's value says.
 #[derive(Default)]
-struct Details {
+struct EntryDetails {
     /// Where the oncalls are, when there is anything.
-    given: Option<Span>,
-    oncalls: Vec<(Oncall, Span)>,
+    given: Option<SourceSpan>,
+    oncalls: Vec<(Oncall, SourceSpan)>,
     seen: HashMap<Oncall, usize>,
     events: Option<EventSet>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> AllowlistReader<'a> {
     /// An entry: its name has been read, of its value the first token. `duplicate` tells that the
     /// mapping had the same key before, which has been reported.
     pub(super) fn entry(
         &mut self,
-        shelf: &Shelf,
-        name: &Scalar<'a>,
+        shelf: &EntrySection,
+        name: &ScalarNode<'a>,
         duplicate: bool,
-        value: Option<Token<'a>>,
+        value: Option<YamlToken<'a>>,
     ) -> Result<(), SyntaxError> {
         let repo = self.repo(name);
         let details = match value {
             Some(value) => self.details(value)?,
-            None => Details::default(),
+            None => EntryDetails::default(),
         };
         let span = self.span(name);
         self.check_oncalls(shelf.level, name, &span, &details);
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         }
         let (oncalls, places): (Vec<_>, _) = details.oncalls.into_iter().unzip();
         let (device, place) = shelf.device.clone().unzip();
-        let entry = Entry {
+        let entry = AllowlistEntry {
             repo,
             level: shelf.level,
             device,
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
             events: details.events.unwrap_or(EventSet::DEFAULT),
         };
         match self.policy.insert(entry) {
-            Ok(()) => self.places.push(Places { repo: span, device: place, oncalls: places }),
+            Ok(()) => self.places.push(EntrySpans { repo: span, device: place, oncalls: places }),
             Err(InsertError::Listed(repo)) => self.duplicate(shelf, &repo, span),
             // Its device has been reported.
             Err(InsertError::Device(_)) => {}
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn repo(&mut self, name: &Scalar<'_>) -> Option<RepoName> {
+    fn repo(&mut self, name: &ScalarNode<'_>) -> Option<RepoName> {
         if self.not_a_string(name, "repository") {
             return None;
         }
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn duplicate(&mut self, shelf: &Shelf, repo: &RepoName, span: Span) {
+    fn duplicate(&mut self, shelf: &EntrySection, repo: &RepoName, span: SourceSpan) {
         let Some(at) = self.policy.position(repo) else { return };
         let first = &self.policy.entries[at];
         let (message, before, here) = if first.level != shelf.level {
@@ -104,7 +104,13 @@ impl<'a> Reader<'a> {
         self.report(found.label(here).related(place, "first listed here", before).help(help));
     }
 
-    fn check_oncalls(&mut self, level: Level, name: &Scalar<'_>, repo: &Span, details: &Details) {
+    fn check_oncalls(
+        &mut self,
+        level: Level,
+        name: &ScalarNode<'_>,
+        repo: &SourceSpan,
+        details: &EntryDetails,
+    ) {
         match (&details.given, level) {
             (Some(given), Level::L1 | Level::L2) => {
                 let message = format!("oncalls have no effect at {level}");
@@ -127,9 +133,9 @@ impl<'a> Reader<'a> {
     }
 
     /// The value of an entry: oncalls, or a mapping with fields.
-    fn details(&mut self, value: Token<'a>) -> Result<Details, SyntaxError> {
-        let mut details = Details::default();
-        if !matches!(value.kind, Kind::MapStart) {
+    fn details(&mut self, value: YamlToken<'a>) -> Result<EntryDetails, SyntaxError> {
+        let mut details = EntryDetails::default();
+        if !matches!(value.kind, TokenKind::MapStart) {
             self.oncalls(value, &mut details)?;
             return Ok(details);
         }
@@ -158,10 +164,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A list of names, or one text with commas.
-    fn oncalls(&mut self, value: Token<'a>, details: &mut Details) -> Result<(), SyntaxError> {
+    fn oncalls(
+        &mut self,
+        value: YamlToken<'a>,
+        details: &mut EntryDetails,
+    ) -> Result<(), SyntaxError> {
         let start = value.bytes.start;
         match value.kind {
-            Kind::Scalar(..) => {
+            TokenKind::Scalar(..) => {
                 let scalar = self.scalar(&value);
                 if scalar.is_null() {
                     return Ok(());
@@ -179,12 +189,12 @@ impl<'a> Reader<'a> {
                 }
                 Ok(())
             }
-            Kind::ListStart => {
+            TokenKind::ListStart => {
                 let mut end = value.bytes.end;
                 let mut items = 0;
                 loop {
                     let item = self.next()?;
-                    if matches!(item.kind, Kind::ListEnd) {
+                    if matches!(item.kind, TokenKind::ListEnd) {
                         break;
                     }
                     items += 1;
@@ -192,7 +202,7 @@ impl<'a> Reader<'a> {
                     self.oncall_item(item, details)?;
                 }
                 if items > 0 {
-                    let span = Scalar { text: "".into(), plain: false, bytes: start..end };
+                    let span = ScalarNode { text: "".into(), plain: false, bytes: start..end };
                     details.given = Some(self.span(&span));
                 }
                 Ok(())
@@ -205,8 +215,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn oncall_item(&mut self, item: Token<'a>, details: &mut Details) -> Result<(), SyntaxError> {
-        if !matches!(item.kind, Kind::Scalar(..)) {
+    fn oncall_item(
+        &mut self,
+        item: YamlToken<'a>,
+        details: &mut EntryDetails,
+    ) -> Result<(), SyntaxError> {
+        if !matches!(item.kind, TokenKind::Scalar(..)) {
             let message = format!("an oncall is {}, not a name", kind_name(&item));
             return self.wrong_shape(item, message, "write `[login, org/team]`");
         }
@@ -220,7 +234,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Where the text of a scalar is without its quotes, when the file has it letter by letter.
-    fn inside(&self, scalar: &Scalar<'_>) -> Option<Range<usize>> {
+    fn inside(&self, scalar: &ScalarNode<'_>) -> Option<Range<usize>> {
         let Range { start, end } = scalar.bytes;
         let text = self.source.text();
         [start..end, start + 1..end.saturating_sub(1)]
@@ -229,7 +243,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The names in a text with commas, and where each is.
-    fn split(&self, scalar: &Scalar<'_>) -> Vec<(String, Range<usize>)> {
+    fn split(&self, scalar: &ScalarNode<'_>) -> Vec<(String, Range<usize>)> {
         let inside = self.inside(scalar);
         let mut at = 0;
         let mut names = Vec::new();
@@ -251,8 +265,8 @@ impl<'a> Reader<'a> {
         names
     }
 
-    fn oncall(&mut self, name: &str, bytes: Range<usize>, details: &mut Details) {
-        let place = Scalar { text: name.into(), plain: false, bytes: bytes.clone() };
+    fn oncall(&mut self, name: &str, bytes: Range<usize>, details: &mut EntryDetails) {
+        let place = ScalarNode { text: name.into(), plain: false, bytes: bytes.clone() };
         let span = self.span(&place);
         let bare = name.strip_prefix('@').unwrap_or(name);
         let oncall = match Oncall::new(bare) {
@@ -296,13 +310,13 @@ impl<'a> Reader<'a> {
     /// The value of `events`.
     fn events(
         &mut self,
-        key: &Scalar<'_>,
-        value: Token<'a>,
+        key: &ScalarNode<'_>,
+        value: YamlToken<'a>,
     ) -> Result<Option<EventSet>, SyntaxError> {
         const HELP: &str = "write `[pull_request]`, `[nightly]` or both";
-        if !matches!(value.kind, Kind::ListStart) {
+        if !matches!(value.kind, TokenKind::ListStart) {
             let message = format!("`events` is {}, not a list", kind_name(&value));
-            if value.bytes.is_empty() && matches!(value.kind, Kind::Scalar(..)) {
+            if value.bytes.is_empty() && matches!(value.kind, TokenKind::Scalar(..)) {
                 let found = Diagnostic::new(Rule::WrongShape, self.span(key), message);
                 self.report(found.help(HELP));
             } else {
@@ -316,14 +330,14 @@ impl<'a> Reader<'a> {
         loop {
             let item = self.next()?;
             match item.kind {
-                Kind::ListEnd if items == 0 => {
+                TokenKind::ListEnd if items == 0 => {
                     let span = self.source.span(start.start..item.bytes.end);
                     let found = Diagnostic::new(Rule::InvalidEvent, span, "`events` lists nothing");
                     self.report(found.help(HELP));
                     return Ok(None);
                 }
-                Kind::ListEnd => return Ok(EventSet::new(kinds).ok()),
-                Kind::Scalar(..) => {
+                TokenKind::ListEnd => return Ok(EventSet::new(kinds).ok()),
+                TokenKind::Scalar(..) => {
                     let scalar = self.scalar(&item);
                     kinds.extend(self.event(&scalar));
                 }
@@ -336,7 +350,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn event(&mut self, name: &Scalar<'_>) -> Option<EventKind> {
+    fn event(&mut self, name: &ScalarNode<'_>) -> Option<EventKind> {
         if self.not_a_string(name, "event") {
             return None;
         }
@@ -344,7 +358,7 @@ impl<'a> Reader<'a> {
         let kind = EventKind::ALL.into_iter().find(|kind| kind.as_str() == text);
         if kind.is_none() {
             let names = EventKind::ALL.map(EventKind::as_str);
-            let help = match (EventKind::of_event(text), near(text, &names)) {
+            let help = match (EventKind::from_event_name(text), near(text, &names)) {
                 (Some(kind), _) => format!("write `{kind}`, which includes `{text}`"),
                 (None, Some(near)) => format!("did you mean `{near}`?"),
                 (None, None) => {

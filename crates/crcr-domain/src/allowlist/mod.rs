@@ -4,11 +4,11 @@
 //! files, and the validator, the relay and the HUD share it.
 
 pub mod diff;
+mod display;
 mod entry;
-mod read;
+mod reader;
 mod scalar;
 mod syntax;
-mod words;
 mod yaml;
 
 use std::collections::HashMap;
@@ -17,13 +17,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::level::{CheckRun, Device, EventKind, EventSet, Level};
+use crate::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
 use crate::repo::{Oncall, RepoName};
 
-pub use self::read::{MAX_BYTES, ParseOutcome, Places};
+pub use self::reader::{EntrySpans, MAX_BYTES, ParseOutcome};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct AllowlistEntry {
     pub repo: RepoName,
     /// How deeply it takes part.
     pub level: Level,
@@ -34,7 +34,7 @@ pub struct Entry {
     pub events: EventSet,
 }
 
-impl Entry {
+impl AllowlistEntry {
     /// Whether pull requests and pushes are dispatched to it. A backend that only takes part in
     /// nightly runs starts these by itself.
     pub fn is_dispatched_to(&self) -> bool {
@@ -49,11 +49,11 @@ impl Entry {
     }
 
     /// When its results become a check run on the upstream pull request.
-    pub fn check_run(&self) -> CheckRun {
+    pub fn check_run(&self) -> CheckRunPolicy {
         if self.events.contains(EventKind::PullRequest) {
             self.level.check_run()
         } else {
-            CheckRun::Never
+            CheckRunPolicy::Never
         }
     }
 }
@@ -62,7 +62,7 @@ impl Entry {
 /// order and any spelling.
 #[derive(Debug, Clone, Default)]
 pub struct Allowlist {
-    entries: Vec<Entry>,
+    entries: Vec<AllowlistEntry>,
     index: HashMap<RepoName, usize>,
 }
 
@@ -85,7 +85,7 @@ impl Allowlist {
 
     /// Adds a repository. Refuses a second entry of the same one ([`InsertError::Listed`]) and a
     /// device that is missing or too much ([`InsertError::Device`]).
-    pub fn insert(&mut self, entry: Entry) -> Result<(), InsertError> {
+    pub fn insert(&mut self, entry: AllowlistEntry) -> Result<(), InsertError> {
         if entry.device.is_some() != (entry.level == Level::L3) {
             return Err(InsertError::Device(entry.repo));
         }
@@ -100,7 +100,7 @@ impl Allowlist {
     }
 
     /// The entry of a repository, in any spelling.
-    pub fn get(&self, repo: &RepoName) -> Option<&Entry> {
+    pub fn get(&self, repo: &RepoName) -> Option<&AllowlistEntry> {
         self.index.get(repo).map(|at| &self.entries[*at])
     }
 
@@ -110,12 +110,12 @@ impl Allowlist {
     }
 
     /// All entries, in the order of the file.
-    pub fn iter(&self) -> std::slice::Iter<'_, Entry> {
+    pub fn iter(&self) -> std::slice::Iter<'_, AllowlistEntry> {
         self.entries.iter()
     }
 
     /// The entries at one level, in the order of the file.
-    pub fn at_level(&self, level: Level) -> impl Iterator<Item = &Entry> {
+    pub fn at_level(&self, level: Level) -> impl Iterator<Item = &AllowlistEntry> {
         self.entries.iter().filter(move |entry| entry.level == level)
     }
 
@@ -144,8 +144,8 @@ impl PartialEq for Allowlist {
 impl Eq for Allowlist {}
 
 impl<'a> IntoIterator for &'a Allowlist {
-    type Item = &'a Entry;
-    type IntoIter = std::slice::Iter<'a, Entry>;
+    type Item = &'a AllowlistEntry;
+    type IntoIter = std::slice::Iter<'a, AllowlistEntry>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -178,7 +178,7 @@ impl fmt::Display for Allowlist {
     }
 }
 
-fn write_entry(f: &mut fmt::Formatter<'_>, lead: &str, entry: &Entry) -> fmt::Result {
+fn write_entry(f: &mut fmt::Formatter<'_>, lead: &str, entry: &AllowlistEntry) -> fmt::Result {
     let names: Vec<_> = entry.oncalls.iter().map(|name| scalar::quoted(name.as_str())).collect();
     let oncalls = format!("[{}]", names.join(", "));
     write!(f, "{lead}{}", entry.repo)?;

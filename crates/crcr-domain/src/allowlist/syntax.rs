@@ -6,17 +6,17 @@ use granit_parser::ErrorKind;
 
 use super::MAX_BYTES;
 use super::yaml::{MAX_DEPTH, SyntaxError};
-use crate::diagnostic::{Diagnostic, Rule, Source};
+use crate::diagnostic::{Diagnostic, Rule, SourceText};
 
 /// The finding of a file over the cap; nothing of it has been read.
-pub(super) fn too_large(source: &Source) -> Diagnostic {
+pub(super) fn too_large(source: &SourceText) -> Diagnostic {
     let message = format!("the file is larger than {} KiB", MAX_BYTES / 1024);
     Diagnostic::new(Rule::YamlSyntax, source.span(0..0), message)
         .help("GitHub's contents API serves no larger file as text; list fewer repositories")
 }
 
 /// The first byte or character that no YAML file may have, before any parsing.
-pub(super) fn unreadable(bytes: &[u8], source: &Source) -> Option<Diagnostic> {
+pub(super) fn unreadable(bytes: &[u8], source: &SourceText) -> Option<Diagnostic> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let start = source.span(0..first_char(source.text(), 0));
         let message = "the file is UTF-16, and the allowlist must be UTF-8";
@@ -63,7 +63,7 @@ fn first_char(text: &str, at: usize) -> usize {
 }
 
 /// The finding of an `@` at the start of a plain scalar: the mistake of the format's own example.
-pub(super) fn at_sign(source: &Source, at: usize) -> Diagnostic {
+pub(super) fn at_sign(source: &SourceText, at: usize) -> Diagnostic {
     let span = source.span(at..at + 1);
     Diagnostic::new(Rule::YamlSyntax, span.clone(), "a plain scalar can't begin with `@`")
         .label("YAML reserves this character")
@@ -72,7 +72,7 @@ pub(super) fn at_sign(source: &Source, at: usize) -> Diagnostic {
 }
 
 /// The finding of what the parser stopped at, behind a text that it has read up to `read_to`.
-pub(super) fn stopped(source: &Source, error: &SyntaxError, read_to: usize) -> Diagnostic {
+pub(super) fn stopped(source: &SourceText, error: &SyntaxError, read_to: usize) -> Diagnostic {
     let text = source.text();
     if error.kind == ErrorKind::InvalidQuotedScalarIndent
         && let Some(quote) = first_quote(text, read_to..error.at)
@@ -142,7 +142,7 @@ fn may_be_unclosed(kind: &ErrorKind) -> bool {
 ///
 /// `gap` is the text between two tokens: white space, indicators and comments. YAML 1.2 allows
 /// some of these tabs and readers of 1.1 don't.
-pub(super) fn tabs(source: &Source, gap: Range<usize>) -> Vec<Diagnostic> {
+pub(super) fn tabs(source: &SourceText, gap: Range<usize>) -> Vec<Diagnostic> {
     let mut at = gap.start;
     let mut found = Vec::new();
     let mut lines = source.text()[gap].split_inclusive(['\n', '\r']).peekable();
@@ -163,7 +163,7 @@ pub(super) fn tabs(source: &Source, gap: Range<usize>) -> Vec<Diagnostic> {
     found
 }
 
-fn tab_finding(source: &Source, at: usize) -> Diagnostic {
+fn tab_finding(source: &SourceText, at: usize) -> Diagnostic {
     let span = source.span(at..at + 1);
     Diagnostic::new(Rule::YamlSyntax, span, "a tab can't indent or separate")
         .label("tab")

@@ -11,7 +11,7 @@ fn parse(text: &str) -> ParseOutcome {
 
 /// `rule line:column-line:column` of a finding; warnings with a `?`, related places after `<`.
 fn line(found: &Diagnostic) -> String {
-    let place = |span: &crate::diagnostic::Span| {
+    let place = |span: &crate::diagnostic::SourceSpan| {
         let (start, end) = (span.start, span.end);
         if start.line == end.line {
             format!("{}:{}-{}", start.line, start.column, end.column)
@@ -204,7 +204,7 @@ fn what_the_file_means() {
     assert_eq!((get("a/B").level, get("a/b").repo.as_str()), (Level::L2, "A/b"));
     assert_eq!(get("c/d").device.as_ref().unwrap().as_str(), "Xpu");
     assert_eq!(get("c/d").oncalls, [Oncall::new("one").unwrap(), Oncall::new("org/two").unwrap()]);
-    assert!(!get("e/f").is_dispatched_to() && get("e/f").check_run() == CheckRun::Never);
+    assert!(!get("e/f").is_dispatched_to() && get("e/f").check_run() == CheckRunPolicy::Never);
     assert!(policy.get(&RepoName::new("g/h").unwrap()).is_none());
 }
 
@@ -264,7 +264,7 @@ fn oncalls() -> impl Strategy<Value = Vec<Oncall>> {
     })
 }
 
-fn entry() -> impl Strategy<Value = Entry> {
+fn entry() -> impl Strategy<Value = AllowlistEntry> {
     let device = "[A-Za-z0-9][A-Za-z0-9._-]{0,6}|[0-9]{1,4}|yes|No|2026-01-01|0x1f|1e3";
     let events = prop::sample::subsequence(&EventKind::ALL[..], 1..=3);
     let level = prop::sample::select(&Level::ALL[..]);
@@ -274,7 +274,7 @@ fn entry() -> impl Strategy<Value = Entry> {
                 oncalls.push(Oncall::new("somebody").unwrap());
             }
             let device = (level == Level::L3).then(|| Device::new(&device).unwrap());
-            Entry { repo, level, device, oncalls, events: EventSet::new(events).unwrap() }
+            AllowlistEntry { repo, level, device, oncalls, events: EventSet::new(events).unwrap() }
         },
     )
 }

@@ -9,14 +9,14 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput};
 pub(super) const MAX_DEPTH: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct Token<'a> {
-    pub(super) kind: Kind<'a>,
+pub(super) struct YamlToken<'a> {
+    pub(super) kind: TokenKind<'a>,
     pub(super) bytes: Range<usize>,
     pub(super) tag: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind<'a> {
+pub(super) enum TokenKind<'a> {
     /// A scalar and whether it is plain: neither quoted nor a block.
     Scalar(Cow<'a, str>, bool),
     ListStart,
@@ -32,12 +32,12 @@ pub(super) enum Kind<'a> {
     End,
 }
 
-impl Token<'_> {
+impl YamlToken<'_> {
     /// Whether it opens (+1) or closes (-1) a collection.
     pub(super) fn nesting(&self) -> isize {
         match self.kind {
-            Kind::ListStart | Kind::MapStart => 1,
-            Kind::ListEnd | Kind::MapEnd => -1,
+            TokenKind::ListStart | TokenKind::MapStart => 1,
+            TokenKind::ListEnd | TokenKind::MapEnd => -1,
             _ => 0,
         }
     }
@@ -54,13 +54,13 @@ pub(super) struct SyntaxError {
 }
 
 /// The events of a text.
-pub(super) struct Yaml<'a> {
+pub(super) struct YamlReader<'a> {
     parser: Parser<'a, StrInput<'a>>,
     /// Where the flow collections that are open begin, and `None` for block collections.
     open: Vec<Option<usize>>,
 }
 
-impl<'a> Yaml<'a> {
+impl<'a> YamlReader<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let options = granit_parser::options! {
             emit_anchor_events: true,
@@ -72,29 +72,31 @@ impl<'a> Yaml<'a> {
         Self { parser: Parser::new_from_str_with_options(text, options), open: Vec::new() }
     }
 
-    /// The next token; [`Kind::End`] at the end and ever after.
-    pub(super) fn next(&mut self) -> Result<Token<'a>, SyntaxError> {
+    /// The next token; [`TokenKind::End`] at the end and ever after.
+    pub(super) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
         loop {
             let Some(next) = self.parser.next_event() else {
-                return Ok(Token { kind: Kind::End, bytes: 0..0, tag: None });
+                return Ok(YamlToken { kind: TokenKind::End, bytes: 0..0, tag: None });
             };
             let (event, span) = next.map_err(|error| self.syntax_error(&error))?;
             let bytes = span.byte_range().unwrap_or_default();
             let tag = span.tag_span().and_then(|tag| tag.byte_range());
             let kind = match event {
-                Event::Scalar(text, style, ..) => Kind::Scalar(text, style == ScalarStyle::Plain),
-                Event::SequenceStart(..) => Kind::ListStart,
-                Event::MappingStart(..) => Kind::MapStart,
-                Event::SequenceEnd => Kind::ListEnd,
-                Event::MappingEnd => Kind::MapEnd,
-                Event::Alias(_) | Event::UnresolvedAlias(_) => Kind::Alias,
-                Event::Anchor(..) => Kind::Anchor,
-                Event::DocumentStart(..) => Kind::DocumentStart,
-                Event::DocumentEnd => Kind::DocumentEnd,
-                Event::StreamEnd => Kind::End,
+                Event::Scalar(text, style, ..) => {
+                    TokenKind::Scalar(text, style == ScalarStyle::Plain)
+                }
+                Event::SequenceStart(..) => TokenKind::ListStart,
+                Event::MappingStart(..) => TokenKind::MapStart,
+                Event::SequenceEnd => TokenKind::ListEnd,
+                Event::MappingEnd => TokenKind::MapEnd,
+                Event::Alias(_) | Event::UnresolvedAlias(_) => TokenKind::Alias,
+                Event::Anchor(..) => TokenKind::Anchor,
+                Event::DocumentStart(..) => TokenKind::DocumentStart,
+                Event::DocumentEnd => TokenKind::DocumentEnd,
+                Event::StreamEnd => TokenKind::End,
                 _ => continue,
             };
-            let token = Token { kind, bytes, tag };
+            let token = YamlToken { kind, bytes, tag };
             match token.nesting() {
                 1 => self.open.push((!token.bytes.is_empty()).then_some(token.bytes.start)),
                 -1 => drop(self.open.pop()),

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::jobs::{Job, jobs_of_record};
-use super::outcome::Outcome;
+use super::jobs::{JobOfRecord, jobs_of_record};
+use super::outcome::JobOutcome;
 use super::rates::{
-    Distribution, MIN_SAMPLES, Rate, Sums, end_to_end_seconds, execution_seconds, queue_seconds,
+    DurationStats, MIN_SAMPLES, Rate, ResultCounts, end_to_end_seconds, execution_seconds,
+    queue_seconds,
 };
 use crate::facts::{AttemptFact, DispatchFact};
 use crate::level::Level;
@@ -16,7 +17,7 @@ use crate::level::Level;
 /// The thresholds; a configuration file may change each of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Criteria {
+pub struct LevelCriteria {
     /// Days that a promotion looks back.
     pub promotion_days: u32,
     /// Days that a demotion looks back.
@@ -39,7 +40,7 @@ pub struct Criteria {
     pub job_pass_share: f64,
 }
 
-impl Default for Criteria {
+impl Default for LevelCriteria {
     fn default() -> Self {
         Self {
             promotion_days: 14,
@@ -59,7 +60,7 @@ impl Default for Criteria {
 /// How far back a review can look, in days.
 pub const LOOK_BACK_DAYS: u32 = 366;
 
-impl Criteria {
+impl LevelCriteria {
     /// Every threshold that makes no sense, as `name: what it has to be`.
     pub fn problems(&self) -> Vec<String> {
         let days = [
@@ -140,7 +141,7 @@ impl Criterion {
 /// What the facts say to a criterion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CriterionVerdict {
     Met,
     NotMet,
     /// There are too few samples to tell.
@@ -149,7 +150,7 @@ pub enum Verdict {
 
 /// How a value is compared with its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Bound {
+pub enum ThresholdBound {
     #[serde(rename = ">=")]
     AtLeast,
     #[serde(rename = ">")]
@@ -160,7 +161,7 @@ pub enum Bound {
     Under,
 }
 
-impl Bound {
+impl ThresholdBound {
     pub fn sign(self) -> &'static str {
         match self {
             Self::AtLeast => "≥",
@@ -182,20 +183,20 @@ impl Bound {
 
 /// A criterion with the evidence for its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Evidence {
+pub struct CriterionEvidence {
     pub criterion: Criterion,
     /// What the facts say: days, seconds or a share of 1; `None` of nothing.
     pub value: Option<f64>,
-    pub bound: Bound,
+    pub bound: ThresholdBound,
     /// What it is compared with, in the same unit.
     pub target: f64,
     pub n: u64,
-    pub verdict: Verdict,
+    pub verdict: CriterionVerdict,
 }
 
 /// The facts of one repository within a window.
 #[derive(Debug, Clone, Copy)]
-pub struct Window<'a> {
+pub struct ReviewWindow<'a> {
     pub attempts: &'a [&'a AttemptFact],
     /// The newest row of each of its dispatches.
     pub dispatches: &'a [&'a DispatchFact],
@@ -204,21 +205,21 @@ pub struct Window<'a> {
 
 /// What speaks for a promotion to L3. `at_l2_since` is when the repository came to L2.
 pub fn promotion(
-    window: Window<'_>,
+    window: ReviewWindow<'_>,
     at_l2_since: Option<Timestamp>,
-    criteria: &Criteria,
-) -> Vec<Evidence> {
+    criteria: &LevelCriteria,
+) -> Vec<CriterionEvidence> {
     let jobs = jobs_of_record(window.attempts.iter().copied(), window.dispatches.iter().copied());
-    promotion_by(&jobs, window, at_l2_since, criteria)
+    promotion_of_jobs(&jobs, window, at_l2_since, criteria)
 }
 
 /// The same by the window's jobs of record.
-pub(super) fn promotion_by(
-    jobs: &[Job<'_>],
-    window: Window<'_>,
+pub(super) fn promotion_of_jobs(
+    jobs: &[JobOfRecord<'_>],
+    window: ReviewWindow<'_>,
     at_l2_since: Option<Timestamp>,
-    criteria: &Criteria,
-) -> Vec<Evidence> {
+    criteria: &LevelCriteria,
+) -> Vec<CriterionEvidence> {
     let days_at_l2 =
         at_l2_since.map(|since| window.until.duration_since(since).as_secs_f64() / 86_400.0);
     let covered: BTreeSet<_> = window
@@ -229,29 +230,29 @@ pub(super) fn promotion_by(
     // Days are their own number of samples.
     let days = |value: Option<f64>, criterion, target: u32| {
         let n = value.map_or(0, |value| value as u64);
-        evidence(criterion, value, n, 0, Bound::AtLeast, f64::from(target))
+        evidence(criterion, value, n, 0, ThresholdBound::AtLeast, f64::from(target))
     };
     let mut found = vec![
         days(days_at_l2, Criterion::TimeAtL2, criteria.days_at_l2),
         days(Some(covered.len() as f64), Criterion::Coverage, criteria.coverage_days),
     ];
-    found.extend(signals(jobs, window, criteria, Bound::Under));
+    found.extend(signals(jobs, window, criteria, ThresholdBound::Under));
     found
 }
 
 /// What speaks for keeping L3: a criterion that isn't met asks for a demotion.
-pub fn demotion(window: Window<'_>, criteria: &Criteria) -> Vec<Evidence> {
+pub fn demotion(window: ReviewWindow<'_>, criteria: &LevelCriteria) -> Vec<CriterionEvidence> {
     let jobs = jobs_of_record(window.attempts.iter().copied(), window.dispatches.iter().copied());
-    demotion_by(&jobs, window, criteria)
+    demotion_of_jobs(&jobs, window, criteria)
 }
 
 /// The same by the window's jobs of record.
-pub(super) fn demotion_by(
-    jobs: &[Job<'_>],
-    window: Window<'_>,
-    criteria: &Criteria,
-) -> Vec<Evidence> {
-    signals(jobs, window, criteria, Bound::AtMost)
+pub(super) fn demotion_of_jobs(
+    jobs: &[JobOfRecord<'_>],
+    window: ReviewWindow<'_>,
+    criteria: &LevelCriteria,
+) -> Vec<CriterionEvidence> {
+    signals(jobs, window, criteria, ThresholdBound::AtMost)
 }
 
 /// Since when the repository is at `level`: when the newest run of dispatches at that level began.
@@ -273,51 +274,52 @@ fn evidence(
     value: Option<f64>,
     n: u64,
     least: u64,
-    bound: Bound,
+    bound: ThresholdBound,
     target: f64,
-) -> Evidence {
+) -> CriterionEvidence {
     let verdict = match value.filter(|_| n >= least) {
-        Some(value) if bound.holds(value, target) => Verdict::Met,
-        Some(_) => Verdict::NotMet,
-        None => Verdict::Unknown,
+        Some(value) if bound.holds(value, target) => CriterionVerdict::Met,
+        Some(_) => CriterionVerdict::NotMet,
+        None => CriterionVerdict::Unknown,
     };
-    Evidence { criterion, value, bound, target, n, verdict }
+    CriterionEvidence { criterion, value, bound, target, n, verdict }
 }
 
 /// On the threshold itself a promotion and a demotion differ only for the median of end to end
 /// (`< 3 h` promotes, `> 3 h` demotes): `end_to_end` says how it has to be. Everywhere else one is
 /// the other's opposite.
 fn signals(
-    jobs: &[Job<'_>],
-    window: Window<'_>,
-    criteria: &Criteria,
-    end_to_end: Bound,
-) -> Vec<Evidence> {
-    let sums = Sums::of(jobs, window.dispatches.iter().copied());
-    let ended =
-        jobs.iter().filter(|job| !matches!(job.outcome, Some(Outcome::TimedOut | Outcome::Lost)));
+    jobs: &[JobOfRecord<'_>],
+    window: ReviewWindow<'_>,
+    criteria: &LevelCriteria,
+    end_to_end: ThresholdBound,
+) -> Vec<CriterionEvidence> {
+    let sums = ResultCounts::of(jobs, window.dispatches.iter().copied());
+    let ended = jobs
+        .iter()
+        .filter(|job| !matches!(job.outcome, Some(JobOutcome::TimedOut | JobOutcome::Lost)));
     let mut overrun = Rate::default();
     for seconds in execution_seconds(ended) {
         let numerator = u64::from(seconds > criteria.overrun_seconds);
         overrun += Rate { numerator, denominator: 1 };
     }
     let duration =
-        |criterion, of: Option<Distribution>, value: fn(Distribution) -> f64, bound, target| {
+        |criterion, of: Option<DurationStats>, value: fn(DurationStats) -> f64, bound, target| {
             let n = of.map_or(0, |of| of.n);
             evidence(criterion, of.map(value), n, MIN_SAMPLES, bound, target)
         };
     let share = |criterion, rate: Rate, bound, target| {
         evidence(criterion, rate.value(), rate.denominator, MIN_SAMPLES, bound, target)
     };
-    let queue = Distribution::of(queue_seconds(jobs));
-    let whole = Distribution::of(end_to_end_seconds(jobs, window.dispatches.iter().copied()));
+    let queue = DurationStats::of(queue_seconds(jobs));
+    let whole = DurationStats::of(end_to_end_seconds(jobs, window.dispatches.iter().copied()));
     let (timeouts, job_pass) = (sums.timeouts(), sums.job_pass());
     use Criterion as C;
     vec![
-        duration(C::Queue, queue, |d| d.mean, Bound::Under, criteria.queue_seconds),
-        share(C::Overrun, overrun, Bound::Under, criteria.overrun_share),
+        duration(C::Queue, queue, |d| d.mean, ThresholdBound::Under, criteria.queue_seconds),
+        share(C::Overrun, overrun, ThresholdBound::Under, criteria.overrun_share),
         duration(C::EndToEnd, whole, |d| d.p50, end_to_end, criteria.end_to_end_seconds),
-        share(C::Timeouts, timeouts, Bound::Under, criteria.timeout_share),
-        share(C::JobPass, job_pass, Bound::Over, criteria.job_pass_share),
+        share(C::Timeouts, timeouts, ThresholdBound::Under, criteria.timeout_share),
+        share(C::JobPass, job_pass, ThresholdBound::Over, criteria.job_pass_share),
     ]
 }

@@ -6,16 +6,16 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::outcome::{Outcome, outcome};
+use super::outcome::{JobOutcome, outcome};
 use crate::facts::{AttemptFact, DispatchFact};
 
 /// A job on a commit, by its attempt of record.
 #[derive(Debug, Clone, Serialize)]
-pub struct Job<'a> {
+pub struct JobOfRecord<'a> {
     /// The attempt of record: the highest attempt of the newest run.
     pub record: &'a AttemptFact,
     /// How that attempt turned out; `None` while it runs.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<JobOutcome>,
     /// The first attempt of that run, whose queue and execution times count: a person decides
     /// when a re-run begins.
     pub first: &'a AttemptFact,
@@ -23,7 +23,7 @@ pub struct Job<'a> {
     pub attempts: usize,
 }
 
-impl Job<'_> {
+impl JobOfRecord<'_> {
     /// Its workflow and its own name, as people read them.
     pub fn name(&self) -> String {
         match &self.record.job {
@@ -41,12 +41,15 @@ impl Job<'_> {
 pub fn jobs_of_record<'a, 'd>(
     rows: impl IntoIterator<Item = &'a AttemptFact>,
     dispatches: impl IntoIterator<Item = &'d DispatchFact>,
-) -> Vec<Job<'a>> {
-    jobs_among(rows.into_iter().collect(), &Heads::new(dispatches))
+) -> Vec<JobOfRecord<'a>> {
+    find_jobs_of_record(rows.into_iter().collect(), &HeadHistory::new(dispatches))
 }
 
 /// The jobs of record of `rows`; `heads` may know of more than these rows' dispatches.
-pub(super) fn jobs_among<'a>(mut rows: Vec<&'a AttemptFact>, heads: &Heads<'_>) -> Vec<Job<'a>> {
+pub(super) fn find_jobs_of_record<'a>(
+    mut rows: Vec<&'a AttemptFact>,
+    heads: &HeadHistory<'_>,
+) -> Vec<JobOfRecord<'a>> {
     // Sorted, and not hashed: of most keys the commit alone is looked at.
     rows.sort_unstable_by(|a, b| job_key(a).cmp(&job_key(b)).then_with(|| by_version(a, b)));
     let same = |a: &&AttemptFact, b: &&AttemptFact| job_key(a) == job_key(b);
@@ -72,11 +75,13 @@ pub(super) fn jobs_among<'a>(mut rows: Vec<&'a AttemptFact>, heads: &Heads<'_>) 
                 !std::ptr::eq(*row, record)
                     && matches!(
                         outcome(row, false, false),
-                        Some(Outcome::TestFailed | Outcome::InfraFailed | Outcome::TimedOut)
+                        Some(
+                            JobOutcome::TestFailed | JobOutcome::InfraFailed | JobOutcome::TimedOut
+                        )
                     )
             });
-            Some(Job {
-                outcome: outcome(record, heads.moved_on(record), failed_before),
+            Some(JobOfRecord {
+                outcome: outcome(record, heads.had_newer_head(record), failed_before),
                 record,
                 first,
                 attempts: attempts.len(),
@@ -126,12 +131,12 @@ fn began<'a: 'r, 'r>(
 ///
 /// A head that it was not told of cancels nothing there; and whoever reads one repository's facts
 /// has to come to the same as who reads all.
-pub(super) struct Heads<'a>(HashMap<PullKey<'a>, Vec<(Timestamp, &'a str)>>);
+pub(super) struct HeadHistory<'a>(HashMap<PullKey<'a>, Vec<(Timestamp, &'a str)>>);
 
 /// The downstream repository, the upstream one, and the number.
 type PullKey<'a> = (&'a str, &'a str, u64);
 
-impl<'a> Heads<'a> {
+impl<'a> HeadHistory<'a> {
     pub(super) fn new(dispatches: impl IntoIterator<Item = &'a DispatchFact>) -> Self {
         let mut heads: HashMap<_, Vec<_>> = HashMap::new();
         for dispatch in dispatches {
@@ -149,7 +154,7 @@ impl<'a> Heads<'a> {
     }
 
     /// Whether the pull request of `row` had another head when the row was received.
-    fn moved_on(&self, row: &AttemptFact) -> bool {
+    fn had_newer_head(&self, row: &AttemptFact) -> bool {
         let Some(number) = row.pull_request else { return false };
         let key = (row.repo.as_str(), row.upstream.as_str(), number);
         let Some(list) = self.0.get(&key) else { return false };

@@ -7,17 +7,17 @@ pub mod criteria;
 pub mod jobs;
 pub mod outcome;
 pub mod rates;
+pub mod regressions;
 pub mod review;
-pub mod tally;
-pub mod turns;
+pub mod totals;
 
-pub use self::criteria::{Criteria, Criterion, Verdict};
-pub use self::jobs::{Job, jobs_of_record};
-pub use self::outcome::Outcome;
-pub use self::rates::{Distribution, Rate, Sums};
-pub use self::review::Review;
-pub use self::tally::{DayOf, Tally};
-pub use self::turns::{Turn, turned_red};
+pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria};
+pub use self::jobs::{JobOfRecord, jobs_of_record};
+pub use self::outcome::JobOutcome;
+pub use self::rates::{DurationStats, Rate, ResultCounts};
+pub use self::regressions::{Regression, find_regressions};
+pub use self::review::RepoReview;
+pub use self::totals::{RepoDay, ResultTotals};
 
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::facts::AttemptFact;
-use crate::lifecycle::{Conclusion, State};
+use crate::lifecycle::{Conclusion, JobState};
 
 /// How an ended attempt turned out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum JobOutcome {
     /// Dispatched, and nothing was heard in time.
     NeverStarted,
     /// Started, and its end was not heard in time.
@@ -29,7 +29,7 @@ pub enum Outcome {
     Neutral,
 }
 
-impl Outcome {
+impl JobOutcome {
     pub const ALL: [Self; 10] = [
         Self::NeverStarted,
         Self::Lost,
@@ -77,28 +77,28 @@ const INFRA_PHASES: [&str; 4] = ["checkout", "setup", "environment", "build-envi
 ///
 /// `superseded`: the pull request had a newer head when the attempt ended. `failed_before`: an
 /// earlier attempt of the same job on the same commit failed.
-pub fn outcome(row: &AttemptFact, superseded: bool, failed_before: bool) -> Option<Outcome> {
+pub fn outcome(row: &AttemptFact, superseded: bool, failed_before: bool) -> Option<JobOutcome> {
     Some(match row.state {
-        State::Dispatched | State::InProgress => return None,
-        State::NeverStarted => Outcome::NeverStarted,
-        State::Lost => Outcome::Lost,
-        State::Completed(Conclusion::TimedOut) => Outcome::TimedOut,
-        State::Completed(Conclusion::Cancelled) if superseded => Outcome::Superseded,
-        State::Completed(Conclusion::Cancelled) => Outcome::Cancelled,
-        State::Completed(Conclusion::StartupFailure) => Outcome::InfraFailed,
-        State::Completed(Conclusion::Failure) => {
+        JobState::Dispatched | JobState::InProgress => return None,
+        JobState::NeverStarted => JobOutcome::NeverStarted,
+        JobState::Lost => JobOutcome::Lost,
+        JobState::Completed(Conclusion::TimedOut) => JobOutcome::TimedOut,
+        JobState::Completed(Conclusion::Cancelled) if superseded => JobOutcome::Superseded,
+        JobState::Completed(Conclusion::Cancelled) => JobOutcome::Cancelled,
+        JobState::Completed(Conclusion::StartupFailure) => JobOutcome::InfraFailed,
+        JobState::Completed(Conclusion::Failure) => {
             let phase = row.phase.as_deref().unwrap_or_default();
             let infra = INFRA_PHASES.iter().any(|name| phase.eq_ignore_ascii_case(name));
-            if infra { Outcome::InfraFailed } else { Outcome::TestFailed }
+            if infra { JobOutcome::InfraFailed } else { JobOutcome::TestFailed }
         }
-        State::Completed(Conclusion::Success) if failed_before => Outcome::PassedAfterRerun,
-        State::Completed(Conclusion::Success) => Outcome::Passed,
-        State::Completed(
+        JobState::Completed(Conclusion::Success) if failed_before => JobOutcome::PassedAfterRerun,
+        JobState::Completed(Conclusion::Success) => JobOutcome::Passed,
+        JobState::Completed(
             Conclusion::Neutral
             | Conclusion::Skipped
             | Conclusion::Stale
             | Conclusion::ActionRequired,
-        ) => Outcome::Neutral,
+        ) => JobOutcome::Neutral,
     })
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::jobs::Job;
-use super::outcome::Outcome;
+use super::jobs::JobOfRecord;
+use super::outcome::JobOutcome;
 use crate::facts::DispatchFact;
 
 /// Fewer samples than this make a rate "unknown".
@@ -53,9 +53,9 @@ impl std::ops::AddAssign for Rate {
 /// What the rates of a set of jobs and dispatches are computed from. Sums of days add up to the
 /// sums of their weeks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Sums {
+pub struct ResultCounts {
     /// Jobs of record by outcome.
-    pub outcomes: BTreeMap<Outcome, u64>,
+    pub outcomes: BTreeMap<JobOutcome, u64>,
     /// Jobs of record that still run.
     pub running: u64,
     /// Dispatches all of whose started jobs reached a verdict, of those that were not superseded
@@ -63,7 +63,7 @@ pub struct Sums {
     pub availability: Rate,
 }
 
-impl std::ops::AddAssign<&Self> for Sums {
+impl std::ops::AddAssign<&Self> for ResultCounts {
     fn add_assign(&mut self, other: &Self) {
         for (outcome, count) in &other.outcomes {
             *self.outcomes.entry(*outcome).or_default() += count;
@@ -73,10 +73,10 @@ impl std::ops::AddAssign<&Self> for Sums {
     }
 }
 
-impl Sums {
+impl ResultCounts {
     /// Sums `jobs`, the jobs of record, and `dispatches`, the newest row of each.
     pub fn of<'a>(
-        jobs: &[Job<'_>],
+        jobs: &[JobOfRecord<'_>],
         dispatches: impl IntoIterator<Item = &'a DispatchFact>,
     ) -> Self {
         let mut sums = Self::default();
@@ -91,7 +91,7 @@ impl Sums {
     }
 
     /// How many jobs turned out so.
-    pub fn count(&self, outcome: Outcome) -> u64 {
+    pub fn count(&self, outcome: JobOutcome) -> u64 {
         self.outcomes.get(&outcome).copied().unwrap_or_default()
     }
 
@@ -99,34 +99,34 @@ impl Sums {
     /// left out.
     pub fn test_pass(&self) -> Rate {
         let passed = self.passed();
-        Rate { numerator: passed, denominator: passed + self.count(Outcome::TestFailed) }
+        Rate { numerator: passed, denominator: passed + self.count(JobOutcome::TestFailed) }
     }
 
     /// Passed of all ended jobs but the superseded ones: infrastructure and time-outs count
     /// against it.
     pub fn job_pass(&self) -> Rate {
         let ended: u64 = self.outcomes.values().sum();
-        Rate { numerator: self.passed(), denominator: ended - self.count(Outcome::Superseded) }
+        Rate { numerator: self.passed(), denominator: ended - self.count(JobOutcome::Superseded) }
     }
 
     /// Timed out or lost, of all ended jobs but the superseded ones.
     pub fn timeouts(&self) -> Rate {
-        let numerator = self.count(Outcome::TimedOut) + self.count(Outcome::Lost);
+        let numerator = self.count(JobOutcome::TimedOut) + self.count(JobOutcome::Lost);
         Rate { numerator, denominator: self.job_pass().denominator }
     }
 
     fn passed(&self) -> u64 {
-        self.count(Outcome::Passed) + self.count(Outcome::PassedAfterRerun)
+        self.count(JobOutcome::Passed) + self.count(JobOutcome::PassedAfterRerun)
     }
 }
 
 /// Availability, per dispatch: one that never started is one failure; one with a job still
 /// running is not counted yet.
 fn availability<'a>(
-    jobs: &[Job<'_>],
+    jobs: &[JobOfRecord<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
 ) -> Rate {
-    let mut by_dispatch: HashMap<(&str, &str), Vec<Option<Outcome>>> = HashMap::new();
+    let mut by_dispatch: HashMap<(&str, &str), Vec<Option<JobOutcome>>> = HashMap::new();
     for job in jobs {
         let key = (job.record.repo.as_str(), job.record.delivery.as_str());
         by_dispatch.entry(key).or_default().push(job.outcome);
@@ -141,7 +141,7 @@ fn availability<'a>(
         let outcomes = by_dispatch.get(&key).map(Vec::as_slice).unwrap_or_default();
         let open = outcomes.iter().any(Option::is_none);
         let waiting = outcomes.is_empty() && dispatch.status != "never_started";
-        let superseded = outcomes.contains(&Some(Outcome::Superseded));
+        let superseded = outcomes.contains(&Some(JobOutcome::Superseded));
         if open || waiting || superseded {
             continue;
         }
@@ -154,7 +154,7 @@ fn availability<'a>(
 
 /// Durations in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Distribution {
+pub struct DurationStats {
     pub n: u64,
     pub mean: f64,
     /// Half are at or under this.
@@ -164,7 +164,7 @@ pub struct Distribution {
     pub max: f64,
 }
 
-impl Distribution {
+impl DurationStats {
     /// Of these durations; `None` of none. Values that aren't finite and non-negative are left
     /// out. A percentile is the nearest rank: a duration that was seen, never one in between.
     pub fn of(seconds: impl IntoIterator<Item = f64>) -> Option<Self> {
@@ -184,20 +184,22 @@ impl Distribution {
 }
 
 /// Seconds that first attempts waited; re-runs and unknown starts are left out.
-pub fn queue_seconds<'a>(jobs: impl IntoIterator<Item = &'a Job<'a>>) -> impl Iterator<Item = f64> {
+pub fn queue_seconds<'a>(
+    jobs: impl IntoIterator<Item = &'a JobOfRecord<'a>>,
+) -> impl Iterator<Item = f64> {
     first_attempts(jobs).filter_map(|job| job.first.queue_seconds)
 }
 
 /// Seconds that first attempts ran; re-runs and unknown starts are left out.
 pub fn execution_seconds<'a>(
-    jobs: impl IntoIterator<Item = &'a Job<'a>>,
+    jobs: impl IntoIterator<Item = &'a JobOfRecord<'a>>,
 ) -> impl Iterator<Item = f64> {
     first_attempts(jobs).filter_map(|job| job.first.execution_seconds)
 }
 
 fn first_attempts<'a>(
-    jobs: impl IntoIterator<Item = &'a Job<'a>>,
-) -> impl Iterator<Item = &'a Job<'a>> {
+    jobs: impl IntoIterator<Item = &'a JobOfRecord<'a>>,
+) -> impl Iterator<Item = &'a JobOfRecord<'a>> {
     jobs.into_iter().filter(|job| job.first.run_attempt <= 1 && !job.first.start_unknown)
 }
 
@@ -205,7 +207,7 @@ fn first_attempts<'a>(
 /// attempts count: a person decides when a re-run begins. A run whose last job never ended counts up
 /// to the sweep.
 pub fn end_to_end_seconds<'a>(
-    jobs: &[Job<'_>],
+    jobs: &[JobOfRecord<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
 ) -> Vec<f64> {
     let mut last: HashMap<(&str, &str), Option<jiff::Timestamp>> = HashMap::new();

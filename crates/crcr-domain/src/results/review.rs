@@ -7,16 +7,17 @@ use jiff::{Timestamp, ToSpan as _};
 use serde::Serialize;
 
 use super::criteria::{
-    Criteria, Criterion, Evidence, LOOK_BACK_DAYS, Verdict, Window, demotion_by, promotion_by,
+    Criterion, CriterionEvidence, CriterionVerdict, LOOK_BACK_DAYS, LevelCriteria, ReviewWindow,
+    demotion_of_jobs, promotion_of_jobs,
 };
 use super::jobs::jobs_of_record;
-use super::rates::{Rate, Sums};
+use super::rates::{Rate, ResultCounts};
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::{EventKind, Level};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Question {
+pub enum ReviewQuestion {
     /// Does it report as it should, and may go from L1 to L2? That is for people to say: no
     /// threshold decides it.
     Signal,
@@ -26,7 +27,7 @@ pub enum Question {
     Stay,
 }
 
-impl Question {
+impl ReviewQuestion {
     /// What is asked of a repository at `level`; of one that isn't listed, what is asked at L2.
     pub fn at(level: Option<Level>) -> Self {
         match level {
@@ -45,7 +46,7 @@ impl Question {
     }
 
     /// When the window begins that ends at `to`.
-    pub fn from(self, to: Timestamp, criteria: &Criteria) -> Timestamp {
+    pub fn from(self, to: Timestamp, criteria: &LevelCriteria) -> Timestamp {
         let days = match self {
             Self::Signal | Self::Promotion => criteria.promotion_days,
             Self::Stay => criteria.demotion_days,
@@ -55,7 +56,7 @@ impl Question {
 }
 
 /// The earliest dispatch that a review up to `to` asks for.
-pub fn look_back(to: Timestamp) -> Timestamp {
+pub fn earliest_dispatch_time(to: Timestamp) -> Timestamp {
     days_before(to, LOOK_BACK_DAYS)
 }
 
@@ -64,7 +65,7 @@ fn days_before(to: Timestamp, days: u32) -> Timestamp {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct ReviewSubject<'a> {
     pub repo: &'a str,
     /// Its level; `None` when it isn't listed.
     pub level: Option<Level>,
@@ -74,12 +75,12 @@ pub struct Subject<'a> {
 
 /// The facts about one repository, of events of every kind.
 #[derive(Debug, Clone, Default)]
-pub struct Facts<'a> {
+pub struct ReviewFacts<'a> {
     /// Rows of its jobs within the window.
     pub attempts: Vec<&'a AttemptFact>,
     /// The newest row of each of its dispatches within the window.
     pub dispatches: Vec<&'a DispatchFact>,
-    /// Since when it has been at L2, as far as [`look_back`].
+    /// Since when it has been at L2, as far as [`earliest_dispatch_time`].
     pub at_l2_since: Option<Timestamp>,
     /// What became of its reports within the window.
     pub reports: Vec<CallbackOutcome>,
@@ -87,18 +88,18 @@ pub struct Facts<'a> {
 
 /// A repository's standing, with the evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Review {
+pub struct RepoReview {
     /// `owner/repo`.
     pub repo: String,
     /// Its level; `None` when it isn't listed.
     pub level: Option<Level>,
     pub from: Timestamp,
     pub to: Timestamp,
-    pub question: Question,
+    pub question: ReviewQuestion,
     /// What the facts say to each criterion; nothing when no threshold decides.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<CriterionEvidence>,
     /// What follows from all of them.
-    pub verdict: Verdict,
+    pub verdict: CriterionVerdict,
     /// Infrastructure alone: dispatches all of whose jobs reached a verdict.
     pub availability: Rate,
     /// Tests alone: passed, of passed and failed.
@@ -109,30 +110,36 @@ pub struct Review {
     pub refused: BTreeMap<CallbackOutcome, u64>,
 }
 
-impl Review {
+impl RepoReview {
     /// Reviews by `facts`. Rates are of pull requests and pushes; nightly runs are no part of them.
-    pub fn of(subject: Subject<'_>, mut facts: Facts<'_>, criteria: &Criteria) -> Self {
-        let Subject { repo, level, from, to } = subject;
-        let question = Question::at(level);
+    pub fn of(
+        subject: ReviewSubject<'_>,
+        mut facts: ReviewFacts<'_>,
+        criteria: &LevelCriteria,
+    ) -> Self {
+        let ReviewSubject { repo, level, from, to } = subject;
+        let question = ReviewQuestion::at(level);
         facts.attempts.retain(|row| EventKind::PullRequest.has(&row.event));
         facts.dispatches.retain(|dispatch| EventKind::PullRequest.has(&dispatch.event));
         let (attempts, dispatches) = (&*facts.attempts, &*facts.dispatches);
-        let window = Window { attempts, dispatches, until: to };
+        let window = ReviewWindow { attempts, dispatches, until: to };
         let jobs = jobs_of_record(attempts.iter().copied(), dispatches.iter().copied());
         let evidence = match question {
-            Question::Signal => vec![],
-            Question::Promotion => promotion_by(&jobs, window, facts.at_l2_since, criteria),
-            Question::Stay => demotion_by(&jobs, window, criteria),
+            ReviewQuestion::Signal => vec![],
+            ReviewQuestion::Promotion => {
+                promotion_of_jobs(&jobs, window, facts.at_l2_since, criteria)
+            }
+            ReviewQuestion::Stay => demotion_of_jobs(&jobs, window, criteria),
         };
         let has = |verdict| evidence.iter().any(|one| one.verdict == verdict);
-        let verdict = if has(Verdict::NotMet) {
-            Verdict::NotMet
-        } else if evidence.is_empty() || has(Verdict::Unknown) {
-            Verdict::Unknown
+        let verdict = if has(CriterionVerdict::NotMet) {
+            CriterionVerdict::NotMet
+        } else if evidence.is_empty() || has(CriterionVerdict::Unknown) {
+            CriterionVerdict::Unknown
         } else {
-            Verdict::Met
+            CriterionVerdict::Met
         };
-        let sums = Sums::of(&jobs, dispatches.iter().copied());
+        let sums = ResultCounts::of(&jobs, dispatches.iter().copied());
         let mut signal = Rate::default();
         let mut refused = BTreeMap::new();
         for report in &facts.reports {
@@ -167,9 +174,9 @@ impl Review {
     /// is met, down from L3 or L4 when one isn't. `None` when it asks for no change.
     pub fn proposal(&self) -> Option<Level> {
         match (self.question, self.verdict, self.level?) {
-            (Question::Promotion, Verdict::Met, Level::L2) => Some(Level::L3),
-            (Question::Stay, Verdict::NotMet, Level::L3) => Some(Level::L2),
-            (Question::Stay, Verdict::NotMet, Level::L4) => Some(Level::L3),
+            (ReviewQuestion::Promotion, CriterionVerdict::Met, Level::L2) => Some(Level::L3),
+            (ReviewQuestion::Stay, CriterionVerdict::NotMet, Level::L3) => Some(Level::L2),
+            (ReviewQuestion::Stay, CriterionVerdict::NotMet, Level::L4) => Some(Level::L3),
             _ => None,
         }
     }

@@ -2,18 +2,23 @@
 
 use jiff::{Timestamp, ToSpan as _};
 
-use super::criteria::{Criterion, Verdict, Window, at_level_since, demotion, promotion};
+use super::criteria::{
+    Criterion, CriterionVerdict, ReviewWindow, at_level_since, demotion, promotion,
+};
 use super::outcome::outcome;
 use super::rates::{end_to_end_seconds, queue_seconds};
-use super::review::{Facts, Question, Subject};
-use super::{Criteria, Distribution, Job, Outcome, Rate, Review, Sums, jobs_of_record};
+use super::review::{ReviewFacts, ReviewQuestion, ReviewSubject};
+use super::{
+    DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoReview, ResultCounts,
+    jobs_of_record,
+};
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::Level;
-use crate::lifecycle::{Conclusion, State};
+use crate::lifecycle::{Conclusion, JobState};
 
-const GOOD: State = State::Completed(Conclusion::Success);
-const BAD: State = State::Completed(Conclusion::Failure);
-const CANCELLED: State = State::Completed(Conclusion::Cancelled);
+const GOOD: JobState = JobState::Completed(Conclusion::Success);
+const BAD: JobState = JobState::Completed(Conclusion::Failure);
+const CANCELLED: JobState = JobState::Completed(Conclusion::Cancelled);
 
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_790_000_000 + seconds).unwrap()
@@ -24,7 +29,7 @@ pub(super) fn attempt(
     sha: &str,
     run: &str,
     number: u32,
-    state: State,
+    state: JobState,
     s: i64,
 ) -> AttemptFact {
     AttemptFact {
@@ -41,7 +46,7 @@ pub(super) fn attempt(
         start_unknown: false,
         phase: None,
         queue_seconds: Some(60.0),
-        execution_seconds: (!matches!(state, State::InProgress)).then_some(600.0),
+        execution_seconds: (!matches!(state, JobState::InProgress)).then_some(600.0),
         started_at: None,
         completed_at: None,
         tests: None,
@@ -78,7 +83,7 @@ pub(super) fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
     }
 }
 
-fn outcomes(jobs: &[Job<'_>]) -> Vec<Option<Outcome>> {
+fn outcomes(jobs: &[JobOfRecord<'_>]) -> Vec<Option<JobOutcome>> {
     jobs.iter().map(|job| job.outcome).collect()
 }
 
@@ -86,23 +91,23 @@ fn outcomes(jobs: &[Job<'_>]) -> Vec<Option<Outcome>> {
 fn every_end_has_one_outcome() {
     use Conclusion as C;
     let table = [
-        (State::Dispatched, None, false, None),
-        (State::InProgress, None, false, None),
-        (State::NeverStarted, None, false, Some(Outcome::NeverStarted)),
-        (State::Lost, None, false, Some(Outcome::Lost)),
-        (GOOD, None, false, Some(Outcome::Passed)),
-        (GOOD, None, true, Some(Outcome::PassedAfterRerun)),
-        (BAD, None, false, Some(Outcome::TestFailed)),
-        (BAD, Some("test"), true, Some(Outcome::TestFailed)),
-        (BAD, Some("Setup"), false, Some(Outcome::InfraFailed)),
-        (BAD, Some("checkout"), false, Some(Outcome::InfraFailed)),
-        (State::Completed(C::StartupFailure), None, false, Some(Outcome::InfraFailed)),
-        (State::Completed(C::TimedOut), None, false, Some(Outcome::TimedOut)),
-        (State::Completed(C::Neutral), None, false, Some(Outcome::Neutral)),
-        (State::Completed(C::Skipped), None, false, Some(Outcome::Neutral)),
-        (State::Completed(C::Stale), None, false, Some(Outcome::Neutral)),
-        (State::Completed(C::ActionRequired), None, false, Some(Outcome::Neutral)),
-        (CANCELLED, None, false, Some(Outcome::Cancelled)),
+        (JobState::Dispatched, None, false, None),
+        (JobState::InProgress, None, false, None),
+        (JobState::NeverStarted, None, false, Some(JobOutcome::NeverStarted)),
+        (JobState::Lost, None, false, Some(JobOutcome::Lost)),
+        (GOOD, None, false, Some(JobOutcome::Passed)),
+        (GOOD, None, true, Some(JobOutcome::PassedAfterRerun)),
+        (BAD, None, false, Some(JobOutcome::TestFailed)),
+        (BAD, Some("test"), true, Some(JobOutcome::TestFailed)),
+        (BAD, Some("Setup"), false, Some(JobOutcome::InfraFailed)),
+        (BAD, Some("checkout"), false, Some(JobOutcome::InfraFailed)),
+        (JobState::Completed(C::StartupFailure), None, false, Some(JobOutcome::InfraFailed)),
+        (JobState::Completed(C::TimedOut), None, false, Some(JobOutcome::TimedOut)),
+        (JobState::Completed(C::Neutral), None, false, Some(JobOutcome::Neutral)),
+        (JobState::Completed(C::Skipped), None, false, Some(JobOutcome::Neutral)),
+        (JobState::Completed(C::Stale), None, false, Some(JobOutcome::Neutral)),
+        (JobState::Completed(C::ActionRequired), None, false, Some(JobOutcome::Neutral)),
+        (CANCELLED, None, false, Some(JobOutcome::Cancelled)),
     ];
     for (state, phase, failed_before, expected) in table {
         let mut row = attempt("d", "a", "1", 1, state, 0);
@@ -110,22 +115,22 @@ fn every_end_has_one_outcome() {
         assert_eq!(outcome(&row, false, failed_before), expected, "{state:?} {phase:?}");
     }
     let row = attempt("d", "a", "1", 1, CANCELLED, 0);
-    assert_eq!(outcome(&row, true, false), Some(Outcome::Superseded));
+    assert_eq!(outcome(&row, true, false), Some(JobOutcome::Superseded));
 }
 
 #[test]
 fn a_late_start_does_not_hide_the_end() {
     let rows =
-        [attempt("d", "a", "1", 1, GOOD, 10), attempt("d", "a", "1", 1, State::InProgress, 20)];
-    assert_eq!(outcomes(&jobs_of_record(&rows, &[])), [Some(Outcome::Passed)]);
+        [attempt("d", "a", "1", 1, GOOD, 10), attempt("d", "a", "1", 1, JobState::InProgress, 20)];
+    assert_eq!(outcomes(&jobs_of_record(&rows, &[])), [Some(JobOutcome::Passed)]);
 }
 
 #[test]
 fn fail_then_green_rerun_is_one_pass_after_rerun_and_not_half() {
     let rows = [attempt("d", "a", "1", 1, BAD, 10), attempt("d", "a", "1", 2, GOOD, 20)];
     let jobs = jobs_of_record(&rows, &[dispatch("d", "a", 0)]);
-    assert_eq!(outcomes(&jobs), [Some(Outcome::PassedAfterRerun)]);
-    assert_eq!(Sums::of(&jobs, &[]).test_pass(), Rate { numerator: 1, denominator: 1 });
+    assert_eq!(outcomes(&jobs), [Some(JobOutcome::PassedAfterRerun)]);
+    assert_eq!(ResultCounts::of(&jobs, &[]).test_pass(), Rate { numerator: 1, denominator: 1 });
 }
 
 #[test]
@@ -137,7 +142,7 @@ fn attempt_2_of_an_old_commit_does_not_beat_attempt_1_of_the_new() {
     ];
     let jobs = jobs_of_record(&rows, &[]);
     let new = jobs.iter().find(|job| job.record.head_sha == "new").unwrap();
-    assert_eq!(new.outcome, Some(Outcome::TestFailed));
+    assert_eq!(new.outcome, Some(JobOutcome::TestFailed));
     assert_eq!(jobs.len(), 2);
 }
 
@@ -149,7 +154,7 @@ fn the_newest_run_of_a_commit_counts_not_its_highest_attempt() {
         attempt("d2", "a", "2", 1, GOOD, 20),
     ];
     let jobs = jobs_of_record(&rows, &[]);
-    assert_eq!(outcomes(&jobs), [Some(Outcome::PassedAfterRerun)]);
+    assert_eq!(outcomes(&jobs), [Some(JobOutcome::PassedAfterRerun)]);
     assert_eq!(jobs[0].attempts, 3);
 }
 
@@ -167,8 +172,8 @@ fn superseded_counts_in_no_rate() {
     let rows =
         [attempt("d1", "old", "1", 1, CANCELLED, 10), attempt("d2", "new", "2", 1, GOOD, 20)];
     let jobs = jobs_of_record(&rows, &dispatches);
-    let sums = Sums::of(&jobs, &dispatches);
-    assert_eq!(sums.count(Outcome::Superseded), 1);
+    let sums = ResultCounts::of(&jobs, &dispatches);
+    assert_eq!(sums.count(JobOutcome::Superseded), 1);
     let one = Rate { numerator: 1, denominator: 1 };
     assert_eq!((sums.job_pass(), sums.test_pass(), sums.availability), (one, one, one));
 }
@@ -177,7 +182,7 @@ fn superseded_counts_in_no_rate() {
 fn a_job_cancelled_on_the_current_head_is_not_superseded() {
     let dispatches = [dispatch("d1", "a", 0), dispatch("d2", "b", 50)];
     let rows = [attempt("d1", "a", "1", 1, CANCELLED, 10)];
-    assert_eq!(outcomes(&jobs_of_record(&rows, &dispatches)), [Some(Outcome::Cancelled)]);
+    assert_eq!(outcomes(&jobs_of_record(&rows, &dispatches)), [Some(JobOutcome::Cancelled)]);
 }
 
 #[test]
@@ -185,7 +190,7 @@ fn a_head_that_a_repository_was_not_told_of_supersedes_nothing_there() {
     let rows = [attempt("d1", "old", "1", 1, CANCELLED, 300)];
     let elsewhere = DispatchFact { repo: "acme/other".into(), ..dispatch("d2", "new", 100) };
     for (newer, outcome) in
-        [(elsewhere, Outcome::Cancelled), (dispatch("d2", "new", 100), Outcome::Superseded)]
+        [(elsewhere, JobOutcome::Cancelled), (dispatch("d2", "new", 100), JobOutcome::Superseded)]
     {
         let dispatches = [dispatch("d1", "old", 0), newer];
         assert_eq!(outcomes(&jobs_of_record(&rows, &dispatches)), [Some(outcome)]);
@@ -202,9 +207,9 @@ fn infrastructure_and_tests_are_two_numbers() {
         attempt("d0", "s0", "0", 1, GOOD, 10),
         infra,
         attempt("d2", "s2", "2", 1, BAD, 12),
-        attempt("d3", "s3", "3", 1, State::Lost, 13),
+        attempt("d3", "s3", "3", 1, JobState::Lost, 13),
     ];
-    let sums = Sums::of(&jobs_of_record(&rows, &dispatches), &dispatches);
+    let sums = ResultCounts::of(&jobs_of_record(&rows, &dispatches), &dispatches);
     assert_eq!(sums.test_pass(), Rate { numerator: 1, denominator: 2 });
     assert_eq!(sums.job_pass(), Rate { numerator: 1, denominator: 4 });
     assert_eq!(sums.availability, Rate { numerator: 2, denominator: 4 });
@@ -218,9 +223,11 @@ fn a_dispatch_that_never_started_is_one_failure_of_availability() {
     let mut replaced = dispatch("d2", "c", 2);
     replaced.status = "superseded".into();
     let dispatches = [dispatch("d0", "a", 0), silent, replaced, dispatch("d3", "d", 3)];
-    let rows =
-        [attempt("d0", "a", "1", 1, GOOD, 10), attempt("d3", "d", "2", 1, State::InProgress, 11)];
-    let sums = Sums::of(&jobs_of_record(&rows, &dispatches), &dispatches);
+    let rows = [
+        attempt("d0", "a", "1", 1, GOOD, 10),
+        attempt("d3", "d", "2", 1, JobState::InProgress, 11),
+    ];
+    let sums = ResultCounts::of(&jobs_of_record(&rows, &dispatches), &dispatches);
     assert_eq!(sums.availability, Rate { numerator: 1, denominator: 2 });
     assert_eq!(sums.running, 1);
 }
@@ -239,10 +246,10 @@ fn times_are_of_first_attempts_with_a_known_start() {
 #[test]
 fn end_to_end_counts_up_to_the_sweep_and_not_while_something_runs() {
     let dispatches = [dispatch("d1", "a", 0), dispatch("d2", "b", 0)];
-    let mut other = attempt("d2", "b", "2", 1, State::InProgress, 20);
+    let mut other = attempt("d2", "b", "2", 1, JobState::InProgress, 20);
     other.job = Some("other".into());
     let rows = [
-        attempt("d1", "a", "1", 1, State::Lost, 21_600),
+        attempt("d1", "a", "1", 1, JobState::Lost, 21_600),
         attempt("d2", "b", "2", 1, GOOD, 30),
         other,
     ];
@@ -272,10 +279,10 @@ fn a_rate_says_where_the_truth_may_lie() {
 
 #[test]
 fn percentiles_are_durations_that_were_seen() {
-    let d = Distribution::of((1..=100).map(f64::from).chain([f64::NAN, -1.0])).unwrap();
+    let d = DurationStats::of((1..=100).map(f64::from).chain([f64::NAN, -1.0])).unwrap();
     assert_eq!((d.n, d.p50, d.p95, d.max, d.mean), (100, 50.0, 95.0, 100.0, 50.5));
-    assert_eq!(Distribution::of([]), None);
-    assert_eq!(Distribution::of([5.0]).unwrap().p95, 5.0);
+    assert_eq!(DurationStats::of([]), None);
+    assert_eq!(DurationStats::of([5.0]).unwrap().p95, 5.0);
 }
 
 fn refs<T>(all: &[T]) -> Vec<&T> {
@@ -299,12 +306,12 @@ fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
 fn a_promotion_is_argued_by_criterion() {
     let (attempts, dispatches) = month(40, 8);
     let until = at(40 * 86_400);
-    let window = Window { attempts: &refs(&attempts), dispatches: &refs(&dispatches), until };
+    let window = ReviewWindow { attempts: &refs(&attempts), dispatches: &refs(&dispatches), until };
     let since = at_level_since(&dispatches, Level::L2);
     assert_eq!(since, Some(at(0)));
-    let evidence = promotion(window, since, &Criteria::default());
+    let evidence = promotion(window, since, &LevelCriteria::default());
     let of = |criterion| evidence.iter().find(|e| e.criterion == criterion).unwrap();
-    assert_eq!(of(Criterion::TimeAtL2).verdict, Verdict::Met);
+    assert_eq!(of(Criterion::TimeAtL2).verdict, CriterionVerdict::Met);
     assert_eq!(of(Criterion::TimeAtL2).value, Some(40.0));
     assert_eq!(of(Criterion::Coverage).value, Some(40.0));
     assert_eq!(of(Criterion::Queue).value, Some(60.0));
@@ -313,19 +320,19 @@ fn a_promotion_is_argued_by_criterion() {
     assert_eq!(of(Criterion::Timeouts).value, Some(0.0));
     // 5 of 40 fail: 87.5 % pass.
     assert_eq!(of(Criterion::JobPass).value, Some(0.875));
-    assert_eq!(of(Criterion::JobPass).verdict, Verdict::NotMet);
+    assert_eq!(of(Criterion::JobPass).verdict, CriterionVerdict::NotMet);
 }
 
 #[test]
 fn few_samples_are_unknown_and_never_a_demotion() {
     let (attempts, dispatches) = month(19, 2);
-    let window = Window {
+    let window = ReviewWindow {
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         until: at(19 * 86_400),
     };
-    for evidence in demotion(window, &Criteria::default()) {
-        assert_eq!(evidence.verdict, Verdict::Unknown, "{evidence:?}");
+    for evidence in demotion(window, &LevelCriteria::default()) {
+        assert_eq!(evidence.verdict, CriterionVerdict::Unknown, "{evidence:?}");
     }
 }
 
@@ -335,32 +342,35 @@ fn on_the_threshold_of_end_to_end_nothing_changes_level() {
     for (row, dispatch) in attempts.iter_mut().zip(&dispatches) {
         row.received_at = dispatch.enqueued_at + 3.hours();
     }
-    let window = Window {
+    let window = ReviewWindow {
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         until: at(20 * 86_400),
     };
-    let verdict = |evidence: Vec<super::criteria::Evidence>| {
+    let verdict = |evidence: Vec<super::criteria::CriterionEvidence>| {
         evidence.iter().find(|e| e.criterion == Criterion::EndToEnd).unwrap().verdict
     };
-    assert_eq!(verdict(promotion(window, None, &Criteria::default())), Verdict::NotMet);
-    assert_eq!(verdict(demotion(window, &Criteria::default())), Verdict::Met);
+    assert_eq!(
+        verdict(promotion(window, None, &LevelCriteria::default())),
+        CriterionVerdict::NotMet
+    );
+    assert_eq!(verdict(demotion(window, &LevelCriteria::default())), CriterionVerdict::Met);
 }
 
 #[test]
 fn time_outs_are_no_overrun() {
     let (mut attempts, dispatches) = month(40, 100);
-    attempts[3].state = State::Completed(Conclusion::TimedOut);
+    attempts[3].state = JobState::Completed(Conclusion::TimedOut);
     attempts[3].execution_seconds = Some(20_000.0);
     attempts[4].execution_seconds = Some(20_000.0);
-    let window = Window {
+    let window = ReviewWindow {
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         until: at(40 * 86_400),
     };
-    let evidence = demotion(window, &Criteria::default());
+    let evidence = demotion(window, &LevelCriteria::default());
     let overrun = evidence.iter().find(|e| e.criterion == Criterion::Overrun).unwrap();
-    assert_eq!((overrun.n, overrun.verdict), (39, Verdict::NotMet));
+    assert_eq!((overrun.n, overrun.verdict), (39, CriterionVerdict::NotMet));
     assert_eq!(overrun.value, Some(1.0 / 39.0));
 }
 
@@ -368,34 +378,35 @@ fn time_outs_are_no_overrun() {
 fn a_review_asks_what_the_level_asks_and_proposes_one_step() {
     let (attempts, dispatches) = month(40, 8);
     let review = |level, attempts: &[AttemptFact]| {
-        let subject = Subject { repo: "acme/backend", level, from: at(0), to: at(40 * 86_400) };
-        let facts = Facts {
+        let subject =
+            ReviewSubject { repo: "acme/backend", level, from: at(0), to: at(40 * 86_400) };
+        let facts = ReviewFacts {
             attempts: refs(attempts),
             dispatches: refs(&dispatches),
             at_l2_since: at_level_since(&dispatches, Level::L2),
             reports: vec![],
         };
-        Review::of(subject, facts, &Criteria::default())
+        RepoReview::of(subject, facts, &LevelCriteria::default())
     };
     let l1 = review(Some(Level::L1), &attempts);
-    assert_eq!((l1.question, l1.verdict), (Question::Signal, Verdict::Unknown));
+    assert_eq!((l1.question, l1.verdict), (ReviewQuestion::Signal, CriterionVerdict::Unknown));
     assert!(l1.evidence.is_empty() && l1.proposal().is_none());
     // 87.5 % pass.
     let l2 = review(Some(Level::L2), &attempts);
     assert_eq!(
         (l2.question, l2.verdict, l2.proposal()),
-        (Question::Promotion, Verdict::NotMet, None)
+        (ReviewQuestion::Promotion, CriterionVerdict::NotMet, None)
     );
     for (level, down) in [(Level::L3, Level::L2), (Level::L4, Level::L3)] {
         let stays = review(Some(level), &attempts);
-        assert_eq!((stays.question, stays.proposal()), (Question::Stay, Some(down)));
+        assert_eq!((stays.question, stays.proposal()), (ReviewQuestion::Stay, Some(down)));
     }
     let (good, _) = month(40, 100);
     assert_eq!(review(Some(Level::L2), &good).proposal(), Some(Level::L3));
     assert_eq!(review(None, &good).proposal(), None, "who isn't listed is not promoted");
-    assert_eq!(review(Some(Level::L3), &good).verdict, Verdict::Met);
+    assert_eq!(review(Some(Level::L3), &good).verdict, CriterionVerdict::Met);
     let few = review(Some(Level::L3), &attempts[..10]);
-    assert_eq!((few.verdict, few.proposal()), (Verdict::Unknown, None));
+    assert_eq!((few.verdict, few.proposal()), (CriterionVerdict::Unknown, None));
     assert!(review(Some(Level::L2), &attempts).has_results());
     assert_eq!(
         l2.permalink(),
@@ -412,11 +423,15 @@ fn nightly_runs_are_no_part_of_a_review() {
             "nightly".clone_into(&mut dispatch.event);
         }
     }
-    let subject =
-        Subject { repo: "acme/backend", level: Some(Level::L2), from: at(0), to: at(40 * 86_400) };
+    let subject = ReviewSubject {
+        repo: "acme/backend",
+        level: Some(Level::L2),
+        from: at(0),
+        to: at(40 * 86_400),
+    };
     let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
-    let facts = Facts { attempts, dispatches, ..Facts::default() };
-    let review = Review::of(subject, facts, &Criteria::default());
+    let facts = ReviewFacts { attempts, dispatches, ..ReviewFacts::default() };
+    let review = RepoReview::of(subject, facts, &LevelCriteria::default());
     let pass = review.evidence.iter().find(|e| e.criterion == Criterion::JobPass).unwrap();
     assert_eq!((pass.value, pass.n), (Some(1.0), 20));
     assert_eq!(review.availability, Rate { numerator: 20, denominator: 20 });
@@ -427,9 +442,9 @@ fn reports_are_told_by_what_became_of_them() {
     use CallbackOutcome as C;
     let outcomes = [C::Accepted, C::Duplicate, C::BelowLevel, C::BadToken, C::BadToken, C::BadBody];
     let subject =
-        Subject { repo: "acme/backend", level: Some(Level::L1), from: at(0), to: at(86_400) };
-    let facts = Facts { reports: outcomes.into(), ..Facts::default() };
-    let review = Review::of(subject, facts, &Criteria::default());
+        ReviewSubject { repo: "acme/backend", level: Some(Level::L1), from: at(0), to: at(86_400) };
+    let facts = ReviewFacts { reports: outcomes.into(), ..ReviewFacts::default() };
+    let review = RepoReview::of(subject, facts, &LevelCriteria::default());
     assert_eq!(review.signal, Rate { numerator: 3, denominator: 6 });
     assert_eq!(review.refused, [(C::BadToken, 2), (C::BadBody, 1)].into());
     assert!(!review.has_results());

@@ -1,6 +1,6 @@
 //! The latest regressions, newest first.
 
-use crcr_domain::results::Turn;
+use crcr_domain::results::Regression;
 use crcr_results::Window;
 use jiff::Timestamp;
 
@@ -18,7 +18,7 @@ pub(crate) struct FeedModel {
     pub(crate) repo: Option<String>,
     pub(crate) upstream: String,
     pub(crate) now: Timestamp,
-    pub(crate) regressions: Vec<Turn>,
+    pub(crate) regressions: Vec<Regression>,
 }
 
 pub(crate) async fn build(hud: &Hud, repo: Option<&str>) -> Result<FeedModel, PageError> {

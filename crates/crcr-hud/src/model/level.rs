@@ -1,6 +1,6 @@
 //! The evidence for a level: each criterion with its value, and the conclusion.
 
-use crcr_domain::results::Review;
+use crcr_domain::results::RepoReview;
 use crcr_domain::{Level, RepoName};
 use crcr_results::review::{self, Beside};
 use jiff::Timestamp;
@@ -13,12 +13,12 @@ use crate::{Hud, PageError};
 #[derive(Debug, Serialize)]
 pub(crate) struct LevelReview {
     #[serde(flatten)]
-    pub(crate) review: Review,
+    pub(crate) review: RepoReview,
     pub(crate) permalink: String,
 }
 
-impl From<Review> for LevelReview {
-    fn from(review: Review) -> Self {
+impl From<RepoReview> for LevelReview {
+    fn from(review: RepoReview) -> Self {
         Self { permalink: review.permalink(), review }
     }
 }

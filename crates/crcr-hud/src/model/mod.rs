@@ -11,7 +11,7 @@ pub(super) mod repository;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crcr_domain::results::{DayOf, Distribution, Outcome, Rate, Tally};
+use crcr_domain::results::{DurationStats, JobOutcome, Rate, RepoDay, ResultTotals};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -44,15 +44,15 @@ pub(super) struct RateSummary {
     pub(super) availability: RateView,
     pub(super) test_pass: RateView,
     pub(super) job_pass: RateView,
-    pub(super) queue: Option<Distribution>,
-    pub(super) execution: Option<Distribution>,
-    pub(super) end_to_end: Option<Distribution>,
-    pub(super) outcomes: BTreeMap<Outcome, u64>,
+    pub(super) queue: Option<DurationStats>,
+    pub(super) execution: Option<DurationStats>,
+    pub(super) end_to_end: Option<DurationStats>,
+    pub(super) outcomes: BTreeMap<JobOutcome, u64>,
     pub(super) running: u64,
 }
 
 impl RateSummary {
-    pub(super) fn new(tally: &Tally) -> Self {
+    pub(super) fn new(tally: &ResultTotals) -> Self {
         let sums = &tally.sums;
         Self {
             availability: sums.availability.into(),
@@ -81,11 +81,11 @@ pub(super) struct TrendDay {
 
 /// One entry for every day of the span, including days without results. A job belongs to the day of
 /// its dispatch.
-pub(super) fn trend(span: &TimeSpan, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<TrendDay> {
-    let mut days: BTreeMap<Date, Tally> = BTreeMap::new();
+pub(super) fn trend(span: &TimeSpan, tallies: &[(RepoDay, Arc<ResultTotals>)]) -> Vec<TrendDay> {
+    let mut days: BTreeMap<Date, ResultTotals> = BTreeMap::new();
     let mut date = day_of(span.from);
     while date <= day_of(span.to) && days.len() < 400 {
-        days.insert(date, Tally::default());
+        days.insert(date, ResultTotals::default());
         let Ok(next) = date.tomorrow() else { break };
         date = next;
     }
@@ -111,8 +111,8 @@ pub(super) fn trend(span: &TimeSpan, tallies: &[(DayOf, Arc<Tally>)]) -> Vec<Tre
 }
 
 /// The sum of these days.
-pub(super) fn total(tallies: &[(DayOf, Arc<Tally>)]) -> Tally {
-    let mut total = Tally::default();
+pub(super) fn total(tallies: &[(RepoDay, Arc<ResultTotals>)]) -> ResultTotals {
+    let mut total = ResultTotals::default();
     for (_, tally) in tallies {
         total.add(tally);
     }

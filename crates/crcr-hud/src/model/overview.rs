@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crcr_domain::results::{DayOf, Distribution, Tally};
+use crcr_domain::results::{DurationStats, RepoDay, ResultTotals};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -60,9 +60,9 @@ pub(crate) enum BackendStanding {
 #[derive(Debug, Serialize)]
 pub(crate) struct RelayHealth {
     /// Seconds from accepting an event until GitHub accepted its dispatch.
-    pub(crate) dispatch_latency: Option<Distribution>,
+    pub(crate) dispatch_latency: Option<DurationStats>,
     /// Seconds until a report was answered.
-    pub(crate) callback_latency: Option<Distribution>,
+    pub(crate) callback_latency: Option<DurationStats>,
     pub(crate) dispatches: BTreeMap<String, u64>,
     /// ReportSummary by what became of them.
     pub(crate) callbacks: BTreeMap<&'static str, u64>,
@@ -114,7 +114,9 @@ pub(crate) async fn build(hud: &Hud, span: &TimeSpan) -> Result<OverviewModel, P
     })
 }
 
-fn by_repository(days: Vec<(DayOf, Arc<Tally>)>) -> BTreeMap<String, Vec<(DayOf, Arc<Tally>)>> {
+fn by_repository(
+    days: Vec<(RepoDay, Arc<ResultTotals>)>,
+) -> BTreeMap<String, Vec<(RepoDay, Arc<ResultTotals>)>> {
     let mut split: BTreeMap<String, Vec<_>> = BTreeMap::new();
     for (day, tally) in days {
         split.entry(day.repo.clone()).or_default().push((day, tally));
@@ -126,7 +128,7 @@ fn backend_standing(
     hud: &Hud,
     level: Level,
     worth: &RateSummary,
-    tally: &Tally,
+    tally: &ResultTotals,
 ) -> BackendStanding {
     if !level.shows_results() {
         return if tally.statuses.is_empty() {
@@ -146,7 +148,7 @@ fn backend_standing(
     }
 }
 
-fn relay_health(all: &Tally, reports: ReportSummary) -> RelayHealth {
+fn relay_health(all: &ResultTotals, reports: ReportSummary) -> RelayHealth {
     RelayHealth {
         dispatch_latency: all.dispatch(),
         callbacks: reports.outcomes.clone(),
@@ -157,6 +159,6 @@ fn relay_health(all: &Tally, reports: ReportSummary) -> RelayHealth {
 }
 
 /// The repository's entry in the allowlist in force.
-pub(crate) fn entry_of(hud: &Hud, repo: &RepoName) -> Option<crcr_domain::Entry> {
+pub(crate) fn entry_of(hud: &Hud, repo: &RepoName) -> Option<crcr_domain::AllowlistEntry> {
     (hud.policy)()?.get(repo).cloned()
 }

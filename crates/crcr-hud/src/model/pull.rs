@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crcr_domain::callback::{FailedTest, TestCounts};
 use crcr_domain::facts::{AttemptFact, DispatchFact, MergeBaseFact};
 use crcr_domain::proof::MissingProof;
-use crcr_domain::results::{Job, Outcome, jobs_of_record};
+use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
 use jiff::Timestamp;
@@ -53,7 +53,7 @@ pub(crate) struct PullBackend {
 pub(crate) struct PullJob {
     pub(crate) name: String,
     /// `None` while it runs.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<JobOutcome>,
     pub(crate) attempts: usize,
     pub(crate) url: Option<String>,
     pub(crate) tests: Option<TestCounts>,
@@ -95,18 +95,18 @@ pub(crate) async fn build(
     heads.sort_unstable();
     heads.dedup();
     let older_heads = heads.len().saturating_sub(1);
-    let jobs: Vec<Job<'_>> = jobs_of_record(&attempts, &dispatches)
+    let jobs: Vec<JobOfRecord<'_>> = jobs_of_record(&attempts, &dispatches)
         .into_iter()
         .filter(|job| job.record.head_sha == head_sha)
         .collect();
     let newest = jobs.iter().map(|job| job.record.received_at).max();
-    let mut by_repo: HashMap<String, Vec<Job<'_>>> = HashMap::new();
+    let mut by_repo: HashMap<String, Vec<JobOfRecord<'_>>> = HashMap::new();
     for job in jobs {
         by_repo.entry(job.record.repo.to_ascii_lowercase()).or_default().push(job);
     }
     let failing: Vec<String> = by_repo
         .iter()
-        .filter(|(_, jobs)| jobs.iter().any(|job| job.outcome == Some(Outcome::TestFailed)))
+        .filter(|(_, jobs)| jobs.iter().any(|job| job.outcome == Some(JobOutcome::TestFailed)))
         .map(|(repo, _)| repo.clone())
         .collect();
     let merge_base = merge_bases.into_iter().find(|found| found.head_sha == head_sha);
@@ -156,8 +156,8 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
 fn backend(
     hud: &Hud,
     dispatch: &DispatchFact,
-    jobs: Vec<Job<'_>>,
-    branch: &[Job<'_>],
+    jobs: Vec<JobOfRecord<'_>>,
+    branch: &[JobOfRecord<'_>],
     merge_base: Option<&str>,
 ) -> PullBackend {
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
@@ -191,27 +191,27 @@ fn backend(
 
 /// The result of `job` on the merge base, or else on the newest push reported before it.
 fn earlier_result(
-    job: &Job<'_>,
-    branch: &[Job<'_>],
+    job: &JobOfRecord<'_>,
+    branch: &[JobOfRecord<'_>],
     merge_base: Option<&str>,
 ) -> Option<EarlierResult> {
-    if job.outcome != Some(Outcome::TestFailed) {
+    if job.outcome != Some(JobOutcome::TestFailed) {
         return None;
     }
-    let is_base = |other: &Job<'_>| merge_base == Some(&*other.record.head_sha);
+    let is_base = |other: &JobOfRecord<'_>| merge_base == Some(&*other.record.head_sha);
     // Only jobs that ran their tests to the end count.
     let known = branch.iter().filter(|other| {
         other.record.repo.eq_ignore_ascii_case(&job.record.repo)
             && (&other.record.workflow, &other.record.job)
                 == (&job.record.workflow, &job.record.job)
-            && other.outcome.is_some_and(|o| o.is_pass() || o == Outcome::TestFailed)
+            && other.outcome.is_some_and(|o| o.is_pass() || o == JobOutcome::TestFailed)
             && (is_base(other) || other.record.received_at < job.record.received_at)
     });
     let other = known.max_by_key(|other| (is_base(other), other.record.received_at))?;
     Some(EarlierResult {
         head_sha: other.record.head_sha.clone(),
         is_merge_base: is_base(other),
-        passed: other.outcome.is_some_and(Outcome::is_pass),
+        passed: other.outcome.is_some_and(JobOutcome::is_pass),
         at: other.record.received_at,
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crcr_domain::facts::CallbackOutcome;
-use crcr_domain::results::{Job, Outcome, jobs_of_record};
+use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
 use crcr_results::review::{self, Beside};
@@ -69,7 +69,7 @@ pub(crate) struct MatrixRow {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct MatrixCell {
     /// `None` while it runs.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<JobOutcome>,
     pub(crate) attempts: usize,
     pub(crate) url: Option<String>,
 }
@@ -159,9 +159,9 @@ pub(crate) async fn build(
     })
 }
 
-fn matrix<'a>(jobs: &[Job<'a>], span: &TimeSpan) -> JobMatrix {
+fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan) -> JobMatrix {
     // Names are built once for each (workflow, job), which many jobs share.
-    let id = |job: &Job<'a>| (&*job.record.workflow, job.record.job.as_deref());
+    let id = |job: &JobOfRecord<'a>| (&*job.record.workflow, job.record.job.as_deref());
     let ids: HashMap<_, _> = jobs.iter().map(|job| (id(job), job)).collect();
     let names: BTreeSet<String> = ids.values().map(|job| job.name()).collect();
     let more_columns = names.len().saturating_sub(MAX_COLUMNS);
@@ -209,10 +209,10 @@ fn matrix<'a>(jobs: &[Job<'a>], span: &TimeSpan) -> JobMatrix {
 
 fn failed(cell: &MatrixCell) -> bool {
     cell.outcome
-        .is_some_and(|o| !o.is_pass() && !matches!(o, Outcome::Neutral | Outcome::Superseded))
+        .is_some_and(|o| !o.is_pass() && !matches!(o, JobOutcome::Neutral | JobOutcome::Superseded))
 }
 
-fn failing_tests(jobs: &[Job<'_>]) -> Vec<FailingTest> {
+fn failing_tests(jobs: &[JobOfRecord<'_>]) -> Vec<FailingTest> {
     let mut tests: BTreeMap<(&str, Option<&str>), FailingTest> = BTreeMap::new();
     for job in jobs {
         for test in &job.record.failed_tests {

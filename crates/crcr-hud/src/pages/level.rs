@@ -1,7 +1,7 @@
 //! `/crcr/{owner}/{repo}/level`: the evidence for a level.
 
-use crcr_domain::results::review::Question;
-use crcr_domain::results::{Criterion, Verdict};
+use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::{Criterion, CriterionVerdict};
 use maud::{Markup, html};
 
 use crate::layout::{duration, percent, rate, shell, time};
@@ -20,7 +20,7 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
                 @match review.level { Some(level) => span.tag { (level) " " (level.title()) }, None => span.tag { "not on the allowlist" } }
                 a href=(format!("/crcr/{}", review.repo)) { "Its results" }
             }
-            @if review.question == Question::Signal {
+            @if review.question == ReviewQuestion::Signal {
                 p.note { (question) " No threshold decides it." }
             } @else {
                 p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
@@ -60,11 +60,11 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
     )
 }
 
-pub(super) fn verdict(verdict: Verdict) -> (&'static str, &'static str, &'static str) {
+pub(super) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str, &'static str) {
     match verdict {
-        Verdict::Met => ("✓", "good", "met"),
-        Verdict::NotMet => ("✗", "bad", "not met"),
-        Verdict::Unknown => ("–", "muted", "unknown"),
+        CriterionVerdict::Met => ("✓", "good", "met"),
+        CriterionVerdict::NotMet => ("✗", "bad", "not met"),
+        CriterionVerdict::Unknown => ("–", "muted", "unknown"),
     }
 }
 

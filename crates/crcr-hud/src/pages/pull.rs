@@ -1,7 +1,7 @@
 //! `/pr/{number}`: the results of one pull request, for its author.
 
 use crcr_domain::Level;
-use crcr_domain::results::Outcome;
+use crcr_domain::results::JobOutcome;
 use maud::{Markup, html};
 
 use crate::layout::{external_link, outcome, shell, short_sha, time};
@@ -59,8 +59,8 @@ impl JobsStanding {
         let of_job = |job: &PullJob| match job.outcome {
             _ if job.missing_proof.is_some() => Self::Broken,
             None => Self::Open,
-            Some(Outcome::TestFailed) => Self::Failed,
-            Some(Outcome::Neutral | Outcome::Superseded) => Self::Passed,
+            Some(JobOutcome::TestFailed) => Self::Failed,
+            Some(JobOutcome::Neutral | JobOutcome::Superseded) => Self::Passed,
             Some(outcome) if outcome.is_pass() => Self::Passed,
             Some(_) => Self::Broken,
         };
@@ -167,7 +167,7 @@ fn job(job: &PullJob) -> Markup {
         @if let Some(missing) = job.missing_proof {
             div.detail { strong { "Reported without proof" } ": " (missing) ". It changes no check run." }
         }
-        @if job.outcome == Some(Outcome::TestFailed) { div.detail { (is_new_failure(job.before.as_ref())) } }
+        @if job.outcome == Some(JobOutcome::TestFailed) { div.detail { (is_new_failure(job.before.as_ref())) } }
         @if !job.failed_tests.is_empty() {
             ul.tests { @for test in job.failed_tests.iter().take(MAX_FAILED_TESTS) {
                 li { bdi { (test.name) } @if let Some(message) = &test.message { div.detail { bdi { (message) } } } }

@@ -1,7 +1,7 @@
 //! `/crcr/{owner}/{repo}`: one backend.
 
-use crcr_domain::results::review::Question;
-use crcr_domain::results::{Outcome, Verdict};
+use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::{CriterionVerdict, JobOutcome};
 use maud::{Markup, html};
 
 use super::level::{amount, verdict as verdict_parts};
@@ -94,16 +94,16 @@ pub(crate) fn page(model: &BackendModel) -> Markup {
 fn criteria_summary(model: &LevelReview) -> Markup {
     let review = &model.review;
     let what = match review.question {
-        Question::Signal => return html! {},
-        Question::Promotion => "Distance to L3",
-        Question::Stay => "Criteria of its level",
+        ReviewQuestion::Signal => return html! {},
+        ReviewQuestion::Promotion => "Distance to L3",
+        ReviewQuestion::Stay => "Criteria of its level",
     };
     let mut evidence: Vec<_> = review.evidence.iter().collect();
-    let met = evidence.iter().filter(|e| e.verdict == Verdict::Met).count();
+    let met = evidence.iter().filter(|e| e.verdict == CriterionVerdict::Met).count();
     evidence.sort_by_key(|e| match e.verdict {
-        Verdict::NotMet => 0,
-        Verdict::Unknown => 1,
-        Verdict::Met => 2,
+        CriterionVerdict::NotMet => 0,
+        CriterionVerdict::Unknown => 1,
+        CriterionVerdict::Met => 2,
     });
     html! {
         section aria-labelledby="distance" {
@@ -174,7 +174,7 @@ fn matrix(page: &BackendModel) -> Markup {
             p.detail { "Left out: " (matrix.more_rows) " older commits, " (matrix.more_columns) " jobs." }
         }
         @if dense { p.detail {
-            @for outcome in [None].into_iter().chain(Outcome::ALL.map(Some)) {
+            @for outcome in [None].into_iter().chain(JobOutcome::ALL.map(Some)) {
                 @let (glyph, _, word) = outcome_parts(outcome);
                 span.legend { (glyph) " " (word) }
             }

@@ -9,7 +9,7 @@ use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_hud::pages::problem;
 use crcr_store::{Batch, Commit, Depth, Store, StoreError, TaskView, read, read_all};
 use jiff::Timestamp;
@@ -75,10 +75,10 @@ pub async fn again(
         }
         let known = read::<Dispatch>(store, state_records::dispatch(id, target)).await?;
         let Some(mut dispatch) = known.value.clone() else { continue };
-        if !dispatch.status.may_come_again() {
+        if !dispatch.status.can_be_redelivered() {
             continue;
         }
-        dispatch.status = Status::Queued;
+        dispatch.status = DispatchStatus::Queued;
         dispatch.never_started = false;
         let mut batch = Batch::default();
         batch.update(&known, &dispatch, now + keep);

@@ -10,13 +10,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use crcr_domain::callback::{self, Callback, Details, JobId, Kind};
-use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::callback::{self, Callback, CallbackKind, JobId, ReportDetails};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
-use crcr_domain::identity::{Claims, Identity};
-use crcr_domain::lifecycle::{self, State as JobState, Step};
-use crcr_domain::proof::{Evidence, MissingProof, Origin, Proof};
-use crcr_domain::{CheckRun, Entry, EventKind, RepoName};
+use crcr_domain::identity::{CallerIdentity, ProviderClaims};
+use crcr_domain::lifecycle::{self, JobState, JobTransition};
+use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
+use crcr_domain::{AllowlistEntry, CheckRunPolicy, EventKind, RepoName};
 use crcr_store::{Add, Batch, Charge, Commit, NewTask, Read, StoreError, decode, read};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -55,7 +55,7 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
     };
     let seconds = started.elapsed().as_secs_f64();
     relay.metrics.callback(verdict.outcome.as_str(), seconds);
-    if !verdict.outcome.is_taken() {
+    if !verdict.outcome.is_stored() {
         record(&relay, &seen, &verdict, started.elapsed());
     }
     match verdict.result {
@@ -151,7 +151,7 @@ async fn receive(
 }
 
 /// The body's run must be the token's, wherever the token names one.
-fn run_differs(identity: &Identity, job: &JobId) -> Option<Verdict> {
+fn run_differs(identity: &CallerIdentity, job: &JobId) -> Option<Verdict> {
     let differs = |field: &str, body: &str, token: &str| {
         let detail = format!(
             "callback body field `workflow.{field}`: received {body}, the token is of {token}"
@@ -159,7 +159,7 @@ fn run_differs(identity: &Identity, job: &JobId) -> Option<Verdict> {
         Some(Verdict::bad_token(detail))
     };
     match &identity.claims {
-        Claims::GitHub(claims) => {
+        ProviderClaims::GitHub(claims) => {
             let (Some(run), Some(attempt)) = (claims.run_id, claims.run_attempt) else {
                 return Some(Verdict::bad_token("the token names no run"));
             };
@@ -171,7 +171,7 @@ fn run_differs(identity: &Identity, job: &JobId) -> Option<Verdict> {
             }
             None
         }
-        Claims::Buildkite(claims) => match &claims.build_id {
+        ProviderClaims::Buildkite(claims) => match &claims.build_id {
             Some(build) if *build != job.run_id => differs("run_id", &job.run_id, build),
             _ => None,
         },
@@ -181,8 +181,8 @@ fn run_differs(identity: &Identity, job: &JobId) -> Option<Verdict> {
 /// A report of a proven caller with a valid body.
 struct Report<'a> {
     relay: &'a Relay,
-    identity: &'a Identity,
-    entry: &'a Entry,
+    identity: &'a CallerIdentity,
+    entry: &'a AllowlistEntry,
     callback: &'a Callback,
     body: &'a Bytes,
     started: Instant,
@@ -224,9 +224,9 @@ impl Report<'_> {
         let now = relay.now();
         let mut job: Read<Job> = decode(job_key, job)?;
         let evidence = self.evidence(dispatch);
-        let on_its_way = dispatch.status == Status::Queued;
+        let on_its_way = dispatch.status == DispatchStatus::Queued;
         let proof = evidence.proof(dispatch.default_branch.as_deref(), on_its_way);
-        if dispatch.level.check_run() != CheckRun::Never
+        if dispatch.level.check_run() != CheckRunPolicy::Never
             && let Some(known) = &job.value
         {
             let known_proof = head::proof(dispatch, known);
@@ -240,7 +240,7 @@ impl Report<'_> {
         }
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
         let start_unknown = match lifecycle::step(current, callback.state) {
-            Step::Apply { start_unknown } => start_unknown,
+            JobTransition::Apply { start_unknown } => start_unknown,
             step => return self.no_step(step, &used).await,
         };
         let started_at = job.value.as_ref().and_then(|job| job.started_at);
@@ -282,7 +282,7 @@ impl Report<'_> {
         &self,
         dispatch: &Dispatch,
         job: &Read<Job>,
-        proof: Proof,
+        proof: ProofStatus,
         used: &Read<Used>,
     ) -> Decided {
         let relay = self.relay;
@@ -304,7 +304,7 @@ impl Report<'_> {
     fn outcome(
         &self,
         dispatch: &Dispatch,
-        proof: Proof,
+        proof: ProofStatus,
     ) -> (CallbackOutcome, Option<MissingProof>) {
         let Some(missing) = missing_proof(dispatch, proof) else {
             return (CallbackOutcome::Accepted, None);
@@ -341,7 +341,7 @@ impl Report<'_> {
         let key = state_records::job(&callback.delivery, repo, &callback.job);
         let job: Read<Job> = read(relay.store.as_ref(), key.clone()).await?;
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
-        let Step::Apply { .. } = lifecycle::step(current, callback.state) else {
+        let JobTransition::Apply { .. } = lifecycle::step(current, callback.state) else {
             return self.no_step(lifecycle::step(current, callback.state), &used).await;
         };
         let upstream = &relay.config.upstream;
@@ -373,7 +373,7 @@ impl Report<'_> {
             started_at: None,
             ended_at: Some(now),
             details: callback.details.clone(),
-            evidence: Evidence::default(),
+            evidence: ReportProvenance::default(),
             ended_without_proof: false,
         };
         let mut batch = Batch::default();
@@ -383,7 +383,7 @@ impl Report<'_> {
             delivery: &callback.delivery,
             level: self.entry.level,
             dispatched_at: now,
-            event: if callback.kind == Kind::Nightly { "nightly" } else { "periodic" },
+            event: if callback.kind == CallbackKind::Nightly { "nightly" } else { "periodic" },
             upstream: upstream.as_str(),
             pull_request: None,
             head_sha: &callback.delivery,
@@ -426,11 +426,11 @@ impl Report<'_> {
     }
 
     /// A report that changes nothing: known, overtaken, or against what is known.
-    async fn no_step(&self, step: Step, used: &Read<Used>) -> Decided {
+    async fn no_step(&self, step: JobTransition, used: &Read<Used>) -> Decided {
         let (status, outcome) = match step {
-            Step::Duplicate => ("duplicate", CallbackOutcome::Duplicate),
-            Step::Stale => ("stale", CallbackOutcome::Stale),
-            Step::Apply { .. } | Step::Conflict => {
+            JobTransition::Duplicate => ("duplicate", CallbackOutcome::Duplicate),
+            JobTransition::Stale => ("stale", CallbackOutcome::Stale),
+            JobTransition::Apply { .. } | JobTransition::Conflict => {
                 let callback = self.callback;
                 let detail = format!(
                     "callback rejected: invalid state transition delivery_id={} repo={} status={}: \
@@ -459,7 +459,7 @@ impl Report<'_> {
         let until = self.identity.expires_at + Duration::from_secs(60);
         let value = Used { body: digest(self.body), status: status.to_owned() };
         batch.update(used, &value, until);
-        if outcome.is_taken() {
+        if outcome.is_stored() {
             let verdict = Verdict { outcome, result: Ok(status) };
             let seen = Seen {
                 repo: Some(self.identity.repository.clone()),
@@ -532,24 +532,24 @@ impl Report<'_> {
     }
 
     /// What came with the report that can prove it.
-    fn evidence(&self, dispatch: &Dispatch) -> Evidence {
+    fn evidence(&self, dispatch: &Dispatch) -> ReportProvenance {
         let origin = match self.identity.github() {
-            Some(claims) => Origin::GitHub {
+            Some(claims) => ReportOrigin::GitHub {
                 event_name: claims.event_name.clone(),
                 git_ref: claims.ref_name.clone(),
             },
-            None => Origin::MappedPipeline,
+            None => ReportOrigin::MappedPipeline,
         };
         let token = self.callback.callback_token.as_deref().unwrap_or_default();
         let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());
-        Evidence { origin: Some(origin), has_callback_token }
+        ReportProvenance { origin: Some(origin), has_callback_token }
     }
 
     /// The check runs of the job and of the dispatch follow, if the report may be proven.
-    fn follow(&self, dispatch: &Dispatch, job: &JobId, proof: Proof, batch: &mut Batch) {
+    fn follow(&self, dispatch: &Dispatch, job: &JobId, proof: ProofStatus, batch: &mut Batch) {
         let (relay, now) = (self.relay, self.relay.now());
-        let has_check_runs = dispatch.level.check_run() != CheckRun::Never;
-        if has_check_runs && !matches!(proof, Proof::Missing(_)) {
+        let has_check_runs = dispatch.level.check_run() != CheckRunPolicy::Never;
+        if has_check_runs && !matches!(proof, ProofStatus::Missing(_)) {
             batch.tasks.push(Work::check_run(dispatch, Some(job)).task(relay, now));
             batch.tasks.push(Work::check_run(dispatch, None).task(relay, now));
             let claim = state_records::run_claim(&dispatch.repo, &job.run_id);
@@ -592,18 +592,20 @@ impl Report<'_> {
 }
 
 /// What a report lacks, where something hangs on it: below L3 nothing does.
-fn missing_proof(dispatch: &Dispatch, proof: Proof) -> Option<MissingProof> {
+fn missing_proof(dispatch: &Dispatch, proof: ProofStatus) -> Option<MissingProof> {
     match proof {
-        Proof::Missing(missing) if dispatch.level.check_run() != CheckRun::Never => Some(missing),
+        ProofStatus::Missing(missing) if dispatch.level.check_run() != CheckRunPolicy::Never => {
+            Some(missing)
+        }
         _ => None,
     }
 }
 
 /// What the second report doesn't say stays as the first one said it.
-fn merge(before: Option<Details>, report: &Details) -> Details {
+fn merge(before: Option<ReportDetails>, report: &ReportDetails) -> ReportDetails {
     let before = before.unwrap_or_default();
     let report = report.clone();
-    Details {
+    ReportDetails {
         url: report.url.or(before.url),
         check_run_id: report.check_run_id.or(before.check_run_id),
         started_at: report.started_at.or(before.started_at),

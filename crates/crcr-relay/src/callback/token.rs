@@ -78,7 +78,7 @@ fn message(dispatch: &Dispatch) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crcr_domain::dispatch::Status;
+    use crcr_domain::dispatch::DispatchStatus;
     use crcr_domain::{Level, RepoName};
 
     use super::*;
@@ -97,7 +97,7 @@ mod tests {
             device: None,
             labels: vec![],
             enqueued_at: Timestamp::from_second(1_000_000).unwrap(),
-            status: Status::Queued,
+            status: DispatchStatus::Queued,
             tries: 0,
             last_error: None,
             repository_id: None,

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use bytes::Bytes;
 use crcr_domain::RepoName;
-use crcr_domain::callback::Details;
+use crcr_domain::callback::ReportDetails;
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::DispatchFact;
 use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
@@ -100,7 +100,7 @@ pub fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
 
 /// The report that a lost job never sent.
 pub fn lost_report(dispatch: &Dispatch, job: &Job, now: Timestamp) -> Box<RawValue> {
-    let Details { url, check_run_id, .. } = &job.details;
+    let ReportDetails { url, check_run_id, .. } = &job.details;
     let workflow = json!({
         "schema_version": "1", "status": "completed", "conclusion": "timed_out",
         "name": job.id.workflow, "job_name": job.id.job, "url": url,

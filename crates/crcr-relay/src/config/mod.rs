@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crcr_domain::RepoName;
-use crcr_domain::event::Interest;
+use crcr_domain::event::EventFilter;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::lifecycle::Conclusion;
-use crcr_domain::results::Criteria;
+use crcr_domain::results::LevelCriteria;
 use crcr_github::address::is_secure;
 use crcr_results::ResultsUrl;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -39,7 +39,7 @@ pub struct Config {
     /// How old the allowlist may get before it is asked for again.
     pub allowlist_ttl: Duration,
     /// Which upstream events are ours.
-    pub interest: Interest,
+    pub interest: EventFilter,
     pub upstream: RepoName,
     pub api_url: Url,
     pub server_url: String,
@@ -87,7 +87,7 @@ pub struct Config {
     /// More open dispatches than this are warned of.
     pub warn_open: Option<u32>,
     /// What promotions and demotions ask for.
-    pub criteria: Criteria,
+    pub criteria: LevelCriteria,
 }
 
 #[derive(Debug)]
@@ -268,7 +268,7 @@ impl Settings<'_> {
             private_key: private_key?,
             allowlist: allowlist?,
             allowlist_ttl: Duration::from_secs(allowlist_ttl?.into()),
-            interest: Interest {
+            interest: EventFilter {
                 upstream: upstream.as_str().to_owned(),
                 push_refs,
                 label_prefix: self.or("CRCR_LABEL_PREFIX", LABEL_PREFIX),

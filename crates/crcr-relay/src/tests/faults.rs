@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::dispatch::Status;
+use crcr_domain::dispatch::DispatchStatus;
 use crcr_standin::traffic::Fault;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ async fn a_dispatch_that_github_refused_is_a_dead_letter_and_not_sent() {
         assert!(dead[0].last_error.as_ref().unwrap().contains("refused"), "{dead:?}");
         let overview = deliveries::one(store, &delivery.id).await.unwrap().unwrap();
         let dead: Vec<_> =
-            overview.dispatches.iter().filter(|one| one.status == Status::Dead).collect();
+            overview.dispatches.iter().filter(|one| one.status == DispatchStatus::Dead).collect();
         assert!(dead.len() == 1 && dead[0].repo.as_str() == "acme/two" && dead[0].tries == 1);
         // Repaired, it is redelivered, and only it.
         let again = deliveries::again(store, &delivery.id, None, world.relay.now(), limits::KEEP)

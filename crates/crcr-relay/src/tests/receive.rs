@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::lifecycle::{Conclusion, JobState};
 use serde_json::{Value, json};
 
 use super::support::{HEAD, UPSTREAM, World};
@@ -68,7 +68,7 @@ async fn a_forwarded_result_is_on_the_pages_with_the_times_of_both_of_its_report
     assert_eq!(sent(&world, &forward("in_progress", None)).await.0, StatusCode::OK);
     let rows = world.results.attempts(&world.always()).unwrap();
     let [row] = &rows[..] else { panic!("{rows:?}") };
-    assert_eq!(row.state, State::Completed(Conclusion::Failure));
+    assert_eq!(row.state, JobState::Completed(Conclusion::Failure));
     assert_eq!((row.queue_seconds, row.execution_seconds), (Some(45.5), Some(120.0)));
     assert_eq!((row.pull_request, row.head_sha.as_str()), (Some(7), HEAD));
     let page = Request::get("/api/v1/pulls/7").body(Body::empty()).unwrap();

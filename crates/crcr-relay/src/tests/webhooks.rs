@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::Status;
+use crcr_domain::dispatch::DispatchStatus;
 use crcr_standin::traffic::Fault;
 use crcr_store::read;
 use jiff::SignedDuration;
@@ -260,7 +260,7 @@ async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
         deliveries::one(world.relay.store.as_ref(), &delivery.id).await.unwrap().unwrap();
     for dispatch in overview.dispatches {
         let unreachable = ["acme/one", "acme/three", "acme/two"].contains(&dispatch.repo.as_str());
-        assert_eq!(dispatch.status == Status::Unreachable, unreachable, "{dispatch:?}");
+        assert_eq!(dispatch.status == DispatchStatus::Unreachable, unreachable, "{dispatch:?}");
         assert_eq!(dispatch.last_error.is_some(), unreachable);
     }
     // Installed at last, it can be redelivered.

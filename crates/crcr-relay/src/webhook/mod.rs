@@ -13,8 +13,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, LANDED, Status};
-use crcr_domain::event::{self, Event};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus, LANDED};
+use crcr_domain::event::{self, UpstreamEvent};
 use crcr_store::{Add, Batch, Commit, Put, Read, StoreError, decode, read, read_all};
 use serde_json::json;
 
@@ -97,7 +97,7 @@ impl From<StoreError> for Problem {
 struct Webhook<'a> {
     id: &'a str,
     name: &'a str,
-    event: &'a Event,
+    event: &'a UpstreamEvent,
     body: &'a Bytes,
     /// The body as it is stored, once it is known that somebody gets it.
     packed: OnceLock<Vec<u8>>,
@@ -109,7 +109,7 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     let store = relay.store.as_ref();
     let upstream = &relay.config.upstream;
     let pull_key = match event {
-        Event::PullRequest(pull) => Some(state_records::pull(upstream, pull.number)),
+        UpstreamEvent::PullRequest(pull) => Some(state_records::pull(upstream, pull.number)),
         _ => None,
     };
     let turn = match &pull_key {
@@ -131,7 +131,7 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     let mut delivery = Delivery::new(id, name, now);
     let mut landed_now = None;
     match event {
-        Event::PullRequest(pull) => {
+        UpstreamEvent::PullRequest(pull) => {
             delivery.pull_request = Some(pull.number);
             delivery.head_sha.clone_from(&pull.head_sha);
             let (turn, key) = turn.as_ref().zip(pull_key).expect("pull requests have both");
@@ -162,12 +162,12 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
                 batch.tasks.push(Work::Labels { pull: pull.number }.task(relay, now));
             }
         }
-        Event::Push(push) => {
+        UpstreamEvent::Push(push) => {
             delivery.head_sha.clone_from(&push.head_sha);
             relay.allowlist.ask();
         }
-        Event::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
-        Event::CheckRunRerequested(run) => {
+        UpstreamEvent::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
+        UpstreamEvent::CheckRunRerequested(run) => {
             delivery.head_sha.clone_from(&run.head_sha);
             let Some(work) = Work::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
             else {
@@ -175,7 +175,7 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
             };
             batch.tasks.push(work.task(relay, now));
         }
-        Event::CheckSuiteRerequested(suite) => {
+        UpstreamEvent::CheckSuiteRerequested(suite) => {
             delivery.head_sha.clone_from(&suite.head_sha);
             batch.tasks.push(Work::RerunSuite { suite: suite.id }.task(relay, now));
         }
@@ -217,8 +217,11 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
 }
 
 /// Whether such an event may be dispatched.
-fn is_dispatched(event: &Event) -> bool {
-    matches!(event, Event::PullRequest(_) | Event::Push(_) | Event::MergeGroup(_))
+fn is_dispatched(event: &UpstreamEvent) -> bool {
+    matches!(
+        event,
+        UpstreamEvent::PullRequest(_) | UpstreamEvent::Push(_) | UpstreamEvent::MergeGroup(_)
+    )
 }
 
 /// Writes down the dispatches of a delivery, and the tasks that send and show them.
@@ -226,11 +229,11 @@ fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches
     for mut dispatch in dispatches {
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {
-            dispatch.status = Status::Superseded { by: by.clone() };
+            dispatch.status = DispatchStatus::Superseded { by: by.clone() };
             relay.note_dispatch(batch, &dispatch);
         } else {
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, delivery.received_at));
-            if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
+            if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
                 let work = Work::check_run(&dispatch, None);
                 batch.tasks.push(work.task(relay, delivery.received_at));
             }
@@ -279,18 +282,18 @@ async fn supersede(
     let keys = targets.iter().map(|repo| state_records::dispatch(older, repo)).collect();
     for known in read_all::<Dispatch>(store, keys).await? {
         let Some(mut dispatch) = known.value.clone() else { continue };
-        let was_given_up = dispatch.status.may_come_again();
-        if dispatch.status != Status::Queued && !was_given_up {
+        let was_given_up = dispatch.status.can_be_redelivered();
+        if dispatch.status != DispatchStatus::Queued && !was_given_up {
             continue;
         }
-        dispatch.status = Status::Superseded { by: newer.to_owned() };
+        dispatch.status = DispatchStatus::Superseded { by: newer.to_owned() };
         batch.update(&known, &dispatch, relay.expiry());
         relay.note_dispatch(batch, &dispatch);
         if was_given_up {
             // The dead task comes back, sees that there is nothing to send, and is done.
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, relay.now()));
         }
-        if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
+        if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
             batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
         }
     }

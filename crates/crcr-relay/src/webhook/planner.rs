@@ -1,9 +1,9 @@
 //! What an event means for whom: pure, from the event, the policy and what is known of the pull
 //! request.
 
-use crcr_domain::dispatch::{Dispatch, LANDED, MERGE_GROUP, Status};
-use crcr_domain::event::{Event, PullRequest, PullRequestAction};
-use crcr_domain::{Allowlist, Entry, RepoName};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus, LANDED, MERGE_GROUP};
+use crcr_domain::event::{PullRequest, PullRequestAction, UpstreamEvent};
+use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
 use crate::limits;
@@ -21,27 +21,28 @@ struct Subject<'a> {
 /// The dispatches of an event: one for every repository of the allowlist that takes it, in the order
 /// of the file. Where the App isn't installed, the dispatch says so.
 pub fn dispatches(
-    event: &Event,
+    event: &UpstreamEvent,
     delivery: &str,
     upstream: &RepoName,
     allowlist: &Allowlist,
     now: Timestamp,
 ) -> Vec<Dispatch> {
-    let (subject, takes): (_, fn(&Entry) -> bool) = match event {
-        Event::PullRequest(pull) if pull.action.dispatches() => {
-            (Subject::of_pull("pull_request", Some(pull.action), pull), Entry::is_dispatched_to)
-        }
-        Event::Push(push) => {
+    let (subject, takes): (_, fn(&AllowlistEntry) -> bool) = match event {
+        UpstreamEvent::PullRequest(pull) if pull.action.dispatches() => (
+            Subject::of_pull("pull_request", Some(pull.action), pull),
+            AllowlistEntry::is_dispatched_to,
+        ),
+        UpstreamEvent::Push(push) => {
             let head_sha = push.head_sha.as_str();
             let subject =
                 Subject { event: "push", action: None, pull: None, head_sha, base_sha: None };
-            (subject, Entry::is_dispatched_to)
+            (subject, AllowlistEntry::is_dispatched_to)
         }
-        Event::MergeGroup(group) => {
+        UpstreamEvent::MergeGroup(group) => {
             let (head_sha, base_sha) = (group.head_sha.as_str(), group.base_sha.as_deref());
             let subject =
                 Subject { event: MERGE_GROUP, action: None, pull: None, head_sha, base_sha };
-            (subject, Entry::takes_merge_groups)
+            (subject, AllowlistEntry::takes_merge_groups)
         }
         _ => return vec![],
     };
@@ -75,7 +76,7 @@ impl<'a> Subject<'a> {
 
     fn dispatch(
         &self,
-        entry: &Entry,
+        entry: &AllowlistEntry,
         delivery: &str,
         upstream: &RepoName,
         now: Timestamp,
@@ -93,7 +94,7 @@ impl<'a> Subject<'a> {
             device: entry.device.clone(),
             labels: self.pull.map(|pull| pull.labels.clone()).unwrap_or_default(),
             enqueued_at: now,
-            status: Status::Queued,
+            status: DispatchStatus::Queued,
             tries: 0,
             last_error: None,
             repository_id: None,
@@ -251,11 +252,11 @@ mod tests {
             b"L2:\n  - acme/one\n  - acme/two: {events: [nightly]}\nL4:\n  - acme/four: [bob]\n";
         let upstream = RepoName::new("acme/upstream").unwrap();
         let allowlist = Allowlist::parse(text, &upstream).accepted().unwrap();
-        let push = Event::Push(Push { git_ref: String::new(), head_sha: "a".repeat(40) });
+        let push = UpstreamEvent::Push(Push { git_ref: String::new(), head_sha: "a".repeat(40) });
         let planned = dispatches(&push, "d", &upstream, &allowlist, Timestamp::UNIX_EPOCH);
         let repos: Vec<_> = planned.iter().map(|dispatch| dispatch.repo.as_str()).collect();
         assert_eq!(repos, ["acme/one", "acme/four"]);
-        let labelled = Event::PullRequest(event(Labeled, 'a', 10));
+        let labelled = UpstreamEvent::PullRequest(event(Labeled, 'a', 10));
         assert!(
             dispatches(&labelled, "d", &upstream, &allowlist, Timestamp::UNIX_EPOCH).is_empty()
         );

@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crcr_domain::Level;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
-use crcr_domain::results::DayOf;
+use crcr_domain::results::RepoDay;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
@@ -314,7 +314,7 @@ impl Results for ClickHouse {
         let read = |row: &mut Fields<'_>| {
             let (repo, day) = (row.text()?, row.integer()?);
             let at = Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or_default();
-            let day = DayOf { nightly: row.u8()? == 1, ..DayOf::new(&repo, at, "") };
+            let day = RepoDay { nightly: row.u8()? == 1, ..RepoDay::new(&repo, at, "") };
             Ok(Rolled { day, tally: row.json()? })
         };
         self.rows(&query, &day_values(window, repos.as_deref()), read).await

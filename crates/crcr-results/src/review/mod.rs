@@ -1,8 +1,10 @@
 //! Reviews of levels: reading what they are made of, and their criteria.
 
 use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
-use crcr_domain::results::review::{Facts, Question, Subject, look_back};
-use crcr_domain::results::{Criteria, Review};
+use crcr_domain::results::review::{
+    ReviewFacts, ReviewQuestion, ReviewSubject, earliest_dispatch_time,
+};
+use crcr_domain::results::{LevelCriteria, RepoReview};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
@@ -18,11 +20,11 @@ pub fn window(
     repo: &RepoName,
     level: Option<Level>,
     (from, to): (Option<Timestamp>, Timestamp),
-    criteria: &Criteria,
+    criteria: &LevelCriteria,
 ) -> Window {
     let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let to = second(to);
-    let from = from.map_or_else(|| Question::at(level).from(to, criteria), second);
+    let from = from.map_or_else(|| ReviewQuestion::at(level).from(to, criteria), second);
     Window::all(from, to).of(vec![repo.as_str().to_owned()])
 }
 
@@ -32,8 +34,8 @@ pub async fn review(
     repo: &RepoName,
     level: Option<Level>,
     span: (Option<Timestamp>, Timestamp),
-    criteria: &Criteria,
-) -> Result<Review, ResultsError> {
+    criteria: &LevelCriteria,
+) -> Result<RepoReview, ResultsError> {
     let window = window(repo, level, span, criteria);
     let reports = async {
         let answers = results.answers(&window).await?;
@@ -61,7 +63,7 @@ impl Beside {
         window: &Window,
         reports: impl Future<Output = Result<Vec<CallbackOutcome>, E>>,
     ) -> Result<Self, E> {
-        let ever = Window { from: look_back(window.to), ..window.clone() };
+        let ever = Window { from: earliest_dispatch_time(window.to), ..window.clone() };
         let since = async { Ok(results.at_level_since(&ever, Level::L2).await?) };
         let (at_l2_since, reports) = tokio::try_join!(since, reports)?;
         Ok(Self { at_l2_since, reports })
@@ -74,22 +76,28 @@ impl Beside {
         level: Option<Level>,
         window: &Window,
         (attempts, dispatches): (Vec<&AttemptFact>, Vec<&DispatchFact>),
-        criteria: &Criteria,
-    ) -> Review {
+        criteria: &LevelCriteria,
+    ) -> RepoReview {
         let Self { at_l2_since, reports } = self;
-        let subject = Subject { repo: repo.as_str(), level, from: window.from, to: window.to };
-        Review::of(subject, Facts { attempts, dispatches, at_l2_since, reports }, criteria)
+        let subject =
+            ReviewSubject { repo: repo.as_str(), level, from: window.from, to: window.to };
+        RepoReview::of(
+            subject,
+            ReviewFacts { attempts, dispatches, at_l2_since, reports },
+            criteria,
+        )
     }
 }
 
-/// Reads criteria, YAML or JSON: any of the names of [`Criteria`], the others keep their defaults.
+/// Reads criteria, YAML or JSON: any of the names of [`LevelCriteria`], the others keep their defaults.
 /// Refuses what is over [`MAX_CRITERIA_BYTES`], isn't YAML, has another name, or makes no sense.
-pub fn criteria(text: &str) -> Result<Criteria, String> {
+pub fn criteria(text: &str) -> Result<LevelCriteria, String> {
     if text.len() > MAX_CRITERIA_BYTES {
         return Err(format!("larger than {} KiB", MAX_CRITERIA_BYTES / 1024));
     }
     // A file of comments alone is YAML's null.
-    let read: Option<Criteria> = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+    let read: Option<LevelCriteria> =
+        serde_yaml::from_str(text).map_err(|error| error.to_string())?;
     let criteria = read.unwrap_or_default();
     match &*criteria.problems() {
         [] => Ok(criteria),
@@ -107,11 +115,14 @@ mod tests {
     #[test]
     fn criteria_override_the_defaults_by_name() {
         let read = criteria("job-pass-share: 0.95\nend-to-end-seconds: 7200\n").unwrap();
-        let expected =
-            Criteria { job_pass_share: 0.95, end_to_end_seconds: 7200.0, ..Criteria::default() };
+        let expected = LevelCriteria {
+            job_pass_share: 0.95,
+            end_to_end_seconds: 7200.0,
+            ..LevelCriteria::default()
+        };
         assert_eq!(read, expected);
         assert_eq!(criteria("{\"days-at-l2\": 10}").unwrap().days_at_l2, 10);
-        assert_eq!(criteria("# the ratified ones\n"), Ok(Criteria::default()));
+        assert_eq!(criteria("# the ratified ones\n"), Ok(LevelCriteria::default()));
     }
 
     #[test]

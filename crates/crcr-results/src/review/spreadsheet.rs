@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crcr_domain::facts::Fact;
-use crcr_domain::results::{Criteria, Criterion, Rate, Review};
+use crcr_domain::results::{Criterion, LevelCriteria, Rate, RepoReview};
 use crcr_domain::{Level, RepoName};
 use crcr_store::sqlite::{Role, Sqlite};
 use crcr_store::{Batch, Store as _};
@@ -150,7 +150,7 @@ fn sheet(facts: &[Fact]) -> Connection {
     sheet
 }
 
-fn same(review: &Review, sheet: &Connection) {
+fn same(review: &RepoReview, sheet: &Connection) {
     let repo = &review.repo;
     for evidence in &review.evidence {
         let (value, n) = worked_out(sheet, evidence.criterion);
@@ -215,7 +215,7 @@ async fn a_spreadsheet_comes_to_the_same_numbers() {
             // Every criterion of either question; a level is only what is asked.
             for level in [Level::L2, Level::L3] {
                 let window = (Some(from), to);
-                let criteria = Criteria::default();
+                let criteria = LevelCriteria::default();
                 let asked = review(&results, &repo, Some(level), window, &criteria).await;
                 let mut review = asked.unwrap();
                 assert!(review.evidence.iter().any(|one| one.n >= 20));

@@ -9,7 +9,7 @@ use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
 use crcr_domain::proof::MissingProof;
-use crcr_domain::results::DayOf;
+use crcr_domain::results::RepoDay;
 use crcr_store::sqlite::{Sqlite, millis, timestamp};
 use crcr_store::{Batch, Store as _, StoreError};
 use jiff::Timestamp;
@@ -284,9 +284,9 @@ impl SqliteResults {
             let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY));
             let mut columns = Columns { row, at: 2 };
             Ok(Rolled {
-                day: DayOf {
+                day: RepoDay {
                     nightly: columns.get()?,
-                    ..DayOf::new(&row.get::<_, String>(0)?, day, "")
+                    ..RepoDay::new(&row.get::<_, String>(0)?, day, "")
                 },
                 tally: columns.json()?,
             })

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crcr_domain::allowlist::ParseOutcome;
-use crcr_domain::diagnostic::{Diagnostic, Rule, Span};
-use crcr_domain::level::{CheckRun, Device, Level};
+use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
+use crcr_domain::level::{CheckRunPolicy, Device, Level};
 use crcr_domain::repo::Oncall;
-use crcr_domain::{Entry, RepoName};
+use crcr_domain::{AllowlistEntry, RepoName};
 use crcr_github::lookup::cache::Cache;
 use crcr_github::lookup::{Lookup, Repository, Team};
 use crcr_github::{App, Error};
@@ -53,9 +53,9 @@ enum CheckResult {
 }
 
 enum LookupTarget<'a> {
-    Entry(usize, &'a Entry),
-    Oncall(&'a Oncall, Vec<Span>),
-    Device(&'a Device, Span),
+    Entry(usize, &'a AllowlistEntry),
+    Oncall(&'a Oncall, Vec<SourceSpan>),
+    Device(&'a Device, SourceSpan),
 }
 
 struct OnlineCheck<'a> {
@@ -127,7 +127,7 @@ impl OnlineCheck<'_> {
         if self.scope == OnlineScope::Names {
             return targets;
         }
-        let mut oncalls: BTreeMap<String, (&Oncall, Vec<Span>)> = BTreeMap::new();
+        let mut oncalls: BTreeMap<String, (&Oncall, Vec<SourceSpan>)> = BTreeMap::new();
         let mut devices = HashSet::new();
         for (entry, places) in self.file.policy.iter().zip(&self.file.places) {
             for (oncall, place) in entry.oncalls.iter().zip(&places.oncalls) {
@@ -153,7 +153,11 @@ impl OnlineCheck<'_> {
         }
     }
 
-    async fn check_entry(&self, at: usize, entry: &Entry) -> Result<Vec<CheckResult>, Error> {
+    async fn check_entry(
+        &self,
+        at: usize,
+        entry: &AllowlistEntry,
+    ) -> Result<Vec<CheckResult>, Error> {
         let (listed, place) = (&entry.repo, self.file.places[at].repo.clone());
         let repository = match self.lookup.repository(listed.as_str()).await {
             Ok(Some(repository)) => repository,
@@ -202,7 +206,12 @@ impl OnlineCheck<'_> {
     }
 
     /// Finds a name in a different case, or of a repository that was renamed or transferred.
-    fn check_name(&self, listed: &RepoName, real: &Repository, place: &Span) -> Option<Diagnostic> {
+    fn check_name(
+        &self,
+        listed: &RepoName,
+        real: &Repository,
+        place: &SourceSpan,
+    ) -> Option<Diagnostic> {
         let name = &real.full_name;
         if name == listed.as_str() {
             return None;
@@ -257,9 +266,9 @@ impl OnlineCheck<'_> {
     /// Checks that workflows on the default branch receive dispatches and report.
     async fn check_workflows(
         &self,
-        entry: &Entry,
+        entry: &AllowlistEntry,
         repository: &Repository,
-        place: &Span,
+        place: &SourceSpan,
     ) -> Result<Vec<CheckResult>, Error> {
         let receives = entry.is_dispatched_to();
         let reports = entry.level >= Level::L2;
@@ -334,9 +343,9 @@ impl OnlineCheck<'_> {
     /// Checks that the App is installed and has the permissions that the level needs.
     async fn check_installation(
         &self,
-        entry: &Entry,
+        entry: &AllowlistEntry,
         repository: &Repository,
-        place: &Span,
+        place: &SourceSpan,
     ) -> Result<Vec<CheckResult>, Error> {
         let Some(app) = &self.app else { return Ok(vec![]) };
         let repo = &entry.repo;
@@ -358,7 +367,7 @@ impl OnlineCheck<'_> {
         let wanted = [
             // `contents` to dispatch; `actions` to re-run jobs from a check run.
             ("contents", entry.is_dispatched_to()),
-            ("actions", entry.check_run() != CheckRun::Never),
+            ("actions", entry.check_run() != CheckRunPolicy::Never),
         ];
         let is_missing = |permission: &str| {
             let granted = installation.permissions.get(permission).map(String::as_str);
@@ -378,7 +387,7 @@ impl OnlineCheck<'_> {
     async fn check_oncall(
         &self,
         oncall: &Oncall,
-        places: &[Span],
+        places: &[SourceSpan],
     ) -> Result<Vec<CheckResult>, Error> {
         let (exists, what) = match oncall.as_str().split_once('/') {
             None => (self.lookup.user_exists(oncall.as_str()).await?, "login"),
@@ -398,7 +407,7 @@ impl OnlineCheck<'_> {
         if exists {
             return Ok(vec![]);
         }
-        let wrong = |place: &Span| {
+        let wrong = |place: &SourceSpan| {
             let message = format!("GitHub has no {what} `{oncall}`");
             let found = Diagnostic::new(Rule::OncallNotFound, place.clone(), message);
             CheckResult::Finding(
@@ -408,7 +417,11 @@ impl OnlineCheck<'_> {
         Ok(places.iter().map(wrong).collect())
     }
 
-    async fn check_device(&self, device: &Device, place: Span) -> Result<Vec<CheckResult>, Error> {
+    async fn check_device(
+        &self,
+        device: &Device,
+        place: SourceSpan,
+    ) -> Result<Vec<CheckResult>, Error> {
         let (label, upstream) = (device.label(), self.upstream);
         match self.lookup.label_exists(upstream.as_str(), &label).await {
             Ok(true) => Ok(vec![]),

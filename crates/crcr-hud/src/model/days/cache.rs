@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crcr_domain::facts::{AttemptFact, DispatchFact};
-use crcr_domain::results::{Tally, Turn};
+use crcr_domain::results::{Regression, ResultTotals};
 use crcr_results::retention::midnight;
 use crcr_results::{Answer, Mark};
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ pub(crate) struct DayCaches {
     pub(super) tallies: DayCache<Vec<DayTally>>,
     pub(super) reports: DayCache<Arc<ReportSummary>>,
     pub(super) outcomes: DayCache<Arc<Vec<Answer>>>,
-    pub(super) regressions: DayCache<Arc<Vec<Turn>>>,
+    pub(super) regressions: DayCache<Arc<Vec<Regression>>>,
     pub(super) facts: DayCache<Arc<DayFacts>>,
     pub(super) pushes: DayCache<Arc<DayFacts>>,
 }
@@ -145,7 +145,7 @@ pub(super) trait CacheWeight {
 
 impl CacheWeight for Vec<DayTally> {
     fn bytes(&self) -> usize {
-        self.iter().map(|(_, tally): &(_, Arc<Tally>)| tally.bytes()).sum()
+        self.iter().map(|(_, tally): &(_, Arc<ResultTotals>)| tally.bytes()).sum()
     }
 }
 
@@ -161,7 +161,7 @@ impl CacheWeight for Arc<Vec<Answer>> {
     }
 }
 
-impl CacheWeight for Arc<Vec<Turn>> {
+impl CacheWeight for Arc<Vec<Regression>> {
     fn bytes(&self) -> usize {
         self.len() * FACT_BYTES
     }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use crcr_domain::EventKind;
 use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
-use crcr_domain::results::tally::by_day;
-use crcr_domain::results::{DayOf, Distribution, Tally, Turn, jobs_of_record, turned_red};
+use crcr_domain::results::totals::by_day;
+use crcr_domain::results::{
+    DurationStats, Regression, RepoDay, ResultTotals, find_regressions, jobs_of_record,
+};
 use crcr_results::retention::{day_number, day_of, heads_until, midnight};
 use crcr_results::{Answer, Mark, Window};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -26,7 +28,7 @@ const FACTS_PER_BATCH: u64 = 30_000;
 const CONCURRENT_BATCHES: usize = 2;
 
 /// The tally of one repository's day.
-pub(super) type DayTally = (DayOf, Arc<Tally>);
+pub(super) type DayTally = (RepoDay, Arc<ResultTotals>);
 
 /// Days that have to be read, each with the repositories whose revision isn't cached.
 type StaleDays = BTreeMap<i64, Vec<Mark>>;
@@ -59,10 +61,10 @@ impl ReportSummary {
     }
 
     /// How long the relay took to answer, in seconds.
-    pub(crate) fn latency(mut self) -> Option<Distribution> {
+    pub(crate) fn latency(mut self) -> Option<DurationStats> {
         // The days are sorted already, so the stable sort only merges them.
         self.latencies.sort();
-        Distribution::of(self.latencies.iter().map(|latency| *latency as f64 / 1e6))
+        DurationStats::of(self.latencies.iter().map(|latency| *latency as f64 / 1e6))
     }
 }
 
@@ -360,7 +362,7 @@ async fn push_facts_of_days(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, 
 }
 
 /// The regressions in a window that begins at a full hour, unordered.
-pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Turn>, PageError> {
+pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regression>, PageError> {
     let day = day_of(window.from);
     // There is nothing after now, so the end of today is as good as now.
     let window = Window { to: midnight(day_of(window.to) + 1), ..window.clone() };
@@ -392,10 +394,10 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Turn>,
         let own =
             SharedFacts(facts.0.iter().filter(|day| day.repo == mark.repo).cloned().collect());
         // A failure on a pull request says nothing about the backend.
-        let counts = |event: &str| EventKind::of_event(event).is_some();
+        let counts = |event: &str| EventKind::from_event_name(event).is_some();
         let attempts = own.attempts(&window).filter(|row| counts(&row.event));
         let dispatches = own.dispatches(&window).filter(|sent| counts(&sent.event));
-        let regressions = Arc::new(turned_red(&jobs_of_record(attempts, []), dispatches));
+        let regressions = Arc::new(find_regressions(&jobs_of_record(attempts, []), dispatches));
         found.extend(regressions.iter().cloned());
         hud.days.regressions.insert(mark, &slice, regressions);
     }

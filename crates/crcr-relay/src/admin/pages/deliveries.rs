@@ -129,7 +129,7 @@ fn delivery(overview: &Overview) -> Markup {
     for dispatch in &overview.dispatches {
         *counts.entry(dispatch.status.as_str()).or_default() += 1;
     }
-    let failed = overview.dispatches.iter().filter(|dispatch| dispatch.status.may_come_again());
+    let failed = overview.dispatches.iter().filter(|dispatch| dispatch.status.can_be_redelivered());
     let failed: Vec<_> = failed.collect();
     html! {
         tr {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::RepoName;
-use crcr_domain::identity::{BuildkiteClaims, Claims, Identity};
+use crcr_domain::identity::{BuildkiteClaims, CallerIdentity, ProviderClaims};
 use serde::Deserialize;
 use serde_yaml::{Mapping, Value};
 
@@ -173,7 +173,7 @@ pub(super) fn identity(
     issuer: &str,
     token: &Verified,
     providers: &ProviderMap,
-) -> Result<Identity, AuthError> {
+) -> Result<CallerIdentity, AuthError> {
     let ids = token.text("organization_id").zip(token.text("pipeline_id"));
     let (organization, pipeline) = ids.ok_or_else(|| {
         AuthError::unauthorized("Buildkite OIDC token missing 'organization_id' or 'pipeline_id'")
@@ -192,12 +192,12 @@ pub(super) fn identity(
             )));
         }
     }
-    Ok(Identity {
+    Ok(CallerIdentity {
         repository: found.repository.clone(),
         issuer: issuer.to_owned(),
         expires_at: token.expires_at,
         jti: token.text("jti"),
-        claims: Claims::Buildkite(BuildkiteClaims {
+        claims: ProviderClaims::Buildkite(BuildkiteClaims {
             organization_id: organization,
             pipeline_id: pipeline,
             build_id: token.text("build_id"),

@@ -1,21 +1,21 @@
 //! What a token of GitHub Actions says.
 
 use crcr_domain::RepoName;
-use crcr_domain::identity::{Claims, GitHubClaims, Identity};
+use crcr_domain::identity::{CallerIdentity, GitHubClaims, ProviderClaims};
 
 use super::AuthError;
 use super::token::Verified;
 
 /// The caller. 401 without a `repository`.
-pub(super) fn identity(issuer: &str, token: &Verified) -> Result<Identity, AuthError> {
+pub(super) fn identity(issuer: &str, token: &Verified) -> Result<CallerIdentity, AuthError> {
     let repository = token.text("repository").and_then(|name| RepoName::new(&name).ok());
     let missing = || AuthError::unauthorized("GitHub OIDC token missing 'repository' claim");
-    Ok(Identity {
+    Ok(CallerIdentity {
         repository: repository.ok_or_else(missing)?,
         issuer: issuer.to_owned(),
         expires_at: token.expires_at,
         jti: token.text("jti"),
-        claims: Claims::GitHub(GitHubClaims {
+        claims: ProviderClaims::GitHub(GitHubClaims {
             repository_id: token.number("repository_id"),
             run_id: token.number("run_id"),
             run_attempt: token.number("run_attempt"),

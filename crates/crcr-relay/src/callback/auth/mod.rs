@@ -1,4 +1,4 @@
-//! Who is calling: a verified OIDC token becomes an [`Identity`].
+//! Who is calling: a verified OIDC token becomes an [`CallerIdentity`].
 //!
 //! Only `iss` is read before the signature is checked, and only to choose whose keys check it.
 
@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use crcr_domain::identity::Identity;
+use crcr_domain::identity::CallerIdentity;
 use crcr_github::jwks::{Jwks, KeyError, REFRESH, REFRESH_AFTER_FAILURE};
 use http::StatusCode;
 use jiff::Timestamp;
@@ -148,7 +148,7 @@ impl Verifier {
         &self,
         authorization: Option<&str>,
         now: Timestamp,
-    ) -> Result<Identity, AuthError> {
+    ) -> Result<CallerIdentity, AuthError> {
         let token = bearer(authorization)
             .ok_or_else(|| AuthError::unauthorized("Missing authorization token"))?;
         let token = Token::split(token);

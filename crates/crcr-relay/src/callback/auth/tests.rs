@@ -54,7 +54,7 @@ impl World {
         self.github.state().oidc.sign(&self.claims)
     }
 
-    async fn verify(&self, token: &str) -> Result<Identity, AuthError> {
+    async fn verify(&self, token: &str) -> Result<CallerIdentity, AuthError> {
         self.verifier.verify(Some(&format!("Bearer {token}")), at(0)).await
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crcr_domain::RepoName;
 use crcr_domain::facts::AttemptFact;
-use crcr_domain::lifecycle::State;
-use crcr_domain::results::{jobs_of_record, turned_red};
+use crcr_domain::lifecycle::JobState;
+use crcr_domain::results::{find_regressions, jobs_of_record};
 use crcr_hud::message::regression_text;
 use crcr_results::{ResultsError, Window};
 use crcr_store::{Batch, NewTask, Read, read};
@@ -26,8 +26,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// told, when it belongs to a pull request, and when it is no failure.
 pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask> {
     let failed = match fact.state {
-        State::Completed(conclusion) => !conclusion.is_good(),
-        state => state == State::Lost,
+        JobState::Completed(conclusion) => !conclusion.is_good(),
+        state => state == JobState::Lost,
     };
     if relay.config.alert_url.is_none() || fact.pull_request.is_some() || !failed {
         return None;
@@ -55,7 +55,7 @@ pub async fn run(
     let unread = |error: ResultsError| Fail::retry(error.to_string());
     let attempts = results.pushes(&window).await.map_err(unread)?;
     let dispatches = results.dispatches(&window).await.map_err(unread)?;
-    let turns = turned_red(&jobs_of_record(&attempts, &dispatches), &dispatches);
+    let turns = find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches);
     let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);
     let Some(turn) = ours else { return Ok(Outcome::Done) };
     let mut text = regression_text(turn);

@@ -5,8 +5,8 @@
 
 use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
-use crcr_domain::check_run::{self as texts, Context, Status};
-use crcr_domain::dispatch::{CheckRuns, Dispatch};
+use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
+use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
 use crcr_github::Error;
 use crcr_github::checks::{CheckRun, Output};
 use crcr_store::{Batch, Commit, Key, Read, read};
@@ -38,7 +38,7 @@ pub async fn run(
         .map(|entry| entry.oncalls.iter().map(|oncall| oncall.as_str().to_owned()).collect())
         .unwrap_or_default();
     let page = dispatch.pull_request.and_then(|number| relay.config.pull_request_page(number));
-    let context = Context {
+    let context = CheckRunContext {
         repo: repo.as_str(),
         level: head.level,
         oncalls: &oncalls,
@@ -53,7 +53,7 @@ pub async fn run(
     };
     let key = state_records::shown(head_sha, &name);
     let known: Read<Shown> = read(store, key.clone()).await?;
-    let (run, shown) = if head.check_runs == CheckRuns::Shown {
+    let (run, shown) = if head.check_runs == CheckRunVisibility::Shown {
         let Some(found) = wanted(relay, &context, &head, job) else {
             let undecided = job.is_some_and(|id| head.is_undecided(id));
             let again = relay.now() + limits::PROOF_POLL;
@@ -64,7 +64,7 @@ pub async fn run(
         let open = known.value.as_ref().filter(|before| before.status.is_open());
         let run = open.filter(|before| before.run.0 > 0).map(|before| before.run.0.to_string());
         let withdrawn = open.and_then(|before| {
-            let shown = texts::show_withdrawn(&context, run.as_deref(), head.check_runs)?;
+            let shown = texts::withdrawn_content(&context, run.as_deref(), head.check_runs)?;
             Some((before.run, shown))
         });
         let Some(withdrawn) = withdrawn else { return Ok(Outcome::Done) };
@@ -74,7 +74,7 @@ pub async fn run(
         return Ok(Outcome::Done);
     }
     send(relay, &dispatch, head_sha, &name, key, &known, run, &shown).await?;
-    let worry = matches!(shown.status, Status::Completed(end) if end.calls_for_help());
+    let worry = matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
     if let Some(pull) = dispatch.pull_request
         && worry
         && relay.config.oncall_comments
@@ -90,17 +90,18 @@ pub async fn run(
 /// What a check run that stands shows; `None` while no proven report of the job is known.
 fn wanted(
     relay: &Relay,
-    context: &Context<'_>,
+    context: &CheckRunContext<'_>,
     head: &Head,
     job: Option<&JobId>,
-) -> Option<((u64, u32), texts::Shown)> {
+) -> Option<((u64, u32), texts::CheckRunContent)> {
     let Some(id) = job else {
         let verdict = head.verdict(relay)?;
         let run = verdict.run.as_deref().and_then(|run| run.parse().ok()).unwrap_or(0);
-        return Some(((run, 0), texts::show_dispatch(context, &verdict)));
+        return Some(((run, 0), texts::dispatch_content(context, &verdict)));
     };
     let job = head.newest_proven(id)?;
-    let shown = texts::show_job(context, &job.id, job.state, &job.details, job.ended_without_proof);
+    let shown =
+        texts::job_content(context, &job.id, job.state, &job.details, job.ended_without_proof);
     Some((order(&job.id), shown))
 }
 
@@ -114,9 +115,9 @@ async fn send(
     key: Key,
     known: &Read<Shown>,
     run: (u64, u32),
-    shown: &texts::Shown,
+    shown: &texts::CheckRunContent,
 ) -> Result<(), Fail> {
-    let completed = matches!(shown.status, Status::Completed(_));
+    let completed = matches!(shown.status, CheckRunStatus::Completed(_));
     let mut body = CheckRun {
         name: name.to_owned(),
         external_id: shown.external_id.clone(),

@@ -1,7 +1,7 @@
 //! Sends an event to one downstream repository, and records that it was sent.
 
-use crcr_domain::dispatch::{Dispatch, Status};
-use crcr_domain::{CheckRun, RepoName};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::{CheckRunPolicy, RepoName};
 use crcr_github::Error;
 use crcr_github::app::Target;
 use crcr_store::{Add, Batch, Commit, How, Read, StoreError, Task, decode, read};
@@ -26,7 +26,7 @@ pub async fn run(
     let [key, body_key, pin_key] = keys;
     let pin: Read<Pin> = decode(pin_key, pin)?;
     let known: Read<Dispatch> = decode(key, record)?;
-    let queued = known.value.as_ref().filter(|dispatch| dispatch.status == Status::Queued);
+    let queued = known.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
     let Some(dispatch) = queued else {
         return Ok(Outcome::Done);
     };
@@ -55,7 +55,7 @@ pub async fn run(
                 "{error}; not sent until an operator confirms it: `crcr relay repository confirm \
                  {repo}`"
             );
-            not_sent(relay, task, known, &Status::RepositoryChanged, &text).await
+            not_sent(relay, task, known, &DispatchStatus::RepositoryChanged, &text).await
         }
         Err(
             error
@@ -63,7 +63,7 @@ pub async fn run(
         ) => {
             let text = error.to_string();
             tracing::warn!(delivery, %repo, error = text, "a target can't be reached");
-            not_sent(relay, task, known, &Status::Unreachable, &text).await
+            not_sent(relay, task, known, &DispatchStatus::Unreachable, &text).await
         }
         Err(error) => Err(error.into()),
     }
@@ -74,13 +74,13 @@ async fn not_sent(
     relay: &Relay,
     task: &Task,
     known: Read<Dispatch>,
-    status: &Status,
+    status: &DispatchStatus,
     why: &str,
 ) -> Result<Outcome, Fail> {
     change(relay, task, known, How::Done, |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(why.to_owned());
-        if dispatch.status == Status::Queued {
+        if dispatch.status == DispatchStatus::Queued {
             dispatch.status = status.clone();
         }
     })
@@ -97,7 +97,7 @@ async fn sent(
 ) -> Result<(), StoreError> {
     let at = relay.now();
     let dispatch = change(relay, task, known, How::Done, |dispatch| {
-        dispatch.status = Status::Sent { at };
+        dispatch.status = DispatchStatus::Sent { at };
         dispatch.tries += 1;
         dispatch.repository_id = Some(target.repository_id);
         dispatch.default_branch = Some(target.default_branch.clone());
@@ -126,8 +126,8 @@ pub async fn failed(
     change(relay, task, known, how, |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(error.to_owned());
-        if dead && dispatch.status == Status::Queued {
-            dispatch.status = Status::Dead;
+        if dead && dispatch.status == DispatchStatus::Queued {
+            dispatch.status = DispatchStatus::Dead;
         }
     })
     .await?;
@@ -178,7 +178,7 @@ fn follow(relay: &Relay, dispatch: &Dispatch, batch: &mut Batch) {
     {
         let due = now + relay.config.never_started_after;
         batch.tasks.push(Work::sweep(dispatch).task(relay, due));
-        if dispatch.level.check_run() != CheckRun::Never {
+        if dispatch.level.check_run() != CheckRunPolicy::Never {
             batch.add.push(Add {
                 set: state_records::sent_to(&dispatch.repo),
                 member: dispatch.delivery.clone(),
@@ -187,7 +187,7 @@ fn follow(relay: &Relay, dispatch: &Dispatch, batch: &mut Batch) {
             });
         }
     }
-    if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
+    if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
         batch.tasks.push(Work::check_run(dispatch, None).task(relay, now));
     }
 }

@@ -2,10 +2,10 @@
 //! about its check runs is computed from.
 
 use crcr_domain::callback::JobId;
-use crcr_domain::dispatch::{CheckRuns, Dispatch, Status};
+use crcr_domain::dispatch::{CheckRunVisibility, Dispatch, DispatchStatus};
+use crcr_domain::head_verdict::{self, HeadDispatch, HeadJob, HeadVerdict};
 use crcr_domain::lifecycle::Conclusion;
-use crcr_domain::proof::Proof;
-use crcr_domain::verdict::{self, DispatchFacts, JobFacts, Verdict};
+use crcr_domain::proof::ProofStatus;
 use crcr_domain::{Level, RepoName};
 use crcr_store::{StoreError, read, read_all};
 
@@ -18,7 +18,7 @@ pub(super) struct Head {
     /// The dispatches of the head for which check runs can stand, and the jobs that answered each.
     dispatches: Vec<(Dispatch, Vec<Job>)>,
     /// Whether check runs stand for the dispatch that was asked about.
-    pub(super) check_runs: CheckRuns,
+    pub(super) check_runs: CheckRunVisibility,
     /// The repository's level when the dispatch was made, or now if that is lower.
     pub(super) level: Level,
 }
@@ -55,7 +55,9 @@ impl Head {
         all.extend(read_all(store, keys).await?.into_iter().filter_map(|read| read.value));
         let mut dispatches = Vec::with_capacity(all.len());
         for dispatch in all {
-            if dispatch.check_runs(Some(dispatch.level), &[], prefix) == CheckRuns::NoneForEvent {
+            if dispatch.check_runs(Some(dispatch.level), &[], prefix)
+                == CheckRunVisibility::NoneForEvent
+            {
                 continue;
             }
             let jobs = jobs(relay, &dispatch.delivery, &dispatch.repo).await?;
@@ -66,12 +68,12 @@ impl Head {
     }
 
     /// What the check run of the dispatch shows.
-    pub(super) fn verdict(&self, relay: &Relay) -> Option<Verdict> {
+    pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
         let now = relay.now();
-        let facts: Vec<DispatchFacts<'_>> = self
+        let facts: Vec<HeadDispatch<'_>> = self
             .dispatches
             .iter()
-            .map(|(dispatch, jobs)| DispatchFacts {
+            .map(|(dispatch, jobs)| HeadDispatch {
                 status: &dispatch.status,
                 last_error: dispatch.last_error.as_deref(),
                 enqueued_at: dispatch.enqueued_at,
@@ -81,7 +83,7 @@ impl Head {
                 runs: &dispatch.runs,
                 jobs: jobs
                     .iter()
-                    .map(|job| JobFacts {
+                    .map(|job| HeadJob {
                         id: &job.id,
                         state: job.state,
                         proof: proof(dispatch, job),
@@ -92,20 +94,20 @@ impl Head {
             .collect();
         let silent =
             if self.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
-        verdict::verdict(&facts, silent)
+        head_verdict::head_verdict(&facts, silent)
     }
 
     /// The newest proven run and attempt of a job.
     pub(super) fn newest_proven<'a>(&'a self, id: &'a JobId) -> Option<&'a Job> {
         self.jobs_like(id)
-            .filter(|(dispatch, job)| proof(dispatch, job) == Proof::Proven)
+            .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
             .map(|(_, job)| job)
             .max_by_key(|job| (order(&job.id), job.started_at.or(job.ended_at)))
     }
 
     /// Whether it will be known later if a report of the job is proven.
     pub(super) fn is_undecided(&self, id: &JobId) -> bool {
-        self.jobs_like(id).any(|(dispatch, job)| proof(dispatch, job) == Proof::Undecided)
+        self.jobs_like(id).any(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Undecided)
     }
 
     fn jobs_like<'a>(&'a self, id: &'a JobId) -> impl Iterator<Item = (&'a Dispatch, &'a Job)> {
@@ -117,8 +119,8 @@ impl Head {
 }
 
 /// Whether the reports of a job are proven, by what is known of its dispatch now.
-pub(crate) fn proof(dispatch: &Dispatch, job: &Job) -> Proof {
-    let on_its_way = dispatch.status == Status::Queued;
+pub(crate) fn proof(dispatch: &Dispatch, job: &Job) -> ProofStatus {
+    let on_its_way = dispatch.status == DispatchStatus::Queued;
     job.evidence.proof(dispatch.default_branch.as_deref(), on_its_way)
 }
 

@@ -3,7 +3,7 @@
 
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{AttemptFact, Fact, MergeBaseFact};
-use crcr_domain::lifecycle::State;
+use crcr_domain::lifecycle::JobState;
 use crcr_store::{Batch, NewTask, Read, read};
 use jiff::Timestamp;
 
@@ -19,7 +19,7 @@ pub fn task(
     fact: &AttemptFact,
     now: Timestamp,
 ) -> Option<NewTask> {
-    let failed = matches!(fact.state, State::Completed(conclusion) if !conclusion.is_good());
+    let failed = matches!(fact.state, JobState::Completed(conclusion) if !conclusion.is_good());
     let (pull, base_sha) = (dispatch.pull_request?, dispatch.base_sha.clone()?);
     let head_sha = dispatch.head_sha.clone();
     failed.then(|| Work::MergeBase { pull, head_sha, base_sha }.task(relay, now))

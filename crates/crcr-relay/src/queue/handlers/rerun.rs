@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::check_run as names;
-use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::Error;
 use crcr_store::{Batch, Commit, Read, read};
@@ -54,11 +54,11 @@ pub async fn redispatch(relay: &Relay, repo: &RepoName, head_sha: &str) -> Resul
     let key = state_records::dispatch(&shown.delivery, repo);
     let known: Read<Dispatch> = read(store, key).await?;
     let Some(mut dispatch) = known.value.clone() else { return Ok(Outcome::Done) };
-    if matches!(dispatch.status, Status::Queued | Status::Superseded { .. }) {
+    if matches!(dispatch.status, DispatchStatus::Queued | DispatchStatus::Superseded { .. }) {
         return Ok(Outcome::Done);
     }
     let now = relay.now();
-    dispatch.status = Status::Queued;
+    dispatch.status = DispatchStatus::Queued;
     dispatch.never_started = false;
     let mut batch = Batch::default();
     batch.update(&known, &dispatch, relay.expiry());

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crcr_domain::callback::JobId;
-use crcr_domain::dispatch::{CheckRuns, Dispatch};
+use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
 use crcr_domain::downstream_run::{
     DownstreamRun, ListedRun, RunState, creation_window, runs_of_dispatch,
 };
 use crcr_domain::facts::Fact;
-use crcr_domain::lifecycle::{self, State, Step};
-use crcr_domain::proof::Proof;
-use crcr_domain::verdict::Standing;
-use crcr_domain::{CheckRun, RepoName};
+use crcr_domain::head_verdict::HeadState;
+use crcr_domain::lifecycle::{self, JobState, JobTransition};
+use crcr_domain::proof::ProofStatus;
+use crcr_domain::{CheckRunPolicy, RepoName};
 use crcr_github::Error;
 use crcr_github::runs::WorkflowRun;
 use crcr_store::{Batch, Commit, Read, StoreError, read, read_all};
@@ -45,8 +45,8 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<Outco
     let mut changed = dispatch.clone();
     changed.never_started |= jobs.is_empty() && now >= overdue_at;
     let head = Head::read(relay, &dispatch).await?;
-    let is_shown = head.check_runs == CheckRuns::Shown;
-    let answered = jobs.iter().any(|job| proof(&dispatch, job) == Proof::Proven);
+    let is_shown = head.check_runs == CheckRunVisibility::Shown;
+    let answered = jobs.iter().any(|job| proof(&dispatch, job) == ProofStatus::Proven);
     if is_shown && answered {
         changed.runs = look_at_runs(relay, &dispatch, sent_at, &jobs).await?;
     }
@@ -66,7 +66,7 @@ fn poll_interval(age: Duration) -> Duration {
 
 async fn is_running(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Fail> {
     let verdict = Head::read(relay, dispatch).await?.verdict(relay);
-    Ok(verdict.is_some_and(|verdict| verdict.standing == Standing::Running))
+    Ok(verdict.is_some_and(|verdict| verdict.standing == HeadState::Running))
 }
 
 /// Writes down what was learned. Every check run of the dispatch follows: time alone can change what
@@ -85,7 +85,7 @@ async fn record(
     if after.never_started && !before.never_started {
         relay.note_dispatch(&mut batch, after);
     }
-    if after.level.check_run() == CheckRun::Never {
+    if after.level.check_run() == CheckRunPolicy::Never {
         return commit(relay, batch).await;
     }
     let now = relay.now();
@@ -111,18 +111,18 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
     for _ in 0..limits::CONFLICTS {
         let known: Read<Job> = read(relay.store.as_ref(), key.clone()).await?;
         let Some(mut lost) = known.value.clone() else { return Ok(()) };
-        let Step::Apply { .. } = lifecycle::step(lost.state, State::Lost) else {
+        let JobTransition::Apply { .. } = lifecycle::step(lost.state, JobState::Lost) else {
             *job = lost;
             return Ok(());
         };
         let now = relay.now();
-        lost.state = State::Lost;
+        lost.state = JobState::Lost;
         lost.ended_at = Some(now);
         let mut batch = Batch::default();
         batch.update(&known, &lost, relay.expiry());
         let mut fact = attempt_fact(&dispatch.into(), &lost, now);
-        if let Proof::Missing(missing) = proof(dispatch, &lost)
-            && dispatch.level.check_run() != CheckRun::Never
+        if let ProofStatus::Missing(missing) = proof(dispatch, &lost)
+            && dispatch.level.check_run() != CheckRunPolicy::Never
         {
             fact.missing_proof = Some(missing);
         }
@@ -153,7 +153,7 @@ async fn look_at_runs(
     jobs: &[Job],
 ) -> Result<Vec<DownstreamRun>, Fail> {
     let mut by_run: HashMap<&str, Vec<&Job>> = HashMap::new();
-    for job in jobs.iter().filter(|job| proof(dispatch, job) == Proof::Proven) {
+    for job in jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven) {
         by_run.entry(&job.id.run_id).or_default().push(job);
     }
     let on_github = |id: &str| id.parse::<u64>().is_ok();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use crcr_domain::facts::CallbackOutcome;
-use crcr_domain::lifecycle::{Conclusion, State};
+use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_results::Results as _;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
@@ -175,7 +175,7 @@ async fn a_result_of_l4_comes_back_as_a_check_run_and_as_facts() {
     assert_eq!(run.updates, 1, "created once and then updated");
     let facts = world.results.attempts(&world.always()).unwrap();
     assert_eq!(facts.len(), 1, "of an attempt the row that holds is kept");
-    assert_eq!(facts[0].state, State::Completed(Conclusion::Failure));
+    assert_eq!(facts[0].state, JobState::Completed(Conclusion::Failure));
     assert!((facts[0].queue_seconds.unwrap() - 30.0).abs() < 5.0);
     assert!((facts[0].execution_seconds.unwrap() - 60.0).abs() < 5.0);
     assert_eq!((facts[0].pull_request, facts[0].head_sha.as_str()), (Some(7), HEAD));
@@ -278,7 +278,7 @@ async fn a_job_whose_end_is_never_heard_is_lost_and_a_late_end_wins() {
     assert_eq!(checks(&world)[1], check(JOB, "completed", Some("success")));
     let facts = world.results.attempts(&world.always()).unwrap();
     let states: Vec<_> = facts.iter().map(|fact| fact.state).collect();
-    let success = State::Completed(Conclusion::Success);
+    let success = JobState::Completed(Conclusion::Success);
     assert_eq!(states, [success]);
 }
 

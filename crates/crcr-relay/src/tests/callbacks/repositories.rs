@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{Request, header};
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_store::{Read, read};
 
 use super::*;
@@ -65,7 +65,7 @@ async fn whoever_registers_a_freed_name_gets_nothing_until_an_operator_confirms(
     let delivery = push_new_head(&world, 'b').await;
     assert!(!world.dispatched().contains(&FOUR.to_owned()), "nothing is sent to the stranger");
     let dispatch = dispatch_of_four(&world, &delivery).await;
-    assert_eq!(dispatch.status, Status::RepositoryChanged);
+    assert_eq!(dispatch.status, DispatchStatus::RepositoryChanged);
     let why = dispatch.last_error.unwrap();
     for part in [number.to_string(), before.to_string(), "repository confirm acme/four".into()] {
         assert!(why.contains(&part), "{why}");

@@ -8,15 +8,15 @@
 use jiff::Timestamp;
 
 use crate::callback::JobId;
-use crate::dispatch::Status;
+use crate::dispatch::DispatchStatus;
 use crate::downstream_run::{DownstreamRun, RunState};
-use crate::lifecycle::{Conclusion, State};
-use crate::proof::{MissingProof, Proof};
+use crate::lifecycle::{Conclusion, JobState};
+use crate::proof::{MissingProof, ProofStatus};
 
 /// A dispatch of the head, as far as the verdict needs it.
 #[derive(Debug, Clone)]
-pub struct DispatchFacts<'a> {
-    pub status: &'a Status,
+pub struct HeadDispatch<'a> {
+    pub status: &'a DispatchStatus,
     /// Why the last try failed.
     pub last_error: Option<&'a str>,
     /// When the event was accepted; the newest dispatch of a head is the one that is waited for.
@@ -26,25 +26,25 @@ pub struct DispatchFacts<'a> {
     /// The runs that it started.
     pub runs: &'a [DownstreamRun],
     /// The jobs that answered it.
-    pub jobs: Vec<JobFacts<'a>>,
+    pub jobs: Vec<HeadJob<'a>>,
 }
 
 /// A reported job, as far as the verdict needs it.
 #[derive(Debug, Clone, Copy)]
-pub struct JobFacts<'a> {
+pub struct HeadJob<'a> {
     pub id: &'a JobId,
     /// Where it is in its life.
-    pub state: State,
+    pub state: JobState,
     /// Whether its reports are proven.
-    pub proof: Proof,
+    pub proof: ProofStatus,
     /// When the relay first heard of it; orders runs whose ids have no order.
     pub heard_at: Option<Timestamp>,
 }
 
 /// What the check run of the dispatch shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    pub standing: Standing,
+pub struct HeadVerdict {
+    pub standing: HeadState,
     /// The run to link, and to run again.
     pub run: Option<String>,
     pub reason: String,
@@ -52,7 +52,7 @@ pub struct Verdict {
 
 /// How a head stands at a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum HeadState {
     Queued,
     Running,
     Ended(Conclusion),
@@ -61,17 +61,17 @@ pub enum Standing {
 /// The verdict over the dispatches of one head to one backend, in any order. `silent` is the
 /// conclusion for a backend that can't be reached, or whose end isn't told. `None` without a
 /// dispatch.
-pub fn verdict(dispatches: &[DispatchFacts<'_>], silent: Conclusion) -> Option<Verdict> {
+pub fn head_verdict(dispatches: &[HeadDispatch<'_>], silent: Conclusion) -> Option<HeadVerdict> {
     let newest = dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at)?;
     let runs = effective_runs(dispatches);
     let open = runs.iter().find(|run| run.is_open()).or(runs.last());
     let current = open.map(|run| run.id.to_owned());
-    if !newest.jobs.iter().any(|job| job.proof == Proof::Proven) {
+    if !newest.jobs.iter().any(|job| job.proof == ProofStatus::Proven) {
         return Some(unanswered(newest, current, silent));
     }
     if let Some(run) = runs.iter().find(|run| run.is_open()) {
-        return Some(Verdict {
-            standing: Standing::Running,
+        return Some(HeadVerdict {
+            standing: HeadState::Running,
             run: Some(run.id.to_owned()),
             reason: "Running".to_owned(),
         });
@@ -89,39 +89,41 @@ pub fn verdict(dispatches: &[DispatchFacts<'_>], silent: Conclusion) -> Option<V
             (end, format!("The worst of its runs and jobs: {word}"))
         }
     };
-    Some(Verdict {
-        standing: Standing::Ended(conclusion),
+    Some(HeadVerdict {
+        standing: HeadState::Ended(conclusion),
         run: worst.map(|run| run.id.to_owned()),
         reason,
     })
 }
 
 /// The verdict while the newest dispatch has no proven report.
-fn unanswered(newest: &DispatchFacts<'_>, run: Option<String>, silent: Conclusion) -> Verdict {
-    let failed = Standing::Ended(silent);
+fn unanswered(newest: &HeadDispatch<'_>, run: Option<String>, silent: Conclusion) -> HeadVerdict {
+    let failed = HeadState::Ended(silent);
     let (standing, reason) = match newest.status {
-        Status::Superseded { .. } => {
-            (Standing::Ended(Conclusion::Skipped), "Superseded by a newer head".to_owned())
+        DispatchStatus::Superseded { .. } => {
+            (HeadState::Ended(Conclusion::Skipped), "Superseded by a newer head".to_owned())
         }
-        Status::Dead | Status::Unreachable | Status::RepositoryChanged => {
+        DispatchStatus::Dead | DispatchStatus::Unreachable | DispatchStatus::RepositoryChanged => {
             let why = newest.last_error.unwrap_or("unknown");
             (failed, format!("It could not be dispatched: {why}"))
         }
-        Status::Queued => (Standing::Queued, "Waiting to be dispatched".to_owned()),
-        Status::Sent { .. } if !newest.is_overdue => (Standing::Queued, "Dispatched".to_owned()),
-        Status::Sent { .. } => match newest.missing_proof() {
+        DispatchStatus::Queued => (HeadState::Queued, "Waiting to be dispatched".to_owned()),
+        DispatchStatus::Sent { .. } if !newest.is_overdue => {
+            (HeadState::Queued, "Dispatched".to_owned())
+        }
+        DispatchStatus::Sent { .. } => match newest.missing_proof() {
             Some(missing) => (failed, format!("It was reported without proof: {missing}")),
             None => (failed, "It never started: no report came in time".to_owned()),
         },
     };
-    Verdict { standing, run, reason }
+    HeadVerdict { standing, run, reason }
 }
 
-impl DispatchFacts<'_> {
+impl HeadDispatch<'_> {
     fn missing_proof(&self) -> Option<MissingProof> {
         self.jobs.iter().find_map(|job| match job.proof {
-            Proof::Missing(missing) => Some(missing),
-            Proof::Undecided | Proof::Proven => None,
+            ProofStatus::Missing(missing) => Some(missing),
+            ProofStatus::Undecided | ProofStatus::Proven => None,
         })
     }
 }
@@ -132,7 +134,7 @@ struct EffectiveRun<'a> {
     workflow: &'a str,
     /// `None`: jobs reported it, and nobody has looked at it yet.
     known: Option<&'a DownstreamRun>,
-    jobs: Vec<JobFacts<'a>>,
+    jobs: Vec<HeadJob<'a>>,
     /// Orders the runs of one workflow: GitHub's numbers grow; others are ordered by time.
     order: (u64, Option<Timestamp>),
 }
@@ -161,7 +163,7 @@ impl EffectiveRun<'_> {
 }
 
 /// The runs of a head that count: of each workflow the newest, the oldest first.
-fn effective_runs<'a>(dispatches: &'a [DispatchFacts<'a>]) -> Vec<EffectiveRun<'a>> {
+fn effective_runs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
     let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
     for run in dispatches.iter().flat_map(|dispatch| dispatch.runs) {
         if !runs.iter().any(|seen| seen.id == run.id) {
@@ -177,7 +179,7 @@ fn effective_runs<'a>(dispatches: &'a [DispatchFacts<'a>]) -> Vec<EffectiveRun<'
         }
     }
     let jobs = dispatches.iter().flat_map(|dispatch| &dispatch.jobs);
-    for job in jobs.filter(|job| job.proof == Proof::Proven) {
+    for job in jobs.filter(|job| job.proof == ProofStatus::Proven) {
         let id = job.id.run_id.as_str();
         let index = runs.iter().position(|run| run.id == id).unwrap_or_else(|| {
             let order = (id.parse().unwrap_or(0), None);
@@ -187,7 +189,7 @@ fn effective_runs<'a>(dispatches: &'a [DispatchFacts<'a>]) -> Vec<EffectiveRun<'
         });
         let run = &mut runs[index];
         run.order.1 = run.order.1.max(job.heard_at);
-        let same = |other: &JobFacts<'_>| {
+        let same = |other: &HeadJob<'_>| {
             other.id.workflow == job.id.workflow && other.id.job == job.id.job
         };
         match run.jobs.iter_mut().find(|other| same(other)) {
@@ -242,22 +244,22 @@ mod tests {
         }
     }
 
-    fn job(id: &JobId, state: State, proof: Proof) -> JobFacts<'_> {
-        JobFacts { id, state, proof, heard_at: Some(at(1)) }
+    fn job(id: &JobId, state: JobState, proof: ProofStatus) -> HeadJob<'_> {
+        HeadJob { id, state, proof, heard_at: Some(at(1)) }
     }
 
-    fn proven(id: &JobId, state: State) -> JobFacts<'_> {
-        job(id, state, Proof::Proven)
+    fn proven(id: &JobId, state: JobState) -> HeadJob<'_> {
+        job(id, state, ProofStatus::Proven)
     }
 
-    const SENT: Status = Status::Sent { at: Timestamp::UNIX_EPOCH };
+    const SENT: DispatchStatus = DispatchStatus::Sent { at: Timestamp::UNIX_EPOCH };
 
     fn dispatch<'a>(
-        status: &'a Status,
+        status: &'a DispatchStatus,
         runs: &'a [DownstreamRun],
-        jobs: Vec<JobFacts<'a>>,
-    ) -> DispatchFacts<'a> {
-        DispatchFacts {
+        jobs: Vec<HeadJob<'a>>,
+    ) -> HeadDispatch<'a> {
+        HeadDispatch {
             status,
             last_error: Some("404"),
             enqueued_at: at(0),
@@ -267,28 +269,28 @@ mod tests {
         }
     }
 
-    fn standing(dispatches: &[DispatchFacts<'_>]) -> Standing {
-        verdict(dispatches, SILENT).unwrap().standing
+    fn standing(dispatches: &[HeadDispatch<'_>]) -> HeadState {
+        head_verdict(dispatches, SILENT).unwrap().standing
     }
 
     #[test]
     fn every_status_proof_state_attempt_and_run_of_one_job() {
-        use State::{Completed, Dispatched, InProgress, Lost, NeverStarted};
+        use JobState::{Completed, Dispatched, InProgress, Lost, NeverStarted};
         let statuses = [
-            Status::Queued,
+            DispatchStatus::Queued,
             SENT,
-            Status::Superseded { by: "e".to_owned() },
-            Status::Dead,
-            Status::Unreachable,
-            Status::RepositoryChanged,
+            DispatchStatus::Superseded { by: "e".to_owned() },
+            DispatchStatus::Dead,
+            DispatchStatus::Unreachable,
+            DispatchStatus::RepositoryChanged,
         ];
         let proofs = [
-            Proof::Proven,
-            Proof::Undecided,
-            Proof::Missing(MissingProof::CallbackToken),
-            Proof::Missing(MissingProof::Branch),
-            Proof::Missing(MissingProof::Event),
-            Proof::Missing(MissingProof::Evidence),
+            ProofStatus::Proven,
+            ProofStatus::Undecided,
+            ProofStatus::Missing(MissingProof::CallbackToken),
+            ProofStatus::Missing(MissingProof::Branch),
+            ProofStatus::Missing(MissingProof::Event),
+            ProofStatus::Missing(MissingProof::Evidence),
         ];
         let mut states = vec![Dispatched, InProgress, NeverStarted, Lost];
         states.extend(Conclusion::BEST_TO_WORST.map(Completed));
@@ -305,18 +307,18 @@ mod tests {
                                 // GitHub was asked when the run was at its first attempt.
                                 let runs: Vec<_> =
                                     look.iter().map(|look| run("5", "ci.yml", 1, *look)).collect();
-                                let facts = DispatchFacts {
+                                let facts = HeadDispatch {
                                     is_overdue: overdue,
                                     ..dispatch(status, &runs, vec![job(&job_id, *state, proof)])
                                 };
-                                let expected = if proof == Proof::Proven {
+                                let expected = if proof == ProofStatus::Proven {
                                     match look {
                                         // What GitHub said of attempt 1 says nothing of attempt 2.
-                                        _ if attempt == 2 => Standing::Running,
-                                        None | Some(RunState::Open) => Standing::Running,
+                                        _ if attempt == 2 => HeadState::Running,
+                                        None | Some(RunState::Open) => HeadState::Running,
                                         Some(RunState::Over(own)) => {
                                             let all = state.conclusion().into_iter().chain(*own);
-                                            Standing::Ended(match Conclusion::worst(all) {
+                                            HeadState::Ended(match Conclusion::worst(all) {
                                                 None => SILENT,
                                                 Some(end) if end.is_good() => GOOD,
                                                 Some(end) => end,
@@ -325,12 +327,14 @@ mod tests {
                                     }
                                 } else {
                                     match status {
-                                        Status::Queued => Standing::Queued,
-                                        Status::Sent { .. } if !overdue => Standing::Queued,
-                                        Status::Superseded { .. } => {
-                                            Standing::Ended(Conclusion::Skipped)
+                                        DispatchStatus::Queued => HeadState::Queued,
+                                        DispatchStatus::Sent { .. } if !overdue => {
+                                            HeadState::Queued
                                         }
-                                        _ => Standing::Ended(SILENT),
+                                        DispatchStatus::Superseded { .. } => {
+                                            HeadState::Ended(Conclusion::Skipped)
+                                        }
+                                        _ => HeadState::Ended(SILENT),
                                     }
                                 };
                                 let found = standing(&[facts]);
@@ -351,14 +355,19 @@ mod tests {
     #[test]
     fn a_rerun_that_passes_turns_a_failed_verdict_green() {
         let (first, second) = (id("5", 1, "CI", "test"), id("5", 2, "CI", "test"));
-        let jobs =
-            vec![proven(&first, State::Completed(BAD)), proven(&second, State::Completed(GOOD))];
+        let jobs = vec![
+            proven(&first, JobState::Completed(BAD)),
+            proven(&second, JobState::Completed(GOOD)),
+        ];
         let over = |attempt, end| [run("5", "ci.yml", attempt, RunState::Over(Some(end)))];
         let before = over(1, BAD);
-        assert_eq!(standing(&[dispatch(&SENT, &before, jobs[..1].to_vec())]), Standing::Ended(BAD));
-        assert_eq!(standing(&[dispatch(&SENT, &before, jobs.clone())]), Standing::Running);
+        assert_eq!(
+            standing(&[dispatch(&SENT, &before, jobs[..1].to_vec())]),
+            HeadState::Ended(BAD)
+        );
+        assert_eq!(standing(&[dispatch(&SENT, &before, jobs.clone())]), HeadState::Running);
         let after = over(2, GOOD);
-        assert_eq!(standing(&[dispatch(&SENT, &after, jobs)]), Standing::Ended(GOOD));
+        assert_eq!(standing(&[dispatch(&SENT, &after, jobs)]), HeadState::Ended(GOOD));
     }
 
     #[test]
@@ -367,25 +376,25 @@ mod tests {
         let again = id("5", 2, "CI", "test");
         let runs = [run("5", "ci.yml", 2, RunState::Over(Some(GOOD)))];
         let jobs = vec![
-            proven(&test, State::Completed(BAD)),
-            proven(&lint, State::Completed(Conclusion::Cancelled)),
-            proven(&again, State::Completed(GOOD)),
+            proven(&test, JobState::Completed(BAD)),
+            proven(&lint, JobState::Completed(Conclusion::Cancelled)),
+            proven(&again, JobState::Completed(GOOD)),
         ];
         let verdict = standing(&[dispatch(&SENT, &runs, jobs)]);
-        assert_eq!(verdict, Standing::Ended(Conclusion::Cancelled));
+        assert_eq!(verdict, HeadState::Ended(Conclusion::Cancelled));
     }
 
     #[test]
     fn a_quick_workflow_never_turns_the_check_green_while_another_one_runs() {
         let lint = id("6", 1, "Lint", "lint");
-        let jobs = || vec![proven(&lint, State::Completed(GOOD))];
+        let jobs = || vec![proven(&lint, JobState::Completed(GOOD))];
         let runs = |build| {
             [run("5", "build.yml", 1, build), run("6", "lint.yml", 1, RunState::Over(Some(GOOD)))]
         };
         let verdict = |build| standing(&[dispatch(&SENT, &runs(build), jobs())]);
-        assert_eq!(verdict(RunState::Open), Standing::Running);
-        assert_eq!(verdict(RunState::Over(Some(BAD))), Standing::Ended(BAD));
-        assert_eq!(verdict(RunState::Over(Some(GOOD))), Standing::Ended(GOOD));
+        assert_eq!(verdict(RunState::Open), HeadState::Running);
+        assert_eq!(verdict(RunState::Over(Some(BAD))), HeadState::Ended(BAD));
+        assert_eq!(verdict(RunState::Over(Some(GOOD))), HeadState::Ended(GOOD));
     }
 
     #[test]
@@ -394,11 +403,11 @@ mod tests {
         let other = |workflow: &str, state| {
             let other = DownstreamRun { certain: false, ..run("9", workflow, 1, state) };
             let runs = [run("6", "ci.yml", 1, RunState::Over(Some(BAD))), other];
-            standing(&[dispatch(&SENT, &runs, vec![proven(&job, State::Completed(BAD))])])
+            standing(&[dispatch(&SENT, &runs, vec![proven(&job, JobState::Completed(BAD))])])
         };
         for workflow in ["lint.yml", "ci.yml"] {
-            assert_eq!(other(workflow, RunState::Open), Standing::Running);
-            assert_eq!(other(workflow, RunState::Over(Some(GOOD))), Standing::Ended(BAD));
+            assert_eq!(other(workflow, RunState::Open), HeadState::Running);
+            assert_eq!(other(workflow, RunState::Over(Some(GOOD))), HeadState::Ended(BAD));
         }
     }
 
@@ -406,13 +415,13 @@ mod tests {
     fn a_second_delivery_of_a_head_is_waited_for_and_its_run_replaces_the_first() {
         let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
         let old_runs = [run("5", "ci.yml", 1, RunState::Over(Some(BAD)))];
-        let opened = dispatch(&SENT, &old_runs, vec![proven(&first, State::Completed(BAD))]);
+        let opened = dispatch(&SENT, &old_runs, vec![proven(&first, JobState::Completed(BAD))]);
         let reopened =
-            |runs, jobs| DispatchFacts { enqueued_at: at(60), ..dispatch(&SENT, runs, jobs) };
-        assert_eq!(standing(&[opened.clone(), reopened(&[], vec![])]), Standing::Queued);
+            |runs, jobs| HeadDispatch { enqueued_at: at(60), ..dispatch(&SENT, runs, jobs) };
+        assert_eq!(standing(&[opened.clone(), reopened(&[], vec![])]), HeadState::Queued);
         let new_runs = [run("8", "ci.yml", 1, RunState::Over(Some(GOOD)))];
-        let answered = reopened(&new_runs, vec![proven(&second, State::Completed(GOOD))]);
-        assert_eq!(standing(&[answered, opened]), Standing::Ended(GOOD));
+        let answered = reopened(&new_runs, vec![proven(&second, JobState::Completed(GOOD))]);
+        assert_eq!(standing(&[answered, opened]), HeadState::Ended(GOOD));
     }
 
     #[test]
@@ -423,10 +432,10 @@ mod tests {
             run("uuid-a", "CI", 1, RunState::Over(None)),
         ];
         let jobs = vec![
-            JobFacts { heard_at: Some(at(1)), ..proven(&first, State::Completed(BAD)) },
-            JobFacts { heard_at: Some(at(2)), ..proven(&second, State::Completed(GOOD)) },
+            HeadJob { heard_at: Some(at(1)), ..proven(&first, JobState::Completed(BAD)) },
+            HeadJob { heard_at: Some(at(2)), ..proven(&second, JobState::Completed(GOOD)) },
         ];
-        assert_eq!(standing(&[dispatch(&SENT, &runs, jobs)]), Standing::Ended(GOOD));
+        assert_eq!(standing(&[dispatch(&SENT, &runs, jobs)]), HeadState::Ended(GOOD));
     }
 
     #[test]
@@ -436,10 +445,12 @@ mod tests {
             run("5", "build.yml", 1, RunState::Over(Some(BAD))),
             run("6", "lint.yml", 1, RunState::Over(Some(GOOD))),
         ];
-        let jobs =
-            vec![proven(&build, State::Completed(BAD)), proven(&lint, State::Completed(GOOD))];
-        let found = verdict(&[dispatch(&SENT, &runs, jobs)], SILENT).unwrap();
+        let jobs = vec![
+            proven(&build, JobState::Completed(BAD)),
+            proven(&lint, JobState::Completed(GOOD)),
+        ];
+        let found = head_verdict(&[dispatch(&SENT, &runs, jobs)], SILENT).unwrap();
         assert_eq!(found.run.as_deref(), Some("5"), "the one that failed");
-        assert_eq!(verdict(&[], SILENT), None);
+        assert_eq!(head_verdict(&[], SILENT), None);
     }
 }

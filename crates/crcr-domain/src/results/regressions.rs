@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::jobs::Job;
-use super::outcome::Outcome;
+use super::jobs::JobOfRecord;
+use super::outcome::JobOutcome;
 use crate::facts::DispatchFact;
 
 /// A backend failed on a commit of upstream's own, after it did well on an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Turn {
+pub struct Regression {
     pub repo: String,
     pub upstream: String,
     /// `push`, `nightly` or `periodic`; each has a history of its own.
@@ -25,13 +25,13 @@ pub struct Turn {
     /// When the first failure on the commit was known.
     pub at: Timestamp,
     /// The jobs that failed, and how; none when the backend never started.
-    pub failed: Vec<(String, Outcome)>,
+    pub failed: Vec<(String, JobOutcome)>,
 }
 
 /// How a backend did on one commit.
 #[derive(Debug)]
-struct Commit {
-    turn: Turn,
+struct CommitResult {
+    turn: Regression,
     began: Timestamp,
     passed: bool,
     open: bool,
@@ -43,17 +43,17 @@ struct Commit {
 /// Only commits without a pull request count, in the order in which their events were accepted. A
 /// commit with an open job and no failure says nothing yet; superseded and neutral jobs say
 /// nothing at all.
-pub fn turned_red<'a>(
-    jobs: &[Job<'_>],
+pub fn find_regressions<'a>(
+    jobs: &[JobOfRecord<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
-) -> Vec<Turn> {
-    let mut commits: BTreeMap<[String; 4], Commit> = BTreeMap::new();
+) -> Vec<Regression> {
+    let mut commits: BTreeMap<[String; 4], CommitResult> = BTreeMap::new();
     for job in jobs.iter().filter(|job| job.record.pull_request.is_none()) {
         let record = &job.record;
         let id = [&record.repo, &record.event, &record.upstream, &record.head_sha]
             .map(|text| text.to_ascii_lowercase());
-        let commit = commits.entry(id).or_insert_with(|| Commit {
-            turn: Turn {
+        let commit = commits.entry(id).or_insert_with(|| CommitResult {
+            turn: Regression {
                 repo: record.repo.clone(),
                 upstream: record.upstream.clone(),
                 event: record.event.clone(),
@@ -69,7 +69,7 @@ pub fn turned_red<'a>(
         });
         match job.outcome {
             None => commit.open = true,
-            Some(Outcome::Superseded | Outcome::Neutral) => {}
+            Some(JobOutcome::Superseded | JobOutcome::Neutral) => {}
             Some(outcome) if outcome.is_pass() => commit.passed = true,
             Some(outcome) => {
                 let first = commit.turn.at.min(record.received_at);
@@ -83,8 +83,8 @@ pub fn turned_red<'a>(
     for dispatch in dispatches.into_iter().filter(silent) {
         let id = [&dispatch.repo, &dispatch.event, &dispatch.upstream, &dispatch.head_sha]
             .map(|text| text.to_ascii_lowercase());
-        commits.entry(id).or_insert_with(|| Commit {
-            turn: Turn {
+        commits.entry(id).or_insert_with(|| CommitResult {
+            turn: Regression {
                 repo: dispatch.repo.clone(),
                 upstream: dispatch.upstream.clone(),
                 event: dispatch.event.clone(),
@@ -108,7 +108,7 @@ pub fn turned_red<'a>(
         good = good.filter(|(of, _)| *of == history);
         if commit.failed {
             if let Some((_, good_sha)) = good.take() {
-                turns.push(Turn { good_sha, ..commit.turn });
+                turns.push(Regression { good_sha, ..commit.turn });
             }
         } else if commit.passed && !commit.open {
             good = Some((history, commit.turn.head_sha));
@@ -123,12 +123,12 @@ mod tests {
     use super::super::tests::{at, attempt, dispatch};
     use super::*;
     use crate::facts::AttemptFact;
-    use crate::lifecycle::{Conclusion, State};
+    use crate::lifecycle::{Conclusion, JobState};
     use crate::results::jobs_of_record;
 
     /// A job on a push: its commit, its end, and the second in which it ended.
     fn push(sha: &str, conclusion: Option<Conclusion>, s: i64) -> AttemptFact {
-        let state = conclusion.map_or(State::InProgress, State::Completed);
+        let state = conclusion.map_or(JobState::InProgress, JobState::Completed);
         AttemptFact {
             pull_request: None,
             event: "push".into(),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn turns(rows: &[AttemptFact], dispatches: &[DispatchFact]) -> Vec<(String, String, usize)> {
-        turned_red(&jobs_of_record(rows, dispatches), dispatches)
+        find_regressions(&jobs_of_record(rows, dispatches), dispatches)
             .into_iter()
             .map(|turn| (turn.good_sha, turn.head_sha, turn.failed.len()))
             .collect()

@@ -8,15 +8,17 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::jobs::{Heads, Job, jobs_among};
-use super::rates::{Distribution, Sums, end_to_end_seconds, execution_seconds, queue_seconds};
+use super::jobs::{HeadHistory, JobOfRecord, find_jobs_of_record};
+use super::rates::{
+    DurationStats, ResultCounts, end_to_end_seconds, execution_seconds, queue_seconds,
+};
 use crate::facts::{AttemptFact, DispatchFact};
 
 /// What a set of dispatches came to. Times are milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ResultTotals {
     /// The jobs' outcomes, and availability.
-    pub sums: Sums,
+    pub sums: ResultCounts,
     queue: Vec<i64>,
     execution: Vec<i64>,
     end_to_end: Vec<i64>,
@@ -28,23 +30,23 @@ pub struct Tally {
 
 /// One UTC day of one downstream repository, whose name is in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct DayOf {
+pub struct RepoDay {
     pub repo: String,
     pub day: Date,
     /// Nightly and periodic runs; else pull requests and pushes.
     pub nightly: bool,
 }
 
-impl Tally {
+impl ResultTotals {
     /// What `jobs`, the jobs of record of `dispatches`, came to.
-    pub fn of(jobs: &[Job<'_>], dispatches: &[&DispatchFact]) -> Self {
+    pub fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
         let all = || dispatches.iter().copied();
         let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
         for dispatch in all() {
             *statuses.entry(dispatch.status.clone()).or_default() += 1;
         }
         Self {
-            sums: Sums::of(jobs, all()),
+            sums: ResultCounts::of(jobs, all()),
             queue: milliseconds(queue_seconds(jobs)),
             execution: milliseconds(execution_seconds(jobs)),
             end_to_end: milliseconds(end_to_end_seconds(jobs, all())),
@@ -75,22 +77,22 @@ impl Tally {
         size_of::<Self>() + times.map(|times| size_of_val(&**times)).iter().sum::<usize>()
     }
 
-    pub fn queue(&self) -> Option<Distribution> {
+    pub fn queue(&self) -> Option<DurationStats> {
         seconds(&self.queue)
     }
 
     /// Run times of first attempts.
-    pub fn execution(&self) -> Option<Distribution> {
+    pub fn execution(&self) -> Option<DurationStats> {
         seconds(&self.execution)
     }
 
     /// Times from a dispatch to the end of its last job.
-    pub fn end_to_end(&self) -> Option<Distribution> {
+    pub fn end_to_end(&self) -> Option<DurationStats> {
         seconds(&self.end_to_end)
     }
 
     /// Times from an event's acceptance to GitHub's taking of the dispatch.
-    pub fn dispatch(&self) -> Option<Distribution> {
+    pub fn dispatch(&self) -> Option<DurationStats> {
         seconds(&self.dispatch)
     }
 }
@@ -103,25 +105,25 @@ pub fn by_day(
     attempts: &[AttemptFact],
     dispatches: &[DispatchFact],
     later: &[DispatchFact],
-) -> BTreeMap<DayOf, Tally> {
-    let heads = Heads::new(dispatches.iter().chain(later));
-    let mut days: BTreeMap<DayOf, (Vec<&AttemptFact>, Vec<&DispatchFact>)> = BTreeMap::new();
+) -> BTreeMap<RepoDay, ResultTotals> {
+    let heads = HeadHistory::new(dispatches.iter().chain(later));
+    let mut days: BTreeMap<RepoDay, (Vec<&AttemptFact>, Vec<&DispatchFact>)> = BTreeMap::new();
     for row in attempts {
-        let day = DayOf::new(&row.repo, row.dispatched_at, &row.event);
+        let day = RepoDay::new(&row.repo, row.dispatched_at, &row.event);
         days.entry(day).or_default().0.push(row);
     }
     for dispatch in dispatches {
-        let day = DayOf::new(&dispatch.repo, dispatch.enqueued_at, &dispatch.event);
+        let day = RepoDay::new(&dispatch.repo, dispatch.enqueued_at, &dispatch.event);
         days.entry(day).or_default().1.push(dispatch);
     }
     days.into_iter()
         .map(|(day, (attempts, dispatches))| {
-            (day, Tally::of(&jobs_among(attempts, &heads), &dispatches))
+            (day, ResultTotals::of(&find_jobs_of_record(attempts, &heads), &dispatches))
         })
         .collect()
 }
 
-impl DayOf {
+impl RepoDay {
     /// The day of something of `repo` at `at`, of an event of this name.
     pub fn new(repo: &str, at: Timestamp, event: &str) -> Self {
         let day = at.to_zoned(TimeZone::UTC).date();
@@ -138,6 +140,6 @@ fn milliseconds(seconds: impl IntoIterator<Item = f64>) -> Vec<i64> {
     all
 }
 
-fn seconds(milliseconds: &[i64]) -> Option<Distribution> {
-    Distribution::of(milliseconds.iter().map(|number| *number as f64 / 1000.0))
+fn seconds(milliseconds: &[i64]) -> Option<DurationStats> {
+    DurationStats::of(milliseconds.iter().map(|number| *number as f64 / 1000.0))
 }

@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use granit_parser::ErrorKind;
 
-use super::words::show;
-use super::yaml::{Kind, SyntaxError, Token, Yaml};
+use super::display::show;
+use super::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken};
 use super::{Allowlist, scalar, syntax};
-use crate::diagnostic::{Diagnostic, Findings, Rule, Source, Span};
+use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
 use crate::level::{Device, Level};
 use crate::repo::RepoName;
 
@@ -21,22 +21,22 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct ParseOutcome {
     /// The text that the places refer to.
-    pub source: Source,
+    pub source: SourceText,
     /// The policy. It is in force only when there is no error: see [`ParseOutcome::accepted`].
     pub policy: Allowlist,
     /// Where each entry of the policy is, in the same order.
-    pub places: Vec<Places>,
+    pub places: Vec<EntrySpans>,
     /// What is wrong, sorted by place.
     pub findings: Findings,
 }
 
 /// Where an entry's parts are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
-    pub repo: Span,
+pub struct EntrySpans {
+    pub repo: SourceSpan,
     /// The device that it is listed under.
-    pub device: Option<Span>,
-    pub oncalls: Vec<Span>,
+    pub device: Option<SourceSpan>,
+    pub oncalls: Vec<SourceSpan>,
 }
 
 impl ParseOutcome {
@@ -54,32 +54,32 @@ impl Allowlist {
     /// expanded. <https://yaml.org/spec/1.2.2/>
     pub fn parse(bytes: &[u8], upstream: &RepoName) -> ParseOutcome {
         if bytes.len() > MAX_BYTES {
-            let source = Source::new(b"");
+            let source = SourceText::new(b"");
             let findings = std::iter::once(syntax::too_large(&source));
             return ParseOutcome::failed(source.clone(), findings);
         }
-        let source = Source::new(bytes);
+        let source = SourceText::new(bytes);
         if let Some(finding) = syntax::unreadable(bytes, &source) {
             return ParseOutcome::failed(source, std::iter::once(finding));
         }
-        let (mut read, mut stopped) = Reader::walk(&source, source.text(), None, upstream);
+        let (mut read, mut stopped) = AllowlistReader::walk(&source, source.text(), None, upstream);
         if stopped.as_ref().is_some_and(|error| is_at_sign(&source, error))
             && let Some(mask) = unused_char(source.text())
         {
             let masked = source.text().replace('@', &mask.to_string());
-            (read, stopped) = Reader::walk(&source, &masked, Some(mask), upstream);
+            (read, stopped) = AllowlistReader::walk(&source, &masked, Some(mask), upstream);
         }
         if let Some(error) = stopped {
             read.findings.push(syntax::stopped(&source, &error, read.read_to));
         }
         read.findings.sort();
-        let Walked { policy, places, findings, .. } = read;
+        let ReadResult { policy, places, findings, .. } = read;
         ParseOutcome { source, policy, places, findings }
     }
 }
 
 impl ParseOutcome {
-    fn failed(source: Source, found: impl Iterator<Item = Diagnostic>) -> Self {
+    fn failed(source: SourceText, found: impl Iterator<Item = Diagnostic>) -> Self {
         let mut findings = Findings::default();
         findings.extend(found);
         Self { source, policy: Allowlist::new(), places: Vec::new(), findings }
@@ -87,7 +87,7 @@ impl ParseOutcome {
 }
 
 /// Whether the parser stopped at an `@` that begins a plain scalar.
-fn is_at_sign(source: &Source, error: &SyntaxError) -> bool {
+fn is_at_sign(source: &SourceText, error: &SyntaxError) -> bool {
     matches!(error.kind, ErrorKind::UnexpectedCharacter { character: '@' })
         && source.text().as_bytes().get(error.at) == Some(&b'@')
 }
@@ -99,44 +99,44 @@ fn unused_char(text: &str) -> Option<char> {
     "^$;+=()/<".chars().chain('A'..='Z').chain('a'..='z').find(|c| !text.contains(*c))
 }
 
-struct Walked {
+struct ReadResult {
     policy: Allowlist,
-    places: Vec<Places>,
+    places: Vec<EntrySpans>,
     findings: Findings,
     read_to: usize,
 }
 
 /// The walk over the events of one file.
-pub(super) struct Reader<'a> {
-    yaml: Yaml<'a>,
-    pub(super) source: &'a Source,
+pub(super) struct AllowlistReader<'a> {
+    yaml: YamlReader<'a>,
+    pub(super) source: &'a SourceText,
     pub(super) upstream: &'a RepoName,
     /// What stands for `@` in the text that the parser sees.
     mask: Option<char>,
     /// Where the token before ends.
     read_to: usize,
     pub(super) policy: Allowlist,
-    pub(super) places: Vec<Places>,
+    pub(super) places: Vec<EntrySpans>,
     findings: Findings,
 }
 
 /// A scalar: a key, an item or a value.
-pub(super) struct Scalar<'a> {
+pub(super) struct ScalarNode<'a> {
     pub(super) text: Cow<'a, str>,
     /// Neither quoted nor tagged: YAML gives it a type.
     pub(super) plain: bool,
     pub(super) bytes: Range<usize>,
 }
 
-impl Scalar<'_> {
+impl ScalarNode<'_> {
     pub(super) fn is_null(&self) -> bool {
         self.plain && scalar::is_null(&self.text)
     }
 }
 
 /// A key of a mapping.
-pub(super) struct Key<'a> {
-    pub(super) scalar: Scalar<'a>,
+pub(super) struct MappingKey<'a> {
+    pub(super) scalar: ScalarNode<'a>,
     /// Whether the mapping had it before.
     pub(super) duplicate: bool,
     /// How many other keys came before.
@@ -145,21 +145,21 @@ pub(super) struct Key<'a> {
 
 /// Where an entry is listed.
 #[derive(Clone)]
-pub(super) struct Shelf {
+pub(super) struct EntrySection {
     pub(super) level: Level,
-    pub(super) device: Option<(Device, Span)>,
+    pub(super) device: Option<(Device, SourceSpan)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> AllowlistReader<'a> {
     /// Walks over `text`, which is the source's or the same with a `mask` for each `@`.
     fn walk(
-        source: &'a Source,
+        source: &'a SourceText,
         text: &'a str,
         mask: Option<char>,
         upstream: &'a RepoName,
-    ) -> (Walked, Option<SyntaxError>) {
+    ) -> (ReadResult, Option<SyntaxError>) {
         let mut reader = Self {
-            yaml: Yaml::new(text),
+            yaml: YamlReader::new(text),
             source,
             upstream,
             mask,
@@ -170,32 +170,32 @@ impl<'a> Reader<'a> {
         };
         let stopped = reader.document().err();
         let Self { policy, places, findings, read_to, .. } = reader;
-        (Walked { policy, places, findings, read_to }, stopped)
+        (ReadResult { policy, places, findings, read_to }, stopped)
     }
 
     /// The whole file: one document.
     fn document(&mut self) -> Result<(), SyntaxError> {
         let first = self.next()?;
-        if matches!(first.kind, Kind::End) {
+        if matches!(first.kind, TokenKind::End) {
             self.empty_file();
             return Ok(());
         }
         let root = self.next()?;
         match root.kind {
-            Kind::MapStart => {
+            TokenKind::MapStart => {
                 if self.levels()? == 0 {
                     self.empty_file();
                 }
             }
-            Kind::Scalar(..) if self.scalar(&root).is_null() => self.empty_file(),
+            TokenKind::Scalar(..) if self.scalar(&root).is_null() => self.empty_file(),
             _ => {
                 let message = format!("the file is {}, not a mapping of levels", kind_name(&root));
                 self.wrong_shape(root, message, "the top-level keys are `L1` to `L4`")?;
             }
         }
-        while !matches!(self.next()?.kind, Kind::DocumentEnd) {}
+        while !matches!(self.next()?.kind, TokenKind::DocumentEnd) {}
         let second = self.next()?;
-        if matches!(second.kind, Kind::DocumentStart) {
+        if matches!(second.kind, TokenKind::DocumentStart) {
             let message = "the file has a second document";
             let span = self.source.span(second.bytes);
             self.report(
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
                     .label("it begins here")
                     .help("put everything into one document"),
             );
-            while !matches!(self.next()?.kind, Kind::End) {}
+            while !matches!(self.next()?.kind, TokenKind::End) {}
         }
         Ok(())
     }
@@ -225,8 +225,10 @@ impl<'a> Reader<'a> {
             };
             let value = reader.next()?;
             match (level, &value.kind) {
-                (Some(Level::L3), Kind::MapStart) => reader.devices(&key),
-                (Some(level), Kind::ListStart) if level != Level::L3 => reader.list(level, &key),
+                (Some(Level::L3), TokenKind::MapStart) => reader.devices(&key),
+                (Some(level), TokenKind::ListStart) if level != Level::L3 => {
+                    reader.list(level, &key)
+                }
                 (Some(level), _) => reader.odd_level(level, &key, value),
                 (None, _) => reader.skip(value).map(drop),
             }
@@ -234,7 +236,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a top-level key that is no level; returns the level that it most likely means.
-    fn unknown_level(&mut self, key: &Scalar<'_>) -> Option<Level> {
+    fn unknown_level(&mut self, key: &ScalarNode<'_>) -> Option<Level> {
         let letters: String = key.text.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
         let letters = letters.to_ascii_lowercase();
         let number = letters.strip_prefix("level").or_else(|| letters.strip_prefix('l'));
@@ -254,14 +256,14 @@ impl<'a> Reader<'a> {
     fn odd_level(
         &mut self,
         level: Level,
-        key: &Key<'a>,
-        value: Token<'a>,
+        key: &MappingKey<'a>,
+        value: YamlToken<'a>,
     ) -> Result<(), SyntaxError> {
-        if matches!(value.kind, Kind::Scalar(..)) && self.scalar(&value).is_null() {
+        if matches!(value.kind, TokenKind::Scalar(..)) && self.scalar(&value).is_null() {
             self.empty(Rule::EmptyLevel, key, &format!("`{level}` lists nobody"));
             return Ok(());
         }
-        let empty_list = level == Level::L3 && matches!(value.kind, Kind::ListStart);
+        let empty_list = level == Level::L3 && matches!(value.kind, TokenKind::ListStart);
         let (wants, help) = if level == Level::L3 {
             ("a mapping of devices", "below `L3` come devices, and below each its repositories")
         } else {
@@ -272,7 +274,7 @@ impl<'a> Reader<'a> {
             // `L3: []` is how an empty level is often written.
             let open = value.bytes.clone();
             let first = self.next()?;
-            if matches!(first.kind, Kind::ListEnd) {
+            if matches!(first.kind, TokenKind::ListEnd) {
                 self.empty(Rule::EmptyLevel, key, "`L3` lists nobody");
                 return Ok(());
             }
@@ -283,24 +285,24 @@ impl<'a> Reader<'a> {
         self.wrong_shape(value, message, help)
     }
 
-    fn empty(&mut self, rule: Rule, key: &Key<'_>, message: &str) {
+    fn empty(&mut self, rule: Rule, key: &MappingKey<'_>, message: &str) {
         let span = self.span(&key.scalar);
         self.report(Diagnostic::new(rule, span, message).label("nothing in it").help("remove it"));
     }
 
     /// The list of L1, L2 or L4.
-    fn list(&mut self, level: Level, key: &Key<'a>) -> Result<(), SyntaxError> {
-        let shelf = Shelf { level, device: None };
+    fn list(&mut self, level: Level, key: &MappingKey<'a>) -> Result<(), SyntaxError> {
+        let shelf = EntrySection { level, device: None };
         let mut items = 0;
         loop {
             let item = self.next()?;
             match item.kind {
-                Kind::ListEnd => break,
-                Kind::Scalar(..) => {
+                TokenKind::ListEnd => break,
+                TokenKind::Scalar(..) => {
                     let name = self.scalar(&item);
                     self.entry(&shelf, &name, false, None)?;
                 }
-                Kind::MapStart => self.item_mapping(&shelf, &item)?,
+                TokenKind::MapStart => self.item_mapping(&shelf, &item)?,
                 _ => {
                     let message = format!("an item of `{level}` is {}", kind_name(&item));
                     self.wrong_shape(item, message, "an item is `owner/repo`, one to a line")?;
@@ -315,7 +317,11 @@ impl<'a> Reader<'a> {
     }
 
     /// An item that is a mapping: one key, the repository.
-    fn item_mapping(&mut self, shelf: &Shelf, item: &Token<'a>) -> Result<(), SyntaxError> {
+    fn item_mapping(
+        &mut self,
+        shelf: &EntrySection,
+        item: &YamlToken<'a>,
+    ) -> Result<(), SyntaxError> {
         let mut keys: Vec<(String, Range<usize>)> = Vec::new();
         self.mapping(|reader, key| {
             let field = key.number > 0 && matches!(&*key.scalar.text, "oncalls" | "events");
@@ -348,8 +354,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The mapping of L3: device → repositories.
-    fn devices(&mut self, level: &Key<'a>) -> Result<(), SyntaxError> {
-        let mut seen: HashMap<Device, Span> = HashMap::new();
+    fn devices(&mut self, level: &MappingKey<'a>) -> Result<(), SyntaxError> {
+        let mut seen: HashMap<Device, SourceSpan> = HashMap::new();
         let count = self.mapping(|reader, key| {
             let span = reader.span(&key.scalar);
             let device = reader.device(&key.scalar);
@@ -367,7 +373,8 @@ impl<'a> Reader<'a> {
                     seen.insert(device.clone(), span.clone());
                 }
             }
-            let shelf = Shelf { level: Level::L3, device: device.map(|device| (device, span)) };
+            let shelf =
+                EntrySection { level: Level::L3, device: device.map(|device| (device, span)) };
             let value = reader.next()?;
             reader.members(&shelf, &key, value)
         })?;
@@ -377,7 +384,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn device(&mut self, key: &Scalar<'_>) -> Option<Device> {
+    fn device(&mut self, key: &ScalarNode<'_>) -> Option<Device> {
         if self.not_a_string(key, "device") {
             return None;
         }
@@ -397,14 +404,14 @@ impl<'a> Reader<'a> {
     /// The repositories of a device.
     fn members(
         &mut self,
-        shelf: &Shelf,
-        device: &Key<'a>,
-        value: Token<'a>,
+        shelf: &EntrySection,
+        device: &MappingKey<'a>,
+        value: YamlToken<'a>,
     ) -> Result<(), SyntaxError> {
         let name = show(&device.scalar.text);
         let empty = format!("the device {name} lists nobody");
         match value.kind {
-            Kind::MapStart => {
+            TokenKind::MapStart => {
                 let count = self.mapping(|reader, key| {
                     let value = reader.next()?;
                     reader.entry(shelf, &key.scalar, key.duplicate, Some(value))
@@ -414,7 +421,7 @@ impl<'a> Reader<'a> {
                 }
                 Ok(())
             }
-            Kind::Scalar(..) if self.scalar(&value).is_null() => {
+            TokenKind::Scalar(..) if self.scalar(&value).is_null() => {
                 self.empty(Rule::EmptyDevice, device, &empty);
                 Ok(())
             }
@@ -430,16 +437,16 @@ impl<'a> Reader<'a> {
     /// duplicate keys, merge keys and keys that are no scalars; returns how many keys there are.
     pub(super) fn mapping(
         &mut self,
-        mut each: impl FnMut(&mut Self, Key<'a>) -> Result<(), SyntaxError>,
+        mut each: impl FnMut(&mut Self, MappingKey<'a>) -> Result<(), SyntaxError>,
     ) -> Result<usize, SyntaxError> {
         let mut seen: HashMap<String, Range<usize>> = HashMap::new();
         let mut count = 0;
         loop {
             let token = self.next()?;
             match token.kind {
-                Kind::MapEnd => return Ok(count),
-                Kind::Scalar(..) => {}
-                Kind::Alias => {
+                TokenKind::MapEnd => return Ok(count),
+                TokenKind::Scalar(..) => {}
+                TokenKind::Alias => {
                     self.skip(token)?;
                     let value = self.next()?;
                     self.skip(value)?;
@@ -473,29 +480,29 @@ impl<'a> Reader<'a> {
             } else {
                 seen.insert(scalar.text.to_string(), scalar.bytes.clone());
             }
-            each(self, Key { scalar, duplicate, number: count })?;
+            each(self, MappingKey { scalar, duplicate, number: count })?;
             count += 1;
         }
     }
 
-    fn merge_key(&mut self, key: &Scalar<'_>) -> Result<(), SyntaxError> {
+    fn merge_key(&mut self, key: &ScalarNode<'_>) -> Result<(), SyntaxError> {
         let found = Diagnostic::new(Rule::Alias, self.span(key), "merge keys aren't read");
         self.report(found.label("merge key").help("write the entries out"));
         let value = self.next()?;
-        if !matches!(value.kind, Kind::Alias) {
+        if !matches!(value.kind, TokenKind::Alias) {
             self.skip(value)?;
         }
         Ok(())
     }
 
     /// The next token; reports tags and anchors on the way.
-    pub(super) fn next(&mut self) -> Result<Token<'a>, SyntaxError> {
+    pub(super) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
         loop {
             let token = self.yaml.next()?;
             if let Some(tag) = &token.tag {
                 self.not_read(tag.clone(), "tags aren't read", "tag", "remove it; quote a name");
             }
-            if !matches!(token.kind, Kind::Anchor) {
+            if !matches!(token.kind, TokenKind::Anchor) {
                 self.check_tabs(&token);
                 if self.begins_with_at_sign(&token) {
                     self.report(syntax::at_sign(self.source, token.bytes.start));
@@ -506,7 +513,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn check_tabs(&mut self, token: &Token<'_>) {
+    fn check_tabs(&mut self, token: &YamlToken<'_>) {
         if self.read_to < token.bytes.start {
             let tabs = syntax::tabs(self.source, self.read_to..token.bytes.start);
             self.findings.extend(tabs);
@@ -520,9 +527,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads over a node whose first token is given; returns where it is.
-    pub(super) fn skip(&mut self, first: Token<'a>) -> Result<Range<usize>, SyntaxError> {
+    pub(super) fn skip(&mut self, first: YamlToken<'a>) -> Result<Range<usize>, SyntaxError> {
         if first.nesting() == 0 {
-            if matches!(first.kind, Kind::Alias) {
+            if matches!(first.kind, TokenKind::Alias) {
                 let help = "write the name out";
                 self.not_read(first.bytes.clone(), "aliases aren't read", "alias", help);
             }
@@ -537,7 +544,7 @@ impl<'a> Reader<'a> {
     fn rest_of(
         &mut self,
         start: Range<usize>,
-        mut next: Token<'a>,
+        mut next: YamlToken<'a>,
     ) -> Result<Range<usize>, SyntaxError> {
         let line = self.source.position(start.start).line;
         let mut end = start.end;
@@ -550,7 +557,7 @@ impl<'a> Reader<'a> {
             if depth == 0 {
                 return Ok(start.start..end.max(start.start));
             }
-            if matches!(next.kind, Kind::Alias) {
+            if matches!(next.kind, TokenKind::Alias) {
                 self.skip(next)?;
             }
             next = self.next()?;
@@ -566,11 +573,11 @@ impl<'a> Reader<'a> {
     /// Reports a value of the wrong shape and reads over it. An alias is reported as one.
     pub(super) fn wrong_shape(
         &mut self,
-        value: Token<'a>,
+        value: YamlToken<'a>,
         message: impl Into<String>,
         help: &str,
     ) -> Result<(), SyntaxError> {
-        let is_alias = matches!(value.kind, Kind::Alias);
+        let is_alias = matches!(value.kind, TokenKind::Alias);
         let bytes = self.skip(value)?;
         if !is_alias {
             self.report_shape(bytes, message, help);
@@ -585,7 +592,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a name that YAML takes for something else; returns whether it does.
-    pub(super) fn not_a_string(&mut self, name: &Scalar<'_>, what: &str) -> bool {
+    pub(super) fn not_a_string(&mut self, name: &ScalarNode<'_>, what: &str) -> bool {
         let Some(kind) = scalar::not_a_string(&name.text).filter(|_| name.plain) else {
             return false;
         };
@@ -618,29 +625,29 @@ impl<'a> Reader<'a> {
     }
 
     /// The scalar of a token; an `@` that can't begin it is gone, and has been reported.
-    pub(super) fn scalar(&self, token: &Token<'a>) -> Scalar<'a> {
-        let Kind::Scalar(text, plain) = &token.kind else {
-            return Scalar { text: "".into(), plain: false, bytes: token.bytes.clone() };
+    pub(super) fn scalar(&self, token: &YamlToken<'a>) -> ScalarNode<'a> {
+        let TokenKind::Scalar(text, plain) = &token.kind else {
+            return ScalarNode { text: "".into(), plain: false, bytes: token.bytes.clone() };
         };
         let plain = *plain && token.tag.is_none();
         let Some(mask) = self.mask.filter(|mask| text.contains(*mask)) else {
-            return Scalar { text: text.clone(), plain, bytes: token.bytes.clone() };
+            return ScalarNode { text: text.clone(), plain, bytes: token.bytes.clone() };
         };
         let text = text.replace(mask, "@");
         if self.begins_with_at_sign(token) {
             let bytes = token.bytes.start + 1..token.bytes.end;
-            return Scalar { text: text[1..].to_owned().into(), plain: false, bytes };
+            return ScalarNode { text: text[1..].to_owned().into(), plain: false, bytes };
         }
-        Scalar { text: text.into(), plain, bytes: token.bytes.clone() }
+        ScalarNode { text: text.into(), plain, bytes: token.bytes.clone() }
     }
 
-    fn begins_with_at_sign(&self, token: &Token<'_>) -> bool {
-        matches!(token.kind, Kind::Scalar(_, true))
+    fn begins_with_at_sign(&self, token: &YamlToken<'_>) -> bool {
+        matches!(token.kind, TokenKind::Scalar(_, true))
             && self.source.text()[token.bytes.clone()].starts_with('@')
     }
 
     /// Where a scalar is; a text of several lines up to the end of its first.
-    pub(super) fn span(&self, scalar: &Scalar<'_>) -> Span {
+    pub(super) fn span(&self, scalar: &ScalarNode<'_>) -> SourceSpan {
         let Range { start, end } = scalar.bytes;
         if !self.source.text()[start..end].contains(['\n', '\r']) {
             return self.source.span(start..end);
@@ -650,7 +657,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What a span holds, for a message.
-    fn shown(&self, span: &Span) -> String {
+    fn shown(&self, span: &SourceSpan) -> String {
         show(&self.source.text()[span.bytes.clone()])
     }
 
@@ -660,11 +667,11 @@ impl<'a> Reader<'a> {
 }
 
 /// What a value is, in a message.
-pub(super) fn kind_name(token: &Token<'_>) -> String {
+pub(super) fn kind_name(token: &YamlToken<'_>) -> String {
     match &token.kind {
-        Kind::ListStart => "a list".to_owned(),
-        Kind::MapStart => "a mapping".to_owned(),
-        Kind::Scalar(text, true) => match scalar::not_a_string(text) {
+        TokenKind::ListStart => "a list".to_owned(),
+        TokenKind::MapStart => "a mapping".to_owned(),
+        TokenKind::Scalar(text, true) => match scalar::not_a_string(text) {
             Some(kind) => kind.to_owned(),
             None => "a text".to_owned(),
         },
