@@ -16,7 +16,7 @@ use crcr_relay::state_records::{self, Delivery};
 use crcr_results::generate;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
-use crcr_store::{Add, Batch, How, Key, NewTask, Role, Sqlite, Store as _, Want};
+use crcr_store::{Add, Batch, How, Key, NewTask, Role, Sqlite, StateStore as _, Want};
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 

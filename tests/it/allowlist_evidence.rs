@@ -4,7 +4,7 @@ use std::fs;
 
 use crcr_results::generate::{ALLOWLIST, facts};
 use crcr_store::sqlite::{Role, Sqlite};
-use crcr_store::{Batch, Store as _};
+use crcr_store::{Batch, StateStore as _};
 use jiff::Timestamp;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crcr_results::generate::{ALLOWLIST, facts};
-use crcr_store::{Batch, Role, Sqlite, Store as _};
+use crcr_store::{Batch, Role, Sqlite, StateStore as _};
 use jiff::Timestamp;
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use crcr_relay::admin::deliveries;
 use crcr_results::Window;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::world::PullRequest;
-use crcr_store::{Role, Sqlite, Store as _};
+use crcr_store::{Role, Sqlite, StateStore as _};
 use jiff::Timestamp;
 use rand::Rng as _;
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use crcr_domain::{Allowlist, RepoName};
 use crcr_results::generate::{ALLOWLIST, facts};
 use crcr_results::sqlite::SqliteResults;
 use crcr_store::sqlite::{Role, Sqlite};
-use crcr_store::{Batch, Store as _};
+use crcr_store::{Batch, StateStore as _};
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tower::ServiceExt as _;

@@ -1,7 +1,7 @@
 //! Facts as the records tell them.
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::AttemptFact;
+use crcr_domain::dispatch::{Dispatch, Status};
+use crcr_domain::facts::{AttemptFact, DispatchFact};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
@@ -71,5 +71,30 @@ pub(crate) fn attempt_fact(occasion: &Occasion<'_>, job: &Job, now: Timestamp) -
         upstream: occasion.upstream.to_owned(),
         pull_request: occasion.pull_request,
         head_sha: occasion.head_sha.to_owned(),
+    }
+}
+
+/// The fact of how a dispatch stands.
+pub(crate) fn dispatch_fact(dispatch: &Dispatch, now: Timestamp) -> DispatchFact {
+    DispatchFact {
+        at: now,
+        delivery: dispatch.delivery.clone(),
+        upstream: dispatch.upstream.clone(),
+        pull_request: dispatch.pull_request,
+        head_sha: dispatch.head_sha.clone(),
+        event: dispatch.event.clone(),
+        repo: dispatch.repo.as_str().to_owned(),
+        level: dispatch.level,
+        labels: dispatch.labels.clone(),
+        enqueued_at: dispatch.enqueued_at,
+        sent_at: dispatch.sent_at(),
+        status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
+            .to_owned(),
+        superseded_by: match &dispatch.status {
+            Status::Superseded { by } => Some(by.clone()),
+            _ => None,
+        },
+        tries: dispatch.tries,
+        last_error: dispatch.last_error.clone(),
     }
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::{DispatchFact, Fact};
 use crcr_github::app::{App, Clock};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{Results, ResultsError, ResultsUrl};
-use crcr_store::{Batch, Commit, Pending, Role, Sqlite, Store, StoreError};
+use crcr_store::{Batch, Commit, Pending, Role, Sqlite, StateStore, StoreError};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use tokio::sync::Notify;
 
@@ -17,19 +16,16 @@ use crate::admin::wrong_tokens::Guesses;
 use crate::allowlist::Source;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
 use crate::callback::token::CallbackKeys;
-use crate::compat::forward;
 use crate::config::secrets::{Reloaded, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::http::metrics::Metrics;
-use crate::queue::fact_feed::Feed;
-use crate::queue::task::Work;
 use crate::webhook::turns::Turns;
 use crate::{limits, state_records};
 
 /// Everything that requests and tasks share.
 pub struct Relay {
     pub config: Config,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn StateStore>,
     /// What happened, for rates and pages.
     pub results: Arc<dyn Results>,
     pub app: App,
@@ -44,7 +40,8 @@ pub struct Relay {
     pub work: Notify,
     /// Wakes what copies facts to the results.
     pub facts: Notify,
-    pub feed: Feed,
+    /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
+    pub(crate) results_problem: Mutex<Option<String>>,
     /// Lets deliveries of one pull request take turns.
     pub(crate) turns: Turns,
     /// Admin tokens that were wrong, as a bearer.
@@ -77,7 +74,7 @@ pub enum StartError {
 }
 
 /// Opens the store and the results that `config` names, for the one server.
-pub async fn open(config: &Config) -> Result<(Arc<dyn Store>, Arc<dyn Results>), StartError> {
+pub async fn open(config: &Config) -> Result<(Arc<dyn StateStore>, Arc<dyn Results>), StartError> {
     let StoreUrl::Sqlite(path) = &config.store;
     match &config.results {
         Some(url) if !matches!(url, ResultsUrl::Sqlite(other) if other == path) => {
@@ -95,7 +92,7 @@ impl Relay {
     /// A relay of these parts.
     pub fn new(
         config: Config,
-        store: Arc<dyn Store>,
+        store: Arc<dyn StateStore>,
         results: Arc<dyn Results>,
         clock: Clock,
     ) -> Result<Self, StartError> {
@@ -124,7 +121,7 @@ impl Relay {
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
-            feed: Feed::default(),
+            results_problem: Mutex::default(),
             turns: Turns::new(),
             wrong_bearers: Guesses::default(),
             wrong_logins: Guesses::default(),
@@ -240,46 +237,8 @@ impl Relay {
         }
     }
 
-    /// How many dispatches are looked after: sent to L2 or above, and not known to be over.
-    pub async fn open_dispatches(&self) -> Result<u64, StoreError> {
-        self.store.count_of(Work::SWEEP).await
-    }
-
     /// When records that are written now may be forgotten.
     pub fn expiry(&self) -> Timestamp {
         self.now() + self.config.keep
-    }
-
-    /// Adds to a batch what follows from a change of a dispatch: its fact, for the pages here, and
-    /// the same for an external HUD that takes it.
-    pub fn note_dispatch(&self, batch: &mut Batch, dispatch: &Dispatch) {
-        let fact = self.dispatch_fact(dispatch);
-        batch.tasks.extend(forward::dispatch_task(self, &fact));
-        batch.facts.push(Fact::Dispatch(fact));
-    }
-
-    /// The fact of how a dispatch stands.
-    pub fn dispatch_fact(&self, dispatch: &Dispatch) -> DispatchFact {
-        DispatchFact {
-            at: self.now(),
-            delivery: dispatch.delivery.clone(),
-            upstream: dispatch.upstream.clone(),
-            pull_request: dispatch.pull_request,
-            head_sha: dispatch.head_sha.clone(),
-            event: dispatch.event.clone(),
-            repo: dispatch.repo.as_str().to_owned(),
-            level: dispatch.level,
-            labels: dispatch.labels.clone(),
-            enqueued_at: dispatch.enqueued_at,
-            sent_at: dispatch.sent_at(),
-            status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
-                .to_owned(),
-            superseded_by: match &dispatch.status {
-                crcr_domain::dispatch::Status::Superseded { by } => Some(by.clone()),
-                _ => None,
-            },
-            tries: dispatch.tries,
-            last_error: dispatch.last_error.clone(),
-        }
     }
 }

@@ -213,7 +213,7 @@ pub fn commit(upstream: &RepoName, sha: &str) -> Key {
     Key::new(&["commit", &upstream.key(), sha])
 }
 
-/// Where the [`crate::admin::repositories::Pin`] of an allowlist entry is.
+/// Where the [`crate::repository_pins::Pin`] of an allowlist entry is.
 pub fn pin(upstream: &RepoName, repo: &RepoName) -> Key {
     Key::new(&["pin", &upstream.key(), &repo.key()])
 }

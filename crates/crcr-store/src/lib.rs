@@ -222,7 +222,7 @@ pub struct Want {
 }
 
 /// A task as operators see it. What it has to do may be large and isn't part of it
-/// ([`Store::payload`]).
+/// ([`StateStore::payload`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskView {
     pub key: String,
@@ -256,7 +256,7 @@ pub struct Waiting {
 }
 
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait StateStore: Send + Sync {
     /// The records at `keys`, in their order.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError>;
 
@@ -335,14 +335,17 @@ impl Task {
 }
 
 /// Reads one record as its type.
-pub async fn read<T: DeserializeOwned>(store: &dyn Store, key: Key) -> Result<Read<T>, StoreError> {
+pub async fn read<T: DeserializeOwned>(
+    store: &dyn StateStore,
+    key: Key,
+) -> Result<Read<T>, StoreError> {
     let record = store.get(std::slice::from_ref(&key)).await?.pop().flatten();
     decode(key, record)
 }
 
 /// Reads several records of one type.
 pub async fn read_all<T: DeserializeOwned>(
-    store: &dyn Store,
+    store: &dyn StateStore,
     keys: Vec<Key>,
 ) -> Result<Vec<Read<T>>, StoreError> {
     let records = store.get(&keys).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::{Add, Batch, Charge, Commit, Depth, How, Key, NewTask, Put, Store, Task, Want};
+use crate::{Add, Batch, Charge, Commit, Depth, How, Key, NewTask, Put, StateStore, Task, Want};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -25,22 +25,22 @@ fn task(name: &str, lane: &str, due: i64) -> NewTask {
     }
 }
 
-async fn enqueue(store: &dyn Store, tasks: Vec<NewTask>, now: i64) {
+async fn enqueue(store: &dyn StateStore, tasks: Vec<NewTask>, now: i64) {
     store.commit(Batch { tasks, ..Batch::default() }, at(now)).await.unwrap();
 }
 
-async fn lease(store: &dyn Store, now: i64) -> Vec<Task> {
+async fn lease(store: &dyn StateStore, now: i64) -> Vec<Task> {
     let want = Want { now: at(now), until: at(now + 60), max: 10, per_lane: 10, ..Want::default() };
     store.lease(want).await.unwrap()
 }
 
-async fn settle(store: &dyn Store, task: &Task, how: How, now: i64) {
+async fn settle(store: &dyn StateStore, task: &Task, how: How, now: i64) {
     let batch = Batch { settle: Some(task.settle(how)), ..Batch::default() };
     assert_eq!(store.commit(batch, at(now)).await.unwrap(), Commit::Done);
 }
 
 /// Runs everything; `fresh` makes an empty store.
-pub(super) async fn all<S: Store + 'static>(fresh: impl Fn() -> S) {
+pub(super) async fn all<S: StateStore + 'static>(fresh: impl Fn() -> S) {
     records_change_only_from_the_version_that_was_read(&fresh()).await;
     a_refused_batch_leaves_no_trace(&fresh()).await;
     members_come_newest_first(&fresh()).await;
@@ -58,7 +58,7 @@ pub(super) async fn all<S: Store + 'static>(fresh: impl Fn() -> S) {
     of_many_at_once_one_wins(Arc::new(fresh())).await;
 }
 
-async fn records_change_only_from_the_version_that_was_read(store: &dyn Store) {
+async fn records_change_only_from_the_version_that_was_read(store: &dyn StateStore) {
     let key = Key::new(&["a"]);
     assert_eq!(store.get(std::slice::from_ref(&key)).await.unwrap(), [None]);
     for (expected, commit) in [
@@ -79,7 +79,7 @@ async fn records_change_only_from_the_version_that_was_read(store: &dyn Store) {
     assert_eq!((record.version, record.value), (2, vec![1]));
 }
 
-async fn a_refused_batch_leaves_no_trace(store: &dyn Store) {
+async fn a_refused_batch_leaves_no_trace(store: &dyn StateStore) {
     let key = Key::new(&["a"]);
     let batch = Batch {
         expect: vec![(key.clone(), 7)],
@@ -94,7 +94,7 @@ async fn a_refused_batch_leaves_no_trace(store: &dyn Store) {
     assert_eq!(store.depth().await.unwrap(), Depth::default());
 }
 
-async fn members_come_newest_first(store: &dyn Store) {
+async fn members_come_newest_first(store: &dyn StateStore) {
     let set = Key::new(&["s"]);
     let add = |member: &str, score| Add {
         set: set.clone(),
@@ -110,7 +110,7 @@ async fn members_come_newest_first(store: &dyn Store) {
     assert_eq!(store.members(&set, 1).await.unwrap(), ["a"]);
 }
 
-async fn a_bucket_refills_and_refused_calls_cost_nothing(store: &dyn Store) {
+async fn a_bucket_refills_and_refused_calls_cost_nothing(store: &dyn StateStore) {
     let key = Key::new(&["r"]);
     let charge = async |second| {
         let charge = Some(Charge { bucket: key.clone(), per_minute: 6 });
@@ -127,7 +127,7 @@ async fn a_bucket_refills_and_refused_calls_cost_nothing(store: &dyn Store) {
     assert_eq!(charge(1000).await, Commit::Done, "it holds no more than a minute's");
 }
 
-async fn a_task_is_one_workers_until_its_lease_ends(store: &dyn Store) {
+async fn a_task_is_one_workers_until_its_lease_ends(store: &dyn StateStore) {
     enqueue(store, vec![task("now", "l", 0), task("later", "l", 30)], 0).await;
     let first = lease(store, 0).await;
     assert_eq!(first.len(), 1);
@@ -149,7 +149,7 @@ async fn a_task_is_one_workers_until_its_lease_ends(store: &dyn Store) {
     assert_eq!(store.depth().await.unwrap(), Depth { leased: 1, ..Depth::default() });
 }
 
-async fn tasks_are_counted_by_the_first_part_of_their_key(store: &dyn Store) {
+async fn tasks_are_counted_by_the_first_part_of_their_key(store: &dyn StateStore) {
     let keyed = |parts: &[&str]| NewTask { key: Key::new(parts), ..task("", "l", 0) };
     let tasks = [&["a", "x"][..], &["a", "y"], &["a\",\"z", "x"], &["ab", "x"], &["b", "a"]];
     enqueue(store, tasks.map(keyed).to_vec(), 0).await;
@@ -159,7 +159,7 @@ async fn tasks_are_counted_by_the_first_part_of_their_key(store: &dyn Store) {
     }
 }
 
-async fn a_task_that_is_asked_for_again_comes_again(store: &dyn Store) {
+async fn a_task_that_is_asked_for_again_comes_again(store: &dyn StateStore) {
     enqueue(store, vec![task("t", "l", 50)], 0).await;
     enqueue(store, vec![task("t", "l", 10)], 0).await;
     let leased = lease(store, 10).await;
@@ -176,7 +176,7 @@ async fn a_task_that_is_asked_for_again_comes_again(store: &dyn Store) {
     assert_eq!(store.depth().await.unwrap(), Depth::default());
 }
 
-async fn failures_are_counted_and_the_dead_wait(store: &dyn Store) {
+async fn failures_are_counted_and_the_dead_wait(store: &dyn StateStore) {
     enqueue(store, vec![task("t", "l", 0)], 0).await;
     let leased = lease(store, 0).await;
     let error = "no".to_owned();
@@ -197,7 +197,7 @@ async fn failures_are_counted_and_the_dead_wait(store: &dyn Store) {
     assert_eq!(leased[0].failed, 0, "asked for again, it starts anew");
 }
 
-async fn a_request_during_the_last_failing_try_is_not_lost(store: &dyn Store) {
+async fn a_request_during_the_last_failing_try_is_not_lost(store: &dyn StateStore) {
     enqueue(store, vec![task("t", "l", 0)], 0).await;
     let leased = lease(store, 0).await;
     enqueue(store, vec![task("t", "l", 3)], 2).await;
@@ -207,7 +207,7 @@ async fn a_request_during_the_last_failing_try_is_not_lost(store: &dyn Store) {
     assert_eq!((again.len(), again[0].failed), (1, 0));
 }
 
-async fn dead_tasks_are_discarded_by_name_and_expire(store: &dyn Store) {
+async fn dead_tasks_are_discarded_by_name_and_expire(store: &dyn StateStore) {
     enqueue(store, ["a", "b", "c"].map(|name| task(name, "l", 0)).to_vec(), 0).await;
     for task in lease(store, 0).await.iter().take(2) {
         let how = How::Dead { error: "no".to_owned(), expires_at: at(100) };
@@ -225,7 +225,7 @@ async fn dead_tasks_are_discarded_by_name_and_expire(store: &dyn Store) {
     assert_eq!(store.depth().await.unwrap(), Depth { leased: 1, ..Depth::default() });
 }
 
-async fn a_full_lane_lets_others_pass(store: &dyn Store) {
+async fn a_full_lane_lets_others_pass(store: &dyn StateStore) {
     let mut tasks: Vec<_> = (0..20).map(|n| task(&format!("a{n}"), "a", 0)).collect();
     tasks.push(task("b", "b", 1));
     enqueue(store, tasks, 0).await;
@@ -246,7 +246,7 @@ async fn a_full_lane_lets_others_pass(store: &dyn Store) {
     assert_eq!(store.lease(Want { busy: HashMap::new(), ..want(&[]) }).await.unwrap().len(), 2);
 }
 
-async fn the_earliest_due_tasks_of_all_lanes_come_first(store: &dyn Store) {
+async fn the_earliest_due_tasks_of_all_lanes_come_first(store: &dyn StateStore) {
     let due = [("a1", "a", 5), ("a2", "a", 1), ("b1", "b", 3), ("b2", "b", 9), ("c1", "c", 2)];
     let tasks = due.map(|(name, lane, due)| task(name, lane, due)).to_vec();
     enqueue(store, tasks, 0).await;
@@ -260,7 +260,7 @@ async fn the_earliest_due_tasks_of_all_lanes_come_first(store: &dyn Store) {
     assert_eq!(order, ["a2", "c1", "b1", "a1"], "b2 isn't due yet");
 }
 
-async fn batches_are_decided_in_the_order_in_which_they_were_submitted(store: &dyn Store) {
+async fn batches_are_decided_in_the_order_in_which_they_were_submitted(store: &dyn StateStore) {
     let key = Key::new(&["chain"]);
     let mut pending = vec![];
     // Each expects what the one before leaves, although none is known to be on disk.
@@ -280,7 +280,7 @@ async fn batches_are_decided_in_the_order_in_which_they_were_submitted(store: &d
     assert_eq!(became, [Done, Done, Done, Conflict, Done]);
 }
 
-async fn what_expired_is_forgotten(store: &dyn Store) {
+async fn what_expired_is_forgotten(store: &dyn StateStore) {
     let (old, young) = (Key::new(&["old"]), Key::new(&["young"]));
     let batch = Batch {
         put: vec![Put { expires_at: at(10), ..put(&old, b"x") }, put(&young, b"y")],
@@ -292,7 +292,7 @@ async fn what_expired_is_forgotten(store: &dyn Store) {
     assert!(found[0].is_none() && found[1].is_some());
 }
 
-async fn of_many_at_once_one_wins(store: Arc<dyn Store>) {
+async fn of_many_at_once_one_wins(store: Arc<dyn StateStore>) {
     let key = Key::new(&["contended"]);
     let tries = (0..32).map(|n| {
         let (store, key) = (Arc::clone(&store), key.clone());

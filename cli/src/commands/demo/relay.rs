@@ -9,7 +9,7 @@ use crcr_relay::relay::Relay;
 use crcr_results::generate;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
-use crcr_store::{Batch, Role, Sqlite, Store as _};
+use crcr_store::{Batch, Role, Sqlite, StateStore as _};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

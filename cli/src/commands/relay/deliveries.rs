@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crcr_domain::RepoName;
 use crcr_relay::admin::deliveries::{self, Overview};
-use crcr_store::Store as _;
+use crcr_store::StateStore as _;
 use serde_json::json;
 
 use super::{now, open_store, store_failure};

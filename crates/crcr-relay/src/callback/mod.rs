@@ -21,7 +21,6 @@ use crcr_store::{Add, Batch, Charge, Commit, NewTask, Read, StoreError, decode, 
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::admin::repositories::{self, Pin};
 use crate::compat::forward;
 use crate::facts::{Occasion, attempt_fact};
 use crate::http::http_response::{self, Refusal};
@@ -29,6 +28,7 @@ use crate::limits;
 use crate::queue::handlers::{alert, head, merge_base};
 use crate::queue::task::Work;
 use crate::relay::Relay;
+use crate::repository_pins::{self, Pin};
 use crate::state_records::{self, CommitSeen, Job, Used};
 use crate::webhook::signature::digest;
 
@@ -510,9 +510,9 @@ impl Report<'_> {
             return Ok(None);
         }
         if let Some(found) = found {
-            repositories::refuse(self.relay, pin, found, "report").await?;
+            repository_pins::refuse(self.relay, pin, found, "report").await?;
         }
-        let refusal = Refusal::new(StatusCode::FORBIDDEN, repositories::refusal(pinned, found));
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, repository_pins::refusal(pinned, found));
         Ok(Some(Verdict::refused(CallbackOutcome::RepositoryChanged, refusal)))
     }
 

@@ -14,6 +14,7 @@ use crate::http::connections::{self, Bounds};
 use crate::http::router;
 use crate::limits;
 use crate::queue::fact_feed;
+use crate::queue::open_dispatches;
 use crate::queue::workers;
 use crate::relay::Relay;
 
@@ -106,7 +107,7 @@ async fn prune(relay: &Relay) {
             Err(error) => tracing::warn!(%error, "expired records can't be forgotten"),
         }
         if let Some(most) = relay.config.warn_open {
-            match relay.open_dispatches().await {
+            match open_dispatches(&*relay.store).await {
                 Ok(open) if open > u64::from(most) => {
                     tracing::warn!(open, most, "more dispatches are open than the threshold");
                 }

@@ -4,7 +4,7 @@
 //! once the results have it. A batch that was sent and not recorded as sent goes again, and
 //! replaces itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_results::ResultsError;
@@ -12,22 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits;
 use crate::relay::Relay;
-
-#[derive(Debug, Default)]
-pub struct Feed {
-    problem: Mutex<Option<String>>,
-}
-
-impl Feed {
-    /// Why the last batch wasn't taken; `None` when it was.
-    pub fn problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, problem: Option<String>) {
-        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
-    }
-}
 
 /// Copies until `stop`. What can't be taken waits, for up to [`limits::FEED_PAUSE_CAP`] between
 /// two tries.
@@ -40,7 +24,7 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken) {
         let pause = match batch(&relay).await {
             Ok(0) => {
                 failed = 0;
-                relay.feed.set(None);
+                *relay.results_problem.lock() = None;
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = relay.facts.notified() => {}
@@ -51,13 +35,13 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken) {
             }
             Ok(count) => {
                 failed = 0;
-                relay.feed.set(None);
+                *relay.results_problem.lock() = None;
                 relay.metrics.fed(count);
                 if count < limits::FEED_ROWS { limits::FEED_LINGER } else { Duration::ZERO }
             }
             Err(error) => {
                 tracing::warn!(%error, failed, "results wait in the outbox");
-                relay.feed.set(Some(error.to_string()));
+                *relay.results_problem.lock() = Some(error.to_string());
                 relay.metrics.feed_failed();
                 let pause = limits::FEED_PAUSE.saturating_mul(1 << failed.min(10));
                 failed += 1;

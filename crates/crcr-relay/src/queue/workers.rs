@@ -187,7 +187,13 @@ pub(crate) async fn settle(
             } else {
                 How::Retry { at, error: error.clone() }
             };
-            return handlers::failed(relay, task, how, &error, dead).await;
+            if let Ok(Work::Dispatch { delivery, repo }) = serde_json::from_str(&task.payload) {
+                return handlers::dispatch::failed(
+                    relay, task, &delivery, &repo, how, &error, dead,
+                )
+                .await;
+            }
+            how
         }
     };
     settle_as(relay, task, how).await

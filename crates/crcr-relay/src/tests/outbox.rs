@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_store::{Role, Sqlite, Store as _};
+use crcr_store::{Role, Sqlite, StateStore as _};
 use crcr_testkit::clickhouse::ClickHouse;
 use tokio_util::sync::CancellationToken;
 
@@ -121,7 +121,10 @@ async fn a_clickhouse_that_is_killed_and_comes_back_misses_nothing_and_has_nothi
                 server.kill().unwrap();
             }
         }
-        until("its absence is told of", async || world.relay.feed.problem().is_some()).await;
+        until("its absence is told of", async || {
+            world.relay.results_problem.lock().clone().is_some()
+        })
+        .await;
         server.again().unwrap();
     }
     until("everything is there", async || kept(&world).await == sent).await;

@@ -21,6 +21,7 @@ use serde_json::json;
 use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
+use crate::queue::note_dispatch;
 use crate::queue::task::Work;
 use crate::relay::Relay;
 use crate::state_records::{self, Delivery};
@@ -227,7 +228,7 @@ fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {
             dispatch.status = Status::Superseded { by: by.clone() };
-            relay.note_dispatch(batch, &dispatch);
+            note_dispatch(relay, batch, &dispatch);
         } else {
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, delivery.received_at));
             if dispatch.begins_with_check_run(&relay.config.interest.label_prefix) {
@@ -285,7 +286,7 @@ async fn supersede(
         }
         dispatch.status = Status::Superseded { by: newer.to_owned() };
         batch.update(&known, &dispatch, relay.expiry());
-        relay.note_dispatch(batch, &dispatch);
+        note_dispatch(relay, batch, &dispatch);
         if was_given_up {
             // The dead task comes back, sees that there is nothing to send, and is done.
             batch.tasks.push(Work::dispatch(&dispatch).task(relay, relay.now()));

@@ -8,7 +8,7 @@ use crcr_domain::facts::Fact;
 use crcr_domain::results::{Criteria, Criterion, Rate, Review};
 use crcr_domain::{Level, RepoName};
 use crcr_store::sqlite::{Role, Sqlite};
-use crcr_store::{Batch, Store as _};
+use crcr_store::{Batch, StateStore as _};
 use jiff::{Timestamp, ToSpan as _};
 use rusqlite::{Connection, params};
 

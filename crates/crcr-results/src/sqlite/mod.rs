@@ -11,7 +11,7 @@ use crcr_domain::facts::{
 use crcr_domain::proof::MissingProof;
 use crcr_domain::results::DayOf;
 use crcr_store::sqlite::{Sqlite, millis, timestamp};
-use crcr_store::{Batch, Store as _, StoreError};
+use crcr_store::{Batch, StateStore as _, StoreError};
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, Type};
 use rusqlite::{Row, Transaction, params};

@@ -5,19 +5,21 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
 use crate::{
-    Batch, Commit, Depth, Key, Pending, Record, Store, StoreError, Task, TaskView, Waiting, Want,
+    Batch, Commit, Depth, Key, Pending, Record, StateStore, StoreError, Task, TaskView, Waiting,
+    Want,
 };
 
 mod facts;
@@ -252,7 +254,7 @@ impl Drop for Sqlite {
 }
 
 #[async_trait]
-impl Store for Sqlite {
+impl StateStore for Sqlite {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
         // A few index look-ups in memory: shorter than handing them to another thread.
         self.readers.with(|connection| {
@@ -428,10 +430,10 @@ impl Readers {
         &self,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        let idle = self.connections.iter().find_map(|connection| connection.try_lock().ok());
+        let idle = self.connections.iter().find_map(Mutex::try_lock);
         let connection = match idle {
             Some(connection) => connection,
-            None => self.connections[0].lock().unwrap_or_else(PoisonError::into_inner),
+            None => self.connections[0].lock(),
         };
         query(&connection).map_err(unavailable)
     }
@@ -703,7 +705,7 @@ mod tests {
             .map(|_| {
                 let held = Arc::clone(&held);
                 let page = store.read_slowly(move |_| {
-                    let released = held.lock().unwrap().recv();
+                    let released = held.lock().recv();
                     Ok(released.is_err())
                 });
                 Box::pin(page)

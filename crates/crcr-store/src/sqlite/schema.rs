@@ -101,7 +101,7 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), St
 mod tests {
     use super::*;
     use crate::sqlite::timestamp;
-    use crate::{Key, Role, Sqlite, Store as _, Want};
+    use crate::{Key, Role, Sqlite, StateStore as _, Want};
 
     /// A store as the last build without a version wrote it.
     const VERSION_0: &str = include_str!("version_0.sql");

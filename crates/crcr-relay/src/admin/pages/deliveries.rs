@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use crate::admin::HOME;
 use crate::admin::deliveries::{Board, Overview};
-use crate::admin::repositories::Pin;
+use crate::repository_pins::Pin;
 
 /// The page. `note` tells what a button did just now.
 pub(crate) fn page(board: &Board, note: Option<&str>, can_log_out: bool) -> Markup {

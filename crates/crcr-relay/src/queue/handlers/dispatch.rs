@@ -6,9 +6,10 @@ use crcr_github::Error;
 use crcr_github::app::Target;
 use crcr_store::{Add, Batch, Commit, How, Read, StoreError, Task, decode, read};
 
-use crate::admin::repositories::{self, Pin};
+use crate::queue::note_dispatch;
 use crate::queue::task::{Fail, Outcome, Work};
 use crate::relay::Relay;
+use crate::repository_pins::{self, Pin};
 use crate::webhook::payload;
 use crate::{limits, state_records};
 
@@ -43,14 +44,14 @@ pub async fn run(
         Ok(target) => {
             sent(relay, task, known, &target).await?;
             if pinned.is_none()
-                && let Err(error) = repositories::pin(relay, repo, &target).await
+                && let Err(error) = repository_pins::pin(relay, repo, &target).await
             {
                 tracing::warn!(%repo, %error, "the next dispatch pins the repository's number");
             }
             Ok(Outcome::Settled)
         }
         Err(error @ Error::OtherRepository { found, .. }) => {
-            repositories::refuse(relay, &pin, found, "dispatch").await?;
+            repository_pins::refuse(relay, &pin, found, "dispatch").await?;
             let text = format!(
                 "{error}; not sent until an operator confirms it: `crcr relay repository confirm \
                  {repo}`"
@@ -153,7 +154,7 @@ async fn change(
             batch.update(&known, dispatch, relay.expiry());
             let before = known.value.as_ref().map(|before| &before.status);
             if before != Some(&dispatch.status) {
-                relay.note_dispatch(&mut batch, dispatch);
+                note_dispatch(relay, &mut batch, dispatch);
                 follow(relay, dispatch, &mut batch);
             }
         }

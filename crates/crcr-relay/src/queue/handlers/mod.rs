@@ -3,14 +3,14 @@
 pub(crate) mod alert;
 mod check_run;
 mod comment;
-mod dispatch;
+pub(crate) mod dispatch;
 pub(crate) mod head;
 mod labels;
 pub(crate) mod merge_base;
 mod rerun;
 mod sweep;
 
-use crcr_store::{How, StoreError, Task};
+use crcr_store::Task;
 
 use super::task::{Fail, Outcome, Work};
 use crate::compat::forward;
@@ -43,18 +43,4 @@ pub(crate) async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
             comment::run(relay, pull, &repo, &check_run).await
         }
     }
-}
-
-/// Records a failure of a task, for good or for now.
-pub(crate) async fn failed(
-    relay: &Relay,
-    task: &Task,
-    how: How,
-    error: &str,
-    dead: bool,
-) -> Result<(), StoreError> {
-    if let Ok(Work::Dispatch { delivery, repo }) = serde_json::from_str(&task.payload) {
-        return dispatch::failed(relay, task, &delivery, &repo, how, error, dead).await;
-    }
-    crate::queue::workers::settle_as(relay, task, how).await
 }

@@ -23,6 +23,7 @@ use super::head::{Head, jobs, proof};
 use crate::compat::forward;
 use crate::facts::attempt_fact;
 use crate::limits;
+use crate::queue::note_dispatch;
 use crate::queue::task::{Fail, Outcome, Work};
 use crate::relay::Relay;
 use crate::state_records::{self, Job};
@@ -83,7 +84,7 @@ async fn record(
         batch.update(known, after, relay.expiry());
     }
     if after.never_started && !before.never_started {
-        relay.note_dispatch(&mut batch, after);
+        note_dispatch(relay, &mut batch, after);
     }
     if after.level.check_run() == CheckRun::Never {
         return commit(relay, batch).await;

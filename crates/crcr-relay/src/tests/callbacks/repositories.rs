@@ -7,7 +7,7 @@ use crcr_domain::dispatch::{Dispatch, Status};
 use crcr_store::{Read, read};
 
 use super::*;
-use crate::admin::repositories;
+use crate::repository_pins;
 use crate::state_records;
 
 const ADMIN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "the-token-of-operators");
@@ -148,7 +148,7 @@ async fn the_first_caller_pins_nothing_and_a_refused_dispatch_neither() {
     world.work().await;
     let upstream = &world.relay.config.upstream;
     let pinned = async || {
-        let pins = repositories::list(world.relay.store.as_ref(), upstream, 10).await.unwrap();
+        let pins = repository_pins::list(world.relay.store.as_ref(), upstream, 10).await.unwrap();
         pins.into_iter().find(|pin| pin.repo.as_str() == FOUR).map(|pin| pin.repository_id)
     };
     assert_eq!(pinned().await, None);
