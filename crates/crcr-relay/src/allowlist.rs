@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crcr_domain::{Allowlist, RepoName};
 use crcr_github::app::App;
-use crcr_store::{Batch, StateStore, StoreError, read};
+use crcr_store::{StateStore, StoreError, WriteBatch, read_record};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
@@ -116,7 +116,7 @@ impl Source {
     /// Puts the last good version of an earlier process in force, until this one reads a good one.
     pub async fn restore(&self) {
         let Some(store) = &self.store else { return };
-        let kept = match read::<Kept>(store.as_ref(), state_records::allowlist()).await {
+        let kept = match read_record::<Kept>(store.as_ref(), state_records::allowlist_key()).await {
             Ok(kept) => kept.value.filter(|kept| kept.url == self.url.to_string()),
             Err(error) => return tracing::warn!(%error, "the last good allowlist can't be read"),
         };
@@ -223,8 +223,8 @@ impl Source {
             let (url, etag) = (self.url.to_string(), state.etag.clone());
             (Kept { url, text, etag, loaded_at }, loaded_at)
         };
-        let mut batch = Batch::default();
-        batch.set(state_records::allowlist(), &kept, Timestamp::MAX);
+        let mut batch = WriteBatch::default();
+        batch.set(state_records::allowlist_key(), &kept, Timestamp::MAX);
         store.commit(batch, now).await?;
         Ok(())
     }

@@ -5,7 +5,7 @@ use crcr_domain::facts::{AttemptFact, DispatchFact};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
-use crate::state_records::Job;
+use crate::state_records::JobRecord;
 
 /// What a job answers: a dispatch, or a schedule of the repository's own.
 pub(crate) struct Occasion<'a> {
@@ -39,7 +39,11 @@ impl<'a> From<&'a Dispatch> for Occasion<'a> {
 }
 
 /// The fact of how a job stands.
-pub(crate) fn attempt_fact(occasion: &Occasion<'_>, job: &Job, now: Timestamp) -> AttemptFact {
+pub(crate) fn attempt_fact(
+    occasion: &Occasion<'_>,
+    job: &JobRecord,
+    now: Timestamp,
+) -> AttemptFact {
     let seconds = |(from, to): (Timestamp, Timestamp)| {
         (to.duration_since(from).as_secs_f64().max(0.0) * 1000.0).round() / 1000.0
     };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crcr_github::app::{App, Clock};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{Results, ResultsError, ResultsUrl};
-use crcr_store::{Batch, Commit, Pending, Role, Sqlite, StateStore, StoreError};
+use crcr_store::{
+    CommitOutcome, PendingCommit, SqliteStore, StateStore, StoreError, StoreRole, WriteBatch,
+};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use secrecy::SecretString;
@@ -54,7 +56,7 @@ pub struct Relay {
 
 /// A batch that isn't known to be on disk yet.
 pub(crate) struct Submitted {
-    pending: Pending,
+    pending: PendingCommit,
     tasks: bool,
     facts: bool,
 }
@@ -78,11 +80,11 @@ pub async fn open(config: &Config) -> Result<(Arc<dyn StateStore>, Arc<dyn Resul
     let StoreUrl::Sqlite(path) = &config.store;
     match &config.results {
         Some(url) if !matches!(url, ResultsUrl::Sqlite(other) if other == path) => {
-            let results = crcr_results::open(url, Role::Server).await?;
-            Ok((Arc::new(Sqlite::open_with_outbox(path)?), results))
+            let results = crcr_results::open(url, StoreRole::Server).await?;
+            Ok((Arc::new(SqliteStore::open_with_outbox(path)?), results))
         }
         _ => {
-            let store = Arc::new(Sqlite::open(path, Role::Server)?);
+            let store = Arc::new(SqliteStore::open(path, StoreRole::Server)?);
             Ok((Arc::clone(&store) as _, Arc::new(SqliteResults::new(store))))
         }
     }
@@ -140,25 +142,25 @@ impl Relay {
     }
 
     /// Commits a batch and wakes the queue when it holds tasks.
-    pub async fn commit(&self, batch: Batch) -> Result<Commit, StoreError> {
+    pub async fn commit(&self, batch: WriteBatch) -> Result<CommitOutcome, StoreError> {
         let submitted = self.submit(batch).await?;
         self.durable(submitted).await
     }
 
     /// Gives a batch its place in the order of batches.
-    pub(crate) async fn submit(&self, batch: Batch) -> Result<Submitted, StoreError> {
+    pub(crate) async fn submit(&self, batch: WriteBatch) -> Result<Submitted, StoreError> {
         let tasks = !batch.tasks.is_empty();
-        let facts = !batch.facts.is_empty() && !self.store.keeps_facts();
+        let facts = !batch.facts.is_empty() && !self.store.stores_facts();
         Ok(Submitted { pending: self.store.submit(batch, self.now()).await?, tasks, facts })
     }
 
     /// Waits for a batch to be on disk, and wakes whoever has work with it.
-    pub(crate) async fn durable(&self, submitted: Submitted) -> Result<Commit, StoreError> {
+    pub(crate) async fn durable(&self, submitted: Submitted) -> Result<CommitOutcome, StoreError> {
         let commit = submitted.pending.durable().await?;
-        if submitted.facts && commit == Commit::Done {
+        if submitted.facts && commit == CommitOutcome::Done {
             self.facts.notify_one();
         }
-        if submitted.tasks && commit == Commit::Done {
+        if submitted.tasks && commit == CommitOutcome::Done {
             self.work.notify_one();
         }
         Ok(commit)
@@ -187,8 +189,8 @@ impl Relay {
             return Ok(());
         }
         *written_at = None;
-        let mut batch = Batch::default();
-        batch.set(state_records::probe(), &now, self.expiry());
+        let mut batch = WriteBatch::default();
+        batch.set(state_records::write_probe_key(), &now, self.expiry());
         match tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await {
             Ok(commit) => commit?,
             Err(_) => {

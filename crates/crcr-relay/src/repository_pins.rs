@@ -6,11 +6,14 @@
 
 use crcr_domain::RepoName;
 use crcr_github::app::Target;
-use crcr_store::{Add, Batch, Commit, Read, StateStore, StoreError, read, read_all};
+use crcr_store::{
+    CommitOutcome, SetInsert, StateStore, StoreError, Versioned, WriteBatch, read_record,
+    read_records,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::queue::task::Work;
+use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::{limits, state_records};
 
@@ -50,12 +53,13 @@ pub enum ConfirmError {
 /// Pins what GitHub accepted a dispatch to, unless a number is pinned already.
 pub(crate) async fn pin(relay: &Relay, repo: &RepoName, target: &Target) -> Result<(), StoreError> {
     let upstream = &relay.config.upstream;
-    let known: Read<Pin> = read(relay.store.as_ref(), state_records::pin(upstream, repo)).await?;
+    let known: Versioned<Pin> =
+        read_record(relay.store.as_ref(), state_records::pin_key(upstream, repo)).await?;
     if known.value.is_some() {
         return Ok(());
     }
     let now = relay.now();
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     let repository_id = target.repository_id;
     let pin = Pin { repo: repo.clone(), repository_id, since: now, changed: None };
     write(&mut batch, upstream, &known, &pin, now);
@@ -65,10 +69,16 @@ pub(crate) async fn pin(relay: &Relay, repo: &RepoName, target: &Target) -> Resu
 }
 
 /// Pins have no end: a name that nobody used for long is the one that somebody else registers.
-fn write(batch: &mut Batch, upstream: &RepoName, known: &Read<Pin>, pin: &Pin, now: Timestamp) {
+fn write(
+    batch: &mut WriteBatch,
+    upstream: &RepoName,
+    known: &Versioned<Pin>,
+    pin: &Pin,
+    now: Timestamp,
+) {
     batch.update(known, pin, Timestamp::MAX);
-    batch.add.push(Add {
-        set: state_records::pins(upstream),
+    batch.set_inserts.push(SetInsert {
+        set: state_records::pin_set_key(upstream),
         member: pin.repo.key(),
         score: now.as_millisecond(),
         expires_at: Timestamp::MAX,
@@ -78,7 +88,7 @@ fn write(batch: &mut Batch, upstream: &RepoName, known: &Read<Pin>, pin: &Pin, n
 /// Notes that `found` uses the name of `pin`, and tells operators the first time.
 pub(crate) async fn refuse(
     relay: &Relay,
-    pin: &Read<Pin>,
+    pin: &Versioned<Pin>,
     found: u64,
     refused: &'static str,
 ) -> Result<(), StoreError> {
@@ -98,10 +108,12 @@ pub(crate) async fn refuse(
          confirms it: crcr relay repository confirm {repo}"
     );
     let change = Some(Change { repository_id: found, seen_at: now });
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     batch.update(pin, &Pin { changed: change, ..value.clone() }, Timestamp::MAX);
     if relay.config.alert_url.is_some() {
-        batch.tasks.push(Work::RepositoryChanged { repo, pinned, found }.task(relay, now));
+        batch.tasks.push(
+            TaskKind::RepositoryChanged { repo, pinned, found }.task(&relay.config.upstream, now),
+        );
     }
     // A conflict means that somebody else noted or confirmed it at the same time.
     relay.commit(batch).await?;
@@ -125,10 +137,10 @@ pub async fn list(
     upstream: &RepoName,
     limit: usize,
 ) -> Result<Vec<Pin>, StoreError> {
-    let names = store.members(&state_records::pins(upstream), limit).await?;
+    let names = store.members(&state_records::pin_set_key(upstream), limit).await?;
     let names = names.iter().filter_map(|name| RepoName::new(name).ok());
-    let keys = names.map(|repo| state_records::pin(upstream, &repo)).collect();
-    let pins = read_all::<Pin>(store, keys).await?;
+    let keys = names.map(|repo| state_records::pin_key(upstream, &repo)).collect();
+    let pins = read_records::<Pin>(store, keys).await?;
     Ok(pins.into_iter().filter_map(|read| read.value).collect())
 }
 
@@ -142,7 +154,8 @@ pub async fn confirm(
     now: Timestamp,
 ) -> Result<Pin, ConfirmError> {
     for _ in 0..limits::CONFLICTS {
-        let known: Read<Pin> = read(store, state_records::pin(upstream, repo)).await?;
+        let known: Versioned<Pin> =
+            read_record(store, state_records::pin_key(upstream, repo)).await?;
         let seen = known.value.as_ref().and_then(|pin| pin.changed.as_ref());
         let Some(repository_id) = repository_id.or(seen.map(|change| change.repository_id)) else {
             return Err(match known.value {
@@ -153,9 +166,9 @@ pub async fn confirm(
             });
         };
         let pin = Pin { repo: repo.clone(), repository_id, since: now, changed: None };
-        let mut batch = Batch::default();
+        let mut batch = WriteBatch::default();
         write(&mut batch, upstream, &known, &pin, now);
-        if store.commit(batch, now).await? == Commit::Done {
+        if store.commit(batch, now).await? == CommitOutcome::Done {
             let before = known.value.map(|pin| pin.repository_id);
             tracing::warn!(%repo, repository_id, before, "a repository was confirmed");
             return Ok(pin);

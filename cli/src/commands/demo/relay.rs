@@ -9,7 +9,7 @@ use crcr_relay::relay::Relay;
 use crcr_results::generate;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
-use crcr_store::{Batch, Role, Sqlite, StateStore as _};
+use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ impl Running {
             let told: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.name, p.what)).collect();
             failed(format!("the relay takes other settings: {}", told.join("; ")))
         })?;
-        let store = Sqlite::open(&folder.join("crcr.db"), Role::Server)
+        let store = SqliteStore::open(&folder.join("crcr.db"), StoreRole::Server)
             .map_err(|error| failed("the relay has no store").because(error))?;
         if let Some(days) = history {
             invent(&store, days, upstream.as_str()).await?;
@@ -99,7 +99,7 @@ impl Running {
 }
 
 /// Fills the store with invented results of the last `days` days.
-async fn invent(store: &Sqlite, days: u32, upstream: &str) -> Result<(), Failure> {
+async fn invent(store: &SqliteStore, days: u32, upstream: &str) -> Result<(), Failure> {
     let now = Timestamp::now();
     let mut facts = generate::facts(1, now, days, EVENTS_A_DAY, upstream).into_iter();
     loop {
@@ -108,7 +108,7 @@ async fn invent(store: &Sqlite, days: u32, upstream: &str) -> Result<(), Failure
             return Ok(());
         }
         store
-            .commit(Batch { facts: part, ..Batch::default() }, now)
+            .commit(WriteBatch { facts: part, ..WriteBatch::default() }, now)
             .await
             .map_err(|error| failed("the generated results can't be stored").because(error))?;
     }

@@ -1,4 +1,4 @@
-//! Pinned repositories for operators: a list, and the confirmation of a change.
+//! HTTP endpoints for pinned repositories: the list, and the confirmation of a change.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use super::operators;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
 use crate::relay::Relay;
-use crate::repository_pins::{ConfirmError, Pin, confirm, list};
+use crate::repository_pins::{self, ConfirmError, Pin};
 
 /// `GET /api/v1/repositories`.
-pub(crate) async fn index(State(relay): State<Arc<Relay>>) -> Response {
-    match list(relay.store.as_ref(), &relay.config.upstream, limits::PINS).await {
+pub(crate) async fn list(State(relay): State<Arc<Relay>>) -> Response {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    match repository_pins::list(store, upstream, limits::PINS).await {
         Ok(pins) => http_response::ok(json!({ "repositories": pins })),
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
 }
 
-/// What an operator confirms. The number is asked for, so that nothing is confirmed that wasn't
-/// seen.
+/// The operator names the id, so that they can only confirm a repository that they have seen.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Confirmation {
     repo: RepoName,
@@ -33,7 +33,7 @@ pub(crate) struct Confirmation {
 }
 
 /// `POST /api/v1/repositories` with a [`Confirmation`].
-pub(crate) async fn confirm_one(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+pub(crate) async fn confirm(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     if !operators::is_own_origin(&head.headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
@@ -43,7 +43,7 @@ pub(crate) async fn confirm_one(State(relay): State<Arc<Relay>>, request: Reques
         Err(refusal) => return refusal.into_response(),
     };
     match given {
-        Ok(given) => match confirmed(&relay, &given).await {
+        Ok(given) => match confirm_pin(&relay, &given).await {
             Ok(pin) => http_response::ok(json!({ "ok": true, "repository": pin })),
             Err(refusal) => refusal.into_response(),
         },
@@ -54,8 +54,8 @@ pub(crate) async fn confirm_one(State(relay): State<Arc<Relay>>, request: Reques
     }
 }
 
-/// `POST /crcr/repositories`: the same from a button of the operators' page.
-pub(crate) async fn press(
+/// `POST /crcr/repositories`: a button of the operators' page.
+pub(crate) async fn handle_button(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
     Form(given): Form<Confirmation>,
@@ -63,17 +63,19 @@ pub(crate) async fn press(
     if !operators::is_own_origin(&headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
-    match confirmed(&relay, &given).await {
+    match confirm_pin(&relay, &given).await {
         Ok(_) => Redirect::to(super::HOME).into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn confirmed(relay: &Relay, given: &Confirmation) -> Result<Pin, Refusal> {
+async fn confirm_pin(relay: &Relay, given: &Confirmation) -> Result<Pin, Refusal> {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
     let id = Some(given.repository_id);
-    confirm(store, upstream, &given.repo, id, relay.now()).await.map_err(|error| match error {
-        ConfirmError::Store(error) => Refusal::unavailable(error.to_string()),
-        error => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
+    repository_pins::confirm(store, upstream, &given.repo, id, relay.now()).await.map_err(|error| {
+        match error {
+            ConfirmError::Store(error) => Refusal::unavailable(error.to_string()),
+            error => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
+        }
     })
 }

@@ -70,11 +70,11 @@ fn routes() -> Router<Arc<Relay>> {
 
 fn admin_routes() -> Router<Arc<Relay>> {
     let page = Router::new()
-        .route(HOME, get(deliveries_endpoint::board).post(deliveries_endpoint::press))
-        .route("/crcr/repositories", post(repositories::press))
+        .route(HOME, get(deliveries_endpoint::page).post(deliveries_endpoint::handle_button))
+        .route("/crcr/repositories", post(repositories::handle_button))
         .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
     crcr_hud::with_headers(page)
-        .route("/api/v1/repositories", get(repositories::index).post(repositories::confirm_one))
+        .route("/api/v1/repositories", get(repositories::list).post(repositories::confirm))
         .route("/metrics", get(metrics))
         .route(
             "/api/v1/deliveries",
@@ -126,7 +126,10 @@ async fn readyz(
 
 async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
     let counted = async {
-        Ok::<_, StoreError>((relay.store.depth().await?, open_dispatches(&*relay.store).await?))
+        Ok::<_, StoreError>((
+            relay.store.queue_depth().await?,
+            open_dispatches(&*relay.store).await?,
+        ))
     };
     match counted.await {
         Ok((depth, open)) => {

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, Status};
-use crcr_store::{Read, read};
+use crcr_store::{Versioned, read_record};
 
 use super::*;
 use crate::repository_pins;
@@ -23,8 +23,8 @@ async fn as_operator(world: &World, method: &str, path: &str, body: &str) -> (St
 }
 
 async fn dispatch_of_four(world: &World, delivery: &str) -> Dispatch {
-    let key = state_records::dispatch(delivery, &RepoName::new(FOUR).unwrap());
-    let read: Read<Dispatch> = read(world.relay.store.as_ref(), key).await.unwrap();
+    let key = state_records::dispatch_key(delivery, &RepoName::new(FOUR).unwrap());
+    let read: Versioned<Dispatch> = read_record(world.relay.store.as_ref(), key).await.unwrap();
     read.value.unwrap()
 }
 
