@@ -12,11 +12,14 @@ use crcr_relay::Config;
 use crcr_relay::http::router;
 use crcr_relay::http::serve::hud_of;
 use crcr_relay::relay::Relay;
-use crcr_relay::state_records::{self, Delivery};
+use crcr_relay::state_records::{self, DeliveryRecord};
 use crcr_results::generate;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
-use crcr_store::{Add, Batch, How, Key, NewTask, Role, Sqlite, Store as _, Want};
+use crcr_store::{
+    LeaseRequest, NewTask, SetInsert, SqliteStore, StateStore as _, StoreKey, StoreRole,
+    TaskOutcome, WriteBatch,
+};
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
@@ -54,9 +57,10 @@ impl Sites {
         let (mut urls, mut folders) = (BTreeMap::new(), vec![]);
         for (name, facts) in states {
             let folder = tempfile::tempdir().unwrap();
-            let store = Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap();
+            let store =
+                SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap();
             let store = Arc::new(store);
-            store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
+            store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
             if name == "full" {
                 deliveries(&store).await;
             }
@@ -75,7 +79,7 @@ impl Sites {
 }
 
 /// Serves a relay; returns its address.
-async fn relay(github: &StandIn, folder: &Path, store: Arc<Sqlite>) -> String {
+async fn relay(github: &StandIn, folder: &Path, store: Arc<SqliteStore>) -> String {
     let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
     let allowlist = folder.join("allowlist.yml");
     std::fs::write(&allowlist, generate::ALLOWLIST).unwrap();
@@ -150,10 +154,10 @@ fn wide(facts: Vec<Fact>) -> Vec<Fact> {
 }
 
 /// A delivery whose dispatch was given up, one that was sent, and a task that was given up.
-async fn deliveries(store: &Sqlite) {
+async fn deliveries(store: &SqliteStore) {
     let repo = |name: &str| RepoName::new(name).unwrap();
     let later = now() + SignedDuration::from_hours(24);
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     for (n, status) in
         [DispatchStatus::Sent { at: now() }, DispatchStatus::Dead].into_iter().enumerate()
     {
@@ -180,8 +184,8 @@ async fn deliveries(store: &Sqlite) {
             never_started: false,
             runs: vec![],
         };
-        batch.set(state_records::dispatch(&id, &dispatch.repo), &dispatch, later);
-        let delivery = Delivery {
+        batch.set(state_records::dispatch_key(&id, &dispatch.repo), &dispatch, later);
+        let delivery = DeliveryRecord {
             id: id.clone(),
             event: dispatch.event,
             received_at: now() - SignedDuration::from_mins(3 - n as i64),
@@ -191,26 +195,32 @@ async fn deliveries(store: &Sqlite) {
             superseded_by: None,
         };
         let score = delivery.received_at.as_millisecond();
-        batch.set(state_records::delivery(&id), &delivery, later);
-        batch.add.push(Add {
-            set: state_records::deliveries(),
+        batch.set(state_records::delivery_key(&id), &delivery, later);
+        batch.set_inserts.push(SetInsert {
+            set: state_records::delivery_set_key(),
             member: id,
             score,
             expires_at: later,
         });
     }
     batch.tasks.push(NewTask {
-        key: Key::new(&["labels", "101090"]),
+        key: StoreKey::new(&["labels", "101090"]),
         lane: "example".to_owned(),
         payload: r#"{"kind":"labels","pull":101090}"#.to_owned(),
         due_at: now(),
     });
     store.commit(batch, now()).await.unwrap();
-    let want = Want { now: now(), until: later, max: 1, per_lane: 1, ..Want::default() };
-    let task = store.lease(want).await.unwrap().pop().unwrap();
+    let want = LeaseRequest {
+        now: now(),
+        until: later,
+        max_tasks: 1,
+        max_per_lane: 1,
+        ..LeaseRequest::default()
+    };
+    let task = store.lease_tasks(want).await.unwrap().pop().unwrap();
     let error = "GitHub answered 403: Resource not accessible by integration".to_owned();
-    let settle = Some(task.settle(How::Dead { error, expires_at: later }));
-    store.commit(Batch { settle, ..Batch::default() }, now()).await.unwrap();
+    let settle = Some(task.settle(TaskOutcome::Dead { error, expires_at: later }));
+    store.commit(WriteBatch { settlement: settle, ..WriteBatch::default() }, now()).await.unwrap();
 }
 
 /// Takes tables away, so that every page that reads one has to say so.

@@ -3,8 +3,8 @@
 use std::fs;
 
 use crcr_results::generate::{ALLOWLIST, facts};
-use crcr_store::sqlite::{Role, Sqlite};
-use crcr_store::{Batch, Store as _};
+use crcr_store::sqlite::{SqliteStore, StoreRole};
+use crcr_store::{StateStore as _, WriteBatch};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -24,9 +24,9 @@ async fn change(days: u32, repo: &str, level: &str, format: &str, criteria: &str
     let run = run.arg("--criteria=criteria.yml");
     fs::write(run.folder().join("criteria.yml"), criteria).unwrap();
     let until: Timestamp = UNTIL.parse().unwrap();
-    let store = Sqlite::open(&run.folder().join("crcr.db"), Role::Server).unwrap();
+    let store = SqliteStore::open(&run.folder().join("crcr.db"), StoreRole::Server).unwrap();
     let facts = facts(7, until, days, 10, "pytorch/pytorch");
-    store.commit(Batch { facts, ..Batch::default() }, until).await.unwrap();
+    store.commit(WriteBatch { facts, ..WriteBatch::default() }, until).await.unwrap();
     let named = |line: &&str| line.contains(repo);
     let old = ALLOWLIST.lines().find(named).unwrap();
     let without = ALLOWLIST.replacen(&format!("{old}\n"), "", 1);

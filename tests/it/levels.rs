@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crcr_results::generate::{ALLOWLIST, facts};
-use crcr_store::{Batch, Role, Sqlite, Store as _};
+use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -17,9 +17,9 @@ async fn review(args: &[&str], criteria: &str) -> Ran {
     let args = [&["levels", "review", "--results", "crcr.db", "--to", TO], args].concat();
     let run = Crcr::new(&args).arg("--allowlist=a.yml").arg("--criteria=criteria.json");
     let to: Timestamp = TO.parse().unwrap();
-    let store = Sqlite::open(&run.folder().join("crcr.db"), Role::Server).unwrap();
+    let store = SqliteStore::open(&run.folder().join("crcr.db"), StoreRole::Server).unwrap();
     let facts = facts(7, to, 35, 6, "pytorch/pytorch");
-    store.commit(Batch { facts, ..Batch::default() }, to).await.unwrap();
+    store.commit(WriteBatch { facts, ..WriteBatch::default() }, to).await.unwrap();
     drop(store);
     fs::write(run.folder().join("a.yml"), ALLOWLIST).unwrap();
     fs::write(run.folder().join("criteria.json"), criteria).unwrap();

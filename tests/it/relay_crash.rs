@@ -9,7 +9,7 @@ use crcr_relay::admin::deliveries;
 use crcr_results::Window;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::world::PullRequest;
-use crcr_store::{Role, Sqlite, Store as _};
+use crcr_store::{SqliteStore, StateStore as _, StoreRole};
 use jiff::Timestamp;
 use rand::Rng as _;
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ impl Scene {
 
     /// What the store says was sent.
     async fn recorded(&self) -> HashSet<(String, String)> {
-        let store = Sqlite::open(&self.place.database(), Role::Tool).unwrap();
+        let store = SqliteStore::open(&self.place.database(), StoreRole::Tool).unwrap();
         let mut sent = HashSet::new();
         for overview in deliveries::newest(&store, 1_000_000).await.unwrap() {
             for dispatch in overview.dispatches {
@@ -189,7 +189,7 @@ impl Scene {
 
     /// Waits until no dispatch is waiting.
     async fn drain(&self) {
-        let store = Sqlite::open(&self.place.database(), Role::Tool).unwrap();
+        let store = SqliteStore::open(&self.place.database(), StoreRole::Tool).unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         loop {
             let waiting = store.tasks(None, 1_000_000).await.unwrap();
@@ -204,21 +204,19 @@ impl Scene {
     }
 
     async fn check(&self, seen: &HashMap<(String, String), usize>) {
-        let store = Arc::new(Sqlite::open(&self.place.database(), Role::Tool).unwrap());
+        let store = Arc::new(SqliteStore::open(&self.place.database(), StoreRole::Tool).unwrap());
         let promised = std::mem::take(&mut *self.promised.lock().unwrap());
         assert!(promised.deliveries.len() > 20, "there was load");
         for id in &promised.deliveries {
-            let overview = deliveries::one(&*store, id).await.unwrap();
+            let overview = deliveries::delivery(&*store, id).await.unwrap();
             let overview = overview.unwrap_or_else(|| panic!("{id} was acknowledged and is gone"));
             assert_eq!(overview.dispatches.len(), TARGETS.len());
             for dispatch in overview.dispatches {
                 let key = (id.clone(), dispatch.repo.as_str().to_owned());
                 match &dispatch.status {
-                    DispatchStatus::Sent { .. } => {
-                        assert!(seen.contains_key(&key), "{key:?} never came")
-                    }
-                    DispatchStatus::Superseded { by } => {
-                        let newer = deliveries::one(&*store, by).await.unwrap();
+                    Status::Sent { .. } => assert!(seen.contains_key(&key), "{key:?} never came"),
+                    Status::Superseded { by } => {
+                        let newer = deliveries::delivery(&*store, by).await.unwrap();
                         assert!(newer.is_some(), "{key:?} was superseded by the unknown {by}");
                     }
                     other => panic!("{key:?} is {other:?}"),
@@ -241,7 +239,7 @@ impl Scene {
                 "{report:?} was acknowledged and is not in the results"
             );
         }
-        assert_eq!(deliveries::dead(store.as_ref(), 10).await.unwrap(), []);
+        assert_eq!(deliveries::dead_letters(store.as_ref(), 10).await.unwrap(), []);
         #[expect(clippy::print_stderr, reason = "shows with --nocapture how much was at stake")]
         {
             eprintln!(

@@ -4,7 +4,7 @@ use std::fs;
 
 use crcr_results::Window;
 use crcr_results::sqlite::SqliteResults;
-use crcr_store::{Role, Sqlite};
+use crcr_store::{SqliteStore, StoreRole};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn import(folder: &std::path::Path, files: &[&str], stdin: Option<&str>) -> Ran 
 
 /// How many attempts and dispatches there are.
 fn kept(folder: &std::path::Path) -> (usize, usize) {
-    let store = Sqlite::open(&folder.join("crcr.db"), Role::Tool).unwrap();
+    let store = SqliteStore::open(&folder.join("crcr.db"), StoreRole::Tool).unwrap();
     let results = SqliteResults::new(std::sync::Arc::new(store));
     let always = Window::all(Timestamp::MIN, Timestamp::MAX);
     (results.attempts(&always).unwrap().len(), results.dispatches(&always).unwrap().len())
@@ -46,7 +46,7 @@ fn kept(folder: &std::path::Path) -> (usize, usize) {
 #[test]
 fn import_stores_good_rows_once_and_reports_bad_lines() {
     let folder = tempfile::tempdir().unwrap();
-    drop(Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap());
+    drop(SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap());
     let mut lines: Vec<String> = (0..30).map(|n| row(n).to_string()).collect();
     let mut odd = row(99);
     odd["conclusion"] = json!("splendid");
@@ -74,7 +74,7 @@ fn missing_file_or_results_fail_with_a_code() {
     fs::write(folder.path().join("rows.jsonl"), "").unwrap();
     let ran = import(folder.path(), &["rows.jsonl"], None).expect_code(2);
     assert!(ran.stderr.contains("error[results]"), "{}", ran.stderr);
-    drop(Sqlite::open(&folder.path().join("crcr.db"), Role::Server).unwrap());
+    drop(SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap());
     let ran = import(folder.path(), &["none.jsonl"], None).expect_code(1);
     assert!(ran.stderr.contains("error[file]"), "{}", ran.stderr);
 }

@@ -72,7 +72,7 @@ impl Retry {
 
     /// The pause after failed try number `tried` (from 1): exponential, full jitter over its upper
     /// half, and never less than the server's `Retry-After`, which counts up to [`LONGEST_WAIT`].
-    fn pause(&self, tried: u32, retry_after: Option<Duration>) -> Duration {
+    pub fn pause(&self, tried: u32, retry_after: Option<Duration>) -> Duration {
         let full = self.base.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.cap);
         let jittered = full.mul_f64(rand::rng().random_range(0.5..=1.0));
         jittered.max(retry_after.unwrap_or_default().min(LONGEST_WAIT))

@@ -22,7 +22,7 @@ use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, Level, RepoName};
 use crcr_hud::{Hud, router};
 use crcr_results::{Results, ResultsUrl, Window};
-use crcr_store::Role;
+use crcr_store::StoreRole;
 use jiff::{SignedDuration, Timestamp};
 use tower::ServiceExt as _;
 
@@ -47,7 +47,7 @@ async fn main() {
     let url = ResultsUrl::parse(&args.next().expect("where the results are")).unwrap();
     let mut number = |default: u64| args.next().map_or(default, |text| text.parse().unwrap());
     let (attempts, days) = (number(1_000_000), number(400));
-    let results = crcr_results::open(&url, Role::Server).await.unwrap();
+    let results = crcr_results::open(&url, StoreRole::Server).await.unwrap();
     results.prepare().await.unwrap();
     let now: Timestamp = "2026-09-15T12:20:00Z".parse().unwrap();
     let day = Window::all(now - SignedDuration::from_hours(24), now);

@@ -10,8 +10,8 @@ use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, RepoName};
 use crcr_results::generate::{ALLOWLIST, facts};
 use crcr_results::sqlite::SqliteResults;
-use crcr_store::sqlite::{Role, Sqlite};
-use crcr_store::{Batch, Store as _};
+use crcr_store::sqlite::{SqliteStore, StoreRole};
+use crcr_store::{StateStore as _, WriteBatch};
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tower::ServiceExt as _;
@@ -23,7 +23,7 @@ const UPSTREAM: &str = "acme/upstream";
 struct Site {
     router: Router,
     hud: Arc<Hud>,
-    store: Arc<Sqlite>,
+    store: Arc<SqliteStore>,
     _folder: TempDir,
 }
 
@@ -33,9 +33,9 @@ fn now() -> Timestamp {
 
 async fn site(facts: Vec<Fact>) -> Site {
     let folder = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(&folder.path().join("store.db"), Role::Server).unwrap();
+    let store = SqliteStore::open(&folder.path().join("store.db"), StoreRole::Server).unwrap();
     let store = Arc::new(store);
-    store.commit(Batch { facts, ..Batch::default() }, now()).await.unwrap();
+    store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let policy = Allowlist::parse(ALLOWLIST.as_bytes(), &upstream).accepted().ok().map(Arc::new);
     let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
@@ -143,7 +143,7 @@ async fn what_is_kept_of_earlier_answers_changes_no_number() {
     for path in &paths {
         before.push(used.get(path).await);
     }
-    used.store.commit(Batch { facts: late, ..Batch::default() }, now()).await.unwrap();
+    used.store.commit(WriteBatch { facts: late, ..WriteBatch::default() }, now()).await.unwrap();
     for (path, before) in paths.iter().zip(before) {
         let now = used.get(path).await;
         assert_eq!(now, fresh.get(path).await, "{path}");

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crcr_results::{ResultsUrl, Window};
 use crcr_standin::StandIn;
-use crcr_store::Role;
+use crcr_store::StoreRole;
 use crcr_testkit::clickhouse::ClickHouse;
 use jiff::Timestamp;
 use serde_json::json;
@@ -87,7 +87,7 @@ async fn main() {
     }
     let taken = started.elapsed();
     let url = ResultsUrl::parse(&server.url()).unwrap();
-    let results = crcr_results::open(&url, Role::Tool).await.unwrap();
+    let results = crcr_results::open(&url, StoreRole::Tool).await.unwrap();
     let always = Window::all(Timestamp::MIN, Timestamp::MAX);
     let there = loop {
         let there = results.attempts(&always).await.map_or(0, |rows| rows.len());

@@ -2,13 +2,14 @@
 //! broken new version keeps the last good one in force, loudly. The last good one is kept in the
 //! store, so that it is in force after a restart too.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_domain::{Allowlist, RepoName};
 use crcr_github::app::App;
-use crcr_store::{Batch, Store, StoreError, read};
+use crcr_store::{StateStore, StoreError, WriteBatch, read_record};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::config::AllowlistUrl;
 use crate::config::config_file;
@@ -22,7 +23,7 @@ pub struct Source {
     url: AllowlistUrl,
     upstream: RepoName,
     period: Duration,
-    store: Option<Arc<dyn Store>>,
+    store: Option<Arc<dyn StateStore>>,
     state: Mutex<State>,
     asked: tokio::sync::Notify,
 }
@@ -79,18 +80,18 @@ impl Source {
 
     /// The same, with every version that comes into force kept in `store`.
     #[must_use]
-    pub fn kept_in(self, store: Arc<dyn Store>) -> Self {
+    pub fn kept_in(self, store: Arc<dyn StateStore>) -> Self {
         Self { store: Some(store), ..self }
     }
 
     /// The allowlist in force, if there ever was a good one.
     pub fn get(&self) -> Option<Arc<Allowlist>> {
-        self.lock().policy.clone()
+        self.state.lock().policy.clone()
     }
 
     /// How it stands, for operators.
     pub fn standing(&self) -> Standing {
-        let state = self.lock();
+        let state = self.state.lock();
         let (mut problem, mut problem_code) = match (&state.unreadable, &state.broken) {
             (Some(why), _) => (Some(why.clone()), Some("unreadable")),
             (None, Some(why)) => (Some(why.clone()), Some("broken")),
@@ -115,7 +116,7 @@ impl Source {
     /// Puts the last good version of an earlier process in force, until this one reads a good one.
     pub async fn restore(&self) {
         let Some(store) = &self.store else { return };
-        let kept = match read::<Kept>(store.as_ref(), state_records::allowlist()).await {
+        let kept = match read_record::<Kept>(store.as_ref(), state_records::allowlist_key()).await {
             Ok(kept) => kept.value.filter(|kept| kept.url == self.url.to_string()),
             Err(error) => return tracing::warn!(%error, "the last good allowlist can't be read"),
         };
@@ -129,7 +130,7 @@ impl Source {
             repositories,
             "the allowlist of before the restart is in force until a newer one is read"
         );
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.policy.is_none() {
             *state = State {
                 policy: Some(Arc::new(policy)),
@@ -159,10 +160,10 @@ impl Source {
 
     /// Reads the newest version, and puts it in force if it is good.
     pub async fn refresh(&self, app: &App, now: Timestamp) {
-        let etag = self.lock().etag.clone();
+        let etag = self.state.lock().etag.clone();
         match config_file::fetch(&self.url, app, etag.as_deref(), limits::ALLOWLIST_BYTES).await {
             Ok(None) => {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 state.unreadable = None;
                 // It names the good version or a broken one after that.
                 state.restored &= state.broken.is_some();
@@ -176,14 +177,14 @@ impl Source {
             }
             Err(problem) => {
                 tracing::warn!(%problem, "the allowlist can't be read; the last good one stays");
-                self.lock().unreadable = Some(problem);
+                self.state.lock().unreadable = Some(problem);
             }
         }
     }
 
     /// Whether the text is a new good version.
     fn put_in_force(&self, text: Vec<u8>, etag: Option<String>, now: Timestamp) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.etag = etag;
         state.unreadable = None;
         if state.policy.is_some() && state.text == text {
@@ -216,19 +217,15 @@ impl Source {
     async fn keep(&self) -> Result<(), StoreError> {
         let Some(store) = &self.store else { return Ok(()) };
         let (kept, now) = {
-            let state = self.lock();
+            let state = self.state.lock();
             let Some(loaded_at) = state.loaded_at else { return Ok(()) };
             let text = String::from_utf8_lossy(&state.text).into_owned();
             let (url, etag) = (self.url.to_string(), state.etag.clone());
             (Kept { url, text, etag, loaded_at }, loaded_at)
         };
-        let mut batch = Batch::default();
-        batch.set(state_records::allowlist(), &kept, Timestamp::MAX);
+        let mut batch = WriteBatch::default();
+        batch.set(state_records::allowlist_key(), &kept, Timestamp::MAX);
         store.commit(batch, now).await?;
         Ok(())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

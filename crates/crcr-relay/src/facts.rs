@@ -1,11 +1,11 @@
 //! Facts as the records tell them.
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::AttemptFact;
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::facts::{AttemptFact, DispatchFact};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
-use crate::state_records::Job;
+use crate::state_records::JobRecord;
 
 /// What a job answers: a dispatch, or a schedule of the repository's own.
 pub(crate) struct Occasion<'a> {
@@ -39,7 +39,11 @@ impl<'a> From<&'a Dispatch> for Occasion<'a> {
 }
 
 /// The fact of how a job stands.
-pub(crate) fn attempt_fact(occasion: &Occasion<'_>, job: &Job, now: Timestamp) -> AttemptFact {
+pub(crate) fn attempt_fact(
+    occasion: &Occasion<'_>,
+    job: &JobRecord,
+    now: Timestamp,
+) -> AttemptFact {
     let seconds = |(from, to): (Timestamp, Timestamp)| {
         (to.duration_since(from).as_secs_f64().max(0.0) * 1000.0).round() / 1000.0
     };
@@ -71,5 +75,30 @@ pub(crate) fn attempt_fact(occasion: &Occasion<'_>, job: &Job, now: Timestamp) -
         upstream: occasion.upstream.to_owned(),
         pull_request: occasion.pull_request,
         head_sha: occasion.head_sha.to_owned(),
+    }
+}
+
+/// The fact of how a dispatch stands.
+pub(crate) fn dispatch_fact(dispatch: &Dispatch, now: Timestamp) -> DispatchFact {
+    DispatchFact {
+        at: now,
+        delivery: dispatch.delivery.clone(),
+        upstream: dispatch.upstream.clone(),
+        pull_request: dispatch.pull_request,
+        head_sha: dispatch.head_sha.clone(),
+        event: dispatch.event.clone(),
+        repo: dispatch.repo.as_str().to_owned(),
+        level: dispatch.level,
+        labels: dispatch.labels.clone(),
+        enqueued_at: dispatch.enqueued_at,
+        sent_at: dispatch.sent_at(),
+        status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
+            .to_owned(),
+        superseded_by: match &dispatch.status {
+            DispatchStatus::Superseded { by } => Some(by.clone()),
+            _ => None,
+        },
+        tries: dispatch.tries,
+        last_error: dispatch.last_error.clone(),
     }
 }

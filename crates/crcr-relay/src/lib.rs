@@ -10,6 +10,7 @@ pub mod http;
 pub mod limits;
 mod queue;
 pub mod relay;
+pub mod repository_pins;
 pub mod state_records;
 pub mod webhook;
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crcr_github::http::Retry;
+
 /// The largest webhook body, in bytes: GitHub's own limit.
 pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
 /// The largest callback body, in bytes.
@@ -41,8 +43,8 @@ pub const ADMIN_CONNECTIONS: usize = 50;
 pub const CONNECTION_LIFE: Duration = Duration::from_secs(3600);
 /// The longest `X-GitHub-Delivery`, in characters.
 pub const DELIVERY_CHARS: usize = 100;
-/// The largest serialised `client_payload`, in bytes, with `<`, `>` and `&` counted as six:
-/// GitHub takes 65,535 characters.
+/// The largest webhook in a `client_payload`, in bytes, with `<`, `>` and `&` counted as six. GitHub
+/// accepts 65,535 characters; the rest is for the delivery, the callback token and the callback URL.
 pub const PAYLOAD_BYTES: usize = 60_000;
 
 /// How long records live: GitHub re-runs a workflow for 30 days.
@@ -61,10 +63,13 @@ pub const WORKERS: u32 = 32;
 pub const WORKERS_PER_LANE: usize = 8;
 /// Tries of a task before it is given up.
 pub const TRIES: u32 = 15;
-/// The pause after the first failure of a task; it doubles, with jitter.
-pub const BACKOFF: Duration = Duration::from_secs(1);
-/// The longest pause that is taken without GitHub asking for it.
-pub const BACKOFF_CAP: Duration = Duration::from_secs(600);
+/// The pauses between the tries of a task, unless GitHub asks for longer ones.
+pub const TASK_RETRY: Retry = Retry {
+    tries: TRIES,
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(600),
+    total: Duration::MAX,
+};
 /// How long a stop waits for work that is under way.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// How often the queue is looked at without being told of new work.
@@ -103,10 +108,13 @@ pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
 pub const FEED_ROWS: usize = 5000;
 /// How long a batch waits for more facts.
 pub const FEED_LINGER: Duration = Duration::from_millis(250);
-/// The pause after results couldn't be written; it doubles, with jitter.
-pub const FEED_PAUSE: Duration = Duration::from_millis(500);
-/// The longest of these pauses.
-pub const FEED_PAUSE_CAP: Duration = Duration::from_secs(30);
+/// The pauses after facts couldn't be copied to the results; it is tried forever.
+pub const FEED_RETRY: Retry = Retry {
+    tries: u32::MAX,
+    base: Duration::from_millis(500),
+    cap: Duration::from_secs(30),
+    total: Duration::MAX,
+};
 /// How often old results are looked for.
 pub const RETAIN: Duration = Duration::from_secs(3600);
 /// How often what has expired is forgotten.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::{DispatchFact, Fact};
 use crcr_github::app::{App, Clock};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{Results, ResultsError, ResultsUrl};
-use crcr_store::{Batch, Commit, Pending, Role, Sqlite, Store, StoreError};
+use crcr_store::{
+    CommitOutcome, PendingCommit, SqliteStore, StateStore, StoreError, StoreRole, WriteBatch,
+};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use tokio::sync::Notify;
 
@@ -17,19 +18,16 @@ use crate::admin::wrong_tokens::Guesses;
 use crate::allowlist::Source;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
 use crate::callback::token::CallbackKeys;
-use crate::compat::forward;
 use crate::config::secrets::{Reloaded, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::http::metrics::Metrics;
-use crate::queue::fact_feed::Feed;
-use crate::queue::task::Work;
 use crate::webhook::turns::Turns;
 use crate::{limits, state_records};
 
 /// Everything that requests and tasks share.
 pub struct Relay {
     pub config: Config,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn StateStore>,
     /// What happened, for rates and pages.
     pub results: Arc<dyn Results>,
     pub app: App,
@@ -44,7 +42,8 @@ pub struct Relay {
     pub work: Notify,
     /// Wakes what copies facts to the results.
     pub facts: Notify,
-    pub feed: Feed,
+    /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
+    pub(crate) results_problem: Mutex<Option<String>>,
     /// Lets deliveries of one pull request take turns.
     pub(crate) turns: Turns,
     /// Admin tokens that were wrong, as a bearer.
@@ -57,7 +56,7 @@ pub struct Relay {
 
 /// A batch that isn't known to be on disk yet.
 pub(crate) struct Submitted {
-    pending: Pending,
+    pending: PendingCommit,
     tasks: bool,
     facts: bool,
 }
@@ -77,15 +76,15 @@ pub enum StartError {
 }
 
 /// Opens the store and the results that `config` names, for the one server.
-pub async fn open(config: &Config) -> Result<(Arc<dyn Store>, Arc<dyn Results>), StartError> {
+pub async fn open(config: &Config) -> Result<(Arc<dyn StateStore>, Arc<dyn Results>), StartError> {
     let StoreUrl::Sqlite(path) = &config.store;
     match &config.results {
         Some(url) if !matches!(url, ResultsUrl::Sqlite(other) if other == path) => {
-            let results = crcr_results::open(url, Role::Server).await?;
-            Ok((Arc::new(Sqlite::open_with_outbox(path)?), results))
+            let results = crcr_results::open(url, StoreRole::Server).await?;
+            Ok((Arc::new(SqliteStore::open_with_outbox(path)?), results))
         }
         _ => {
-            let store = Arc::new(Sqlite::open(path, Role::Server)?);
+            let store = Arc::new(SqliteStore::open(path, StoreRole::Server)?);
             Ok((Arc::clone(&store) as _, Arc::new(SqliteResults::new(store))))
         }
     }
@@ -95,7 +94,7 @@ impl Relay {
     /// A relay of these parts.
     pub fn new(
         config: Config,
-        store: Arc<dyn Store>,
+        store: Arc<dyn StateStore>,
         results: Arc<dyn Results>,
         clock: Clock,
     ) -> Result<Self, StartError> {
@@ -124,7 +123,7 @@ impl Relay {
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
-            feed: Feed::default(),
+            results_problem: Mutex::default(),
             turns: Turns::new(),
             wrong_bearers: Guesses::default(),
             wrong_logins: Guesses::default(),
@@ -143,25 +142,25 @@ impl Relay {
     }
 
     /// Commits a batch and wakes the queue when it holds tasks.
-    pub async fn commit(&self, batch: Batch) -> Result<Commit, StoreError> {
+    pub async fn commit(&self, batch: WriteBatch) -> Result<CommitOutcome, StoreError> {
         let submitted = self.submit(batch).await?;
         self.durable(submitted).await
     }
 
     /// Gives a batch its place in the order of batches.
-    pub(crate) async fn submit(&self, batch: Batch) -> Result<Submitted, StoreError> {
+    pub(crate) async fn submit(&self, batch: WriteBatch) -> Result<Submitted, StoreError> {
         let tasks = !batch.tasks.is_empty();
-        let facts = !batch.facts.is_empty() && !self.store.keeps_facts();
+        let facts = !batch.facts.is_empty() && !self.store.stores_facts();
         Ok(Submitted { pending: self.store.submit(batch, self.now()).await?, tasks, facts })
     }
 
     /// Waits for a batch to be on disk, and wakes whoever has work with it.
-    pub(crate) async fn durable(&self, submitted: Submitted) -> Result<Commit, StoreError> {
+    pub(crate) async fn durable(&self, submitted: Submitted) -> Result<CommitOutcome, StoreError> {
         let commit = submitted.pending.durable().await?;
-        if submitted.facts && commit == Commit::Done {
+        if submitted.facts && commit == CommitOutcome::Done {
             self.facts.notify_one();
         }
-        if submitted.tasks && commit == Commit::Done {
+        if submitted.tasks && commit == CommitOutcome::Done {
             self.work.notify_one();
         }
         Ok(commit)
@@ -190,8 +189,8 @@ impl Relay {
             return Ok(());
         }
         *written_at = None;
-        let mut batch = Batch::default();
-        batch.set(state_records::probe(), &now, self.expiry());
+        let mut batch = WriteBatch::default();
+        batch.set(state_records::write_probe_key(), &now, self.expiry());
         match tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await {
             Ok(commit) => commit?,
             Err(_) => {
@@ -240,46 +239,8 @@ impl Relay {
         }
     }
 
-    /// How many dispatches are looked after: sent to L2 or above, and not known to be over.
-    pub async fn open_dispatches(&self) -> Result<u64, StoreError> {
-        self.store.count_of(Work::SWEEP).await
-    }
-
     /// When records that are written now may be forgotten.
     pub fn expiry(&self) -> Timestamp {
         self.now() + self.config.keep
-    }
-
-    /// Adds to a batch what follows from a change of a dispatch: its fact, for the pages here, and
-    /// the same for an external HUD that takes it.
-    pub fn note_dispatch(&self, batch: &mut Batch, dispatch: &Dispatch) {
-        let fact = self.dispatch_fact(dispatch);
-        batch.tasks.extend(forward::dispatch_task(self, &fact));
-        batch.facts.push(Fact::Dispatch(fact));
-    }
-
-    /// The fact of how a dispatch stands.
-    pub fn dispatch_fact(&self, dispatch: &Dispatch) -> DispatchFact {
-        DispatchFact {
-            at: self.now(),
-            delivery: dispatch.delivery.clone(),
-            upstream: dispatch.upstream.clone(),
-            pull_request: dispatch.pull_request,
-            head_sha: dispatch.head_sha.clone(),
-            event: dispatch.event.clone(),
-            repo: dispatch.repo.as_str().to_owned(),
-            level: dispatch.level,
-            labels: dispatch.labels.clone(),
-            enqueued_at: dispatch.enqueued_at,
-            sent_at: dispatch.sent_at(),
-            status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
-                .to_owned(),
-            superseded_by: match &dispatch.status {
-                crcr_domain::dispatch::DispatchStatus::Superseded { by } => Some(by.clone()),
-                _ => None,
-            },
-            tries: dispatch.tries,
-            last_error: dispatch.last_error.clone(),
-        }
     }
 }

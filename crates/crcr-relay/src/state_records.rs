@@ -5,14 +5,14 @@ use crcr_domain::callback::{JobId, ReportDetails};
 use crcr_domain::check_run::CheckRunStatus;
 use crcr_domain::lifecycle::JobState;
 use crcr_domain::proof::ReportProvenance;
-use crcr_store::{Key, StoreError};
+use crcr_store::{StoreError, StoreKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Delivery {
+pub struct DeliveryRecord {
     pub id: String,
     pub event: String,
     pub received_at: Timestamp,
@@ -24,7 +24,7 @@ pub struct Delivery {
     pub superseded_by: Option<String>,
 }
 
-impl Delivery {
+impl DeliveryRecord {
     /// A delivery of which nothing but its arrival is known.
     pub(crate) fn new(id: &str, event: &str, received_at: Timestamp) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Delivery {
 
 /// What is known of a pull request from its events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pull {
+pub struct PullRecord {
     /// The newest head that was dispatched.
     pub head_sha: String,
     /// The head before that one, as far as its event told it.
@@ -61,7 +61,7 @@ pub struct Pull {
 
 /// A downstream job, as far as it reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+pub struct JobRecord {
     pub id: JobId,
     /// Where it is in its life.
     pub state: JobState,
@@ -81,7 +81,7 @@ pub struct Job {
 
 /// A check run on GitHub, as it was sent last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct CheckRunRecord {
     pub id: u64,
     /// The run and attempt that it shows: a newer one takes it over.
     pub run: (u64, u32),
@@ -96,7 +96,7 @@ pub struct Shown {
 
 /// A token that was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Used {
+pub struct UsedToken {
     /// SHA-256 of the body that came with it.
     pub body: String,
     /// The `status` of the answer that was given.
@@ -105,7 +105,7 @@ pub struct Used {
 
 /// Whether upstream has a commit, as GitHub said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommitSeen {
+pub struct CommitLookup {
     pub exists: bool,
     /// GitHub is asked again after this.
     pub until: Timestamp,
@@ -113,13 +113,18 @@ pub struct CommitSeen {
 
 /// Where a delivery is. All that belongs to it begins with the same parts, so that what is written
 /// together is neighbours in the store's index.
-pub fn delivery(id: &str) -> Key {
-    Key::new(&["delivery", id])
+pub fn delivery_key(id: &str) -> StoreKey {
+    StoreKey::new(&["delivery", id])
 }
 
-/// Where a delivery's body is, [packed](pack).
-pub fn body(id: &str) -> Key {
-    Key::new(&["delivery", id, "body"])
+/// The key of a delivery's body, [packed](pack): the webhook as it came.
+pub fn body_key(id: &str) -> StoreKey {
+    StoreKey::new(&["delivery", id, "body"])
+}
+
+/// The key of a delivery's body that was too large to be dispatched as it came.
+pub(crate) fn reduced_body_key(id: &str) -> StoreKey {
+    StoreKey::new(&["delivery", id, "reduced_body"])
 }
 
 /// Makes a body small for the store: most of a webhook is the same links over and over.
@@ -128,7 +133,7 @@ pub fn pack(body: &[u8]) -> Vec<u8> {
 }
 
 /// The body as it came; [`StoreError::Malformed`] when the store holds something else.
-pub fn unpack(key: &Key, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
+pub fn unpack(key: &StoreKey, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
     let whole = || {
         let (size, packed) = lz4_flex::block::uncompressed_size(packed)?;
         lz4_flex::decompress(packed, size.min(limits::WEBHOOK_BYTES))
@@ -140,102 +145,102 @@ pub fn unpack(key: &Key, packed: &[u8]) -> Result<Vec<u8>, StoreError> {
 }
 
 /// The set of deliveries by time.
-pub fn deliveries() -> Key {
-    Key::new(&["deliveries"])
+pub fn delivery_set_key() -> StoreKey {
+    StoreKey::new(&["deliveries"])
 }
 
 /// Where a [`crcr_domain::dispatch::Dispatch`] is.
-pub fn dispatch(delivery: &str, repo: &RepoName) -> Key {
-    Key::new(&["delivery", delivery, "dispatch", &repo.key()])
+pub fn dispatch_key(delivery: &str, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["delivery", delivery, "dispatch", &repo.key()])
 }
 
 /// Where the last good allowlist is.
-pub(crate) fn allowlist() -> Key {
-    Key::new(&["allowlist"])
+pub(crate) fn allowlist_key() -> StoreKey {
+    StoreKey::new(&["allowlist"])
 }
 
 /// What `/readyz` writes, to see whether the store takes it.
-pub(crate) fn probe() -> Key {
-    Key::new(&["probe"])
+pub(crate) fn write_probe_key() -> StoreKey {
+    StoreKey::new(&["probe"])
 }
 
 /// Where a pull request is.
-pub fn pull(upstream: &RepoName, number: u64) -> Key {
-    Key::new(&["pull", &upstream.key(), &number.to_string()])
+pub fn pull_request_key(upstream: &RepoName, number: u64) -> StoreKey {
+    StoreKey::new(&["pull", &upstream.key(), &number.to_string()])
 }
 
-pub fn job(delivery: &str, repo: &RepoName, job: &JobId) -> Key {
+pub fn job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
     let attempt = job.run_attempt.to_string();
     let repo = repo.key();
     let mut parts = vec!["delivery", delivery, "job", &repo, &job.run_id, &attempt, &job.workflow];
     // Without a job's name there is one part less, so that no name can stand for it.
     parts.extend(job.job.as_deref());
-    Key::new(&parts)
+    StoreKey::new(&parts)
 }
 
 /// The set of jobs of a dispatch, each as JSON.
-pub fn jobs(delivery: &str, repo: &RepoName) -> Key {
-    Key::new(&["jobs", delivery, &repo.key()])
+pub fn job_set_key(delivery: &str, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["jobs", delivery, &repo.key()])
 }
 
 /// Where a check run is.
-pub fn shown(head_sha: &str, name: &str) -> Key {
-    Key::new(&["shown", head_sha, name])
+pub fn check_run_key(head_sha: &str, name: &str) -> StoreKey {
+    StoreKey::new(&["shown", head_sha, name])
 }
 
 /// Where the delivery is that the proven reports of a downstream run answer.
-pub fn run_claim(repo: &RepoName, run_id: &str) -> Key {
-    Key::new(&["run_claim", &repo.key(), run_id])
+pub fn run_claim_key(repo: &RepoName, run_id: &str) -> StoreKey {
+    StoreKey::new(&["run_claim", &repo.key(), run_id])
 }
 
 /// The set of dispatches that were sent to a repository, by time: deliveries.
-pub fn sent_to(repo: &RepoName) -> Key {
-    Key::new(&["sent_to", &repo.key()])
+pub fn recent_sends_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["sent_to", &repo.key()])
 }
 
 /// Where a token's use is.
-pub fn used(issuer: &str, token: &str) -> Key {
-    Key::new(&["used", issuer, token])
+pub fn used_token_key(issuer: &str, token: &str) -> StoreKey {
+    StoreKey::new(&["used", issuer, token])
 }
 
 /// The bucket that limits a repository's reports.
-pub fn rate(repo: &RepoName) -> Key {
-    Key::new(&["rate", &repo.key()])
+pub fn report_limit_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["rate", &repo.key()])
 }
 
 /// The bucket that limits what is recorded of a repository's reports that changed nothing.
-pub fn refused(repo: &RepoName) -> Key {
-    Key::new(&["refused", &repo.key()])
+pub fn refused_report_limit_key(repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["refused", &repo.key()])
 }
 
 /// Where it is remembered for a short time whether upstream has a commit.
-pub fn commit(upstream: &RepoName, sha: &str) -> Key {
-    Key::new(&["commit", &upstream.key(), sha])
+pub fn commit_key(upstream: &RepoName, sha: &str) -> StoreKey {
+    StoreKey::new(&["commit", &upstream.key(), sha])
 }
 
-/// Where the [`crate::admin::repositories::Pin`] of an allowlist entry is.
-pub fn pin(upstream: &RepoName, repo: &RepoName) -> Key {
-    Key::new(&["pin", &upstream.key(), &repo.key()])
+/// Where the [`crate::repository_pins::Pin`] of an allowlist entry is.
+pub fn pin_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["pin", &upstream.key(), &repo.key()])
 }
 
 /// The set of pinned repositories.
-pub fn pins(upstream: &RepoName) -> Key {
-    Key::new(&["pins", &upstream.key()])
+pub fn pin_set_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["pins", &upstream.key()])
 }
 
 /// Where it is remembered that the oncalls of a repository were called to a pull request.
-pub fn called(upstream: &RepoName, pull: u64, repo: &RepoName) -> Key {
-    Key::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
+pub fn oncall_comment_key(upstream: &RepoName, pull: u64, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
 }
 
 /// Where it is remembered that somebody was told of a backend that turned red on a commit.
-pub fn alerted(repo: &RepoName, event: &str, head_sha: &str) -> Key {
-    Key::new(&["alerted", &repo.key(), event, head_sha])
+pub fn alert_key(repo: &RepoName, event: &str, head_sha: &str) -> StoreKey {
+    StoreKey::new(&["alerted", &repo.key(), event, head_sha])
 }
 
 /// Where it is remembered that it was looked where a pull request branched off.
-pub fn branched(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) -> Key {
-    Key::new(&["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha])
+pub fn merge_base_key(upstream: &RepoName, pull: u64, head_sha: &str, base_sha: &str) -> StoreKey {
+    StoreKey::new(&["branched", &upstream.key(), &pull.to_string(), head_sha, base_sha])
 }
 
 #[cfg(test)]
@@ -244,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_body_is_unpacked_as_it_came_and_what_is_none_is_an_error() {
-        let key = body("d");
+        let key = body_key("d");
         let webhook = br#"{"url": "https://a.test/a", "html_url": "https://a.test/b"}"#.repeat(9);
         let packed = pack(&webhook);
         assert!(packed.len() < webhook.len() / 4);
@@ -266,12 +271,12 @@ mod tests {
             job: name.map(str::to_owned),
         };
         let keys = [
-            job("d", &repo, &id("a", Some("b:c"))),
-            job("d", &repo, &id("a:b", Some("c"))),
-            job("d", &repo, &id("a", Some("b\",\"c"))),
-            job("d", &repo, &id("a", Some("1"))),
-            job("d", &repo, &id("a", Some("None"))),
-            job("d", &repo, &id("a", None)),
+            job_key("d", &repo, &id("a", Some("b:c"))),
+            job_key("d", &repo, &id("a:b", Some("c"))),
+            job_key("d", &repo, &id("a", Some("b\",\"c"))),
+            job_key("d", &repo, &id("a", Some("1"))),
+            job_key("d", &repo, &id("a", Some("None"))),
+            job_key("d", &repo, &id("a", None)),
         ];
         let distinct: std::collections::HashSet<_> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());

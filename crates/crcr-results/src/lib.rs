@@ -18,7 +18,7 @@ use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
 };
 use crcr_domain::results::{RepoDay, ResultTotals};
-use crcr_store::{Role, Sqlite, StoreError};
+use crcr_store::{SqliteStore, StoreError, StoreRole};
 use jiff::Timestamp;
 
 use self::sqlite::SqliteResults;
@@ -229,7 +229,7 @@ impl ResultsUrl {
 }
 
 /// Opens facts. For a tool, a file that isn't there is an error.
-pub async fn open(url: &ResultsUrl, role: Role) -> Result<Arc<dyn Results>, ResultsError> {
+pub async fn open(url: &ResultsUrl, role: StoreRole) -> Result<Arc<dyn Results>, ResultsError> {
     match url {
         ResultsUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, role)?)),
         ResultsUrl::ClickHouse(server) => {
@@ -243,16 +243,16 @@ pub async fn open(url: &ResultsUrl, role: Role) -> Result<Arc<dyn Results>, Resu
 pub async fn open_to_read(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
     match url {
         ResultsUrl::Sqlite(path) => {
-            Ok(Arc::new(SqliteResults::new(Arc::new(Sqlite::read_only(path)?))))
+            Ok(Arc::new(SqliteResults::new(Arc::new(SqliteStore::read_only(path)?))))
         }
-        ResultsUrl::ClickHouse(_) => open(url, Role::Tool).await,
+        ResultsUrl::ClickHouse(_) => open(url, StoreRole::Tool).await,
     }
 }
 
-fn open_sqlite(path: &Path, role: Role) -> Result<SqliteResults, ResultsError> {
+fn open_sqlite(path: &Path, role: StoreRole) -> Result<SqliteResults, ResultsError> {
     // Opening would create it.
-    if role == Role::Tool && !path.exists() {
+    if role == StoreRole::Tool && !path.exists() {
         return Err(ResultsError::Unavailable(format!("there is no file `{}`", path.display())));
     }
-    Ok(SqliteResults::new(Arc::new(Sqlite::open(path, role)?)))
+    Ok(SqliteResults::new(Arc::new(SqliteStore::open(path, role)?)))
 }

@@ -538,12 +538,12 @@ async fn whole_days_keep_their_numbers_when_their_facts_go(results: &dyn Results
 async fn sqlite_gives_the_numbers_of_the_facts() {
     let folder = tempfile::tempdir().unwrap();
     let url = super::ResultsUrl::Sqlite(folder.path().join("results.db"));
-    all(&*super::open(&url, crcr_store::Role::Server).await.unwrap()).await;
+    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }
 
 async fn clickhouse(server: &crcr_testkit::clickhouse::ClickHouse) {
     let url = super::ResultsUrl::parse(&server.url()).unwrap();
-    all(&*super::open(&url, crcr_store::Role::Server).await.unwrap()).await;
+    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
 }
 
 #[tokio::test]

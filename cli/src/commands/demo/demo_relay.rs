@@ -9,7 +9,7 @@ use crcr_relay::relay::Relay;
 use crcr_results::generate;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::State;
-use crcr_store::{Batch, Role, Sqlite, Store as _};
+use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,7 @@ impl DemoRelay {
             let list: Vec<_> = problems.iter().map(|p| format!("{}: {}", p.name, p.what)).collect();
             demo_failure(format!("the relay refused its settings: {}", list.join("; ")))
         })?;
-        let store = Sqlite::open(&folder.join("crcr.db"), Role::Server)
+        let store = SqliteStore::open(&folder.join("crcr.db"), StoreRole::Server)
             .map_err(|error| demo_failure("the relay's store can't be opened").because(error))?;
         if let Some(days) = history {
             store_generated_history(&store, days, upstream.as_str()).await?;
@@ -97,7 +97,11 @@ impl DemoRelay {
     }
 }
 
-async fn store_generated_history(store: &Sqlite, days: u32, upstream: &str) -> Result<(), Failure> {
+async fn store_generated_history(
+    store: &SqliteStore,
+    days: u32,
+    upstream: &str,
+) -> Result<(), Failure> {
     let now = Timestamp::now();
     let mut facts = generate::facts(1, now, days, GENERATED_EVENTS_PER_DAY, upstream).into_iter();
     loop {
@@ -105,8 +109,8 @@ async fn store_generated_history(store: &Sqlite, days: u32, upstream: &str) -> R
         if part.is_empty() {
             return Ok(());
         }
-        store.commit(Batch { facts: part, ..Batch::default() }, now).await.map_err(|error| {
-            demo_failure("the generated results can't be stored").because(error)
-        })?;
+        store.commit(WriteBatch { facts: part, ..WriteBatch::default() }, now).await.map_err(
+            |error| demo_failure("the generated results can't be stored").because(error),
+        )?;
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use crcr_domain::RepoName;
-use crcr_relay::admin::deliveries::{self, Overview};
-use crcr_store::Store as _;
+use crcr_relay::admin::deliveries::{self, DeliveryOverview};
+use crcr_store::StateStore as _;
 use serde_json::json;
 
 use super::{now, open_store, store_failure};
@@ -20,7 +20,7 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
         DeliveriesCommand::List { store, limit, format } => {
             let store = open_store(&store, env)?;
             let found = deliveries::newest(&store, limit).await.map_err(store_failure)?;
-            let dead = deliveries::dead(&store, limit).await.map_err(store_failure)?;
+            let dead = deliveries::dead_letters(&store, limit).await.map_err(store_failure)?;
             match format {
                 DataFormat::Json => {
                     printer.data_line(&json!({ "deliveries": found, "dead": dead }).to_string());
@@ -36,7 +36,7 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
         }
         DeliveriesCommand::Show { id, store, format } => {
             let store = open_store(&store, env)?;
-            let found = deliveries::one(&store, &id).await.map_err(store_failure)?;
+            let found = deliveries::delivery(&store, &id).await.map_err(store_failure)?;
             let overview = found.ok_or_else(|| unknown_delivery(&id))?;
             match format {
                 DataFormat::Json => printer.data_line(&json!(overview).to_string()),
@@ -45,7 +45,7 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
         }
         DeliveriesCommand::Discard { key, store } => {
             let store = open_store(&store, env)?;
-            if !store.discard(&key).await.map_err(store_failure)? {
+            if !store.discard_dead_task(&key).await.map_err(store_failure)? {
                 return Err(Failure::user("task", format!("`{key}` isn't the key of a dead task"))
                     .hint("`crcr relay deliveries list` shows the keys of dead tasks"));
             }
@@ -62,14 +62,14 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             let store = open_store(&store, env)?;
             let Some(id) = id else {
                 let count =
-                    deliveries::given_up_again(&store, now(), keep).await.map_err(store_failure)?;
+                    deliveries::redeliver_all(&store, now(), keep).await.map_err(store_failure)?;
                 printer.data_line(&format!("{count} tasks were put back into the queue"));
                 return Ok(ExitCode::SUCCESS);
             };
-            if deliveries::one(&store, &id).await.map_err(store_failure)?.is_none() {
+            if deliveries::delivery(&store, &id).await.map_err(store_failure)?.is_none() {
                 return Err(unknown_delivery(&id));
             }
-            let count = deliveries::again(&store, &id, repo.as_ref(), now(), keep)
+            let count = deliveries::redeliver(&store, &id, repo.as_ref(), now(), keep)
                 .await
                 .map_err(store_failure)?;
             printer.data_line(&format!("{count} dispatches were put back into the queue"));
@@ -83,7 +83,7 @@ fn unknown_delivery(id: &str) -> Failure {
         .hint("`crcr relay deliveries list` shows the newest; they are kept for 35 days")
 }
 
-fn summary_line(overview: &Overview) -> String {
+fn summary_line(overview: &DeliveryOverview) -> String {
     let delivery = &overview.delivery;
     let mut counts: Vec<(&str, usize)> = vec![];
     for dispatch in &overview.dispatches {
@@ -101,7 +101,7 @@ fn summary_line(overview: &Overview) -> String {
     format!("{} {:.0} {about}: {}", delivery.id, delivery.received_at, counts.join(", "))
 }
 
-fn details_text(overview: &Overview) -> String {
+fn details_text(overview: &DeliveryOverview) -> String {
     let mut text = summary_line(overview);
     let _ = write!(text, "\nhead {}", overview.delivery.head_sha);
     if let Some(by) = &overview.delivery.superseded_by {

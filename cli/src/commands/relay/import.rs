@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crcr_domain::facts::Fact;
 use crcr_results::{Results, ResultsError, ResultsUrl, deployed};
-use crcr_store::Role;
+use crcr_store::StoreRole;
 
 use crate::cli::relay::ImportArgs;
 use crate::env_vars::{self, Env};
@@ -49,7 +49,7 @@ async fn open(args: &ImportArgs, env: &Env) -> Result<std::sync::Arc<dyn Results
         Failure::user("results", format!("`--results`: {what}"))
             .hint("use the value of the relay's `--results` or `--store`")
     })?;
-    let results = crcr_results::open(&url, Role::Tool).await.map_err(unusable)?;
+    let results = crcr_results::open(&url, StoreRole::Tool).await.map_err(unusable)?;
     results.prepare().await.map_err(unusable)?;
     Ok(results)
 }

@@ -12,7 +12,7 @@ pub use self::serve::stop_on_signal;
 
 use std::path::PathBuf;
 
-use crcr_store::{Role, Sqlite};
+use crcr_store::{SqliteStore, StoreRole};
 use jiff::Timestamp;
 
 use crate::cli::relay::{RelayCommand, StoreArgs};
@@ -32,7 +32,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
 }
 
 /// Opens the store of a relay that may be running.
-fn open_store(args: &StoreArgs, env: &Env) -> Result<Sqlite, Failure> {
+fn open_store(args: &StoreArgs, env: &Env) -> Result<SqliteStore, Failure> {
     let url = args.store.as_deref().or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
     let path = url.strip_prefix("sqlite:").map(PathBuf::from).ok_or_else(|| {
         Failure::user("store", format!("`{url}` isn't a store")).hint("use `--store sqlite:PATH`")
@@ -41,7 +41,7 @@ fn open_store(args: &StoreArgs, env: &Env) -> Result<Sqlite, Failure> {
         return Err(Failure::user("store", format!("no store exists at `{}`", path.display()))
             .hint("`crcr relay serve` creates it; set `--store` or CRCR_STORE"));
     }
-    Sqlite::open(&path, Role::Tool)
+    SqliteStore::open(&path, StoreRole::Tool)
         .map_err(|error| Failure::unexpected("store", "the store can't be opened").because(error))
 }
 

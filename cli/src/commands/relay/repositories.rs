@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crcr_domain::RepoName;
-use crcr_relay::admin::repositories::{self, ConfirmError, Pin};
+use crcr_relay::repository_pins::{self, ConfirmError, Pin};
 use serde_json::json;
 
 use super::{now, open_store, store_failure};
@@ -19,8 +19,9 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
     match command {
         RepositoryCommand::List { names, format } => {
             let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
-            let pins =
-                repositories::list(&store, &upstream, MAX_LISTED).await.map_err(store_failure)?;
+            let pins = repository_pins::list(&store, &upstream, MAX_LISTED)
+                .await
+                .map_err(store_failure)?;
             match format {
                 DataFormat::Json => printer.data_line(&json!({ "repositories": pins }).to_string()),
                 DataFormat::Text => {
@@ -33,7 +34,7 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
                 Failure::user("repo", format!("`{repo}` isn't `owner/repo`")).because(error)
             })?;
             let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
-            match repositories::confirm(&store, &upstream, &repo, id, now()).await {
+            match repository_pins::confirm(&store, &upstream, &repo, id, now()).await {
                 Ok(pin) => printer.data_line(&format!(
                     "{} is now pinned to repository number {}",
                     pin.repo, pin.repository_id

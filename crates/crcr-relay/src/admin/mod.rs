@@ -1,10 +1,11 @@
 //! What operators see and do, and what they may try out before they start a relay.
 
 pub mod deliveries;
+pub(crate) mod deliveries_endpoint;
 pub(crate) mod operators;
 mod pages;
 pub mod preflight;
-pub mod repositories;
+pub(crate) mod repositories;
 pub(crate) mod wrong_tokens;
 
 /// Where an operator logs in, on the public listener.

@@ -3,7 +3,7 @@
 use crcr_github::app::{App, Clock};
 use crcr_github::http;
 use crcr_results::ResultsUrl;
-use crcr_store::{Role, Sqlite};
+use crcr_store::{SqliteStore, StoreRole};
 
 use crate::allowlist::Source;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
@@ -16,11 +16,11 @@ use crate::limits;
 pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
     let mut found = Found(vec![]);
     let StoreUrl::Sqlite(path) = &config.store;
-    if let Err(error) = Sqlite::open(path, Role::Tool) {
+    if let Err(error) = SqliteStore::open(path, StoreRole::Tool) {
         found.note("CRCR_STORE", format!("`{}`: {error}", path.display()));
     }
     if let Some(url @ ResultsUrl::ClickHouse(_)) = &config.results {
-        let tried = async { crcr_results::open(url, Role::Tool).await?.prepare().await };
+        let tried = async { crcr_results::open(url, StoreRole::Tool).await?.prepare().await };
         if let Err(error) = tried.await {
             found.note("CRCR_RESULTS", error.to_string());
         }

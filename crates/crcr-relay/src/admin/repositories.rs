@@ -1,8 +1,4 @@
-//! Which repository, by GitHub's number, a name of the allowlist stands for.
-//!
-//! A name can be deleted or renamed and registered again by somebody else; the number can't. The
-//! number is pinned when GitHub accepts the first dispatch to the name, and stays pinned when the
-//! allowlist drops the name. From then on another number is refused until an operator confirms it.
+//! HTTP endpoints for pinned repositories: the list, and the confirmation of a change.
 
 use std::sync::Arc;
 
@@ -11,178 +7,25 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use crcr_domain::RepoName;
-use crcr_github::app::Target;
-use crcr_store::{Add, Batch, Commit, Read, Store, StoreError, read, read_all};
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 
-use crate::admin::operators;
+use super::operators;
 use crate::http::http_response::{self, Refusal};
-use crate::queue::task::Work;
+use crate::limits;
 use crate::relay::Relay;
-use crate::{limits, state_records};
-
-/// The number that a name stands for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pin {
-    pub repo: RepoName,
-    /// The repository's number on GitHub.
-    pub repository_id: u64,
-    /// When GitHub accepted the first dispatch to it, or an operator confirmed it.
-    pub since: Timestamp,
-    /// Another repository that was seen under the name and is refused.
-    pub changed: Option<Change>,
-}
-
-/// Another repository under a pinned name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    pub repository_id: u64,
-    /// When it was seen first.
-    pub seen_at: Timestamp,
-}
-
-/// Why a change isn't confirmed.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfirmError {
-    /// The name was never dispatched to.
-    #[error("`{0}` was never dispatched to, so no number is pinned and none was refused")]
-    Unknown(RepoName),
-    /// No other repository was seen, and none was named.
-    #[error("`{repo}` is pinned to repository number {repository_id}, and no other one was seen")]
-    Unchanged { repo: RepoName, repository_id: u64 },
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Pins what GitHub accepted a dispatch to, unless a number is pinned already.
-pub(crate) async fn pin(relay: &Relay, repo: &RepoName, target: &Target) -> Result<(), StoreError> {
-    let upstream = &relay.config.upstream;
-    let known: Read<Pin> = read(relay.store.as_ref(), state_records::pin(upstream, repo)).await?;
-    if known.value.is_some() {
-        return Ok(());
-    }
-    let now = relay.now();
-    let mut batch = Batch::default();
-    let repository_id = target.repository_id;
-    let pin = Pin { repo: repo.clone(), repository_id, since: now, changed: None };
-    write(&mut batch, upstream, &known, &pin, now);
-    // A conflict means that a dispatch at the same time has pinned it.
-    relay.commit(batch).await?;
-    Ok(())
-}
-
-/// Pins have no end: a name that nobody used for long is the one that somebody else registers.
-fn write(batch: &mut Batch, upstream: &RepoName, known: &Read<Pin>, pin: &Pin, now: Timestamp) {
-    batch.update(known, pin, Timestamp::MAX);
-    batch.add.push(Add {
-        set: state_records::pins(upstream),
-        member: pin.repo.key(),
-        score: now.as_millisecond(),
-        expires_at: Timestamp::MAX,
-    });
-}
-
-/// Notes that `found` uses the name of `pin`, and tells operators the first time.
-pub(crate) async fn refuse(
-    relay: &Relay,
-    pin: &Read<Pin>,
-    found: u64,
-    refused: &'static str,
-) -> Result<(), StoreError> {
-    relay.metrics.repository_changed(refused);
-    let Some(value) = &pin.value else { return Ok(()) };
-    if value.changed.as_ref().is_some_and(|change| change.repository_id == found) {
-        return Ok(());
-    }
-    let now = relay.now();
-    let (repo, pinned) = (value.repo.clone(), value.repository_id);
-    tracing::error!(
-        %repo,
-        pinned,
-        found,
-        refused,
-        "the name belongs to another repository than before; it is refused until an operator \
-         confirms it: crcr relay repository confirm {repo}"
-    );
-    let change = Some(Change { repository_id: found, seen_at: now });
-    let mut batch = Batch::default();
-    batch.update(pin, &Pin { changed: change, ..value.clone() }, Timestamp::MAX);
-    if relay.config.alert_url.is_some() {
-        batch.tasks.push(Work::RepositoryChanged { repo, pinned, found }.task(relay, now));
-    }
-    // A conflict means that somebody else noted or confirmed it at the same time.
-    relay.commit(batch).await?;
-    Ok(())
-}
-
-/// The text of a refused report: what, why, and what to do.
-pub(crate) fn refusal(pin: &Pin, found: Option<u64>) -> String {
-    let Pin { repo, repository_id, since, .. } = pin;
-    let found = found.map_or("no number".to_owned(), |found| format!("number {found}"));
-    format!(
-        "repository_changed: the token is of repository {found}, and `{repo}` is number \
-         {repository_id} since {since:.0}; when the change is meant, ask an operator of the relay \
-         to run `crcr relay repository confirm {repo}`"
-    )
-}
-
-/// Every pinned name, the newest first, at most `limit`.
-pub async fn list(
-    store: &dyn Store,
-    upstream: &RepoName,
-    limit: usize,
-) -> Result<Vec<Pin>, StoreError> {
-    let names = store.members(&state_records::pins(upstream), limit).await?;
-    let names = names.iter().filter_map(|name| RepoName::new(name).ok());
-    let keys = names.map(|repo| state_records::pin(upstream, &repo)).collect();
-    let pins = read_all::<Pin>(store, keys).await?;
-    Ok(pins.into_iter().filter_map(|read| read.value).collect())
-}
-
-/// Lets a name stand for another repository from now on: for `repository_id`, also when none was
-/// pinned, or else for the one that was seen and refused.
-pub async fn confirm(
-    store: &dyn Store,
-    upstream: &RepoName,
-    repo: &RepoName,
-    repository_id: Option<u64>,
-    now: Timestamp,
-) -> Result<Pin, ConfirmError> {
-    for _ in 0..limits::CONFLICTS {
-        let known: Read<Pin> = read(store, state_records::pin(upstream, repo)).await?;
-        let seen = known.value.as_ref().and_then(|pin| pin.changed.as_ref());
-        let Some(repository_id) = repository_id.or(seen.map(|change| change.repository_id)) else {
-            return Err(match known.value {
-                Some(Pin { repo, repository_id, .. }) => {
-                    ConfirmError::Unchanged { repo, repository_id }
-                }
-                None => ConfirmError::Unknown(repo.clone()),
-            });
-        };
-        let pin = Pin { repo: repo.clone(), repository_id, since: now, changed: None };
-        let mut batch = Batch::default();
-        write(&mut batch, upstream, &known, &pin, now);
-        if store.commit(batch, now).await? == Commit::Done {
-            let before = known.value.map(|pin| pin.repository_id);
-            tracing::warn!(%repo, repository_id, before, "a repository was confirmed");
-            return Ok(pin);
-        }
-    }
-    Err(StoreError::Unavailable("the pinned number changes all the time".to_owned()).into())
-}
+use crate::repository_pins::{self, ConfirmError, Pin};
 
 /// `GET /api/v1/repositories`.
-pub(crate) async fn index(State(relay): State<Arc<Relay>>) -> Response {
-    match list(relay.store.as_ref(), &relay.config.upstream, limits::PINS).await {
+pub(crate) async fn list(State(relay): State<Arc<Relay>>) -> Response {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    match repository_pins::list(store, upstream, limits::PINS).await {
         Ok(pins) => http_response::ok(json!({ "repositories": pins })),
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),
     }
 }
 
-/// What an operator confirms. The number is asked for, so that nothing is confirmed that wasn't
-/// seen.
+/// The operator names the id, so that they can only confirm a repository that they have seen.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Confirmation {
     repo: RepoName,
@@ -190,7 +33,7 @@ pub(crate) struct Confirmation {
 }
 
 /// `POST /api/v1/repositories` with a [`Confirmation`].
-pub(crate) async fn confirm_one(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+pub(crate) async fn confirm(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     if !operators::is_own_origin(&head.headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
@@ -200,7 +43,7 @@ pub(crate) async fn confirm_one(State(relay): State<Arc<Relay>>, request: Reques
         Err(refusal) => return refusal.into_response(),
     };
     match given {
-        Ok(given) => match confirmed(&relay, &given).await {
+        Ok(given) => match confirm_pin(&relay, &given).await {
             Ok(pin) => http_response::ok(json!({ "ok": true, "repository": pin })),
             Err(refusal) => refusal.into_response(),
         },
@@ -211,8 +54,8 @@ pub(crate) async fn confirm_one(State(relay): State<Arc<Relay>>, request: Reques
     }
 }
 
-/// `POST /crcr/repositories`: the same from a button of the operators' page.
-pub(crate) async fn press(
+/// `POST /crcr/repositories`: a button of the operators' page.
+pub(crate) async fn handle_button(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
     Form(given): Form<Confirmation>,
@@ -220,17 +63,19 @@ pub(crate) async fn press(
     if !operators::is_own_origin(&headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
-    match confirmed(&relay, &given).await {
+    match confirm_pin(&relay, &given).await {
         Ok(_) => Redirect::to(super::HOME).into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn confirmed(relay: &Relay, given: &Confirmation) -> Result<Pin, Refusal> {
+async fn confirm_pin(relay: &Relay, given: &Confirmation) -> Result<Pin, Refusal> {
     let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
     let id = Some(given.repository_id);
-    confirm(store, upstream, &given.repo, id, relay.now()).await.map_err(|error| match error {
-        ConfirmError::Store(error) => Refusal::unavailable(error.to_string()),
-        error => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
+    repository_pins::confirm(store, upstream, &given.repo, id, relay.now()).await.map_err(|error| {
+        match error {
+            ConfirmError::Store(error) => Refusal::unavailable(error.to_string()),
+            error => Refusal::new(StatusCode::NOT_FOUND, error.to_string()),
+        }
     })
 }

@@ -1,10 +1,10 @@
 //! How many wrong admin tokens are looked at in a minute.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::constant_time;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::secrets::Secret;
@@ -23,7 +23,7 @@ impl Guesses {
         given: &str,
         now: Timestamp,
     ) -> Result<bool, Duration> {
-        let mut guesses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guesses = self.0.lock();
         let (since, wrong) = &mut *guesses;
         let age = now.duration_since(*since);
         if age.is_negative() || age >= SignedDuration::from_mins(1) {

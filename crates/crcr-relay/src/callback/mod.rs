@@ -17,19 +17,22 @@ use crcr_domain::identity::{CallerIdentity, ProviderClaims};
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
 use crcr_domain::{AllowlistEntry, CheckRunPolicy, EventKind, RepoName};
-use crcr_store::{Add, Batch, Charge, Commit, NewTask, Read, StoreError, decode, read};
+use crcr_store::{
+    CommitOutcome, NewTask, RateLimitCharge, SetInsert, StoreError, Versioned, WriteBatch,
+    decode_record, read_record,
+};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::admin::repositories::{self, Pin};
 use crate::compat::forward;
 use crate::facts::{Occasion, attempt_fact};
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
 use crate::queue::handlers::{alert, head, merge_base};
-use crate::queue::task::Work;
+use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
-use crate::state_records::{self, CommitSeen, Job, Used};
+use crate::repository_pins::{self, Pin};
+use crate::state_records::{self, CommitLookup, JobRecord, UsedToken};
 use crate::webhook::signature::digest;
 
 /// What became of a report.
@@ -196,22 +199,22 @@ impl Report<'_> {
         let (relay, callback) = (self.relay, self.callback);
         let store = relay.store.as_ref();
         let repo = &self.identity.repository;
-        let key = state_records::job(&callback.delivery, repo, &callback.job);
+        let key = state_records::job_key(&callback.delivery, repo, &callback.job);
         let keys = [
             self.token_key(),
-            state_records::dispatch(&callback.delivery, repo),
-            state_records::pin(&relay.config.upstream, repo),
+            state_records::dispatch_key(&callback.delivery, repo),
+            state_records::pin_key(&relay.config.upstream, repo),
             key.clone(),
         ];
-        let found = store.get(&keys).await?;
+        let found = store.records(&keys).await?;
         let [used, known, pin, job] = <[_; 4]>::try_from(found).expect("four keys");
         let [token_key, dispatch_key, pin_key, job_key] = keys;
-        let used: Read<Used> = decode(token_key, used)?;
+        let used: Versioned<UsedToken> = decode_record(token_key, used)?;
         if let Some(verdict) = self.replayed(used.value.as_ref()) {
             return Ok(Some(verdict));
         }
-        let known: Read<Dispatch> = decode(dispatch_key, known)?;
-        if let Some(refused) = self.repository_changed(&decode(pin_key, pin)?).await? {
+        let known: Versioned<Dispatch> = decode_record(dispatch_key, known)?;
+        if let Some(refused) = self.repository_changed(&decode_record(pin_key, pin)?).await? {
             return Ok(Some(refused));
         }
         let Some(dispatch) = known.value.as_ref() else {
@@ -222,7 +225,7 @@ impl Report<'_> {
             return Ok(Some(refused));
         }
         let now = relay.now();
-        let mut job: Read<Job> = decode(job_key, job)?;
+        let mut job: Versioned<JobRecord> = decode_record(job_key, job)?;
         let evidence = self.evidence(dispatch);
         let on_its_way = dispatch.status == DispatchStatus::Queued;
         let proof = evidence.proof(dispatch.default_branch.as_deref(), on_its_way);
@@ -244,7 +247,7 @@ impl Report<'_> {
             step => return self.no_step(step, &used).await,
         };
         let started_at = job.value.as_ref().and_then(|job| job.started_at);
-        let next = Job {
+        let next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown,
@@ -254,12 +257,12 @@ impl Report<'_> {
             evidence,
             ended_without_proof: false,
         };
-        let job = Read { key: key.clone(), version: job.version, value: None };
-        let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        let job = Versioned { key: key.clone(), version: job.version, value: None };
+        let mut batch = WriteBatch { rate_limit: Some(self.charge()), ..WriteBatch::default() };
         batch.update(&job, &next, relay.expiry());
         if job.version == 0 {
-            batch.add.push(Add {
-                set: state_records::jobs(&callback.delivery, repo),
+            batch.set_inserts.push(SetInsert {
+                set: state_records::job_set_key(&callback.delivery, repo),
                 member: serde_json::to_string(&callback.job).expect("a job is always JSON"),
                 score: now.as_millisecond(),
                 expires_at: relay.expiry(),
@@ -281,20 +284,20 @@ impl Report<'_> {
     async fn report_without_proof(
         &self,
         dispatch: &Dispatch,
-        job: &Read<Job>,
+        job: &Versioned<JobRecord>,
         proof: ProofStatus,
-        used: &Read<Used>,
+        used: &Versioned<UsedToken>,
     ) -> Decided {
         let relay = self.relay;
-        let mut batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        let mut batch = WriteBatch { rate_limit: Some(self.charge()), ..WriteBatch::default() };
         if let Some(known) = job.value.as_ref().filter(|known| known.state.is_open())
             && !self.callback.state.is_open()
             && !known.ended_without_proof
         {
-            let ended = Job { ended_without_proof: true, ..known.clone() };
+            let ended = JobRecord { ended_without_proof: true, ..known.clone() };
             batch.update(job, &ended, relay.expiry());
-            let work = Work::check_run(dispatch, Some(&ended.id));
-            batch.tasks.push(work.task(relay, relay.now()));
+            let work = TaskKind::check_run(dispatch, Some(&ended.id));
+            batch.tasks.push(work.task(&relay.config.upstream, relay.now()));
             batch.tasks.push(self.sweep_after_end(dispatch));
         }
         self.finish(batch, used, self.status(), self.outcome(dispatch, proof)).await
@@ -329,25 +332,26 @@ impl Report<'_> {
                 "nightly/periodic callbacks come from `schedule` or `workflow_dispatch` runs";
             return Ok(Some(Verdict::bad_token(detail)));
         }
-        let pin = state_records::pin(&relay.config.upstream, repo);
-        let pin: Read<Pin> = read(relay.store.as_ref(), pin).await?;
+        let pin = state_records::pin_key(&relay.config.upstream, repo);
+        let pin: Versioned<Pin> = read_record(relay.store.as_ref(), pin).await?;
         if let Some(refused) = self.repository_changed(&pin).await? {
             return Ok(Some(refused));
         }
-        let used: Read<Used> = read(relay.store.as_ref(), self.token_key()).await?;
+        let used: Versioned<UsedToken> =
+            read_record(relay.store.as_ref(), self.token_key()).await?;
         if let Some(verdict) = self.replayed(used.value.as_ref()) {
             return Ok(Some(verdict));
         }
-        let key = state_records::job(&callback.delivery, repo, &callback.job);
-        let job: Read<Job> = read(relay.store.as_ref(), key.clone()).await?;
+        let key = state_records::job_key(&callback.delivery, repo, &callback.job);
+        let job: Versioned<JobRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
         let JobTransition::Apply { .. } = lifecycle::step(current, callback.state) else {
             return self.no_step(lifecycle::step(current, callback.state), &used).await;
         };
         let upstream = &relay.config.upstream;
         // Paid for before GitHub is asked, so that nobody spends upstream's API quota for nothing.
-        let paid = Batch { charge: Some(self.charge()), ..Batch::default() };
-        if let Commit::Limited(wait) = relay.commit(paid).await? {
+        let paid = WriteBatch { rate_limit: Some(self.charge()), ..WriteBatch::default() };
+        if let CommitOutcome::Limited(wait) = relay.commit(paid).await? {
             return Ok(Some(self.limited(wait)));
         }
         match self.commit_exists().await? {
@@ -366,7 +370,7 @@ impl Report<'_> {
             }
         }
         let now = relay.now();
-        let next = Job {
+        let next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown: false,
@@ -376,7 +380,7 @@ impl Report<'_> {
             evidence: ReportProvenance::default(),
             ended_without_proof: false,
         };
-        let mut batch = Batch::default();
+        let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
         let occasion = Occasion {
             repo: &self.entry.repo,
@@ -402,8 +406,8 @@ impl Report<'_> {
         let (relay, sha) = (self.relay, &self.callback.delivery);
         let upstream = &relay.config.upstream;
         let now = relay.now();
-        let key = state_records::commit(upstream, sha);
-        let known: Read<CommitSeen> = read(relay.store.as_ref(), key).await?;
+        let key = state_records::commit_key(upstream, sha);
+        let known: Versioned<CommitLookup> = read_record(relay.store.as_ref(), key).await?;
         if let Some(seen) = known.value.filter(|seen| seen.until > now) {
             return Ok(Ok(seen.exists));
         }
@@ -412,8 +416,8 @@ impl Report<'_> {
             Err(error) => return Ok(Err(error)),
         };
         let life = if exists { limits::COMMIT_EXISTS } else { limits::COMMIT_ABSENT };
-        let mut batch = Batch::default();
-        batch.set(known.key, &CommitSeen { exists, until: now + life }, now + life);
+        let mut batch = WriteBatch::default();
+        batch.set(known.key, &CommitLookup { exists, until: now + life }, now + life);
         relay.commit(batch).await?;
         Ok(Ok(exists))
     }
@@ -426,7 +430,7 @@ impl Report<'_> {
     }
 
     /// A report that changes nothing: known, overtaken, or against what is known.
-    async fn no_step(&self, step: JobTransition, used: &Read<Used>) -> Decided {
+    async fn no_step(&self, step: JobTransition, used: &Versioned<UsedToken>) -> Decided {
         let (status, outcome) = match step {
             JobTransition::Duplicate => ("duplicate", CallbackOutcome::Duplicate),
             JobTransition::Stale => ("stale", CallbackOutcome::Stale),
@@ -443,21 +447,21 @@ impl Report<'_> {
                 return Ok(Some(Verdict::bad(CallbackOutcome::RejectedState, detail)));
             }
         };
-        let batch = Batch { charge: Some(self.charge()), ..Batch::default() };
+        let batch = WriteBatch { rate_limit: Some(self.charge()), ..WriteBatch::default() };
         self.finish(batch, used, status, (outcome, None)).await
     }
 
     /// Commits, together with the token's use.
     async fn finish(
         &self,
-        mut batch: Batch,
-        used: &Read<Used>,
+        mut batch: WriteBatch,
+        used: &Versioned<UsedToken>,
         status: &'static str,
         (outcome, missing): (CallbackOutcome, Option<MissingProof>),
     ) -> Decided {
         let relay = self.relay;
         let until = self.identity.expires_at + Duration::from_secs(60);
-        let value = Used { body: digest(self.body), status: status.to_owned() };
+        let value = UsedToken { body: digest(self.body), status: status.to_owned() };
         batch.update(used, &value, until);
         if outcome.is_stored() {
             let verdict = Verdict { outcome, result: Ok(status) };
@@ -471,15 +475,15 @@ impl Report<'_> {
             batch.facts.push(Fact::Callback(fact));
         }
         Ok(match relay.commit(batch).await? {
-            Commit::Done => Some(Verdict { outcome, result: Ok(status) }),
-            Commit::Conflict | Commit::LeaseLost => None,
-            Commit::Limited(wait) => Some(self.limited(wait)),
+            CommitOutcome::Done => Some(Verdict { outcome, result: Ok(status) }),
+            CommitOutcome::Conflict | CommitOutcome::LeaseLost => None,
+            CommitOutcome::Limited(wait) => Some(self.limited(wait)),
         })
     }
 
     /// The same token again: with the same body the same answer, with another one none. What stands
     /// in for a token's id says nothing of the body: then the job's life decides.
-    fn replayed(&self, used: Option<&Used>) -> Option<Verdict> {
+    fn replayed(&self, used: Option<&UsedToken>) -> Option<Verdict> {
         let used = used?;
         if used.body == digest(self.body) {
             return Some(Verdict { outcome: CallbackOutcome::Duplicate, result: Ok("duplicate") });
@@ -489,20 +493,20 @@ impl Report<'_> {
     }
 
     /// Names the use of the token: its own id, or what stands in for one.
-    fn token_key(&self) -> crcr_store::Key {
+    fn token_key(&self) -> crcr_store::StoreKey {
         let job = &self.callback.job;
         match &self.identity.jti {
-            Some(jti) => state_records::used(&self.identity.issuer, jti),
+            Some(jti) => state_records::used_token_key(&self.identity.issuer, jti),
             None => {
                 let pipeline = self.identity.buildkite().map(|claims| &claims.pipeline_id);
                 let parts = json!([pipeline, job, self.callback.state]);
-                state_records::used(&self.identity.issuer, &parts.to_string())
+                state_records::used_token_key(&self.identity.issuer, &parts.to_string())
             }
         }
     }
 
     /// Whoever registered a freed name anew doesn't speak for the allowlist's repository.
-    async fn repository_changed(&self, pin: &Read<Pin>) -> Decided {
+    async fn repository_changed(&self, pin: &Versioned<Pin>) -> Decided {
         let Some(claims) = self.identity.github() else { return Ok(None) };
         let Some(pinned) = &pin.value else { return Ok(None) };
         let found = claims.repository_id;
@@ -510,9 +514,9 @@ impl Report<'_> {
             return Ok(None);
         }
         if let Some(found) = found {
-            repositories::refuse(self.relay, pin, found, "report").await?;
+            repository_pins::refuse(self.relay, pin, found, "report").await?;
         }
-        let refusal = Refusal::new(StatusCode::FORBIDDEN, repositories::refusal(pinned, found));
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, repository_pins::refusal(pinned, found));
         Ok(Some(Verdict::refused(CallbackOutcome::RepositoryChanged, refusal)))
     }
 
@@ -546,19 +550,21 @@ impl Report<'_> {
     }
 
     /// The check runs of the job and of the dispatch follow, if the report may be proven.
-    fn follow(&self, dispatch: &Dispatch, job: &JobId, proof: ProofStatus, batch: &mut Batch) {
+    fn follow(&self, dispatch: &Dispatch, job: &JobId, proof: ProofStatus, batch: &mut WriteBatch) {
         let (relay, now) = (self.relay, self.relay.now());
         let has_check_runs = dispatch.level.check_run() != CheckRunPolicy::Never;
         if has_check_runs && !matches!(proof, ProofStatus::Missing(_)) {
-            batch.tasks.push(Work::check_run(dispatch, Some(job)).task(relay, now));
-            batch.tasks.push(Work::check_run(dispatch, None).task(relay, now));
-            let claim = state_records::run_claim(&dispatch.repo, &job.run_id);
+            batch
+                .tasks
+                .push(TaskKind::check_run(dispatch, Some(job)).task(&relay.config.upstream, now));
+            batch.tasks.push(TaskKind::check_run(dispatch, None).task(&relay.config.upstream, now));
+            let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
             batch.set(claim, &dispatch.delivery, relay.expiry());
         }
         if self.callback.state.is_open() {
             let lost_after = relay.config.lost_after;
             let pause = if has_check_runs { lost_after.min(limits::RUN_POLL) } else { lost_after };
-            batch.tasks.push(Work::sweep(dispatch).task(relay, now + pause));
+            batch.tasks.push(TaskKind::sweep(dispatch).task(&relay.config.upstream, now + pause));
         } else if has_check_runs {
             batch.tasks.push(self.sweep_after_end(dispatch));
         }
@@ -566,22 +572,28 @@ impl Report<'_> {
 
     /// GitHub needs a moment to see that a run is over whose last step has just reported.
     fn sweep_after_end(&self, dispatch: &Dispatch) -> NewTask {
-        Work::sweep(dispatch).task(self.relay, self.relay.now() + limits::RUN_END_LOOK)
+        TaskKind::sweep(dispatch)
+            .task(&self.relay.config.upstream, self.relay.now() + limits::RUN_END_LOOK)
     }
 
-    fn forward(&self, key: &crcr_store::Key, times: (Option<f64>, Option<f64>), batch: &mut Batch) {
+    fn forward(
+        &self,
+        key: &crcr_store::StoreKey,
+        times: (Option<f64>, Option<f64>),
+        batch: &mut WriteBatch,
+    ) {
         if self.relay.config.hud.is_none() {
             return;
         }
         let Ok(body) = serde_json::from_slice::<Box<RawValue>>(self.body) else { return };
         let repo = &self.identity.repository;
         let work = forward::work(repo, self.entry.level, key, times, &body);
-        batch.tasks.push(work.task(self.relay, self.relay.now()));
+        batch.tasks.push(work.task(&self.relay.config.upstream, self.relay.now()));
     }
 
-    fn charge(&self) -> Charge {
-        Charge {
-            bucket: state_records::rate(&self.identity.repository),
+    fn charge(&self) -> RateLimitCharge {
+        RateLimitCharge {
+            bucket: state_records::report_limit_key(&self.identity.repository),
             per_minute: self.relay.config.rate_per_minute,
         }
     }
@@ -652,10 +664,12 @@ fn record(relay: &Arc<Relay>, seen: &Seen, verdict: &Verdict, latency: Duration)
         return;
     }
     // A bucket of their own: what is refused costs nothing of what may be reported.
-    let charge =
-        Charge { bucket: state_records::refused(repo), per_minute: relay.config.rate_per_minute };
+    let charge = RateLimitCharge {
+        bucket: state_records::refused_report_limit_key(repo),
+        per_minute: relay.config.rate_per_minute,
+    };
     let facts = vec![Fact::Callback(fact(relay, seen, verdict, latency))];
-    let batch = Batch { charge: Some(charge), facts, ..Batch::default() };
+    let batch = WriteBatch { rate_limit: Some(charge), facts, ..WriteBatch::default() };
     let relay = Arc::clone(relay);
     tokio::spawn(async move {
         if let Err(error) = relay.commit(batch).await {

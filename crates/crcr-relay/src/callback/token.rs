@@ -3,13 +3,12 @@
 //! `v1.<key id>.<HMAC>` over delivery, repository, head, pull request and dispatch time. It
 //! travels in a public payload, so it is no secret and nothing treats it as one.
 
-use std::sync::{PoisonError, RwLock};
-
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crcr_domain::dispatch::Dispatch;
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::limits;
@@ -25,12 +24,12 @@ impl CallbackKeys {
 
     /// Puts other keys into force.
     pub fn set(&self, secrets: &[SecretString]) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys(secrets);
+        *self.0.write() = keys(secrets);
     }
 
     /// The token of a dispatch.
     pub fn sign(&self, dispatch: &Dispatch) -> Option<String> {
-        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.0.read();
         let (id, key) = keys.first()?;
         let tag = hmac::sign(key, message(dispatch).as_bytes());
         Some(format!("v1.{id}.{}", URL_SAFE_NO_PAD.encode(tag)))
@@ -45,7 +44,7 @@ impl CallbackKeys {
             return false;
         };
         let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return false };
-        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.0.read();
         dispatch.enqueued_at + limits::KEEP >= now
             && keys
                 .iter()

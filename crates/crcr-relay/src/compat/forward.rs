@@ -7,7 +7,7 @@ use crcr_domain::callback::ReportDetails;
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::DispatchFact;
 use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
-use crcr_store::{Key, NewTask, Task};
+use crcr_store::{LeasedTask, NewTask, StoreKey};
 use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
 use secrecy::ExposeSecret as _;
@@ -15,17 +15,21 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use crate::limits;
-use crate::queue::task::{Fail, Outcome, Work};
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, Job};
+use crate::state_records::{self, JobRecord};
 
 /// Sends it; what the HUD refuses is given up, what it can't take now comes again. While its key is
 /// changed it may know the new one or the old one, or neither of ours yet.
-pub async fn run(relay: &Relay, task: &Task, body: String) -> Result<Outcome, Fail> {
-    let Some(hud) = &relay.config.hud else { return Ok(Outcome::Done) };
+pub(crate) async fn run(
+    relay: &Relay,
+    task: &LeasedTask,
+    body: &str,
+) -> Result<TaskDone, TaskError> {
+    let Some(hud) = &relay.config.hud else { return Ok(TaskDone::Finished) };
     let url = format!("{}/crcr/results", hud.url.as_str().trim_end_matches('/'));
-    let body = Bytes::from(body);
-    let mut fail = Fail::retry("no key for the HUD");
+    let body = Bytes::from(body.to_owned());
+    let mut fail = TaskError::retry("no key for the HUD");
     for key in hud.key.all().iter() {
         let request = relay
             .http
@@ -35,13 +39,13 @@ pub async fn run(relay: &Relay, task: &Task, body: String) -> Result<Outcome, Fa
             .header("x-hud-internal-bot", key.expose_secret())
             .body(body.clone());
         let Err(error) = crcr_github::http::send_once(request).await else {
-            return Ok(Outcome::Done);
+            return Ok(TaskDone::Finished);
         };
         let unauthorized = error.status() == Some(StatusCode::UNAUTHORIZED);
-        fail = Fail::retry(format!("the HUD: {error}"));
+        fail = TaskError::retry(format!("the HUD: {error}"));
         fail.permanent = !error.is_transient();
         fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
-        fail.until = unauthorized.then(|| task.created_at + limits::HUD_KEY_CHANGE);
+        fail.retry_until = unauthorized.then(|| task.created_at + limits::HUD_KEY_CHANGE);
         if !unauthorized {
             break;
         }
@@ -56,10 +60,10 @@ pub async fn run(relay: &Relay, task: &Task, body: String) -> Result<Outcome, Fa
 pub fn work(
     repo: &RepoName,
     level: crcr_domain::Level,
-    about: &Key,
+    about: &StoreKey,
     times: (Option<f64>, Option<f64>),
     callback: &RawValue,
-) -> Work {
+) -> TaskKind {
     let envelope = json!({
         "ci_metrics": { "queue_time": times.0, "execution_time": times.1 },
         "verified_repo": repo.as_str(),
@@ -71,7 +75,7 @@ pub fn work(
         callback.get()
     );
     let key = vec![about.as_str().to_owned()];
-    Work::Forward { key, lane: repo.owner().to_ascii_lowercase(), body }
+    TaskKind::Forward { key, lane: repo.owner().to_ascii_lowercase(), body }
 }
 
 /// The task that tells the external HUD how a dispatch stands; `None` when it isn't asked for, when
@@ -93,13 +97,13 @@ pub fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
     }
     let about = (fact.event.as_str(), fact.delivery.as_str(), fact.upstream.as_str());
     let report = report(about, fact.pull_request, &fact.head_sha, workflow);
-    let key = state_records::dispatch(&fact.delivery, &repo);
+    let key = state_records::dispatch_key(&fact.delivery, &repo);
     let work = work(&repo, fact.level, &key, (None, None), &report);
-    Some(work.task(relay, relay.now()))
+    Some(work.task(&relay.config.upstream, relay.now()))
 }
 
 /// The report that a lost job never sent.
-pub fn lost_report(dispatch: &Dispatch, job: &Job, now: Timestamp) -> Box<RawValue> {
+pub fn lost_report(dispatch: &Dispatch, job: &JobRecord, now: Timestamp) -> Box<RawValue> {
     let ReportDetails { url, check_run_id, .. } = &job.details;
     let workflow = json!({
         "schema_version": "1", "status": "completed", "conclusion": "timed_out",

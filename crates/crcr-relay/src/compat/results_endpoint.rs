@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use crcr_domain::facts::{AttemptFact, Fact};
 use crcr_results::deployed::{self, DISPATCH_JOB, DISPATCH_WORKFLOW, Forward};
-use crcr_store::{Batch, Commit, Key};
+use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 
@@ -49,7 +49,7 @@ async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response
     if let Some(fact) = forward.dispatch(relay.now()) {
         let status = fact.status.clone();
         let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");
-        let batch = Batch { facts: vec![Fact::Dispatch(fact)], ..Batch::default() };
+        let batch = WriteBatch { facts: vec![Fact::Dispatch(fact)], ..WriteBatch::default() };
         let done = relay.commit(batch).await;
         done.map_err(|error| Refusal::unavailable(error.to_string()))?;
         return Ok(http_response::ok(json!({ "ok": true, "status": status, "dynamoKey": key })));
@@ -58,12 +58,12 @@ async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response
     let (status, key) = (received.status(), received.key().join("/"));
     let mut parts = vec!["forwarded"];
     parts.extend(received.key());
-    let place = Key::new(&parts);
+    let place = StoreKey::new(&parts);
     for _ in 0..limits::CONFLICTS {
         // The end of a job comes without its queue time: what was told before is kept for it.
-        let before = crcr_store::read::<AttemptFact>(&*relay.store, place.clone()).await;
+        let before = crcr_store::read_record::<AttemptFact>(&*relay.store, place.clone()).await;
         let before = before.map_err(|error| Refusal::unavailable(error.to_string()))?;
-        let mut batch = Batch::default();
+        let mut batch = WriteBatch::default();
         let overtaken = before.value.as_ref().is_some_and(|known| known.state.rank() > 1);
         if !(overtaken && status == "in_progress") {
             let attempt = received.clone().attempt(before.value.clone(), relay.now());
@@ -71,7 +71,7 @@ async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response
             batch.facts = deployed::facts(attempt);
         }
         match relay.commit(batch).await {
-            Ok(Commit::Conflict) => {}
+            Ok(CommitOutcome::Conflict) => {}
             Ok(_) => {
                 return Ok(http_response::ok(
                     json!({ "ok": true, "status": status, "dynamoKey": key }),

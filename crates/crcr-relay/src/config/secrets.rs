@@ -3,9 +3,10 @@
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::limits;
@@ -81,7 +82,7 @@ impl Secret {
 
     /// Every value that holds now, the new one first; there is at least one.
     pub fn all(&self) -> Arc<[SecretString]> {
-        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).values)
+        Arc::clone(&self.state.read().values)
     }
 
     pub fn first(&self) -> SecretString {
@@ -92,7 +93,7 @@ impl Secret {
     pub fn reload(&self, accept: impl FnOnce(&[SecretString]) -> Result<(), String>) -> Reloaded {
         let Some(file) = &self.file else { return Reloaded::Unchanged };
         let before = Stamp::of(file);
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.write();
         if before.as_ref().is_ok_and(|stamp| state.stamp == Some(*stamp)) {
             return Reloaded::Unchanged;
         }

@@ -1,6 +1,6 @@
 //! What is counted, in Prometheus' words.
 
-use crcr_store::Depth;
+use crcr_store::QueueDepth;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -117,7 +117,7 @@ impl Metrics {
         self.feed_failures.inc();
     }
 
-    pub fn text(&self, depth: Depth, open: u64, allowlist: &Standing) -> String {
+    pub fn text(&self, depth: QueueDepth, open: u64, allowlist: &Standing) -> String {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (state, count) in
             [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]

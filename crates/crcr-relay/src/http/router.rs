@@ -13,13 +13,14 @@ use crcr_store::StoreError;
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::admin::deliveries;
+use crate::admin::deliveries_endpoint;
 use crate::admin::operators;
 use crate::admin::operators::Listener;
 use crate::admin::repositories;
 use crate::admin::{HOME, LOGIN};
 use crate::compat::results_endpoint;
 use crate::http::http_response::{self, Refusal, not_found};
+use crate::queue::open_dispatches;
 use crate::relay::Relay;
 use crate::{callback, limits, webhook};
 
@@ -69,13 +70,16 @@ fn routes() -> Router<Arc<Relay>> {
 
 fn admin_routes() -> Router<Arc<Relay>> {
     let page = Router::new()
-        .route(HOME, get(deliveries::board).post(deliveries::press))
-        .route("/crcr/repositories", post(repositories::press))
+        .route(HOME, get(deliveries_endpoint::page).post(deliveries_endpoint::handle_button))
+        .route("/crcr/repositories", post(repositories::handle_button))
         .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
     crcr_hud::with_headers(page)
-        .route("/api/v1/repositories", get(repositories::index).post(repositories::confirm_one))
+        .route("/api/v1/repositories", get(repositories::list).post(repositories::confirm))
         .route("/metrics", get(metrics))
-        .route("/api/v1/deliveries", get(deliveries::list).post(deliveries::change))
+        .route(
+            "/api/v1/deliveries",
+            get(deliveries_endpoint::list).post(deliveries_endpoint::change),
+        )
 }
 
 /// Whoever sends a body byte by byte gets no more than [`limits::REQUEST`].
@@ -104,7 +108,7 @@ async fn readyz(
     let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // Results that can't be written wait in the store: no reason to send webhooks elsewhere.
-    let results = relay.feed.problem();
+    let results = relay.results_problem.lock().clone();
     let body = if operators::lets_in(&relay, listener, &headers) == Ok(true) {
         json!({
             "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
@@ -121,8 +125,12 @@ async fn readyz(
 }
 
 async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
-    let counted =
-        async { Ok::<_, StoreError>((relay.store.depth().await?, relay.open_dispatches().await?)) };
+    let counted = async {
+        Ok::<_, StoreError>((
+            relay.store.queue_depth().await?,
+            open_dispatches(&*relay.store).await?,
+        ))
+    };
     match counted.await {
         Ok((depth, open)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

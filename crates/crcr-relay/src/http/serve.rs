@@ -14,6 +14,7 @@ use crate::http::connections::{self, Bounds};
 use crate::http::router;
 use crate::limits;
 use crate::queue::fact_feed;
+use crate::queue::open_dispatches;
 use crate::queue::workers;
 use crate::relay::Relay;
 
@@ -61,7 +62,11 @@ impl Bound {
             tracing::warn!("the allowlist takes its time; until it is read webhooks get 503");
         }
         let mut parts = JoinSet::new();
-        parts.spawn(workers::work(Arc::clone(&relay), stop.clone(), workers::Bounds::default()));
+        parts.spawn(workers::run(
+            Arc::clone(&relay),
+            stop.clone(),
+            workers::WorkerTimeouts::default(),
+        ));
         parts.spawn(fact_feed::run(Arc::clone(&relay), stop.clone()));
         let timers = {
             let (relay, stop) = (Arc::clone(&relay), stop.clone());
@@ -106,7 +111,7 @@ async fn prune(relay: &Relay) {
             Err(error) => tracing::warn!(%error, "expired records can't be forgotten"),
         }
         if let Some(most) = relay.config.warn_open {
-            match relay.open_dispatches().await {
+            match open_dispatches(&*relay.store).await {
                 Ok(open) if open > u64::from(most) => {
                     tracing::warn!(open, most, "more dispatches are open than the threshold");
                 }
@@ -121,7 +126,7 @@ async fn prune(relay: &Relay) {
 pub(crate) async fn prune_all(relay: &Relay) -> Result<u64, StoreError> {
     let mut all = 0;
     loop {
-        match relay.store.prune(relay.now()).await? {
+        match relay.store.delete_expired(relay.now()).await? {
             0 => return Ok(all),
             count => all += count,
         }

@@ -1,10 +1,9 @@
-//! Copies facts from the store's outbox to where results are kept, in batches.
+//! Copies facts from the store's outbox to the results, when those are kept elsewhere.
 //!
-//! A fact is on disk in the outbox before anybody is told that it was taken, and leaves it only
-//! once the results have it. A batch that was sent and not recorded as sent goes again, and
-//! replaces itself.
+//! A fact is in the outbox, on disk, before its cause is acknowledged, and leaves the outbox when the
+//! results have it. If the relay stops in between, the batch is sent again and replaces itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_results::ResultsError;
@@ -13,55 +12,36 @@ use tokio_util::sync::CancellationToken;
 use crate::limits;
 use crate::relay::Relay;
 
-#[derive(Debug, Default)]
-pub struct Feed {
-    problem: Mutex<Option<String>>,
-}
-
-impl Feed {
-    /// Why the last batch wasn't taken; `None` when it was.
-    pub fn problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, problem: Option<String>) {
-        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
-    }
-}
-
-/// Copies until `stop`. What can't be taken waits, for up to [`limits::FEED_PAUSE_CAP`] between
-/// two tries.
-pub async fn run(relay: Arc<Relay>, stop: CancellationToken) {
-    if relay.store.keeps_facts() {
+pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
+    if relay.store.stores_facts() {
         return;
     }
     let mut failed = 0_u32;
     while !stop.is_cancelled() {
-        let pause = match batch(&relay).await {
+        let pause = match copy_batch(&relay).await {
             Ok(0) => {
                 failed = 0;
-                relay.feed.set(None);
+                *relay.results_problem.lock() = None;
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = relay.facts.notified() => {}
-                    () = tokio::time::sleep(limits::FEED_PAUSE_CAP) => {}
+                    () = tokio::time::sleep(limits::FEED_RETRY.cap) => {}
                 }
-                // A few more come along: one insert takes them all.
+                // More facts are likely to follow, and one insert can take them all.
                 limits::FEED_LINGER
             }
             Ok(count) => {
                 failed = 0;
-                relay.feed.set(None);
+                *relay.results_problem.lock() = None;
                 relay.metrics.fed(count);
                 if count < limits::FEED_ROWS { limits::FEED_LINGER } else { Duration::ZERO }
             }
             Err(error) => {
-                tracing::warn!(%error, failed, "results wait in the outbox");
-                relay.feed.set(Some(error.to_string()));
+                failed = failed.saturating_add(1);
+                tracing::warn!(%error, failed, "facts wait in the outbox");
+                *relay.results_problem.lock() = Some(error.to_string());
                 relay.metrics.feed_failed();
-                let pause = limits::FEED_PAUSE.saturating_mul(1 << failed.min(10));
-                failed += 1;
-                pause.min(limits::FEED_PAUSE_CAP).mul_f64(rand::random_range(0.5..=1.0))
+                limits::FEED_RETRY.pause(failed, None)
             }
         };
         tokio::select! {
@@ -72,15 +52,15 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken) {
 }
 
 /// Copies the oldest facts; returns how many.
-async fn batch(relay: &Relay) -> Result<usize, ResultsError> {
-    let waiting = relay.store.outbox(limits::FEED_ROWS).await?;
-    let Some(last) = waiting.last().map(|fact| fact.id.clone()) else {
-        // The pages want tables, also before the first fact.
+async fn copy_batch(relay: &Relay) -> Result<usize, ResultsError> {
+    let entries = relay.store.outbox(limits::FEED_ROWS).await?;
+    let Some(last) = entries.last().map(|entry| entry.id.clone()) else {
+        // The pages need the tables even before the first fact.
         relay.results.prepare().await?;
         return Ok(0);
     };
-    let count = waiting.len();
-    relay.results.append(waiting.into_iter().map(|waiting| waiting.fact).collect()).await?;
-    relay.store.forget(&last).await?;
+    let count = entries.len();
+    relay.results.append(entries.into_iter().map(|entry| entry.fact).collect()).await?;
+    relay.store.remove_from_outbox(&last).await?;
     Ok(count)
 }

@@ -1,213 +1,230 @@
-//! The durable queue's workers: lease, work, settle; bounded at all and per account downstream.
+//! The workers of the durable queue: they lease a task, run its handler and settle it. How many run
+//! at a time is limited, and so is how many run for one lane.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crcr_store::{Batch, Commit, How, Task, Want};
+use crcr_store::{CommitOutcome, LeaseRequest, LeasedTask, StoreError, TaskOutcome, WriteBatch};
 use jiff::Timestamp;
-use rand::Rng as _;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::handlers;
-use super::task::{Fail, Outcome, Work};
+use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::limits;
 use crate::relay::Relay;
 
-/// The work that is under way.
 #[derive(Default)]
 struct Workers {
-    /// Each one ends with the time until which GitHub wants its lane to wait.
+    /// A worker's result is the time until which GitHub wants its lane to pause.
     running: JoinSet<Option<Timestamp>>,
-    tasks: HashMap<Id, Task>,
-    /// Tasks of each lane that are worked on.
-    busy: HashMap<String, usize>,
-    paused: HashMap<String, Timestamp>,
+    tasks: HashMap<Id, Arc<ParsedTask>>,
+    /// How many tasks of each lane are running.
+    busy_lanes: HashMap<String, usize>,
+    paused_lanes: HashMap<String, Timestamp>,
 }
 
-/// How long work may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub(crate) struct WorkerTimeouts {
     /// A handler that takes longer has failed.
-    pub handler: Duration,
-    /// How long a stop waits for what is under way.
-    pub grace: Duration,
+    pub(crate) handler: Duration,
+    /// How long a shutdown waits for running tasks.
+    pub(crate) shutdown: Duration,
 }
 
-impl Default for Bounds {
+impl Default for WorkerTimeouts {
     fn default() -> Self {
-        Self { handler: limits::HANDLER, grace: limits::GRACE }
+        Self { handler: limits::HANDLER, shutdown: limits::GRACE }
     }
 }
 
-/// Works until `stop`, then finishes what is under way within the bounds' grace and gives the rest
-/// back.
-pub async fn work(relay: Arc<Relay>, stop: CancellationToken, bounds: Bounds) {
+/// Works until `stop`, then waits for running tasks and releases those that don't end in time.
+pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTimeouts) {
     let mut workers = Workers::default();
     while !stop.is_cancelled() {
         let now = relay.now();
-        workers.paused.retain(|_, until| *until > now);
+        workers.paused_lanes.retain(|_, until| *until > now);
         let free = relay.config.workers.saturating_sub(workers.tasks.len());
         let leased = if free > 0 { lease(&relay, free, &workers, now).await } else { vec![] };
-        let more = leased.len() == free && free > 0;
+        let may_have_more = leased.len() == free && free > 0;
         for task in leased {
-            workers.start(&relay, task, bounds.handler);
+            workers.start(&relay, task, timeouts.handler);
         }
-        if more {
+        if may_have_more {
             continue;
         }
         tokio::select! {
             () = stop.cancelled() => {}
             () = relay.work.notified() => {}
             () = tokio::time::sleep(limits::POLL) => {}
-            Some(ended) = workers.running.join_next_with_id() => workers.end(&relay, ended).await,
+            Some(ended) = workers.running.join_next_with_id() => {
+                workers.worker_ended(&relay, ended).await;
+            }
         }
     }
-    let rest = async {
+    let running = async {
         while let Some(ended) = workers.running.join_next_with_id().await {
-            workers.end(&relay, ended).await;
+            workers.worker_ended(&relay, ended).await;
         }
     };
-    let _ = tokio::time::timeout(bounds.grace, rest).await;
-    workers.give_back(&relay).await;
+    let _ = tokio::time::timeout(timeouts.shutdown, running).await;
+    workers.release_all(&relay).await;
 }
 
 impl Workers {
-    fn start(&mut self, relay: &Arc<Relay>, task: Task, limit: Duration) {
-        *self.busy.entry(task.lane.clone()).or_default() += 1;
-        let worker = self.running.spawn(one(Arc::clone(relay), task.clone(), limit));
+    fn start(&mut self, relay: &Arc<Relay>, task: LeasedTask, timeout: Duration) {
+        let task = Arc::new(ParsedTask::new(task));
+        *self.busy_lanes.entry(task.lease.lane.clone()).or_default() += 1;
+        let worker = self.running.spawn(run_task(Arc::clone(relay), Arc::clone(&task), timeout));
         self.tasks.insert(worker.id(), task);
     }
 
-    async fn end(&mut self, relay: &Relay, ended: Result<(Id, Option<Timestamp>), JoinError>) {
+    async fn worker_ended(
+        &mut self,
+        relay: &Relay,
+        ended: Result<(Id, Option<Timestamp>), JoinError>,
+    ) {
         let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some(task) = self.tasks.remove(&id) else { return };
-        if let Some(count) = self.busy.get_mut(&task.lane) {
+        let lane = &task.lease.lane;
+        if let Some(count) = self.busy_lanes.get_mut(lane) {
             *count -= 1;
             if *count == 0 {
-                self.busy.remove(&task.lane);
+                self.busy_lanes.remove(lane);
             }
         }
         match ended {
-            Ok((_, Some(until))) => drop(self.paused.insert(task.lane, until)),
+            Ok((_, Some(until))) => drop(self.paused_lanes.insert(lane.clone(), until)),
             Ok((_, None)) => {}
-            // A panic in a handler is a failure like any other.
-            Err(_) => record(relay, &task, Err(Fail::retry("the handler panicked"))).await,
+            Err(_) => {
+                settle_or_log(relay, &task, Err(TaskError::retry("the handler panicked"))).await;
+            }
         }
     }
 
-    /// What takes too long is dropped, and is the next worker's from now on.
-    async fn give_back(mut self, relay: &Relay) {
+    /// Stops what still runs, and lets another process lease it at once.
+    async fn release_all(mut self, relay: &Relay) {
         self.running.shutdown().await;
         for task in self.tasks.into_values() {
-            tracing::warn!(key = task.key, "given back unfinished");
-            if let Err(error) = settle_as(relay, &task, How::Release).await {
-                tracing::error!(%error, key = task.key, "it comes back when its lease ends");
+            let key = &task.lease.key;
+            tracing::warn!(key, "released unfinished");
+            if let Err(error) = settle_with(relay, &task.lease, TaskOutcome::Release).await {
+                tracing::error!(%error, key, "can't be released; it is due when its lease ends");
             }
         }
     }
 }
 
-async fn lease(relay: &Relay, free: usize, workers: &Workers, now: Timestamp) -> Vec<Task> {
-    let mut busy = workers.busy.clone();
-    busy.extend(workers.paused.keys().map(|lane| (lane.clone(), limits::WORKERS_PER_LANE)));
-    let want = Want {
+async fn lease(relay: &Relay, free: usize, workers: &Workers, now: Timestamp) -> Vec<LeasedTask> {
+    let mut busy_lanes = workers.busy_lanes.clone();
+    let full = workers.paused_lanes.keys().map(|lane| (lane.clone(), limits::WORKERS_PER_LANE));
+    busy_lanes.extend(full);
+    let request = LeaseRequest {
         now,
         until: now + limits::LEASE,
-        max: free,
-        per_lane: limits::WORKERS_PER_LANE,
-        busy,
+        max_tasks: free,
+        max_per_lane: limits::WORKERS_PER_LANE,
+        busy_lanes,
     };
-    match relay.store.lease(want).await {
+    match relay.store.lease_tasks(request).await {
         Ok(tasks) => tasks,
         Err(error) => {
-            tracing::error!(%error, "no work can be taken");
+            tracing::error!(%error, "no tasks can be leased");
             vec![]
         }
     }
 }
 
-/// Works on one task and records its end.
-async fn one(relay: Arc<Relay>, task: Task, limit: Duration) -> Option<Timestamp> {
-    let result = match tokio::time::timeout(limit, handlers::run(&relay, &task)).await {
+/// Runs one task and settles it. Returns the time until which its lane has to pause.
+async fn run_task(
+    relay: Arc<Relay>,
+    task: Arc<ParsedTask>,
+    timeout: Duration,
+) -> Option<Timestamp> {
+    let result = match tokio::time::timeout(timeout, handlers::run(&relay, &task)).await {
         Ok(result) => result,
-        Err(_) => {
-            let what = "was stopped, so that the task isn't worked on twice";
-            Err(Fail::retry(format!(
-                "the handler took longer than {} s and {what}",
-                limit.as_secs_f64()
-            )))
-        }
+        Err(_) => Err(TaskError::retry(format!(
+            "the handler took longer than {} s and was stopped before its lease ends",
+            timeout.as_secs_f64()
+        ))),
     };
-    let pause = result.as_ref().err().and_then(|fail| fail.retry_at);
-    record(&relay, &task, result).await;
-    pause
+    let pause_until = result.as_ref().err().and_then(|error| error.retry_at);
+    settle_or_log(&relay, &task, result).await;
+    pause_until
 }
 
-async fn record(relay: &Relay, task: &Task, result: Result<Outcome, Fail>) {
+async fn settle_or_log(relay: &Relay, task: &ParsedTask, result: Result<TaskDone, TaskError>) {
     if let Err(error) = settle(relay, task, result).await {
-        tracing::error!(%error, key = task.key, "a task's end can't be recorded; it comes back");
+        let key = &task.lease.key;
+        tracing::error!(%error, key, "a task can't be settled; it is due when its lease ends");
     }
 }
 
 pub(crate) async fn settle(
     relay: &Relay,
-    task: &Task,
-    result: Result<Outcome, Fail>,
-) -> Result<(), crcr_store::StoreError> {
-    let kind = Work::kind(&task.payload);
-    let how = match result {
-        Ok(Outcome::Settled) => {
-            relay.metrics.task(kind, "done");
+    task: &ParsedTask,
+    result: Result<TaskDone, TaskError>,
+) -> Result<(), StoreError> {
+    let (lease, kind) = (&task.lease, task.kind.as_ref().ok());
+    let name = kind.map_or("unknown", TaskKind::name);
+    let error = match result {
+        Ok(TaskDone::AlreadySettled) => {
+            relay.metrics.task(name, "done");
             return Ok(());
         }
-        Ok(Outcome::Done) => {
-            relay.metrics.task(kind, "done");
-            How::Done
+        Ok(TaskDone::Finished) => {
+            relay.metrics.task(name, "done");
+            return settle_with(relay, lease, TaskOutcome::Done).await;
         }
-        Ok(Outcome::Later(at)) => {
-            relay.metrics.task(kind, "later");
-            How::Later(at)
+        Ok(TaskDone::RunAgain(at)) => {
+            relay.metrics.task(name, "later");
+            return settle_with(relay, lease, TaskOutcome::Later(at)).await;
         }
-        Err(fail) => {
-            let tries = task.failed + 1;
-            let given_up = match fail.until {
-                Some(until) => relay.now() >= until,
-                None => fail.permanent || tries >= Work::tries(&task.payload, &relay.config),
-            };
-            let dead = given_up && !Work::is_timer(&task.payload);
-            let error = fail.error;
-            tracing::warn!(key = task.key, kind, tries, dead, error, "a task failed");
-            relay.metrics.task(kind, if dead { "dead" } else { "retry" });
-            let at = relay.now() + pause(task.failed);
-            let at = fail.retry_at.map_or(at, |asked| at.max(asked));
-            let how = if dead {
-                How::Dead { error: error.clone(), expires_at: relay.expiry() }
-            } else {
-                How::Retry { at, error: error.clone() }
-            };
-            return handlers::failed(relay, task, how, &error, dead).await;
-        }
+        Err(error) => error,
     };
-    settle_as(relay, task, how).await
+    let tries = lease.failed + 1;
+    let max_tries = kind.map_or(limits::TRIES, |kind| kind.max_tries(&relay.config));
+    let is_over = match error.retry_until {
+        Some(until) => relay.now() >= until,
+        None => error.permanent || tries >= max_tries,
+    };
+    let dead = is_over && !kind.is_some_and(TaskKind::is_never_given_up);
+    let message = error.message;
+    tracing::warn!(key = lease.key, kind = name, tries, dead, error = message, "a task failed");
+    relay.metrics.task(name, if dead { "dead" } else { "retry" });
+    let at = relay.now() + limits::TASK_RETRY.pause(tries, None);
+    let at = error.retry_at.map_or(at, |asked| at.max(asked));
+    let outcome = if dead {
+        TaskOutcome::Dead { error: message.clone(), expires_at: relay.expiry() }
+    } else {
+        TaskOutcome::Retry { at, error: message.clone() }
+    };
+    match kind {
+        Some(TaskKind::Dispatch { delivery, repo }) => {
+            handlers::dispatch::record_failure(
+                relay,
+                lease,
+                (delivery, repo),
+                outcome,
+                &message,
+                dead,
+            )
+            .await
+        }
+        _ => settle_with(relay, lease, outcome).await,
+    }
 }
 
-/// Records what became of a task, with nothing beside it.
-pub(crate) async fn settle_as(
+/// Settles a task in a batch that holds nothing else.
+async fn settle_with(
     relay: &Relay,
-    task: &Task,
-    how: How,
-) -> Result<(), crcr_store::StoreError> {
-    let batch = Batch { settle: Some(task.settle(how)), ..Batch::default() };
-    if relay.commit(batch).await? == Commit::LeaseLost {
-        tracing::warn!(key = task.key, "its lease has ended: another worker's end counts");
+    lease: &LeasedTask,
+    outcome: TaskOutcome,
+) -> Result<(), StoreError> {
+    let batch = WriteBatch { settlement: Some(lease.settle(outcome)), ..WriteBatch::default() };
+    if relay.commit(batch).await? == CommitOutcome::LeaseLost {
+        tracing::warn!(key = lease.key, "its lease has ended: another worker settles it");
     }
     Ok(())
-}
-
-/// Doubles from failure to failure, with jitter over the upper half.
-fn pause(failed: u32) -> Duration {
-    let full = limits::BACKOFF.saturating_mul(1 << failed.min(16)).min(limits::BACKOFF_CAP);
-    full.mul_f64(rand::rng().random_range(0.5..=1.0))
 }

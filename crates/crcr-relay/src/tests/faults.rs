@@ -31,21 +31,22 @@ async fn a_dispatch_that_github_refused_is_a_dead_letter_and_not_sent() {
         assert_eq!(world.work().await.len(), 1);
         assert_eq!(world.dispatched(), ["acme/four", "acme/one", "acme/three"]);
         let store = world.relay.store.as_ref();
-        let dead = deliveries::dead(store, 10).await.unwrap();
+        let dead = deliveries::dead_letters(store, 10).await.unwrap();
         assert_eq!(dead.len(), 1);
         assert!(dead[0].last_error.as_ref().unwrap().contains("refused"), "{dead:?}");
-        let overview = deliveries::one(store, &delivery.id).await.unwrap().unwrap();
+        let overview = deliveries::delivery(store, &delivery.id).await.unwrap().unwrap();
         let dead: Vec<_> =
             overview.dispatches.iter().filter(|one| one.status == DispatchStatus::Dead).collect();
         assert!(dead.len() == 1 && dead[0].repo.as_str() == "acme/two" && dead[0].tries == 1);
         // Repaired, it is redelivered, and only it.
-        let again = deliveries::again(store, &delivery.id, None, world.relay.now(), limits::KEEP)
-            .await
-            .unwrap();
+        let again =
+            deliveries::redeliver(store, &delivery.id, None, world.relay.now(), limits::KEEP)
+                .await
+                .unwrap();
         assert_eq!(again, 1);
         world.work().await;
         assert_eq!(world.dispatched(), ["acme/two"]);
-        assert_eq!(deliveries::dead(store, 10).await.unwrap(), []);
+        assert_eq!(deliveries::dead_letters(store, 10).await.unwrap(), []);
     }
 }
 
@@ -92,7 +93,7 @@ async fn a_broken_allowlist_keeps_the_last_good_one_and_says_so() {
     let (status, body) = ready(&world).await;
     assert_eq!(status, StatusCode::OK);
     assert!(body["allowlist"]["problem"].is_string(), "{body}");
-    let depth = world.relay.store.depth().await.unwrap();
+    let depth = world.relay.store.queue_depth().await.unwrap();
     let text = world.relay.metrics.text(depth, 0, &standing);
     assert!(text.contains("crcr_allowlist_good 0"), "{text}");
 }
@@ -113,7 +114,7 @@ async fn the_last_good_allowlist_is_in_force_after_a_restart_beside_a_broken_fil
         assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(5)));
         let (status, body) = ready(&world).await;
         assert_eq!((status, &body["allowlist"]["problem"]), (StatusCode::OK, &json!(code)));
-        let depth = world.relay.store.depth().await.unwrap();
+        let depth = world.relay.store.queue_depth().await.unwrap();
         let text = world.relay.metrics.text(depth, 0, &standing);
         assert!(text.contains("crcr_allowlist_good 0"), "{text}");
         // Once it is repaired, that is what the next process begins with.
@@ -189,8 +190,11 @@ async fn a_stop_gives_back_what_takes_too_long_and_loses_nothing() {
     world.github.state().world.fail(route, 1, Fault::Stall);
     world.send(&world.pull_request("opened")).await;
     let stop = CancellationToken::new();
-    let bounds = workers::Bounds { grace: Duration::from_millis(50), ..workers::Bounds::default() };
-    let working = tokio::spawn(workers::work(Arc::clone(&world.relay), stop.clone(), bounds));
+    let bounds = workers::WorkerTimeouts {
+        shutdown: Duration::from_millis(50),
+        ..workers::WorkerTimeouts::default()
+    };
+    let working = tokio::spawn(workers::run(Arc::clone(&world.relay), stop.clone(), bounds));
     let mut sent = vec![];
     while sent.len() < 3 || world.github.state().world.count(route) == 0 {
         sent.extend(world.dispatched());
@@ -198,7 +202,11 @@ async fn a_stop_gives_back_what_takes_too_long_and_loses_nothing() {
     }
     stop.cancel();
     working.await.unwrap();
-    assert_eq!(world.relay.store.depth().await.unwrap().leased, 0, "no lease has to end first");
+    assert_eq!(
+        world.relay.store.queue_depth().await.unwrap().leased,
+        0,
+        "no lease has to end first"
+    );
     assert_eq!(world.work().await, Vec::<String>::new());
     sent.extend(world.dispatched());
     sent.sort();

@@ -218,8 +218,10 @@ async fn a_dead_task_is_discarded_at_a_button() {
     let cookie = log_in(&world).await;
     let (_, page) = get(&world, "/crcr/deliveries", &cookie).await;
     assert!(page.contains("name=\"discard\""), "{page}");
-    let key =
-        crate::admin::deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap()[0].key.clone();
+    let key = crate::admin::deliveries::dead_letters(world.relay.store.as_ref(), 9).await.unwrap()
+        [0]
+    .key
+    .clone();
     let form = format!(
         "discard={}",
         percent_encoding::utf8_percent_encode(&key, percent_encoding::NON_ALPHANUMERIC)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_store::{Role, Sqlite, Store as _};
+use crcr_store::{SqliteStore, StateStore as _, StoreRole};
 use crcr_testkit::clickhouse::ClickHouse;
 use tokio_util::sync::CancellationToken;
 
@@ -58,12 +58,12 @@ async fn facts_wait_in_the_store_until_the_results_have_them() {
         assert_eq!(world.forwarded(TOKEN, id).await, StatusCode::OK);
     }
     assert!(kept(&world).await.is_empty(), "nobody has copied them yet");
-    assert_eq!(world.relay.store.depth().await.unwrap().facts, 4);
+    assert_eq!(world.relay.store.queue_depth().await.unwrap().facts, 4);
     let stop = feed(&world);
     until("both are copied", async || kept(&world).await.len() == 2).await;
     assert_eq!(world.forwarded(TOKEN, "c").await, StatusCode::OK);
     until("a later one is copied", async || kept(&world).await.len() == 3).await;
-    until("none waits", async || world.relay.store.depth().await.unwrap().facts == 0).await;
+    until("none waits", async || world.relay.store.queue_depth().await.unwrap().facts == 0).await;
     let counted = "crcr_results_facts_total 6";
     until("they are counted", async || text(&world, "/metrics").await.contains(counted)).await;
     stop.cancel();
@@ -93,13 +93,13 @@ async fn facts_that_waited_are_taken_when_results_come_back_into_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crcr.db");
     let facts = crcr_results::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
-    let batch = crcr_store::Batch { facts, ..Default::default() };
-    let store = Sqlite::open_with_outbox(&path).unwrap();
+    let batch = crcr_store::WriteBatch { facts, ..Default::default() };
+    let store = SqliteStore::open_with_outbox(&path).unwrap();
     store.commit(batch, jiff::Timestamp::UNIX_EPOCH).await.unwrap();
-    let waiting = store.depth().await.unwrap().facts;
+    let waiting = store.queue_depth().await.unwrap().facts;
     drop(store);
-    let store = Arc::new(Sqlite::open(&path, Role::Server).unwrap());
-    assert!(waiting > 10 && store.depth().await.unwrap().facts == 0);
+    let store = Arc::new(SqliteStore::open(&path, StoreRole::Server).unwrap());
+    assert!(waiting > 10 && store.queue_depth().await.unwrap().facts == 0);
     let always = crcr_results::Window::all(jiff::Timestamp::MIN, jiff::Timestamp::MAX);
     let results = crcr_results::sqlite::SqliteResults::new(store);
     assert!(!results.attempts(&always).unwrap().is_empty());
@@ -121,11 +121,15 @@ async fn a_clickhouse_that_is_killed_and_comes_back_misses_nothing_and_has_nothi
                 server.kill().unwrap();
             }
         }
-        until("its absence is told of", async || world.relay.feed.problem().is_some()).await;
+        until("its absence is told of", async || {
+            world.relay.results_problem.lock().clone().is_some()
+        })
+        .await;
         server.again().unwrap();
     }
     until("everything is there", async || kept(&world).await == sent).await;
-    until("nothing waits", async || world.relay.store.depth().await.unwrap().facts == 0).await;
+    until("nothing waits", async || world.relay.store.queue_depth().await.unwrap().facts == 0)
+        .await;
     assert!(kept(&world).await == sent);
     stop.cancel();
 }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_results::Results as _;
-use crcr_store::{Batch, Commit, Key};
+use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
 use tokio::net::TcpListener;
 
 use super::support::World;
@@ -68,10 +68,10 @@ async fn deleting_old_results_lets_webhooks_write_in_between() {
     let deleting = tokio::spawn(async move { results.delete_before(until).await });
     let mut between = 0;
     while !deleting.is_finished() {
-        let mut batch = Batch::default();
-        batch.set(Key::new(&["a"]), &between, until);
+        let mut batch = WriteBatch::default();
+        batch.set(StoreKey::new(&["a"]), &between, until);
         let commit = tokio::time::timeout(Duration::from_secs(1), world.relay.commit(batch));
-        assert_eq!(commit.await.expect("nobody waits long").unwrap(), Commit::Done);
+        assert_eq!(commit.await.expect("nobody waits long").unwrap(), CommitOutcome::Done);
         between += 1;
     }
     deleting.await.unwrap().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_standin::traffic::Fault;
-use crcr_store::{Batch, How, Task, Want};
+use crcr_store::{LeaseRequest, TaskOutcome, TaskState, WriteBatch};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -14,14 +14,28 @@ use super::support::{ALL, World};
 use crate::admin::deliveries;
 use crate::http::serve;
 use crate::limits;
-use crate::queue::task::{Fail, Work};
+use crate::queue::task_kind::{ParsedTask, TaskError, TaskKind};
 use crate::queue::workers;
 
 /// Leases one due task, as another worker would.
-async fn lease(world: &World) -> Task {
+async fn lease(world: &World) -> ParsedTask {
     let now = world.relay.now();
-    let want = Want { now, until: now + limits::LEASE, max: 1, per_lane: 8, ..Want::default() };
-    world.relay.store.lease(want).await.unwrap().pop().expect("a task is due")
+    let want = LeaseRequest {
+        now,
+        until: now + limits::LEASE,
+        max_tasks: 1,
+        max_per_lane: 8,
+        ..LeaseRequest::default()
+    };
+    world
+        .relay
+        .store
+        .lease_tasks(want)
+        .await
+        .unwrap()
+        .pop()
+        .map(ParsedTask::new)
+        .expect("a task is due")
 }
 
 async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
@@ -40,11 +54,13 @@ async fn a_handler_that_hangs_is_a_failed_try_and_not_a_second_worker() {
     world.github.state().world.fail(route, 1, Fault::Stall);
     world.send(&world.pull_request("opened")).await;
     let stop = CancellationToken::new();
-    let bounds =
-        workers::Bounds { handler: Duration::from_millis(300), grace: Duration::from_secs(5) };
-    let working = tokio::spawn(workers::work(Arc::clone(&world.relay), stop.clone(), bounds));
+    let bounds = workers::WorkerTimeouts {
+        handler: Duration::from_millis(300),
+        shutdown: Duration::from_secs(5),
+    };
+    let working = tokio::spawn(workers::run(Arc::clone(&world.relay), stop.clone(), bounds));
     let failed = async || {
-        let ready = world.relay.store.tasks(Some("ready"), 99).await.unwrap();
+        let ready = world.relay.store.tasks(Some(TaskState::Ready), 99).await.unwrap();
         ready.into_iter().find(|task| task.failed == 1)
     };
     until("the try has failed", async || failed().await.is_some()).await;
@@ -73,10 +89,10 @@ async fn a_worker_that_lost_its_lease_records_nothing() {
     world.work().await;
     assert_eq!(world.dispatched(), ALL, "the next worker sent them");
     let store = world.relay.store.as_ref();
-    let before = deliveries::one(store, &delivery.id).await.unwrap();
-    workers::settle(&world.relay, &first, Err(Fail::permanent("too late"))).await.unwrap();
-    assert_eq!(deliveries::one(store, &delivery.id).await.unwrap(), before);
-    assert_eq!(deliveries::dead(store, 9).await.unwrap(), []);
+    let before = deliveries::delivery(store, &delivery.id).await.unwrap();
+    workers::settle(&world.relay, &first, Err(TaskError::permanent("too late"))).await.unwrap();
+    assert_eq!(deliveries::delivery(store, &delivery.id).await.unwrap(), before);
+    assert_eq!(deliveries::dead_letters(store, 9).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -88,22 +104,22 @@ async fn a_sweep_is_tried_for_ever_however_often_it_fails() {
     for tries in 0..2 * limits::TRIES {
         let sweep = loop {
             let task = lease(&world).await;
-            if task.key.starts_with(r#"["sweep""#) && task.failed == tries {
+            if task.lease.key.starts_with(r#"["sweep""#) && task.lease.failed == tries {
                 break task;
             }
-            let batch = Batch {
-                settle: Some(task.settle(How::Later(jiff::Timestamp::MAX))),
-                ..Batch::default()
+            let batch = WriteBatch {
+                settlement: Some(task.lease.settle(TaskOutcome::Later(jiff::Timestamp::MAX))),
+                ..WriteBatch::default()
             };
             world.relay.commit(batch).await.unwrap();
         };
-        workers::settle(&world.relay, &sweep, Err(Fail::permanent("no"))).await.unwrap();
-        world.later(limits::BACKOFF_CAP);
+        workers::settle(&world.relay, &sweep, Err(TaskError::permanent("no"))).await.unwrap();
+        world.later(limits::TASK_RETRY.cap);
     }
     let store = world.relay.store.as_ref();
-    assert_eq!(deliveries::dead(store, 9).await.unwrap(), []);
-    let sweeps = store.tasks(Some("ready"), 99).await.unwrap();
-    let soon = world.relay.now() + limits::BACKOFF_CAP;
+    assert_eq!(deliveries::dead_letters(store, 9).await.unwrap(), []);
+    let sweeps = store.tasks(Some(TaskState::Ready), 99).await.unwrap();
+    let soon = world.relay.now() + limits::TASK_RETRY.cap;
     assert!(sweeps.iter().any(|task| task.failed == 2 * limits::TRIES && task.due_at <= soon));
 }
 
@@ -113,7 +129,7 @@ async fn with_a_dead_task(settings: &[(&str, &str)]) -> (World, String) {
     world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
     world.send(&world.pull_request("opened")).await;
     world.work().await;
-    let dead = deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap();
+    let dead = deliveries::dead_letters(world.relay.store.as_ref(), 9).await.unwrap();
     assert_eq!(dead.len(), 1);
     (world, dead[0].key.clone())
 }
@@ -121,7 +137,8 @@ async fn with_a_dead_task(settings: &[(&str, &str)]) -> (World, String) {
 #[tokio::test]
 async fn what_was_given_up_is_forgotten_after_the_retention_and_not_before() {
     let (world, _) = with_a_dead_task(&[("CRCR_STATUS_TTL", "2d")]).await;
-    let dead = async || deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap().len();
+    let dead =
+        async || deliveries::dead_letters(world.relay.store.as_ref(), 9).await.unwrap().len();
     world.later(Duration::from_secs(2 * 86_400 - 60));
     serve::prune_all(&world.relay).await.unwrap();
     assert_eq!(dead().await, 1);
@@ -150,21 +167,21 @@ async fn an_operator_discards_one_dead_task_by_name_and_lists_no_payload() {
         let answer = ask(Request::post(path), order.clone()).await;
         assert_eq!(answer, (StatusCode::OK, json!({ "ok": true, "discarded": discarded })));
     }
-    assert_eq!(deliveries::dead(world.relay.store.as_ref(), 9).await.unwrap(), []);
+    assert_eq!(deliveries::dead_letters(world.relay.store.as_ref(), 9).await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn everything_that_has_expired_goes_in_portions_that_let_others_write() {
     let world = World::new().await;
     let expires_at = world.relay.now() + Duration::from_secs(60);
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     for n in 0..3000 {
-        batch.set(crcr_store::Key::new(&["old", &n.to_string()]), &n, expires_at);
+        batch.set(crcr_store::StoreKey::new(&["old", &n.to_string()]), &n, expires_at);
     }
     world.relay.commit(batch).await.unwrap();
     let before = world.rows("record");
     world.later(Duration::from_secs(61));
-    let one = world.relay.store.prune(world.relay.now()).await.unwrap();
+    let one = world.relay.store.delete_expired(world.relay.now()).await.unwrap();
     assert!((1..1000).contains(&one), "{one}");
     serve::prune_all(&world.relay).await.unwrap();
     assert_eq!(world.rows("record"), before - 3000, "nothing is left for the next minute");
@@ -172,16 +189,16 @@ async fn everything_that_has_expired_goes_in_portions_that_let_others_write() {
 
 #[tokio::test]
 async fn an_alert_webhook_that_asks_to_wait_stops_no_check_run() {
-    let alert = Work::Alert {
+    let alert = TaskKind::Alert {
         repo: "acme/two".parse().unwrap(),
         event: "push".to_owned(),
         head_sha: super::support::HEAD.to_owned(),
     };
     let world = World::new().await;
     let now = world.relay.now();
-    let labels = Work::Labels { pull: 7 }.task(&world.relay, now);
+    let labels = TaskKind::Labels { pull: 7 }.task(&world.relay.config.upstream, now);
     assert_eq!(labels.lane, "acme", "upstream's own");
-    let alert = alert.task(&world.relay, now);
+    let alert = alert.task(&world.relay.config.upstream, now);
     assert_ne!(alert.lane, labels.lane);
     assert!(alert.lane.contains(' '), "no account can have the name of this lane");
 }

@@ -83,8 +83,9 @@ async fn callback_tokens_that_hang_on_the_webhook_secret_outlive_its_change() {
     let (token, delivery) =
         (payload["callback_token"].as_str().unwrap(), payload["delivery_id"].as_str().unwrap());
     let repo = crcr_domain::RepoName::new(&dispatches[0].repository).unwrap();
-    let key = crate::state_records::dispatch(delivery, &repo);
-    let dispatch = crcr_store::read(world.relay.store.as_ref(), key).await.unwrap().value.unwrap();
+    let key = crate::state_records::dispatch_key(delivery, &repo);
+    let dispatch =
+        crcr_store::read_record(world.relay.store.as_ref(), key).await.unwrap().value.unwrap();
     for (values, holds) in [("second\nfirst", true), ("second", false)] {
         std::fs::write(&secret, values).unwrap();
         world.relay.reload_secrets();
@@ -135,7 +136,7 @@ async fn a_result_waits_an_hour_for_a_hud_whose_key_is_being_changed() {
         Mock::given(any()).respond_with(ResponseTemplate::new(200)).mount(&hud).await;
         world.later(Duration::from_secs(600));
         world.work().await;
-        let found = deliveries::dead(world.relay.store.as_ref(), 10).await.unwrap();
+        let found = deliveries::dead_letters(world.relay.store.as_ref(), 10).await.unwrap();
         assert_eq!(found.len(), dead, "{found:?}");
         assert_eq!(hud.received_requests().await.unwrap().len(), 1 - dead);
     }

@@ -12,7 +12,7 @@ use crcr_results::Window;
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
 use crcr_standin::world::{Delivery, PullRequest};
-use crcr_store::{Role, Sqlite, Want};
+use crcr_store::{LeaseRequest, SqliteStore, StoreRole};
 use jiff::Timestamp;
 use serde_json::Value;
 use tower::ServiceExt as _;
@@ -22,7 +22,7 @@ use crate::http::router;
 use crate::http::serve::hud_of;
 use crate::limits;
 use crate::queue::handlers;
-use crate::queue::task::Outcome;
+use crate::queue::task_kind::{ParsedTask, TaskDone};
 use crate::queue::workers;
 use crate::relay::{self, Relay};
 
@@ -194,23 +194,23 @@ impl World {
         let mut errors = vec![];
         loop {
             let now = self.relay.now();
-            let want = Want {
+            let want = LeaseRequest {
                 now,
                 until: now + limits::LEASE,
-                max: 100,
-                per_lane: 100,
-                ..Want::default()
+                max_tasks: 100,
+                max_per_lane: 100,
+                ..LeaseRequest::default()
             };
-            let tasks = self.relay.store.lease(want).await.unwrap();
+            let tasks = self.relay.store.lease_tasks(want).await.unwrap();
             if tasks.is_empty() {
                 return errors;
             }
-            for task in tasks {
+            for task in tasks.into_iter().map(ParsedTask::new) {
                 let result = handlers::run(&self.relay, &task).await;
                 if let Err(fail) = &result {
-                    errors.push(fail.error.clone());
+                    errors.push(fail.message.clone());
                 }
-                assert!(!matches!(&result, Ok(Outcome::Later(at)) if *at <= now), "it spins");
+                assert!(!matches!(&result, Ok(TaskDone::RunAgain(at)) if *at <= now), "it spins");
                 workers::settle(&self.relay, &task, result).await.unwrap();
             }
         }
@@ -273,7 +273,8 @@ async fn start(
     map.extend(settings.iter().map(|(name, value)| (*name, (*value).to_owned())));
     let config = Config::read(&|name| map.get(name).cloned(), BTreeMap::new()).unwrap();
     let (store, kept) = relay::open(&config).await.unwrap();
-    let results = SqliteResults::new(Arc::new(Sqlite::open(&database, Role::Tool).unwrap()));
+    let results =
+        SqliteResults::new(Arc::new(SqliteStore::open(&database, StoreRole::Tool).unwrap()));
     let state = Arc::clone(github.state());
     let clock = Arc::new(move || state.clock.now());
     let relay = Relay::new(config, store, kept, clock).unwrap();

@@ -8,7 +8,7 @@ use axum::http::{Request, StatusCode};
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::DispatchStatus;
 use crcr_standin::traffic::Fault;
-use crcr_store::read;
+use crcr_store::read_record;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -190,8 +190,9 @@ async fn a_burst_on_one_pull_request_is_accepted_whole_with_a_bounded_record() {
         assert_eq!(status, StatusCode::ACCEPTED, "{body}");
     }
     assert_eq!(world.rows("member"), 300);
-    let key = state_records::pull(&world.relay.config.upstream, 7);
-    let pull = read::<state_records::Pull>(world.relay.store.as_ref(), key).await.unwrap();
+    let key = state_records::pull_request_key(&world.relay.config.upstream, 7);
+    let pull =
+        read_record::<state_records::PullRecord>(world.relay.store.as_ref(), key).await.unwrap();
     assert_eq!(pull.version, 300, "each was decided on the one before, and none twice");
     assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
     // The same ones once more, at once, are all known.
@@ -257,7 +258,7 @@ async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(world.dispatched(), ["acme/four"]);
     let overview =
-        deliveries::one(world.relay.store.as_ref(), &delivery.id).await.unwrap().unwrap();
+        deliveries::delivery(world.relay.store.as_ref(), &delivery.id).await.unwrap().unwrap();
     for dispatch in overview.dispatches {
         let unreachable = ["acme/one", "acme/three", "acme/two"].contains(&dispatch.repo.as_str());
         assert_eq!(dispatch.status == DispatchStatus::Unreachable, unreachable, "{dispatch:?}");
@@ -268,7 +269,7 @@ async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
     let store = world.relay.store.as_ref();
     let repo = "acme/two".parse().unwrap();
     let again =
-        deliveries::again(store, &delivery.id, Some(&repo), world.relay.now(), limits::KEEP);
+        deliveries::redeliver(store, &delivery.id, Some(&repo), world.relay.now(), limits::KEEP);
     assert_eq!(again.await.unwrap(), 1);
     world.work().await;
     assert_eq!(world.dispatched(), ["acme/two"]);
@@ -319,8 +320,8 @@ async fn expired_records_are_forgotten() {
     world.send(&delivery).await;
     world.work().await;
     let now = world.relay.now() + SignedDuration::from_hours(36 * 24);
-    assert!(world.relay.store.prune(now).await.unwrap() > 4);
-    assert_eq!(deliveries::one(world.relay.store.as_ref(), &delivery.id).await.unwrap(), None);
+    assert!(world.relay.store.delete_expired(now).await.unwrap() > 4);
+    assert_eq!(deliveries::delivery(world.relay.store.as_ref(), &delivery.id).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -331,14 +332,14 @@ async fn a_dispatch_that_is_sent_again_is_kept_as_long_as_every_other_record() {
     world.send(&delivery).await;
     world.work().await;
     let (relay, store) = (&world.relay, world.relay.store.as_ref());
-    let again = deliveries::again(store, &delivery.id, None, relay.now(), relay.config.keep);
+    let again = deliveries::redeliver(store, &delivery.id, None, relay.now(), relay.config.keep);
     assert_eq!(again.await.unwrap(), 1);
     let repo = RepoName::new("acme/two").unwrap();
-    let key = state_records::dispatch(&delivery.id, &repo);
-    store.prune(relay.now() + SignedDuration::from_hours(7)).await.unwrap();
-    assert!(store.get(std::slice::from_ref(&key)).await.unwrap()[0].is_some());
-    store.prune(relay.now() + SignedDuration::from_hours(9)).await.unwrap();
-    assert_eq!(store.get(&[key]).await.unwrap()[0], None);
+    let key = state_records::dispatch_key(&delivery.id, &repo);
+    store.delete_expired(relay.now() + SignedDuration::from_hours(7)).await.unwrap();
+    assert!(store.records(std::slice::from_ref(&key)).await.unwrap()[0].is_some());
+    store.delete_expired(relay.now() + SignedDuration::from_hours(9)).await.unwrap();
+    assert_eq!(store.records(&[key]).await.unwrap()[0], None);
     world.dispatched();
 }
 

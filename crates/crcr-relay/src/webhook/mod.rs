@@ -15,15 +15,19 @@ use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus, LANDED};
 use crcr_domain::event::{self, UpstreamEvent};
-use crcr_store::{Add, Batch, Commit, Put, Read, StoreError, decode, read, read_all};
+use crcr_store::{
+    CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
+    read_record, read_records,
+};
 use serde_json::json;
 
 use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
-use crate::queue::task::Work;
+use crate::queue::record_dispatch_change;
+use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
-use crate::state_records::{self, Delivery};
+use crate::state_records::{self, DeliveryRecord};
 
 /// What became of a delivery.
 enum Accepted {
@@ -70,7 +74,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: &Bytes) -> Result<Acc
     let Some(event) = event else {
         return Ok(if name == "ping" { Accepted::Ping } else { Accepted::Ignored });
     };
-    let webhook = Webhook { id, name, event: &event, body, packed: OnceLock::new() };
+    let webhook = Webhook { id, name, event: &event, body, stored_body: OnceLock::new() };
     for _ in 0..limits::CONFLICTS {
         match accept(relay, &webhook).await {
             Ok(Some(accepted)) => return Ok(accepted),
@@ -99,8 +103,8 @@ struct Webhook<'a> {
     name: &'a str,
     event: &'a UpstreamEvent,
     body: &'a Bytes,
-    /// The body as it is stored, once it is known that somebody gets it.
-    packed: OnceLock<Vec<u8>>,
+    /// The body as it is stored, computed once it is known that a backend gets it.
+    stored_body: OnceLock<StoredBody>,
 }
 
 /// `Ok(None)`: somebody else's change came first, so everything is to be decided anew.
@@ -109,7 +113,9 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     let store = relay.store.as_ref();
     let upstream = &relay.config.upstream;
     let pull_key = match event {
-        UpstreamEvent::PullRequest(pull) => Some(state_records::pull(upstream, pull.number)),
+        UpstreamEvent::PullRequest(pull) => {
+            Some(state_records::pull_request_key(upstream, pull.number))
+        }
         _ => None,
     };
     let turn = match &pull_key {
@@ -119,16 +125,18 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     if let Some(turn) = turn.as_ref().filter(|turn| turn.has(id)) {
         turn.settled().await;
     }
-    let keys: Vec<_> = [state_records::delivery(id)].into_iter().chain(pull_key.clone()).collect();
-    let mut found = store.get(&keys).await?.into_iter();
-    let seen: Read<Delivery> = decode(state_records::delivery(id), found.next().flatten())?;
+    let keys: Vec<_> =
+        [state_records::delivery_key(id)].into_iter().chain(pull_key.clone()).collect();
+    let mut found = store.records(&keys).await?.into_iter();
+    let seen: Versioned<DeliveryRecord> =
+        decode_record(state_records::delivery_key(id), found.next().flatten())?;
     if seen.value.is_some() {
         return Ok(Some(Accepted::Duplicate));
     }
     let mut newest = None;
     let now = relay.now();
-    let mut batch = Batch::default();
-    let mut delivery = Delivery::new(id, name, now);
+    let mut batch = WriteBatch::default();
+    let mut delivery = DeliveryRecord::new(id, name, now);
     let mut landed_now = None;
     match event {
         UpstreamEvent::PullRequest(pull) => {
@@ -137,7 +145,7 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
             let (turn, key) = turn.as_ref().zip(pull_key).expect("pull requests have both");
             let known = match turn.newest() {
                 Some(newest) => newest,
-                None => decode(key, found.next().flatten())?,
+                None => decode_record(key, found.next().flatten())?,
             };
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
@@ -152,14 +160,16 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
             }
             let mut version = known.version;
             if known.value.as_ref() == Some(&order.pull) {
-                batch.expect.push((known.key.clone(), version));
+                batch.expected_versions.push((known.key.clone(), version));
             } else {
                 batch.update(&known, &order.pull, relay.expiry());
                 version += 1;
             }
-            newest = Some(Read { key: known.key, version, value: Some(order.pull) });
+            newest = Some(Versioned { key: known.key, version, value: Some(order.pull) });
             if !pull.action.dispatches() {
-                batch.tasks.push(Work::Labels { pull: pull.number }.task(relay, now));
+                batch
+                    .tasks
+                    .push(TaskKind::Labels { pull: pull.number }.task(&relay.config.upstream, now));
             }
         }
         UpstreamEvent::Push(push) => {
@@ -169,15 +179,17 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
         UpstreamEvent::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
         UpstreamEvent::CheckRunRerequested(run) => {
             delivery.head_sha.clone_from(&run.head_sha);
-            let Some(work) = Work::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
+            let Some(work) = TaskKind::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
             else {
                 return Ok(Some(Accepted::Ignored));
             };
-            batch.tasks.push(work.task(relay, now));
+            batch.tasks.push(work.task(&relay.config.upstream, now));
         }
         UpstreamEvent::CheckSuiteRerequested(suite) => {
             delivery.head_sha.clone_from(&suite.head_sha);
-            batch.tasks.push(Work::RerunSuite { suite: suite.id }.task(relay, now));
+            batch
+                .tasks
+                .push(TaskKind::RerunSuite { suite: suite.id }.task(&relay.config.upstream, now));
         }
     }
     if is_dispatched(event) {
@@ -188,12 +200,13 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
         enqueue(relay, &mut batch, &mut delivery, dispatches);
         if let Some(pull) = landed_now {
             // A delivery of its own: a repository gets one dispatch of each delivery.
-            let mut landed = Delivery::new(&format!("{id}:{LANDED}"), LANDED, now);
+            let mut landed = DeliveryRecord::new(&format!("{id}:{LANDED}"), LANDED, now);
             landed.pull_request = Some(pull.number);
             landed.head_sha.clone_from(&pull.head_sha);
             let dispatches = planner::landed(pull, &landed.id, upstream, &allowlist, now);
             enqueue(relay, &mut batch, &mut landed, dispatches);
-            let unseen = Read { key: state_records::delivery(&landed.id), version: 0, value: None };
+            let unseen =
+                Versioned { key: state_records::delivery_key(&landed.id), version: 0, value: None };
             record(relay, &mut batch, &unseen, &landed, webhook);
         }
     }
@@ -203,16 +216,16 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     let on_the_way = turn.zip(newest).map(|(turn, newest)| turn.end(id, newest));
     let commit = relay.durable(submitted).await;
     if let Some(on_the_way) = on_the_way
-        && !matches!(commit, Ok(Commit::Done))
+        && !matches!(commit, Ok(CommitOutcome::Done))
     {
         on_the_way.refused();
     }
     Ok(match commit? {
-        Commit::Done => {
+        CommitOutcome::Done => {
             tracing::info!(delivery = id, event = name, tasks, "webhook accepted");
             Some(Accepted::Tasks(tasks))
         }
-        Commit::Conflict | Commit::Limited(_) | Commit::LeaseLost => None,
+        CommitOutcome::Conflict | CommitOutcome::Limited(_) | CommitOutcome::LeaseLost => None,
     })
 }
 
@@ -225,47 +238,80 @@ fn is_dispatched(event: &UpstreamEvent) -> bool {
 }
 
 /// Writes down the dispatches of a delivery, and the tasks that send and show them.
-fn enqueue(relay: &Relay, batch: &mut Batch, delivery: &mut Delivery, dispatches: Vec<Dispatch>) {
+fn enqueue(
+    relay: &Relay,
+    batch: &mut WriteBatch,
+    delivery: &mut DeliveryRecord,
+    dispatches: Vec<Dispatch>,
+) {
     for mut dispatch in dispatches {
         delivery.targets.push(dispatch.repo.clone());
         if let Some(by) = &delivery.superseded_by {
             dispatch.status = DispatchStatus::Superseded { by: by.clone() };
-            relay.note_dispatch(batch, &dispatch);
+            record_dispatch_change(relay, batch, &dispatch);
         } else {
-            batch.tasks.push(Work::dispatch(&dispatch).task(relay, delivery.received_at));
+            batch.tasks.push(
+                TaskKind::dispatch(&dispatch).task(&relay.config.upstream, delivery.received_at),
+            );
             if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
-                let work = Work::check_run(&dispatch, None);
-                batch.tasks.push(work.task(relay, delivery.received_at));
+                let work = TaskKind::check_run(&dispatch, None);
+                batch.tasks.push(work.task(&relay.config.upstream, delivery.received_at));
             }
         }
-        batch.set(state_records::dispatch(&delivery.id, &dispatch.repo), &dispatch, relay.expiry());
+        batch.set(
+            state_records::dispatch_key(&delivery.id, &dispatch.repo),
+            &dispatch,
+            relay.expiry(),
+        );
     }
 }
 
 /// The delivery itself: what is known of it, and its bytes for as long as they can be needed.
 fn record(
     relay: &Relay,
-    batch: &mut Batch,
-    seen: &Read<Delivery>,
-    delivery: &Delivery,
+    batch: &mut WriteBatch,
+    seen: &Versioned<DeliveryRecord>,
+    delivery: &DeliveryRecord,
     webhook: &Webhook<'_>,
 ) {
     let now = delivery.received_at;
     batch.update(seen, delivery, relay.expiry());
-    batch.add.push(Add {
-        set: state_records::deliveries(),
+    batch.set_inserts.push(SetInsert {
+        set: state_records::delivery_set_key(),
         member: delivery.id.clone(),
         score: now.as_millisecond(),
         expires_at: relay.expiry(),
     });
-    // Only what is dispatched, now or again, is read from the body.
+    // Nothing but a dispatch reads the body.
     if !delivery.targets.is_empty() {
-        let packed = webhook.packed.get_or_init(|| state_records::pack(webhook.body));
-        batch.put.push(Put {
-            key: state_records::body(&delivery.id),
-            value: packed.clone(),
+        let body = webhook.stored_body.get_or_init(|| StoredBody::new(webhook.body));
+        let key = if body.is_reduced {
+            state_records::reduced_body_key(&delivery.id)
+        } else {
+            state_records::body_key(&delivery.id)
+        };
+        batch.records.push(RecordWrite {
+            key,
+            value: body.packed.clone(),
             expires_at: now + limits::KEEP_BODY.min(relay.config.keep),
         });
+    }
+}
+
+/// A webhook's body, small enough to be dispatched.
+struct StoredBody {
+    packed: Vec<u8>,
+    is_reduced: bool,
+}
+
+impl StoredBody {
+    fn new(body: &[u8]) -> Self {
+        // The event was read from it, so it is JSON.
+        let reduced = payload::reduce(body).unwrap_or_default();
+        Self {
+            packed: state_records::pack(reduced.as_deref().unwrap_or(body)),
+            is_reduced: reduced.is_some(),
+        }
     }
 }
 
@@ -274,13 +320,14 @@ async fn supersede(
     relay: &Relay,
     older: &str,
     newer: &str,
-    batch: &mut Batch,
+    batch: &mut WriteBatch,
 ) -> Result<(), StoreError> {
     let store = relay.store.as_ref();
-    let delivery: Read<Delivery> = read(store, state_records::delivery(older)).await?;
+    let delivery: Versioned<DeliveryRecord> =
+        read_record(store, state_records::delivery_key(older)).await?;
     let targets: Vec<RepoName> = delivery.value.map(|known| known.targets).unwrap_or_default();
-    let keys = targets.iter().map(|repo| state_records::dispatch(older, repo)).collect();
-    for known in read_all::<Dispatch>(store, keys).await? {
+    let keys = targets.iter().map(|repo| state_records::dispatch_key(older, repo)).collect();
+    for known in read_records::<Dispatch>(store, keys).await? {
         let Some(mut dispatch) = known.value.clone() else { continue };
         let was_given_up = dispatch.status.can_be_redelivered();
         if dispatch.status != DispatchStatus::Queued && !was_given_up {
@@ -288,13 +335,17 @@ async fn supersede(
         }
         dispatch.status = DispatchStatus::Superseded { by: newer.to_owned() };
         batch.update(&known, &dispatch, relay.expiry());
-        relay.note_dispatch(batch, &dispatch);
+        record_dispatch_change(relay, batch, &dispatch);
         if was_given_up {
             // The dead task comes back, sees that there is nothing to send, and is done.
-            batch.tasks.push(Work::dispatch(&dispatch).task(relay, relay.now()));
+            batch
+                .tasks
+                .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
         }
         if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
-            batch.tasks.push(Work::check_run(&dispatch, None).task(relay, relay.now()));
+            batch.tasks.push(
+                TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
+            );
         }
     }
     Ok(())
@@ -314,12 +365,12 @@ fn verify(headers: &HeaderMap, body: &[u8], secret: &Secret) -> Result<(), Refus
 fn delivery_id(headers: &HeaderMap) -> Result<&str, Refusal> {
     let id = text(headers, "x-github-delivery");
     if id.is_empty() {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No X-GitHub-Delivery"));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No X-GitHub-DeliveryRecord"));
     }
     let proper =
         id.len() <= limits::DELIVERY_CHARS && id.bytes().all(|byte| byte.is_ascii_graphic());
     if !proper {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-Delivery is no GUID"));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-DeliveryRecord is no GUID"));
     }
     Ok(id)
 }

@@ -1,17 +1,18 @@
 //! The `client_payload` of a dispatch, within GitHub's limit of 65,535 characters.
 //!
-//! Within [`limits::PAYLOAD_BYTES`] the webhook goes through unchanged. Over it, these go, in this
-//! order, until it fits, and `"reduced": true` says so:
+//! A webhook of up to [`limits::PAYLOAD_BYTES`] is dispatched unchanged. A larger one is reduced once,
+//! when it is accepted; the payload then has `"reduced": true`. These go, in this order, until the
+//! rest fits:
 //!
-//! 1. texts: `body`, `description`, `message` and `text` longer than 256 characters;
-//! 2. repository blobs: of each repository only id, name, full name, default branch, clone URL,
-//!    private, fork and owner's login stay;
+//! 1. texts: `body`, `description`, `message` and `text` are cut to 256 characters;
+//! 2. repositories: only id, name, full name, default branch, clone URL, page, private, fork and the
+//!    owner's login stay;
 //! 3. links: every key that ends with `_url`, except `html_url` and `clone_url`, and `_links`;
-//! 4. long lists: all but the first 20 elements of any list except labels;
-//! 5. everything but what downstream needs: action, number, head and base (SHA, ref, repository's
-//!    full name and clone URL), labels, user, title, state, merged, `html_url`,
-//!    `repository.full_name`, sender; of a push ref, before, after and the head commit's id; of a
-//!    merge group its head and base.
+//! 4. long lists: all but the first 20 elements of every list except labels;
+//! 5. everything that downstream doesn't need. What stays is action, number, head and base (SHA, ref,
+//!    the repository's full name and clone URL), labels, user, title, state, merged, `html_url`,
+//!    `repository.full_name`, sender; for a push, ref, before, after and the head commit's id; for a
+//!    merge group, its head and base.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -21,61 +22,55 @@ use crate::limits;
 
 /// The body of a dispatch, below GitHub's `event_type`.
 #[derive(Debug, Serialize)]
-pub struct ClientPayload {
-    pub event_type: String,
-    /// The delivery, by which a downstream workflow can tell a second one.
-    pub delivery_id: String,
-    pub payload: Box<RawValue>,
+pub(crate) struct ClientPayload {
+    pub(crate) event_type: String,
+    /// The delivery, by which a downstream workflow can recognise a repeated dispatch.
+    pub(crate) delivery_id: String,
+    pub(crate) payload: Box<RawValue>,
     /// Proves that a run received this dispatch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub callback_token: Option<String>,
+    pub(crate) callback_token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub callback_url: Option<String>,
-    /// The webhook is not whole.
+    pub(crate) callback_url: Option<String>,
+    /// Set when the webhook was reduced.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reduced: Option<bool>,
+    pub(crate) reduced: Option<bool>,
 }
 
-/// Builds a payload that GitHub takes.
+/// Reduces a webhook that is too large to be dispatched; `None` when it fits as it is.
 ///
-/// Fails when `webhook` is no JSON, or when even what has to stay is too large.
-pub fn build(
-    event: &str,
-    delivery: &str,
-    webhook: &[u8],
-    callback_token: Option<String>,
-    callback_url: Option<String>,
-) -> Result<ClientPayload, String> {
-    let payload: Box<RawValue> =
-        serde_json::from_slice(webhook).map_err(|error| error.to_string())?;
-    let mut built = ClientPayload {
-        event_type: event.to_owned(),
-        delivery_id: delivery.to_owned(),
-        payload,
-        callback_token,
-        callback_url,
-        reduced: None,
-    };
-    if weight(&built)? <= limits::PAYLOAD_BYTES {
-        return Ok(built);
+/// If it stays too large after every step, the result is what the last one left.
+pub(crate) fn reduce(webhook: &[u8]) -> Result<Option<Vec<u8>>, serde_json::Error> {
+    if weight(webhook) <= limits::PAYLOAD_BYTES {
+        return Ok(None);
     }
-    built.reduced = Some(true);
-    let mut value: Value = serde_json::from_slice(webhook).map_err(|error| error.to_string())?;
+    let mut value: Value = serde_json::from_slice(webhook)?;
+    let mut reduced = vec![];
     for step in [cut_texts, cut_repositories, cut_links, cut_lists, keep_the_needed] {
         step(&mut value);
-        built.payload = serde_json::value::to_raw_value(&value).map_err(|e| e.to_string())?;
-        if weight(&built)? <= limits::PAYLOAD_BYTES {
-            return Ok(built);
+        reduced = serde_json::to_vec(&value)?;
+        if weight(&reduced) <= limits::PAYLOAD_BYTES {
+            break;
         }
     }
-    Err(format!("the payload stays over {} bytes after every reduction", limits::PAYLOAD_BYTES))
+    Ok(Some(reduced))
 }
 
-/// Bytes of the serialised JSON, with `<`, `>` and `&` counted as six: GitHub's serialiser writes
-/// them as `\u003c`.
-fn weight(payload: &ClientPayload) -> Result<usize, String> {
-    let text = serde_json::to_vec(payload).map_err(|error| error.to_string())?;
-    Ok(text.iter().map(|byte| if b"<>&".contains(byte) { 6 } else { 1 }).sum())
+/// Takes a webhook as it was stored.
+///
+/// Fails when it isn't JSON or is larger than GitHub accepts.
+pub(crate) fn parse(webhook: &[u8]) -> Result<Box<RawValue>, String> {
+    if weight(webhook) > limits::PAYLOAD_BYTES {
+        let most = limits::PAYLOAD_BYTES;
+        return Err(format!("the payload stays over {most} bytes after every reduction"));
+    }
+    serde_json::from_slice(webhook).map_err(|error| error.to_string())
+}
+
+/// The length of JSON as GitHub counts it: its serialiser writes `<`, `>` and `&` as `\u003c` and so
+/// on.
+fn weight(json: &[u8]) -> usize {
+    json.iter().map(|byte| if b"<>&".contains(byte) { 6 } else { 1 }).sum()
 }
 
 fn cut_texts(value: &mut Value) {
@@ -218,46 +213,38 @@ mod tests {
         })
     }
 
+    fn reduced(webhook: &Value) -> Option<Value> {
+        let reduced = reduce(webhook.to_string().as_bytes()).unwrap()?;
+        Some(serde_json::from_str(parse(&reduced).unwrap().get()).unwrap())
+    }
+
     #[test]
-    fn what_fits_goes_through_byte_for_byte() {
+    fn webhook_that_fits_is_unchanged() {
         let text = br#"{"action": "opened",  "number": 1.0, "big": 12345678901234567890123}"#;
-        let built = build("pull_request", "d", text, Some("v1.a".to_owned()), None).unwrap();
-        assert_eq!(built.payload.get().as_bytes(), text);
-        assert_eq!(built.reduced, None);
+        assert_eq!(reduce(text).unwrap(), None);
+        assert_eq!(parse(text).unwrap().get().as_bytes(), text);
     }
 
     #[test]
-    fn a_long_body_is_the_first_to_go() {
-        let text = webhook(&"b".repeat(80_000), 0).to_string();
-        let built = build("pull_request", "d", text.as_bytes(), None, None).unwrap();
-        let payload: Value = serde_json::from_str(built.payload.get()).unwrap();
-        assert_eq!(built.reduced, Some(true));
+    fn long_texts_are_cut_first() {
+        let payload = reduced(&webhook(&"b".repeat(80_000), 0)).unwrap();
         assert!(payload["repository"]["keys_url"].is_string(), "the rest stays");
+        assert_eq!(payload["pull_request"]["body"].as_str().unwrap().chars().count(), 257);
     }
 
     #[test]
-    fn angle_brackets_weigh_six() {
-        let text = webhook(&"<".repeat(12_000), 0).to_string();
-        assert!(text.len() < limits::PAYLOAD_BYTES);
-        assert!(build("pull_request", "d", text.as_bytes(), None, None).unwrap().reduced.is_some());
+    fn angle_bracket_counts_as_six_bytes() {
+        let webhook = webhook(&"<".repeat(12_000), 0);
+        assert!(webhook.to_string().len() < limits::PAYLOAD_BYTES);
+        assert!(reduced(&webhook).is_some());
     }
 
     #[test]
-    fn what_downstream_needs_always_stays() {
+    fn reduced_webhook_keeps_what_downstream_needs() {
         let mut huge = webhook(&"b".repeat(80_000), 5000);
         huge["junk"] =
             Value::Object((0..5000).map(|n| (format!("key-{n}"), json!("v".repeat(50)))).collect());
-        let built = build(
-            "pull_request",
-            "d",
-            huge.to_string().as_bytes(),
-            Some("v1.a".to_owned()),
-            Some("https://relay.test/github/callback".to_owned()),
-        )
-        .unwrap();
-        let keys = serde_json::to_value(&built).unwrap();
-        assert!(keys["callback_url"].is_string() && keys.as_object().unwrap().len() <= 10);
-        let payload: Value = serde_json::from_str(built.payload.get()).unwrap();
+        let payload = reduced(&huge).unwrap();
         assert_eq!(payload["pull_request"]["head"]["sha"], "0".repeat(40));
         assert_eq!(
             payload["pull_request"]["base"]["repo"]["clone_url"],
@@ -266,6 +253,13 @@ mod tests {
         assert_eq!(payload["pull_request"]["labels"][0]["name"], "bug");
         assert_eq!(payload["sender"]["login"], "alice");
         assert_eq!(payload["action"], "synchronize");
-        assert!(weight(&built).unwrap() <= limits::PAYLOAD_BYTES);
+    }
+
+    #[test]
+    fn webhook_that_stays_too_large_is_an_error() {
+        let mut huge = webhook("", 0);
+        huge["pull_request"]["labels"] = json!(vec![json!({ "name": "l".repeat(100) }); 1000]);
+        let reduced = reduce(huge.to_string().as_bytes()).unwrap().unwrap();
+        assert!(parse(&reduced).unwrap_err().contains("stays over 60000 bytes"));
     }
 }

@@ -7,7 +7,7 @@ use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
 use crate::limits;
-use crate::state_records::Pull;
+use crate::state_records::PullRecord;
 
 /// What is dispatched, to whomever it is.
 struct Subject<'a> {
@@ -109,7 +109,7 @@ impl<'a> Subject<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
     /// What is known of the pull request from now on.
-    pub pull: Pull,
+    pub pull: PullRecord,
     /// The event is older than this delivery's, which came before.
     pub superseded_by: Option<String>,
     /// Deliveries of an older head, whose unsent dispatches this event replaces.
@@ -118,7 +118,7 @@ pub struct Order {
 
 /// Whether an event is older than what is known though both have the same `updated_at`, which counts
 /// whole seconds: its head is the one that was replaced, or it opened what was pushed to since.
-fn precedes_within_second(event: &PullRequest, known: &Pull) -> bool {
+fn precedes_within_second(event: &PullRequest, known: &PullRecord) -> bool {
     let same = event.updated_at == known.updated_at && event.head_sha != known.head_sha;
     let opened = event.action == PullRequestAction::Opened;
     let replaced = |before: &String| opened || *before == event.head_sha;
@@ -126,10 +126,10 @@ fn precedes_within_second(event: &PullRequest, known: &Pull) -> bool {
 }
 
 /// Orders an event among those of its pull request, by `updated_at` and never by arrival.
-pub fn order(known: Option<&Pull>, event: &PullRequest, delivery: &str) -> Order {
+pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) -> Order {
     let Some(known) = known else {
         let dispatched = event.action.dispatches();
-        let pull = Pull {
+        let pull = PullRecord {
             head_sha: event.head_sha.clone(),
             before: event.before.clone(),
             updated_at: if dispatched { event.updated_at } else { Timestamp::UNIX_EPOCH },

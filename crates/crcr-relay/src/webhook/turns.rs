@@ -12,10 +12,10 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crcr_store::{Key, Read};
+use crcr_store::{StoreKey, Versioned};
 use tokio::sync::{Mutex, MutexGuard, OwnedRwLockReadGuard, RwLock};
 
-use crate::state_records::Pull;
+use crate::state_records::PullRecord;
 
 /// Records whose turns are told apart. Two that share a place wait for each other and nothing worse,
 /// and the memory is bounded whatever numbers come.
@@ -34,7 +34,7 @@ pub(crate) struct Turns {
 #[derive(Default)]
 struct Chain {
     /// The record as the last batch leaves it.
-    newest: Option<Read<Pull>>,
+    newest: Option<Versioned<PullRecord>>,
     /// The deliveries whose batches these are.
     deliveries: HashSet<String>,
     /// Held for reading by every batch that is on its way.
@@ -45,7 +45,7 @@ struct Chain {
 
 /// The right to decide on a record.
 pub(crate) struct Turn<'a> {
-    key: Key,
+    key: StoreKey,
     chain: MutexGuard<'a, Chain>,
 }
 
@@ -62,7 +62,7 @@ impl Turns {
     }
 
     /// Waits for the turn of the record at `key`.
-    pub(crate) async fn take(&self, key: &Key) -> Turn<'_> {
+    pub(crate) async fn take(&self, key: &StoreKey) -> Turn<'_> {
         let place = self.hasher.hash_one(key) % PLACES as u64;
         let mut chain = self.places[place as usize].lock().await;
         if chain.deliveries.len() >= LONGEST {
@@ -76,7 +76,7 @@ impl Turns {
 impl Turn<'_> {
     /// The record as the batches on their way leave it; `None` when there are none, so that the store
     /// has the newest.
-    pub(crate) fn newest(&self) -> Option<Read<Pull>> {
+    pub(crate) fn newest(&self) -> Option<Versioned<PullRecord>> {
         let newest = self.chain.newest.as_ref().filter(|newest| newest.key == self.key)?;
         let idle = self.chain.on_the_way.try_write().is_ok();
         (!idle && !self.chain.broken.load(Ordering::Acquire)).then(|| newest.clone())
@@ -94,7 +94,7 @@ impl Turn<'_> {
     }
 
     /// Ends the turn: the batch that was decided has its place, and leaves `newest` behind.
-    pub(crate) fn end(mut self, delivery: &str, newest: Read<Pull>) -> OnTheWay {
+    pub(crate) fn end(mut self, delivery: &str, newest: Versioned<PullRecord>) -> OnTheWay {
         if self.newest().is_none() {
             *self.chain = Chain::default();
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crcr_domain::facts::Fact;
 use crcr_domain::results::{Criterion, LevelCriteria, Rate, RepoReview};
 use crcr_domain::{Level, RepoName};
-use crcr_store::sqlite::{Role, Sqlite};
-use crcr_store::{Batch, Store as _};
+use crcr_store::sqlite::{SqliteStore, StoreRole};
+use crcr_store::{StateStore as _, WriteBatch};
 use jiff::{Timestamp, ToSpan as _};
 use rusqlite::{Connection, params};
 
@@ -203,8 +203,9 @@ async fn a_spreadsheet_comes_to_the_same_numbers() {
             Fact::MergeBase(_) => true,
         });
         let sheet = sheet(&month);
-        let store = Sqlite::open(&folder.path().join(seed.to_string()), Role::Server).unwrap();
-        store.commit(Batch { facts: month, ..Batch::default() }, to).await.unwrap();
+        let store =
+            SqliteStore::open(&folder.path().join(seed.to_string()), StoreRole::Server).unwrap();
+        store.commit(WriteBatch { facts: month, ..WriteBatch::default() }, to).await.unwrap();
         let results = SqliteResults::new(Arc::new(store));
         for backend in BACKENDS.iter().filter(|backend| backend.level > Level::L1) {
             let repo = RepoName::new(backend.repo).unwrap();

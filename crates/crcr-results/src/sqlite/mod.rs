@@ -10,8 +10,8 @@ use crcr_domain::facts::{
 };
 use crcr_domain::proof::MissingProof;
 use crcr_domain::results::RepoDay;
-use crcr_store::sqlite::{Sqlite, millis, timestamp};
-use crcr_store::{Batch, Store as _, StoreError};
+use crcr_store::sqlite::{SqliteStore, millis, timestamp};
+use crcr_store::{StateStore as _, StoreError, WriteBatch};
 use jiff::Timestamp;
 use rusqlite::types::{FromSql, Type};
 use rusqlite::{Row, Transaction, params};
@@ -30,7 +30,7 @@ const DELETE_PAUSE: Duration = Duration::from_millis(20);
 /// Reads facts of a SQLite store.
 #[derive(Clone)]
 pub struct SqliteResults {
-    store: Arc<Sqlite>,
+    store: Arc<SqliteStore>,
 }
 
 #[async_trait]
@@ -40,7 +40,7 @@ impl Results for SqliteResults {
     }
 
     async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError> {
-        let batch = Batch { facts, ..Batch::default() };
+        let batch = WriteBatch { facts, ..WriteBatch::default() };
         self.store.commit(batch, Timestamp::now()).await?;
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Results for SqliteResults {
 
 impl SqliteResults {
     /// The facts that `store` holds.
-    pub fn new(store: Arc<Sqlite>) -> Self {
+    pub fn new(store: Arc<SqliteStore>) -> Self {
         Self { store }
     }
 

@@ -1,5 +1,5 @@
-//! The tables of facts. The store's own transactions write them, so that a fact is there if and
-//! only if what it tells of was committed; `crcr-results` reads them.
+//! The tables of facts. The store writes a fact in the same transaction as the change that it
+//! records; `crcr-results` reads the tables.
 
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::proof::MissingProof;
@@ -9,11 +9,10 @@ use rusqlite::{Connection, params};
 use super::millis;
 use crate::callback_id;
 
-/// Milliseconds of a day.
-const DAY: i64 = 86_400_000;
+const DAY_MILLIS: i64 = 86_400_000;
 
-/// Times are milliseconds since 1970; repositories compare without case. Of the rows of a dispatch
-/// or an attempt only the one that holds is kept.
+/// Times are milliseconds since 1970. Repositories compare without case. For one dispatch or attempt,
+/// only the row with the highest version is kept.
 pub(super) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS fact_dispatch (
     at INTEGER NOT NULL, delivery TEXT NOT NULL, upstream TEXT NOT NULL, pull_request INTEGER,
@@ -66,7 +65,7 @@ CREATE TABLE IF NOT EXISTS rolled_day (
 ) WITHOUT ROWID;
 ";
 
-/// Keeps a row, inside the transaction that made it true, unless a newer one is there.
+/// Writes a row, unless one with a higher version is there.
 pub(super) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<()> {
     match fact {
         Fact::Dispatch(fact) => append_dispatch(connection, fact),
@@ -76,14 +75,14 @@ pub(super) fn append(connection: &Connection, fact: &Fact) -> rusqlite::Result<(
     }
 }
 
-/// Counts a change of a repository's day.
-fn mark(connection: &Connection, repo: &str, at: Timestamp) -> rusqlite::Result<()> {
+/// Counts a write to a repository's day, by which a cache can tell that the day has changed.
+fn count_day_change(connection: &Connection, repo: &str, at: Timestamp) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "INSERT INTO fact_day VALUES (?1, lower(?2), 1)
              ON CONFLICT (day, repo) DO UPDATE SET changes = changes + 1",
         )?
-        .execute(params![at.as_millisecond().div_euclid(DAY), repo])?;
+        .execute(params![at.as_millisecond().div_euclid(DAY_MILLIS), repo])?;
     Ok(())
 }
 
@@ -120,7 +119,7 @@ fn append_dispatch(connection: &Connection, fact: &DispatchFact) -> rusqlite::Re
             fact.last_error,
             fact.version().1,
         ])?;
-    mark(connection, &fact.repo, fact.enqueued_at)
+    count_day_change(connection, &fact.repo, fact.enqueued_at)
 }
 
 fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Result<()> {
@@ -172,7 +171,7 @@ fn append_attempt(connection: &Connection, fact: &AttemptFact) -> rusqlite::Resu
             millis(fact.dispatched_at),
             fact.missing_proof.map(MissingProof::as_str),
         ])?;
-    mark(connection, &fact.repo, fact.dispatched_at)
+    count_day_change(connection, &fact.repo, fact.dispatched_at)
 }
 
 fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Result<()> {
@@ -194,10 +193,10 @@ fn append_callback(connection: &Connection, fact: &CallbackFact) -> rusqlite::Re
             fact.latency_ms,
             callback_id(fact).cast_signed(),
         ])?;
-    mark(connection, "", fact.at)
+    count_day_change(connection, "", fact.at)
 }
 
-/// A merge base changes no number of a day, so no day is marked.
+/// No rate depends on a merge base, so it doesn't count as a change of a day.
 fn append_merge_base(connection: &Connection, fact: &MergeBaseFact) -> rusqlite::Result<()> {
     connection
         .prepare_cached(

@@ -1,7 +1,6 @@
 //! The tables of the state file, by version (`PRAGMA user_version`).
 //!
-//! A change of the tables is a new entry of [`UPGRADES`]; entries that were released stay as they
-//! are.
+//! To change a table, add an entry to [`UPGRADES`]. Don't change released entries.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::{facts, unavailable};
 use crate::StoreError;
 
-/// The tables before versions were counted, which is version 0, without those of the results.
+/// Version 0: the tables from before versions were counted, without those of facts.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS record (
     key TEXT PRIMARY KEY, version INTEGER NOT NULL, expires_at INTEGER NOT NULL,
@@ -34,13 +33,13 @@ CREATE TABLE IF NOT EXISTS task (
 CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TEXT NOT NULL);
 ";
 
-/// What leads from each version to the next one, beginning with version 0.
+/// The steps from each version to the next one, starting at version 0.
 ///
-/// Version 1: due tasks are found by lane. The `due_at` of a dead task (state 2) is the time at which
-/// it is forgotten, 35 days after it was given up in version 0. Sweeps are never given up: those that
-/// were come again.
+/// Version 1: due tasks are found by lane. The `due_at` of a dead task (state 2) is now the time at
+/// which it is deleted; tasks that are dead already are deleted 35 days after they were given up.
+/// Sweeps are never given up any more, so dead ones come back.
 ///
-/// Version 2: an attempt says what proof its reports lack.
+/// Version 2: an attempt records which proof its reports lack.
 const UPGRADES: [&str; 2] = [
     "
 DROP INDEX IF EXISTS task_due;
@@ -52,17 +51,16 @@ UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
     "ALTER TABLE fact_attempt ADD COLUMN missing_proof TEXT",
 ];
 
-/// The version that this program works with.
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;
 
-/// The file's version; 0 for an empty one.
+/// The file's version; 0 for a new file.
 ///
-/// [`StoreError::Newer`] when this program doesn't know it.
+/// [`StoreError::Newer`] when this program doesn't support it.
 pub(super) fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let read = connection.query_row("PRAGMA user_version", [], |row| row.get(0));
     match read.map_err(unavailable)? {
         found if found > VERSION => {
-            Err(StoreError::Newer { path: path.display().to_string(), found, known: VERSION })
+            Err(StoreError::Newer { path: path.display().to_string(), found, supported: VERSION })
         }
         found => Ok(found),
     }
@@ -73,15 +71,15 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), St
     let tx = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(unavailable)?;
-    // Read again: another process may have upgraded it meanwhile.
+    // Read it again: another process may have upgraded the file in the meantime.
     let found = version(&tx, path)?;
-    let known: usize = found.try_into().unwrap_or_default();
+    let first_step: usize = found.try_into().unwrap_or_default();
     let apply = || -> rusqlite::Result<()> {
-        if known == 0 {
+        if first_step == 0 {
             tx.execute_batch(TABLES)?;
             tx.execute_batch(facts::SCHEMA)?;
         }
-        for upgrade in &UPGRADES[known..] {
+        for upgrade in &UPGRADES[first_step..] {
             tx.execute_batch(upgrade)?;
         }
         tx.pragma_update(None, "user_version", VERSION)
@@ -101,12 +99,12 @@ pub(super) fn upgrade(connection: &mut Connection, path: &Path) -> Result<(), St
 mod tests {
     use super::*;
     use crate::sqlite::timestamp;
-    use crate::{Key, Role, Sqlite, Store as _, Want};
+    use crate::{LeaseRequest, SqliteStore, StateStore as _, StoreKey, StoreRole, TaskState};
 
-    /// A store as the last build without a version wrote it.
+    /// A store that was written by the last build without versions.
     const VERSION_0: &str = include_str!("version_0.sql");
 
-    fn fixture(path: &Path) {
+    fn create_version_0(path: &Path) {
         Connection::open(path).unwrap().execute_batch(VERSION_0).unwrap();
     }
 
@@ -116,25 +114,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_the_build_before_versions_is_upgraded_with_all_it_holds() {
+    async fn version_0_store_is_upgraded_without_losing_data() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("crcr.db");
-        fixture(&path);
-        let store = Sqlite::open(&path, Role::Server).unwrap();
+        create_version_0(&path);
+        let store = SqliteStore::open(&path, StoreRole::Server).unwrap();
         assert_eq!(user_version(&path), VERSION);
-        let record = store.get(&[Key::new(&["pull", "acme/upstream", "7"])]).await.unwrap();
+        let record =
+            store.records(&[StoreKey::new(&["pull", "acme/upstream", "7"])]).await.unwrap();
         assert_eq!(record[0].as_ref().unwrap().version, 3);
-        assert_eq!(store.members(&Key::new(&["deliveries"]), 9).await.unwrap(), ["d2", "d1"]);
-        // What was dead stays so for 35 days from then on, but a sweep comes again.
+        assert_eq!(store.members(&StoreKey::new(&["deliveries"]), 9).await.unwrap(), ["d2", "d1"]);
+        // The dead task is kept for 35 days after it was given up; the dead sweep is ready again.
         let died = 1_800_000_000_000;
-        let dead = store.tasks(Some("dead"), 9).await.unwrap();
+        let dead = store.tasks(Some(TaskState::Dead), 9).await.unwrap();
         assert_eq!(dead.len(), 1);
         assert_eq!(dead[0].due_at, timestamp(died + 35 * 86_400_000));
         let now = timestamp(died + 1000);
-        let want = Want { now, until: now, max: 9, per_lane: 9, ..Want::default() };
-        let due = store.lease(want).await.unwrap();
+        let request = LeaseRequest {
+            now,
+            until: now,
+            max_tasks: 9,
+            max_per_lane: 9,
+            ..LeaseRequest::default()
+        };
+        let due = store.lease_tasks(request).await.unwrap();
         let keys: Vec<_> = due.iter().map(|task| task.key.as_str()).collect();
-        // The second was leased when the old process ended.
+        // The second one was leased when the old process ended.
         let expected = [
             r#"["dispatch","d1","acme/one"]"#,
             r#"["dispatch","d2","acme/one"]"#,
@@ -142,16 +147,20 @@ mod tests {
         ];
         assert_eq!(keys, expected);
         drop(store);
-        let again = Sqlite::open(&path, Role::Server).unwrap();
-        assert_eq!(again.depth().await.unwrap().ready, 3, "the second start upgrades nothing");
+        let again = SqliteStore::open(&path, StoreRole::Server).unwrap();
+        assert_eq!(
+            again.queue_depth().await.unwrap().ready,
+            3,
+            "the second start upgrades nothing"
+        );
     }
 
     #[test]
-    fn a_new_store_has_the_tables_of_an_upgraded_one() {
+    fn new_store_has_the_same_tables_as_an_upgraded_one() {
         let folder = tempfile::tempdir().unwrap();
         let tables = |name: &str| {
             let path = folder.path().join(name);
-            drop(Sqlite::open(&path, Role::Server).unwrap());
+            drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
             let file = Connection::open(&path).unwrap();
             let mut statement = file
                 .prepare("SELECT type, name, tbl_name FROM sqlite_schema ORDER BY 1, 2")
@@ -160,23 +169,23 @@ mod tests {
             let rows = statement.query_map([], row).unwrap();
             rows.collect::<rusqlite::Result<Vec<(String, String, String)>>>().unwrap()
         };
-        fixture(&folder.path().join("old.db"));
+        create_version_0(&folder.path().join("old.db"));
         assert_eq!(tables("new.db"), tables("old.db"));
     }
 
     #[test]
-    fn a_store_of_a_newer_crcr_is_refused_and_left_as_it_is() {
+    fn store_of_a_newer_crcr_is_rejected_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("crcr.db");
-        drop(Sqlite::open(&path, Role::Server).unwrap());
+        drop(SqliteStore::open(&path, StoreRole::Server).unwrap());
         let newer = Connection::open(&path).unwrap();
         newer.execute_batch("CREATE TABLE novelty (a); PRAGMA user_version = 99").unwrap();
         drop(newer);
         let before = std::fs::read(&path).unwrap();
         for opened in [
-            Sqlite::open(&path, Role::Server),
-            Sqlite::open(&path, Role::Tool),
-            Sqlite::read_only(&path),
+            SqliteStore::open(&path, StoreRole::Server),
+            SqliteStore::open(&path, StoreRole::Tool),
+            SqliteStore::read_only(&path),
         ] {
             let Err(error) = opened else { panic!("it was opened") };
             let text = error.to_string();
@@ -186,26 +195,26 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_upgrades_no_store_that_an_older_relay_is_using() {
+    fn tool_does_not_upgrade_a_store_that_an_older_relay_uses() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("crcr.db");
-        fixture(&path);
-        let server = super::super::lock_of(&path).unwrap();
-        assert!(matches!(Sqlite::open(&path, Role::Tool), Err(StoreError::Older(_))));
+        create_version_0(&path);
+        let server = super::super::lock_file(&path).unwrap();
+        assert!(matches!(SqliteStore::open(&path, StoreRole::Tool), Err(StoreError::Older(_))));
         assert_eq!(user_version(&path), 0);
         drop(server);
-        drop(Sqlite::open(&path, Role::Tool).unwrap());
+        drop(SqliteStore::open(&path, StoreRole::Tool).unwrap());
         assert_eq!(user_version(&path), VERSION);
     }
 
     #[test]
-    fn an_upgrade_that_fails_leaves_the_store_as_it_was() {
+    fn failed_upgrade_leaves_the_store_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("crcr.db");
-        fixture(&path);
+        create_version_0(&path);
         let in_the_way = "CREATE TABLE task_dead (a)";
         Connection::open(&path).unwrap().execute_batch(in_the_way).unwrap();
-        assert!(Sqlite::open(&path, Role::Server).is_err());
+        assert!(SqliteStore::open(&path, StoreRole::Server).is_err());
         let file = Connection::open(&path).unwrap();
         let due = "SELECT count(*) FROM sqlite_schema WHERE name IN ('task_due', 'task_lane')";
         assert_eq!(file.query_row(due, [], |row| row.get::<_, i64>(0)).unwrap(), 1);

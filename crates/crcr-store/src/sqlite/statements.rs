@@ -1,82 +1,88 @@
-//! What one transaction of the writer does with its records, tasks and facts.
+//! The statements of the writer's transactions.
 
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::{Facts, LEASED, count, facts as fact_tables, millis, rows, timestamp};
-use crate::{Batch, Charge, Commit, How, NewTask, Settle, Task, Want};
+use super::writer::FactTarget;
+use super::{LEASED, facts, millis, row_limit, timestamp, unsigned};
+use crate::{
+    CommitOutcome, LeaseRequest, LeasedTask, NewTask, RateLimitCharge, TaskOutcome, TaskSettlement,
+    WriteBatch,
+};
 
-/// Checks first and writes then, so that a refused batch leaves no trace in the transaction.
+/// Checks everything before the first write, so that a rejected batch leaves no trace in the
+/// transaction, which it shares with other batches.
 pub(super) fn apply(
     tx: &Transaction<'_>,
-    batch: &Batch,
+    batch: &WriteBatch,
     now: i64,
-    facts: Facts,
-) -> rusqlite::Result<Commit> {
+    fact_target: FactTarget,
+) -> rusqlite::Result<CommitOutcome> {
     let mut version = tx.prepare_cached("SELECT version FROM record WHERE key = ?1")?;
-    for (key, expected) in &batch.expect {
-        let found = version.query_row([key.as_str()], |row| count(row, 0)).optional()?;
+    for (key, expected) in &batch.expected_versions {
+        let found = version.query_row([key.as_str()], |row| unsigned(row, 0)).optional()?;
         if found.unwrap_or(0) != *expected {
-            return Ok(Commit::Conflict);
+            return Ok(CommitOutcome::Conflict);
         }
     }
-    if let Some(settled) = &batch.settle {
+    if let Some(settled) = &batch.settlement {
         let ours = tx
             .prepare_cached("SELECT 1 FROM task WHERE id = ?1 AND lease = ?2 AND state = ?3")?
             .exists(params![settled.id, settled.lease, LEASED])?;
         if !ours {
-            return Ok(Commit::LeaseLost);
+            return Ok(CommitOutcome::LeaseLost);
         }
     }
-    if let Some(charge) = &batch.charge
-        && let Some(wait) = take(tx, charge, now)?
+    if let Some(charge) = &batch.rate_limit
+        && let Some(wait) = take_token(tx, charge, now)?
     {
-        return Ok(Commit::Limited(wait));
+        return Ok(CommitOutcome::Limited(wait));
     }
-    let mut put = tx.prepare_cached(
+    let mut write = tx.prepare_cached(
         "INSERT INTO record (key, version, value, expires_at) VALUES (?1, 1, ?2, ?3)
          ON CONFLICT (key) DO UPDATE
          SET version = version + 1, value = excluded.value, expires_at = excluded.expires_at",
     )?;
-    for record in &batch.put {
-        put.execute(params![record.key.as_str(), record.value, millis(record.expires_at)])?;
+    for record in &batch.records {
+        write.execute(params![record.key.as_str(), record.value, millis(record.expires_at)])?;
     }
-    let mut add = tx.prepare_cached(
+    let mut insert = tx.prepare_cached(
         "INSERT INTO member (set_key, member, score, expires_at) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (set_key, member) DO UPDATE
          SET score = excluded.score, expires_at = excluded.expires_at",
     )?;
-    for member in &batch.add {
+    for member in &batch.set_inserts {
         let expires = millis(member.expires_at);
-        add.execute(params![member.set.as_str(), member.member, member.score, expires])?;
+        insert.execute(params![member.set.as_str(), member.member, member.score, expires])?;
     }
     // The settled task goes first: the batch may put its own successor into the queue.
-    if let Some(settled) = &batch.settle {
+    if let Some(settled) = &batch.settlement {
         settle(tx, settled, now)?;
     }
     for task in &batch.tasks {
         enqueue(tx, task, now)?;
     }
     for fact in &batch.facts {
-        match facts {
-            Facts::Tables => fact_tables::append(tx, fact)?,
-            Facts::Outbox => {
+        match fact_target {
+            FactTarget::Tables => facts::append(tx, fact)?,
+            FactTarget::Outbox => {
                 let fact = serde_json::to_string(fact).expect("facts are always JSON");
                 tx.prepare_cached("INSERT INTO outbox (fact) VALUES (?1)")?.execute([fact])?;
             }
         }
     }
-    Ok(Commit::Done)
+    Ok(CommitOutcome::Done)
 }
 
-/// Takes what waited for results elsewhere into the tables, now that results are read here.
-pub(super) fn empty_outbox(connection: &Connection) -> rusqlite::Result<()> {
+/// Moves the facts in the outbox into the tables: the results used to be kept elsewhere, and are kept
+/// here now.
+pub(super) fn take_facts_from_outbox(connection: &Connection) -> rusqlite::Result<()> {
     let mut statement = connection.prepare("SELECT fact FROM outbox ORDER BY id")?;
     let mut waiting = statement.query([])?;
     while let Some(row) = waiting.next()? {
         match serde_json::from_str(&row.get::<_, String>(0)?) {
-            Ok(fact) => fact_tables::append(connection, &fact)?,
+            Ok(fact) => facts::append(connection, &fact)?,
             Err(error) => tracing::error!(%error, "a fact of the outbox can't be read"),
         }
     }
@@ -86,8 +92,13 @@ pub(super) fn empty_outbox(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Takes a token; `Some` is how long there is none. A refused call costs nothing.
-fn take(tx: &Transaction<'_>, charge: &Charge, now: i64) -> rusqlite::Result<Option<Duration>> {
+/// Takes a token from a bucket. If the bucket is empty, nothing changes and the result is the time
+/// until the next token.
+fn take_token(
+    tx: &Transaction<'_>,
+    charge: &RateLimitCharge,
+    now: i64,
+) -> rusqlite::Result<Option<Duration>> {
     let full = f64::from(charge.per_minute);
     let per_milli = full / 60_000.0;
     let held: Option<(f64, i64)> = tx
@@ -127,7 +138,7 @@ fn enqueue(tx: &Transaction<'_>, task: &NewTask, now: i64) -> rusqlite::Result<(
     Ok(())
 }
 
-fn settle(tx: &Transaction<'_>, settle: &Settle, now: i64) -> rusqlite::Result<()> {
+fn settle(tx: &Transaction<'_>, settlement: &TaskSettlement, now: i64) -> rusqlite::Result<()> {
     let again =
         |fallback: Option<i64>, failed: &str, error: Option<&str>| -> rusqlite::Result<()> {
             tx.prepare_cached(&format!(
@@ -136,21 +147,21 @@ fn settle(tx: &Transaction<'_>, settle: &Settle, now: i64) -> rusqlite::Result<(
                last_error = coalesce(?4, last_error)
              WHERE id = ?1 AND lease = ?2"
             ))?
-            .execute(params![settle.id, settle.lease, fallback, error])?;
+            .execute(params![settlement.id, settlement.lease, fallback, error])?;
             Ok(())
         };
-    match &settle.how {
-        How::Done => {
+    match &settlement.outcome {
+        TaskOutcome::Done => {
             tx.prepare_cached(
                 "DELETE FROM task WHERE id = ?1 AND lease = ?2 AND again_at IS NULL",
             )?
-            .execute([settle.id, settle.lease])?;
+            .execute([settlement.id, settlement.lease])?;
             again(None, "0", None)
         }
-        How::Later(at) => again(Some(millis(*at)), "0", None),
-        How::Retry { at, error } => again(Some(millis(*at)), "failed + 1", Some(error)),
-        How::Release => again(Some(now), "failed", None),
-        How::Dead { error, expires_at } => {
+        TaskOutcome::Later(at) => again(Some(millis(*at)), "0", None),
+        TaskOutcome::Retry { at, error } => again(Some(millis(*at)), "failed + 1", Some(error)),
+        TaskOutcome::Release => again(Some(now), "failed", None),
+        TaskOutcome::Dead { error, expires_at } => {
             tx.prepare_cached(
                 "UPDATE task SET lease = NULL, last_error = ?3, again_at = NULL,
                    state = CASE WHEN again_at IS NULL THEN 2 ELSE 0 END,
@@ -158,17 +169,21 @@ fn settle(tx: &Transaction<'_>, settle: &Settle, now: i64) -> rusqlite::Result<(
                    due_at = coalesce(again_at, ?4)
                  WHERE id = ?1 AND lease = ?2",
             )?
-            .execute(params![settle.id, settle.lease, error, millis(*expires_at)])?;
+            .execute(params![
+                settlement.id,
+                settlement.lease,
+                error,
+                millis(*expires_at)
+            ])?;
             Ok(())
         }
     }
 }
 
-/// Lanes with due tasks and the time of the earliest, the earliest lane first.
+/// The lanes that have tasks due, each with the time of its earliest task, the earliest lane first.
 ///
-/// Steps from lane to lane through the index (lane, due_at), so that it costs the same however many
-/// tasks wait in each, which
-/// SQLite doesn't do for `GROUP BY` by itself.
+/// Steps from lane to lane through the index (lane, due_at), so that the cost doesn't depend on how
+/// many tasks wait in a lane. With `GROUP BY`, SQLite would read every task.
 pub(super) fn due_lanes(connection: &Connection, now: i64) -> rusqlite::Result<Vec<(String, i64)>> {
     connection
         .prepare_cached(
@@ -189,38 +204,38 @@ pub(super) fn due_lanes(connection: &Connection, now: i64) -> rusqlite::Result<V
 /// Leases the earliest due tasks of `lanes`, which come in the order of [`due_lanes`].
 pub(super) fn lease(
     tx: &Transaction<'_>,
-    want: &Want,
+    request: &LeaseRequest,
     lanes: &[(String, i64)],
-) -> rusqlite::Result<Vec<Task>> {
-    let now = millis(want.now);
+) -> rusqlite::Result<Vec<LeasedTask>> {
+    let now = millis(request.now);
     let mut due = tx.prepare_cached(
         "SELECT due_at, id FROM task WHERE state < 2 AND lane = ?1 AND due_at <= ?2
          ORDER BY due_at LIMIT ?3",
     )?;
     let mut earliest: Vec<(i64, i64)> = Vec::new();
     for (lane, first) in lanes {
-        // No task of this lane, or of one behind it, is earlier than those that were found.
-        if earliest.get(want.max - 1).is_some_and(|(at, _)| at <= first) {
+        // No task of this lane, or of those after it, is due earlier than the ones found so far.
+        if earliest.get(request.max_tasks - 1).is_some_and(|(at, _)| at <= first) {
             break;
         }
-        let busy = want.busy.get(lane).copied().unwrap_or_default();
-        let room = want.per_lane.saturating_sub(busy).min(want.max);
-        let found =
-            due.query_map(params![lane, now, rows(room)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let busy = request.busy_lanes.get(lane).copied().unwrap_or_default();
+        let room = request.max_per_lane.saturating_sub(busy).min(request.max_tasks);
+        let found = due
+            .query_map(params![lane, now, row_limit(room)], |row| Ok((row.get(0)?, row.get(1)?)))?;
         for task in found {
             earliest.push(task?);
         }
         earliest.sort_unstable();
     }
-    earliest.truncate(want.max);
+    earliest.truncate(request.max_tasks);
     let mut take = tx.prepare_cached(
         "UPDATE task SET state = 1, lease = ?2, due_at = ?3 WHERE id = ?1
          RETURNING key, lane, payload, failed, created_at",
     )?;
     let take = |(_, id): (i64, i64)| {
         let lease = i64::from(rand::random::<u32>()) + 1;
-        take.query_row(params![id, lease, millis(want.until)], |row| {
-            Ok(Task {
+        take.query_row(params![id, lease, millis(request.until)], |row| {
+            Ok(LeasedTask {
                 id,
                 lease,
                 key: row.get(0)?,
@@ -234,10 +249,10 @@ pub(super) fn lease(
     earliest.into_iter().map(take).collect()
 }
 
-/// Rows of each table that one portion deletes: a few milliseconds of the writer's time.
-const PRUNED: i64 = 500;
+/// The most rows of each table that one call deletes: a few milliseconds of the writer's time.
+const DELETED_ROWS: i64 = 500;
 
-pub(super) fn prune(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
+pub(super) fn delete_expired(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
     let mut count = 0;
     for (statement, until) in [
         (
@@ -255,14 +270,14 @@ pub(super) fn prune(tx: &Transaction<'_>, now: i64) -> rusqlite::Result<u64> {
             (SELECT id FROM task WHERE state = 2 AND due_at <= ?1 LIMIT ?2)",
             now,
         ),
-        // A bucket that nobody took from for an hour is full again.
+        // A bucket is full again an hour after the last token was taken from it.
         (
             "DELETE FROM bucket WHERE key IN
             (SELECT key FROM bucket WHERE at <= ?1 LIMIT ?2)",
             now - 3_600_000,
         ),
     ] {
-        count += tx.prepare_cached(statement)?.execute([until, PRUNED])? as u64;
+        count += tx.prepare_cached(statement)?.execute([until, DELETED_ROWS])? as u64;
     }
     Ok(count)
 }

@@ -7,11 +7,11 @@ use crcr_store::TaskView;
 use maud::{Markup, html};
 
 use crate::admin::HOME;
-use crate::admin::deliveries::{Board, Overview};
-use crate::admin::repositories::Pin;
+use crate::admin::deliveries::{DeliveryBoard, DeliveryOverview};
+use crate::repository_pins::Pin;
 
 /// The page. `note` tells what a button did just now.
-pub(crate) fn page(board: &Board, note: Option<&str>, can_log_out: bool) -> Markup {
+pub(crate) fn page(board: &DeliveryBoard, note: Option<&str>, can_log_out: bool) -> Markup {
     shell(
         "Deliveries",
         note.is_none(),
@@ -123,7 +123,7 @@ fn parts(key: &str) -> String {
     }
 }
 
-fn delivery(overview: &Overview) -> Markup {
+fn delivery(overview: &DeliveryOverview) -> Markup {
     let delivery = &overview.delivery;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for dispatch in &overview.dispatches {

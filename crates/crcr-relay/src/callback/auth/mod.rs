@@ -8,13 +8,14 @@ mod token;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_domain::identity::CallerIdentity;
 use crcr_github::jwks::{Jwks, KeyError, REFRESH, REFRESH_AFTER_FAILURE};
 use http::StatusCode;
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use reqwest::Client;
 use url::Url;
 
@@ -137,7 +138,7 @@ impl Verifier {
 
     /// Puts a new version of the provider map into force.
     pub fn set_providers(&self, providers: ProviderMap) {
-        *self.providers.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(providers));
+        *self.providers.write() = Some(Arc::new(providers));
     }
 
     /// The identity that the header `Authorization` proves at `now`.
@@ -175,7 +176,7 @@ impl Verifier {
         match kind {
             Kind::GitHub => github::identity(issuer, &verified),
             Kind::Buildkite => {
-                let providers = self.providers.read().unwrap_or_else(PoisonError::into_inner);
+                let providers = self.providers.read();
                 let providers = providers.clone().ok_or_else(|| AuthError {
                     status: StatusCode::SERVICE_UNAVAILABLE,
                     detail: "the map of pipelines to repositories isn't loaded yet, try again"

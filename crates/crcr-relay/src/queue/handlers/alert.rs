@@ -8,12 +8,12 @@ use crcr_domain::lifecycle::JobState;
 use crcr_domain::results::{find_regressions, jobs_of_record};
 use crcr_hud::message::regression_text;
 use crcr_results::{ResultsError, Window};
-use crcr_store::{Batch, NewTask, Read, read};
+use crcr_store::{NewTask, Versioned, WriteBatch, read_record};
 use jiff::{SignedDuration, Timestamp};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
-use crate::queue::task::{Fail, Outcome, Work};
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
 
@@ -33,8 +33,8 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
         return None;
     }
     let repo = RepoName::new(&fact.repo).ok()?;
-    let work = Work::Alert { repo, event: fact.event.clone(), head_sha: fact.head_sha.clone() };
-    Some(work.task(relay, now + PAUSE))
+    let work = TaskKind::Alert { repo, event: fact.event.clone(), head_sha: fact.head_sha.clone() };
+    Some(work.task(&relay.config.upstream, now + PAUSE))
 }
 
 pub async fn run(
@@ -42,22 +42,22 @@ pub async fn run(
     repo: &RepoName,
     event: &str,
     head_sha: &str,
-) -> Result<Outcome, Fail> {
-    let Some(url) = &relay.config.alert_url else { return Ok(Outcome::Done) };
-    let told: Read<bool> =
-        read(relay.store.as_ref(), state_records::alerted(repo, event, head_sha)).await?;
+) -> Result<TaskDone, TaskError> {
+    let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
+    let told: Versioned<bool> =
+        read_record(relay.store.as_ref(), state_records::alert_key(repo, event, head_sha)).await?;
     if told.value.is_some() {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     }
     let to = relay.now();
     let window = Window::all(to - LOOK_BACK, to).of(vec![repo.as_str().to_owned()]);
     let results = &relay.results;
-    let unread = |error: ResultsError| Fail::retry(error.to_string());
+    let unread = |error: ResultsError| TaskError::retry(error.to_string());
     let attempts = results.pushes(&window).await.map_err(unread)?;
     let dispatches = results.dispatches(&window).await.map_err(unread)?;
     let turns = find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches);
     let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);
-    let Some(turn) = ours else { return Ok(Outcome::Done) };
+    let Some(turn) = ours else { return Ok(TaskDone::Finished) };
     let mut text = regression_text(turn);
     let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
     if let Some(page) = &page {
@@ -65,10 +65,10 @@ pub async fn run(
     }
     let body = json!({ "event": "backend_turned_red", "turn": turn, "text": text, "url": page });
     post(relay, url, &body).await?;
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     batch.set(told.key, &true, relay.expiry());
     relay.commit(batch).await?;
-    Ok(Outcome::Done)
+    Ok(TaskDone::Finished)
 }
 
 /// Tells that a name of the allowlist belongs to another repository than before.
@@ -77,8 +77,8 @@ pub async fn repository_changed(
     repo: &RepoName,
     pinned: u64,
     found: u64,
-) -> Result<Outcome, Fail> {
-    let Some(url) = &relay.config.alert_url else { return Ok(Outcome::Done) };
+) -> Result<TaskDone, TaskError> {
+    let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
     let mut text = format!(
         "{repo} is repository number {found} now and was number {pinned}: its dispatches and \
          reports are refused until an operator confirms it with `crcr relay repository confirm \
@@ -94,13 +94,13 @@ pub async fn repository_changed(
         "text": text, "url": page,
     });
     post(relay, url, &body).await?;
-    Ok(Outcome::Done)
+    Ok(TaskDone::Finished)
 }
 
-async fn post(relay: &Relay, url: &SecretString, body: &Value) -> Result<(), Fail> {
+async fn post(relay: &Relay, url: &SecretString, body: &Value) -> Result<(), TaskError> {
     let request = relay.http.post(url.expose_secret()).timeout(Duration::from_secs(10)).json(body);
     crcr_github::http::send_once(request).await.map(drop).map_err(|error| {
-        let mut fail = Fail::retry(format!("CRCR_ALERT_URL: {error}"));
+        let mut fail = TaskError::retry(format!("CRCR_ALERT_URL: {error}"));
         fail.permanent = !error.is_transient();
         fail.retry_at = error.retry_after().map(|pause| relay.now() + pause);
         fail

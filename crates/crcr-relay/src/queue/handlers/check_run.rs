@@ -9,13 +9,13 @@ use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
 use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
 use crcr_github::Error;
 use crcr_github::checks::{CheckRun, Output};
-use crcr_store::{Batch, Commit, Key, Read, read};
+use crcr_store::{CommitOutcome, StoreKey, Versioned, WriteBatch, read_record};
 
 use super::head::{Head, order};
 use crate::limits;
-use crate::queue::task::{Fail, Outcome, Work};
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, Shown};
+use crate::state_records::{self, CheckRunRecord};
 
 /// Brings one check run up to date.
 pub async fn run(
@@ -24,12 +24,12 @@ pub async fn run(
     repo: &RepoName,
     head_sha: &str,
     job: Option<&JobId>,
-) -> Result<Outcome, Fail> {
+) -> Result<TaskDone, TaskError> {
     let store = relay.store.as_ref();
     let Some(dispatch) =
-        read::<Dispatch>(store, state_records::dispatch(delivery, repo)).await?.value
+        read_record::<Dispatch>(store, state_records::dispatch_key(delivery, repo)).await?.value
     else {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     };
     let head = Head::read(relay, &dispatch).await?;
     let allowlist = relay.allowlist.get();
@@ -51,13 +51,13 @@ pub async fn run(
         Some(id) => texts::job_name(repo.as_str(), id),
         None => texts::dispatch_name(repo.as_str()),
     };
-    let key = state_records::shown(head_sha, &name);
-    let known: Read<Shown> = read(store, key.clone()).await?;
+    let key = state_records::check_run_key(head_sha, &name);
+    let known: Versioned<CheckRunRecord> = read_record(store, key.clone()).await?;
     let (run, shown) = if head.check_runs == CheckRunVisibility::Shown {
         let Some(found) = wanted(relay, &context, &head, job) else {
             let undecided = job.is_some_and(|id| head.is_undecided(id));
             let again = relay.now() + limits::PROOF_POLL;
-            return Ok(if undecided { Outcome::Later(again) } else { Outcome::Done });
+            return Ok(if undecided { TaskDone::RunAgain(again) } else { TaskDone::Finished });
         };
         found
     } else {
@@ -67,11 +67,11 @@ pub async fn run(
             let shown = texts::withdrawn_content(&context, run.as_deref(), head.check_runs)?;
             Some((before.run, shown))
         });
-        let Some(withdrawn) = withdrawn else { return Ok(Outcome::Done) };
+        let Some(withdrawn) = withdrawn else { return Ok(TaskDone::Finished) };
         withdrawn
     };
     if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     }
     send(relay, &dispatch, head_sha, &name, key, &known, run, &shown).await?;
     let worry = matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
@@ -80,11 +80,11 @@ pub async fn run(
         && relay.config.oncall_comments
         && !oncalls.is_empty()
     {
-        let work = Work::Comment { pull, repo: repo.clone(), check_run: name };
-        let tasks = vec![work.task(relay, relay.now())];
-        relay.commit(Batch { tasks, ..Batch::default() }).await?;
+        let work = TaskKind::Comment { pull, repo: repo.clone(), check_run: name };
+        let tasks = vec![work.task(&relay.config.upstream, relay.now())];
+        relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
-    Ok(Outcome::Done)
+    Ok(TaskDone::Finished)
 }
 
 /// What a check run that stands shows; `None` while no proven report of the job is known.
@@ -112,11 +112,11 @@ async fn send(
     dispatch: &Dispatch,
     head_sha: &str,
     name: &str,
-    key: Key,
-    known: &Read<Shown>,
+    key: StoreKey,
+    known: &Versioned<CheckRunRecord>,
     run: (u64, u32),
     shown: &texts::CheckRunContent,
-) -> Result<(), Fail> {
+) -> Result<(), TaskError> {
     let completed = matches!(shown.status, CheckRunStatus::Completed(_));
     let mut body = CheckRun {
         name: name.to_owned(),
@@ -128,7 +128,8 @@ async fn send(
         completed_at: None,
         output: Output { title: shown.title.clone(), summary: shown.summary.clone() },
     };
-    let text = serde_json::to_vec(&body).map_err(|error| Fail::permanent(error.to_string()))?;
+    let text =
+        serde_json::to_vec(&body).map_err(|error| TaskError::permanent(error.to_string()))?;
     let digest = crate::webhook::signature::digest(&text);
     if known.value.as_ref().is_some_and(|before| before.digest == digest) {
         return Ok(());
@@ -161,14 +162,14 @@ async fn send(
         "check run sent"
     );
     let delivery = dispatch.delivery.clone();
-    let sent = Shown { id, run, status: shown.status, delivery, digest };
+    let sent = CheckRunRecord { id, run, status: shown.status, delivery, digest };
     for _ in 0..limits::CONFLICTS {
-        let mut batch = Batch::default();
-        let now: Read<Shown> = read(relay.store.as_ref(), key.clone()).await?;
+        let mut batch = WriteBatch::default();
+        let now: Versioned<CheckRunRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
         batch.update(&now, &sent, relay.expiry());
-        if relay.commit(batch).await? == Commit::Done {
+        if relay.commit(batch).await? == CommitOutcome::Done {
             return Ok(());
         }
     }
-    Err(Fail::retry("a check run's record changes all the time"))
+    Err(TaskError::retry("a check run's record changes all the time"))
 }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use crcr_domain::RepoName;
 use crcr_domain::check_run::code;
-use crcr_store::{Batch, read};
+use crcr_store::{WriteBatch, read_record};
 
-use crate::queue::task::{Fail, Outcome};
+use crate::queue::task_kind::{TaskDone, TaskError};
 use crate::relay::Relay;
 use crate::state_records;
 
@@ -17,16 +17,16 @@ pub async fn run(
     number: u64,
     repo: &RepoName,
     check_run: &str,
-) -> Result<Outcome, Fail> {
+) -> Result<TaskDone, TaskError> {
     let upstream = &relay.config.upstream;
-    let key = state_records::called(upstream, number, repo);
-    let known = read::<bool>(relay.store.as_ref(), key).await?;
+    let key = state_records::oncall_comment_key(upstream, number, repo);
+    let known = read_record::<bool>(relay.store.as_ref(), key).await?;
     if known.value == Some(true) {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     }
-    let allowlist = relay.allowlist.get().ok_or_else(|| Fail::retry("no allowlist yet"))?;
+    let allowlist = relay.allowlist.get().ok_or_else(|| TaskError::retry("no allowlist yet"))?;
     let Some(entry) = allowlist.get(repo).filter(|entry| !entry.oncalls.is_empty()) else {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     };
     let marker = format!("<!-- crcr-oncall:{repo} -->");
     let comments = relay.app.comments(upstream.as_str(), number).await?;
@@ -46,8 +46,8 @@ pub async fn run(
         }
         relay.app.create_comment(upstream.as_str(), number, &text).await?;
     }
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     batch.update(&known, &true, relay.expiry());
     relay.commit(batch).await?;
-    Ok(Outcome::Done)
+    Ok(TaskDone::Finished)
 }

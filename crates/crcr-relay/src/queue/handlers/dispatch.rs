@@ -4,99 +4,116 @@ use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::{CheckRunPolicy, RepoName};
 use crcr_github::Error;
 use crcr_github::app::Target;
-use crcr_store::{Add, Batch, Commit, How, Read, StoreError, Task, decode, read};
+use crcr_store::{
+    CommitOutcome, LeasedTask, SetInsert, StoreError, TaskOutcome, Versioned, WriteBatch,
+    decode_record, read_record,
+};
 
-use crate::admin::repositories::{self, Pin};
-use crate::queue::task::{Fail, Outcome, Work};
+use crate::queue::record_dispatch_change;
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::webhook::payload;
+use crate::repository_pins::{self, Pin};
+use crate::webhook::payload::{self, ClientPayload};
 use crate::{limits, state_records};
 
-/// Sends a dispatch that is still queued; anything else is done already.
-pub async fn run(
+/// Sends a dispatch that is still queued.
+pub(super) async fn run(
     relay: &Relay,
-    task: &Task,
+    task: &LeasedTask,
     delivery: &str,
     repo: &RepoName,
-) -> Result<Outcome, Fail> {
-    let pin = state_records::pin(&relay.config.upstream, repo);
-    let keys = [state_records::dispatch(delivery, repo), state_records::body(delivery), pin];
-    let found = relay.store.get(&keys).await?;
-    let [record, body, pin] = <[_; 3]>::try_from(found).expect("three keys");
-    let [key, body_key, pin_key] = keys;
-    let pin: Read<Pin> = decode(pin_key, pin)?;
-    let known: Read<Dispatch> = decode(key, record)?;
-    let queued = known.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
-    let Some(dispatch) = queued else {
-        return Ok(Outcome::Done);
+) -> Result<TaskDone, TaskError> {
+    let keys = [
+        state_records::dispatch_key(delivery, repo),
+        state_records::pin_key(&relay.config.upstream, repo),
+        state_records::body_key(delivery),
+        state_records::reduced_body_key(delivery),
+    ];
+    let found = relay.store.records(&keys).await?;
+    let [record, pin, body, reduced_body] = <[_; 4]>::try_from(found).expect("four keys");
+    let [dispatch_key, pin_key, body_key, reduced_body_key] = keys;
+    let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
+    let read: Versioned<Dispatch> = decode_record(dispatch_key, record)?;
+    let queued = read.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
+    let Some(dispatch) = queued else { return Ok(TaskDone::Finished) };
+    let is_reduced = reduced_body.is_some();
+    let body_key = if is_reduced { reduced_body_key } else { body_key };
+    let Some(body) = reduced_body.or(body) else {
+        return Err(TaskError::permanent("the delivery's body has expired"));
     };
-    let Some(body) = body else {
-        return Err(Fail::permanent("the delivery's body has expired"));
+    let mut webhook = state_records::unpack(&body_key, &body.value)?;
+    let mut reduced = is_reduced.then_some(true);
+    // An older crcr stored every body as it came.
+    if !is_reduced && let Ok(Some(smaller)) = payload::reduce(&webhook) {
+        (webhook, reduced) = (smaller, Some(true));
+    }
+    let payload = ClientPayload {
+        event_type: dispatch.event.clone(),
+        delivery_id: delivery.to_owned(),
+        payload: payload::parse(&webhook).map_err(TaskError::permanent)?,
+        callback_token: relay.keys.sign(dispatch),
+        callback_url: relay.config.callback_url(),
+        reduced,
     };
-    let body = state_records::unpack(&body_key, &body.value)?;
-    let token = relay.keys.sign(dispatch);
-    let payload =
-        payload::build(&dispatch.event, delivery, &body, token, relay.config.callback_url())
-            .map_err(Fail::permanent)?;
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
     match relay.app.dispatch(repo.as_str(), pinned, &dispatch.event, &payload).await {
         Ok(target) => {
-            sent(relay, task, known, &target).await?;
+            record_sent(relay, task, read, &target).await?;
             if pinned.is_none()
-                && let Err(error) = repositories::pin(relay, repo, &target).await
+                && let Err(error) = repository_pins::pin(relay, repo, &target).await
             {
-                tracing::warn!(%repo, %error, "the next dispatch pins the repository's number");
+                tracing::warn!(%repo, %error, "the repository's id is pinned by the next dispatch");
             }
-            Ok(Outcome::Settled)
+            Ok(TaskDone::AlreadySettled)
         }
         Err(error @ Error::OtherRepository { found, .. }) => {
-            repositories::refuse(relay, &pin, found, "dispatch").await?;
+            repository_pins::refuse(relay, &pin, found, "dispatch").await?;
             let text = format!(
                 "{error}; not sent until an operator confirms it: `crcr relay repository confirm \
                  {repo}`"
             );
-            not_sent(relay, task, known, &DispatchStatus::RepositoryChanged, &text).await
+            record_not_sent(relay, task, read, &DispatchStatus::RepositoryChanged, &text).await
         }
         Err(
             error
             @ (Error::NotInstalled(_) | Error::Suspended(_) | Error::MissingPermission { .. }),
         ) => {
             let text = error.to_string();
-            tracing::warn!(delivery, %repo, error = text, "a target can't be reached");
-            not_sent(relay, task, known, &DispatchStatus::Unreachable, &text).await
+            tracing::warn!(delivery, %repo, error = text, "a backend can't be dispatched to");
+            record_not_sent(relay, task, read, &DispatchStatus::Unreachable, &text).await
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Records a state that only an operator ends.
-async fn not_sent(
+/// Records a status that stays until an operator redelivers the dispatch.
+async fn record_not_sent(
     relay: &Relay,
-    task: &Task,
-    known: Read<Dispatch>,
+    task: &LeasedTask,
+    read: Versioned<Dispatch>,
     status: &DispatchStatus,
-    why: &str,
-) -> Result<Outcome, Fail> {
-    change(relay, task, known, How::Done, |dispatch| {
+    reason: &str,
+) -> Result<TaskDone, TaskError> {
+    change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
         dispatch.tries += 1;
-        dispatch.last_error = Some(why.to_owned());
+        dispatch.last_error = Some(reason.to_owned());
         if dispatch.status == DispatchStatus::Queued {
             dispatch.status = status.clone();
         }
     })
     .await?;
-    Ok(Outcome::Settled)
+    Ok(TaskDone::AlreadySettled)
 }
 
-/// Records that GitHub took it, even when it was superseded in the meantime.
-async fn sent(
+/// Records that GitHub accepted the dispatch, even if it was superseded in the meantime.
+async fn record_sent(
     relay: &Relay,
-    task: &Task,
-    known: Read<Dispatch>,
+    task: &LeasedTask,
+    read: Versioned<Dispatch>,
     target: &Target,
 ) -> Result<(), StoreError> {
     let at = relay.now();
-    let dispatch = change(relay, task, known, How::Done, |dispatch| {
+    let dispatch = change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
         dispatch.status = DispatchStatus::Sent { at };
         dispatch.tries += 1;
         dispatch.repository_id = Some(target.repository_id);
@@ -112,18 +129,18 @@ async fn sent(
     Ok(())
 }
 
-/// Records a failed try, and the end of all tries.
-pub async fn failed(
+/// Records a failed try. If the task is `dead`, the dispatch is too.
+pub(crate) async fn record_failure(
     relay: &Relay,
-    task: &Task,
-    delivery: &str,
-    repo: &RepoName,
-    how: How,
+    task: &LeasedTask,
+    (delivery, repo): (&str, &RepoName),
+    outcome: TaskOutcome,
     error: &str,
     dead: bool,
 ) -> Result<(), StoreError> {
-    let known = read(relay.store.as_ref(), state_records::dispatch(delivery, repo)).await?;
-    change(relay, task, known, how, |dispatch| {
+    let key = state_records::dispatch_key(delivery, repo);
+    let read = read_record(relay.store.as_ref(), key).await?;
+    change_and_settle(relay, task, read, outcome, |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(error.to_owned());
         if dead && dispatch.status == DispatchStatus::Queued {
@@ -134,53 +151,54 @@ pub async fn failed(
     Ok(())
 }
 
-/// Changes the record and settles the task in one step, with what follows from the change. `known`
-/// is the record as it was read last.
-async fn change(
+/// Changes the dispatch and settles the task in one batch, together with the tasks that follow from
+/// the change. Returns the dispatch as it is now, or `None` when there is none or the lease is lost.
+async fn change_and_settle(
     relay: &Relay,
-    task: &Task,
-    mut known: Read<Dispatch>,
-    how: How,
+    task: &LeasedTask,
+    mut read: Versioned<Dispatch>,
+    outcome: TaskOutcome,
     change: impl Fn(&mut Dispatch),
 ) -> Result<Option<Dispatch>, StoreError> {
     for _ in 0..limits::CONFLICTS {
-        let mut batch = Batch { settle: Some(task.settle(how.clone())), ..Batch::default() };
-        let changed = known.value.clone().map(|mut dispatch| {
+        let settlement = Some(task.settle(outcome.clone()));
+        let mut batch = WriteBatch { settlement, ..WriteBatch::default() };
+        let changed = read.value.clone().map(|mut dispatch| {
             change(&mut dispatch);
             dispatch
         });
         if let Some(dispatch) = &changed {
-            batch.update(&known, dispatch, relay.expiry());
-            let before = known.value.as_ref().map(|before| &before.status);
+            batch.update(&read, dispatch, relay.expiry());
+            let before = read.value.as_ref().map(|before| &before.status);
             if before != Some(&dispatch.status) {
-                relay.note_dispatch(&mut batch, dispatch);
-                follow(relay, dispatch, &mut batch);
+                record_dispatch_change(relay, &mut batch, dispatch);
+                add_follow_up_tasks(relay, dispatch, &mut batch);
             }
         }
         match relay.commit(batch).await? {
-            Commit::Done => return Ok(changed),
-            Commit::LeaseLost => {
-                tracing::warn!(key = task.key, "its lease has ended: another worker's end counts");
+            CommitOutcome::Done => return Ok(changed),
+            CommitOutcome::LeaseLost => {
+                tracing::warn!(key = task.key, "its lease has ended: another worker settles it");
                 return Ok(None);
             }
-            Commit::Conflict | Commit::Limited(_) => {}
+            CommitOutcome::Conflict | CommitOutcome::Limited(_) => {}
         }
-        known = read(relay.store.as_ref(), known.key).await?;
+        read = read_record(relay.store.as_ref(), read.key).await?;
     }
-    Err(StoreError::Unavailable("a dispatch changes all the time".to_owned()))
+    Err(StoreError::Unavailable("a dispatch changed in every try to change it".to_owned()))
 }
 
-/// Somebody looks whether it starts, and the check run follows.
-fn follow(relay: &Relay, dispatch: &Dispatch, batch: &mut Batch) {
-    let now = relay.now();
+/// The sweep that checks whether a sent dispatch starts, and the update of its check run.
+fn add_follow_up_tasks(relay: &Relay, dispatch: &Dispatch, batch: &mut WriteBatch) {
+    let (now, upstream) = (relay.now(), &relay.config.upstream);
     if let Some(sent_at) = dispatch.sent_at()
         && dispatch.expects_report()
     {
         let due = now + relay.config.never_started_after;
-        batch.tasks.push(Work::sweep(dispatch).task(relay, due));
+        batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));
         if dispatch.level.check_run() != CheckRunPolicy::Never {
-            batch.add.push(Add {
-                set: state_records::sent_to(&dispatch.repo),
+            batch.set_inserts.push(SetInsert {
+                set: state_records::recent_sends_key(&dispatch.repo),
                 member: dispatch.delivery.clone(),
                 score: sent_at.as_millisecond(),
                 expires_at: now + limits::KEEP_SENDS,
@@ -188,6 +206,6 @@ fn follow(relay: &Relay, dispatch: &Dispatch, batch: &mut Batch) {
         }
     }
     if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
-        batch.tasks.push(Work::check_run(dispatch, None).task(relay, now));
+        batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
     }
 }

@@ -7,16 +7,16 @@ use crcr_domain::head_verdict::{self, HeadDispatch, HeadJob, HeadVerdict};
 use crcr_domain::lifecycle::Conclusion;
 use crcr_domain::proof::ProofStatus;
 use crcr_domain::{Level, RepoName};
-use crcr_store::{StoreError, read, read_all};
+use crcr_store::{StoreError, read_record, read_records};
 
 use crate::limits;
 use crate::relay::Relay;
-use crate::state_records::{self, Job, Pull};
+use crate::state_records::{self, JobRecord, PullRecord};
 
 /// A head at a backend.
 pub(super) struct Head {
     /// The dispatches of the head for which check runs can stand, and the jobs that answered each.
-    dispatches: Vec<(Dispatch, Vec<Job>)>,
+    dispatches: Vec<(Dispatch, Vec<JobRecord>)>,
     /// Whether check runs stand for the dispatch that was asked about.
     pub(super) check_runs: CheckRunVisibility,
     /// The repository's level when the dispatch was made, or now if that is lower.
@@ -30,9 +30,12 @@ impl Head {
         let store = relay.store.as_ref();
         let pull = match dispatch.pull_request {
             Some(number) => {
-                read::<Pull>(store, state_records::pull(&relay.config.upstream, number))
-                    .await?
-                    .value
+                read_record::<PullRecord>(
+                    store,
+                    state_records::pull_request_key(&relay.config.upstream, number),
+                )
+                .await?
+                .value
             }
             None => None,
         };
@@ -49,10 +52,10 @@ impl Head {
         let keys = others
             .iter()
             .filter(|delivery| **delivery != dispatch.delivery)
-            .map(|delivery| state_records::dispatch(delivery, &dispatch.repo))
+            .map(|delivery| state_records::dispatch_key(delivery, &dispatch.repo))
             .collect();
         let mut all = vec![dispatch.clone()];
-        all.extend(read_all(store, keys).await?.into_iter().filter_map(|read| read.value));
+        all.extend(read_records(store, keys).await?.into_iter().filter_map(|read| read.value));
         let mut dispatches = Vec::with_capacity(all.len());
         for dispatch in all {
             if dispatch.check_runs(Some(dispatch.level), &[], prefix)
@@ -98,7 +101,7 @@ impl Head {
     }
 
     /// The newest proven run and attempt of a job.
-    pub(super) fn newest_proven<'a>(&'a self, id: &'a JobId) -> Option<&'a Job> {
+    pub(super) fn newest_proven<'a>(&'a self, id: &'a JobId) -> Option<&'a JobRecord> {
         self.jobs_like(id)
             .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
             .map(|(_, job)| job)
@@ -110,7 +113,10 @@ impl Head {
         self.jobs_like(id).any(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Undecided)
     }
 
-    fn jobs_like<'a>(&'a self, id: &'a JobId) -> impl Iterator<Item = (&'a Dispatch, &'a Job)> {
+    fn jobs_like<'a>(
+        &'a self,
+        id: &'a JobId,
+    ) -> impl Iterator<Item = (&'a Dispatch, &'a JobRecord)> {
         self.dispatches
             .iter()
             .flat_map(|(dispatch, jobs)| jobs.iter().map(move |job| (dispatch, job)))
@@ -119,7 +125,7 @@ impl Head {
 }
 
 /// Whether the reports of a job are proven, by what is known of its dispatch now.
-pub(crate) fn proof(dispatch: &Dispatch, job: &Job) -> ProofStatus {
+pub(crate) fn proof(dispatch: &Dispatch, job: &JobRecord) -> ProofStatus {
     let on_its_way = dispatch.status == DispatchStatus::Queued;
     job.evidence.proof(dispatch.default_branch.as_deref(), on_its_way)
 }
@@ -129,15 +135,15 @@ pub(super) async fn jobs(
     relay: &Relay,
     delivery: &str,
     repo: &RepoName,
-) -> Result<Vec<Job>, StoreError> {
+) -> Result<Vec<JobRecord>, StoreError> {
     let store = relay.store.as_ref();
-    let ids = store.members(&state_records::jobs(delivery, repo), limits::JOBS).await?;
+    let ids = store.members(&state_records::job_set_key(delivery, repo), limits::JOBS).await?;
     let keys = ids
         .iter()
         .filter_map(|id| serde_json::from_str::<JobId>(id).ok())
-        .map(|id| state_records::job(delivery, repo, &id))
+        .map(|id| state_records::job_key(delivery, repo, &id))
         .collect();
-    let jobs = read_all::<Job>(store, keys).await?;
+    let jobs = read_records::<JobRecord>(store, keys).await?;
     Ok(jobs.into_iter().filter_map(|read| read.value).collect())
 }
 

@@ -4,10 +4,10 @@
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{AttemptFact, Fact, MergeBaseFact};
 use crcr_domain::lifecycle::JobState;
-use crcr_store::{Batch, NewTask, Read, read};
+use crcr_store::{NewTask, Versioned, WriteBatch, read_record};
 use jiff::Timestamp;
 
-use crate::queue::task::{Fail, Outcome, Work};
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
 
@@ -22,7 +22,8 @@ pub fn task(
     let failed = matches!(fact.state, JobState::Completed(conclusion) if !conclusion.is_good());
     let (pull, base_sha) = (dispatch.pull_request?, dispatch.base_sha.clone()?);
     let head_sha = dispatch.head_sha.clone();
-    failed.then(|| Work::MergeBase { pull, head_sha, base_sha }.task(relay, now))
+    failed
+        .then(|| TaskKind::MergeBase { pull, head_sha, base_sha }.task(&relay.config.upstream, now))
 }
 
 /// Asks GitHub, unless that was done. Commits that have nothing in common have no merge base: then
@@ -32,14 +33,14 @@ pub async fn run(
     pull: u64,
     head_sha: &str,
     base_sha: &str,
-) -> Result<Outcome, Fail> {
+) -> Result<TaskDone, TaskError> {
     let upstream = &relay.config.upstream;
-    let key = state_records::branched(upstream, pull, head_sha, base_sha);
-    let asked: Read<bool> = read(relay.store.as_ref(), key).await?;
+    let key = state_records::merge_base_key(upstream, pull, head_sha, base_sha);
+    let asked: Versioned<bool> = read_record(relay.store.as_ref(), key).await?;
     if asked.value.is_some() {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     }
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     batch.set(asked.key, &true, relay.expiry());
     match relay.app.merge_base(upstream.as_str(), base_sha, head_sha).await? {
         Some(found) => batch.facts.push(Fact::MergeBase(MergeBaseFact {
@@ -53,5 +54,5 @@ pub async fn run(
         None => tracing::info!(pull, head_sha, base_sha, "GitHub knows no merge base"),
     }
     relay.commit(batch).await?;
-    Ok(Outcome::Done)
+    Ok(TaskDone::Finished)
 }

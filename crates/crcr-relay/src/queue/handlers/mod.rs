@@ -1,60 +1,47 @@
-//! What the queue works on: one file per kind of task.
+//! One file for each kind of task.
 
 pub(crate) mod alert;
 mod check_run;
 mod comment;
-mod dispatch;
+pub(crate) mod dispatch;
 pub(crate) mod head;
 mod labels;
 pub(crate) mod merge_base;
 mod rerun;
 mod sweep;
 
-use crcr_store::{How, StoreError, Task};
-
-use super::task::{Fail, Outcome, Work};
+use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::compat::forward;
 use crate::relay::Relay;
 
-pub(crate) async fn run(relay: &Relay, task: &Task) -> Result<Outcome, Fail> {
-    let work: Work = serde_json::from_str(&task.payload)
-        .map_err(|error| Fail::permanent(format!("not a task of this version: {error}")))?;
-    match work {
-        Work::Dispatch { delivery, repo } => dispatch::run(relay, task, &delivery, &repo).await,
-        Work::CheckRun { delivery, repo, head_sha, job } => {
-            check_run::run(relay, &delivery, &repo, &head_sha, job.as_ref()).await
+pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, TaskError> {
+    let kind = task.kind.as_ref().map_err(|error| {
+        TaskError::permanent(format!("the payload isn't one of this version: {error}"))
+    })?;
+    match kind {
+        TaskKind::Dispatch { delivery, repo } => {
+            dispatch::run(relay, &task.lease, delivery, repo).await
         }
-        Work::Labels { pull } => labels::run(relay, pull).await,
-        Work::Rerun { repo, run_id, failed_only } => {
-            rerun::run(relay, &repo, run_id, failed_only).await
+        TaskKind::CheckRun { delivery, repo, head_sha, job } => {
+            check_run::run(relay, delivery, repo, head_sha, job.as_ref()).await
         }
-        Work::Redispatch { repo, head_sha } => rerun::redispatch(relay, &repo, &head_sha).await,
-        Work::RerunSuite { suite } => rerun::suite(relay, suite).await,
-        Work::Sweep { delivery, repo } => sweep::run(relay, &delivery, &repo).await,
-        Work::Forward { body, .. } => forward::run(relay, task, body).await,
-        Work::Alert { repo, event, head_sha } => alert::run(relay, &repo, &event, &head_sha).await,
-        Work::RepositoryChanged { repo, pinned, found } => {
-            alert::repository_changed(relay, &repo, pinned, found).await
+        TaskKind::Labels { pull } => labels::run(relay, *pull).await,
+        TaskKind::Rerun { repo, run_id, failed_only } => {
+            rerun::run(relay, repo, *run_id, *failed_only).await
         }
-        Work::MergeBase { pull, head_sha, base_sha } => {
-            merge_base::run(relay, pull, &head_sha, &base_sha).await
+        TaskKind::Redispatch { repo, head_sha } => rerun::redispatch(relay, repo, head_sha).await,
+        TaskKind::RerunSuite { suite } => rerun::rerun_suite(relay, *suite).await,
+        TaskKind::Sweep { delivery, repo } => sweep::run(relay, delivery, repo).await,
+        TaskKind::Forward { body, .. } => forward::run(relay, &task.lease, body).await,
+        TaskKind::Alert { repo, event, head_sha } => alert::run(relay, repo, event, head_sha).await,
+        TaskKind::RepositoryChanged { repo, pinned, found } => {
+            alert::repository_changed(relay, repo, *pinned, *found).await
         }
-        Work::Comment { pull, repo, check_run } => {
-            comment::run(relay, pull, &repo, &check_run).await
+        TaskKind::MergeBase { pull, head_sha, base_sha } => {
+            merge_base::run(relay, *pull, head_sha, base_sha).await
+        }
+        TaskKind::Comment { pull, repo, check_run } => {
+            comment::run(relay, *pull, repo, check_run).await
         }
     }
-}
-
-/// Records a failure of a task, for good or for now.
-pub(crate) async fn failed(
-    relay: &Relay,
-    task: &Task,
-    how: How,
-    error: &str,
-    dead: bool,
-) -> Result<(), StoreError> {
-    if let Ok(Work::Dispatch { delivery, repo }) = serde_json::from_str(&task.payload) {
-        return dispatch::failed(relay, task, &delivery, &repo, how, error, dead).await;
-    }
-    crate::queue::workers::settle_as(relay, task, how).await
 }

@@ -6,12 +6,12 @@ use crcr_domain::check_run as names;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::{Level, RepoName};
 use crcr_github::Error;
-use crcr_store::{Batch, Commit, Read, read};
+use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
 
 use crate::limits;
-use crate::queue::task::{Fail, Outcome, Work};
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, Shown};
+use crate::state_records::{self, CheckRunRecord};
 
 /// Runs one downstream run again. Below L3 nothing happens: it has no check runs to ask on.
 pub async fn run(
@@ -19,10 +19,10 @@ pub async fn run(
     repo: &RepoName,
     run_id: u64,
     failed_only: bool,
-) -> Result<Outcome, Fail> {
+) -> Result<TaskDone, TaskError> {
     if !may_rerun(relay, repo)? {
         tracing::info!(%repo, run_id, "not run again: the repository is not at L3 or L4");
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     }
     let asked = if failed_only {
         relay.app.rerun_failed_jobs(repo.as_str(), run_id).await
@@ -34,60 +34,66 @@ pub async fn run(
         Err(error) => return Err(error.into()),
     }
     // The check run is open again as soon as GitHub says so, also before the first report.
-    let claim = state_records::run_claim(repo, &run_id.to_string());
-    if let Some(delivery) = read::<String>(relay.store.as_ref(), claim).await?.value {
-        let work = Work::Sweep { delivery, repo: repo.clone() };
-        let tasks = vec![work.task(relay, relay.now() + limits::RERUN_LOOK)];
-        relay.commit(Batch { tasks, ..Batch::default() }).await?;
+    let claim = state_records::run_claim_key(repo, &run_id.to_string());
+    if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
+        let work = TaskKind::Sweep { delivery, repo: repo.clone() };
+        let tasks = vec![work.task(&relay.config.upstream, relay.now() + limits::RERUN_LOOK)];
+        relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
-    Ok(Outcome::Done)
+    Ok(TaskDone::Finished)
 }
 
 /// Sends a dispatch again that no run answered: it was never started, given up or unreachable.
-pub async fn redispatch(relay: &Relay, repo: &RepoName, head_sha: &str) -> Result<Outcome, Fail> {
+pub async fn redispatch(
+    relay: &Relay,
+    repo: &RepoName,
+    head_sha: &str,
+) -> Result<TaskDone, TaskError> {
     if !may_rerun(relay, repo)? {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     }
     let store = relay.store.as_ref();
-    let shown = state_records::shown(head_sha, &names::dispatch_name(repo.as_str()));
-    let Some(shown) = read::<Shown>(store, shown).await?.value else { return Ok(Outcome::Done) };
-    let key = state_records::dispatch(&shown.delivery, repo);
-    let known: Read<Dispatch> = read(store, key).await?;
-    let Some(mut dispatch) = known.value.clone() else { return Ok(Outcome::Done) };
+    let shown = state_records::check_run_key(head_sha, &names::dispatch_name(repo.as_str()));
+    let Some(shown) = read_record::<CheckRunRecord>(store, shown).await?.value else {
+        return Ok(TaskDone::Finished);
+    };
+    let key = state_records::dispatch_key(&shown.delivery, repo);
+    let known: Versioned<Dispatch> = read_record(store, key).await?;
+    let Some(mut dispatch) = known.value.clone() else { return Ok(TaskDone::Finished) };
     if matches!(dispatch.status, DispatchStatus::Queued | DispatchStatus::Superseded { .. }) {
-        return Ok(Outcome::Done);
+        return Ok(TaskDone::Finished);
     }
     let now = relay.now();
     dispatch.status = DispatchStatus::Queued;
     dispatch.never_started = false;
-    let mut batch = Batch::default();
+    let mut batch = WriteBatch::default();
     batch.update(&known, &dispatch, relay.expiry());
-    batch.tasks.push(Work::dispatch(&dispatch).task(relay, now));
-    batch.tasks.push(Work::check_run(&dispatch, None).task(relay, now));
+    batch.tasks.push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, now));
+    batch.tasks.push(TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, now));
     match relay.commit(batch).await? {
-        Commit::Done => Ok(Outcome::Done),
-        _ => Err(Fail::retry("the dispatch changed meanwhile")),
+        CommitOutcome::Done => Ok(TaskDone::Finished),
+        _ => Err(TaskError::retry("the dispatch changed meanwhile")),
     }
 }
 
 /// Runs every downstream run of a check suite again, each once.
-pub async fn suite(relay: &Relay, suite: u64) -> Result<Outcome, Fail> {
+pub(crate) async fn rerun_suite(relay: &Relay, suite: u64) -> Result<TaskDone, TaskError> {
     let listed = relay.app.check_runs_of_suite(relay.config.upstream.as_str(), suite).await?;
     let mut tasks = BTreeMap::new();
     for run in listed {
         let external_id = run.external_id.unwrap_or_default();
-        let Some(work) = Work::rerun_of(&run.name, &external_id, &run.head_sha, false) else {
+        let Some(work) = TaskKind::rerun_of(&run.name, &external_id, &run.head_sha, false) else {
             continue;
         };
-        let task = work.task(relay, relay.now());
+        let task = work.task(&relay.config.upstream, relay.now());
         tasks.insert(task.key.as_str().to_owned(), task);
     }
     let tasks = tasks.into_values().collect();
-    relay.commit(Batch { tasks, ..Batch::default() }).await?;
-    Ok(Outcome::Done)
+    relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+    Ok(TaskDone::Finished)
 }
 
-fn may_rerun(relay: &Relay, repo: &RepoName) -> Result<bool, Fail> {
-    let allowlist = relay.allowlist.get().ok_or_else(|| Fail::retry("no allowlist yet"))?;
+fn may_rerun(relay: &Relay, repo: &RepoName) -> Result<bool, TaskError> {
+    let allowlist = relay.allowlist.get().ok_or_else(|| TaskError::retry("no allowlist yet"))?;
     Ok(allowlist.get(repo).is_some_and(|entry| entry.level >= Level::L3))
 }

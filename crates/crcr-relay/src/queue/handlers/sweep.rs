@@ -15,7 +15,7 @@ use crcr_domain::proof::ProofStatus;
 use crcr_domain::{CheckRunPolicy, RepoName};
 use crcr_github::Error;
 use crcr_github::runs::WorkflowRun;
-use crcr_store::{Batch, Commit, Read, StoreError, read, read_all};
+use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record, read_records};
 use jiff::Timestamp;
 
 use super::alert;
@@ -23,20 +23,21 @@ use super::head::{Head, jobs, proof};
 use crate::compat::forward;
 use crate::facts::attempt_fact;
 use crate::limits;
-use crate::queue::task::{Fail, Outcome, Work};
+use crate::queue::record_dispatch_change;
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, Job};
+use crate::state_records::{self, JobRecord};
 
 /// One look; says when the next one is due.
-pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<Outcome, Fail> {
-    let key = state_records::dispatch(delivery, repo);
-    let known: Read<Dispatch> = read(relay.store.as_ref(), key).await?;
-    let Some(dispatch) = known.value.clone() else { return Ok(Outcome::Done) };
-    let Some(sent_at) = dispatch.sent_at() else { return Ok(Outcome::Done) };
+pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskDone, TaskError> {
+    let key = state_records::dispatch_key(delivery, repo);
+    let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
+    let Some(dispatch) = known.value.clone() else { return Ok(TaskDone::Finished) };
+    let Some(sent_at) = dispatch.sent_at() else { return Ok(TaskDone::Finished) };
     let now = relay.now();
     let overdue_at = sent_at + relay.config.never_started_after;
     let mut jobs = jobs(relay, delivery, repo).await?;
-    let lost_at = |job: &Job| job.started_at.unwrap_or(sent_at) + relay.config.lost_after;
+    let lost_at = |job: &JobRecord| job.started_at.unwrap_or(sent_at) + relay.config.lost_after;
     for job in jobs.iter_mut().filter(|job| job.state.is_open()) {
         if now >= lost_at(job) {
             lose(relay, &dispatch, job).await?;
@@ -55,7 +56,11 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<Outco
     let overdue = (now < overdue_at && !answered).then_some(overdue_at);
     let poll = (is_shown && answered && is_running(relay, &changed).await?)
         .then(|| now + poll_interval(now.duration_since(sent_at).unsigned_abs()));
-    Ok([lost, overdue, poll].into_iter().flatten().min().map_or(Outcome::Done, Outcome::Later))
+    Ok([lost, overdue, poll]
+        .into_iter()
+        .flatten()
+        .min()
+        .map_or(TaskDone::Finished, TaskDone::RunAgain))
 }
 
 /// Runs that take long are asked about less often: every two minutes at first, then ten times in the
@@ -64,7 +69,7 @@ fn poll_interval(age: Duration) -> Duration {
     (age / 10).clamp(limits::RUN_POLL, limits::RUN_POLL_CAP)
 }
 
-async fn is_running(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Fail> {
+async fn is_running(relay: &Relay, dispatch: &Dispatch) -> Result<bool, TaskError> {
     let verdict = Head::read(relay, dispatch).await?.verdict(relay);
     Ok(verdict.is_some_and(|verdict| verdict.standing == HeadState::Running))
 }
@@ -73,43 +78,45 @@ async fn is_running(relay: &Relay, dispatch: &Dispatch) -> Result<bool, Fail> {
 /// they show.
 async fn record(
     relay: &Relay,
-    known: &Read<Dispatch>,
+    known: &Versioned<Dispatch>,
     before: &Dispatch,
     after: &Dispatch,
-    jobs: &[Job],
-) -> Result<(), Fail> {
-    let mut batch = Batch::default();
+    jobs: &[JobRecord],
+) -> Result<(), TaskError> {
+    let mut batch = WriteBatch::default();
     if before != after {
         batch.update(known, after, relay.expiry());
     }
     if after.never_started && !before.never_started {
-        relay.note_dispatch(&mut batch, after);
+        record_dispatch_change(relay, &mut batch, after);
     }
     if after.level.check_run() == CheckRunPolicy::Never {
         return commit(relay, batch).await;
     }
     let now = relay.now();
-    batch.tasks.push(Work::check_run(after, None).task(relay, now));
+    batch.tasks.push(TaskKind::check_run(after, None).task(&relay.config.upstream, now));
     let open = jobs.iter().filter(|job| job.state.is_open());
-    batch.tasks.extend(open.map(|job| Work::check_run(after, Some(&job.id)).task(relay, now)));
+    batch.tasks.extend(
+        open.map(|job| TaskKind::check_run(after, Some(&job.id)).task(&relay.config.upstream, now)),
+    );
     commit(relay, batch).await
 }
 
-async fn commit(relay: &Relay, batch: Batch) -> Result<(), Fail> {
-    if batch.put.is_empty() && batch.tasks.is_empty() {
+async fn commit(relay: &Relay, batch: WriteBatch) -> Result<(), TaskError> {
+    if batch.records.is_empty() && batch.tasks.is_empty() {
         return Ok(());
     }
     match relay.commit(batch).await? {
-        Commit::Done => Ok(()),
-        _ => Err(Fail::retry("the dispatch changed meanwhile")),
+        CommitOutcome::Done => Ok(()),
+        _ => Err(TaskError::retry("the dispatch changed meanwhile")),
     }
 }
 
 /// A job that started and whose end was never heard.
-async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), Fail> {
-    let key = state_records::job(&dispatch.delivery, &dispatch.repo, &job.id);
+async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut JobRecord) -> Result<(), TaskError> {
+    let key = state_records::job_key(&dispatch.delivery, &dispatch.repo, &job.id);
     for _ in 0..limits::CONFLICTS {
-        let known: Read<Job> = read(relay.store.as_ref(), key.clone()).await?;
+        let known: Versioned<JobRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
         let Some(mut lost) = known.value.clone() else { return Ok(()) };
         let JobTransition::Apply { .. } = lifecycle::step(lost.state, JobState::Lost) else {
             *job = lost;
@@ -118,7 +125,7 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
         let now = relay.now();
         lost.state = JobState::Lost;
         lost.ended_at = Some(now);
-        let mut batch = Batch::default();
+        let mut batch = WriteBatch::default();
         batch.update(&known, &lost, relay.expiry());
         let mut fact = attempt_fact(&dispatch.into(), &lost, now);
         if let ProofStatus::Missing(missing) = proof(dispatch, &lost)
@@ -128,14 +135,16 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut Job) -> Result<(), F
         }
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
-        batch.tasks.push(Work::check_run(dispatch, Some(&lost.id)).task(relay, now));
+        batch
+            .tasks
+            .push(TaskKind::check_run(dispatch, Some(&lost.id)).task(&relay.config.upstream, now));
         if relay.config.hud.is_some() {
             let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
             let report = forward::lost_report(dispatch, &lost, now);
             let work = forward::work(&dispatch.repo, dispatch.level, &key, (None, age), &report);
-            batch.tasks.push(work.task(relay, now));
+            batch.tasks.push(work.task(&relay.config.upstream, now));
         }
-        if relay.commit(batch).await? == Commit::Done {
+        if relay.commit(batch).await? == CommitOutcome::Done {
             tracing::warn!(delivery = dispatch.delivery, repo = %dispatch.repo, job = %lost.id, "lost");
             *job = lost;
             return Ok(());
@@ -150,9 +159,9 @@ async fn look_at_runs(
     relay: &Relay,
     dispatch: &Dispatch,
     sent_at: Timestamp,
-    jobs: &[Job],
-) -> Result<Vec<DownstreamRun>, Fail> {
-    let mut by_run: HashMap<&str, Vec<&Job>> = HashMap::new();
+    jobs: &[JobRecord],
+) -> Result<Vec<DownstreamRun>, TaskError> {
+    let mut by_run: HashMap<&str, Vec<&JobRecord>> = HashMap::new();
     for job in jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven) {
         by_run.entry(&job.id.run_id).or_default().push(job);
     }
@@ -177,7 +186,7 @@ async fn listed_runs(
     relay: &Relay,
     dispatch: &Dispatch,
     sent_at: Timestamp,
-) -> Result<Vec<DownstreamRun>, Fail> {
+) -> Result<Vec<DownstreamRun>, TaskError> {
     let repo = &dispatch.repo;
     let window = creation_window(sent_at);
     let asked = relay.app.runs_of_event(repo.as_str(), "repository_dispatch", window).await;
@@ -193,9 +202,9 @@ async fn listed_runs(
     };
     let store = relay.store.as_ref();
     let keys =
-        listed.iter().map(|run| state_records::run_claim(repo, &run.id.to_string())).collect();
+        listed.iter().map(|run| state_records::run_claim_key(repo, &run.id.to_string())).collect();
     let claims: Vec<Option<String>> =
-        read_all(store, keys).await?.into_iter().map(|read| read.value).collect();
+        read_records(store, keys).await?.into_iter().map(|read| read.value).collect();
     let claims: HashMap<u64, String> =
         listed.iter().zip(claims).filter_map(|(run, delivery)| Some((run.id, delivery?))).collect();
     let others = other_sends(relay, dispatch).await?;
@@ -207,14 +216,15 @@ async fn listed_runs(
 /// When other deliveries were sent to the same repository lately.
 async fn other_sends(relay: &Relay, dispatch: &Dispatch) -> Result<Vec<Timestamp>, StoreError> {
     let store = relay.store.as_ref();
-    let recent =
-        store.members(&state_records::sent_to(&dispatch.repo), limits::RECENT_SENDS).await?;
+    let recent = store
+        .members(&state_records::recent_sends_key(&dispatch.repo), limits::RECENT_SENDS)
+        .await?;
     let keys = recent
         .iter()
         .filter(|delivery| **delivery != dispatch.delivery)
-        .map(|delivery| state_records::dispatch(delivery, &dispatch.repo))
+        .map(|delivery| state_records::dispatch_key(delivery, &dispatch.repo))
         .collect();
-    let others = read_all::<Dispatch>(store, keys).await?;
+    let others = read_records::<Dispatch>(store, keys).await?;
     Ok(others.iter().filter_map(|read| read.value.as_ref()?.sent_at()).collect())
 }
 
@@ -242,8 +252,8 @@ fn run_state(run: &WorkflowRun) -> RunState {
 async fn reported_run(
     relay: &Relay,
     dispatch: &Dispatch,
-    jobs: &[&Job],
-) -> Result<DownstreamRun, Fail> {
+    jobs: &[&JobRecord],
+) -> Result<DownstreamRun, TaskError> {
     let JobId { run_id, workflow, .. } = &jobs[0].id;
     let attempt = jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(1);
     let of = |workflow: &str, attempt, state| DownstreamRun {
@@ -277,7 +287,7 @@ async fn reported_run(
     }
 }
 
-fn is_quiet(jobs: &[&Job], now: Timestamp) -> bool {
+fn is_quiet(jobs: &[&JobRecord], now: Timestamp) -> bool {
     let last = jobs.iter().filter_map(|job| job.ended_at).max();
     let open = jobs.iter().any(|job| job.state.is_open());
     !open && last.is_some_and(|last| now >= last + limits::FOREIGN_RUN_QUIET)

@@ -206,7 +206,7 @@ async fn a_check_run_of_that_name_by_somebody_else_is_neither_adopted_nor_in_the
     let _ = open(&world).await;
     let own: Vec<_> = checks(&world).into_iter().filter(|check| check.1 == "queued").collect();
     assert_eq!(own, [check(DISPATCH, "queued", None)]);
-    assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
+    assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0);
 }
 
 #[tokio::test]
@@ -403,8 +403,8 @@ async fn what_was_given_up_for_an_older_head_is_never_sent_again() {
     world.send(&world.pull_request("synchronize")).await;
     world.work().await;
     world.dispatched();
-    assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
-    let again = crate::admin::deliveries::given_up_again(
+    assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0);
+    let again = crate::admin::deliveries::redeliver_all(
         world.relay.store.as_ref(),
         world.relay.now(),
         limits::KEEP,
@@ -421,8 +421,8 @@ async fn a_pull_request_that_is_reopened_without_end_keeps_a_bounded_record() {
         world.change(|_| {});
         world.send(&world.pull_request("reopened")).await;
     }
-    let key = crate::state_records::pull(&world.relay.config.upstream, 7);
-    let pull: crcr_store::Read<crate::state_records::Pull> =
-        crcr_store::read(world.relay.store.as_ref(), key).await.unwrap();
+    let key = crate::state_records::pull_request_key(&world.relay.config.upstream, 7);
+    let pull: crcr_store::Versioned<crate::state_records::PullRecord> =
+        crcr_store::read_record(world.relay.store.as_ref(), key).await.unwrap();
     assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
 }

@@ -266,7 +266,7 @@ async fn the_hud_is_tried_again_as_often_as_is_set() {
         world.later(Duration::from_secs(700));
     }
     assert_eq!(hud.received_requests().await.unwrap().len(), 2);
-    assert_eq!(deliveries::dead(world.relay.store.as_ref(), 10).await.unwrap().len(), 1);
+    assert_eq!(deliveries::dead_letters(world.relay.store.as_ref(), 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -387,16 +387,13 @@ async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
     assert_eq!(two.start(&world).await, said("in_progress"));
     assert_eq!(world.work().await.len(), 1, "the HUD refuses");
     let store = world.relay.store.as_ref();
-    assert_eq!(deliveries::dead(store, 10).await.unwrap().len(), 2);
-    assert_eq!(
-        deliveries::given_up_again(store, world.relay.now(), limits::KEEP).await.unwrap(),
-        2
-    );
+    assert_eq!(deliveries::dead_letters(store, 10).await.unwrap().len(), 2);
+    assert_eq!(deliveries::redeliver_all(store, world.relay.now(), limits::KEEP).await.unwrap(), 2);
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(world.dispatched(), ["acme/one"]);
     let requests = hud.received_requests().await.unwrap();
     assert!(requests.len() == 2 && requests[0].body == requests[1].body);
-    assert_eq!(deliveries::dead(store, 10).await.unwrap(), []);
+    assert_eq!(deliveries::dead_letters(store, 10).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -304,7 +304,7 @@ async fn a_run_that_can_not_be_asked_ends_by_its_reports_and_by_time() {
             checks(&world),
             [check(DISPATCH, "completed", lost), check(JOB, "completed", lost)]
         );
-        assert_eq!(world.relay.store.depth().await.unwrap().dead, 0);
+        assert_eq!(world.relay.store.queue_depth().await.unwrap().dead, 0);
     }
 }
 

@@ -4,10 +4,10 @@ use axum::body::Body;
 use axum::http::{Request, header};
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_store::{Read, read};
+use crcr_store::{Versioned, read_record};
 
 use super::*;
-use crate::admin::repositories;
+use crate::repository_pins;
 use crate::state_records;
 
 const ADMIN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "the-token-of-operators");
@@ -23,8 +23,8 @@ async fn as_operator(world: &World, method: &str, path: &str, body: &str) -> (St
 }
 
 async fn dispatch_of_four(world: &World, delivery: &str) -> Dispatch {
-    let key = state_records::dispatch(delivery, &RepoName::new(FOUR).unwrap());
-    let read: Read<Dispatch> = read(world.relay.store.as_ref(), key).await.unwrap();
+    let key = state_records::dispatch_key(delivery, &RepoName::new(FOUR).unwrap());
+    let read: Versioned<Dispatch> = read_record(world.relay.store.as_ref(), key).await.unwrap();
     read.value.unwrap()
 }
 
@@ -148,7 +148,7 @@ async fn the_first_caller_pins_nothing_and_a_refused_dispatch_neither() {
     world.work().await;
     let upstream = &world.relay.config.upstream;
     let pinned = async || {
-        let pins = repositories::list(world.relay.store.as_ref(), upstream, 10).await.unwrap();
+        let pins = repository_pins::list(world.relay.store.as_ref(), upstream, 10).await.unwrap();
         pins.into_iter().find(|pin| pin.repo.as_str() == FOUR).map(|pin| pin.repository_id)
     };
     assert_eq!(pinned().await, None);

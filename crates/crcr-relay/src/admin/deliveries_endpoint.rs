@@ -1,0 +1,168 @@
+//! HTTP endpoints for deliveries: the page with its JSON twin, and its buttons.
+
+use std::sync::Arc;
+
+use axum::Form;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use crcr_domain::RepoName;
+use crcr_hud::pages::problem;
+use crcr_store::StoreError;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::deliveries::{DeliveryBoard, discard, redeliver, redeliver_all, requeue_dead_letter};
+use super::{operators, pages};
+use crate::http::http_response::{self, Refusal};
+use crate::limits;
+use crate::relay::Relay;
+
+const INVALID_LIMIT: &str = "`limit` isn't a whole number: expected 1 to 500";
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ListQuery {
+    limit: Option<usize>,
+    /// How many tasks the last button put back into the queue.
+    done: Option<u64>,
+    /// How many tasks the last button discarded.
+    discarded: Option<u64>,
+}
+
+/// `GET /api/v1/deliveries?limit=`.
+pub(crate) async fn list(
+    State(relay): State<Arc<Relay>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Response {
+    let Ok(Query(query)) = query else {
+        return Refusal::new(StatusCode::BAD_REQUEST, INVALID_LIMIT).into_response();
+    };
+    match DeliveryBoard::read(&relay, query.limit).await {
+        Ok(board) => http_response::ok(json!(board)),
+        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
+    }
+}
+
+/// `GET /crcr/deliveries?limit=`.
+pub(crate) async fn page(
+    State(relay): State<Arc<Relay>>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+    headers: HeaderMap,
+) -> Response {
+    let Ok(Query(query)) = query else {
+        return (StatusCode::BAD_REQUEST, problem(400, INVALID_LIMIT)).into_response();
+    };
+    match DeliveryBoard::read(&relay, query.limit).await {
+        Ok(board) => {
+            let can_log_out = operators::has_cookie(&headers);
+            let note = match (query.done, query.discarded) {
+                (Some(count), _) => Some(format!("{count} back in the queue.")),
+                (None, Some(count)) => Some(format!("{count} discarded.")),
+                (None, None) => None,
+            };
+            pages::deliveries::page(&board, note.as_deref(), can_log_out).into_response()
+        }
+        Err(error) => {
+            (StatusCode::SERVICE_UNAVAILABLE, problem(503, &error.to_string())).into_response()
+        }
+    }
+}
+
+/// The form of a button: one of these fields.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ButtonForm {
+    /// A delivery to send again.
+    delivery: Option<String>,
+    /// The key of a dead letter to put back into the queue.
+    task: Option<String>,
+    /// The key of a dead letter to remove.
+    discard: Option<String>,
+    /// Put every dead letter back into the queue.
+    all: Option<bool>,
+}
+
+/// `POST /crcr/deliveries`.
+pub(crate) async fn handle_button(
+    State(relay): State<Arc<Relay>>,
+    headers: HeaderMap,
+    Form(button): Form<ButtonForm>,
+) -> Response {
+    if !operators::is_own_origin(&headers) {
+        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
+    }
+    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
+    let handled = async {
+        match button {
+            ButtonForm { all: Some(true), .. } => {
+                Ok(("done", redeliver_all(store, now, keep).await?))
+            }
+            ButtonForm { delivery: Some(id), .. } => {
+                Ok(("done", redeliver(store, &id, None, now, keep).await?))
+            }
+            ButtonForm { task: Some(key), .. } => {
+                Ok(("done", requeue_dead_letter(store, &key, now, keep).await?))
+            }
+            ButtonForm { discard: Some(key), .. } => {
+                Ok(("discarded", usize::from(discard(&relay, &key).await?)))
+            }
+            _ => Ok(("done", 0)),
+        }
+    };
+    match handled.await {
+        Ok((what, count)) => {
+            relay.work.notify_one();
+            Redirect::to(&format!("{}?{what}={count}", super::HOME)).into_response()
+        }
+        Err::<_, StoreError>(error) => Refusal::unavailable(error.to_string()).into_response(),
+    }
+}
+
+/// What an operator's program may ask for.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum DeliveryRequest {
+    Redeliver { delivery: String, repo: Option<RepoName> },
+    Discard { discard: String },
+}
+
+/// `POST /api/v1/deliveries` with a [`DeliveryRequest`]. A browser's request must come from this
+/// site.
+pub(crate) async fn change(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    if !operators::is_own_origin(&head.headers) {
+        return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
+    }
+    let parsed = match http_response::body(body, limits::ADMIN_BYTES).await {
+        Ok(body) => serde_json::from_slice::<DeliveryRequest>(&body),
+        Err(refusal) => return refusal.into_response(),
+    };
+    let request = match parsed {
+        Ok(request) => request,
+        Err(error) => {
+            let detail = format!(
+                "The body is neither {{\"delivery\": ID, \"repo\": \"OWNER/REPO\"}} (`repo` is \
+                 optional) nor {{\"discard\": KEY}}: {error}"
+            );
+            return Refusal::new(StatusCode::BAD_REQUEST, detail).into_response();
+        }
+    };
+    let (store, now, keep) = (relay.store.as_ref(), relay.now(), relay.config.keep);
+    let answer = match request {
+        DeliveryRequest::Redeliver { delivery, repo } => {
+            redeliver(store, &delivery, repo.as_ref(), now, keep)
+                .await
+                .map(|count| json!({ "ok": true, "redelivered": count }))
+        }
+        DeliveryRequest::Discard { discard: key } => discard(&relay, &key)
+            .await
+            .map(|found| json!({ "ok": true, "discarded": usize::from(found) })),
+    };
+    match answer {
+        Ok(answer) => {
+            relay.work.notify_one();
+            http_response::ok(answer)
+        }
+        Err(error) => Refusal::unavailable(error.to_string()).into_response(),
+    }
+}

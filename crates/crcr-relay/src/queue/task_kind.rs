@@ -1,0 +1,324 @@
+//! The kinds of tasks in the queue, and how a task can end.
+
+use crcr_domain::RepoName;
+use crcr_domain::callback::JobId;
+use crcr_domain::check_run as names;
+use crcr_domain::dispatch::Dispatch;
+use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::limits;
+
+/// A task's payload: stored as JSON, so a change of names here needs an alias for stored tasks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub(crate) enum TaskKind {
+    Dispatch {
+        delivery: String,
+        repo: RepoName,
+    },
+    /// Make a check run on GitHub show what is known now.
+    CheckRun {
+        delivery: String,
+        repo: RepoName,
+        head_sha: String,
+        /// `None` for the check run of the dispatch itself.
+        job: Option<JobId>,
+    },
+    /// Update the check runs of a pull request after its labels changed.
+    Labels {
+        pull: u64,
+    },
+    /// Re-run a downstream workflow run.
+    Rerun {
+        repo: RepoName,
+        run_id: u64,
+        failed_only: bool,
+    },
+    /// Send a dispatch again that no run answered.
+    Redispatch {
+        repo: RepoName,
+        /// The upstream commit that has the check run of the dispatch.
+        head_sha: String,
+    },
+    /// Re-run every downstream run of a check suite.
+    RerunSuite {
+        suite: u64,
+    },
+    /// Check whether a dispatch started, and whether its jobs and its run have ended.
+    Sweep {
+        delivery: String,
+        repo: RepoName,
+    },
+    /// Send a result to the external HUD.
+    Forward {
+        key: Vec<String>,
+        /// The account downstream.
+        lane: String,
+        body: String,
+    },
+    /// Check whether a failure turned a backend red, and send an alert if so.
+    Alert {
+        repo: RepoName,
+        event: String,
+        head_sha: String,
+    },
+    /// Send an alert that a name of the allowlist belongs to another repository.
+    RepositoryChanged {
+        repo: RepoName,
+        /// The pinned repository id.
+        pinned: u64,
+        /// The rejected repository id.
+        found: u64,
+    },
+    /// Look up where a pull request branched off.
+    MergeBase {
+        pull: u64,
+        head_sha: String,
+        /// The tip of the base branch when the event was sent.
+        base_sha: String,
+    },
+    /// Mention the oncalls of a repository on a pull request.
+    Comment {
+        pull: u64,
+        repo: RepoName,
+        /// The check run that failed.
+        check_run: String,
+    },
+}
+
+/// The server that a task asks. Tasks of one lane share a limit on how many run at a time, and they
+/// pause together when that server asks for it.
+enum Lane {
+    /// The App's installation on the upstream account.
+    Upstream,
+    /// The App's installation on an account downstream.
+    Account(String),
+    /// The external HUD, one lane for each account downstream.
+    ExternalHud(String),
+    AlertWebhook,
+}
+
+impl Lane {
+    /// The name under which the store keeps the lane. No account has a space in its name.
+    fn name(&self, upstream: &RepoName) -> String {
+        match self {
+            // If upstream's account also has a backend, both share the installation's rate limit.
+            Self::Upstream => upstream.owner().to_ascii_lowercase(),
+            Self::Account(account) => account.to_ascii_lowercase(),
+            Self::ExternalHud(account) => format!("hud of {account}"),
+            Self::AlertWebhook => "alert webhook".to_owned(),
+        }
+    }
+}
+
+pub(crate) enum TaskDone {
+    Finished,
+    /// The task has to run again at this time.
+    RunAgain(Timestamp),
+    /// The handler has settled the task in a batch of its own.
+    AlreadySettled,
+}
+
+#[derive(Debug)]
+pub(crate) struct TaskError {
+    pub(crate) message: String,
+    /// When the server asked for the next try.
+    pub(crate) retry_at: Option<Timestamp>,
+    /// Another try would get the same answer.
+    pub(crate) permanent: bool,
+    /// If set, the task is tried until this time, however often, and then given up.
+    pub(crate) retry_until: Option<Timestamp>,
+}
+
+impl TaskError {
+    pub(crate) fn retry(message: impl Into<String>) -> Self {
+        Self { message: message.into(), retry_at: None, permanent: false, retry_until: None }
+    }
+
+    pub(crate) fn permanent(message: impl Into<String>) -> Self {
+        Self { permanent: true, ..Self::retry(message) }
+    }
+}
+
+impl From<StoreError> for TaskError {
+    fn from(error: StoreError) -> Self {
+        Self::retry(error.to_string())
+    }
+}
+
+impl From<crcr_github::Error> for TaskError {
+    fn from(error: crcr_github::Error) -> Self {
+        // A rejected App key is the operator's to repair; the work has to go on after that.
+        let retry = error.is_transient() || matches!(error, crcr_github::Error::Unauthorized(_));
+        let mut message = error.to_string();
+        if let Some(source) = std::error::Error::source(&error) {
+            message = format!("{message}: {source}");
+        }
+        Self { message, retry_at: error.retry_at(), permanent: !retry, retry_until: None }
+    }
+}
+
+/// A leased task whose payload was parsed.
+pub(crate) struct ParsedTask {
+    pub(crate) lease: LeasedTask,
+    /// An error when another version of crcr wrote the payload.
+    pub(crate) kind: Result<TaskKind, String>,
+}
+
+impl ParsedTask {
+    pub(crate) fn new(lease: LeasedTask) -> Self {
+        let kind = serde_json::from_str(&lease.payload).map_err(|error| error.to_string());
+        Self { lease, kind }
+    }
+}
+
+impl TaskKind {
+    /// The first part of a sweep's key.
+    pub(crate) const SWEEP: &'static str = "sweep";
+
+    /// Sends a dispatch.
+    pub(crate) fn dispatch(dispatch: &Dispatch) -> Self {
+        Self::Dispatch { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
+    }
+
+    /// Updates the check run of one job, or without `job` that of the dispatch itself.
+    pub(crate) fn check_run(dispatch: &Dispatch, job: Option<&JobId>) -> Self {
+        Self::CheckRun {
+            delivery: dispatch.delivery.clone(),
+            repo: dispatch.repo.clone(),
+            head_sha: dispatch.head_sha.clone(),
+            job: job.cloned(),
+        }
+    }
+
+    pub(crate) fn sweep(dispatch: &Dispatch) -> Self {
+        Self::Sweep { delivery: dispatch.delivery.clone(), repo: dispatch.repo.clone() }
+    }
+
+    /// What "Re-run" on a check run asks for; `None` when the check run isn't the relay's.
+    pub(crate) fn rerun_of(
+        check_run_name: &str,
+        external_id: &str,
+        head_sha: &str,
+        failed_only: bool,
+    ) -> Option<Self> {
+        let repo = RepoName::new(names::repo_of(check_run_name)?).ok()?;
+        Some(match names::run_of(external_id)? {
+            names::NO_RUN => Self::Redispatch { repo, head_sha: head_sha.to_owned() },
+            run_id => Self::Rerun { repo, run_id, failed_only },
+        })
+    }
+
+    pub(crate) fn task(&self, upstream: &RepoName, due_at: Timestamp) -> NewTask {
+        NewTask {
+            key: self.key(),
+            lane: self.lane().name(upstream),
+            payload: serde_json::to_string(self).expect("tasks are always JSON"),
+            due_at,
+        }
+    }
+
+    /// The label in metrics, which is also the `kind` in the payload.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Dispatch { .. } => "dispatch",
+            Self::CheckRun { .. } => "check_run",
+            Self::Labels { .. } => "labels",
+            Self::Rerun { .. } => "rerun",
+            Self::Redispatch { .. } => "redispatch",
+            Self::RerunSuite { .. } => "rerun_suite",
+            Self::Sweep { .. } => Self::SWEEP,
+            Self::Forward { .. } => "forward",
+            Self::Alert { .. } => "alert",
+            Self::RepositoryChanged { .. } => "repository_changed",
+            Self::MergeBase { .. } => "merge_base",
+            Self::Comment { .. } => "comment",
+        }
+    }
+
+    /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep.
+    pub(crate) fn is_never_given_up(&self) -> bool {
+        matches!(self, Self::Sweep { .. })
+    }
+
+    /// How many tries the task gets.
+    pub(crate) fn max_tries(&self, config: &Config) -> u32 {
+        match (self, &config.hud) {
+            (Self::Forward { .. }, Some(hud)) => hud.retries.saturating_add(1),
+            _ => limits::TRIES,
+        }
+    }
+
+    fn key(&self) -> StoreKey {
+        let (repo, number);
+        let parts: &[&str] = match self {
+            Self::Dispatch { delivery, repo: name } | Self::Sweep { delivery, repo: name } => {
+                repo = name.key();
+                &[self.name(), delivery, &repo]
+            }
+            Self::CheckRun { repo: name, head_sha, job, .. } => {
+                repo = match job {
+                    Some(job) => names::job_name(&name.key(), job),
+                    None => names::dispatch_name(&name.key()),
+                };
+                &[self.name(), head_sha, &repo]
+            }
+            Self::Labels { pull } => {
+                number = pull.to_string();
+                &[self.name(), &number]
+            }
+            Self::Rerun { repo: name, run_id, .. } => {
+                (repo, number) = (name.key(), run_id.to_string());
+                &[self.name(), &repo, &number]
+            }
+            Self::Redispatch { repo: name, head_sha } => {
+                repo = name.key();
+                &[self.name(), &repo, head_sha]
+            }
+            Self::RerunSuite { suite } => {
+                number = suite.to_string();
+                &[self.name(), &number]
+            }
+            Self::Forward { key, .. } => {
+                let parts = [self.name()].into_iter().chain(key.iter().map(String::as_str));
+                return StoreKey::new(&parts.collect::<Vec<_>>());
+            }
+            Self::Alert { repo: name, event, head_sha } => {
+                repo = name.key();
+                &[self.name(), &repo, event, head_sha]
+            }
+            Self::RepositoryChanged { repo: name, found, .. } => {
+                (repo, number) = (name.key(), found.to_string());
+                &[self.name(), &repo, &number]
+            }
+            Self::MergeBase { pull, head_sha, base_sha } => {
+                number = pull.to_string();
+                &[self.name(), &number, head_sha, base_sha]
+            }
+            Self::Comment { pull, repo: name, .. } => {
+                (repo, number) = (name.key(), pull.to_string());
+                &[self.name(), &number, &repo]
+            }
+        };
+        StoreKey::new(parts)
+    }
+
+    fn lane(&self) -> Lane {
+        match self {
+            Self::Dispatch { repo, .. }
+            | Self::Rerun { repo, .. }
+            | Self::Redispatch { repo, .. }
+            | Self::Sweep { repo, .. } => Lane::Account(repo.owner().to_owned()),
+            Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
+            Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
+            Self::CheckRun { .. }
+            | Self::Labels { .. }
+            | Self::RerunSuite { .. }
+            | Self::MergeBase { .. }
+            | Self::Comment { .. } => Lane::Upstream,
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The behaviour that every implementation of [`StateStore`] has: each one runs this suite in a test.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{
+    CommitOutcome, LeaseRequest, LeasedTask, NewTask, QueueDepth, RateLimitCharge, RecordWrite,
+    SetInsert, StateStore, StoreKey, TaskOutcome, TaskState, WriteBatch,
+};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn put(key: &StoreKey, value: &[u8]) -> RecordWrite {
+    RecordWrite { key: key.clone(), value: value.to_vec(), expires_at: at(1000) }
+}
+
+fn task(name: &str, lane: &str, due: i64) -> NewTask {
+    NewTask {
+        key: StoreKey::new(&[name]),
+        lane: lane.to_owned(),
+        payload: format!("payload of {name}"),
+        due_at: at(due),
+    }
+}
+
+async fn enqueue(store: &dyn StateStore, tasks: Vec<NewTask>, now: i64) {
+    store.commit(WriteBatch { tasks, ..WriteBatch::default() }, at(now)).await.unwrap();
+}
+
+async fn lease(store: &dyn StateStore, now: i64) -> Vec<LeasedTask> {
+    let request = LeaseRequest {
+        now: at(now),
+        until: at(now + 60),
+        max_tasks: 10,
+        max_per_lane: 10,
+        ..LeaseRequest::default()
+    };
+    store.lease_tasks(request).await.unwrap()
+}
+
+async fn settle(store: &dyn StateStore, task: &LeasedTask, outcome: TaskOutcome, now: i64) {
+    let batch = WriteBatch { settlement: Some(task.settle(outcome)), ..WriteBatch::default() };
+    assert_eq!(store.commit(batch, at(now)).await.unwrap(), CommitOutcome::Done);
+}
+
+/// Runs every check, each on an empty store from `fresh`.
+pub(crate) async fn check_all<S: StateStore + 'static>(fresh: impl Fn() -> S) {
+    record_with_another_version_is_a_conflict(&fresh()).await;
+    rejected_batch_changes_nothing(&fresh()).await;
+    members_are_listed_by_score(&fresh()).await;
+    bucket_refills_and_rejected_charges_are_free(&fresh()).await;
+    leased_task_is_hidden_until_its_lease_ends(&fresh()).await;
+    tasks_are_counted_by_kind(&fresh()).await;
+    task_enqueued_while_leased_comes_back(&fresh()).await;
+    failures_are_counted_and_dead_tasks_wait(&fresh()).await;
+    task_enqueued_during_its_last_try_is_not_dead(&fresh()).await;
+    dead_tasks_can_be_discarded_and_expire(&fresh()).await;
+    full_lane_does_not_block_others(&fresh()).await;
+    earliest_due_tasks_of_all_lanes_are_leased_first(&fresh()).await;
+    batches_are_checked_in_the_order_of_submission(&fresh()).await;
+    expired_records_are_deleted(&fresh()).await;
+    one_of_many_concurrent_writers_wins(Arc::new(fresh())).await;
+}
+
+async fn record_with_another_version_is_a_conflict(store: &dyn StateStore) {
+    let key = StoreKey::new(&["a"]);
+    assert_eq!(store.records(std::slice::from_ref(&key)).await.unwrap(), [None]);
+    for (expected, commit) in [
+        (1, CommitOutcome::Conflict),
+        (0, CommitOutcome::Done),
+        (0, CommitOutcome::Conflict),
+        (1, CommitOutcome::Done),
+        (1, CommitOutcome::Conflict),
+    ] {
+        let batch = WriteBatch {
+            expected_versions: vec![(key.clone(), expected)],
+            records: vec![put(&key, &[expected as u8])],
+            ..WriteBatch::default()
+        };
+        assert_eq!(store.commit(batch, at(0)).await.unwrap(), commit, "version {expected}");
+    }
+    let record = store.records(&[key]).await.unwrap().remove(0).unwrap();
+    assert_eq!((record.version, record.value), (2, vec![1]));
+}
+
+async fn rejected_batch_changes_nothing(store: &dyn StateStore) {
+    let key = StoreKey::new(&["a"]);
+    let batch = WriteBatch {
+        expected_versions: vec![(key.clone(), 7)],
+        records: vec![put(&key, b"x")],
+        set_inserts: vec![SetInsert {
+            set: key.clone(),
+            member: "m".to_owned(),
+            score: 1,
+            expires_at: at(1000),
+        }],
+        tasks: vec![task("t", "l", 0)],
+        ..WriteBatch::default()
+    };
+    assert_eq!(store.commit(batch, at(0)).await.unwrap(), CommitOutcome::Conflict);
+    assert_eq!(store.records(std::slice::from_ref(&key)).await.unwrap(), [None]);
+    assert_eq!(store.members(&key, 10).await.unwrap(), Vec::<String>::new());
+    assert_eq!(store.queue_depth().await.unwrap(), QueueDepth::default());
+}
+
+async fn members_are_listed_by_score(store: &dyn StateStore) {
+    let set = StoreKey::new(&["s"]);
+    let add = |member: &str, score| SetInsert {
+        set: set.clone(),
+        member: member.to_owned(),
+        score,
+        expires_at: at(1000),
+    };
+    let batch = WriteBatch {
+        set_inserts: vec![add("a", 1), add("b", 3), add("c", 2)],
+        ..WriteBatch::default()
+    };
+    store.commit(batch, at(0)).await.unwrap();
+    let batch = WriteBatch { set_inserts: vec![add("a", 4)], ..WriteBatch::default() };
+    store.commit(batch, at(0)).await.unwrap();
+    assert_eq!(store.members(&set, 10).await.unwrap(), ["a", "b", "c"]);
+    assert_eq!(store.members(&set, 1).await.unwrap(), ["a"]);
+}
+
+async fn bucket_refills_and_rejected_charges_are_free(store: &dyn StateStore) {
+    let key = StoreKey::new(&["r"]);
+    let charge = async |second| {
+        let charge = Some(RateLimitCharge { bucket: key.clone(), per_minute: 6 });
+        store
+            .commit(WriteBatch { rate_limit: charge, ..WriteBatch::default() }, at(second))
+            .await
+            .unwrap()
+    };
+    for _ in 0..6 {
+        assert_eq!(charge(0).await, CommitOutcome::Done);
+    }
+    for _ in 0..20 {
+        assert_eq!(charge(0).await, CommitOutcome::Limited(Duration::from_secs(10)));
+    }
+    assert_eq!(charge(10).await, CommitOutcome::Done);
+    assert!(matches!(charge(10).await, CommitOutcome::Limited(_)));
+    assert_eq!(charge(1000).await, CommitOutcome::Done, "it holds no more than a minute's");
+}
+
+async fn leased_task_is_hidden_until_its_lease_ends(store: &dyn StateStore) {
+    enqueue(store, vec![task("now", "l", 0), task("later", "l", 30)], 0).await;
+    let first = lease(store, 0).await;
+    assert_eq!(first.len(), 1);
+    assert_eq!(first[0].payload, "payload of now");
+    assert_eq!(lease(store, 0).await.len(), 0);
+    assert_eq!(lease(store, 30).await.len(), 1, "the later one is due");
+    let again = lease(store, 61).await;
+    assert_eq!(again.len(), 1, "the lease has ended");
+    let key = StoreKey::new(&["result"]);
+    let late = WriteBatch {
+        settlement: Some(first[0].settle(TaskOutcome::Done)),
+        records: vec![put(&key, b"late")],
+        ..WriteBatch::default()
+    };
+    assert_eq!(store.commit(late, at(61)).await.unwrap(), CommitOutcome::LeaseLost);
+    assert_eq!(store.records(&[key]).await.unwrap(), [None], "the old lease writes nothing");
+    assert_eq!(store.queue_depth().await.unwrap().leased, 2, "the old lease settles nothing");
+    settle(store, &again[0], TaskOutcome::Done, 61).await;
+    assert_eq!(
+        store.queue_depth().await.unwrap(),
+        QueueDepth { leased: 1, ..QueueDepth::default() }
+    );
+}
+
+async fn tasks_are_counted_by_kind(store: &dyn StateStore) {
+    let keyed = |parts: &[&str]| NewTask { key: StoreKey::new(parts), ..task("", "l", 0) };
+    let tasks = [&["a", "x"][..], &["a", "y"], &["a\",\"z", "x"], &["ab", "x"], &["b", "a"]];
+    enqueue(store, tasks.map(keyed).to_vec(), 0).await;
+    lease(store, 0).await;
+    for (kind, count) in [("a", 2), ("ab", 1), ("x", 0)] {
+        assert_eq!(store.count_tasks(kind).await.unwrap(), count, "{kind}");
+    }
+}
+
+async fn task_enqueued_while_leased_comes_back(store: &dyn StateStore) {
+    enqueue(store, vec![task("t", "l", 50)], 0).await;
+    enqueue(store, vec![task("t", "l", 10)], 0).await;
+    let leased = lease(store, 10).await;
+    assert_eq!(leased.len(), 1, "the earlier time counts, and it is one task");
+    enqueue(store, vec![task("t", "l", 12)], 11).await;
+    assert_eq!(lease(store, 12).await.len(), 0, "it is being worked on");
+    settle(store, &leased[0], TaskOutcome::Done, 13).await;
+    let again = lease(store, 13).await;
+    assert_eq!(again.len(), 1);
+    settle(store, &again[0], TaskOutcome::Later(at(20)), 14).await;
+    assert_eq!(lease(store, 19).await.len(), 0);
+    let last = lease(store, 20).await;
+    settle(store, &last[0], TaskOutcome::Done, 20).await;
+    assert_eq!(store.queue_depth().await.unwrap(), QueueDepth::default());
+}
+
+async fn failures_are_counted_and_dead_tasks_wait(store: &dyn StateStore) {
+    enqueue(store, vec![task("t", "l", 0)], 0).await;
+    let leased = lease(store, 0).await;
+    let error = "no".to_owned();
+    settle(store, &leased[0], TaskOutcome::Retry { at: at(5), error: error.clone() }, 1).await;
+    assert_eq!(lease(store, 4).await.len(), 0);
+    let leased = lease(store, 5).await;
+    assert_eq!(leased[0].failed, 1);
+    settle(store, &leased[0], TaskOutcome::Release, 5).await;
+    let leased = lease(store, 5).await;
+    assert_eq!(leased[0].failed, 1, "a release is no failure");
+    settle(store, &leased[0], TaskOutcome::Dead { error, expires_at: at(800) }, 6).await;
+    assert_eq!(lease(store, 900).await.len(), 0);
+    let dead = store.tasks(Some(TaskState::Dead), 10).await.unwrap();
+    assert_eq!((dead.len(), dead[0].failed, dead[0].last_error.as_deref()), (1, 2, Some("no")));
+    assert_eq!(store.tasks(Some(TaskState::Ready), 10).await.unwrap(), []);
+    enqueue(store, vec![task("t", "l", 700)], 700).await;
+    let leased = lease(store, 700).await;
+    assert_eq!(leased[0].failed, 0, "asked for again, it starts anew");
+}
+
+async fn task_enqueued_during_its_last_try_is_not_dead(store: &dyn StateStore) {
+    enqueue(store, vec![task("t", "l", 0)], 0).await;
+    let leased = lease(store, 0).await;
+    enqueue(store, vec![task("t", "l", 3)], 2).await;
+    let outcome = TaskOutcome::Dead { error: "no".to_owned(), expires_at: at(800) };
+    settle(store, &leased[0], outcome, 4).await;
+    let again = lease(store, 4).await;
+    assert_eq!((again.len(), again[0].failed), (1, 0));
+}
+
+async fn dead_tasks_can_be_discarded_and_expire(store: &dyn StateStore) {
+    enqueue(store, ["a", "b", "c"].map(|name| task(name, "l", 0)).to_vec(), 0).await;
+    for task in lease(store, 0).await.iter().take(2) {
+        let outcome = TaskOutcome::Dead { error: "no".to_owned(), expires_at: at(100) };
+        settle(store, task, outcome, 1).await;
+    }
+    let [a, b, c] = ["a", "b", "c"].map(|name| StoreKey::new(&[name]).as_str().to_owned());
+    assert!(!store.discard_dead_task(&c).await.unwrap(), "it is being worked on");
+    let found = store.find_task(&a, TaskState::Dead).await.unwrap().unwrap();
+    assert_eq!((found.payload, found.lane), ("payload of a".to_owned(), "l".to_owned()));
+    assert!(store.find_task(&a, TaskState::Ready).await.unwrap().is_none());
+    assert!(store.discard_dead_task(&a).await.unwrap());
+    assert!(!store.discard_dead_task(&a).await.unwrap());
+    assert_eq!(store.delete_expired(at(99)).await.unwrap(), 0);
+    assert_eq!(store.tasks(Some(TaskState::Dead), 9).await.unwrap()[0].key, b);
+    assert_eq!(store.delete_expired(at(100)).await.unwrap(), 1);
+    assert_eq!(
+        store.queue_depth().await.unwrap(),
+        QueueDepth { leased: 1, ..QueueDepth::default() }
+    );
+}
+
+async fn full_lane_does_not_block_others(store: &dyn StateStore) {
+    let mut tasks: Vec<_> = (0..20).map(|n| task(&format!("a{n}"), "a", 0)).collect();
+    tasks.push(task("b", "b", 1));
+    enqueue(store, tasks, 0).await;
+    let request = |busy: &[(&str, usize)]| LeaseRequest {
+        now: at(2),
+        until: at(60),
+        max_tasks: 5,
+        max_per_lane: 2,
+        busy_lanes: busy.iter().map(|(lane, count)| ((*lane).to_owned(), *count)).collect(),
+    };
+    let lanes = async |busy: &[(&str, usize)]| {
+        let tasks = store.lease_tasks(request(busy)).await.unwrap();
+        tasks.into_iter().map(|task| task.lane).collect::<Vec<_>>()
+    };
+    assert_eq!(lanes(&[("a", 1)]).await, ["a", "b"], "a long lane hides no other one");
+    enqueue(store, vec![task("b2", "b", 1)], 0).await;
+    assert_eq!(lanes(&[("a", 2)]).await, ["b"]);
+    assert_eq!(
+        store
+            .lease_tasks(LeaseRequest { busy_lanes: HashMap::new(), ..request(&[]) })
+            .await
+            .unwrap()
+            .len(),
+        2
+    );
+}
+
+async fn earliest_due_tasks_of_all_lanes_are_leased_first(store: &dyn StateStore) {
+    let due = [("a1", "a", 5), ("a2", "a", 1), ("b1", "b", 3), ("b2", "b", 9), ("c1", "c", 2)];
+    let tasks = due.map(|(name, lane, due)| task(name, lane, due)).to_vec();
+    enqueue(store, tasks, 0).await;
+    let request = |max| LeaseRequest {
+        now: at(8),
+        until: at(60),
+        max_tasks: max,
+        max_per_lane: 8,
+        ..LeaseRequest::default()
+    };
+    let mut order = vec![];
+    for max in [1, 2, 5] {
+        for task in store.lease_tasks(request(max)).await.unwrap() {
+            order.push(task.payload.replace("payload of ", ""));
+        }
+    }
+    assert_eq!(order, ["a2", "c1", "b1", "a1"], "b2 isn't due yet");
+}
+
+async fn batches_are_checked_in_the_order_of_submission(store: &dyn StateStore) {
+    let key = StoreKey::new(&["chain"]);
+    let mut pending = vec![];
+    // Each expects what the one before leaves, although none is known to be on disk.
+    for version in [0, 1, 2, 2, 3] {
+        let batch = WriteBatch {
+            expected_versions: vec![(key.clone(), version)],
+            records: vec![put(&key, &[version as u8])],
+            ..WriteBatch::default()
+        };
+        pending.push(store.submit(batch, at(0)).await.unwrap());
+    }
+    let mut became = vec![];
+    for batch in pending {
+        became.push(batch.durable().await.unwrap());
+    }
+    use CommitOutcome::{Conflict, Done};
+    assert_eq!(became, [Done, Done, Done, Conflict, Done]);
+}
+
+async fn expired_records_are_deleted(store: &dyn StateStore) {
+    let (old, young) = (StoreKey::new(&["old"]), StoreKey::new(&["young"]));
+    let batch = WriteBatch {
+        records: vec![RecordWrite { expires_at: at(10), ..put(&old, b"x") }, put(&young, b"y")],
+        ..WriteBatch::default()
+    };
+    store.commit(batch, at(0)).await.unwrap();
+    assert_eq!(store.delete_expired(at(11)).await.unwrap(), 1);
+    let found = store.records(&[old, young]).await.unwrap();
+    assert!(found[0].is_none() && found[1].is_some());
+}
+
+async fn one_of_many_concurrent_writers_wins(store: Arc<dyn StateStore>) {
+    let key = StoreKey::new(&["contended"]);
+    let tries = (0..32).map(|n| {
+        let (store, key) = (Arc::clone(&store), key.clone());
+        tokio::spawn(async move {
+            let batch = WriteBatch {
+                expected_versions: vec![(key.clone(), 0)],
+                records: vec![put(&key, &[n])],
+                ..WriteBatch::default()
+            };
+            store.commit(batch, at(0)).await.unwrap()
+        })
+    });
+    let commits = futures_util::future::join_all(tries.collect::<Vec<_>>()).await;
+    let won = commits.into_iter().filter(|commit| *commit.as_ref().unwrap() == CommitOutcome::Done);
+    assert_eq!(won.count(), 1);
+}

@@ -1,0 +1,37 @@
+//! Connections for reading.
+
+use std::path::Path;
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags};
+
+use super::{connect, unavailable};
+use crate::StoreError;
+
+/// Each connection serves one query at a time.
+pub struct ReaderPool {
+    connections: Vec<Mutex<Connection>>,
+}
+
+impl ReaderPool {
+    pub(super) fn open(path: &Path, count: usize) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let open = || connect(path, flags).map(Mutex::new);
+        let connections = std::iter::repeat_with(open).take(count).collect::<Result<_, _>>()?;
+        Ok(Self { connections })
+    }
+
+    pub(super) fn close(&mut self) {
+        self.connections.clear();
+    }
+
+    /// Runs `query` on an idle connection, and waits for one if there is none.
+    pub fn with<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let idle = self.connections.iter().find_map(Mutex::try_lock);
+        let connection = idle.unwrap_or_else(|| self.connections[0].lock());
+        query(&connection).map_err(unavailable)
+    }
+}

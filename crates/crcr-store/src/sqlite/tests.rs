@@ -1,0 +1,134 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{NewTask, conformance};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite_store_conforms() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = AtomicU32::new(0);
+    conformance::check_all(|| {
+        let name = format!("{}.db", count.fetch_add(1, Ordering::Relaxed));
+        SqliteStore::open(&folder.path().join(name), StoreRole::Server).unwrap()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn read_only_store_creates_and_changes_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a #1%20?.db");
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert!(SqliteStore::read_only(&path).is_err());
+    assert!(names().is_empty(), "nothing is created");
+    let now = timestamp(1_800_000_000_000);
+    let mark = |n: u8| WriteBatch {
+        tasks: vec![NewTask {
+            key: StoreKey::new(&[&n.to_string()]),
+            lane: "l".to_owned(),
+            payload: String::new(),
+            due_at: now,
+        }],
+        ..WriteBatch::default()
+    };
+    let server = SqliteStore::open(&path, StoreRole::Server).unwrap();
+    server.commit(mark(1), now).await.unwrap();
+    let beside = SqliteStore::read_only(&path).unwrap();
+    assert_eq!(beside.tasks(None, 9).await.unwrap().len(), 1, "what is in the log is read");
+    assert!(beside.commit(mark(2), now).await.is_err());
+    drop((beside, server));
+    let (before, bytes) = (names(), std::fs::read(&path).unwrap());
+    let alone = SqliteStore::read_only(&path).unwrap();
+    assert_eq!(alone.tasks(None, 9).await.unwrap().len(), 1);
+    drop(alone);
+    assert_eq!((names(), std::fs::read(&path).unwrap()), (before, bytes));
+    std::fs::write(folder.path().join("other.db"), "").unwrap();
+    assert!(SqliteStore::read_only(&folder.path().join("other.db")).is_err(), "no relay's");
+}
+
+fn task(name: String, lane: &str, due_at: Timestamp) -> NewTask {
+    let key = StoreKey::new(&[&name]);
+    NewTask { key, lane: lane.to_owned(), payload: String::new(), due_at }
+}
+
+#[tokio::test]
+async fn long_backlog_of_one_lane_does_not_slow_leases() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap();
+    let now = timestamp(1_800_000_000_000);
+    let busy: std::collections::HashMap<_, _> = [("full".to_owned(), 8)].into();
+    let request = LeaseRequest { now, until: now, max_tasks: 1, max_per_lane: 8, busy_lanes: busy };
+    let add = async |tasks: Vec<NewTask>| {
+        store.commit(WriteBatch { tasks, ..WriteBatch::default() }, now).await.unwrap();
+    };
+    let lease = async || {
+        let started = std::time::Instant::now();
+        for n in 0..100 {
+            add(vec![task(format!("other-{n}"), "other", now)]).await;
+            assert_eq!(store.lease_tasks(request.clone()).await.unwrap().len(), 1);
+        }
+        started.elapsed()
+    };
+    let alone = lease().await;
+    add((0..60_000).map(|n| task(format!("full-{n}"), "full", now)).collect()).await;
+    let beside = lease().await;
+    assert!(beside < 4 * alone + Duration::from_millis(100), "{beside:?} after {alone:?}");
+}
+
+#[tokio::test]
+async fn slow_queries_do_not_block_look_ups_by_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("crcr.db"), StoreRole::Server).unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    let pages: Vec<_> = (0..2 * SLOW_READERS)
+        .map(|_| {
+            let held = Arc::clone(&held);
+            let page = store.read_slowly(move |_| {
+                let released = held.lock().recv();
+                Ok(released.is_err())
+            });
+            Box::pin(page)
+        })
+        .collect();
+    let mut pages = futures_util::future::join_all(pages);
+    // The pages have begun.
+    assert!(futures_util::poll!(&mut pages).is_pending());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let keys = [StoreKey::new(&["a"])];
+    let found = tokio::time::timeout(Duration::from_secs(5), store.records(&keys));
+    assert_eq!(found.await.expect("the webhook isn't kept waiting").unwrap(), [None]);
+    drop(release);
+    pages.await;
+}
+
+#[tokio::test]
+async fn second_server_is_rejected_and_leases_of_a_dead_server_are_due_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("crcr.db");
+    let first = SqliteStore::open(&path, StoreRole::Server).unwrap();
+    assert!(matches!(SqliteStore::open(&path, StoreRole::Server), Err(StoreError::InUse(_))));
+    assert!(SqliteStore::open(&path, StoreRole::Tool).is_ok(), "tools may look beside it");
+    let now = timestamp(1_800_000_000_000);
+    let task = NewTask {
+        key: StoreKey::new(&["t"]),
+        lane: "l".to_owned(),
+        payload: String::new(),
+        due_at: now,
+    };
+    first.commit(WriteBatch { tasks: vec![task], ..WriteBatch::default() }, now).await.unwrap();
+    let until = now + Duration::from_secs(3600);
+    let request =
+        LeaseRequest { now, until, max_tasks: 1, max_per_lane: 1, ..LeaseRequest::default() };
+    assert_eq!(first.lease_tasks(request.clone()).await.unwrap().len(), 1);
+    drop(first);
+    let second = SqliteStore::open(&path, StoreRole::Server).unwrap();
+    assert_eq!(second.lease_tasks(request).await.unwrap().len(), 1);
+}
