@@ -214,8 +214,10 @@ impl Scene {
             for dispatch in overview.dispatches {
                 let key = (id.clone(), dispatch.repo.as_str().to_owned());
                 match &dispatch.status {
-                    Status::Sent { .. } => assert!(seen.contains_key(&key), "{key:?} never came"),
-                    Status::Superseded { by } => {
+                    DispatchStatus::Sent { .. } => {
+                        assert!(seen.contains_key(&key), "{key:?} never came")
+                    }
+                    DispatchStatus::Superseded { by } => {
                         let newer = deliveries::delivery(&*store, by).await.unwrap();
                         assert!(newer.is_some(), "{key:?} was superseded by the unknown {by}");
                     }
