@@ -127,7 +127,7 @@ async fn what_operators_ask_wrongly_is_answered_in_our_own_words() {
     };
     let (status, body) = ask(Request::get(format!("{path}?limit=all")), "").await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert_eq!(body, detail("`limit` is no whole number: expected 1 to 500"));
+    assert_eq!(body, detail("`limit` isn't a whole number: expected 1 to 500"));
     for junk in ["", "[", "{}", r#"{"delivery": 7}"#, r#"{"delivery": "d", "repo": "two"}"#] {
         let (status, body) = ask(Request::post(path), junk).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{junk}");

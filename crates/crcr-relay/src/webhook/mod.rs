@@ -365,12 +365,12 @@ fn verify(headers: &HeaderMap, body: &[u8], secret: &Secret) -> Result<(), Refus
 fn delivery_id(headers: &HeaderMap) -> Result<&str, Refusal> {
     let id = text(headers, "x-github-delivery");
     if id.is_empty() {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No X-GitHub-DeliveryRecord"));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "No X-GitHub-Delivery"));
     }
     let proper =
         id.len() <= limits::DELIVERY_CHARS && id.bytes().all(|byte| byte.is_ascii_graphic());
     if !proper {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-DeliveryRecord is no GUID"));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-Delivery is no GUID"));
     }
     Ok(id)
 }
