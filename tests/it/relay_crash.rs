@@ -215,7 +215,7 @@ impl Scene {
                 let key = (id.clone(), dispatch.repo.as_str().to_owned());
                 match &dispatch.status {
                     DispatchStatus::Sent { .. } => {
-                        assert!(seen.contains_key(&key), "{key:?} never came")
+                        assert!(seen.contains_key(&key), "{key:?} never came");
                     }
                     DispatchStatus::Superseded { by } => {
                         let newer = deliveries::one(&*store, by).await.unwrap();

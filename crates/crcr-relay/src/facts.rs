@@ -1,6 +1,7 @@
 //! Facts as the records tell them.
 
 use crcr_domain::dispatch::Dispatch;
+use crcr_domain::event::EventName;
 use crcr_domain::facts::AttemptFact;
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
@@ -12,7 +13,7 @@ pub(crate) struct Occasion<'a> {
     pub(crate) repo: &'a RepoName,
     pub(crate) delivery: &'a str,
     pub(crate) level: Level,
-    pub(crate) event: &'a str,
+    pub(crate) event: &'a EventName,
     pub(crate) upstream: &'a str,
     pub(crate) pull_request: Option<u64>,
     pub(crate) head_sha: &'a str,
@@ -67,7 +68,7 @@ pub(crate) fn attempt_fact(occasion: &Occasion<'_>, job: &Job, now: Timestamp) -
         environment: job.details.environment.clone(),
         missing_proof: None,
         level: occasion.level,
-        event: occasion.event.to_owned(),
+        event: occasion.event.clone(),
         upstream: occasion.upstream.to_owned(),
         pull_request: occasion.pull_request,
         head_sha: occasion.head_sha.to_owned(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::{DispatchFact, Fact};
+use crcr_domain::facts::{DispatchFact, DispatchFactStatus, Fact};
 use crcr_github::app::{App, Clock};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{Results, ResultsError, ResultsUrl};
@@ -272,8 +272,11 @@ impl Relay {
             labels: dispatch.labels.clone(),
             enqueued_at: dispatch.enqueued_at,
             sent_at: dispatch.sent_at(),
-            status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
-                .to_owned(),
+            status: if dispatch.never_started {
+                DispatchFactStatus::NeverStarted
+            } else {
+                (&dispatch.status).into()
+            },
             superseded_by: match &dispatch.status {
                 crcr_domain::dispatch::DispatchStatus::Superseded { by } => Some(by.clone()),
                 _ => None,

@@ -4,6 +4,7 @@ use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run as names;
 use crcr_domain::dispatch::Dispatch;
+use crcr_domain::event::EventName;
 use crcr_store::{Key, NewTask, StoreError};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,7 @@ pub enum Work {
     /// Look whether a failure turned a backend red, and tell the webhook for that.
     Alert {
         repo: RepoName,
-        event: String,
+        event: EventName,
         head_sha: String,
     },
     /// Tell the alert webhook that a name of the allowlist belongs to another repository.
@@ -251,7 +252,7 @@ impl Work {
                 Key::new(&parts)
             }
             Self::Alert { repo, event, head_sha } => {
-                Key::new(&["alert", &repo.key(), event, head_sha])
+                Key::new(&["alert", &repo.key(), event.as_str(), head_sha])
             }
             Self::RepositoryChanged { repo, found, .. } => {
                 Key::new(&["repository_changed", &repo.key(), &found.to_string()])

@@ -35,11 +35,16 @@ pub async fn run(
     };
     let body = state_records::unpack(&body_key, &body.value)?;
     let token = relay.keys.sign(dispatch);
-    let payload =
-        payload::build(&dispatch.event, delivery, &body, token, relay.config.callback_url())
-            .map_err(Fail::permanent)?;
+    let payload = payload::build(
+        dispatch.event.as_str(),
+        delivery,
+        &body,
+        token,
+        relay.config.callback_url(),
+    )
+    .map_err(Fail::permanent)?;
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
-    match relay.app.dispatch(repo.as_str(), pinned, &dispatch.event, &payload).await {
+    match relay.app.dispatch(repo.as_str(), pinned, dispatch.event.as_str(), &payload).await {
         Ok(target) => {
             sent(relay, task, known, &target).await?;
             if pinned.is_none()

@@ -69,7 +69,7 @@ async fn a_backend_that_turns_red_on_a_push_is_told_once() {
         (&HEAD.into(), &NEWER.into())
     );
     assert_eq!(told["turn"]["failed"].as_array().unwrap().len(), 2);
-    let text = "acme/two failed on bbbbbbbbbb of acme/upstream; it last did well on aaaaaaaaaa.\n\
+    let text = "acme/two failed on bbbbbbbbbb of acme/upstream; it last passed on aaaaaaaaaa.\n\
                 CI / lint: tests failed\nCI / test: tests failed\n\
                 https://relay.test/crcr/acme/two";
     assert_eq!(told["url"], "https://relay.test/crcr/acme/two");
