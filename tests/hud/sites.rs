@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Level, RepoName};
@@ -166,7 +167,7 @@ async fn deliveries(store: &SqliteStore) {
         let dispatch = Dispatch {
             delivery: id.clone(),
             upstream: UPSTREAM.to_owned(),
-            event: "pull_request".to_owned(),
+            event: EventName::PullRequest,
             action: None,
             pull_request: Some(101_090),
             head_sha: "ab".repeat(20),
@@ -187,7 +188,7 @@ async fn deliveries(store: &SqliteStore) {
         batch.set(state_records::dispatch_key(&id, &dispatch.repo), &dispatch, later);
         let delivery = DeliveryRecord {
             id: id.clone(),
-            event: dispatch.event,
+            event: dispatch.event.into(),
             received_at: now() - SignedDuration::from_mins(3 - n as i64),
             pull_request: dispatch.pull_request,
             head_sha: dispatch.head_sha,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::downstream_run::DownstreamRun;
-use crate::event::PullRequestAction;
+use crate::event::{EventName, PullRequestAction};
 use crate::level::{CheckRunPolicy, Device, Level};
 use crate::repo::RepoName;
 
@@ -16,7 +16,7 @@ pub struct Dispatch {
     pub delivery: String,
     pub upstream: String,
     /// The event's name, which is also the `event_type` that the downstream workflow listens for.
-    pub event: String,
+    pub event: EventName,
     /// What happened to the pull request.
     pub action: Option<PullRequestAction>,
     /// The pull request, for a `pull_request` event.
@@ -51,11 +51,6 @@ pub struct Dispatch {
     #[serde(default)]
     pub runs: Vec<DownstreamRun>,
 }
-
-/// The event of a merge queue's group of pull requests.
-pub const MERGE_GROUP: &str = "merge_group";
-/// The event of a pull request whose commits have landed upstream.
-pub const LANDED: &str = "landed";
 
 /// Whether check runs stand for a dispatch upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,9 +130,10 @@ impl Dispatch {
         labels: &[String],
         prefix: &str,
     ) -> CheckRunVisibility {
-        let in_merge_queue = self.event == MERGE_GROUP;
+        let in_merge_queue = self.event == EventName::MergeGroup;
         let has_head_to_merge = self.pull_request.is_some() || in_merge_queue;
-        let ends = self.action == Some(PullRequestAction::Closed) || self.event == LANDED;
+        let ends =
+            self.action == Some(PullRequestAction::Closed) || self.event == EventName::Landed;
         if !has_head_to_merge || ends {
             return CheckRunVisibility::NoneForEvent;
         }
@@ -160,7 +156,7 @@ impl Dispatch {
     pub fn expects_report(&self) -> bool {
         self.level.shows_results()
             && self.action != Some(PullRequestAction::Closed)
-            && self.event != LANDED
+            && self.event != EventName::Landed
     }
 
     /// Whether check runs stand for it as the allowlist and the labels were when the event came.
@@ -184,7 +180,7 @@ mod tests {
         Dispatch {
             delivery: "d".to_owned(),
             upstream: "acme/upstream".to_owned(),
-            event: "pull_request".to_owned(),
+            event: EventName::PullRequest,
             action: None,
             pull_request: Some(7),
             head_sha: "0".repeat(40),
@@ -209,15 +205,15 @@ mod tests {
         use PullRequestAction::{Closed, Labeled, Opened, Reopened, Synchronize, Unlabeled};
         let on = ["ciflow/crcr/npu".to_owned()];
         let events = [
-            ("push", None, None),
-            (LANDED, Some(7), None),
-            (MERGE_GROUP, None, None),
-            ("pull_request", Some(7), Some(Opened)),
-            ("pull_request", Some(7), Some(Reopened)),
-            ("pull_request", Some(7), Some(Synchronize)),
-            ("pull_request", Some(7), Some(Labeled)),
-            ("pull_request", Some(7), Some(Unlabeled)),
-            ("pull_request", Some(7), Some(Closed)),
+            (EventName::Push, None, None),
+            (EventName::Landed, Some(7), None),
+            (EventName::MergeGroup, None, None),
+            (EventName::PullRequest, Some(7), Some(Opened)),
+            (EventName::PullRequest, Some(7), Some(Reopened)),
+            (EventName::PullRequest, Some(7), Some(Synchronize)),
+            (EventName::PullRequest, Some(7), Some(Labeled)),
+            (EventName::PullRequest, Some(7), Some(Unlabeled)),
+            (EventName::PullRequest, Some(7), Some(Closed)),
         ];
         let levels_now = [None, Some(Level::L1), Some(Level::L2), Some(Level::L3), Some(Level::L4)];
         let mut shown = 0;
@@ -226,20 +222,23 @@ mod tests {
                 for level_now in levels_now {
                     for labels in [&[][..], &on] {
                         let dispatch = Dispatch {
-                            event: event.to_owned(),
+                            event: event.clone(),
                             pull_request,
                             action,
                             level,
                             ..dispatch()
                         };
-                        let ends = ["push", LANDED].contains(&event) || action == Some(Closed);
+                        let ends = [EventName::Push, EventName::Landed].contains(&event)
+                            || action == Some(Closed);
                         let lower = level_now.map(|now| level.min(now));
                         let expected = match lower {
                             _ if ends => CheckRunVisibility::NoneForEvent,
                             None | Some(Level::L1 | Level::L2) => {
                                 CheckRunVisibility::NoneAtLevel(level_now)
                             }
-                            Some(Level::L3) if labels.is_empty() && event == "pull_request" => {
+                            Some(Level::L3)
+                                if labels.is_empty() && event == EventName::PullRequest =>
+                            {
                                 CheckRunVisibility::NoneWithoutLabel
                             }
                             Some(Level::L3 | Level::L4) => CheckRunVisibility::Shown,

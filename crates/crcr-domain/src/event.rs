@@ -2,9 +2,80 @@
 //!
 //! Protocol: <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+/// The name of the event that a dispatch or a fact is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
+pub enum EventName {
+    PullRequest,
+    Push,
+    /// A merge queue's group of pull requests.
+    MergeGroup,
+    /// A pull request whose commits have landed upstream.
+    Landed,
+    /// A nightly run that the downstream repository starts itself.
+    Nightly,
+    /// A periodic run that the downstream repository starts itself.
+    Periodic,
+    /// An event that this relay never dispatches, in results that another relay forwarded.
+    Other(Box<str>),
+}
+
+impl EventName {
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::PullRequest => "pull_request",
+            Self::Push => "push",
+            Self::MergeGroup => "merge_group",
+            Self::Landed => "landed",
+            Self::Nightly => "nightly",
+            Self::Periodic => "periodic",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Whether the downstream repository starts the run itself and only reports it.
+    pub fn is_self_reported(&self) -> bool {
+        matches!(self, Self::Nightly | Self::Periodic)
+    }
+}
+
+impl From<&str> for EventName {
+    fn from(name: &str) -> Self {
+        match name {
+            "pull_request" => Self::PullRequest,
+            "push" => Self::Push,
+            "merge_group" => Self::MergeGroup,
+            "landed" => Self::Landed,
+            "nightly" => Self::Nightly,
+            "periodic" => Self::Periodic,
+            other => Self::Other(other.into()),
+        }
+    }
+}
+
+impl From<String> for EventName {
+    fn from(name: String) -> Self {
+        Self::from(name.as_str())
+    }
+}
+
+impl From<EventName> for String {
+    fn from(name: EventName) -> Self {
+        name.as_str().to_owned()
+    }
+}
+
+impl fmt::Display for EventName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
 
 /// Something that happened upstream and that the relay acts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -432,6 +503,17 @@ mod tests {
 
     fn read_value(event: &str, value: &Value) -> Result<Option<UpstreamEvent>, EventError> {
         read(event, value.to_string().as_bytes(), &interest())
+    }
+
+    #[test]
+    fn event_names_convert_from_and_to_text() {
+        for name in ["pull_request", "push", "merge_group", "landed", "nightly", "periodic"] {
+            let event = EventName::from(name);
+            assert!(!matches!(event, EventName::Other(_)), "{name}");
+            assert_eq!(serde_json::to_value(&event).unwrap(), name);
+        }
+        assert_eq!(EventName::from("Push").as_str(), "Push");
+        assert_ne!(EventName::from("Push"), EventName::Push);
     }
 
     #[test]

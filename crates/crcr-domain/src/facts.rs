@@ -6,6 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::callback::{FailedTest, TestCounts};
+use crate::dispatch::DispatchStatus;
+use crate::event::EventName;
 use crate::level::Level;
 use crate::lifecycle::JobState;
 use crate::proof::MissingProof;
@@ -33,7 +35,7 @@ pub struct DispatchFact {
     /// The pull request, if there is one.
     pub pull_request: Option<u64>,
     pub head_sha: String,
-    pub event: String,
+    pub event: EventName,
     pub repo: String,
     /// Its level when the event came.
     pub level: Level,
@@ -43,8 +45,7 @@ pub struct DispatchFact {
     pub enqueued_at: Timestamp,
     /// When GitHub took the dispatch.
     pub sent_at: Option<Timestamp>,
-    /// `sent`, `superseded`, `dead`, `unreachable` or `never_started`.
-    pub status: String,
+    pub status: DispatchFactStatus,
     /// The delivery that replaced it.
     pub superseded_by: Option<String>,
     /// Calls made to GitHub for it.
@@ -99,23 +100,80 @@ pub struct AttemptFact {
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,
     pub level: Level,
-    /// `pull_request`, `push`, `nightly` or `periodic`.
-    pub event: String,
+    pub event: EventName,
     pub upstream: String,
     /// The pull request, if there is one.
     pub pull_request: Option<u64>,
     pub head_sha: String,
 }
 
+/// How far a dispatch got, as facts record it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DispatchFactStatus {
+    Dead,
+    /// It was sent, and no report came in time.
+    NeverStarted,
+    Queued,
+    RepositoryChanged,
+    Sent,
+    Superseded,
+    Unreachable,
+}
+
+impl DispatchFactStatus {
+    pub const ALL: [Self; 7] = [
+        Self::Dead,
+        Self::NeverStarted,
+        Self::Queued,
+        Self::RepositoryChanged,
+        Self::Sent,
+        Self::Superseded,
+        Self::Unreachable,
+    ];
+
+    /// The name in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Dead => "dead",
+            Self::NeverStarted => "never_started",
+            Self::Queued => "queued",
+            Self::RepositoryChanged => "repository_changed",
+            Self::Sent => "sent",
+            Self::Superseded => "superseded",
+            Self::Unreachable => "unreachable",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+}
+
+impl From<&DispatchStatus> for DispatchFactStatus {
+    fn from(status: &DispatchStatus) -> Self {
+        match status {
+            DispatchStatus::Queued => Self::Queued,
+            DispatchStatus::Sent { .. } => Self::Sent,
+            DispatchStatus::Superseded { .. } => Self::Superseded,
+            DispatchStatus::Dead => Self::Dead,
+            DispatchStatus::Unreachable => Self::Unreachable,
+            DispatchStatus::RepositoryChanged => Self::RepositoryChanged,
+        }
+    }
+}
+
 impl DispatchFact {
     /// What decides between rows of one key: time, and within a millisecond what can only follow.
     pub fn version(&self) -> (i64, u8) {
-        let rank = match self.status.as_str() {
-            "queued" => 0,
-            "sent" => 1,
-            "never_started" => 3,
-            "superseded" => 4,
-            _ => 2,
+        let rank = match self.status {
+            DispatchFactStatus::Queued => 0,
+            DispatchFactStatus::Sent => 1,
+            DispatchFactStatus::Dead
+            | DispatchFactStatus::RepositoryChanged
+            | DispatchFactStatus::Unreachable => 2,
+            DispatchFactStatus::NeverStarted => 3,
+            DispatchFactStatus::Superseded => 4,
         };
         (self.at.as_millisecond(), rank)
     }
@@ -210,8 +268,7 @@ impl CallbackOutcome {
         Self::RepositoryChanged,
     ];
 
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == name)
     }
 

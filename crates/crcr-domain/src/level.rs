@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::EventName;
 use crate::repo::hash_ignoring_case;
 
 /// The level of a downstream repository; each includes the rights of the lower ones.
@@ -238,16 +239,18 @@ impl EventKind {
 
     /// The kind that an event is counted as: `push` and `merge_group` count as `pull_request`,
     /// `periodic` as `nightly`.
-    pub fn from_event_name(event: &str) -> Option<Self> {
+    pub fn from_event_name(event: &EventName) -> Option<Self> {
         match event {
-            "pull_request" | "push" | "merge_group" => Some(Self::PullRequest),
-            "nightly" | "periodic" => Some(Self::Nightly),
-            _ => None,
+            EventName::PullRequest | EventName::Push | EventName::MergeGroup => {
+                Some(Self::PullRequest)
+            }
+            EventName::Nightly | EventName::Periodic => Some(Self::Nightly),
+            EventName::Landed | EventName::Other(_) => None,
         }
     }
 
-    /// Whether an event of this name belongs to the kind: what every rate asks of its rows.
-    pub fn has(self, event: &str) -> bool {
+    /// Whether the event is counted as this kind.
+    pub fn includes(self, event: &EventName) -> bool {
         Self::from_event_name(event) == Some(self)
     }
 }
@@ -350,9 +353,9 @@ mod tests {
 
     #[test]
     fn push_counts_as_pull_request_and_periodic_as_nightly() {
-        assert_eq!(EventKind::from_event_name("push"), Some(EventKind::PullRequest));
-        assert_eq!(EventKind::from_event_name("periodic"), Some(EventKind::Nightly));
-        assert_eq!(EventKind::from_event_name("issues"), None);
+        assert_eq!(EventKind::from_event_name(&"push".into()), Some(EventKind::PullRequest));
+        assert_eq!(EventKind::from_event_name(&"periodic".into()), Some(EventKind::Nightly));
+        assert_eq!(EventKind::from_event_name(&"issues".into()), None);
     }
 
     #[test]

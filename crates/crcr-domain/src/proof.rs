@@ -69,8 +69,7 @@ impl MissingProof {
         }
     }
 
-    /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|missing| missing.as_str() == name)
     }
 }

@@ -17,7 +17,10 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::facts::{AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact};
+use crcr_domain::event::EventName;
+use crcr_domain::facts::{
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+};
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, Level, RepoName};
 use crcr_hud::{Hud, router};
@@ -178,13 +181,13 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
         upstream: UPSTREAM.to_owned(),
         pull_request,
         head_sha: sha.clone(),
-        event: kind.to_owned(),
+        event: EventName::from(kind),
         repo: repo(backend),
         level: Level::L2,
         labels: vec![],
         enqueued_at: at,
         sent_at: Some(at + SignedDuration::from_millis(120)),
-        status: "sent".to_owned(),
+        status: DispatchFactStatus::Sent,
         superseded_by: None,
         tries: 1,
         last_error: None,
@@ -240,7 +243,7 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
             environment: None,
             missing_proof: None,
             level: Level::L2,
-            event: kind.to_owned(),
+            event: EventName::from(kind),
             upstream: UPSTREAM.to_owned(),
             pull_request,
             head_sha: sha.clone(),

@@ -1,5 +1,6 @@
 //! Query parameters of the pages: a time span and a kind of event.
 
+use crcr_domain::event::EventName;
 use crcr_domain::{EventKind, Level};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -64,12 +65,12 @@ impl EventFilter {
     }
 
     /// Whether this event, in GitHub's spelling or `nightly`, is shown.
-    pub(super) fn includes(self, event: &str) -> bool {
+    pub(super) fn includes(self, event: &EventName) -> bool {
         let kind = match self {
             Self::Pr => EventKind::PullRequest,
             Self::Nightly => EventKind::Nightly,
         };
-        kind.has(event)
+        kind.includes(event)
     }
 }
 

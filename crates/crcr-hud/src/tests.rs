@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, RepoName};
@@ -227,7 +228,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
             delivery: format!("of-{sha}"),
             dispatched_at: at,
             received_at: at + std::time::Duration::from_secs(600),
-            event: if pull_request == Some(7) { "pull_request" } else { "push" }.to_owned(),
+            event: if pull_request == Some(7) { EventName::PullRequest } else { EventName::Push },
             state: JobState::Completed(conclusion),
             phase: None,
             pull_request,
@@ -243,7 +244,7 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
         Fact::Dispatch(DispatchFact {
             delivery: "of-f2".to_owned(),
             enqueued_at: now() - jiff::SignedDuration::from_hours(3),
-            event: "pull_request".to_owned(),
+            event: EventName::PullRequest,
             pull_request: Some(7),
             head_sha: "f2".repeat(20),
             ..dispatch

@@ -1,7 +1,8 @@
 //! Facts as the records tell them.
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
-use crcr_domain::facts::{AttemptFact, DispatchFact};
+use crcr_domain::event::EventName;
+use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
@@ -12,7 +13,7 @@ pub(crate) struct Occasion<'a> {
     pub(crate) repo: &'a RepoName,
     pub(crate) delivery: &'a str,
     pub(crate) level: Level,
-    pub(crate) event: &'a str,
+    pub(crate) event: &'a EventName,
     pub(crate) upstream: &'a str,
     pub(crate) pull_request: Option<u64>,
     pub(crate) head_sha: &'a str,
@@ -71,7 +72,7 @@ pub(crate) fn attempt_fact(
         environment: job.details.environment.clone(),
         missing_proof: None,
         level: occasion.level,
-        event: occasion.event.to_owned(),
+        event: occasion.event.clone(),
         upstream: occasion.upstream.to_owned(),
         pull_request: occasion.pull_request,
         head_sha: occasion.head_sha.to_owned(),
@@ -92,8 +93,11 @@ pub(crate) fn dispatch_fact(dispatch: &Dispatch, now: Timestamp) -> DispatchFact
         labels: dispatch.labels.clone(),
         enqueued_at: dispatch.enqueued_at,
         sent_at: dispatch.sent_at(),
-        status: if dispatch.never_started { "never_started" } else { dispatch.status.as_str() }
-            .to_owned(),
+        status: if dispatch.never_started {
+            DispatchFactStatus::NeverStarted
+        } else {
+            (&dispatch.status).into()
+        },
         superseded_by: match &dispatch.status {
             DispatchStatus::Superseded { by } => Some(by.clone()),
             _ => None,

@@ -2,7 +2,8 @@
 //! table `default.crcr_workflow_job`. Both become the same facts.
 
 use crcr_domain::callback::{self, Callback, CallbackKind, ReportDetails};
-use crcr_domain::facts::{AttemptFact, DispatchFact, Fact};
+use crcr_domain::event::EventName;
+use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, Fact};
 use crcr_domain::lifecycle::JobState;
 use crcr_domain::{Level, RepoName};
 use jiff::tz::TimeZone;
@@ -17,10 +18,6 @@ pub const DISPATCH_JOB: &str = "dispatch";
 
 /// The upstream repository where a result names none.
 const UPSTREAM: &str = "pytorch/pytorch";
-
-/// How a dispatch can stand, but for `dispatched`, which is `sent` here.
-const DISPATCH_STATUSES: [&str; 5] =
-    ["superseded", "never_started", "dead", "unreachable", "repository_changed"];
 
 /// What the deployed relay sends to its HUD.
 #[derive(Debug, Deserialize)]
@@ -124,8 +121,10 @@ impl Forward {
         let payload = &self.untrusted.callback_payload;
         let workflow = &payload["workflow"];
         let status = match workflow["status"].as_str()? {
-            "dispatched" => "sent",
-            status => *DISPATCH_STATUSES.iter().find(|known| **known == status)?,
+            "dispatched" => DispatchFactStatus::Sent,
+            // The deployed relay doesn't send these two.
+            "sent" | "queued" => return None,
+            status => DispatchFactStatus::from_name(status)?,
         };
         if workflow["name"] != DISPATCH_WORKFLOW || workflow["job_name"] != DISPATCH_JOB {
             return None;
@@ -144,13 +143,13 @@ impl Forward {
             upstream: text(&event["repository"]["full_name"])?,
             pull_request: event["pull_request"]["number"].as_u64(),
             head_sha: text(&event["head_sha"])?,
-            event: text(&payload["event_type"])?,
+            event: text(&payload["event_type"])?.into(),
             repo: RepoName::new(&self.trusted.verified_repo).ok()?.as_str().to_owned(),
             level: self.trusted.downstream_repo_level.parse().ok()?,
             labels: vec![],
             enqueued_at: at,
-            sent_at: (status == "sent").then_some(at),
-            status: status.to_owned(),
+            sent_at: (status == DispatchFactStatus::Sent).then_some(at),
+            status,
             superseded_by: text(&workflow["superseded_by"]),
             tries: 0,
             last_error: None,
@@ -220,12 +219,11 @@ impl Received {
             missing_proof: None,
             level: self.level,
             event: match kind {
-                CallbackKind::Nightly => "nightly",
-                CallbackKind::Periodic => "periodic",
-                CallbackKind::Dispatch if self.pull_request.is_some() => "pull_request",
-                CallbackKind::Dispatch => "push",
-            }
-            .to_owned(),
+                CallbackKind::Nightly => EventName::Nightly,
+                CallbackKind::Periodic => EventName::Periodic,
+                CallbackKind::Dispatch if self.pull_request.is_some() => EventName::PullRequest,
+                CallbackKind::Dispatch => EventName::Push,
+            },
             upstream: self.upstream,
             pull_request: self.pull_request,
             head_sha: self.head_sha,
@@ -236,7 +234,7 @@ impl Received {
 /// The facts of an attempt whose dispatch was somebody else's: that there was one is all that is
 /// known of it.
 pub fn facts(attempt: AttemptFact) -> Vec<Fact> {
-    let self_report = matches!(attempt.event.as_str(), "nightly" | "periodic");
+    let self_report = attempt.event.is_self_reported();
     let dispatch = DispatchFact {
         at: attempt.dispatched_at,
         delivery: attempt.delivery.clone(),
@@ -249,7 +247,7 @@ pub fn facts(attempt: AttemptFact) -> Vec<Fact> {
         labels: vec![],
         enqueued_at: attempt.dispatched_at,
         sent_at: None,
-        status: "sent".to_owned(),
+        status: DispatchFactStatus::Sent,
         superseded_by: None,
         tries: 0,
         last_error: None,

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crcr_domain::Level;
 use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+    MergeBaseFact,
 };
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use jiff::{Timestamp, ToSpan as _};
@@ -149,13 +151,21 @@ impl Month<'_> {
                 upstream: self.upstream.to_owned(),
                 pull_request,
                 head_sha: sha.to_owned(),
-                event: if pull_request.is_some() { "pull_request" } else { "push" }.to_owned(),
+                event: if pull_request.is_some() {
+                    EventName::PullRequest
+                } else {
+                    EventName::Push
+                },
                 repo: backend.repo.to_owned(),
                 level: backend.level,
                 labels: vec![],
                 enqueued_at: at,
                 sent_at: Some(sent),
-                status: if noticed { "never_started" } else { "sent" }.to_owned(),
+                status: if noticed {
+                    DispatchFactStatus::NeverStarted
+                } else {
+                    DispatchFactStatus::Sent
+                },
                 superseded_by: None,
                 tries: 1,
                 last_error: None,
@@ -201,7 +211,7 @@ impl Month<'_> {
         }
         self.facts.retain_mut(|(_, fact)| match fact {
             Fact::Attempt(row) => {
-                "nightly".clone_into(&mut row.event);
+                row.event = EventName::Nightly;
                 row.dispatched_at = row.received_at;
                 (row.queue_seconds, row.execution_seconds) = (None, None);
                 !row.state.is_open()
@@ -268,7 +278,7 @@ impl Month<'_> {
             environment: None,
             missing_proof: None,
             level: backend.level,
-            event: if pull_request.is_some() { "pull_request" } else { "push" }.to_owned(),
+            event: if pull_request.is_some() { EventName::PullRequest } else { EventName::Push },
             upstream: self.upstream.to_owned(),
             pull_request,
             head_sha: sha.to_owned(),

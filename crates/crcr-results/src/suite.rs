@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::Level;
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+    MergeBaseFact,
 };
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::results::criteria::{
@@ -79,7 +81,7 @@ fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: JobState, s: i6
         environment: None,
         missing_proof: None,
         level: Level::L2,
-        event: "pull_request".into(),
+        event: EventName::PullRequest,
         upstream: UPSTREAM.into(),
         pull_request: Some(7),
         head_sha: sha.into(),
@@ -93,13 +95,13 @@ fn dispatch(repo: &str, sha: &str, s: i64) -> DispatchFact {
         upstream: UPSTREAM.into(),
         pull_request: Some(7),
         head_sha: sha.into(),
-        event: "pull_request".into(),
+        event: EventName::PullRequest,
         repo: repo.into(),
         level: Level::L2,
         labels: vec!["ciflow/crcr/npu".into()],
         enqueued_at: at(s),
         sent_at: Some(at(s + 1)),
-        status: "sent".into(),
+        status: DispatchFactStatus::Sent,
         superseded_by: None,
         tries: 1,
         last_error: None,
@@ -152,7 +154,7 @@ fn facts() -> Vec<Fact> {
         job: None,
         check_run_id: None,
         pull_request: None,
-        event: "nightly".into(),
+        event: EventName::Nightly,
         workflow: HOSTILE.into(),
         environment: Some(HOSTILE.into()),
         missing_proof: Some(crcr_domain::proof::MissingProof::Branch),
@@ -181,7 +183,7 @@ fn facts() -> Vec<Fact> {
     }
     // Of the rows of one millisecond the one that can only follow holds.
     let mut queued = dispatch("acme/rerun", "d", 400);
-    queued.status = "queued".into();
+    queued.status = DispatchFactStatus::Queued;
     facts.push(Fact::Dispatch(queued));
     facts
 }

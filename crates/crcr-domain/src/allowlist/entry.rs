@@ -358,7 +358,7 @@ impl<'a> AllowlistReader<'a> {
         let kind = EventKind::ALL.into_iter().find(|kind| kind.as_str() == text);
         if kind.is_none() {
             let names = EventKind::ALL.map(EventKind::as_str);
-            let help = match (EventKind::from_event_name(text), near(text, &names)) {
+            let help = match (EventKind::from_event_name(&text.into()), near(text, &names)) {
                 (Some(kind), _) => format!("write `{kind}`, which includes `{text}`"),
                 (None, Some(near)) => format!("did you mean `{near}`?"),
                 (None, None) => {

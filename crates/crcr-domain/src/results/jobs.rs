@@ -94,7 +94,7 @@ type JobKey<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a str>)
 
 /// The commit comes first: it tells most jobs apart.
 fn job_key(row: &AttemptFact) -> JobKey<'_> {
-    (&row.head_sha, &row.repo, &row.upstream, &row.event, &row.workflow, row.job.as_deref())
+    (&row.head_sha, &row.repo, &row.upstream, row.event.as_str(), &row.workflow, row.job.as_deref())
 }
 
 type AttemptKey<'a> = (&'a str, &'a str, u32, Option<&'a str>);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
-use crate::facts::DispatchFact;
+use crate::facts::{DispatchFact, DispatchFactStatus};
 
 /// Fewer samples than this make a rate "unknown".
 pub const MIN_SAMPLES: u64 = 20;
@@ -135,12 +135,12 @@ fn availability<'a>(
     let mut rate = Rate::default();
     for dispatch in dispatches {
         let key = (dispatch.repo.as_str(), dispatch.delivery.as_str());
-        if !seen.insert(key) || dispatch.status == "superseded" {
+        if !seen.insert(key) || dispatch.status == DispatchFactStatus::Superseded {
             continue;
         }
         let outcomes = by_dispatch.get(&key).map(Vec::as_slice).unwrap_or_default();
         let open = outcomes.iter().any(Option::is_none);
-        let waiting = outcomes.is_empty() && dispatch.status != "never_started";
+        let waiting = outcomes.is_empty() && dispatch.status != DispatchFactStatus::NeverStarted;
         let superseded = outcomes.contains(&Some(JobOutcome::Superseded));
         if open || waiting || superseded {
             continue;

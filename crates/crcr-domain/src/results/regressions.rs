@@ -10,15 +10,16 @@ use serde::Serialize;
 
 use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
-use crate::facts::DispatchFact;
+use crate::event::EventName;
+use crate::facts::{DispatchFact, DispatchFactStatus};
 
 /// A backend failed on a commit of upstream's own, after it did well on an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Regression {
     pub repo: String,
     pub upstream: String,
-    /// `push`, `nightly` or `periodic`; each has a history of its own.
-    pub event: String,
+    /// Push, nightly or periodic. Each event has its own history.
+    pub event: EventName,
     pub head_sha: String,
     /// The last commit on which it did well.
     pub good_sha: String,
@@ -50,8 +51,8 @@ pub fn find_regressions<'a>(
     let mut commits: BTreeMap<[String; 4], CommitResult> = BTreeMap::new();
     for job in jobs.iter().filter(|job| job.record.pull_request.is_none()) {
         let record = &job.record;
-        let id = [&record.repo, &record.event, &record.upstream, &record.head_sha]
-            .map(|text| text.to_ascii_lowercase());
+        let id = [&record.repo, record.event.as_str(), &record.upstream, &record.head_sha]
+            .map(str::to_ascii_lowercase);
         let commit = commits.entry(id).or_insert_with(|| CommitResult {
             turn: Regression {
                 repo: record.repo.clone(),
@@ -79,10 +80,12 @@ pub fn find_regressions<'a>(
             }
         }
     }
-    let silent = |d: &&DispatchFact| d.pull_request.is_none() && d.status == "never_started";
+    let silent = |d: &&DispatchFact| {
+        d.pull_request.is_none() && d.status == DispatchFactStatus::NeverStarted
+    };
     for dispatch in dispatches.into_iter().filter(silent) {
-        let id = [&dispatch.repo, &dispatch.event, &dispatch.upstream, &dispatch.head_sha]
-            .map(|text| text.to_ascii_lowercase());
+        let id = [&dispatch.repo, dispatch.event.as_str(), &dispatch.upstream, &dispatch.head_sha]
+            .map(str::to_ascii_lowercase);
         commits.entry(id).or_insert_with(|| CommitResult {
             turn: Regression {
                 repo: dispatch.repo.clone(),
@@ -131,7 +134,7 @@ mod tests {
         let state = conclusion.map_or(JobState::InProgress, JobState::Completed);
         AttemptFact {
             pull_request: None,
-            event: "push".into(),
+            event: EventName::Push,
             ..attempt(sha, sha, sha, 1, state, s)
         }
     }
@@ -165,7 +168,7 @@ mod tests {
     #[test]
     fn pull_requests_say_nothing_and_each_event_has_its_own_history() {
         let pull = AttemptFact { pull_request: Some(7), ..push("b", BAD, 2) };
-        let nightly = AttemptFact { event: "nightly".into(), ..push("c", BAD, 3) };
+        let nightly = AttemptFact { event: EventName::Nightly, ..push("c", BAD, 3) };
         assert_eq!(turns(&[push("a", GOOD, 1), pull, nightly], &[]), []);
     }
 
@@ -173,8 +176,12 @@ mod tests {
     fn commits_go_by_their_events_and_silence_is_a_failure() {
         let dispatches = ["a", "b"].map(|sha| DispatchFact {
             pull_request: None,
-            event: "push".into(),
-            status: if sha == "b" { "never_started" } else { "sent" }.into(),
+            event: EventName::Push,
+            status: if sha == "b" {
+                DispatchFactStatus::NeverStarted
+            } else {
+                DispatchFactStatus::Sent
+            },
             ..dispatch(sha, sha, if sha == "a" { 10 } else { 20 })
         });
         let of = |sha: &str, s| AttemptFact { dispatched_at: at(s), ..push(sha, GOOD, 90) };

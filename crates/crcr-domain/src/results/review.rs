@@ -119,8 +119,8 @@ impl RepoReview {
     ) -> Self {
         let ReviewSubject { repo, level, from, to } = subject;
         let question = ReviewQuestion::at(level);
-        facts.attempts.retain(|row| EventKind::PullRequest.has(&row.event));
-        facts.dispatches.retain(|dispatch| EventKind::PullRequest.has(&dispatch.event));
+        facts.attempts.retain(|row| EventKind::PullRequest.includes(&row.event));
+        facts.dispatches.retain(|dispatch| EventKind::PullRequest.includes(&dispatch.event));
         let (attempts, dispatches) = (&*facts.attempts, &*facts.dispatches);
         let window = ReviewWindow { attempts, dispatches, until: to };
         let jobs = jobs_of_record(attempts.iter().copied(), dispatches.iter().copied());

@@ -12,7 +12,8 @@ use super::{
     DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoReview, ResultCounts,
     jobs_of_record,
 };
-use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
+use crate::event::EventName;
+use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
 
@@ -56,7 +57,7 @@ pub(super) fn attempt(
         environment: None,
         missing_proof: None,
         level: Level::L2,
-        event: "pull_request".into(),
+        event: EventName::PullRequest,
         upstream: "acme/upstream".into(),
         pull_request: Some(7),
         head_sha: sha.into(),
@@ -70,13 +71,13 @@ pub(super) fn dispatch(delivery: &str, sha: &str, s: i64) -> DispatchFact {
         upstream: "acme/upstream".into(),
         pull_request: Some(7),
         head_sha: sha.into(),
-        event: "pull_request".into(),
+        event: EventName::PullRequest,
         repo: "acme/backend".into(),
         level: Level::L2,
         labels: vec![],
         enqueued_at: at(s),
         sent_at: Some(at(s + 1)),
-        status: "sent".into(),
+        status: DispatchFactStatus::Sent,
         superseded_by: None,
         tries: 1,
         last_error: None,
@@ -219,9 +220,9 @@ fn infrastructure_and_tests_are_two_numbers() {
 #[test]
 fn a_dispatch_that_never_started_is_one_failure_of_availability() {
     let mut silent = dispatch("d1", "b", 1);
-    silent.status = "never_started".into();
+    silent.status = DispatchFactStatus::NeverStarted;
     let mut replaced = dispatch("d2", "c", 2);
-    replaced.status = "superseded".into();
+    replaced.status = DispatchFactStatus::Superseded;
     let dispatches = [dispatch("d0", "a", 0), silent, replaced, dispatch("d3", "d", 3)];
     let rows = [
         attempt("d0", "a", "1", 1, GOOD, 10),
@@ -419,8 +420,8 @@ fn nightly_runs_are_no_part_of_a_review() {
     let (mut attempts, mut dispatches) = month(40, 2);
     for (row, dispatch) in attempts.iter_mut().zip(&mut dispatches) {
         if matches!(row.state, BAD) {
-            "nightly".clone_into(&mut row.event);
-            "nightly".clone_into(&mut dispatch.event);
+            row.event = EventName::Nightly;
+            dispatch.event = EventName::Nightly;
         }
     }
     let subject = ReviewSubject {

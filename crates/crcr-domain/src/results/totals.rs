@@ -12,7 +12,7 @@ use super::jobs::{HeadHistory, JobOfRecord, find_jobs_of_record};
 use super::rates::{
     DurationStats, ResultCounts, end_to_end_seconds, execution_seconds, queue_seconds,
 };
-use crate::facts::{AttemptFact, DispatchFact};
+use crate::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 
 /// What a set of dispatches came to. Times are milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct ResultTotals {
     dispatch: Vec<i64>,
     /// When the newest attempt was received.
     pub newest: Option<Timestamp>,
-    pub statuses: BTreeMap<String, u64>,
+    pub statuses: BTreeMap<DispatchFactStatus, u64>,
 }
 
 /// One UTC day of one downstream repository, whose name is in lower case.
@@ -41,9 +41,9 @@ impl ResultTotals {
     /// What `jobs`, the jobs of record of `dispatches`, came to.
     pub fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
         let all = || dispatches.iter().copied();
-        let mut statuses: BTreeMap<String, u64> = BTreeMap::new();
+        let mut statuses: BTreeMap<DispatchFactStatus, u64> = BTreeMap::new();
         for dispatch in all() {
-            *statuses.entry(dispatch.status.clone()).or_default() += 1;
+            *statuses.entry(dispatch.status).or_default() += 1;
         }
         Self {
             sums: ResultCounts::of(jobs, all()),
@@ -67,7 +67,7 @@ impl ResultTotals {
         self.dispatch.extend(&other.dispatch);
         self.newest = self.newest.max(other.newest);
         for (status, count) in &other.statuses {
-            *self.statuses.entry(status.clone()).or_default() += count;
+            *self.statuses.entry(*status).or_default() += count;
         }
     }
 
@@ -109,11 +109,12 @@ pub fn by_day(
     let heads = HeadHistory::new(dispatches.iter().chain(later));
     let mut days: BTreeMap<RepoDay, (Vec<&AttemptFact>, Vec<&DispatchFact>)> = BTreeMap::new();
     for row in attempts {
-        let day = RepoDay::new(&row.repo, row.dispatched_at, &row.event);
+        let day = RepoDay::new(&row.repo, row.dispatched_at, row.event.is_self_reported());
         days.entry(day).or_default().0.push(row);
     }
     for dispatch in dispatches {
-        let day = RepoDay::new(&dispatch.repo, dispatch.enqueued_at, &dispatch.event);
+        let day =
+            RepoDay::new(&dispatch.repo, dispatch.enqueued_at, dispatch.event.is_self_reported());
         days.entry(day).or_default().1.push(dispatch);
     }
     days.into_iter()
@@ -124,10 +125,9 @@ pub fn by_day(
 }
 
 impl RepoDay {
-    /// The day of something of `repo` at `at`, of an event of this name.
-    pub fn new(repo: &str, at: Timestamp, event: &str) -> Self {
+    /// The UTC day of `at`.
+    pub fn new(repo: &str, at: Timestamp, nightly: bool) -> Self {
         let day = at.to_zoned(TimeZone::UTC).date();
-        let nightly = matches!(event, "nightly" | "periodic");
         Self { repo: repo.to_ascii_lowercase(), day, nightly }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::{DurationStats, RepoDay, ResultTotals};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
@@ -63,7 +64,7 @@ pub(crate) struct RelayHealth {
     pub(crate) dispatch_latency: Option<DurationStats>,
     /// Seconds until a report was answered.
     pub(crate) callback_latency: Option<DurationStats>,
-    pub(crate) dispatches: BTreeMap<String, u64>,
+    pub(crate) dispatches: BTreeMap<DispatchFactStatus, u64>,
     /// ReportSummary by what became of them.
     pub(crate) callbacks: BTreeMap<&'static str, u64>,
     /// Dispatches that never started a run, as far as is known.
@@ -138,7 +139,7 @@ fn backend_standing(
         };
     }
     let silent = worth.outcomes.is_empty() && worth.running == 0;
-    if silent && tally.statuses.contains_key("never_started") {
+    if silent && tally.statuses.contains_key(&DispatchFactStatus::NeverStarted) {
         return BackendStanding::Silent;
     }
     match worth.job_pass.value.filter(|_| worth.job_pass.known) {
@@ -153,7 +154,7 @@ fn relay_health(all: &ResultTotals, reports: ReportSummary) -> RelayHealth {
         dispatch_latency: all.dispatch(),
         callbacks: reports.outcomes.clone(),
         callback_latency: reports.latency(),
-        orphans: all.statuses.get("never_started").copied().unwrap_or_default(),
+        orphans: all.statuses.get(&DispatchFactStatus::NeverStarted).copied().unwrap_or_default(),
         dispatches: all.statuses.clone(),
     }
 }

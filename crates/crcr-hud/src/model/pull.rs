@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crcr_domain::callback::{FailedTest, TestCounts};
-use crcr_domain::facts::{AttemptFact, DispatchFact, MergeBaseFact};
+use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
 use crcr_domain::proof::MissingProof;
 use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
@@ -43,8 +43,7 @@ pub(crate) struct PullBackend {
     /// Whether a failure blocks the merge.
     pub(crate) blocks: bool,
     pub(crate) oncalls: Vec<String>,
-    /// The dispatch's status: `queued`, `sent`, `dead`, ….
-    pub(crate) dispatch: String,
+    pub(crate) dispatch: DispatchFactStatus,
     pub(crate) last_error: Option<String>,
     pub(crate) jobs: Vec<PullJob>,
 }
@@ -134,7 +133,8 @@ pub(crate) async fn build(
 
 /// The head of the newest dispatch that wasn't superseded.
 fn head(dispatches: &[DispatchFact]) -> Option<String> {
-    let current = dispatches.iter().filter(|dispatch| dispatch.status != "superseded");
+    let current =
+        dispatches.iter().filter(|dispatch| dispatch.status != DispatchFactStatus::Superseded);
     current
         .max_by_key(|dispatch| dispatch.enqueued_at)
         .or_else(|| dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at))
@@ -183,7 +183,7 @@ fn backend(
             .flat_map(|entry| &entry.oncalls)
             .map(|name| name.as_str().to_owned())
             .collect(),
-        dispatch: dispatch.status.clone(),
+        dispatch: dispatch.status,
         last_error: dispatch.last_error.clone(),
         jobs,
     }

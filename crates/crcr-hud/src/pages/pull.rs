@@ -1,6 +1,7 @@
 //! `/pr/{number}`: the results of one pull request, for its author.
 
 use crcr_domain::Level;
+use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::JobOutcome;
 use maud::{Markup, html};
 
@@ -115,7 +116,7 @@ fn backend(backend: &PullBackend) -> Markup {
             }
             @if backend.level.shows_results() {
                 @if backend.jobs.is_empty() {
-                    p.muted { (dispatch_status_text(&backend.dispatch)) }
+                    p.muted { (dispatch_status_text(backend.dispatch)) }
                     @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
                 }
                 ul.jobs { @for result in &backend.jobs { li { (job(result)) } } }
@@ -142,17 +143,17 @@ fn help(backend: &PullBackend) -> Markup {
     }
 }
 
-fn dispatch_status_text(status: &str) -> &'static str {
+fn dispatch_status_text(status: DispatchFactStatus) -> &'static str {
     match status {
-        "queued" => "Waiting to be sent.",
-        "sent" => "Sent; no report yet.",
-        "never_started" => "Sent, but no report arrived in time.",
-        "superseded" => "A newer head of this pull request replaced it.",
-        "dead" => "It could not be sent.",
-        "repository_changed" => {
+        DispatchFactStatus::Queued => "Waiting to be sent.",
+        DispatchFactStatus::Sent => "Sent; no report yet.",
+        DispatchFactStatus::NeverStarted => "Sent, but no report arrived in time.",
+        DispatchFactStatus::Superseded => "A newer head of this pull request replaced it.",
+        DispatchFactStatus::Dead => "It could not be sent.",
+        DispatchFactStatus::RepositoryChanged => {
             "Not sent: this name now belongs to another repository. An operator has to confirm it."
         }
-        _ => "The backend can't be reached now.",
+        DispatchFactStatus::Unreachable => "The backend can't be reached now.",
     }
 }
 

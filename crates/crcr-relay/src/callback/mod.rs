@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use crcr_domain::callback::{self, Callback, CallbackKind, JobId, ReportDetails};
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::event::EventName;
 use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
 use crcr_domain::identity::{CallerIdentity, ProviderClaims};
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
@@ -387,7 +388,11 @@ impl Report<'_> {
             delivery: &callback.delivery,
             level: self.entry.level,
             dispatched_at: now,
-            event: if callback.kind == CallbackKind::Nightly { "nightly" } else { "periodic" },
+            event: if callback.kind == CallbackKind::Nightly {
+                &EventName::Nightly
+            } else {
+                &EventName::Periodic
+            },
             upstream: upstream.as_str(),
             pull_request: None,
             head_sha: &callback.delivery,

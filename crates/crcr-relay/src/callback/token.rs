@@ -78,6 +78,7 @@ fn message(dispatch: &Dispatch) -> String {
 #[cfg(test)]
 mod tests {
     use crcr_domain::dispatch::DispatchStatus;
+    use crcr_domain::event::EventName;
     use crcr_domain::{Level, RepoName};
 
     use super::*;
@@ -86,7 +87,7 @@ mod tests {
         Dispatch {
             delivery: "d".to_owned(),
             upstream: "acme/upstream".to_owned(),
-            event: "pull_request".to_owned(),
+            event: EventName::PullRequest,
             action: None,
             pull_request: Some(7),
             head_sha: "a".repeat(40),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crcr_domain::RepoName;
 use crcr_domain::callback::ReportDetails;
 use crcr_domain::dispatch::Dispatch;
-use crcr_domain::facts::DispatchFact;
+use crcr_domain::facts::{DispatchFact, DispatchFactStatus};
 use crcr_results::deployed::{DISPATCH_JOB, DISPATCH_WORKFLOW};
 use crcr_store::{LeasedTask, NewTask, StoreKey};
 use jiff::Timestamp;
@@ -82,11 +82,14 @@ pub fn work(
 /// the level has no results, and while the dispatch waits.
 pub fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
     let hud = relay.config.hud.as_ref()?;
-    if !hud.dispatches || !fact.level.shows_results() || fact.status == "queued" {
+    if !hud.dispatches || !fact.level.shows_results() || fact.status == DispatchFactStatus::Queued {
         return None;
     }
     let repo = RepoName::new(&fact.repo).ok()?;
-    let status = if fact.status == "sent" { "dispatched" } else { &fact.status };
+    let status = match fact.status {
+        DispatchFactStatus::Sent => "dispatched",
+        status => status.as_str(),
+    };
     let mut workflow = json!({
         "schema_version": "1", "status": status, "conclusion": null, "name": DISPATCH_WORKFLOW,
         "job_name": DISPATCH_JOB, "check_run_id": DISPATCH_JOB, "run_id": "0", "run_attempt": 1,

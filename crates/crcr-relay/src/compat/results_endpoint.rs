@@ -47,7 +47,7 @@ async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response
     let forward: Forward =
         serde_json::from_slice(&body).map_err(|error| refused(format!("Invalid body: {error}")))?;
     if let Some(fact) = forward.dispatch(relay.now()) {
-        let status = fact.status.clone();
+        let status = fact.status;
         let key = [&fact.repo, &fact.delivery, DISPATCH_WORKFLOW, DISPATCH_JOB].join("/");
         let batch = WriteBatch { facts: vec![Fact::Dispatch(fact)], ..WriteBatch::default() };
         let done = relay.commit(batch).await;

@@ -4,6 +4,7 @@ use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run as names;
 use crcr_domain::dispatch::Dispatch;
+use crcr_domain::event::EventName;
 use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,7 @@ pub(crate) enum TaskKind {
     /// Check whether a failure turned a backend red, and send an alert if so.
     Alert {
         repo: RepoName,
-        event: String,
+        event: EventName,
         head_sha: String,
     },
     /// Send an alert that a name of the allowlist belongs to another repository.
@@ -288,7 +289,7 @@ impl TaskKind {
             }
             Self::Alert { repo: name, event, head_sha } => {
                 repo = name.key();
-                &[self.name(), &repo, event, head_sha]
+                &[self.name(), &repo, event.as_str(), head_sha]
             }
             Self::RepositoryChanged { repo: name, found, .. } => {
                 (repo, number) = (name.key(), found.to_string());

@@ -1,5 +1,6 @@
 //! What the queue promises when handlers, servers and clocks misbehave.
 
+use crcr_domain::event::EventName;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,7 +192,7 @@ async fn everything_that_has_expired_goes_in_portions_that_let_others_write() {
 async fn an_alert_webhook_that_asks_to_wait_stops_no_check_run() {
     let alert = TaskKind::Alert {
         repo: "acme/two".parse().unwrap(),
-        event: "push".to_owned(),
+        event: EventName::Push,
         head_sha: super::support::HEAD.to_owned(),
     };
     let world = World::new().await;

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use crcr_domain::RepoName;
 use crcr_domain::dispatch::DispatchStatus;
+use crcr_domain::facts::DispatchFactStatus;
 use crcr_standin::traffic::Fault;
 use crcr_store::read_record;
 use jiff::SignedDuration;
@@ -41,7 +42,10 @@ async fn a_signed_event_is_accepted_and_reaches_every_level() {
     let names: Vec<_> = runs.iter().map(|run| (run.name.as_str(), run.status.as_str())).collect();
     assert_eq!(names, [("crcr/acme/four/relay/dispatch", "queued")]);
     let facts = world.results.dispatches(&world.always()).unwrap();
-    assert!(facts.len() == 4 && facts.iter().all(|fact| fact.status == "sent" && fact.tries == 1));
+    assert!(
+        facts.len() == 4
+            && facts.iter().all(|fact| fact.status == DispatchFactStatus::Sent && fact.tries == 1)
+    );
     world.nothing_else();
 }
 
@@ -174,7 +178,7 @@ async fn a_newer_head_cancels_what_was_not_sent_yet() {
     let replaced: Vec<_> = facts.iter().filter(|fact| fact.delivery == first.id).collect();
     assert_eq!(replaced.len(), 4);
     for fact in replaced {
-        assert_eq!(fact.status, "superseded");
+        assert_eq!(fact.status, DispatchFactStatus::Superseded);
         assert_eq!(fact.superseded_by.as_deref(), Some(second.id.as_str()));
     }
     world.github.state().world.check_runs(UPSTREAM);
@@ -228,7 +232,10 @@ async fn of_many_heads_at_once_only_the_newest_is_dispatched_and_one_delivery_co
     assert!(dispatches.iter().all(|one| one.client_payload["delivery_id"] == newest.as_str()));
     let facts = world.results.dispatches(&world.always()).unwrap();
     assert_eq!(facts.len(), 120);
-    assert_eq!(facts.iter().filter(|fact| fact.status == "superseded").count(), 116);
+    assert_eq!(
+        facts.iter().filter(|fact| fact.status == DispatchFactStatus::Superseded).count(),
+        116
+    );
 }
 
 #[tokio::test]

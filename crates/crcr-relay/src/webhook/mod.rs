@@ -13,8 +13,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use crcr_domain::RepoName;
-use crcr_domain::dispatch::{Dispatch, DispatchStatus, LANDED};
-use crcr_domain::event::{self, UpstreamEvent};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::event::{self, EventName, UpstreamEvent};
 use crcr_store::{
     CommitOutcome, RecordWrite, SetInsert, StoreError, Versioned, WriteBatch, decode_record,
     read_record, read_records,
@@ -200,7 +200,8 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
         enqueue(relay, &mut batch, &mut delivery, dispatches);
         if let Some(pull) = landed_now {
             // A delivery of its own: a repository gets one dispatch of each delivery.
-            let mut landed = DeliveryRecord::new(&format!("{id}:{LANDED}"), LANDED, now);
+            let event = EventName::Landed;
+            let mut landed = DeliveryRecord::new(&format!("{id}:{event}"), event.as_str(), now);
             landed.pull_request = Some(pull.number);
             landed.head_sha.clone_from(&pull.head_sha);
             let dispatches = planner::landed(pull, &landed.id, upstream, &allowlist, now);

@@ -1,8 +1,8 @@
 //! What an event means for whom: pure, from the event, the policy and what is known of the pull
 //! request.
 
-use crcr_domain::dispatch::{Dispatch, DispatchStatus, LANDED, MERGE_GROUP};
-use crcr_domain::event::{PullRequest, PullRequestAction, UpstreamEvent};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
 use crcr_domain::{Allowlist, AllowlistEntry, RepoName};
 use jiff::Timestamp;
 
@@ -11,7 +11,7 @@ use crate::state_records::PullRecord;
 
 /// What is dispatched, to whomever it is.
 struct Subject<'a> {
-    event: &'static str,
+    event: EventName,
     action: Option<PullRequestAction>,
     pull: Option<&'a PullRequest>,
     head_sha: &'a str,
@@ -29,19 +29,29 @@ pub fn dispatches(
 ) -> Vec<Dispatch> {
     let (subject, takes): (_, fn(&AllowlistEntry) -> bool) = match event {
         UpstreamEvent::PullRequest(pull) if pull.action.dispatches() => (
-            Subject::of_pull("pull_request", Some(pull.action), pull),
+            Subject::of_pull(EventName::PullRequest, Some(pull.action), pull),
             AllowlistEntry::is_dispatched_to,
         ),
         UpstreamEvent::Push(push) => {
             let head_sha = push.head_sha.as_str();
-            let subject =
-                Subject { event: "push", action: None, pull: None, head_sha, base_sha: None };
+            let subject = Subject {
+                event: EventName::Push,
+                action: None,
+                pull: None,
+                head_sha,
+                base_sha: None,
+            };
             (subject, AllowlistEntry::is_dispatched_to)
         }
         UpstreamEvent::MergeGroup(group) => {
             let (head_sha, base_sha) = (group.head_sha.as_str(), group.base_sha.as_deref());
-            let subject =
-                Subject { event: MERGE_GROUP, action: None, pull: None, head_sha, base_sha };
+            let subject = Subject {
+                event: EventName::MergeGroup,
+                action: None,
+                pull: None,
+                head_sha,
+                base_sha,
+            };
             (subject, AllowlistEntry::takes_merge_groups)
         }
         _ => return vec![],
@@ -59,17 +69,13 @@ pub fn landed(
     allowlist: &Allowlist,
     now: Timestamp,
 ) -> Vec<Dispatch> {
-    let subject = Subject::of_pull(LANDED, None, pull);
+    let subject = Subject::of_pull(EventName::Landed, None, pull);
     let entries = allowlist.iter().filter(|entry| entry.is_dispatched_to());
     entries.map(|entry| subject.dispatch(entry, delivery, upstream, now)).collect()
 }
 
 impl<'a> Subject<'a> {
-    fn of_pull(
-        event: &'static str,
-        action: Option<PullRequestAction>,
-        pull: &'a PullRequest,
-    ) -> Self {
+    fn of_pull(event: EventName, action: Option<PullRequestAction>, pull: &'a PullRequest) -> Self {
         let (head_sha, base_sha) = (pull.head_sha.as_str(), pull.base_sha.as_deref());
         Self { event, action, pull: Some(pull), head_sha, base_sha }
     }
@@ -84,7 +90,7 @@ impl<'a> Subject<'a> {
         Dispatch {
             delivery: delivery.to_owned(),
             upstream: upstream.as_str().to_owned(),
-            event: self.event.to_owned(),
+            event: self.event.clone(),
             action: self.action,
             pull_request: self.pull.map(|pull| pull.number),
             head_sha: self.head_sha.to_owned(),

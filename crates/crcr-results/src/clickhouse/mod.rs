@@ -314,7 +314,7 @@ impl Results for ClickHouse {
         let read = |row: &mut Fields<'_>| {
             let (repo, day) = (row.text()?, row.integer()?);
             let at = Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or_default();
-            let day = RepoDay { nightly: row.u8()? == 1, ..RepoDay::new(&repo, at, "") };
+            let day = RepoDay::new(&repo, at, row.u8()? == 1);
             Ok(Rolled { day, tally: row.json()? })
         };
         self.rows(&query, &day_values(window, repos.as_deref()), read).await

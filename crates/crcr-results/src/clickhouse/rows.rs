@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crcr_domain::Level;
 use crcr_domain::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+    MergeBaseFact,
 };
 use crcr_domain::proof::MissingProof;
 use crcr_store::callback_id;
@@ -45,13 +46,13 @@ pub(super) static DISPATCH: Table<DispatchFact> = Table {
             upstream: row.text()?,
             pull_request: row.maybe(Fields::integer)?.map(i64::cast_unsigned),
             head_sha: row.text()?,
-            event: row.text()?,
+            event: row.text()?.into(),
             repo: row.text()?,
             level: row.level()?,
             labels: row.json()?,
             enqueued_at: row.time()?,
             sent_at: row.maybe(Fields::time)?,
-            status: row.text()?,
+            status: row.dispatch_status()?,
             superseded_by: row.maybe(Fields::text)?,
             tries: row.u32()?,
             last_error: row.maybe(Fields::text)?,
@@ -93,9 +94,9 @@ pub(super) static ATTEMPT: Table<AttemptFact> = Table {
             environment: row.maybe(Fields::text)?,
             missing_proof: row
                 .maybe(Fields::text)?
-                .and_then(|name: String| MissingProof::named(&name)),
+                .and_then(|name: String| MissingProof::from_name(&name)),
             level: row.level()?,
-            event: row.text()?,
+            event: row.text()?.into(),
             upstream: row.text()?,
             pull_request: row.maybe(Fields::integer)?.map(i64::cast_unsigned),
             head_sha: row.text()?,
@@ -258,9 +259,14 @@ impl<'a> Fields<'a> {
         text.parse().map_err(|_| format!("{text:?} as a level"))
     }
 
+    fn dispatch_status(&mut self) -> Result<DispatchFactStatus, String> {
+        let text = self.str()?;
+        DispatchFactStatus::from_name(text).ok_or_else(|| format!("{text:?} as a status"))
+    }
+
     fn outcome(&mut self) -> Result<CallbackOutcome, String> {
         let text = self.str()?;
-        CallbackOutcome::named(text).ok_or_else(|| format!("{text:?} as an outcome"))
+        CallbackOutcome::from_name(text).ok_or_else(|| format!("{text:?} as an outcome"))
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crcr_domain::Level;
 use crcr_domain::facts::{
-    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, Fact, MergeBaseFact,
+    AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
+    MergeBaseFact,
 };
 use crcr_domain::proof::MissingProof;
 use crcr_domain::results::RepoDay;
@@ -284,10 +285,7 @@ impl SqliteResults {
             let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY));
             let mut columns = Columns { row, at: 2 };
             Ok(Rolled {
-                day: RepoDay {
-                    nightly: columns.get()?,
-                    ..RepoDay::new(&row.get::<_, String>(0)?, day, "")
-                },
+                day: RepoDay::new(&row.get::<_, String>(0)?, day, columns.get()?),
                 tally: columns.json()?,
             })
         })
@@ -382,11 +380,11 @@ impl<'a> Columns<'a> {
 
     fn missing_proof(&mut self) -> rusqlite::Result<Option<MissingProof>> {
         let name: Option<String> = self.get()?;
-        Ok(name.as_deref().and_then(MissingProof::named))
+        Ok(name.as_deref().and_then(MissingProof::from_name))
     }
 
     fn outcome(&mut self) -> rusqlite::Result<CallbackOutcome> {
-        self.parsed(CallbackOutcome::named)
+        self.parsed(CallbackOutcome::from_name)
     }
 
     fn level(&mut self) -> rusqlite::Result<Level> {
@@ -414,13 +412,13 @@ fn read_dispatch(row: &mut Columns<'_>) -> rusqlite::Result<DispatchFact> {
         upstream: row.get()?,
         pull_request: row.number()?,
         head_sha: row.get()?,
-        event: row.get()?,
+        event: row.get::<String>()?.into(),
         repo: row.get()?,
         level: row.level()?,
         labels: row.json()?,
         enqueued_at: row.time()?,
         sent_at: row.maybe_time()?,
-        status: row.get()?,
+        status: row.parsed(DispatchFactStatus::from_name)?,
         superseded_by: row.get()?,
         tries: row.get()?,
         last_error: row.get()?,
@@ -458,7 +456,7 @@ fn read_attempt(row: &mut Columns<'_>) -> rusqlite::Result<AttemptFact> {
         environment: row.get()?,
         missing_proof: row.missing_proof()?,
         level: row.level()?,
-        event: row.get()?,
+        event: row.get::<String>()?.into(),
         upstream: row.get()?,
         pull_request: row.number()?,
         head_sha: row.get()?,

@@ -7,7 +7,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use crcr_domain::EventKind;
-use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
+use crcr_domain::event::EventName;
+use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::totals::by_day;
 use crcr_domain::results::{
     DurationStats, Regression, RepoDay, ResultTotals, find_regressions, jobs_of_record,
@@ -355,7 +356,9 @@ async fn push_facts_of_days(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, 
     read_whole_days(marks, &hud.days.pushes, async |window: &Window| {
         let (attempts, mut dispatches) =
             tokio::try_join!(hud.results.pushes(window), hud.results.dispatches(window))?;
-        dispatches.retain(|sent| sent.pull_request.is_none() && sent.status == "never_started");
+        dispatches.retain(|sent| {
+            sent.pull_request.is_none() && sent.status == DispatchFactStatus::NeverStarted
+        });
         Ok((attempts, dispatches))
     })
     .await
@@ -394,7 +397,7 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
         let own =
             SharedFacts(facts.0.iter().filter(|day| day.repo == mark.repo).cloned().collect());
         // A failure on a pull request says nothing about the backend.
-        let counts = |event: &str| EventKind::from_event_name(event).is_some();
+        let counts = |event: &EventName| EventKind::from_event_name(event).is_some();
         let attempts = own.attempts(&window).filter(|row| counts(&row.event));
         let dispatches = own.dispatches(&window).filter(|sent| counts(&sent.event));
         let regressions = Arc::new(find_regressions(&jobs_of_record(attempts, []), dispatches));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crcr_domain::RepoName;
+use crcr_domain::event::EventName;
 use crcr_domain::facts::AttemptFact;
 use crcr_domain::lifecycle::JobState;
 use crcr_domain::results::{find_regressions, jobs_of_record};
@@ -40,12 +41,13 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
 pub async fn run(
     relay: &Relay,
     repo: &RepoName,
-    event: &str,
+    event: &EventName,
     head_sha: &str,
 ) -> Result<TaskDone, TaskError> {
     let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
     let told: Versioned<bool> =
-        read_record(relay.store.as_ref(), state_records::alert_key(repo, event, head_sha)).await?;
+        read_record(relay.store.as_ref(), state_records::alert_key(repo, event.as_str(), head_sha))
+            .await?;
     if told.value.is_some() {
         return Ok(TaskDone::Finished);
     }
@@ -56,7 +58,7 @@ pub async fn run(
     let attempts = results.pushes(&window).await.map_err(unread)?;
     let dispatches = results.dispatches(&window).await.map_err(unread)?;
     let turns = find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches);
-    let ours = turns.iter().find(|turn| turn.event == event && turn.head_sha == head_sha);
+    let ours = turns.iter().find(|turn| turn.event == *event && turn.head_sha == head_sha);
     let Some(turn) = ours else { return Ok(TaskDone::Finished) };
     let mut text = regression_text(turn);
     let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));

@@ -48,7 +48,7 @@ pub(super) async fn run(
         (webhook, reduced) = (smaller, Some(true));
     }
     let payload = ClientPayload {
-        event_type: dispatch.event.clone(),
+        event_type: dispatch.event.to_string(),
         delivery_id: delivery.to_owned(),
         payload: payload::parse(&webhook).map_err(TaskError::permanent)?,
         callback_token: relay.keys.sign(dispatch),
@@ -56,7 +56,7 @@ pub(super) async fn run(
         reduced,
     };
     let pinned = pin.value.as_ref().map(|pin| pin.repository_id);
-    match relay.app.dispatch(repo.as_str(), pinned, &dispatch.event, &payload).await {
+    match relay.app.dispatch(repo.as_str(), pinned, dispatch.event.as_str(), &payload).await {
         Ok(target) => {
             record_sent(relay, task, read, &target).await?;
             if pinned.is_none()

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::event::EventName;
+use crcr_domain::facts::{CallbackOutcome, DispatchFactStatus};
 use crcr_standin::traffic::Fault;
 
 use super::super::support::{HEAD, NEWER, UPSTREAM, World};
@@ -384,8 +385,9 @@ async fn a_pull_request_that_a_bot_landed_is_told_downstream_once_and_owes_no_re
     }
     wait(&world, 3 * HOUR).await;
     let facts = world.results.dispatches(&world.always()).unwrap();
-    let silent =
-        facts.iter().filter(|fact| fact.event == "landed" && fact.status == "never_started");
+    let silent = facts.iter().filter(|fact| {
+        fact.event == EventName::Landed && fact.status == DispatchFactStatus::NeverStarted
+    });
     assert_eq!(silent.count(), 0);
 }
 

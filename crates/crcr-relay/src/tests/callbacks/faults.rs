@@ -512,7 +512,7 @@ async fn an_external_hud_that_asks_for_it_hears_of_dispatches_too() {
     assert_eq!(told, expected, "L1 has no results");
     let facts = other.results.dispatches(&other.always()).unwrap();
     let mut kept: Vec<_> =
-        facts.iter().map(|fact| format!("{} {}", fact.repo, fact.status)).collect();
+        facts.iter().map(|fact| format!("{} {}", fact.repo, fact.status.as_str())).collect();
     kept.sort();
     let expected: Vec<_> = ["acme/four", "acme/three", "acme/two"]
         .iter()

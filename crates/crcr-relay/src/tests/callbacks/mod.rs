@@ -9,7 +9,8 @@ mod repositories;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::event::EventName;
+use crcr_domain::facts::{CallbackOutcome, DispatchFactStatus};
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_results::Results as _;
 use crcr_standin::runs::Run;
@@ -228,7 +229,8 @@ async fn a_silent_l4_ends_as_failure_and_a_late_result_still_wins() {
     world.work().await;
     assert_eq!(checks(&world), [check(DISPATCH, "completed", Some("failure"))]);
     let facts = world.results.dispatches(&world.always()).unwrap();
-    let never: Vec<_> = facts.iter().filter(|fact| fact.status == "never_started").collect();
+    let never: Vec<_> =
+        facts.iter().filter(|fact| fact.status == DispatchFactStatus::NeverStarted).collect();
     assert_eq!(never.len(), 3, "L2, L3 and L4 owe a result");
     assert_eq!(four.start(&world).await, said("in_progress"));
     world.work().await;
@@ -563,5 +565,7 @@ async fn a_nightly_report_needs_a_scheduled_run_and_a_commit_of_upstream() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(answer["detail"].as_str().unwrap().contains("expected a commit of"), "{answer}");
     let facts = world.results.attempts(&world.always()).unwrap();
-    assert!(facts.len() == 1 && facts[0].event == "nightly" && facts[0].pull_request.is_none());
+    assert!(
+        facts.len() == 1 && facts[0].event == EventName::Nightly && facts[0].pull_request.is_none()
+    );
 }
