@@ -535,7 +535,7 @@ fn the_proxy_of_the_environment_is_used() {
         .arg("--aws-region")
         .arg("us-east-1")
         .arg("--sts-endpoint")
-        .arg("http://sts.localhost/")
+        .arg("http://localhost/")
         .env("HTTP_PROXY", world.sts.url().as_str())
         .env("NO_PROXY", "127.0.0.1")
         .run()

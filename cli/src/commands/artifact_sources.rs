@@ -11,6 +11,7 @@ use crcr_artifacts::layout::Layout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, Mask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
+use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, Retry};
 use crcr_github::runs_artifacts::Actions;
@@ -175,8 +176,8 @@ pub fn sources(
         Some(token) => {
             printer.mask(token);
             let base = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
-            let base = base.parse().map_err(|error: url::ParseError| {
-                Failure::unexpected("api-url", "`GITHUB_API_URL` isn't a URL").because(error)
+            let base = base.parse().map_err(|error: SecureUrlError| {
+                Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
             })?;
             let actions = Actions::new(client(env)?, base, SecretString::from(token.to_owned()));
             Some(actions.with_retry(Retry::PATIENT))

@@ -17,8 +17,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use url::Url;
 
+use crate::SecureUrl;
 use crate::error::Error;
 use crate::http as web;
 
@@ -57,7 +57,7 @@ pub(crate) type Scope = &'static [(&'static str, &'static str)];
 /// and installations are remembered, so that a call costs one request in the steady state.
 pub struct App {
     http: Client,
-    base: Url,
+    base: SecureUrl,
     id: String,
     keys: Mutex<Keys>,
     clock: Clock,
@@ -137,7 +137,7 @@ impl App {
     /// what GitHub refuses of the one is tried with the other.
     pub fn new(
         http: Client,
-        base: Url,
+        base: SecureUrl,
         id: impl Into<String>,
         private_key: &SecretString,
         clock: Clock,

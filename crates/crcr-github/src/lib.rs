@@ -2,11 +2,12 @@
 //! another address.
 
 mod error;
+mod secure_url;
 
 pub use app::App;
 pub use error::Error;
+pub use secure_url::{SecureUrl, SecureUrlError, is_loopback};
 
-pub mod address;
 pub mod app;
 pub mod artifact;
 pub mod checks;

@@ -19,9 +19,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use url::Url;
 
 use self::cache::Cache;
+use crate::SecureUrl;
 use crate::app::{Clock, MAX_ANSWER, repo_path, segment};
 use crate::error::Error;
 use crate::http::{self as web, Retry};
@@ -68,7 +68,7 @@ pub enum SetupError {
     Token,
     /// The client refused the address.
     #[error("`{0}` is no address of an API")]
-    Address(Url),
+    Address(SecureUrl),
 }
 
 impl fmt::Debug for Lookup {
@@ -83,7 +83,7 @@ impl Lookup {
     /// Needs to be called within a tokio runtime.
     pub fn new(
         http: Client,
-        base: &Url,
+        base: &SecureUrl,
         token: &SecretString,
         cache: Cache,
         clock: Clock,

@@ -7,8 +7,8 @@ use reqwest::{Client, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use url::Url;
 
+use crate::SecureUrl;
 use crate::app::{MAX_ANSWER, repo_path};
 use crate::error::Error;
 use crate::http::{self as web, Retry};
@@ -23,7 +23,7 @@ const MAX_PAGES: usize = 100;
 #[derive(Debug, Clone)]
 pub struct Actions {
     http: Client,
-    base: Url,
+    base: SecureUrl,
     token: SecretString,
     retry: Retry,
 }
@@ -57,7 +57,7 @@ pub struct RunOfArtifact {
 
 impl Actions {
     /// The API at `base` (`https://api.github.com`), asked with `token`.
-    pub fn new(http: Client, base: Url, token: SecretString) -> Self {
+    pub fn new(http: Client, base: SecureUrl, token: SecretString) -> Self {
         Self { http, base, token, retry: Retry::default() }
     }
 
@@ -72,7 +72,7 @@ impl Actions {
         &self.http
     }
 
-    pub fn base(&self) -> &Url {
+    pub fn base(&self) -> &SecureUrl {
         &self.base
     }
 

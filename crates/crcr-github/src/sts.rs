@@ -10,6 +10,7 @@ use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
+use crate::SecureUrl;
 use crate::http;
 
 /// The largest answer that is read, in bytes.
@@ -18,7 +19,7 @@ const MAX_ANSWER_BYTES: usize = 256 * 1024;
 #[derive(Debug, Clone)]
 pub struct AssumeRole {
     /// Where STS answers: [`regional_endpoint`] or the user's own.
-    pub endpoint: Url,
+    pub endpoint: SecureUrl,
     pub role_arn: String,
     /// 2 to 64 of `[A-Za-z0-9_+=,.@-]`.
     pub session_name: String,
@@ -134,7 +135,7 @@ pub async fn assume_role_with_web_identity(
     for (n, arn) in request.policy_arns.iter().enumerate() {
         form.push((format!("PolicyArns.member.{}.arn", n + 1), arn));
     }
-    let post = client.post(request.endpoint.clone()).form(&form).timeout(limit);
+    let post = client.post(Url::from(request.endpoint.clone())).form(&form).timeout(limit);
     match http::send_once(post).await {
         Ok(response) => {
             let server_time = date(response.headers());
@@ -157,12 +158,12 @@ pub async fn assume_role_with_web_identity(
 /// The endpoint of a region, in whichever partition it is. Refuses what can't be a region's name.
 ///
 /// <https://docs.aws.amazon.com/general/latest/gr/sts.html>
-pub fn regional_endpoint(region: &str) -> Option<Url> {
+pub fn regional_endpoint(region: &str) -> Option<SecureUrl> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if !region.contains('-') || region.len() > 32 || !region.chars().all(letters) {
         return None;
     }
-    Url::parse(&format!("https://sts.{region}.{}/", domain_of(region))).ok()
+    format!("https://sts.{region}.{}/", domain_of(region)).parse().ok()
 }
 
 /// The domain of AWS's services in the partition of a region.

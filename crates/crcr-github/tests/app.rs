@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crcr_github::checks::{CheckRun, Output};
 use crcr_github::contents::{Contents, MergeBase};
-use crcr_github::{App, Error, http};
+use crcr_github::{App, Error, SecureUrl, http};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
@@ -28,8 +28,18 @@ fn app_at(github: &StandIn, base: url::Url) -> App {
     let identity = github.state().world.app().clone();
     let state = Arc::clone(github.state());
     let clock = Arc::new(move || state.clock.now());
-    App::new(http::client().unwrap(), base, identity.id, &identity.private_key.into(), clock)
-        .unwrap()
+    App::new(
+        http::client().unwrap(),
+        base.try_into().unwrap(),
+        identity.id,
+        &identity.private_key.into(),
+        clock,
+    )
+    .unwrap()
+}
+
+fn secure(url: &url::Url) -> SecureUrl {
+    url.clone().try_into().unwrap()
 }
 
 fn world(github: &StandIn) -> &World {
@@ -379,10 +389,10 @@ async fn the_apps_identity_is_checked() {
     let other = AppIdentity::generate().private_key;
     let http = http::client().unwrap();
     let stranger =
-        App::new(http, github.url().clone(), "424242", &other.into(), clock.clone()).unwrap();
+        App::new(http, secure(github.url()), "424242", &other.into(), clock.clone()).unwrap();
     assert!(matches!(stranger.slug().await.unwrap_err(), Error::Unauthorized(_)));
     let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-    let made = App::new(http::client().unwrap(), github.url().clone(), "1", &key.into(), clock);
+    let made = App::new(http::client().unwrap(), secure(github.url()), "1", &key.into(), clock);
     let error = made.unwrap_err().to_string();
     assert!(error.starts_with("the App's private key isn't an RSA key in PEM"), "{error}");
     assert!(!format!("{app:?}").contains("PRIVATE"));
@@ -398,7 +408,7 @@ async fn of_two_private_keys_the_one_that_github_knows_is_used() {
     let client = http::client().unwrap();
     let both = |first: &str, second: &str| format!("{first}\n{second}").into();
     let keys = both(&other.private_key, &known.private_key);
-    let app = App::new(client, github.url().clone(), known.id, &keys, clock).unwrap();
+    let app = App::new(client, secure(github.url()), known.id, &keys, clock).unwrap();
     assert!(app.slug().await.is_ok(), "the new key isn't known yet");
     let calls = world(&github).calls().len();
     app.installation(REPO).await.unwrap();

@@ -106,7 +106,9 @@ async fn every_call_is_one_that_github_describes() {
     let key = identity.private_key.clone().into();
     let clock = Arc::new(jiff::Timestamp::now);
     let client = http::client().unwrap();
-    let app = App::new(client, prism.url.clone(), identity.id.as_str(), &key, clock).unwrap();
+    let app =
+        App::new(client, prism.url.clone().try_into().unwrap(), identity.id.as_str(), &key, clock)
+            .unwrap();
 
     let run = CheckRun {
         name: "crcr/acme/backend/test/unit".to_owned(),

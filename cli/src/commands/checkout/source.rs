@@ -2,8 +2,8 @@
 
 use crcr_domain::event::is_sha;
 use crcr_domain::repo::RepoName;
+use crcr_github::SecureUrl;
 use serde::Deserialize;
-use url::{Host, Url};
 
 use crate::cli::checkout::CheckoutArgs;
 use crate::env_vars::{self, Env};
@@ -135,18 +135,12 @@ fn shown(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// The address of GitHub, without a `/` at its end: https, or http on this machine.
+/// The address of GitHub, without a `/` at its end.
 pub fn server(args: &CheckoutArgs, env: &Env) -> Result<String, Failure> {
     let given = args.server_url.as_deref().or_else(|| env.get(env_vars::GITHUB_SERVER_URL));
     let given = given.unwrap_or("https://github.com").trim_end_matches('/');
-    let url = Url::parse(given).ok().filter(|url| match (url.scheme(), url.host()) {
-        ("https", Some(_)) => true,
-        ("http", Some(Host::Ipv4(address))) => address.is_loopback(),
-        ("http", Some(Host::Domain(name))) => name == "localhost",
-        _ => false,
-    });
-    let plain = url.filter(|url| url.username().is_empty() && url.query().is_none());
-    plain.map(|url| url.as_str().trim_end_matches('/').to_owned()).ok_or_else(|| {
+    let url = given.parse::<SecureUrl>().ok().filter(|url| url.query().is_none());
+    url.map(|url| url.as_str().trim_end_matches('/').to_owned()).ok_or_else(|| {
         Failure::user(
             "server-url",
             format!("`{}` isn't the https address of a GitHub", shown(given)),

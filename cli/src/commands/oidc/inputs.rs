@@ -1,8 +1,8 @@
 //! The role and its settings, checked only once a token is to be had: on a fork they are empty.
 
+use crcr_github::SecureUrl;
 use crcr_github::sts::{self, AssumeRole};
 use serde_json::{Value, json};
-use url::Url;
 
 use crate::cli::oidc::ConfigureArgs;
 use crate::commands::oidc::decide::Reason;
@@ -130,25 +130,12 @@ pub fn allow_account(account: &str, allowed: &[String]) -> Result<(), Failure> {
     .hint("correct `role-to-assume`, or add the account to `allowed-account-ids`"))
 }
 
-/// A URL of a service: https, or http on this machine.
-pub fn endpoint(input: &str, text: &str) -> Result<Url, Failure> {
-    let text = text.trim();
-    let url = Url::parse(text)
-        .ok()
-        .filter(|url| url.has_host())
-        .ok_or_else(|| invalid(format!("`{input}` is not a URL: `{text}`")))?;
-    let loopback = match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
-    };
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if loopback => Ok(url),
-        _ => Err(invalid(format!("`{input}` must be an https URL: `{text}`"))
-            .hint("http is allowed for an address of this machine only")),
-    }
+/// The URL of a service that gets a token or credentials.
+pub fn endpoint(input: &str, text: &str) -> Result<SecureUrl, Failure> {
+    text.parse().map_err(|error| {
+        invalid(format!("`{input}` {error}"))
+            .hint("give the whole address, such as `https://sts.us-east-1.amazonaws.com`")
+    })
 }
 
 fn duration(text: &str) -> Result<u32, Failure> {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use aws_credential_types::Credentials;
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::store::s3::signature;
+use crcr_github::SecureUrl;
 use crcr_github::sts::{date, domain_of};
 use jiff::Timestamp;
 use reqwest::header::HeaderMap;
@@ -30,7 +31,7 @@ pub struct Cache {
     region: String,
     prefix: String,
     /// The endpoint, when sccache must be told.
-    endpoint: Option<Url>,
+    endpoint: Option<SecureUrl>,
 }
 
 /// Why the cache is off, and what to do.
@@ -77,7 +78,7 @@ impl Cache {
             Some(text) => Some(inputs::endpoint("sccache-endpoint", text)?),
             // sccache knows the addresses of the first partition only.
             None if domain_of(region) != "amazonaws.com" => {
-                Url::parse(&format!("https://s3.{region}.{}", domain_of(region))).ok()
+                format!("https://s3.{region}.{}", domain_of(region)).parse().ok()
             }
             None => None,
         };
@@ -91,7 +92,7 @@ impl Cache {
     /// The object that sccache reads first, addressed as it does: the bucket in the path.
     fn check_url(&self) -> Option<Url> {
         let mut url = match &self.endpoint {
-            Some(endpoint) => endpoint.clone(),
+            Some(endpoint) => endpoint.clone().into(),
             None => Url::parse(&format!("https://s3.{}.amazonaws.com", self.region)).ok()?,
         };
         let host = url.host_str()?.to_owned();

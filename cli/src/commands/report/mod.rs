@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crcr_github::http::{self, Retry};
+use crcr_github::{SecureUrl, SecureUrlError};
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
-use url::{Host, Url};
+use url::Url;
 
 use self::answer::{Again, Meaning};
 use crate::cli::report::{OnUnreachable, ReportArgs};
@@ -59,9 +60,13 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     }
 }
 
-/// The relay's address: https, or http on this machine; a `/` at its end is dropped. What the
-/// dispatch names counts when nobody here named one.
-fn callback_url(args: &ReportArgs, env: &Env, dispatched: Option<&str>) -> Result<Url, Failure> {
+/// The relay's address, without a `/` at its end: the input, else the variable, else the one in the
+/// dispatch.
+fn callback_url(
+    args: &ReportArgs,
+    env: &Env,
+    dispatched: Option<&str>,
+) -> Result<SecureUrl, Failure> {
     let given = args.callback_url.as_deref().or_else(|| env.get(env_vars::CRCR_CALLBACK_URL));
     let given = given.or(dispatched);
     let Some(given) = given else {
@@ -70,29 +75,11 @@ fn callback_url(args: &ReportArgs, env: &Env, dispatched: Option<&str>) -> Resul
              address, which ends with `/github/callback`",
         ));
     };
-    let wrong = |why: &str| {
-        Failure::user("callback-url", format!("the callback URL {why}")).hint(
-            "it looks like `https://relay.example.org/github/callback`; http is for this machine \
-             only, because the request carries a token",
+    given.trim().trim_end_matches('/').parse().map_err(|error: SecureUrlError| {
+        Failure::user("callback-url", format!("the callback URL {error}")).hint(
+            "it looks like `https://relay.example.org/github/callback`; the request carries a token",
         )
-    };
-    let url = Url::parse(given.trim().trim_end_matches('/'))
-        .map_err(|error| wrong("is no URL").because(error))?;
-    let loopback = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    match url.scheme() {
-        "https" => {}
-        "http" if loopback => {}
-        _ => return Err(wrong("isn't https")),
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("has a user name or password in it"));
-    }
-    Ok(url)
+    })
 }
 
 /// Why there is no good answer.
@@ -103,7 +90,7 @@ enum Unanswered {
 
 struct Call<'a> {
     client: Client,
-    url: Url,
+    url: SecureUrl,
     body: Bytes,
     source: token::Source,
     args: &'a ReportArgs,
@@ -164,7 +151,7 @@ impl Call<'_> {
     ) -> Result<(u16, Bytes, Option<Duration>), http::Error> {
         let request = self
             .client
-            .post(self.url.clone())
+            .post(Url::from(self.url.clone()))
             .timeout(per_try)
             .bearer_auth(token.expose_secret())
             .header("content-type", "application/json")

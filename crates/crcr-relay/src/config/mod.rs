@@ -3,6 +3,7 @@
 pub(crate) mod config_file;
 pub mod secrets;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +13,9 @@ use crcr_domain::event::EventFilter;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::lifecycle::Conclusion;
 use crcr_domain::results::LevelCriteria;
-use crcr_github::address::is_secure;
+use crcr_github::{SecureUrl, SecureUrlError};
 use crcr_results::ResultsUrl;
+use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
@@ -41,7 +43,7 @@ pub struct Config {
     /// Which upstream events are ours.
     pub interest: EventFilter,
     pub upstream: RepoName,
-    pub api_url: Url,
+    pub api_url: SecureUrl,
     pub server_url: String,
     /// The address of this relay for people and downstream, without a `/` at its end.
     pub public_url: Option<String>,
@@ -93,7 +95,7 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Hud {
     /// The base of its API.
-    pub url: Url,
+    pub url: SecureUrl,
     /// Its `x-hud-internal-bot` keys.
     pub key: Secret,
     /// Tries of a result after the first one.
@@ -395,7 +397,7 @@ impl Settings<'_> {
         self.problem(name, format!("`{text}` is none of {}", words.join(", ")))
     }
 
-    fn url(&mut self, name: &str, default: &str) -> Option<Url> {
+    fn url(&mut self, name: &str, default: &str) -> Option<SecureUrl> {
         let text = self.or(name, default);
         match secure(&text) {
             Ok(url) => Some(url),
@@ -457,13 +459,8 @@ impl Settings<'_> {
             Ok(url) => url,
             Err(what) => return self.problem(NAME, what),
         };
-        let plain = url.query().is_none()
-            && url.fragment().is_none()
-            && url.username().is_empty()
-            && url.password().is_none();
-        if !plain {
-            let what =
-                "expected https://HOST or https://HOST/PATH, without user, query or fragment";
+        if url.query().is_some() || url.fragment().is_some() {
+            let what = "expected https://HOST or https://HOST/PATH, without query or fragment";
             return self.problem(NAME, what.to_owned());
         }
         Some(Some(url.as_str().trim_end_matches('/').to_owned()))
@@ -485,7 +482,7 @@ impl Settings<'_> {
     fn alert_url(&mut self) -> Option<Option<SecretString>> {
         let name = "CRCR_ALERT_URL";
         match self.get(name) {
-            Some(url) if secure(&url).is_err() => {
+            Some(url) if !is_secure_with_password(&url) => {
                 self.problem(name, "expected an https address".to_owned())
             }
             url => Some(url.map(SecretString::from)),
@@ -508,7 +505,7 @@ impl Settings<'_> {
                 }
             };
             match secure(issuer) {
-                Ok(_) => issuers.push((issuer.to_owned(), keys)),
+                Ok(_) => issuers.push((issuer.to_owned(), keys.map(Url::from))),
                 Err(what) => self.note("CRCR_OIDC_ISSUERS", what),
             }
         }
@@ -523,10 +520,8 @@ impl Settings<'_> {
             let segments: Vec<String> = url.path_segments()?.map(str::to_owned).collect();
             let [owner, repo, blob, reference, path @ ..] = &segments[..] else { return None };
             let repo = RepoName::new(&format!("{owner}/{repo}")).ok()?;
-            let decode = |text: &str| {
-                let bytes: Vec<u8> = percent(text);
-                String::from_utf8(bytes).ok()
-            };
+            let decode =
+                |text: &str| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned);
             (blob == "blob" && !path.is_empty()).then_some(())?;
             Some(AllowlistUrl::GitHub {
                 repo,
@@ -559,37 +554,22 @@ fn limit_seconds() -> u64 {
     3660 * 86_400
 }
 
-/// An https URL, or an http one of this machine.
-fn secure(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text.trim()).map_err(|error| format!("`{text}` is no URL: {error}"))?;
-    match url.scheme() {
-        _ if is_secure(&url) => Ok(url),
-        "http" => Err(format!("`{text}`: http is for loopback only, use https")),
-        other => Err(format!("`{text}`: expected https, not {other}")),
-    }
+fn secure(text: &str) -> Result<SecureUrl, String> {
+    text.parse().map_err(|error: SecureUrlError| match error {
+        // Whatever is wrong with it, a password may be in it.
+        _ if text.contains('@') => error.to_string(),
+        _ => format!("`{text}` {error}"),
+    })
 }
 
-fn percent(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        let escaped = (first == b'%')
-            .then(|| tail.get(..2))
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escaped {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(first);
-                rest = tail;
-            }
-        }
-    }
-    bytes
+/// Whether a URL would be a [`SecureUrl`] without the user name and password that may be in it.
+fn is_secure_with_password(text: &str) -> bool {
+    let bare = Url::parse(text.trim()).ok().and_then(|mut url| {
+        url.set_username("").ok()?;
+        url.set_password(None).ok()?;
+        Some(url)
+    });
+    bare.is_some_and(|url| SecureUrl::try_from(url).is_ok())
 }
 
 /// Without keys of its own, the callback token hangs on the webhook secret.
@@ -767,20 +747,5 @@ mod tests {
             assert!(!problems[0].what.contains("secret"), "{}", problems[0].what);
         }
         assert!(read(&NEEDED).unwrap().callback_url().is_none());
-    }
-
-    #[test]
-    fn http_is_for_loopback() {
-        for (url, fine) in [
-            ("https://api.github.com", true),
-            ("http://127.0.0.1:9", true),
-            ("http://localhost:9", true),
-            ("http://[::1]:9", true),
-            ("http://10.0.0.1", false),
-            ("http://localhost.evil.test", false),
-            ("ftp://a", false),
-        ] {
-            assert_eq!(secure(url).is_ok(), fine, "{url}");
-        }
     }
 }

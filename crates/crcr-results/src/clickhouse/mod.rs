@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use crcr_domain::Level;
 use crcr_domain::facts::{AttemptFact, CallbackFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::results::RepoDay;
+use crcr_github::{SecureUrl, SecureUrlError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
@@ -40,7 +41,7 @@ const WITH_PARAMETERS: (u32, u32) = (19, 14);
 /// Where a ClickHouse is, and who asks.
 #[derive(Debug, Clone)]
 pub struct Server {
-    endpoint: Url,
+    endpoint: SecureUrl,
     user: String,
     password: SecretString,
     database: String,
@@ -74,9 +75,6 @@ impl Server {
         let plain = text.strip_prefix("clickhouse+").ok_or_else(|| wrong("no ClickHouse"))?;
         // The text may hold a password: no message repeats it.
         let mut endpoint = Url::parse(plain).map_err(|error| wrong(&format!("no URL: {error}")))?;
-        if !crcr_github::address::is_secure(&endpoint) {
-            return Err(wrong("neither https nor loopback"));
-        }
         let decoded = |text: &str| {
             percent_encoding::percent_decode_str(text)
                 .decode_utf8()
@@ -95,6 +93,9 @@ impl Server {
             return Err(wrong("no host"));
         }
         endpoint.set_path("/");
+        let endpoint = endpoint
+            .try_into()
+            .map_err(|error: SecureUrlError| wrong(&format!("an address that {error}")))?;
         let user = if user.is_empty() { "default".to_owned() } else { user };
         Ok(Self { endpoint, user, password: password.into(), database })
     }
@@ -109,7 +110,7 @@ impl ClickHouse {
     }
 
     fn request(&self, settings: &[(&str, &str)]) -> reqwest::RequestBuilder {
-        let mut url = self.server.endpoint.clone();
+        let mut url = Url::from(self.server.endpoint.clone());
         // Errors come as a status and not at the end of half an answer.
         url.query_pairs_mut()
             .append_pair("wait_end_of_query", "1")

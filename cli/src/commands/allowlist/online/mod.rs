@@ -17,11 +17,10 @@ use crcr_domain::repo::Oncall;
 use crcr_domain::{AllowlistEntry, RepoName};
 use crcr_github::lookup::cache::Cache;
 use crcr_github::lookup::{Lookup, Repository, Team};
-use crcr_github::{App, Error};
+use crcr_github::{App, Error, SecureUrl, SecureUrlError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use secrecy::SecretString;
-use url::Url;
 
 use self::workflow::WorkflowUse;
 use crate::cli::allowlist::OnlineArgs;
@@ -482,10 +481,10 @@ fn http() -> Result<reqwest::Client, Failure> {
         .map_err(|error| Failure::unexpected("tls", "no HTTP client can be made").because(error))
 }
 
-fn api_url(env: &Env) -> Result<Url, Failure> {
+fn api_url(env: &Env) -> Result<SecureUrl, Failure> {
     let url = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
-    url.parse().map_err(|error: url::ParseError| {
-        Failure::unexpected("api-url", "`GITHUB_API_URL` isn't a URL").because(error)
+    url.parse().map_err(|error: SecureUrlError| {
+        Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
     })
 }
 
