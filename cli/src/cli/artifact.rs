@@ -149,6 +149,9 @@ pub struct UploadArgs {
     pub s3: S3Args,
     #[command(flatten)]
     pub s3_objects: S3ObjectArgs,
+    /// The same as `--aws-region`, as upload-artifact-s3 calls it
+    #[arg(long, value_name = "REGION", conflicts_with = "aws_region")]
+    pub region: Option<String>,
     /// Checksum that S3 verifies what is sent by
     #[arg(long, value_enum, default_value_t = S3Checksum::Crc64nvme, value_name = "CHECKSUM")]
     pub s3_checksum: S3Checksum,

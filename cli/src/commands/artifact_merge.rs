@@ -114,6 +114,7 @@ fn upload_args(args: &MergeArgs, content: &Path) -> UploadArgs {
         archive: ArchiveArg::Zip,
         s3: args.s3.clone(),
         s3_objects: args.s3_objects.clone(),
+        region: None,
         s3_checksum: args.s3_checksum,
         s3_presign: 0,
         fallback: FallbackArg::Auto,

@@ -35,7 +35,9 @@ use crate::runner::Runner;
 
 /// What S3 must allow.
 const RIGHTS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
-                      `s3:AbortMultipartUpload` where the artifact goes";
+                      `s3:AbortMultipartUpload` where the artifact goes, `s3:PutObjectAcl` for \
+                      `s3-acl`, and `kms:GenerateDataKey` and `kms:Decrypt` on the bucket's KMS key; \
+                      its policy may demand `s3-acl`, `s3-sse` or `s3-storage-class`";
 
 /// How many files are named in messages of one kind.
 const MAX_NAMED_FILES: usize = 20;
@@ -113,6 +115,12 @@ async fn attempt(
     printer: &Printer,
 ) -> Result<Done, Missed> {
     let env = runner.env();
+    if args.s3_presign > 0 && args.s3.s3_request_payer.is_some() {
+        let text = "`s3-presign` can't be used with `s3-request-payer`";
+        return Err(Failure::user("s3-presign", text)
+            .hint("whoever downloads has to be charged, and needs credentials for that")
+            .into());
+    }
     let found = collect(args, env)?;
     tell_oddities(&found, printer);
     if found.entries.is_empty() {
@@ -127,7 +135,13 @@ async fn attempt(
             let config = super::artifact_sources::s3(&args.s3, env, printer)?;
             let checksum = args.s3_checksum == S3Checksum::Crc64nvme;
             let object_headers = inputs::object_headers(&args.s3_objects)?;
-            config.map(|config| S3Config { checksum, object_headers, ..config })
+            let region = args.region.as_deref().map(|region| region.trim().to_owned());
+            config.map(|config| S3Config {
+                checksum,
+                object_headers,
+                region: region.or(config.region.clone()),
+                ..config
+            })
         } else {
             None
         },
@@ -195,26 +209,26 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<Collected, Failure> {
 }
 
 fn tell_oddities(found: &Collected, printer: &Printer) {
-    for path in &found.skipped {
-        let why = "it is a broken link, or neither file nor folder";
-        printer.warning(&format!("`{}` is left out: {why}", shown(path)), None);
-    }
-    for path in &found.loops {
-        let why = "it is a link to a folder that it is in";
-        printer.warning(&format!("`{}` is left out: {why}", shown(path)), None);
-    }
+    let skipped = found.skipped.iter().map(|path| {
+        format!("`{}` is left out: it is a broken link, or neither file nor folder", shown(path))
+    });
+    warn_of_files(skipped, None, printer);
+    let loops = found.loops.iter().map(|path| {
+        format!("`{}` is left out: it is a link to a folder that it is in", shown(path))
+    });
+    warn_of_files(loops, None, printer);
     let outside = found.outside.iter().map(|(link, target)| {
         format!("`{}` leads out of the working folder, to `{}`", shown(link), shown(target))
     });
     warn_of_files(
         outside,
-        "its target is stored; exclude the link with `!` if that is not meant",
+        Some("its target is stored; exclude the link with `!` if that is not meant"),
         printer,
     );
     let collisions = found.case_collisions(MAX_NAMED_FILES + 1).into_iter().map(|path| {
         format!("`{}` differs from another path in upper and lower case only", path.escape_debug())
     });
-    warn_of_files(collisions, "macOS and Windows can't unpack both; rename one", printer);
+    warn_of_files(collisions, Some("macOS and Windows can't unpack both; rename one"), printer);
 }
 
 /// A file's name in a message.
@@ -223,13 +237,13 @@ fn shown(path: &Path) -> String {
 }
 
 /// At most [`MAX_NAMED_FILES`] warnings.
-fn warn_of_files(texts: impl Iterator<Item = String>, hint: &str, printer: &Printer) {
+fn warn_of_files(texts: impl Iterator<Item = String>, hint: Option<&str>, printer: &Printer) {
     for (count, text) in texts.enumerate() {
         if count == MAX_NAMED_FILES {
             printer.warning("there are more such files", None);
             return;
         }
-        printer.warning(&text, Some(hint));
+        printer.warning(&text, hint);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Facts as the records tell them.
+//! Facts computed from records.
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::EventName;
@@ -8,8 +8,8 @@ use jiff::Timestamp;
 
 use crate::state_records::JobRecord;
 
-/// What a job answers: a dispatch, or a schedule of the repository's own.
-pub(crate) struct Occasion<'a> {
+/// Why a job ran: a dispatch, or the repository's own schedule.
+pub(crate) struct JobCause<'a> {
     pub(crate) repo: &'a RepoName,
     pub(crate) delivery: &'a str,
     pub(crate) level: Level,
@@ -19,11 +19,11 @@ pub(crate) struct Occasion<'a> {
     pub(crate) head_sha: &'a str,
     /// When the event was accepted.
     pub(crate) dispatched_at: Timestamp,
-    /// From when on it waited.
-    pub(crate) since: Option<Timestamp>,
+    /// `None` when the time in the queue isn't known.
+    pub(crate) queued_since: Option<Timestamp>,
 }
 
-impl<'a> From<&'a Dispatch> for Occasion<'a> {
+impl<'a> From<&'a Dispatch> for JobCause<'a> {
     fn from(dispatch: &'a Dispatch) -> Self {
         Self {
             repo: &dispatch.repo,
@@ -34,25 +34,20 @@ impl<'a> From<&'a Dispatch> for Occasion<'a> {
             pull_request: dispatch.pull_request,
             head_sha: &dispatch.head_sha,
             dispatched_at: dispatch.enqueued_at,
-            since: Some(dispatch.sent_at().unwrap_or(dispatch.enqueued_at)),
+            queued_since: Some(dispatch.sent_at().unwrap_or(dispatch.enqueued_at)),
         }
     }
 }
 
-/// The fact of how a job stands.
-pub(crate) fn attempt_fact(
-    occasion: &Occasion<'_>,
-    job: &JobRecord,
-    now: Timestamp,
-) -> AttemptFact {
+pub(crate) fn attempt_fact(cause: &JobCause<'_>, job: &JobRecord, now: Timestamp) -> AttemptFact {
     let seconds = |(from, to): (Timestamp, Timestamp)| {
         (to.duration_since(from).as_secs_f64().max(0.0) * 1000.0).round() / 1000.0
     };
     AttemptFact {
         received_at: now,
-        dispatched_at: occasion.dispatched_at,
-        repo: occasion.repo.as_str().to_owned(),
-        delivery: occasion.delivery.to_owned(),
+        dispatched_at: cause.dispatched_at,
+        repo: cause.repo.as_str().to_owned(),
+        delivery: cause.delivery.to_owned(),
         workflow: job.id.workflow.clone(),
         job: job.id.job.clone(),
         run_id: job.id.run_id.clone(),
@@ -61,7 +56,7 @@ pub(crate) fn attempt_fact(
         state: job.state,
         start_unknown: job.start_unknown,
         phase: job.details.phase.clone(),
-        queue_seconds: occasion.since.zip(job.started_at).map(seconds),
+        queue_seconds: cause.queued_since.zip(job.started_at).map(seconds),
         execution_seconds: job.started_at.zip(job.ended_at).map(seconds),
         started_at: job.details.started_at,
         completed_at: job.details.completed_at,
@@ -71,15 +66,14 @@ pub(crate) fn attempt_fact(
         artifact_url: job.details.artifact_url.clone(),
         environment: job.details.environment.clone(),
         missing_proof: None,
-        level: occasion.level,
-        event: occasion.event.clone(),
-        upstream: occasion.upstream.to_owned(),
-        pull_request: occasion.pull_request,
-        head_sha: occasion.head_sha.to_owned(),
+        level: cause.level,
+        event: cause.event.clone(),
+        upstream: cause.upstream.to_owned(),
+        pull_request: cause.pull_request,
+        head_sha: cause.head_sha.to_owned(),
     }
 }
 
-/// The fact of how a dispatch stands.
 pub(crate) fn dispatch_fact(dispatch: &Dispatch, now: Timestamp) -> DispatchFact {
     DispatchFact {
         at: now,

@@ -99,8 +99,6 @@ pub struct CheckRunRecord {
 pub struct UsedToken {
     /// SHA-256 of the body that came with it.
     pub body: String,
-    /// The `status` of the answer that was given.
-    pub status: String,
 }
 
 /// Whether upstream has a commit, as GitHub said.

@@ -1,4 +1,4 @@
-//! Sends a result to the external HUD, as the deployed relay does.
+//! Sends results to an external HUD, in the format of the deployed relay.
 
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -19,8 +19,8 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord};
 
-/// Sends it; what the HUD refuses is given up, what it can't take now comes again. While its key is
-/// changed it may know the new one or the old one, or neither of ours yet.
+/// Gives up what the HUD rejects, and retries what it can't take now. While its key is rotated, the
+/// HUD may know the new one, the old one, or neither yet: a 401 is retried for an hour.
 pub(crate) async fn run(
     relay: &Relay,
     task: &LeasedTask,
@@ -53,14 +53,15 @@ pub(crate) async fn run(
     Err(fail)
 }
 
-/// What the HUD gets of a result: what the relay proves, and what the reporter says.
+/// The task that sends a result: what the relay has verified, and the report as it came. `times` are
+/// seconds in the queue and of execution.
 ///
-/// `about` is the record of the job. All that is sent of one job is one task, whose newest payload
-/// counts: a start that has to be tried again is replaced by the end, never sent after it.
-pub fn work(
+/// All results of one job share the task with `record_key`: if the start waits for a retry, the end
+/// replaces it, and is never sent before it.
+pub(crate) fn result_task(
     repo: &RepoName,
     level: crcr_domain::Level,
-    about: &StoreKey,
+    record_key: &StoreKey,
     times: (Option<f64>, Option<f64>),
     callback: &RawValue,
 ) -> TaskKind {
@@ -69,18 +70,18 @@ pub fn work(
         "verified_repo": repo.as_str(),
         "downstream_repo_level": level.as_str(),
     });
-    // By hand, so that the reporter's own text goes through as it came.
+    // Put together by hand, so that the report stays byte for byte as it came.
     let body = format!(
         "{{\"trusted\":{envelope},\"untrusted\":{{\"callback_payload\":{}}}}}",
         callback.get()
     );
-    let key = vec![about.as_str().to_owned()];
+    let key = vec![record_key.as_str().to_owned()];
     TaskKind::Forward { key, lane: repo.owner().to_ascii_lowercase(), body }
 }
 
-/// The task that tells the external HUD how a dispatch stands; `None` when it isn't asked for, when
-/// the level has no results, and while the dispatch waits.
-pub fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
+/// The task that sends a dispatch's status; `None` if that isn't configured, the level has no results,
+/// or the dispatch is still queued.
+pub(crate) fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
     let hud = relay.config.hud.as_ref()?;
     if !hud.dispatches || !fact.level.shows_results() || fact.status == DispatchFactStatus::Queued {
         return None;
@@ -101,12 +102,12 @@ pub fn dispatch_task(relay: &Relay, fact: &DispatchFact) -> Option<NewTask> {
     let about = (fact.event.as_str(), fact.delivery.as_str(), fact.upstream.as_str());
     let report = report(about, fact.pull_request, &fact.head_sha, workflow);
     let key = state_records::dispatch_key(&fact.delivery, &repo);
-    let work = work(&repo, fact.level, &key, (None, None), &report);
+    let work = result_task(&repo, fact.level, &key, (None, None), &report);
     Some(work.task(&relay.config.upstream, relay.now()))
 }
 
-/// The report that a lost job never sent.
-pub fn lost_report(dispatch: &Dispatch, job: &JobRecord, now: Timestamp) -> Box<RawValue> {
+/// A report in place of the one that a lost job never sent.
+pub(crate) fn lost_report(dispatch: &Dispatch, job: &JobRecord, now: Timestamp) -> Box<RawValue> {
     let ReportDetails { url, check_run_id, .. } = &job.details;
     let workflow = json!({
         "schema_version": "1", "status": "completed", "conclusion": "timed_out",
@@ -118,7 +119,7 @@ pub fn lost_report(dispatch: &Dispatch, job: &JobRecord, now: Timestamp) -> Box<
     report(about, dispatch.pull_request, &dispatch.head_sha, workflow)
 }
 
-/// A report in the relay's own words, about an event's name, delivery and upstream repository.
+/// A report that the relay makes itself, about an event's name, delivery and upstream repository.
 fn report(
     (event, delivery, upstream): (&str, &str, &str),
     pull_request: Option<u64>,

@@ -136,7 +136,7 @@ async fn what_operators_ask_wrongly_is_answered_in_our_own_words() {
         let (status, body) = ask(Request::post(path), junk).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{junk}");
         let told = body["detail"].as_str().unwrap();
-        assert!(told.starts_with(r#"Body is no {"delivery": ID"#), "{told}");
+        assert!(told.starts_with(r#"The body is neither {"delivery": ID"#), "{told}");
     }
     let (status, _) = ask(Request::post(path), Box::leak(" ".repeat(65_537).into())).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);

@@ -371,7 +371,7 @@ fn delivery_id(headers: &HeaderMap) -> Result<&str, Refusal> {
     let proper =
         id.len() <= limits::DELIVERY_CHARS && id.bytes().all(|byte| byte.is_ascii_graphic());
     if !proper {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-Delivery is no GUID"));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "X-GitHub-Delivery isn't a GUID"));
     }
     Ok(id)
 }

@@ -11,7 +11,7 @@ use crcr_github::Error;
 use crcr_github::checks::{CheckRun, Output};
 use crcr_store::{CommitOutcome, StoreKey, Versioned, WriteBatch, read_record};
 
-use super::head::{Head, order};
+use super::head::{Head, run_order};
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -102,7 +102,7 @@ fn wanted(
     let job = head.newest_proven(id)?;
     let shown =
         texts::job_content(context, &job.id, job.state, &job.details, job.ended_without_proof);
-    Some((order(&job.id), shown))
+    Some((run_order(&job.id), shown))
 }
 
 /// Creates or updates, unless the same was sent before.

@@ -1,31 +1,30 @@
-//! What one backend was told of one upstream head, and what it answered: the facts that every decision
-//! about its check runs is computed from.
+//! The dispatches of one upstream head to one backend, and the jobs that answered them. Every decision
+//! about the backend's check runs is computed from these.
 
 use crcr_domain::callback::JobId;
 use crcr_domain::dispatch::{CheckRunVisibility, Dispatch, DispatchStatus};
 use crcr_domain::head_verdict::{self, HeadDispatch, HeadJob, HeadVerdict};
 use crcr_domain::lifecycle::Conclusion;
-use crcr_domain::proof::ProofStatus;
-use crcr_domain::{Level, RepoName};
+use crcr_domain::proof::{MissingProof, ProofStatus};
+use crcr_domain::{CheckRunPolicy, Level, RepoName};
 use crcr_store::{StoreError, read_record, read_records};
 
 use crate::limits;
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord, PullRecord};
 
-/// A head at a backend.
 pub(super) struct Head {
-    /// The dispatches of the head for which check runs can stand, and the jobs that answered each.
+    /// The dispatches of the head that can have check runs, each with the jobs that answered it.
     dispatches: Vec<(Dispatch, Vec<JobRecord>)>,
-    /// Whether check runs stand for the dispatch that was asked about.
+    /// Whether the dispatch that was asked about has check runs.
     pub(super) check_runs: CheckRunVisibility,
     /// The repository's level when the dispatch was made, or now if that is lower.
     pub(super) level: Level,
 }
 
 impl Head {
-    /// Reads what belongs to the head of `dispatch`. One head is dispatched several times when a pull
-    /// request is reopened; of an older head only the dispatch itself is looked at.
+    /// Reads everything about the head of `dispatch`. A head is dispatched more than once when a pull
+    /// request is reopened. If the pull request has a newer head by now, only `dispatch` is read.
     pub(super) async fn read(relay: &Relay, dispatch: &Dispatch) -> Result<Self, StoreError> {
         let store = relay.store.as_ref();
         let pull = match dispatch.pull_request {
@@ -47,8 +46,8 @@ impl Head {
             .map(|entry| entry.level);
         let prefix = &relay.config.interest.label_prefix;
         let check_runs = dispatch.check_runs(level_now, labels, prefix);
-        let of_head = pull.as_ref().filter(|pull| pull.head_sha == dispatch.head_sha);
-        let others = of_head.map(|pull| pull.deliveries.as_slice()).unwrap_or_default();
+        let current = pull.as_ref().filter(|pull| pull.head_sha == dispatch.head_sha);
+        let others = current.map(|pull| pull.deliveries.as_slice()).unwrap_or_default();
         let keys = others
             .iter()
             .filter(|delivery| **delivery != dispatch.delivery)
@@ -70,7 +69,6 @@ impl Head {
         Ok(Self { dispatches, check_runs, level })
     }
 
-    /// What the check run of the dispatch shows.
     pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
         let now = relay.now();
         let facts: Vec<HeadDispatch<'_>> = self
@@ -100,20 +98,20 @@ impl Head {
         head_verdict::head_verdict(&facts, silent)
     }
 
-    /// The newest proven run and attempt of a job.
+    /// The newest run and attempt of a job that is proven.
     pub(super) fn newest_proven<'a>(&'a self, id: &'a JobId) -> Option<&'a JobRecord> {
-        self.jobs_like(id)
+        self.jobs_named(id)
             .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
             .map(|(_, job)| job)
-            .max_by_key(|job| (order(&job.id), job.started_at.or(job.ended_at)))
+            .max_by_key(|job| (run_order(&job.id), job.started_at.or(job.ended_at)))
     }
 
-    /// Whether it will be known later if a report of the job is proven.
+    /// Whether a report of the job may still turn out to be proven.
     pub(super) fn is_undecided(&self, id: &JobId) -> bool {
-        self.jobs_like(id).any(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Undecided)
+        self.jobs_named(id).any(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Undecided)
     }
 
-    fn jobs_like<'a>(
+    fn jobs_named<'a>(
         &'a self,
         id: &'a JobId,
     ) -> impl Iterator<Item = (&'a Dispatch, &'a JobRecord)> {
@@ -124,13 +122,23 @@ impl Head {
     }
 }
 
-/// Whether the reports of a job are proven, by what is known of its dispatch now.
+/// Whether the reports of a job are proven, by what is known about its dispatch now.
 pub(crate) fn proof(dispatch: &Dispatch, job: &JobRecord) -> ProofStatus {
-    let on_its_way = dispatch.status == DispatchStatus::Queued;
-    job.evidence.proof(dispatch.default_branch.as_deref(), on_its_way)
+    let is_unsent = dispatch.status == DispatchStatus::Queued;
+    job.evidence.proof(dispatch.default_branch.as_deref(), is_unsent)
 }
 
-/// The jobs that a dispatch's repository reported for it.
+/// The proof that a report lacks, if its level asks for one.
+pub(crate) fn missing_proof(dispatch: &Dispatch, proof: ProofStatus) -> Option<MissingProof> {
+    match proof {
+        ProofStatus::Missing(missing) if dispatch.level.check_run() != CheckRunPolicy::Never => {
+            Some(missing)
+        }
+        _ => None,
+    }
+}
+
+/// The jobs that were reported for a dispatch.
 pub(super) async fn jobs(
     relay: &Relay,
     delivery: &str,
@@ -147,7 +155,7 @@ pub(super) async fn jobs(
     Ok(jobs.into_iter().filter_map(|read| read.value).collect())
 }
 
-/// Orders runs: GitHub's numbers grow; others are ordered by time alone.
-pub(super) fn order(id: &JobId) -> (u64, u32) {
+/// Sorts runs by GitHub's run number, which grows. Runs elsewhere are equal by this key.
+pub(super) fn run_order(id: &JobId) -> (u64, u32) {
     (id.run_id.parse().unwrap_or(0), id.run_attempt)
 }

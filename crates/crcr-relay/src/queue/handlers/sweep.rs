@@ -1,4 +1,5 @@
-//! Looks after a dispatch: reports that never came, jobs that are lost, and how its runs stand.
+//! Follows a dispatch after it was sent: finds out that it never started, that a job was lost, and when
+//! its runs are over.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record, 
 use jiff::Timestamp;
 
 use super::alert;
-use super::head::{Head, jobs, proof};
+use super::head::{Head, jobs, missing_proof, proof};
 use crate::compat::forward;
 use crate::facts::attempt_fact;
 use crate::limits;
@@ -28,7 +29,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord};
 
-/// One look; says when the next one is due.
+/// Checks once, and returns when the next check is due.
 pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskDone, TaskError> {
     let key = state_records::dispatch_key(delivery, repo);
     let known: Versioned<Dispatch> = read_record(relay.store.as_ref(), key).await?;
@@ -40,7 +41,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let lost_at = |job: &JobRecord| job.started_at.unwrap_or(sent_at) + relay.config.lost_after;
     for job in jobs.iter_mut().filter(|job| job.state.is_open()) {
         if now >= lost_at(job) {
-            lose(relay, &dispatch, job).await?;
+            mark_lost(relay, &dispatch, job).await?;
         }
     }
     let mut changed = dispatch.clone();
@@ -49,7 +50,7 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     let is_shown = head.check_runs == CheckRunVisibility::Shown;
     let answered = jobs.iter().any(|job| proof(&dispatch, job) == ProofStatus::Proven);
     if is_shown && answered {
-        changed.runs = look_at_runs(relay, &dispatch, sent_at, &jobs).await?;
+        changed.runs = find_runs(relay, &dispatch, sent_at, &jobs).await?;
     }
     record(relay, &known, &dispatch, &changed, &jobs).await?;
     let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();
@@ -63,8 +64,8 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
         .map_or(TaskDone::Finished, TaskDone::RunAgain))
 }
 
-/// Runs that take long are asked about less often: every two minutes at first, then ten times in the
-/// age that the dispatch has.
+/// Long runs are polled less often: every two minutes at first, then whenever the dispatch is a tenth
+/// older.
 fn poll_interval(age: Duration) -> Duration {
     (age / 10).clamp(limits::RUN_POLL, limits::RUN_POLL_CAP)
 }
@@ -74,8 +75,8 @@ async fn is_running(relay: &Relay, dispatch: &Dispatch) -> Result<bool, TaskErro
     Ok(verdict.is_some_and(|verdict| verdict.standing == HeadState::Running))
 }
 
-/// Writes down what was learned. Every check run of the dispatch follows: time alone can change what
-/// they show.
+/// Records what was found, and updates every check run of the dispatch: even time alone can change
+/// what they show.
 async fn record(
     relay: &Relay,
     known: &Versioned<Dispatch>,
@@ -108,12 +109,16 @@ async fn commit(relay: &Relay, batch: WriteBatch) -> Result<(), TaskError> {
     }
     match relay.commit(batch).await? {
         CommitOutcome::Done => Ok(()),
-        _ => Err(TaskError::retry("the dispatch changed meanwhile")),
+        _ => Err(TaskError::retry("the dispatch was changed in the meantime")),
     }
 }
 
-/// A job that started and whose end was never heard.
-async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut JobRecord) -> Result<(), TaskError> {
+/// Records that a job started and never reported its end.
+async fn mark_lost(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    job: &mut JobRecord,
+) -> Result<(), TaskError> {
     let key = state_records::job_key(&dispatch.delivery, &dispatch.repo, &job.id);
     for _ in 0..limits::CONFLICTS {
         let known: Versioned<JobRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
@@ -128,11 +133,7 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut JobRecord) -> Result
         let mut batch = WriteBatch::default();
         batch.update(&known, &lost, relay.expiry());
         let mut fact = attempt_fact(&dispatch.into(), &lost, now);
-        if let ProofStatus::Missing(missing) = proof(dispatch, &lost)
-            && dispatch.level.check_run() != CheckRunPolicy::Never
-        {
-            fact.missing_proof = Some(missing);
-        }
+        fact.missing_proof = missing_proof(dispatch, proof(dispatch, &lost));
         batch.tasks.extend(alert::task(relay, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         batch
@@ -141,7 +142,8 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut JobRecord) -> Result
         if relay.config.hud.is_some() {
             let age = lost.started_at.map(|at| now.duration_since(at).as_secs_f64());
             let report = forward::lost_report(dispatch, &lost, now);
-            let work = forward::work(&dispatch.repo, dispatch.level, &key, (None, age), &report);
+            let work =
+                forward::result_task(&dispatch.repo, dispatch.level, &key, (None, age), &report);
             batch.tasks.push(work.task(&relay.config.upstream, now));
         }
         if relay.commit(batch).await? == CommitOutcome::Done {
@@ -150,12 +152,12 @@ async fn lose(relay: &Relay, dispatch: &Dispatch, job: &mut JobRecord) -> Result
             return Ok(());
         }
     }
-    Err(StoreError::Unavailable("a job changes all the time".to_owned()).into())
+    Err(StoreError::Unavailable("a job changed in every try to change it".to_owned()).into())
 }
 
-/// Asks GitHub for the runs that the dispatch started: those that it lists for the event around the
-/// time of the dispatch, and those that proven reports name.
-async fn look_at_runs(
+/// The runs that the dispatch started: those that GitHub lists for the event around the time of the
+/// dispatch, and those that proven reports name.
+async fn find_runs(
     relay: &Relay,
     dispatch: &Dispatch,
     sent_at: Timestamp,
@@ -180,8 +182,8 @@ async fn look_at_runs(
     Ok(runs)
 }
 
-/// The runs of GitHub's list that the dispatch started. Where the list can't be read, the runs that
-/// reported are asked for one by one.
+/// The runs of GitHub's list that the dispatch started. If the list can't be read, the caller asks for
+/// each run that reported.
 async fn listed_runs(
     relay: &Relay,
     dispatch: &Dispatch,
@@ -213,7 +215,7 @@ async fn listed_runs(
     }))
 }
 
-/// When other deliveries were sent to the same repository lately.
+/// When other deliveries were sent to the same repository recently.
 async fn other_sends(relay: &Relay, dispatch: &Dispatch) -> Result<Vec<Timestamp>, StoreError> {
     let store = relay.store.as_ref();
     let recent = store
@@ -247,8 +249,8 @@ fn run_state(run: &WorkflowRun) -> RunState {
     RunState::Over(run.conclusion.as_deref().and_then(|text| text.parse().ok()))
 }
 
-/// How a run stands that proven reports name. Elsewhere than on GitHub, and where GitHub doesn't tell,
-/// it is over when it has been quiet for long enough.
+/// The state of a run that proven reports name. If GitHub can't tell, or the run is elsewhere, it is
+/// over when no job was open for long enough.
 async fn reported_run(
     relay: &Relay,
     dispatch: &Dispatch,
@@ -256,7 +258,7 @@ async fn reported_run(
 ) -> Result<DownstreamRun, TaskError> {
     let JobId { run_id, workflow, .. } = &jobs[0].id;
     let attempt = jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(1);
-    let of = |workflow: &str, attempt, state| DownstreamRun {
+    let run_in = |workflow: &str, attempt, state| DownstreamRun {
         id: run_id.clone(),
         workflow: workflow.to_owned(),
         attempt,
@@ -265,24 +267,24 @@ async fn reported_run(
     };
     let by_time = if is_quiet(jobs, relay.now()) { RunState::Over(None) } else { RunState::Open };
     let Ok(number) = run_id.parse::<u64>() else {
-        return Ok(of(workflow, attempt, by_time));
+        return Ok(run_in(workflow, attempt, by_time));
     };
     match relay.app.run(dispatch.repo.as_str(), number).await {
         Ok(run) => {
             let attempt = u32::try_from(run.run_attempt).unwrap_or(attempt);
-            Ok(of(&run.path, attempt, run_state(&run)))
+            Ok(run_in(&run.path, attempt, run_state(&run)))
         }
         Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
             Err(error.into())
         }
-        // Deleted: nothing more will come.
+        // The run was deleted, so nothing more will be reported.
         Err(Error::NotFound(_)) if !jobs.iter().any(|job| job.state.is_open()) => {
-            Ok(of(workflow, attempt, RunState::Over(None)))
+            Ok(run_in(workflow, attempt, RunState::Over(None)))
         }
         Err(error) => {
             let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
-            tracing::warn!(delivery, %repo, run_id, %error, "the run can't be looked at");
-            Ok(of(workflow, attempt, by_time))
+            tracing::warn!(delivery, %repo, run_id, %error, "the run's state can't be read");
+            Ok(run_in(workflow, attempt, by_time))
         }
     }
 }

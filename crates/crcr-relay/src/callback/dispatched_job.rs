@@ -1,0 +1,219 @@
+//! The report of a job that answers a dispatch.
+
+use crcr_domain::CheckRunPolicy;
+use crcr_domain::callback::{JobId, ReportDetails};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::facts::{CallbackOutcome, Fact};
+use crcr_domain::lifecycle::{self, JobState, JobTransition};
+use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
+use crcr_store::{NewTask, SetInsert, Versioned, WriteBatch, decode_record};
+
+use super::response::{CallbackAnswer, CallbackResponse};
+use super::verified_report::{Decision, VerifiedReport};
+use crate::facts::attempt_fact;
+use crate::limits;
+use crate::queue::handlers::head::{self, missing_proof};
+use crate::queue::handlers::{alert, merge_base};
+use crate::queue::task_kind::TaskKind;
+use crate::repository_pins::Pin;
+use crate::state_records::{self, JobRecord, UsedToken};
+
+impl VerifiedReport<'_> {
+    pub(super) async fn record_dispatched_job(&self) -> Decision {
+        let (relay, callback) = (self.relay, self.callback);
+        let repo = &self.identity.repository;
+        let job_key = state_records::job_key(&callback.delivery, repo, &callback.job);
+        let keys = [
+            self.token_key(),
+            state_records::dispatch_key(&callback.delivery, repo),
+            state_records::pin_key(&relay.config.upstream, repo),
+            job_key.clone(),
+        ];
+        let found = relay.store.records(&keys).await?;
+        let [token, dispatch, pin, job] = <[_; 4]>::try_from(found).expect("four keys");
+        let [token_key, dispatch_key, pin_key, _] = keys;
+        let token: Versioned<UsedToken> = decode_record(token_key, token)?;
+        if let Some(replayed) = self.check_replay(token.value.as_ref()) {
+            return Ok(Some(replayed));
+        }
+        let dispatch: Versioned<Dispatch> = decode_record(dispatch_key, dispatch)?;
+        let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
+        if let Some(refused) = self.check_pin(&pin).await? {
+            return Ok(Some(refused));
+        }
+        let Some(dispatch) = &dispatch.value else {
+            let detail = "callback rejected: no matching dispatch record";
+            let outcome = CallbackOutcome::RejectedState;
+            return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
+        };
+        if let Some(refused) = self.check_repository(dispatch) {
+            return Ok(Some(refused));
+        }
+        let now = relay.now();
+        let mut job: Versioned<JobRecord> = decode_record(job_key.clone(), job)?;
+        let evidence = self.evidence(dispatch);
+        let is_unsent = dispatch.status == DispatchStatus::Queued;
+        let proof = evidence.proof(dispatch.default_branch.as_deref(), is_unsent);
+        if dispatch.level.check_run() != CheckRunPolicy::Never
+            && let Some(recorded) = &job.value
+        {
+            let recorded_proof = head::proof(dispatch, recorded);
+            if recorded_proof > proof {
+                return self.record_without_proof(dispatch, &job, proof, &token).await;
+            }
+            if recorded_proof < proof {
+                // A report with proof replaces everything that was reported without.
+                job.value = None;
+            }
+        }
+        let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
+        let start_unknown = match lifecycle::step(current, callback.state) {
+            JobTransition::Apply { start_unknown } => start_unknown,
+            step => return self.reject_step(step, &token).await,
+        };
+        let started_at = job.value.as_ref().and_then(|job| job.started_at);
+        let next = JobRecord {
+            id: callback.job.clone(),
+            state: callback.state,
+            start_unknown,
+            started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
+            ended_at: (!callback.state.is_open()).then_some(now),
+            details: merge_details(job.value.map(|job| job.details), &callback.details),
+            evidence,
+            ended_without_proof: false,
+        };
+        let job = Versioned { key: job_key.clone(), version: job.version, value: None };
+        let rate_limit = Some(self.rate_limit());
+        let mut batch = WriteBatch { rate_limit, ..WriteBatch::default() };
+        batch.update(&job, &next, relay.expiry());
+        if job.version == 0 {
+            batch.set_inserts.push(SetInsert {
+                set: state_records::job_set_key(&callback.delivery, repo),
+                member: serde_json::to_string(&callback.job).expect("a job is always JSON"),
+                score: now.as_millisecond(),
+                expires_at: relay.expiry(),
+            });
+        }
+        let mut fact = attempt_fact(&dispatch.into(), &next, now);
+        fact.missing_proof = missing_proof(dispatch, proof);
+        let times = (fact.queue_seconds, fact.execution_seconds);
+        batch.tasks.extend(alert::task(relay, &fact, now));
+        batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
+        batch.facts.push(Fact::Attempt(Box::new(fact)));
+        self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
+        self.add_forward(&job_key, times, &mut batch);
+        let answer = CallbackAnswer::Recorded(callback.state);
+        self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await
+    }
+
+    /// A report without proof for a job that was reported with proof. It changes nothing, except that
+    /// the job's end is believed: otherwise its check run would stay open forever.
+    async fn record_without_proof(
+        &self,
+        dispatch: &Dispatch,
+        job: &Versioned<JobRecord>,
+        proof: ProofStatus,
+        token: &Versioned<UsedToken>,
+    ) -> Decision {
+        let relay = self.relay;
+        let mut batch = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
+        if let Some(recorded) = job.value.as_ref().filter(|recorded| recorded.state.is_open())
+            && !self.callback.state.is_open()
+            && !recorded.ended_without_proof
+        {
+            let ended = JobRecord { ended_without_proof: true, ..recorded.clone() };
+            batch.update(job, &ended, relay.expiry());
+            let update = TaskKind::check_run(dispatch, Some(&ended.id));
+            batch.tasks.push(update.task(&relay.config.upstream, relay.now()));
+            batch.tasks.push(self.sweep_after_end(dispatch));
+        }
+        let answer = CallbackAnswer::Recorded(self.callback.state);
+        self.commit(batch, token, answer, outcome_of(dispatch, proof)).await
+    }
+
+    /// Refuses a token of another repository than the one that the dispatch was sent to.
+    fn check_repository(&self, dispatch: &Dispatch) -> Option<CallbackResponse> {
+        let claims = self.identity.github()?;
+        let sent_to = dispatch.repository_id?;
+        if claims.repository_id == Some(sent_to) {
+            return None;
+        }
+        let detail = format!(
+            "the token is of repository number {}, the dispatch went to number {sent_to}",
+            claims.repository_id.unwrap_or_default(),
+        );
+        Some(CallbackResponse::bad_token(detail))
+    }
+
+    fn evidence(&self, dispatch: &Dispatch) -> ReportProvenance {
+        let origin = match self.identity.github() {
+            Some(claims) => ReportOrigin::GitHub {
+                event_name: claims.event_name.clone(),
+                git_ref: claims.ref_name.clone(),
+            },
+            None => ReportOrigin::MappedPipeline,
+        };
+        let token = self.callback.callback_token.as_deref().unwrap_or_default();
+        let has_callback_token = self.relay.keys.verify(token, dispatch, self.relay.now());
+        ReportProvenance { origin: Some(origin), has_callback_token }
+    }
+
+    /// Adds the updates of the check runs, if the report may be proven, and the next sweep.
+    fn add_follow_up_tasks(
+        &self,
+        dispatch: &Dispatch,
+        job: &JobId,
+        proof: ProofStatus,
+        batch: &mut WriteBatch,
+    ) {
+        let (relay, now) = (self.relay, self.relay.now());
+        let upstream = &relay.config.upstream;
+        let has_check_runs = dispatch.level.check_run() != CheckRunPolicy::Never;
+        if has_check_runs && !matches!(proof, ProofStatus::Missing(_)) {
+            batch.tasks.push(TaskKind::check_run(dispatch, Some(job)).task(upstream, now));
+            batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
+            let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
+            batch.set(claim, &dispatch.delivery, relay.expiry());
+        }
+        if self.callback.state.is_open() {
+            let lost_after = relay.config.lost_after;
+            let pause = if has_check_runs { lost_after.min(limits::RUN_POLL) } else { lost_after };
+            batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, now + pause));
+        } else if has_check_runs {
+            batch.tasks.push(self.sweep_after_end(dispatch));
+        }
+    }
+
+    /// GitHub takes a moment to close a run after its last step has reported.
+    fn sweep_after_end(&self, dispatch: &Dispatch) -> NewTask {
+        let at = self.relay.now() + limits::RUN_END_LOOK;
+        TaskKind::sweep(dispatch).task(&self.relay.config.upstream, at)
+    }
+}
+
+/// What is recorded about a report that was taken.
+fn outcome_of(dispatch: &Dispatch, proof: ProofStatus) -> (CallbackOutcome, Option<MissingProof>) {
+    let Some(missing) = missing_proof(dispatch, proof) else {
+        return (CallbackOutcome::Accepted, None);
+    };
+    let (delivery, repo) = (&dispatch.delivery, &dispatch.repo);
+    tracing::warn!(delivery, %repo, %missing, "reported without proof");
+    (CallbackOutcome::Unproven, Some(missing))
+}
+
+/// Keeps what the first report said and the second one leaves out.
+fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> ReportDetails {
+    let before = before.unwrap_or_default();
+    let report = report.clone();
+    ReportDetails {
+        url: report.url.or(before.url),
+        check_run_id: report.check_run_id.or(before.check_run_id),
+        started_at: report.started_at.or(before.started_at),
+        completed_at: report.completed_at.or(before.completed_at),
+        tests: report.tests.or(before.tests),
+        failed_tests: report.failed_tests,
+        artifact_url: report.artifact_url.or(before.artifact_url),
+        phase: report.phase.or(before.phase),
+        environment: report.environment.or(before.environment),
+    }
+}

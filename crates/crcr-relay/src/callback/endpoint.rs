@@ -1,0 +1,120 @@
+//! The checks of a report before it meets the state.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::Response;
+use bytes::Bytes;
+use crcr_domain::callback::{self, JobId};
+use crcr_domain::facts::CallbackOutcome;
+use crcr_domain::identity::{CallerIdentity, ProviderClaims};
+
+use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_unchanged};
+use super::verified_report::VerifiedReport;
+use crate::http::http_response::{self, Refusal};
+use crate::limits;
+use crate::relay::Relay;
+
+pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
+    let started = Instant::now();
+    let (head, body) = request.into_parts();
+    let mut summary = ReportSummary::default();
+    let response = match http_response::body(body, limits::CALLBACK_BYTES).await {
+        Ok(body) => receive(&relay, &head.headers, &body, &mut summary, started).await,
+        Err(refusal) => CallbackResponse::refused(CallbackOutcome::BadBody, refusal),
+    };
+    relay.metrics.callback(response.outcome.as_str(), started.elapsed().as_secs_f64());
+    if !response.outcome.is_stored() {
+        record_unchanged(&relay, &summary, &response, started.elapsed());
+    }
+    response.into_response(&summary)
+}
+
+/// The order of these checks is part of the contract.
+async fn receive(
+    relay: &Relay,
+    headers: &HeaderMap,
+    body: &Bytes,
+    summary: &mut ReportSummary,
+    started: Instant,
+) -> CallbackResponse {
+    // Before the token, only whether the body is JSON is checked; its content comes after.
+    let parsed = callback::read(body);
+    if let Err(error @ (callback::BodyError::NotJson | callback::BodyError::TooDeep)) = &parsed {
+        return CallbackResponse::bad_request(CallbackOutcome::BadBody, error.to_string());
+    }
+    let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let now = relay.now();
+    let identity = match relay.verifier.verify(authorization, now).await {
+        Ok(identity) => identity,
+        Err(error) => {
+            let mut refusal = Refusal::new(error.status, error.detail);
+            refusal.retry_after = error.retry_after.map(|pause| pause.as_secs().max(1));
+            return CallbackResponse::refused(CallbackOutcome::BadToken, refusal);
+        }
+    };
+    summary.repo = Some(identity.repository.clone());
+    let Some(allowlist) = relay.allowlist.get() else {
+        return CallbackResponse::unavailable("the allowlist is not loaded yet");
+    };
+    let entry = allowlist.get(&identity.repository);
+    let Some(entry) = entry.filter(|entry| entry.level.shows_results()) else {
+        let answer = CallbackAnswer::Ignored;
+        return CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer);
+    };
+    let callback = match parsed {
+        Ok(callback) => callback,
+        Err(error) => {
+            return CallbackResponse::bad_request(CallbackOutcome::BadBody, error.to_string());
+        }
+    };
+    summary.callback = Some(callback.clone());
+    if let Some(refused) = check_run_of_token(&identity, &callback.job) {
+        return refused;
+    }
+    let report =
+        VerifiedReport { relay, identity: &identity, entry, callback: &callback, body, started };
+    for _ in 0..limits::CONFLICTS {
+        let decision = if callback.kind.is_self_report() {
+            report.record_self_report().await
+        } else {
+            report.record_dispatched_job().await
+        };
+        match decision {
+            Ok(Some(response)) => return response,
+            Ok(None) => {}
+            Err(error) => return CallbackResponse::store_failed(&error),
+        }
+    }
+    CallbackResponse::unavailable("too many reports of one job at once")
+}
+
+/// If the token names a run, the body has to name the same one.
+fn check_run_of_token(identity: &CallerIdentity, job: &JobId) -> Option<CallbackResponse> {
+    let differs = |field: &str, body: &str, token: &str| {
+        let detail = format!(
+            "callback body field `workflow.{field}`: received {body}, the token is of {token}"
+        );
+        Some(CallbackResponse::bad_token(detail))
+    };
+    match &identity.claims {
+        ProviderClaims::GitHub(claims) => {
+            let (Some(run), Some(attempt)) = (claims.run_id, claims.run_attempt) else {
+                return Some(CallbackResponse::bad_token("the token names no run"));
+            };
+            if job.run_id != run.to_string() {
+                return differs("run_id", &job.run_id, &run.to_string());
+            }
+            if u64::from(job.run_attempt) != attempt {
+                return differs("run_attempt", &job.run_attempt.to_string(), &attempt.to_string());
+            }
+            None
+        }
+        ProviderClaims::Buildkite(claims) => match &claims.build_id {
+            Some(build) if *build != job.run_id => differs("run_id", &job.run_id, build),
+            _ => None,
+        },
+    }
+}

@@ -1,0 +1,159 @@
+//! How a report is answered, and what is recorded about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use crcr_domain::RepoName;
+use crcr_domain::callback::Callback;
+use crcr_domain::facts::{CallbackFact, CallbackOutcome, Fact};
+use crcr_domain::lifecycle::JobState;
+use crcr_store::{RateLimitCharge, StoreError, WriteBatch};
+use serde_json::json;
+
+use crate::http::http_response::{self, Refusal};
+use crate::relay::Relay;
+use crate::state_records;
+
+/// The body of a 200.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum CallbackAnswer {
+    /// The report was recorded, with this state.
+    Recorded(JobState),
+    /// The repository's level has no results.
+    Ignored,
+    Duplicate,
+    /// A later state was reported before.
+    Stale,
+}
+
+pub(super) struct CallbackResponse {
+    pub(super) outcome: CallbackOutcome,
+    pub(super) result: Result<CallbackAnswer, Refusal>,
+}
+
+/// What is known about a report, however far its checks got.
+#[derive(Default)]
+pub(super) struct ReportSummary {
+    pub(super) repo: Option<RepoName>,
+    pub(super) callback: Option<Callback>,
+}
+
+impl CallbackAnswer {
+    fn into_response(self) -> Response {
+        http_response::ok(match self {
+            Self::Recorded(state) => json!({ "ok": true, "status": state.status() }),
+            Self::Ignored => json!({ "ok": true, "status": "ignored" }),
+            Self::Duplicate => json!({ "ok": true, "duplicate": true }),
+            Self::Stale => json!({ "ok": true, "stale": true }),
+        })
+    }
+}
+
+impl CallbackResponse {
+    pub(super) fn accepted(outcome: CallbackOutcome, answer: CallbackAnswer) -> Self {
+        Self { outcome, result: Ok(answer) }
+    }
+
+    pub(super) fn refused(outcome: CallbackOutcome, refusal: Refusal) -> Self {
+        Self { outcome, result: Err(refusal) }
+    }
+
+    pub(super) fn bad_request(outcome: CallbackOutcome, detail: impl Into<String>) -> Self {
+        Self::refused(outcome, Refusal::new(StatusCode::BAD_REQUEST, detail))
+    }
+
+    pub(super) fn bad_token(detail: impl Into<String>) -> Self {
+        let refusal = Refusal::new(StatusCode::UNAUTHORIZED, detail);
+        Self::refused(CallbackOutcome::BadToken, refusal)
+    }
+
+    /// Nothing was recorded, and the same report may be sent again.
+    pub(super) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::refused(CallbackOutcome::RejectedState, Refusal::unavailable(detail.into()))
+    }
+
+    pub(super) fn store_failed(error: &StoreError) -> Self {
+        Self::unavailable(format!("temporary outage: failed to persist callback state ({error})"))
+    }
+
+    pub(super) fn rate_limited(repo: &RepoName, wait: Duration) -> Self {
+        let detail = format!("rate limit exceeded for {repo}");
+        let mut refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail);
+        refusal.retry_after = Some(wait.as_secs() + 1);
+        Self::refused(CallbackOutcome::RateLimited, refusal)
+    }
+
+    pub(super) fn into_response(self, report: &ReportSummary) -> Response {
+        match self.result {
+            Ok(answer) => answer.into_response(),
+            Err(refusal) => {
+                let repo = report.repo.as_ref().map(RepoName::as_str);
+                let delivery = report.callback.as_ref().map(|callback| callback.delivery.as_str());
+                let (status, detail) = (refusal.status.as_u16(), &refusal.detail);
+                tracing::warn!(delivery, repo, status, detail, "callback refused");
+                refusal.into_response()
+            }
+        }
+    }
+}
+
+/// The fact of a report and its answer.
+pub(super) fn callback_fact(
+    relay: &Relay,
+    report: &ReportSummary,
+    response: &CallbackResponse,
+    latency: Duration,
+) -> CallbackFact {
+    let callback = report.callback.as_ref();
+    let refusal = response.result.as_ref().err();
+    CallbackFact {
+        at: relay.now(),
+        repo: report.repo.as_ref().map(|repo| repo.as_str().to_owned()),
+        delivery: callback.map(|callback| callback.delivery.clone()),
+        run_id: callback.map(|callback| callback.job.run_id.clone()),
+        job: callback.and_then(|callback| callback.job.job.clone()),
+        status: callback.map(|callback| callback.state.status().to_owned()),
+        conclusion: callback
+            .and_then(|callback| callback.state.conclusion())
+            .map(|conclusion| conclusion.as_str().to_owned()),
+        outcome: response.outcome,
+        answer: refusal.map_or(200, |refusal| refusal.status.as_u16()),
+        detail: refusal.map(|refusal| refusal.detail.clone()),
+        latency_ms: latency.as_micros() as f64 / 1000.0,
+    }
+}
+
+/// Records a report that changed nothing. The answer doesn't depend on it, so nobody waits for it.
+/// Nothing is recorded for repositories that aren't on the allowlist, nor above a limit for each
+/// repository, so that nobody can fill the disk.
+pub(super) fn record_unchanged(
+    relay: &Arc<Relay>,
+    report: &ReportSummary,
+    response: &CallbackResponse,
+    latency: Duration,
+) {
+    let is_outage = response.result.as_ref().is_err_and(|refusal| refusal.status.is_server_error());
+    let Some(repo) = report.repo.as_ref().filter(|repo| {
+        relay.allowlist.get().is_some_and(|allowlist| allowlist.get(repo).is_some())
+    }) else {
+        return;
+    };
+    if is_outage {
+        return;
+    }
+    // A separate bucket: refused reports don't count against the limit of good ones.
+    let charge = RateLimitCharge {
+        bucket: state_records::refused_report_limit_key(repo),
+        per_minute: relay.config.rate_per_minute,
+    };
+    let facts = vec![Fact::Callback(callback_fact(relay, report, response, latency))];
+    let batch = WriteBatch { rate_limit: Some(charge), facts, ..WriteBatch::default() };
+    let relay = Arc::clone(relay);
+    tokio::spawn(async move {
+        if let Err(error) = relay.commit(batch).await {
+            tracing::warn!(%error, "the fact of a report is lost");
+        }
+    });
+}
