@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crcr_artifacts::digest::Digest;
-use crcr_artifacts::locator::{Archive, Locator, Place, Trust, VERSION};
+use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, Locator, StoredPlace, VERSION};
 use crcr_artifacts::store::s3::{S3Access, S3Config, S3Store};
 use crcr_github::artifact::ArtifactService;
 use crcr_standin::StandIn;
@@ -97,19 +97,19 @@ impl World {
             job: "build".to_owned(),
             leg: None,
             check_run_id: None,
-            place: Place::S3 {
+            place: StoredPlace::S3 {
                 bucket: BUCKET.to_owned(),
                 key: key.to_owned(),
                 endpoint: Some(self.s3.url().to_string()),
                 region: None,
             },
-            archive: Archive::Zip,
+            archive: ArchiveFormat::Zip,
             digest: Digest::of(bytes),
             size: bytes.len() as u64,
             file_count: 1,
             files: vec![],
             created: "2026-01-02T03:04:05Z".parse().unwrap(),
-            trust: Trust::SameRepo,
+            trust: ArtifactTrust::SameRepo,
         }
     }
 
@@ -287,7 +287,7 @@ fn a_locator_is_followed_only_into_the_prefix_of_its_run() {
     refused(&ran, "locator-refused", &["isn't below `acme/upstream/4242/wheels/`"]);
     let climbing = world.locator("acme/upstream/4242/wheels/../../4141/wheels/a.zip", &bytes);
     refused(&download(&climbing).expect_code(1), "locator-refused", &[]);
-    let place = Place::S3 {
+    let place = StoredPlace::S3 {
         bucket: "elsewhere".to_owned(),
         key: "acme/upstream/4242/wheels/artifacts.zip".to_owned(),
         endpoint: Some(world.s3.url().to_string()),

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crcr_artifacts::download::{self, Artifact, Downloaded, Error, Request};
+use crcr_artifacts::download::{
+    self, DownloadError, DownloadRequest, DownloadResult, DownloadedArtifact,
+};
 use crcr_artifacts::find::pattern::NamePattern;
-use crcr_artifacts::find::{At, Select};
-use crcr_artifacts::locator::{self, Locator, MAX_OUTPUT_BYTES, Trust};
+use crcr_artifacts::find::{ArtifactLocation, ArtifactSelection};
+use crcr_artifacts::locator::{self, ArtifactTrust, Locator, MAX_OUTPUT_BYTES};
 use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
 
@@ -66,7 +68,7 @@ pub async fn fetch(
     args: &DownloadArgs,
     runner: &Runner,
     printer: &Printer,
-) -> Result<(Downloaded, Request), Failure> {
+) -> Result<(DownloadResult, DownloadRequest), Failure> {
     let env = runner.env();
     let run = run_of(&args.run, env)?;
     let select = select(args, printer)?;
@@ -75,7 +77,7 @@ pub async fn fetch(
     let destination = destination(args, runner, privileged)?;
     let progress = Arc::new(printer.progress("downloading", 0));
     let (told, known) = (progress.clone(), progress.clone());
-    let request = Request {
+    let request = DownloadRequest {
         run,
         select,
         destination: destination.path.clone(),
@@ -143,7 +145,7 @@ fn destination(
     Ok(Destination { path: PathBuf::from("."), fresh: false })
 }
 
-fn select(args: &DownloadArgs, printer: &Printer) -> Result<Select, Failure> {
+fn select(args: &DownloadArgs, printer: &Printer) -> Result<ArtifactSelection, Failure> {
     let named = args.name.as_ref().map(|_| "name");
     let named = named.or((!args.artifact_ids.is_empty()).then_some("artifact-ids"));
     if let (Some(named), Some(_)) = (named, &args.pattern) {
@@ -155,16 +157,15 @@ fn select(args: &DownloadArgs, printer: &Printer) -> Result<Select, Failure> {
             let text = format!("the locator is for `{}`, and `{name}` is wanted", locator.name);
             return Err(Failure::user("locator-refused", text).hint("leave one of them out"));
         }
-        return Ok(Select::Locator(Box::new(locator)));
+        return Ok(ArtifactSelection::Locator(Box::new(locator)));
     }
     if let Some(name) = &args.name {
-        return Ok(Select::Name(name.clone()));
+        return Ok(ArtifactSelection::Name(name.clone()));
     }
     if args.artifact_ids.is_empty() {
-        return args
-            .pattern
-            .as_deref()
-            .map_or(Ok(Select::All), |pattern| Ok(Select::Pattern(name_pattern(pattern)?)));
+        return args.pattern.as_deref().map_or(Ok(ArtifactSelection::All), |pattern| {
+            Ok(ArtifactSelection::Pattern(name_pattern(pattern)?))
+        });
     }
     let mut ids = Vec::new();
     let texts = args.artifact_ids.iter().flat_map(|text| text.split([',', '\n', ' ']));
@@ -181,7 +182,7 @@ fn select(args: &DownloadArgs, printer: &Printer) -> Result<Select, Failure> {
         return Err(Failure::user("artifact-ids", "`artifact-ids` names no number")
             .hint("give values of the output `artifact-id` of uploads"));
     }
-    Ok(Select::Ids(ids))
+    Ok(ArtifactSelection::Ids(ids))
 }
 
 pub fn name_pattern(pattern: &str) -> Result<NamePattern, Failure> {
@@ -204,7 +205,7 @@ fn read_locator(text: &str) -> Result<Locator, Failure> {
     }
     let size = std::fs::metadata(text).map_err(|error| refused().because(error))?.len();
     if size > locator::MAX_BYTES as u64 {
-        return Err(refused().because(locator::Error::TooLarge(size as usize)));
+        return Err(refused().because(locator::LocatorError::TooLarge(size as usize)));
     }
     let bytes = std::fs::read(text).map_err(|error| refused().because(error))?;
     Locator::parse(&bytes).map_err(|error| refused().because(error))
@@ -228,9 +229,9 @@ async fn stopped() -> Failure {
 }
 
 fn report(
-    done: &Downloaded,
+    done: &DownloadResult,
     args: &DownloadArgs,
-    request: &Request,
+    request: &DownloadRequest,
     printer: &Printer,
     runner: &Runner,
 ) -> Result<(), Failure> {
@@ -265,7 +266,8 @@ fn report(
     stores.sort_unstable();
     stores.dedup();
     let store = if stores.is_empty() { "none".to_owned() } else { stores.join(",") };
-    let sum = |of: fn(&Artifact) -> u64| done.artifacts.iter().map(of).sum::<u64>().to_string();
+    let sum =
+        |of: fn(&DownloadedArtifact) -> u64| done.artifacts.iter().map(of).sum::<u64>().to_string();
     let single = (done.artifacts.len() == 1).then(|| &done.artifacts[0]);
     let id = single.and_then(|one| one.found.artifact_id());
     let url = single.map(|one| url_of(one, request, runner.env())).unwrap_or_default();
@@ -292,7 +294,8 @@ fn report(
         .iter()
         .take(MAX_ROWS)
         .map(|one| {
-            let trust = if one.trust == Some(Trust::Fork) { "made by a fork" } else { reason };
+            let trust =
+                if one.trust == Some(ArtifactTrust::Fork) { "made by a fork" } else { reason };
             let bytes = (human_bytes(one.size), human_bytes(one.unpacked.bytes));
             let files = files_text(one.unpacked.files);
             (url_of(one, request, runner.env()), trust, files, format!("{} → {}", bytes.0, bytes.1))
@@ -315,9 +318,9 @@ fn report(
 }
 
 /// Where people find an artifact.
-fn url_of(artifact: &Artifact, request: &Request, env: &Env) -> String {
+fn url_of(artifact: &DownloadedArtifact, request: &DownloadRequest, env: &Env) -> String {
     match (&artifact.found.at, artifact.found.artifact_id()) {
-        (At::S3 { store, key }, _) => {
+        (ArtifactLocation::S3 { store, key }, _) => {
             let endpoint = store.endpoint().map(url::Url::as_str);
             s3_page(endpoint, store.region(), store.bucket(), key)
         }
@@ -327,10 +330,10 @@ fn url_of(artifact: &Artifact, request: &Request, env: &Env) -> String {
 }
 
 /// Store, sizes and digest of one artifact.
-fn line(artifact: &Artifact) -> String {
+fn line(artifact: &DownloadedArtifact) -> String {
     let trust = match artifact.trust {
-        Some(Trust::Fork) => ", made by a fork",
-        Some(Trust::SameRepo) | None => "",
+        Some(ArtifactTrust::Fork) => ", made by a fork",
+        Some(ArtifactTrust::SameRepo) | None => "",
     };
     format!(
         "from {}: {}, {} fetched, {} unpacked{trust}, {}",
@@ -343,11 +346,11 @@ fn line(artifact: &Artifact) -> String {
 }
 
 /// How a failed download reads.
-fn failure(error: Error, env: &Env) -> Failure {
+fn failure(error: DownloadError, env: &Env) -> Failure {
     let text = error.to_string();
     if error.is_disk_full() {
         let hint = match error {
-            Error::Fetch { .. } => {
+            DownloadError::Fetch { .. } => {
                 "free some space where `RUNNER_TEMP` is: an archive is there until it is unpacked"
             }
             _ => "free some space, or choose another `path`",
@@ -355,28 +358,30 @@ fn failure(error: Error, env: &Env) -> Failure {
         return Failure::user("disk-full", text).hint(hint);
     }
     match error {
-        Error::Find(error) => not_found(error, env),
-        Error::TrustUnknown => Failure::user("token-needed", text)
+        DownloadError::Find(error) => not_found(error, env),
+        DownloadError::TrustUnknown => Failure::user("token-needed", text)
             .hint("in a privileged event pass `github-token` with `permissions: actions: read`"),
-        Error::Trust { why: crcr_artifacts::trust::Refused::Fork(_), .. } => {
+        DownloadError::Trust { why: crcr_artifacts::trust::TrustRefusal::Fork(_), .. } => {
             Failure::user("untrusted-artifact", text).hint(
                 "`allow-fork: true` takes it; treat every byte of it as the fork's, and never run \
                  it with this event's rights",
             )
         }
-        Error::Trust { .. } => Failure::user("untrusted-artifact", text)
+        DownloadError::Trust { .. } => Failure::user("untrusted-artifact", text)
             .hint("pass the output `locator` of the job that uploaded it"),
-        Error::Fetch { source: crcr_artifacts::fetch::Error::Store(error), .. } => {
-            store_failed(error)
+        DownloadError::Fetch {
+            source: crcr_artifacts::fetch::FetchError::Store(error), ..
+        } => store_failed(error),
+        DownloadError::Fetch { .. } | DownloadError::Objects { .. } => {
+            Failure::unexpected("fetch", text)
+                .hint("run the step again: what has arrived is kept where the network broke")
         }
-        Error::Fetch { .. } | Error::Objects { .. } => Failure::unexpected("fetch", text)
-            .hint("run the step again: what has arrived is kept where the network broke"),
-        Error::Digest { .. } => Failure::unexpected("digest-mismatch", text)
+        DownloadError::Digest { .. } => Failure::unexpected("digest-mismatch", text)
             .hint("upload it again; `digest-mismatch: warn` would take it as it is"),
-        Error::Unpack { .. } => {
+        DownloadError::Unpack { .. } => {
             Failure::user("artifact-refused", text).hint("nothing of it was written")
         }
-        Error::Publish(_) => Failure::user("destination", text)
+        DownloadError::Publish(_) => Failure::user("destination", text)
             .hint("choose another `path`; what is there was left as it was"),
     }
 }

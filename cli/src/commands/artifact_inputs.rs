@@ -1,9 +1,9 @@
 //! What the inputs and the environment of an artifact command mean.
 
-use crcr_artifacts::choose::{self, Fallback, Plan};
-use crcr_artifacts::layout::Facts;
+use crcr_artifacts::choose::{self, FallbackPolicy, StorePlan};
+use crcr_artifacts::layout::LayoutFacts;
 use crcr_artifacts::store::github::GitHubStore;
-use crcr_artifacts::upload::Run;
+use crcr_artifacts::upload::UploadRun;
 
 use super::artifact_sources::{self, NO_V4, is_enterprise};
 use crate::cli::artifact::{FallbackArg, S3Args, S3ObjectArgs, UploadArgs};
@@ -11,12 +11,12 @@ use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-pub fn plan(args: &UploadArgs, env: &Env) -> Plan {
+pub fn plan(args: &UploadArgs, env: &Env) -> StorePlan {
     let mode = artifact_sources::auth_mode(&args.s3, env);
     let fallback = match args.fallback {
-        FallbackArg::Auto => Fallback::Auto,
-        FallbackArg::Never => Fallback::Never,
-        FallbackArg::Always => Fallback::Always,
+        FallbackArg::Auto => FallbackPolicy::Auto,
+        FallbackArg::Never => FallbackPolicy::Never,
+        FallbackArg::Always => FallbackPolicy::Always,
     };
     choose::plan(mode, artifact_sources::bucket(&args.s3), fallback)
 }
@@ -50,13 +50,13 @@ pub fn object_headers(args: &S3ObjectArgs) -> Result<Vec<(&'static str, String)>
 /// The folder of the artifact in the bucket.
 pub fn folder(
     args: &S3Args,
-    run: &Run,
+    run: &UploadRun,
     attempt: u64,
     job: &str,
     name: &str,
 ) -> Result<String, Failure> {
     let layout = artifact_sources::layout(args)?;
-    Ok(layout.render(&Facts {
+    Ok(layout.render(&LayoutFacts {
         repository: Some(&run.repository),
         run_id: Some(run.run_id),
         run_attempt: Some(attempt),

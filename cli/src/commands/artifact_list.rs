@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use crcr_artifacts::find::{Found, Select};
+use crcr_artifacts::find::{ArtifactSelection, FoundArtifact};
 
 use crate::cli::DataFormat;
 use crate::cli::artifact::ListArgs;
@@ -19,8 +19,8 @@ pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
     let run = run_of(&args.run, env)?;
     let sources = sources(&args.run, &args.s3, env, printer)?;
     let select = match &args.pattern {
-        Some(pattern) => Select::Pattern(name_pattern(pattern)?),
-        None => Select::All,
+        Some(pattern) => ArtifactSelection::Pattern(name_pattern(pattern)?),
+        None => ArtifactSelection::All,
     };
     let found = sources.find(&run, &select).await.map_err(|error| not_found(error, env))?;
     let text = match args.format {
@@ -38,7 +38,7 @@ pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(found: &[Found]) -> String {
+fn table(found: &[FoundArtifact]) -> String {
     let dash = || "-".to_owned();
     let rows: Vec<[String; 5]> = found
         .iter()

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crcr_artifacts::download::{self, Artifact};
-use crcr_artifacts::find::At;
+use crcr_artifacts::download::{self, DownloadedArtifact};
+use crcr_artifacts::find::ArtifactLocation;
 
 use super::artifact_sources::{service, set_empty_outputs, summarize_failure};
 use super::{artifact_download, artifact_upload};
@@ -61,7 +61,7 @@ async fn fetch_parts(
     args: &MergeArgs,
     runner: &Runner,
     printer: &Printer,
-) -> Result<(PartsFolder, Vec<Artifact>), Failure> {
+) -> Result<(PartsFolder, Vec<DownloadedArtifact>), Failure> {
     let temporary = |error| {
         Failure::unexpected("temporary-folder", "no temporary folder can be used").because(error)
     };
@@ -124,16 +124,16 @@ fn upload_args(args: &MergeArgs, content: &Path) -> UploadArgs {
     }
 }
 
-async fn delete(part: &Artifact, env: &Env, printer: &Printer) -> Result<(), String> {
+async fn delete(part: &DownloadedArtifact, env: &Env, printer: &Printer) -> Result<(), String> {
     match &part.found.at {
-        At::S3 { store, key } => {
+        ArtifactLocation::S3 { store, key } => {
             let locator = part.found.locator.as_deref();
             match store.delete_artifact(key, locator).await {
                 0 => Ok(()),
                 left => Err(format!("{left} objects are left, which need `s3:DeleteObject`")),
             }
         }
-        At::Service(_) | At::Rest(_) => {
+        ArtifactLocation::Service(_) | ArtifactLocation::Rest(_) => {
             let service = service(env, printer).map_err(|failure| failure.message().to_owned())?;
             let service = service.ok_or("this step has no runtime token of the job")?;
             let deleted = service.service().delete(&part.found.name).await;

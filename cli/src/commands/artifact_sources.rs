@@ -6,10 +6,10 @@ use std::time::Duration;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use crcr_artifacts::choose::{self, AuthMode};
-use crcr_artifacts::find::{self, Bucket, Run, Sources};
-use crcr_artifacts::layout::Layout;
+use crcr_artifacts::find::{self, ArtifactBucket, ArtifactSources, SourceRun};
+use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
-use crcr_artifacts::store::github::{GitHubStore, Mask};
+use crcr_artifacts::store::github::{GitHubStore, SecretMask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
 use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
@@ -118,7 +118,7 @@ fn access(mode: AuthMode, env: &Env, printer: &Printer) -> Result<S3Access, Fail
 }
 
 /// Tells the runner to hide a secret.
-pub fn mask(printer: &Printer) -> Mask {
+pub fn mask(printer: &Printer) -> SecretMask {
     let printer = printer.clone();
     Arc::new(move |secret| printer.mask(secret))
 }
@@ -142,7 +142,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
 }
 
 /// The run of `args`, else the one that this process is a job of.
-pub fn run_of(args: &RunArgs, env: &Env) -> Result<Run, Failure> {
+pub fn run_of(args: &RunArgs, env: &Env) -> Result<SourceRun, Failure> {
     let absent = |what: &str| {
         Failure::user("no-run", format!("no `{what}`, and this isn't a job of GitHub Actions"))
             .hint("name the run with `--repository owner/repo` and `--run-id`")
@@ -161,7 +161,7 @@ pub fn run_of(args: &RunArgs, env: &Env) -> Result<Run, Failure> {
     let same = own_repository.is_some_and(|own| own.eq_ignore_ascii_case(repository));
     let own = same && own_id == Some(id);
     let first_attempt = own && env.get(env_vars::GITHUB_RUN_ATTEMPT) == Some("1");
-    Ok(Run { repository: repository.to_owned(), id, own, first_attempt })
+    Ok(SourceRun { repository: repository.to_owned(), id, own, first_attempt })
 }
 
 /// Every place to look for artifacts.
@@ -170,7 +170,7 @@ pub fn sources(
     s3_args: &S3Args,
     env: &Env,
     printer: &Printer,
-) -> Result<Sources, Failure> {
+) -> Result<ArtifactSources, Failure> {
     let token = run.github_token.as_deref().or_else(|| env.get(env_vars::GITHUB_TOKEN));
     let rest = match token {
         Some(token) => {
@@ -185,11 +185,11 @@ pub fn sources(
         None => None,
     };
     let bucket = match s3(s3_args, env, printer)? {
-        Some(config) => Some(Bucket { config, layout: layout(s3_args)? }),
+        Some(config) => Some(ArtifactBucket { config, layout: layout(s3_args)? }),
         None => None,
     };
     let (teller, warner) = (printer.clone(), printer.clone());
-    Ok(Sources {
+    Ok(ArtifactSources {
         service: service(env, printer)?,
         rest,
         bucket,
@@ -200,54 +200,56 @@ pub fn sources(
 }
 
 /// Where artifacts lie in the bucket.
-pub fn layout(args: &S3Args) -> Result<Layout, Failure> {
-    Layout::new(args.s3_prefix.as_deref().unwrap_or_default())
+pub fn layout(args: &S3Args) -> Result<KeyLayout, Failure> {
+    KeyLayout::new(args.s3_prefix.as_deref().unwrap_or_default())
         .map_err(|error| Failure::user("s3-prefix", "`s3-prefix` can't be used").because(error))
 }
 
 /// How a search that failed reads.
-pub fn not_found(error: find::Error, env: &Env) -> Failure {
+pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     let text = match &error {
-        find::Error::Nowhere | find::Error::Missing { .. } if is_enterprise(env) => {
+        find::FindError::Nowhere | find::FindError::Missing { .. } if is_enterprise(env) => {
             format!("{NO_V4}; {error}")
         }
         error => error.to_string(),
     };
     match error {
-        find::Error::TokenNeeded { .. } => Failure::user("token-needed", text)
+        find::FindError::TokenNeeded { .. } => Failure::user("token-needed", text)
             .hint("pass `github-token` with `permissions: actions: read`"),
-        find::Error::Nowhere => Failure::user("nowhere-to-look", text).hint(
+        find::FindError::Nowhere => Failure::user("nowhere-to-look", text).hint(
             "use the action `download-artifact-with-fallback`, or pass `github-token` or \
              `s3-bucket`",
         ),
-        find::Error::Missing { .. } => Failure::user("artifact-not-found", text)
+        find::FindError::Missing { .. } => Failure::user("artifact-not-found", text)
             .hint("`crcr artifact list` prints what is there; the upload must have ended"),
-        find::Error::Forbidden { signed: true, .. } => Failure::user("store-denied", text).hint(
-            "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
+        find::FindError::Forbidden { signed: true, .. } => Failure::user("store-denied", text)
+            .hint(
+                "the credentials need `s3:GetObject` on the artifact and `s3:ListBucket` on the \
              bucket: without the second, S3 answers 403 for what isn't there, too",
-        ),
-        find::Error::Forbidden { signed: false, .. } => Failure::user("store-denied", text).hint(
-            "run `configure-oidc-fallback` before this step, or let the bucket policy allow \
+            ),
+        find::FindError::Forbidden { signed: false, .. } => Failure::user("store-denied", text)
+            .hint(
+                "run `configure-oidc-fallback` before this step, or let the bucket policy allow \
              `s3:GetObject` and `s3:ListBucket` to everybody",
-        ),
-        find::Error::Locator(_) => Failure::user("locator-refused", text)
+            ),
+        find::FindError::Locator(_) => Failure::user("locator-refused", text)
             .hint("a locator is followed only into the configured bucket, below this run's prefix"),
-        find::Error::Store(error) => store_failed(error),
+        find::FindError::Store(error) => store_failed(error),
     }
 }
 
 /// How a store's refusal to give something reads.
-pub fn store_failed(error: store::Error) -> Failure {
+pub fn store_failed(error: store::StoreError) -> Failure {
     const RIGHTS: &str = "the credentials need `s3:GetObject` on the artifact and \
                           `s3:ListBucket` on the bucket";
     let text = error.to_string();
     let hint = store_hint(&error, RIGHTS);
     let failure = match error {
-        store::Error::Denied { .. } => Failure::user("store-denied", text),
-        store::Error::MissingBucket(_) => Failure::user("missing-bucket", text),
-        store::Error::WrongRegion { .. } => Failure::user("wrong-region", text),
-        store::Error::NotFound { .. } => Failure::user("artifact-not-found", text),
-        store::Error::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
+        store::StoreError::Denied { .. } => Failure::user("store-denied", text),
+        store::StoreError::MissingBucket(_) => Failure::user("missing-bucket", text),
+        store::StoreError::WrongRegion { .. } => Failure::user("wrong-region", text),
+        store::StoreError::NotFound { .. } => Failure::user("artifact-not-found", text),
+        store::StoreError::Unreachable { .. } => Failure::unexpected("store-unreachable", text),
         _ => Failure::unexpected("store-refused", text),
     };
     match hint {
@@ -257,35 +259,35 @@ pub fn store_failed(error: store::Error) -> Failure {
 }
 
 /// What to do about a store that says no; `rights` is what S3 must allow.
-pub fn store_hint(error: &store::Error, rights: &'static str) -> Option<&'static str> {
+pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'static str> {
     Some(match error {
-        store::Error::Denied { store: S3, message }
+        store::StoreError::Denied { store: S3, message }
             if message.starts_with("ExpiredToken") || message.starts_with("400 ") =>
         {
             "the credentials have ended: raise `role-duration-seconds` of \
              `configure-oidc-fallback`, or run it right before this step"
         }
-        store::Error::Denied { store: S3, message }
+        store::StoreError::Denied { store: S3, message }
             if message.starts_with("RequestTimeTooSkewed") =>
         {
             "set the clock of the runner, by NTP for example"
         }
-        store::Error::Denied { store: S3, .. } => rights,
-        store::Error::Denied { .. } => {
+        store::StoreError::Denied { store: S3, .. } => rights,
+        store::StoreError::Denied { .. } => {
             "the runtime token lives as long as its job, a URL for an upload an hour; a \
              `github-token` needs `permissions: actions: read`"
         }
-        store::Error::MissingBucket(_) => "check `s3-bucket` and `s3-endpoint`",
-        store::Error::WrongRegion { .. } => {
+        store::StoreError::MissingBucket(_) => "check `s3-bucket` and `s3-endpoint`",
+        store::StoreError::WrongRegion { .. } => {
             "give the bucket's own region as `aws-region`, or leave it out"
         }
-        store::Error::NotFound { .. } => {
+        store::StoreError::NotFound { .. } => {
             "`crcr artifact list` prints what is there; the upload must have ended"
         }
-        store::Error::Unreachable { store: S3, .. } => {
+        store::StoreError::Unreachable { store: S3, .. } => {
             "run the job again; if it stays, look at `s3-endpoint`, the network and the proxy"
         }
-        store::Error::Unreachable { .. } => {
+        store::StoreError::Unreachable { .. } => {
             "run the job again; if it stays, look at the network, the proxy and GitHub's status"
         }
         _ => return None,

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_artifacts::blocks::GrownFiles;
-use crcr_artifacts::choose::{Plan, Reason};
-use crcr_artifacts::collect::{self, Collected, Query};
+use crcr_artifacts::choose::{StorePlan, StoreReason};
+use crcr_artifacts::collect::{self, CollectedFiles, FileQuery};
 use crcr_artifacts::digest::Digest;
-use crcr_artifacts::locator::{Archive, MAX_OUTPUT_BYTES, Place, Trust};
+use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, StoredPlace};
 use crcr_artifacts::name;
-use crcr_artifacts::source::Source;
+use crcr_artifacts::source::UploadSource;
 use crcr_artifacts::store;
 use crcr_artifacts::store::s3::{S3Config, STORE as S3};
-use crcr_artifacts::upload::{self, Failed, Run, Stores, Uploaded};
-use crcr_artifacts::zip::write::Level;
+use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadRun, UploadStores};
+use crcr_artifacts::zip::write::DeflateLevel;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 use tokio_util::sync::CancellationToken;
@@ -92,13 +92,13 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
 
 /// How an upload that didn't fail ends.
 enum Done {
-    Stored { source: Box<Source>, uploaded: Box<Uploaded> },
-    Nothing(Reason),
+    Stored { source: Box<UploadSource>, uploaded: Box<UploadResult> },
+    Nothing(StoreReason),
 }
 
 /// Why nothing is stored, and the output `reason` where one of its words fits.
 struct Missed {
-    reason: Option<Reason>,
+    reason: Option<StoreReason>,
     failure: Failure,
 }
 
@@ -110,7 +110,7 @@ impl From<Failure> for Missed {
 
 async fn attempt(
     args: &UploadArgs,
-    plan: Plan,
+    plan: StorePlan,
     runner: &Runner,
     printer: &Printer,
 ) -> Result<Done, Missed> {
@@ -130,8 +130,8 @@ async fn attempt(
     check_names(&name, &found)?;
     let (run, attempt, job) = facts(runner)?;
     let folder = inputs::folder(&args.s3, &run, attempt, &job, &name)?;
-    let stores = Stores {
-        s3: if matches!(plan, Plan::S3ThenGitHub | Plan::S3Only) {
+    let stores = UploadStores {
+        s3: if matches!(plan, StorePlan::S3ThenGitHub | StorePlan::S3Only) {
             let config = super::artifact_sources::s3(&args.s3, env, printer)?;
             let checksum = args.s3_checksum == S3Checksum::Crc64nvme;
             let object_headers = inputs::object_headers(&args.s3_objects)?;
@@ -152,7 +152,7 @@ async fn attempt(
     };
     let progress = Arc::new(printer.progress("upload", found.entries.iter().map(|e| e.size).sum()));
     let advance = progress.clone();
-    let source = Source {
+    let source = UploadSource {
         name,
         attempt,
         job,
@@ -162,12 +162,12 @@ async fn attempt(
         root: found.root,
         entries: Arc::new(found.entries),
         level: match args.compression_level {
-            CompressionLevel::Auto => Level::Auto,
-            CompressionLevel::Fixed(level) => Level::Fixed(level),
+            CompressionLevel::Auto => DeflateLevel::Auto,
+            CompressionLevel::Fixed(level) => DeflateLevel::Fixed(level),
         },
         archive: match args.archive {
-            ArchiveArg::Zip => Archive::Zip,
-            ArchiveArg::None => Archive::None,
+            ArchiveArg::Zip => ArchiveFormat::Zip,
+            ArchiveArg::None => ArchiveFormat::None,
         },
         overwrite: args.overwrite,
         retention_days: retention(args, env, printer),
@@ -183,20 +183,20 @@ async fn attempt(
     }
 }
 
-fn collect(args: &UploadArgs, env: &Env) -> Result<Collected, Failure> {
+fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
     let cwd = std::env::current_dir().map_err(|e| {
         Failure::unexpected("working-folder", "the working folder is gone").because(e)
     })?;
-    let query = Query {
+    let query = FileQuery {
         patterns: &args.path,
         cwd: &cwd,
         home: env.get(env_vars::HOME).map(Path::new),
         hidden: args.include_hidden_files,
     };
     collect::collect(&query).map_err(|error| match error {
-        collect::Error::Pattern(_) => Failure::user("bad-pattern", error.to_string())
+        collect::CollectError::Pattern(_) => Failure::user("bad-pattern", error.to_string())
             .hint("`*`, `**`, `?` and `[…]` have a meaning; `[*]` is a star, and `[[]` a bracket"),
-        collect::Error::Unreadable { .. } => Failure::user(
+        collect::CollectError::Unreadable { .. } => Failure::user(
             "unreadable",
             "the files can't be collected",
         )
@@ -208,7 +208,7 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<Collected, Failure> {
     })
 }
 
-fn tell_oddities(found: &Collected, printer: &Printer) {
+fn tell_oddities(found: &CollectedFiles, printer: &Printer) {
     let skipped = found.skipped.iter().map(|path| {
         format!("`{}` is left out: it is a broken link, or neither file nor folder", shown(path))
     });
@@ -247,7 +247,7 @@ fn warn_of_files(texts: impl Iterator<Item = String>, hint: Option<&str>, printe
     }
 }
 
-fn nothing(args: &UploadArgs, found: &Collected, printer: &Printer) -> Result<Done, Missed> {
+fn nothing(args: &UploadArgs, found: &CollectedFiles, printer: &Printer) -> Result<Done, Missed> {
     let lines = args.path.iter().flat_map(|text| text.lines()).map(str::trim);
     let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
@@ -267,13 +267,13 @@ fn nothing(args: &UploadArgs, found: &Collected, printer: &Printer) -> Result<Do
         NoFiles::Warn => printer.warning(&message, Some(&hint)),
         NoFiles::Error => {
             let failure = Failure::user("no-files", message).hint(hint);
-            return Err(Missed { reason: Some(Reason::NoFiles), failure });
+            return Err(Missed { reason: Some(StoreReason::NoFiles), failure });
         }
     }
-    Ok(Done::Nothing(Reason::NoFiles))
+    Ok(Done::Nothing(StoreReason::NoFiles))
 }
 
-fn artifact_name(args: &UploadArgs, found: &Collected) -> String {
+fn artifact_name(args: &UploadArgs, found: &CollectedFiles) -> String {
     match (&args.name, args.archive, found.entries.as_slice()) {
         (Some(name), ..) => name.trim().to_owned(),
         (None, ArchiveArg::None, [only]) => {
@@ -284,7 +284,7 @@ fn artifact_name(args: &UploadArgs, found: &Collected) -> String {
 }
 
 /// Names every path that one of the stores forbids, at most [`MAX_NAMED_FILES`].
-fn check_names(name: &str, found: &Collected) -> Result<(), Failure> {
+fn check_names(name: &str, found: &CollectedFiles) -> Result<(), Failure> {
     if let Err(why) = name::check_name(name) {
         return Err(Failure::user(
             "bad-name",
@@ -311,7 +311,7 @@ fn check_names(name: &str, found: &Collected) -> Result<(), Failure> {
 }
 
 /// The run, the attempt and the job; outside Actions, made up so that S3 can be used.
-fn facts(runner: &Runner) -> Result<(Run, u64, String), Failure> {
+fn facts(runner: &Runner) -> Result<(UploadRun, u64, String), Failure> {
     let env = runner.env();
     let number = |name| env.get(name).and_then(|text| text.parse().ok());
     let event = runner.event()?;
@@ -319,10 +319,10 @@ fn facts(runner: &Runner) -> Result<(Run, u64, String), Failure> {
     let fork = event.pull_request.is_some_and(|pull_request| {
         pull_request.head.repo.is_none_or(|head| head.full_name != repository)
     });
-    let run = Run {
+    let run = UploadRun {
         repository,
         run_id: number(env_vars::GITHUB_RUN_ID).unwrap_or(0),
-        trust: if fork { Trust::Fork } else { Trust::SameRepo },
+        trust: if fork { ArtifactTrust::Fork } else { ArtifactTrust::SameRepo },
     };
     let attempt = number(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1);
     Ok((run, attempt, env.get(env_vars::GITHUB_JOB).unwrap_or("local").to_owned()))
@@ -385,7 +385,7 @@ async fn signal() {
     }
 }
 
-fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) -> Outcome {
+fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &Printer) -> Outcome {
     for warning in &done.warnings {
         printer.warning(warning, None);
     }
@@ -393,7 +393,9 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
         let (name, reason) = (&source.name, done.reason);
         let text = format!("`{name}` went to GitHub's store instead of S3 ({reason}): {refusal}");
         let hint = match refusal {
-            store::Error::Refused { store: S3, message } if message.contains("NotImplemented") => {
+            store::StoreError::Refused { store: S3, message }
+                if message.contains("NotImplemented") =>
+            {
                 Some("if this server lacks the checksum, set `s3-checksum: none`")
             }
             refusal => store_hint(refusal, RIGHTS),
@@ -420,7 +422,7 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
         done.reason,
         files_text(count as u64)
     ));
-    if (source.archive, done.stored.archive) == (Archive::None, Archive::Zip) {
+    if (source.archive, done.stored.archive) == (ArchiveFormat::None, ArchiveFormat::Zip) {
         let why = "GitHub takes an artifact as one file of its own name";
         printer
             .line(&format!("the {count} files are in one zip, in spite of `archive: none`: {why}"));
@@ -449,13 +451,13 @@ fn tell(source: &Source, done: &Uploaded, runner: &Runner, printer: &Printer) ->
 }
 
 /// The page where people find the artifact.
-fn page(done: &Uploaded, env: &Env) -> String {
+fn page(done: &UploadResult, env: &Env) -> String {
     let locator = &done.locator;
     match &locator.place {
-        Place::GitHub { artifact_id } => {
+        StoredPlace::GitHub { artifact_id } => {
             github_url(env, &locator.repository, locator.run_id, *artifact_id)
         }
-        Place::S3 { bucket, key, endpoint, region } => {
+        StoredPlace::S3 { bucket, key, endpoint, region } => {
             s3_page(endpoint.as_deref(), region.as_deref().unwrap_or("us-east-1"), bucket, key)
         }
     }
@@ -463,51 +465,51 @@ fn page(done: &Uploaded, env: &Env) -> String {
 
 fn fail(
     args: &UploadArgs,
-    plan: Plan,
+    plan: StorePlan,
     name: &str,
-    failed: Failed,
+    failed: UploadError,
     env: &Env,
     printer: &Printer,
 ) -> Result<Done, Missed> {
     let what = format!("the artifact `{name}` isn't stored");
     let planned = match plan {
-        Plan::GitHub(reason) => Some(reason),
+        StorePlan::GitHub(reason) => Some(reason),
         _ => None,
     };
     let reason = match &failed {
-        Failed::Store(store::Error::Conflict { .. }) => None,
+        UploadError::Store(store::StoreError::Conflict { .. }) => None,
         failed => failed.reason().or(planned),
     };
     let failure = match failed {
-        Failed::Store(store::Error::Quota { message, .. }) => {
+        UploadError::Store(store::StoreError::Quota { message, .. }) => {
             let what = format!("{what}: GitHub's storage is full");
             if args.on_quota == OnQuota::Warn {
                 printer.warning(&format!("{what}: {message}"), None);
-                return Ok(Done::Nothing(Reason::Quota));
+                return Ok(Done::Nothing(StoreReason::Quota));
             }
             Failure::unexpected("quota", what).because(std::io::Error::other(message)).hint(
                 "delete old artifacts, or set `on-quota` to `warn`; usage is counted anew every 6 \
                  to 12 hours",
             )
         }
-        Failed::Store(error @ store::Error::Conflict { store: S3, .. }) => {
+        UploadError::Store(error @ store::StoreError::Conflict { store: S3, .. }) => {
             Failure::user("conflict", what).because(error).hint(
                 "give each job, and each leg of a matrix, a name of its own, or set `overwrite`",
             )
         }
-        Failed::Store(error @ store::Error::Conflict { .. }) => {
+        UploadError::Store(error @ store::StoreError::Conflict { .. }) => {
             Failure::user("conflict", what).because(error).hint(
                 "give each job, and each leg of a matrix, a name of its own; for a job that is run \
                  again set `overwrite`",
             )
         }
-        Failed::Store(store::Error::Source(error)) => Failure::user("unreadable", what)
+        UploadError::Store(store::StoreError::Source(error)) => Failure::user("unreadable", what)
             .because(error)
             .hint("files must stay as they are while they are uploaded"),
-        Failed::Store(error @ store::Error::Stopped) => {
+        UploadError::Store(error @ store::StoreError::Stopped) => {
             Failure::unexpected("stopped", what).because(error)
         }
-        Failed::NoGitHub { s3, .. } if is_enterprise(env) => {
+        UploadError::NoGitHub { s3, .. } if is_enterprise(env) => {
             let failure = Failure::unexpected("no-store", format!("{NO_V4}, so {what}"));
             let failure = match s3 {
                 Some(error) => failure.because(error),
@@ -515,7 +517,7 @@ fn fail(
             };
             failure.hint("give S3 credentials and `s3-bucket`: S3 alone takes artifacts there")
         }
-        Failed::NoGitHub { why, s3 } => {
+        UploadError::NoGitHub { why, s3 } => {
             let why = anyhow::anyhow!("GitHub's store can't be used: {why}");
             let failure = Failure::unexpected("no-store", what);
             match s3 {
@@ -529,18 +531,18 @@ fn fail(
                 ),
             }
         }
-        Failed::Impossible(Reason::NoBucket) => Failure::unexpected("no-store", what)
+        UploadError::Impossible(StoreReason::NoBucket) => Failure::unexpected("no-store", what)
             .because(failed)
             .hint("give `s3-bucket`, or set `fallback` to `auto`"),
-        Failed::Impossible(_) => Failure::unexpected("no-store", what).because(failed).hint(
+        UploadError::Impossible(_) => Failure::unexpected("no-store", what).because(failed).hint(
             "run `configure-oidc-fallback` before this step, or set `fallback` to `auto`: a fork \
              has no credentials",
         ),
-        Failed::Store(error) => {
+        UploadError::Store(error) => {
             let hint = store_hint(&error, RIGHTS);
             with_hint(Failure::unexpected("no-store", what).because(error), hint)
         }
-        Failed::Neither { s3, github } => {
+        UploadError::Neither { s3, github } => {
             let hint = store_hint(&s3, RIGHTS).or(store_hint(&github, RIGHTS));
             let what = format!("{what}: neither store took it");
             with_hint(Failure::unexpected("no-store", what).because(s3).because(github), hint)

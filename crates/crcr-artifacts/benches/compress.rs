@@ -4,16 +4,21 @@
 
 use std::path::Path;
 
-use crcr_artifacts::blocks::Blocks;
+use crcr_artifacts::blocks::BlobBlocks;
 use crcr_artifacts::blocks::GrownFiles;
-use crcr_artifacts::collect::Entry;
-use crcr_artifacts::zip::write::{FileSet, Level, write};
+use crcr_artifacts::collect::FileEntry;
+use crcr_artifacts::zip::write::{DeflateLevel, FileSet, write};
 use divan::Bencher;
 use divan::counter::BytesCount;
 
 const LEN: usize = 64 << 20;
-const LEVELS: [Level; 5] =
-    [Level::Auto, Level::Fixed(1), Level::Fixed(2), Level::Fixed(5), Level::Fixed(6)];
+const LEVELS: [DeflateLevel; 5] = [
+    DeflateLevel::Auto,
+    DeflateLevel::Fixed(1),
+    DeflateLevel::Fixed(2),
+    DeflateLevel::Fixed(5),
+    DeflateLevel::Fixed(6),
+];
 const CORPORA: [&str; 3] = ["log", "build", "code"];
 const FOLDER: &str = env!("CARGO_TARGET_TMPDIR");
 
@@ -68,17 +73,17 @@ fn sources(bytes: &mut Vec<u8>, _: u64) {
 }
 
 /// The size of the archive.
-fn archive(name: &str, level: Level) -> u64 {
-    let entry = Entry { path: name.to_owned(), size: LEN as u64, mode: None };
+fn archive(name: &str, level: DeflateLevel) -> u64 {
+    let entry = FileEntry { path: name.to_owned(), size: LEN as u64, mode: None };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let make = move |sink: &mut _| {
         let (root, entries, grown) = (Path::new(FOLDER), [entry], GrownFiles::default());
         write(sink, FileSet { root, entries: &entries, grown: &grown }, level, true, &|_| ())
     };
-    runtime.block_on(Blocks::start(4 << 20, make).digest()).expect("the file can be read").size
+    runtime.block_on(BlobBlocks::start(4 << 20, make).digest()).expect("the file can be read").size
 }
 
 #[divan::bench(args = LEVELS, consts = [0, 1, 2], sample_count = 5, sample_size = 1)]
-fn level<const N: usize>(bencher: Bencher<'_, '_>, level: Level) {
+fn level<const N: usize>(bencher: Bencher<'_, '_>, level: DeflateLevel) {
     bencher.counter(BytesCount::new(LEN)).bench_local(|| archive(CORPORA[N], level));
 }

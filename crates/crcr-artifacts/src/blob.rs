@@ -10,7 +10,7 @@ use crate::store;
 use crate::store::github::download::UrlBlob;
 use crate::store::s3::download::S3Blob;
 
-pub enum Blob {
+pub enum RemoteBlob {
     /// An object of a bucket.
     S3(S3Blob),
     /// A blob behind signed URLs.
@@ -18,7 +18,7 @@ pub enum Blob {
 }
 
 /// An open range of a blob. What the server says about the blob is untrusted.
-pub(crate) struct Part {
+pub(crate) struct ByteRange {
     /// Where the body starts in the blob; a server that knows no ranges starts at 0.
     pub(crate) start: u64,
     /// Whether the body is the whole blob, whatever was asked for.
@@ -36,13 +36,13 @@ pub(crate) struct Part {
     /// The permission bits that the uploader noted beside the object.
     pub(crate) mode: Option<u32>,
     /// The bytes.
-    pub(crate) body: Body,
+    pub(crate) body: BlobBody,
     /// Bytes that were taken from the body to be looked at, before those that it still has.
     pub(crate) ahead: Bytes,
 }
 
 /// The bytes of an open range.
-pub(crate) enum Body {
+pub(crate) enum BlobBody {
     S3(Box<ByteStream>),
     Http(Box<reqwest::Response>),
     Empty,
@@ -61,10 +61,10 @@ pub(crate) enum OpenError {
         retry_after: Option<Duration>,
     },
     #[error(transparent)]
-    Store(#[from] store::Error),
+    Store(#[from] store::StoreError),
 }
 
-impl Part {
+impl ByteRange {
     /// The range of a blob that has no bytes, for which servers answer "not satisfiable".
     pub(crate) fn empty() -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Part {
             file_name: None,
             sha256: None,
             mode: None,
-            body: Body::Empty,
+            body: BlobBody::Empty,
             ahead: Bytes::new(),
         }
     }
@@ -105,7 +105,7 @@ impl Part {
     }
 }
 
-impl Body {
+impl BlobBody {
     async fn chunk(&mut self) -> Result<Option<Bytes>, String> {
         match self {
             Self::S3(stream) => stream.try_next().await.map_err(|e| e.to_string()),
@@ -115,14 +115,14 @@ impl Body {
     }
 }
 
-impl Blob {
+impl RemoteBlob {
     /// Opens the bytes from `start` up to `end` (exclusive), of the version `etag` if it is given.
     pub(crate) async fn open(
         &self,
         start: u64,
         end: u64,
         etag: Option<&str>,
-    ) -> Result<Part, OpenError> {
+    ) -> Result<ByteRange, OpenError> {
         match self {
             Self::S3(blob) => blob.open(start, end, etag).await,
             Self::Url(blob) => blob.open(start, end, etag).await,

@@ -30,7 +30,7 @@ const DIGEST_BUFFER: usize = 256 * 1024;
 
 /// Why the bytes can't be made.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BlobSourceError {
     /// A file can't be opened or read.
     #[error("`{}` can't be read", .path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -44,13 +44,13 @@ pub enum Error {
 
 /// The blocks of a blob, as they are made.
 #[derive(Debug)]
-pub struct Blocks {
+pub struct BlobBlocks {
     blocks: mpsc::Receiver<Bytes>,
-    made: oneshot::Receiver<Result<Made, Error>>,
+    made: oneshot::Receiver<Result<FinishedBlob, BlobSourceError>>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Made {
+pub struct FinishedBlob {
     /// Its length in bytes.
     pub size: u64,
     pub digest: Digest,
@@ -58,13 +58,15 @@ pub struct Made {
     pub files: Vec<Digest>,
 }
 
-impl Blocks {
+impl BlobBlocks {
     /// Starts to make a blob with `make`, which writes it into the sink and returns the digests of
     /// the files in it that it knows, by their numbers; those of the others come from what
-    /// [`Sink::fill`] and [`Sink::hash`] were told.
+    /// [`BlobSink::fill`] and [`BlobSink::hash`] were told.
     pub fn start<F>(block_size: usize, make: F) -> Self
     where
-        F: FnOnce(&mut Sink) -> Result<BTreeMap<usize, Digest>, Error> + Send + 'static,
+        F: FnOnce(&mut BlobSink) -> Result<BTreeMap<usize, Digest>, BlobSourceError>
+            + Send
+            + 'static,
     {
         let (out, hashing) = sync_channel::<Bytes>(1);
         let (to_send, blocks) = mpsc::channel(1);
@@ -83,15 +85,16 @@ impl Blocks {
             });
             let (of_files, file_bytes) = sync_channel(FILES_AHEAD);
             let file_hasher = std::thread::spawn(move || hash_files(&file_bytes));
-            let pool = Pool::new(block_size);
-            let mut sink = Sink { current: None, parts: Vec::new(), pool, out, of_files, at: 0 };
+            let pool = BufferPool::new(block_size);
+            let mut sink =
+                BlobSink { current: None, parts: Vec::new(), pool, out, of_files, at: 0 };
             let known = make(&mut sink).and_then(|known| sink.flush().map(|()| known));
             drop(sink);
             let (hashed, files) = (hasher.join(), file_hasher.join());
             let made = known.and_then(|mut known| {
-                let (digest, size) = hashed.map_err(|_| Error::Stopped)?;
-                known.extend(files.map_err(|_| Error::Stopped)?);
-                Ok(Made { size, digest, files: known.into_values().collect() })
+                let (digest, size) = hashed.map_err(|_| BlobSourceError::Stopped)?;
+                known.extend(files.map_err(|_| BlobSourceError::Stopped)?);
+                Ok(FinishedBlob { size, digest, files: known.into_values().collect() })
             });
             // The other side may have gone away after an error of its own.
             let _ = tell.send(made);
@@ -105,13 +108,13 @@ impl Blocks {
     }
 
     /// What was made. Only after this the blocks are a whole blob.
-    pub async fn finish(self) -> Result<Made, Error> {
+    pub async fn finish(self) -> Result<FinishedBlob, BlobSourceError> {
         drop(self.blocks);
-        self.made.await.unwrap_or(Err(Error::Stopped))
+        self.made.await.unwrap_or(Err(BlobSourceError::Stopped))
     }
 
     /// Makes the blob for its digest alone.
-    pub async fn digest(mut self) -> Result<Made, Error> {
+    pub async fn digest(mut self) -> Result<FinishedBlob, BlobSourceError> {
         while self.next().await.is_some() {}
         self.finish().await
     }
@@ -130,24 +133,24 @@ fn hash_files(bytes: &Receiver<OfFile>) -> BTreeMap<usize, Digest> {
 }
 
 /// Where a blob is written to.
-pub struct Sink {
-    current: Option<Buffer>,
+pub struct BlobSink {
+    current: Option<PooledBuffer>,
     /// Which bytes of the block that is being filled belong to which file.
     parts: Vec<(usize, Range<usize>)>,
-    pool: Arc<Pool>,
+    pool: Arc<BufferPool>,
     out: SyncSender<Bytes>,
     of_files: SyncSender<OfFile>,
     at: u64,
 }
 
-impl Sink {
+impl BlobSink {
     /// How many bytes were written.
     pub fn position(&self) -> u64 {
         self.at
     }
 
     /// Adds bytes.
-    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), BlobSourceError> {
         while !bytes.is_empty() {
             let space = self.space()?;
             let n = bytes.len().min(space.len());
@@ -159,8 +162,8 @@ impl Sink {
     }
 
     /// Adds bytes to the digest of a file that isn't in the blob as it is.
-    pub fn hash(&self, file: usize, bytes: Bytes) -> Result<(), Error> {
-        self.of_files.send((file, bytes)).map_err(|_| Error::Stopped)
+    pub fn hash(&self, file: usize, bytes: Bytes) -> Result<(), BlobSourceError> {
+        self.of_files.send((file, bytes)).map_err(|_| BlobSourceError::Stopped)
     }
 
     /// Adds `len` bytes that `read` puts in place: it gets the room and how many bytes came before.
@@ -169,8 +172,8 @@ impl Sink {
         &mut self,
         len: u64,
         file: Option<usize>,
-        mut read: impl FnMut(&mut [u8], u64) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut read: impl FnMut(&mut [u8], u64) -> Result<(), BlobSourceError>,
+    ) -> Result<(), BlobSourceError> {
         let mut done = 0;
         while done < len {
             let space = self.space()?;
@@ -185,17 +188,17 @@ impl Sink {
         Ok(())
     }
 
-    fn space(&mut self) -> Result<&mut [u8], Error> {
+    fn space(&mut self) -> Result<&mut [u8], BlobSourceError> {
         if self.current.is_none() {
             self.current = Some(self.pool.take());
         }
         match &mut self.current {
             Some(buffer) => Ok(&mut buffer.bytes[buffer.len..]),
-            None => Err(Error::Stopped),
+            None => Err(BlobSourceError::Stopped),
         }
     }
 
-    fn advance(&mut self, n: usize) -> Result<(), Error> {
+    fn advance(&mut self, n: usize) -> Result<(), BlobSourceError> {
         self.at += n as u64;
         if let Some(buffer) = &mut self.current {
             buffer.len += n;
@@ -206,15 +209,15 @@ impl Sink {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), BlobSourceError> {
         match self.current.take() {
             Some(buffer) if buffer.len > 0 => {
                 let bytes = Bytes::from_owner(buffer);
-                self.out.send(bytes.clone()).map_err(|_| Error::Stopped)?;
+                self.out.send(bytes.clone()).map_err(|_| BlobSourceError::Stopped)?;
                 self.parts
                     .drain(..)
                     .try_for_each(|(file, part)| self.of_files.send((file, bytes.slice(part))))
-                    .map_err(|_| Error::Stopped)
+                    .map_err(|_| BlobSourceError::Stopped)
             }
             _ => Ok(()),
         }
@@ -222,48 +225,52 @@ impl Sink {
 }
 
 /// A few buffers that come back.
-struct Pool {
+struct BufferPool {
     block_size: usize,
     free: Mutex<(Vec<Vec<u8>>, usize)>,
     came_back: Condvar,
 }
 
-impl Pool {
+impl BufferPool {
     fn new(block_size: usize) -> Arc<Self> {
         // Memory is touched, and so used, only as far as a buffer is filled.
         let free = Mutex::new((Vec::new(), (MEMORY / block_size).max(MIN_BUFFERS)));
         Arc::new(Self { block_size, free, came_back: Condvar::new() })
     }
 
-    fn take(self: &Arc<Self>) -> Buffer {
+    fn take(self: &Arc<Self>) -> PooledBuffer {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let (back, unmade) = &mut *free;
             if let Some(bytes) = back.pop() {
-                return Buffer { bytes, len: 0, pool: self.clone() };
+                return PooledBuffer { bytes, len: 0, pool: self.clone() };
             }
             if *unmade > 0 {
                 *unmade -= 1;
-                return Buffer { bytes: vec![0; self.block_size], len: 0, pool: self.clone() };
+                return PooledBuffer {
+                    bytes: vec![0; self.block_size],
+                    len: 0,
+                    pool: self.clone(),
+                };
             }
             free = self.came_back.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
 
-struct Buffer {
+struct PooledBuffer {
     bytes: Vec<u8>,
     len: usize,
-    pool: Arc<Pool>,
+    pool: Arc<BufferPool>,
 }
 
-impl AsRef<[u8]> for Buffer {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-impl Drop for Buffer {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(bytes);
@@ -287,7 +294,7 @@ impl GrownFiles {
 }
 
 /// A file of which the first `size` bytes are read, its length when the artifact's files were found.
-pub(crate) struct Source {
+pub(crate) struct FilePrefix {
     file: File,
     path: PathBuf,
     size: u64,
@@ -295,30 +302,40 @@ pub(crate) struct Source {
     grown: GrownFiles,
 }
 
-impl Source {
-    /// Fails with [`Error::Changed`] when the file is shorter than `size` bytes.
-    pub(crate) fn open(path: PathBuf, size: u64, grown: &GrownFiles) -> Result<Self, Error> {
+impl FilePrefix {
+    /// Fails with [`BlobSourceError::Changed`] when the file is shorter than `size` bytes.
+    pub(crate) fn open(
+        path: PathBuf,
+        size: u64,
+        grown: &GrownFiles,
+    ) -> Result<Self, BlobSourceError> {
         match File::open(&path).and_then(|file| Ok((file.metadata()?, file))) {
-            Ok((metadata, _)) if metadata.len() < size => Err(Error::Changed(path)),
+            Ok((metadata, _)) if metadata.len() < size => Err(BlobSourceError::Changed(path)),
             Ok((metadata, file)) => {
                 let (modified, grown) = (metadata.modified().ok(), grown.clone());
                 Ok(Self { file, path, size, modified, grown })
             }
-            Err(source) => Err(Error::Read { path, source }),
+            Err(source) => Err(BlobSourceError::Read { path, source }),
         }
     }
 
     /// Fills `buffer` from `offset` on.
-    pub(crate) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> Result<(), Error> {
+    pub(crate) fn read(
+        &self,
+        mut buffer: &mut [u8],
+        mut offset: u64,
+    ) -> Result<(), BlobSourceError> {
         while !buffer.is_empty() {
             match read_at(&self.file, buffer, offset) {
-                Ok(0) => return Err(Error::Changed(self.path.clone())),
+                Ok(0) => return Err(BlobSourceError::Changed(self.path.clone())),
                 Ok(n) => {
                     buffer = &mut buffer[n..];
                     offset += n as u64;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(Error::Read { path: self.path.clone(), source }),
+                Err(source) => {
+                    return Err(BlobSourceError::Read { path: self.path.clone(), source });
+                }
             }
         }
         Ok(())
@@ -326,14 +343,14 @@ impl Source {
 
     /// Fails when the file became shorter, or was written to without becoming longer. A file that
     /// became longer is noted.
-    pub(crate) fn check_unchanged(&self) -> Result<(), Error> {
+    pub(crate) fn check_unchanged(&self) -> Result<(), BlobSourceError> {
         match self.file.metadata() {
             Ok(now) if now.len() > self.size => {
                 self.grown.add(self.path.clone());
                 Ok(())
             }
             Ok(now) if now.len() == self.size && now.modified().ok() == self.modified => Ok(()),
-            _ => Err(Error::Changed(self.path.clone())),
+            _ => Err(BlobSourceError::Changed(self.path.clone())),
         }
     }
 }
@@ -355,9 +372,9 @@ pub(crate) fn of_file(
     block_size: usize,
     grown: GrownFiles,
     progress: impl Fn(u64) + Send + 'static,
-) -> Blocks {
-    Blocks::start(block_size, move |sink| {
-        let source = Source::open(path, size, &grown)?;
+) -> BlobBlocks {
+    BlobBlocks::start(block_size, move |sink| {
+        let source = FilePrefix::open(path, size, &grown)?;
         sink.fill(size, None, |buffer, offset| {
             source.read(buffer, offset)?;
             progress(buffer.len() as u64);
@@ -373,8 +390,8 @@ pub(crate) fn digest_of_file(
     path: PathBuf,
     size: u64,
     grown: &GrownFiles,
-) -> Result<Digest, Error> {
-    let source = Source::open(path, size, grown)?;
+) -> Result<Digest, BlobSourceError> {
+    let source = FilePrefix::open(path, size, grown)?;
     let mut buffer = vec![0; size.min(DIGEST_BUFFER as u64) as usize];
     let (mut hasher, mut at) = (Hasher::default(), 0);
     while at < size {
@@ -395,7 +412,7 @@ mod tests {
     async fn blocks_come_in_order_and_whole() {
         let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
         let copy = bytes.clone();
-        let mut blocks = Blocks::start(4096, move |sink| {
+        let mut blocks = BlobBlocks::start(4096, move |sink| {
             for part in copy.chunks(777) {
                 sink.write(part)?;
             }
@@ -412,7 +429,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_goes_away_stops_the_writer() {
         let (tell, stopped) = oneshot::channel();
-        let mut blocks = Blocks::start(1024, move |sink| {
+        let mut blocks = BlobBlocks::start(1024, move |sink| {
             let error = loop {
                 if let Err(error) = sink.write(&[0; 1000]) {
                     break error;
@@ -436,9 +453,9 @@ mod tests {
             of_file(path, size, 1024, grown.clone(), |_| ()).digest().await
         };
         let shorter = digest("f", 6).await;
-        assert!(matches!(shorter, Err(Error::Changed(_))), "{shorter:?}");
+        assert!(matches!(shorter, Err(BlobSourceError::Changed(_))), "{shorter:?}");
         let gone = digest("gone", 6).await;
-        assert!(matches!(gone, Err(Error::Read { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(BlobSourceError::Read { .. })), "{gone:?}");
         assert_eq!(digest("f", 5).await.unwrap().digest, Digest::of(b"12345"));
         assert!(grown.paths().is_empty());
         assert_eq!(digest("f", 4).await.unwrap().digest, Digest::of(b"1234"));
@@ -450,7 +467,7 @@ mod tests {
     async fn every_file_has_its_own_digest_wherever_its_bytes_are_in_the_blob() {
         let bytes: Vec<u8> = (0..5000_u32).map(|n| n as u8).collect();
         let copy = bytes.clone();
-        let mut blocks = Blocks::start(1024, move |sink| {
+        let mut blocks = BlobBlocks::start(1024, move |sink| {
             sink.write(&copy[..30])?;
             let read = |room: &mut [u8], at: u64| {
                 room.copy_from_slice(&copy[at as usize..][..room.len()]);

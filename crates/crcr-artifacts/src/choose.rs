@@ -29,7 +29,7 @@ pub fn auth_mode(asked: Option<AuthMode>, recorded: Option<&str>, env_keys: bool
 
 /// When GitHub's store is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fallback {
+pub enum FallbackPolicy {
     /// When S3 can't.
     Auto,
     /// Never.
@@ -39,7 +39,7 @@ pub enum Fallback {
 
 /// Why the artifact is where it is: the output `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum StoreReason {
     /// S3 took it.
     Ok,
     NoBucket,
@@ -58,7 +58,7 @@ pub enum Reason {
     Quota,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for StoreReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ok => "ok",
@@ -76,29 +76,29 @@ impl fmt::Display for Reason {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
+pub enum StorePlan {
     /// S3, and GitHub when it refuses or can't be reached.
     S3ThenGitHub,
     /// S3 or nothing.
     S3Only,
-    GitHub(Reason),
+    GitHub(StoreReason),
     /// Nowhere: S3 can't, for this reason, and nothing else is allowed.
-    Impossible(Reason),
+    Impossible(StoreReason),
 }
 
 /// Decides where the artifact goes.
-pub fn plan(mode: AuthMode, bucket: Option<&str>, fallback: Fallback) -> Plan {
+pub fn plan(mode: AuthMode, bucket: Option<&str>, fallback: FallbackPolicy) -> StorePlan {
     let obstacle = match (mode, bucket) {
-        (_, None) => Some(Reason::NoBucket),
-        (AuthMode::Anonymous, Some(_)) => Some(Reason::Anonymous),
+        (_, None) => Some(StoreReason::NoBucket),
+        (AuthMode::Anonymous, Some(_)) => Some(StoreReason::Anonymous),
         _ => None,
     };
     match (fallback, obstacle) {
-        (Fallback::Always, _) => Plan::GitHub(Reason::Forced),
-        (Fallback::Never, Some(reason)) => Plan::Impossible(reason),
-        (Fallback::Auto, Some(reason)) => Plan::GitHub(reason),
-        (Fallback::Never, None) => Plan::S3Only,
-        (Fallback::Auto, None) => Plan::S3ThenGitHub,
+        (FallbackPolicy::Always, _) => StorePlan::GitHub(StoreReason::Forced),
+        (FallbackPolicy::Never, Some(reason)) => StorePlan::Impossible(reason),
+        (FallbackPolicy::Auto, Some(reason)) => StorePlan::GitHub(reason),
+        (FallbackPolicy::Never, None) => StorePlan::S3Only,
+        (FallbackPolicy::Auto, None) => StorePlan::S3ThenGitHub,
     }
 }
 
@@ -122,18 +122,18 @@ mod tests {
     #[test]
     fn every_row_of_the_choice() {
         use AuthMode::{Ambient, Anonymous, Env, Oidc};
-        use Fallback::{Always, Auto, Never};
+        use FallbackPolicy::{Always, Auto, Never};
         let bucket = Some("b");
         for mode in [Oidc, Env, Ambient] {
-            assert_eq!(plan(mode, bucket, Auto), Plan::S3ThenGitHub);
-            assert_eq!(plan(mode, bucket, Never), Plan::S3Only);
-            assert_eq!(plan(mode, bucket, Always), Plan::GitHub(Reason::Forced));
-            assert_eq!(plan(mode, None, Auto), Plan::GitHub(Reason::NoBucket));
-            assert_eq!(plan(mode, None, Never), Plan::Impossible(Reason::NoBucket));
+            assert_eq!(plan(mode, bucket, Auto), StorePlan::S3ThenGitHub);
+            assert_eq!(plan(mode, bucket, Never), StorePlan::S3Only);
+            assert_eq!(plan(mode, bucket, Always), StorePlan::GitHub(StoreReason::Forced));
+            assert_eq!(plan(mode, None, Auto), StorePlan::GitHub(StoreReason::NoBucket));
+            assert_eq!(plan(mode, None, Never), StorePlan::Impossible(StoreReason::NoBucket));
         }
-        assert_eq!(plan(Anonymous, bucket, Auto), Plan::GitHub(Reason::Anonymous));
-        assert_eq!(plan(Anonymous, None, Auto), Plan::GitHub(Reason::NoBucket));
-        assert_eq!(plan(Anonymous, bucket, Never), Plan::Impossible(Reason::Anonymous));
-        assert_eq!(plan(Anonymous, bucket, Always), Plan::GitHub(Reason::Forced));
+        assert_eq!(plan(Anonymous, bucket, Auto), StorePlan::GitHub(StoreReason::Anonymous));
+        assert_eq!(plan(Anonymous, None, Auto), StorePlan::GitHub(StoreReason::NoBucket));
+        assert_eq!(plan(Anonymous, bucket, Never), StorePlan::Impossible(StoreReason::Anonymous));
+        assert_eq!(plan(Anonymous, bucket, Always), StorePlan::GitHub(StoreReason::Forced));
     }
 }

@@ -14,13 +14,13 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 pub use pattern::BadPattern;
-use pattern::Pattern;
+use pattern::PathPattern;
 
 /// The most folders below one another that are entered.
 const MAX_DEPTH: usize = 256;
 
 #[derive(Debug, Clone)]
-pub struct Query<'a> {
+pub struct FileQuery<'a> {
     /// The patterns, each of one or several lines.
     pub patterns: &'a [String],
     /// Where relative patterns start; absolute.
@@ -32,11 +32,11 @@ pub struct Query<'a> {
 }
 
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct CollectedFiles {
     /// The folder that the paths start from.
     pub root: PathBuf,
     /// The files, sorted by path.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FileEntry>,
     /// A hidden file or folder that was left out.
     pub left_out: Option<PathBuf>,
     /// Broken links, sockets and the like, which can't be stored.
@@ -47,12 +47,12 @@ pub struct Collected {
     pub outside: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Collected {
+impl CollectedFiles {
     /// Paths that are equal but for upper and lower case: the second of each pair can't be unpacked
     /// on macOS and Windows. At most `limit`.
     pub fn case_collisions(&self, limit: usize) -> Vec<&str> {
         // Eight bytes for each file, of which there may be millions, in the place of its name.
-        let hash = |entry: &Entry| {
+        let hash = |entry: &FileEntry| {
             let mut hasher = DefaultHasher::new();
             entry.path.to_lowercase().hash(&mut hasher);
             hasher.finish()
@@ -69,7 +69,7 @@ impl Collected {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct FileEntry {
     /// Its path below the root, with `/` between its parts.
     pub path: String,
     /// Its length in bytes when it was found.
@@ -80,7 +80,7 @@ pub struct Entry {
 
 /// Why the files can't be found.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CollectError {
     /// A pattern that is none.
     #[error(transparent)]
     Pattern(#[from] BadPattern),
@@ -98,24 +98,24 @@ pub enum Error {
 /// Finds the files.
 ///
 /// A search path that doesn't exist finds nothing; a folder that can't be read is an error.
-pub fn collect(query: &Query<'_>) -> Result<Collected, Error> {
+pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
     let mut patterns = Vec::new();
     for line in query.patterns.iter().flat_map(|text| text.lines()) {
-        patterns.extend(Pattern::parse(line, query.cwd, query.home)?);
+        patterns.extend(PathPattern::parse(line, query.cwd, query.home)?);
     }
     let starts = search_paths(&patterns);
-    let mut walk = Walk {
+    let mut walk = FolderWalk {
         patterns: &patterns,
         hidden: query.hidden,
         cwd: query.cwd,
         real_cwd: fs::canonicalize(query.cwd).unwrap_or_else(|_| query.cwd.to_path_buf()),
         found: Vec::new(),
-        out: Collected::default(),
+        out: CollectedFiles::default(),
     };
     for start in &starts {
         walk.start(start)?;
     }
-    let Walk { found, mut out, .. } = walk;
+    let FolderWalk { found, mut out, .. } = walk;
     out.root = root(&starts, &found);
     for file in found {
         out.entries.push(file.below(&out.root)?);
@@ -125,8 +125,8 @@ pub fn collect(query: &Query<'_>) -> Result<Collected, Error> {
 }
 
 /// The literal starts of the patterns that include, without those below another one.
-fn search_paths(patterns: &[Pattern]) -> Vec<PathBuf> {
-    let starts: Vec<_> = patterns.iter().filter(|p| !p.excludes).map(Pattern::start).collect();
+fn search_paths(patterns: &[PathPattern]) -> Vec<PathBuf> {
+    let starts: Vec<_> = patterns.iter().filter(|p| !p.excludes).map(PathPattern::start).collect();
     let mut kept: Vec<PathBuf> = Vec::new();
     for start in &starts {
         let below = starts.iter().any(|other| other != start && start.starts_with(other));
@@ -137,7 +137,7 @@ fn search_paths(patterns: &[Pattern]) -> Vec<PathBuf> {
     kept
 }
 
-fn root(starts: &[PathBuf], found: &[Found]) -> PathBuf {
+fn root(starts: &[PathBuf], found: &[FoundFile]) -> PathBuf {
     match starts {
         [] => PathBuf::new(),
         [only] if matches!(found, [file] if file.path == *only) => {
@@ -155,24 +155,24 @@ fn root(starts: &[PathBuf], found: &[Found]) -> PathBuf {
 }
 
 /// A file with its absolute path. There may be millions, so no more of it is kept.
-struct Found {
+struct FoundFile {
     path: PathBuf,
     size: u64,
     mode: Option<u32>,
 }
 
-impl Found {
-    fn below(self, root: &Path) -> Result<Entry, Error> {
+impl FoundFile {
+    fn below(self, root: &Path) -> Result<FileEntry, CollectError> {
         let mut relative = String::new();
         for part in self.path.strip_prefix(root).unwrap_or(&self.path).components() {
             let Component::Normal(part) = part else { continue };
-            let Some(part) = part.to_str() else { return Err(Error::NotUtf8(self.path)) };
+            let Some(part) = part.to_str() else { return Err(CollectError::NotUtf8(self.path)) };
             if !relative.is_empty() {
                 relative.push('/');
             }
             relative.push_str(part);
         }
-        Ok(Entry { path: relative, size: self.size, mode: self.mode })
+        Ok(FileEntry { path: relative, size: self.size, mode: self.mode })
     }
 }
 
@@ -187,25 +187,25 @@ fn mode(_: &Metadata) -> Option<u32> {
     None
 }
 
-struct Walk<'a> {
-    patterns: &'a [Pattern],
+struct FolderWalk<'a> {
+    patterns: &'a [PathPattern],
     hidden: bool,
     cwd: &'a Path,
     /// The same without links.
     real_cwd: PathBuf,
-    found: Vec<Found>,
-    out: Collected,
+    found: Vec<FoundFile>,
+    out: CollectedFiles,
 }
 
-impl Walk<'_> {
-    fn start(&mut self, path: &Path) -> Result<(), Error> {
+impl FolderWalk<'_> {
+    fn start(&mut self, path: &Path) -> Result<(), CollectError> {
         match fs::symlink_metadata(path) {
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
             {
                 Ok(())
             }
-            Err(source) => Err(Error::Unreadable { path: path.to_path_buf(), source }),
+            Err(source) => Err(CollectError::Unreadable { path: path.to_path_buf(), source }),
             Ok(metadata) => self.visit(path.to_path_buf(), metadata.is_symlink(), &mut Vec::new()),
         }
     }
@@ -217,7 +217,7 @@ impl Walk<'_> {
         path: PathBuf,
         is_link: bool,
         above: &mut Vec<PathBuf>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CollectError> {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         // The folder that the job stands in is wanted, whatever its name.
         if hidden && !self.hidden && path != self.cwd {
@@ -232,7 +232,7 @@ impl Walk<'_> {
                 self.out.skipped.push(path);
                 return Ok(());
             }
-            Err(source) => return Err(Error::Unreadable { path, source }),
+            Err(source) => return Err(CollectError::Unreadable { path, source }),
         };
         if metadata.is_dir() {
             return self.enter(path, is_link, above);
@@ -244,7 +244,7 @@ impl Walk<'_> {
             self.note_outside(&path, fs::canonicalize(&path).ok());
         }
         if metadata.is_file() {
-            self.found.push(Found { path, size: metadata.len(), mode: mode(&metadata) });
+            self.found.push(FoundFile { path, size: metadata.len(), mode: mode(&metadata) });
         } else {
             self.out.skipped.push(path);
         }
@@ -262,11 +262,11 @@ impl Walk<'_> {
         path: PathBuf,
         is_link: bool,
         above: &mut Vec<PathBuf>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CollectError> {
         if !self.patterns.iter().any(|p| !p.excludes && p.may_match_below(&path)) {
             return Ok(());
         }
-        let unreadable = |source| Error::Unreadable { path: path.clone(), source };
+        let unreadable = |source| CollectError::Unreadable { path: path.clone(), source };
         let real = fs::canonicalize(&path).map_err(unreadable)?;
         if above.contains(&real) {
             self.out.loops.push(path);
@@ -276,7 +276,7 @@ impl Walk<'_> {
             self.note_outside(&path, Some(real.clone()));
         }
         if above.len() >= MAX_DEPTH {
-            return Err(Error::TooDeep(path));
+            return Err(CollectError::TooDeep(path));
         }
         above.push(real);
         for child in fs::read_dir(&path).map_err(unreadable)? {
@@ -317,11 +317,11 @@ mod tests {
             tree
         }
 
-        fn find(&self, patterns: &str, hidden: bool) -> Collected {
+        fn find(&self, patterns: &str, hidden: bool) -> CollectedFiles {
             let patterns = [patterns.to_owned()];
             let home = self.0.path().join("home");
             let query =
-                Query { patterns: &patterns, cwd: self.0.path(), home: Some(&home), hidden };
+                FileQuery { patterns: &patterns, cwd: self.0.path(), home: Some(&home), hidden };
             collect(&query).unwrap()
         }
 
@@ -362,7 +362,7 @@ mod tests {
         let tree = Tree::new(&["w[1]/x{a,b}.txt", "w1/xa.txt"]);
         let inner = [String::from("x{a,b}.txt")];
         let cwd = tree.0.path().join("w[1]");
-        let query = Query { patterns: &inner, cwd: &cwd, home: None, hidden: false };
+        let query = FileQuery { patterns: &inner, cwd: &cwd, home: None, hidden: false };
         assert_eq!(collect(&query).unwrap().entries.len(), 1);
     }
 
@@ -428,7 +428,7 @@ mod tests {
         for bad in ["a/[x", "a/*/../b"] {
             let patterns = [bad.to_owned()];
             let query =
-                Query { patterns: &patterns, cwd: tree.0.path(), home: None, hidden: false };
+                FileQuery { patterns: &patterns, cwd: tree.0.path(), home: None, hidden: false };
             let error = collect(&query).unwrap_err().to_string();
             assert!(error.contains(bad), "{error}");
         }

@@ -19,18 +19,18 @@ pub struct Disk {
     file: File,
     /// Where the file is, when it may be moved away.
     path: Option<PathBuf>,
-    sums: Sums,
+    sums: BlockChecksums,
 }
 
-/// How many bytes of a file each of [`Sums`] is about.
+/// How many bytes of a file each of [`BlockChecksums`] is about.
 const STEP: u64 = 8 << 20;
 
 /// The CRCs of a file's consecutive parts of [`STEP`] bytes, made on the way, so that the CRC of a
 /// content that turns out to start where the file starts needs no second reading.
 #[derive(Default)]
-pub(crate) struct Sums(Vec<crc32fast::Hasher>);
+pub(crate) struct BlockChecksums(Vec<crc32fast::Hasher>);
 
-impl Sums {
+impl BlockChecksums {
     /// Adds the bytes that follow those added before; `at` is how many these are.
     pub(crate) fn add(&mut self, mut at: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -49,18 +49,18 @@ impl Sums {
 
 impl From<File> for Disk {
     fn from(file: File) -> Self {
-        Self { head: vec![], file, path: None, sums: Sums::default() }
+        Self { head: vec![], file, path: None, sums: BlockChecksums::default() }
     }
 }
 
 impl Disk {
     /// The blob of `head` and `file`, which lies at `path` and has no other use.
     pub(crate) fn new(head: Vec<u8>, file: File, path: PathBuf) -> Self {
-        Self { head, file, path: Some(path), sums: Sums::default() }
+        Self { head, file, path: Some(path), sums: BlockChecksums::default() }
     }
 
     /// The same with the sums of its file.
-    pub(crate) fn with_sums(self, sums: Sums) -> Self {
+    pub(crate) fn with_sums(self, sums: BlockChecksums) -> Self {
         Self { sums, ..self }
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, &bytes).unwrap();
-        let mut sums = Sums::default();
+        let mut sums = BlockChecksums::default();
         for (n, piece) in bytes.chunks(700_001).enumerate() {
             sums.add(n as u64 * 700_001, piece);
         }

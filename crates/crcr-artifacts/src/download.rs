@@ -12,23 +12,25 @@ use tokio::task::spawn_blocking;
 
 use crate::digest::Digest;
 use crate::disk::Disk;
-use crate::fetch::{self, Arrived, Fetched};
-use crate::find::{self, At, Found, Run, Select, Sources};
-use crate::locator::{Archive, Trust};
+use crate::fetch::{self, ByteProgress, FetchedBlob};
+use crate::find::{
+    self, ArtifactLocation, ArtifactSelection, ArtifactSources, FoundArtifact, SourceRun,
+};
+use crate::locator::{ArchiveFormat, ArtifactTrust};
 use crate::objects;
 use crate::paths;
-use crate::publish::{self, Staging};
+use crate::publish::{self, StagingFolder};
 use crate::store::github::download::rest_error;
 use crate::trust;
-use crate::unpack::{self, OnCollision, Policy, Stage, Unpacked};
+use crate::unpack::{self, OnCollision, StagedFiles, UnpackCounts, UnpackPolicy};
 
 /// How many artifacts are fetched at once; they are unpacked one after the other.
 const AT_ONCE: usize = 4;
 
 /// What to download, and how.
-pub struct Request {
-    pub run: Run,
-    pub select: Select,
+pub struct DownloadRequest {
+    pub run: SourceRun,
+    pub select: ArtifactSelection,
     pub destination: PathBuf,
     /// Whether several artifacts go into one folder, instead of a folder each.
     pub merge: bool,
@@ -45,54 +47,54 @@ pub struct Request {
     /// Is told how many bytes there are, as far as that is known, once everything is found.
     pub total: Box<dyn Fn(u64) + Send + Sync>,
     /// Is told how many bytes have arrived.
-    pub arrived: Arrived,
+    pub arrived: ByteProgress,
 }
 
 #[derive(Debug)]
-pub struct Downloaded {
-    pub artifacts: Vec<Artifact>,
+pub struct DownloadResult {
+    pub artifacts: Vec<DownloadedArtifact>,
 }
 
 /// An artifact that has been downloaded.
 #[derive(Debug)]
-pub struct Artifact {
-    pub found: Found,
+pub struct DownloadedArtifact {
+    pub found: FoundArtifact,
     pub digest: Digest,
     /// What was fetched, in bytes.
     pub size: u64,
-    pub unpacked: Unpacked,
+    pub unpacked: UnpackCounts,
     /// What GitHub says about the code that made it; known in privileged events only.
-    pub trust: Option<Trust>,
+    pub trust: Option<ArtifactTrust>,
     /// Why its digest doesn't fit, where that is allowed.
     pub mismatch: Option<String>,
 }
 
 /// Why nothing has been downloaded. Nothing is visible then.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DownloadError {
     #[error(transparent)]
-    Find(#[from] find::Error),
+    Find(#[from] find::FindError),
     /// The trust can't be checked without a token.
     #[error("whether a fork made the artifact can't be checked without a token")]
     TrustUnknown,
     #[error("`{name}` is refused: {why}")]
-    Trust { name: String, why: trust::Refused },
+    Trust { name: String, why: trust::TrustRefusal },
     #[error("`{name}` can't be fetched: {source}")]
-    Fetch { name: String, source: fetch::Error },
+    Fetch { name: String, source: fetch::FetchError },
     /// Its files can't be fetched.
     #[error("`{name}` can't be fetched: {source}")]
-    Objects { name: String, source: objects::Error },
+    Objects { name: String, source: objects::ObjectsError },
     /// It isn't what its digest says.
     #[error("`{name}` isn't what was uploaded: {why}")]
     Digest { name: String, why: String },
     #[error("`{name}` can't be unpacked: {source}")]
-    Unpack { name: String, source: unpack::Error },
+    Unpack { name: String, source: unpack::UnpackError },
     /// It can't be put where it belongs.
     #[error(transparent)]
-    Publish(#[from] publish::Error),
+    Publish(#[from] publish::PublishError),
 }
 
-impl Error {
+impl DownloadError {
     /// Whether the disk takes no more: it is full, or the file too large for it.
     pub fn is_disk_full(&self) -> bool {
         let full = |e: &io::Error| {
@@ -100,39 +102,47 @@ impl Error {
             matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
         };
         match self {
-            Self::Fetch { source: fetch::Error::Disk { source, .. }, .. }
+            Self::Fetch { source: fetch::FetchError::Disk { source, .. }, .. }
             | Self::Objects {
-                source: objects::Error::Fetch { source: fetch::Error::Disk { source, .. }, .. },
+                source:
+                    objects::ObjectsError::Fetch {
+                        source: fetch::FetchError::Disk { source, .. }, ..
+                    },
                 ..
             }
-            | Self::Publish(publish::Error::Io { source, .. }) => full(source),
+            | Self::Publish(publish::PublishError::Io { source, .. }) => full(source),
             Self::Unpack { source, .. }
-            | Self::Objects { source: objects::Error::Unpack(source), .. } => source.is_disk_full(),
+            | Self::Objects { source: objects::ObjectsError::Unpack(source), .. } => {
+                source.is_disk_full()
+            }
             _ => false,
         }
     }
 }
 
 /// Downloads what `request` wants; all of it or nothing.
-pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded, Error> {
+pub async fn download(
+    sources: &ArtifactSources,
+    request: &DownloadRequest,
+) -> Result<DownloadResult, DownloadError> {
     let found = sources.find(&request.run, &request.select).await?;
     let trust = check_trust(sources, request, &found).await?;
     (request.total)(found.iter().filter_map(|one| one.size).sum());
 
     // A single artifact goes to the destination itself, as several do that are merged.
     let in_folders = found.len() > 1 && !request.merge;
-    let staging = Arc::new(Staging::new(&request.destination)?);
+    let staging = Arc::new(StagingFolder::new(&request.destination)?);
     // What the job's own run has made may be any sparse file or disk image.
     let trusted = !request.privileged && request.run.own;
-    let limits = unpack::Limits::default();
+    let limits = unpack::UnpackLimits::default();
     let ratio = if trusted { u64::MAX } else { limits.ratio };
-    let policy = Policy {
+    let policy = UnpackPolicy {
         privileged: request.privileged,
-        limits: unpack::Limits { ratio, ..limits },
+        limits: unpack::UnpackLimits { ratio, ..limits },
         on_collision: request.on_collision,
         folds_case: staging.folds_case(),
     };
-    let mut stage = Stage::new(staging.subfolder("stage")?, policy);
+    let mut stage = StagedFiles::new(staging.subfolder("stage")?, policy);
 
     let mut artifacts = Vec::with_capacity(found.len());
     let mut fetches = stream::iter(found.into_iter().enumerate())
@@ -158,67 +168,70 @@ pub async fn download(sources: &Sources, request: &Request) -> Result<Downloaded
             }
             None => fetch_objects(&mut stage, found, &folder, request).await?,
         };
-        artifacts.push(Artifact { trust, ..artifact });
+        artifacts.push(DownloadedArtifact { trust, ..artifact });
     }
     drop(fetches);
 
     let name = || artifacts.last().map(|artifact| artifact.found.name.clone()).unwrap_or_default();
-    let root = stage.finish().map_err(|source| Error::Unpack { name: name(), source })?;
+    let root = stage.finish().map_err(|source| DownloadError::Unpack { name: name(), source })?;
     staging.publish(&root)?;
-    Ok(Downloaded { artifacts })
+    Ok(DownloadResult { artifacts })
 }
 
 /// For another run, and in a privileged event, asks GitHub whose code the run worked on, and
 /// decides.
 async fn check_trust(
-    sources: &Sources,
-    request: &Request,
-    found: &[Found],
-) -> Result<Option<Trust>, Error> {
+    sources: &ArtifactSources,
+    request: &DownloadRequest,
+    found: &[FoundArtifact],
+) -> Result<Option<ArtifactTrust>, DownloadError> {
     if (!request.privileged && request.run.own) || found.is_empty() {
         return Ok(None);
     }
-    let rest = sources.rest.as_ref().ok_or(Error::TrustUnknown)?;
-    let Run { repository, id, .. } = &request.run;
+    let rest = sources.rest.as_ref().ok_or(DownloadError::TrustUnknown)?;
+    let SourceRun { repository, id, .. } = &request.run;
     let run = rest.workflow_run(repository, *id).await.map_err(|error| {
-        find::Error::Store(rest_error(error, &format!("run {id} of `{repository}`")))
+        find::FindError::Store(rest_error(error, &format!("run {id} of `{repository}`")))
     })?;
     let mut trust = None;
     for one in found {
         // Without rights that the author lacks, a digest from beside the object will do.
         let digest = one.independent_digest || !request.privileged;
         let verdict = trust::check(&run, repository, one.label(), digest, request.allow_fork);
-        trust = Some(verdict.map_err(|why| Error::Trust { name: one.name.clone(), why })?);
+        trust = Some(verdict.map_err(|why| DownloadError::Trust { name: one.name.clone(), why })?);
     }
     Ok(trust)
 }
 
 /// The folder of one artifact of several. Its name may come from a stranger.
-fn folder(found: &Found) -> Result<String, Error> {
-    let checked = paths::check(&found.name)
-        .and_then(|path| if path.contains('/') { Err(paths::Refused::Parent) } else { Ok(path) });
+fn folder(found: &FoundArtifact) -> Result<String, DownloadError> {
+    let checked = paths::check(&found.name).and_then(|path| {
+        if path.contains('/') { Err(paths::RefusedPath::Parent) } else { Ok(path) }
+    });
     let name = || found.name.clone();
-    checked.map_err(|why| Error::Unpack {
+    checked.map_err(|why| DownloadError::Unpack {
         name: name(),
-        source: unpack::Error::Path { path: name(), why },
+        source: unpack::UnpackError::Path { path: name(), why },
     })
 }
 
 /// Fetches and verifies a blob; nothing for an artifact whose files are objects of their own.
 async fn fetch_blob(
-    sources: &Sources,
-    request: &Request,
-    found: Found,
+    sources: &ArtifactSources,
+    request: &DownloadRequest,
+    found: FoundArtifact,
     path: PathBuf,
-) -> Result<(Found, Option<Fetched>), Error> {
-    if found.archive == Some(Archive::None) && matches!(found.at, At::S3 { .. }) {
+) -> Result<(FoundArtifact, Option<FetchedBlob>), DownloadError> {
+    if found.archive == Some(ArchiveFormat::None) && matches!(found.at, ArtifactLocation::S3 { .. })
+    {
         return Ok((found, None));
     }
     let blob = Arc::new(sources.blob(&request.run, &found.at));
     let fetched = fetch::fetch(&blob, &path, found.size, &request.arrived).await;
-    let fetched = fetched.map_err(|source| Error::Fetch { name: found.name.clone(), source })?;
+    let fetched =
+        fetched.map_err(|source| DownloadError::Fetch { name: found.name.clone(), source })?;
     match differs(&found, fetched.digest).filter(|_| request.digest_must_match) {
-        Some(why) => Err(Error::Digest { name: found.name, why }),
+        Some(why) => Err(DownloadError::Digest { name: found.name, why }),
         None => Ok((found, Some(fetched))),
     }
 }
@@ -234,17 +247,17 @@ impl Drop for CancelOnDrop {
 
 /// Unpacks a blob, or takes it as it is under the name `raw`, on a thread of its own.
 async fn unpack_blob(
-    mut stage: Stage,
-    staging: Arc<Staging>,
-    found: Found,
-    fetched: Fetched,
+    mut stage: StagedFiles,
+    staging: Arc<StagingFolder>,
+    found: FoundArtifact,
+    fetched: FetchedBlob,
     folder: String,
     raw: Option<String>,
-) -> Result<(Stage, Artifact), Error> {
+) -> Result<(StagedFiles, DownloadedArtifact), DownloadError> {
     let cancel = CancelOnDrop(Arc::new(AtomicBool::new(false)));
     let flag = cancel.0.clone();
     let name = found.name.clone();
-    let Fetched { path, disk, digest, size, .. } = fetched;
+    let FetchedBlob { path, disk, digest, size, .. } = fetched;
     let work = spawn_blocking(move || {
         let unpacked = match raw {
             Some(raw) => take_raw(&mut stage, disk, &raw, &folder, size),
@@ -256,34 +269,35 @@ async fn unpack_blob(
         drop(staging);
         unpacked.map(|unpacked| (stage, unpacked))
     });
-    let done = work.await.unwrap_or(Err(unpack::Error::Cancelled));
-    let (stage, unpacked) = done.map_err(|source| Error::Unpack { name, source })?;
+    let done = work.await.unwrap_or(Err(unpack::UnpackError::Cancelled));
+    let (stage, unpacked) = done.map_err(|source| DownloadError::Unpack { name, source })?;
     let mismatch = differs(&found, digest);
-    Ok((stage, Artifact { found, digest, size, unpacked, trust: None, mismatch }))
+    Ok((stage, DownloadedArtifact { found, digest, size, unpacked, trust: None, mismatch }))
 }
 
 async fn fetch_objects(
-    stage: &mut Stage,
-    found: Found,
+    stage: &mut StagedFiles,
+    found: FoundArtifact,
     folder: &str,
-    request: &Request,
-) -> Result<Artifact, Error> {
-    let At::S3 { store, key } = &found.at else {
+    request: &DownloadRequest,
+) -> Result<DownloadedArtifact, DownloadError> {
+    let ArtifactLocation::S3 { store, key } = &found.at else {
         unreachable!("only S3 has artifacts of several objects")
     };
     let fetched = objects::fetch(store, key, &found.files, stage, folder, &request.arrived).await;
-    let fetched = fetched.map_err(|source| Error::Objects { name: found.name.clone(), source })?;
+    let fetched =
+        fetched.map_err(|source| DownloadError::Objects { name: found.name.clone(), source })?;
     let mismatch =
         fetched.mismatch.map(|one| one.to_string()).or_else(|| differs(&found, fetched.digest));
     if let Some(why) = mismatch.clone().filter(|_| request.digest_must_match) {
-        return Err(Error::Digest { name: found.name, why });
+        return Err(DownloadError::Digest { name: found.name, why });
     }
-    let unpacked = Unpacked { files: fetched.files, bytes: fetched.bytes };
+    let unpacked = UnpackCounts { files: fetched.files, bytes: fetched.bytes };
     let (digest, size) = (fetched.digest, fetched.bytes);
-    Ok(Artifact { found, digest, size, unpacked, trust: None, mismatch })
+    Ok(DownloadedArtifact { found, digest, size, unpacked, trust: None, mismatch })
 }
 
-fn differs(found: &Found, digest: Digest) -> Option<String> {
+fn differs(found: &FoundArtifact, digest: Digest) -> Option<String> {
     let expected = found.digest.filter(|expected| *expected != digest)?;
     Some(format!("its digest is {digest}, not {expected}"))
 }
@@ -291,10 +305,10 @@ fn differs(found: &Found, digest: Digest) -> Option<String> {
 /// The file name of a blob that is no zip but the one file itself.
 ///
 /// GitHub says which it is by the type of the content, as the official client writes it.
-fn raw_name(found: &Found, fetched: &Fetched) -> Option<String> {
+fn raw_name(found: &FoundArtifact, fetched: &FetchedBlob) -> Option<String> {
     const ZIP: [&str; 4] =
         ["application/zip", "application/x-zip-compressed", "application/zip-compressed", "zip"];
-    if found.archive == Some(Archive::Zip) {
+    if found.archive == Some(ArchiveFormat::Zip) {
         return None;
     }
     let kind = fetched.content_type.as_deref().unwrap_or(ZIP[0]).split(';').next();
@@ -306,18 +320,20 @@ fn raw_name(found: &Found, fetched: &Fetched) -> Option<String> {
 }
 
 fn take_raw(
-    stage: &mut Stage,
+    stage: &mut StagedFiles,
     blob: Disk,
     name: &str,
     folder: &str,
     size: u64,
-) -> Result<Unpacked, unpack::Error> {
+) -> Result<UnpackCounts, unpack::UnpackError> {
     let reserved = stage.reserve(&[name.to_owned()], folder)?;
     for path in reserved {
-        blob.copy_to(&path)
-            .map_err(|source| unpack::Error::Write { path: path.display().to_string(), source })?;
+        blob.copy_to(&path).map_err(|source| unpack::UnpackError::Write {
+            path: path.display().to_string(),
+            source,
+        })?;
     }
-    Ok(Unpacked { files: 1, bytes: size })
+    Ok(UnpackCounts { files: 1, bytes: size })
 }
 
 /// A fresh empty folder below `parent`, for a privileged event without a destination.

@@ -13,9 +13,9 @@ use crcr_github::http::{Retry, Tries};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
-use crate::blob::{Blob, OpenError, Part};
+use crate::blob::{ByteRange, OpenError, RemoteBlob};
 use crate::digest::{Digest, Hasher};
-use crate::disk::{Disk, MAX_HEAD, Sums, stored_head};
+use crate::disk::{BlockChecksums, Disk, MAX_HEAD, stored_head};
 use crate::store;
 
 /// How many ranges are in flight.
@@ -28,13 +28,13 @@ const FIRST: u64 = 8 << 20;
 const HASHED_AT_ONCE: usize = 1 << 20;
 
 /// Is told how many bytes have arrived.
-pub type Arrived = Arc<dyn Fn(u64) + Send + Sync>;
+pub type ByteProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// Why a blob isn't there.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum FetchError {
     #[error(transparent)]
-    Store(#[from] store::Error),
+    Store(#[from] store::StoreError),
     /// The server broke off again and again without a byte of progress.
     #[error("the connection broke {tries} times in a row: {message}")]
     Broken {
@@ -57,7 +57,7 @@ pub enum Error {
 }
 
 /// A blob that has been fetched.
-pub(crate) struct Fetched {
+pub(crate) struct FetchedBlob {
     pub(crate) path: PathBuf,
     /// The bytes.
     pub(crate) disk: Disk,
@@ -73,28 +73,28 @@ pub(crate) struct Fetched {
 ///
 /// A broken connection is taken up where it broke; a replaced blob is fetched anew, once.
 pub(crate) async fn fetch(
-    blob: &Arc<Blob>,
+    blob: &Arc<RemoteBlob>,
     path: &Path,
     size: Option<u64>,
-    arrived: &Arrived,
-) -> Result<Fetched, Error> {
+    arrived: &ByteProgress,
+) -> Result<FetchedBlob, FetchError> {
     match fetch_once(blob, path, size, arrived).await {
-        Err(Error::Changed) => fetch_once(blob, path, size, arrived).await,
+        Err(FetchError::Changed) => fetch_once(blob, path, size, arrived).await,
         done => done,
     }
 }
 
 async fn fetch_once(
-    blob: &Arc<Blob>,
+    blob: &Arc<RemoteBlob>,
     path: &Path,
     size: Option<u64>,
-    arrived: &Arrived,
-) -> Result<Fetched, Error> {
-    let disk = |source| Error::Disk { path: path.to_owned(), source };
+    arrived: &ByteProgress,
+) -> Result<FetchedBlob, FetchError> {
+    let disk = |source| FetchError::Disk { path: path.to_owned(), source };
     let mut first = open(blob, 0, FIRST, None).await?;
     let total = first.total;
     if let Some(expected) = size.filter(|size| *size != total) {
-        return Err(Error::Length { announced: total, expected });
+        return Err(FetchError::Length { announced: total, expected });
     }
     let start = if first.start == 0 { first.look_ahead(MAX_HEAD).await } else { &[] };
     let head = start[..stored_head(start).unwrap_or(0)].to_vec();
@@ -103,14 +103,14 @@ async fn fetch_once(
     let ranges = usize::try_from(total.div_ceil(range)).unwrap_or(usize::MAX);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
     let (content_type, file_name) = (first.content_type.take(), first.file_name.take());
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(FetchState {
         blob: blob.clone(),
         disk: Disk::new(head, file.map_err(disk)?, path.to_owned()),
         path: path.to_owned(),
         etag: first.etag.clone(),
         total,
         range,
-        progress: Mutex::new(Progress { done: vec![0; ranges], over: false }),
+        progress: Mutex::new(FetchProgress { done: vec![0; ranges], over: false }),
         writing: tokio::sync::Mutex::default(),
         news: Condvar::new(),
         // The first range is open already, and belongs to the reader that gets it.
@@ -120,11 +120,14 @@ async fn fetch_once(
     let (digest, sums) = transfer(&shared, first).await?;
     let shared = Arc::into_inner(shared).expect("the readers and the hasher have ended");
     let (path, disk) = (shared.path, shared.disk.with_sums(sums));
-    Ok(Fetched { path, disk, digest, size: total, content_type, file_name })
+    Ok(FetchedBlob { path, disk, digest, size: total, content_type, file_name })
 }
 
 /// Reads all ranges and hashes the bytes in order behind them.
-async fn transfer(shared: &Arc<Shared>, first: Part) -> Result<(Digest, Sums), Error> {
+async fn transfer(
+    shared: &Arc<FetchState>,
+    first: ByteRange,
+) -> Result<(Digest, BlockChecksums), FetchError> {
     let mut readers = JoinSet::new();
     let mut first = Some(first);
     for _ in 0..IN_FLIGHT {
@@ -153,30 +156,30 @@ async fn transfer(shared: &Arc<Shared>, first: Part) -> Result<(Digest, Sums), E
 }
 
 /// What the readers of the ranges, and the hasher, share.
-struct Shared {
-    blob: Arc<Blob>,
+struct FetchState {
+    blob: Arc<RemoteBlob>,
     disk: Disk,
     path: PathBuf,
     etag: Option<String>,
     total: u64,
     /// The length of each range but the last, in bytes.
     range: u64,
-    progress: Mutex<Progress>,
+    progress: Mutex<FetchProgress>,
     /// Who writes: the system takes one writer of a file at a time and lets the others spin.
     writing: tokio::sync::Mutex<()>,
     news: Condvar,
     next: AtomicUsize,
-    arrived: Arrived,
+    arrived: ByteProgress,
 }
 
-struct Progress {
+struct FetchProgress {
     /// For each range, how many of its bytes are there, from its start.
     done: Vec<u64>,
     /// Set when no more bytes will come.
     over: bool,
 }
 
-struct EndOnDrop(Arc<Shared>);
+struct EndOnDrop(Arc<FetchState>);
 
 impl Drop for EndOnDrop {
     /// Tells the hasher that nothing more comes.
@@ -186,9 +189,9 @@ impl Drop for EndOnDrop {
     }
 }
 
-impl Shared {
+impl FetchState {
     /// Reads one range after the other until there are none left; `first` is the first one.
-    async fn read_ranges(&self, mut first: Option<Part>) -> Result<(), Error> {
+    async fn read_ranges(&self, mut first: Option<ByteRange>) -> Result<(), FetchError> {
         loop {
             let n = match first {
                 Some(_) => 0,
@@ -200,7 +203,8 @@ impl Shared {
             }
             let end = self.total.min(start + self.range);
             let etag = self.etag.clone();
-            let mut reader = Reader::new(&self.blob, first.take(), start..end, self.total, etag);
+            let mut reader =
+                RangeReader::new(&self.blob, first.take(), start..end, self.total, etag);
             while let Some(bytes) = reader.next().await? {
                 let at = reader.position() - bytes.len() as u64;
                 let turn = self.writing.lock().await;
@@ -227,8 +231,8 @@ impl Shared {
     }
 
     /// Hashes the bytes in order as they arrive; the digest is worth nothing when the readers fail.
-    fn hash(&self) -> io::Result<(Digest, Sums)> {
-        let (mut hasher, mut sums) = (Hasher::default(), Sums::default());
+    fn hash(&self) -> io::Result<(Digest, BlockChecksums)> {
+        let (mut hasher, mut sums) = (Hasher::default(), BlockChecksums::default());
         let head = self.disk.head_len();
         let mut buffer = vec![0; HASHED_AT_ONCE];
         let (mut at, mut there) = (0, 0);
@@ -257,30 +261,30 @@ impl Shared {
         }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, FetchProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, source: io::Error) -> Error {
-        Error::Disk { path: self.path.clone(), source }
+    fn failed(&self, source: io::Error) -> FetchError {
+        FetchError::Disk { path: self.path.clone(), source }
     }
 }
 
 /// The bytes of a range, in order, across broken connections.
-pub(crate) struct Reader<'a> {
-    blob: &'a Blob,
-    part: Option<Part>,
+pub(crate) struct RangeReader<'a> {
+    blob: &'a RemoteBlob,
+    part: Option<ByteRange>,
     range: Range<u64>,
     total: u64,
     etag: Option<String>,
     tries: Tries,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RangeReader<'a> {
     /// Reads `range` of the version `etag` of a blob of `total` bytes; `part` may be open already.
     pub(crate) fn new(
-        blob: &'a Blob,
-        part: Option<Part>,
+        blob: &'a RemoteBlob,
+        part: Option<ByteRange>,
         range: Range<u64>,
         total: u64,
         etag: Option<String>,
@@ -294,7 +298,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next bytes; `None` when the range has been read.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
         while !self.range.is_empty() {
             let Range { start, end } = self.range;
             let part = match &mut self.part {
@@ -302,7 +306,7 @@ impl<'a> Reader<'a> {
                 None => {
                     let part = open(self.blob, start, end, self.etag.as_deref()).await?;
                     if part.total != self.total || (part.etag.is_some() && part.etag != self.etag) {
-                        return Err(Error::Changed);
+                        return Err(FetchError::Changed);
                     }
                     self.part.insert(part)
                 }
@@ -310,12 +314,12 @@ impl<'a> Reader<'a> {
             let message = match part.chunk().await {
                 Ok(Some(mut bytes)) => {
                     // A server that knows no ranges starts at the blob's start.
-                    let behind = start.checked_sub(part.start).ok_or(Error::Range)?;
+                    let behind = start.checked_sub(part.start).ok_or(FetchError::Range)?;
                     part.start += bytes.len() as u64;
                     bytes.advance(behind.min(bytes.len() as u64) as usize);
                     if bytes.len() as u64 > end - start {
                         if !part.whole {
-                            return Err(Error::Range);
+                            return Err(FetchError::Range);
                         }
                         bytes.truncate((end - start) as usize);
                     }
@@ -331,7 +335,7 @@ impl<'a> Reader<'a> {
             };
             self.part = None;
             if !self.tries.again(&message, None).await {
-                return Err(Error::Broken { tries: self.tries.tried(), message });
+                return Err(FetchError::Broken { tries: self.tries.tried(), message });
             }
         }
         Ok(None)
@@ -340,20 +344,20 @@ impl<'a> Reader<'a> {
 
 /// Opens a range, again while that may help.
 pub(crate) async fn open(
-    blob: &Blob,
+    blob: &RemoteBlob,
     start: u64,
     end: u64,
     etag: Option<&str>,
-) -> Result<Part, Error> {
+) -> Result<ByteRange, FetchError> {
     let mut tries = Retry::PATIENT.start();
     loop {
         match blob.open(start, end, etag).await {
             Ok(part) => return Ok(part),
-            Err(OpenError::Changed) => return Err(Error::Changed),
+            Err(OpenError::Changed) => return Err(FetchError::Changed),
             Err(OpenError::Store(error)) => return Err(error.into()),
             Err(OpenError::Transient { message, retry_after }) => {
                 if !tries.again(&message, retry_after).await {
-                    return Err(Error::Broken { tries: tries.tried(), message });
+                    return Err(FetchError::Broken { tries: tries.tried(), message });
                 }
             }
         }

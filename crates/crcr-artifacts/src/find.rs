@@ -15,17 +15,19 @@ use crcr_github::runs_artifacts::Actions;
 use jiff::Timestamp;
 use serde_json::json;
 
-use self::github::Listed;
+use self::github::ListedArtifact;
 use crate::digest::Digest;
 use crate::find::pattern::NamePattern;
-use crate::layout::{Facts, Layout};
-use crate::locator::{self, Archive, File, Locator, Place, Trust, is_locator_artifact};
+use crate::layout::{KeyLayout, LayoutFacts};
+use crate::locator::{
+    self, ArchiveFormat, ArtifactTrust, LocatedFile, Locator, StoredPlace, is_locator_artifact,
+};
 use crate::store;
-use crate::store::github::{GitHubStore, Mask};
+use crate::store::github::{GitHubStore, SecretMask};
 use crate::store::s3::{S3Access, S3Config, S3Store, STORE as S3};
 
 #[derive(Debug, Clone)]
-pub enum Select {
+pub enum ArtifactSelection {
     /// The one of this name.
     Name(String),
     Pattern(NamePattern),
@@ -38,7 +40,7 @@ pub enum Select {
 
 /// The run that made the artifacts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct SourceRun {
     /// `owner/repo`.
     pub repository: String,
     pub id: u64,
@@ -48,38 +50,38 @@ pub struct Run {
     pub first_attempt: bool,
 }
 
-pub struct Sources {
+pub struct ArtifactSources {
     /// The artifact service, where the job's runtime token is there.
     pub service: Option<GitHubStore>,
     /// The REST API, where there is a token for it.
     pub rest: Option<Actions>,
     /// The bucket, where one is configured.
-    pub bucket: Option<Bucket>,
+    pub bucket: Option<ArtifactBucket>,
     /// Tells the runner to hide a secret.
-    pub mask: Mask,
+    pub mask: SecretMask,
     /// Tells the user what was left out without being an error.
-    pub notice: Notice,
+    pub notice: NoticePrinter,
     /// Tells the user what needs attention without being an error.
-    pub warning: Notice,
+    pub warning: NoticePrinter,
 }
 
-pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
+pub type NoticePrinter = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A bucket and where artifacts lie in it.
 #[derive(Debug, Clone)]
-pub struct Bucket {
+pub struct ArtifactBucket {
     /// The bucket and who asks.
     pub config: S3Config,
-    pub layout: Layout,
+    pub layout: KeyLayout,
 }
 
 /// An artifact that has been found. What isn't known is `None`.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundArtifact {
     pub name: String,
-    pub at: At,
+    pub at: ArtifactLocation,
     /// How it is stored; at GitHub that shows only when it is opened.
-    pub archive: Option<Archive>,
+    pub archive: Option<ArchiveFormat>,
     /// The digest of what is stored.
     pub digest: Option<Digest>,
     /// Whether the digest comes from somewhere that a writer of the bucket can't change.
@@ -87,7 +89,7 @@ pub struct Found {
     /// What is stored, in bytes.
     pub size: Option<u64>,
     /// The files, where the locator lists them.
-    pub files: Vec<File>,
+    pub files: Vec<LocatedFile>,
     pub created: Option<Timestamp>,
     /// The attempt of the run that stored it.
     pub run_attempt: Option<u64>,
@@ -98,7 +100,7 @@ pub struct Found {
 /// Where an artifact is, with the means to read it.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a run has a handful of artifacts")]
-pub enum At {
+pub enum ArtifactLocation {
     /// An object, or the start of the objects' keys.
     S3 {
         store: S3Store,
@@ -112,7 +114,7 @@ pub enum At {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum FindError {
     /// Another run's artifacts need a token.
     #[error("artifacts of another run (`{repository}`, run {id}) need a token to be read")]
     TokenNeeded { repository: String, id: u64 },
@@ -141,51 +143,56 @@ pub enum Error {
     Locator(String),
     /// A store doesn't answer, or says no.
     #[error(transparent)]
-    Store(#[from] store::Error),
+    Store(#[from] store::StoreError),
 }
 
-impl Sources {
-    /// Finds what `select` wants of `run`, in order of the names; for [`Select::Ids`] in theirs.
+impl ArtifactSources {
+    /// Finds what `select` wants of `run`, in order of the names; for [`ArtifactSelection::Ids`] in theirs.
     ///
-    /// A wanted name or locator that isn't there is [`Error::Missing`], as are numbers of which none
+    /// A wanted name or locator that isn't there is [`FindError::Missing`], as are numbers of which none
     /// is there; a pattern may match nothing.
-    pub async fn find(&self, run: &Run, select: &Select) -> Result<Vec<Found>, Error> {
+    pub async fn find(
+        &self,
+        run: &SourceRun,
+        select: &ArtifactSelection,
+    ) -> Result<Vec<FoundArtifact>, FindError> {
         if !run.own && self.rest.is_none() {
-            return Err(Error::TokenNeeded { repository: run.repository.clone(), id: run.id });
+            return Err(FindError::TokenNeeded { repository: run.repository.clone(), id: run.id });
         }
         if self.service.is_none() && self.rest.is_none() && self.bucket.is_none() {
-            return Err(Error::Nowhere);
+            return Err(FindError::Nowhere);
         }
         let found = match select {
-            Select::Locator(locator) => {
+            ArtifactSelection::Locator(locator) => {
                 self.follow(run, locator, &locator.name, true, None).await.map(|found| vec![found])
             }
-            Select::Name(name) => self.by_name(run, name).await.map(|found| vec![found]),
-            Select::Ids(ids) => self.by_ids(run, ids).await,
-            Select::Pattern(pattern) => self.all(run, |name| pattern.matches(name)).await,
-            Select::All => self.all(run, |_| true).await,
+            ArtifactSelection::Name(name) => self.by_name(run, name).await.map(|found| vec![found]),
+            ArtifactSelection::Ids(ids) => self.by_ids(run, ids).await,
+            ArtifactSelection::Pattern(pattern) => {
+                self.all(run, |name| pattern.matches(name)).await
+            }
+            ArtifactSelection::All => self.all(run, |_| true).await,
         };
         match (found, &self.bucket) {
             // No credentials: advice about their permissions would lead nowhere.
-            (Err(Error::Store(refusal @ store::Error::Denied { store: S3, .. })), Some(bucket))
-                if matches!(bucket.config.access, S3Access::Anonymous) =>
-            {
-                Err(Error::Forbidden {
-                    what: "what is wanted".to_owned(),
-                    bucket: bucket.config.bucket.clone(),
-                    signed: false,
-                    looked: vec![refusal.to_string()],
-                })
-            }
+            (
+                Err(FindError::Store(refusal @ store::StoreError::Denied { store: S3, .. })),
+                Some(bucket),
+            ) if matches!(bucket.config.access, S3Access::Anonymous) => Err(FindError::Forbidden {
+                what: "what is wanted".to_owned(),
+                bucket: bucket.config.bucket.clone(),
+                signed: false,
+                looked: vec![refusal.to_string()],
+            }),
             (found, _) => found,
         }
     }
 
-    async fn by_name(&self, run: &Run, name: &str) -> Result<Found, Error> {
+    async fn by_name(&self, run: &SourceRun, name: &str) -> Result<FoundArtifact, FindError> {
         let mut looked = Vec::new();
         let mut is_listed = false;
         let listed = self.listed(run).await;
-        if let (Err(Error::Store(error)), Some(bucket), true) =
+        if let (Err(FindError::Store(error)), Some(bucket), true) =
             (&listed, &self.bucket, run.first_attempt)
         {
             // On the first attempt nothing newer can be on GitHub than what the bucket holds.
@@ -216,15 +223,19 @@ impl Sources {
                     let signed = !matches!(bucket.config.access, S3Access::Anonymous);
                     if not_there.forbidden && (signed || !is_listed) {
                         let bucket = bucket.config.bucket.clone();
-                        return Err(Error::Forbidden { what, bucket, signed, looked });
+                        return Err(FindError::Forbidden { what, bucket, signed, looked });
                     }
                 }
             }
         }
-        Err(Error::Missing { what, looked })
+        Err(FindError::Missing { what, looked })
     }
 
-    async fn all(&self, run: &Run, wanted: impl Fn(&str) -> bool) -> Result<Vec<Found>, Error> {
+    async fn all(
+        &self,
+        run: &SourceRun,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<FoundArtifact>, FindError> {
         let listed = self.listed(run).await?;
         let is_listed = listed.is_some();
         let listed = listed.unwrap_or_default();
@@ -246,7 +257,7 @@ impl Sources {
                 Ok(there) => there.into_iter().for_each(|there| keep_newer(&mut found, there)),
                 // Without credentials a private bucket says no whether something is there or not,
                 // and what such a job's run has stored is on GitHub.
-                Err(Error::Store(refusal @ store::Error::Denied { .. }))
+                Err(FindError::Store(refusal @ store::StoreError::Denied { .. }))
                     if is_listed && matches!(bucket.config.access, S3Access::Anonymous) =>
                 {
                     (self.notice)(&format!(
@@ -262,7 +273,7 @@ impl Sources {
     }
 
     /// What a later attempt has stored in the bucket after `found` went to GitHub, else `found`.
-    async fn newer_in_bucket(&self, run: &Run, found: Found) -> Found {
+    async fn newer_in_bucket(&self, run: &SourceRun, found: FoundArtifact) -> FoundArtifact {
         let Some(bucket) = self.bucket.as_ref().filter(|_| !run.first_attempt) else {
             return found;
         };
@@ -279,34 +290,34 @@ impl Sources {
     /// GitHub's list of the run, where it is known already.
     async fn follow(
         &self,
-        run: &Run,
+        run: &SourceRun,
         locator: &Locator,
         name: &str,
         independent: bool,
-        listed: Option<&[Listed]>,
-    ) -> Result<Found, Error> {
+        listed: Option<&[ListedArtifact]>,
+    ) -> Result<FoundArtifact, FindError> {
         check_run(run, locator, name)?;
         match &locator.place {
-            Place::S3 { bucket: named, .. } => match &self.bucket {
+            StoredPlace::S3 { bucket: named, .. } => match &self.bucket {
                 Some(bucket) => bucket.follow(run, locator, independent).await,
-                None => Err(Error::Locator(format!(
+                None => Err(FindError::Locator(format!(
                     "it points into the bucket `{named}`, and no `s3-bucket` is configured"
                 ))),
             },
-            Place::GitHub { artifact_id } => {
+            StoredPlace::GitHub { artifact_id } => {
                 let ids = [*artifact_id];
                 let found = match listed {
                     Some(listed) => github::pick(run, listed, &ids)?.0,
                     None => self.by_ids(run, &ids).await?,
                 };
-                let found = found.into_iter().next().ok_or(Error::Nowhere)?;
+                let found = found.into_iter().next().ok_or(FindError::Nowhere)?;
                 if found.name != locator.name {
-                    return Err(Error::Locator(format!(
+                    return Err(FindError::Locator(format!(
                         "artifact {artifact_id} is called `{}`",
                         found.name
                     )));
                 }
-                Ok(Found {
+                Ok(FoundArtifact {
                     independent_digest: independent || found.independent_digest,
                     digest: Some(locator.digest),
                     size: Some(locator.size),
@@ -325,7 +336,7 @@ fn artifacts_text(count: usize) -> String {
 }
 
 /// Adds an artifact of the bucket to those of GitHub; of one name the newer is kept.
-fn keep_newer(found: &mut Vec<Found>, there: Found) {
+fn keep_newer(found: &mut Vec<FoundArtifact>, there: FoundArtifact) {
     match found.iter_mut().find(|one| one.name == there.name) {
         Some(one) if one.store() == "github" && there.created > one.created => *one = there,
         Some(_) => {}
@@ -334,9 +345,9 @@ fn keep_newer(found: &mut Vec<Found>, there: Found) {
 }
 
 /// Refuses a locator of another run, repository or name.
-fn check_run(run: &Run, locator: &Locator, name: &str) -> Result<(), Error> {
+fn check_run(run: &SourceRun, locator: &Locator, name: &str) -> Result<(), FindError> {
     let refused = |what: &str, theirs: &str, ours: &str| {
-        Err(Error::Locator(format!("it is for {what} `{theirs}`, and `{ours}` is wanted")))
+        Err(FindError::Locator(format!("it is for {what} `{theirs}`, and `{ours}` is wanted")))
     };
     if !locator.repository.eq_ignore_ascii_case(&run.repository) {
         return refused("the repository", &locator.repository, &run.repository);
@@ -350,9 +361,9 @@ fn check_run(run: &Run, locator: &Locator, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-impl Found {
+impl FoundArtifact {
     /// What a locator says, at a place that has been checked.
-    fn of_locator(locator: &Locator, at: At, independent_digest: bool) -> Self {
+    fn of_locator(locator: &Locator, at: ArtifactLocation, independent_digest: bool) -> Self {
         Self {
             name: locator.name.clone(),
             at,
@@ -370,27 +381,27 @@ impl Found {
     /// `s3` or `github`.
     pub fn store(&self) -> &'static str {
         match self.at {
-            At::S3 { .. } => "s3",
-            At::Service(_) | At::Rest(_) => "github",
+            ArtifactLocation::S3 { .. } => "s3",
+            ArtifactLocation::Service(_) | ArtifactLocation::Rest(_) => "github",
         }
     }
 
     /// The artifact's number at GitHub.
     pub fn artifact_id(&self) -> Option<u64> {
         match &self.at {
-            At::S3 { .. } => None,
-            At::Service(artifact) => Some(artifact.database_id),
-            At::Rest(id) => Some(*id),
+            ArtifactLocation::S3 { .. } => None,
+            ArtifactLocation::Service(artifact) => Some(artifact.database_id),
+            ArtifactLocation::Rest(id) => Some(*id),
         }
     }
 
     /// What the uploader says about its own trust.
-    pub fn label(&self) -> Option<Trust> {
+    pub fn label(&self) -> Option<ArtifactTrust> {
         self.locator.as_ref().map(|locator| locator.trust)
     }
 
     /// The locator; where nobody wrote one, as much of it as is known.
-    pub fn to_json(&self, run: &Run) -> serde_json::Value {
+    pub fn to_json(&self, run: &SourceRun) -> serde_json::Value {
         if let Some(locator) = &self.locator {
             return json!(locator);
         }
@@ -403,7 +414,7 @@ impl Found {
                 value[key] = known;
             }
         };
-        if let At::S3 { store, key } = &self.at {
+        if let ArtifactLocation::S3 { store, key } = &self.at {
             add("bucket", Some(json!(store.bucket())));
             add("key", Some(json!(key)));
             add("region", Some(json!(store.region())));
@@ -420,8 +431,8 @@ impl Found {
 }
 
 /// What is known about the place of an artifact before it is found.
-fn facts<'a>(run: &'a Run, name: Option<&'a str>) -> Facts<'a> {
-    Facts {
+fn facts<'a>(run: &'a SourceRun, name: Option<&'a str>) -> LayoutFacts<'a> {
+    LayoutFacts {
         repository: Some(&run.repository),
         run_id: Some(run.id),
         run_attempt: None,

@@ -21,7 +21,7 @@ pub const META_MODE: &str = "crcr-mode";
 
 /// What a template's placeholders stand for. `None` leaves the placeholder in place.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Facts<'a> {
+pub struct LayoutFacts<'a> {
     /// `owner/repo`.
     pub repository: Option<&'a str>,
     pub run_id: Option<u64>,
@@ -34,11 +34,11 @@ pub struct Facts<'a> {
 
 /// A template of folder keys: text with `{owner} {repo} {run_id} {run_attempt} {job} {name}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout(String);
+pub struct KeyLayout(String);
 
 /// A template that can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum LayoutError {
     /// Text in braces that is no placeholder.
     #[error(
         "`{{{0}}}` in the prefix is no placeholder: they are `{{owner}}`, `{{repo}}`, `{{run_id}}`, \
@@ -50,23 +50,23 @@ pub enum Error {
     Part(String),
 }
 
-impl Layout {
+impl KeyLayout {
     /// Takes the input `s3-prefix` (white space, line ends and slashes around it are dropped; empty
     /// is the default).
-    pub fn new(template: &str) -> Result<Self, Error> {
+    pub fn new(template: &str) -> Result<Self, LayoutError> {
         let template = template.trim().trim_matches('/');
         if template.is_empty() {
             return Ok(Self(DEFAULT_TEMPLATE.to_owned()));
         }
         if template.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(Error::Part(template.to_owned()));
+            return Err(LayoutError::Part(template.to_owned()));
         }
         let mut rest = template;
         while let Some((_, after)) = rest.split_once('{') {
-            let unclosed = || Error::Placeholder(after.to_owned());
+            let unclosed = || LayoutError::Placeholder(after.to_owned());
             let (name, after) = after.split_once('}').ok_or_else(unclosed)?;
             if !["owner", "repo", "run_id", "run_attempt", "job", "name"].contains(&name) {
-                return Err(Error::Placeholder(name.to_owned()));
+                return Err(LayoutError::Placeholder(name.to_owned()));
             }
             rest = after;
         }
@@ -77,7 +77,7 @@ impl Layout {
     ///
     /// What is filled in can't add a part of its own: a slash, `{` or `}` in a job or name becomes
     /// `_`.
-    pub fn render(&self, facts: &Facts<'_>) -> String {
+    pub fn render(&self, facts: &LayoutFacts<'_>) -> String {
         let (owner, repo) = match facts.repository.and_then(|r| r.split_once('/')) {
             Some((owner, repo)) => (Some(owner), Some(repo)),
             None => (None, None),
@@ -115,7 +115,7 @@ pub fn archive_key(folder: &str) -> String {
 mod tests {
     use super::*;
 
-    const FACTS: Facts<'_> = Facts {
+    const FACTS: LayoutFacts<'_> = LayoutFacts {
         repository: Some("acme/upstream"),
         run_id: Some(42),
         run_attempt: Some(2),
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn the_default_is_what_readers_of_today_expect() {
         for empty in ["", " \n", "/"] {
-            let layout = Layout::new(empty).unwrap();
+            let layout = KeyLayout::new(empty).unwrap();
             assert_eq!(layout.render(&FACTS), "acme/upstream/42/linux");
         }
         assert_eq!(locator_key("acme/upstream/42/linux"), "acme/upstream/42/linux.crcr.json");
@@ -135,19 +135,20 @@ mod tests {
 
     #[test]
     fn a_template_from_a_block_scalar_is_trimmed_and_filled() {
-        let layout = Layout::new("\n  {owner}/{repo}/{run_id}/{run_attempt}/{job}-x/\n").unwrap();
+        let layout =
+            KeyLayout::new("\n  {owner}/{repo}/{run_id}/{run_attempt}/{job}-x/\n").unwrap();
         assert_eq!(layout.render(&FACTS), "acme/upstream/42/2/build-x");
-        let some = Facts { run_attempt: None, job: Some("a/../{name}"), ..FACTS };
+        let some = LayoutFacts { run_attempt: None, job: Some("a/../{name}"), ..FACTS };
         assert_eq!(layout.render(&some), "acme/upstream/42/{run_attempt}/a_..__name_-x");
     }
 
     #[test]
     fn a_template_with_holes_or_unknown_placeholders_is_refused() {
         for bad in ["a//b", "../x", "a/./b"] {
-            assert!(matches!(Layout::new(bad), Err(Error::Part(_))), "{bad}");
+            assert!(matches!(KeyLayout::new(bad), Err(LayoutError::Part(_))), "{bad}");
         }
         for bad in ["{sha}", "a/{owner", "{}"] {
-            assert!(matches!(Layout::new(bad), Err(Error::Placeholder(_))), "{bad}");
+            assert!(matches!(KeyLayout::new(bad), Err(LayoutError::Placeholder(_))), "{bad}");
         }
     }
 }

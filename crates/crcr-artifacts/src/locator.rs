@@ -43,9 +43,9 @@ pub struct Locator {
     pub check_run_id: Option<u64>,
     /// The store and the place in it; in JSON the fields of it stand among the others.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: StoredPlace,
     /// How the files are stored.
-    pub archive: Archive,
+    pub archive: ArchiveFormat,
     /// Of the stored blob; of the list of files ([`files_digest`]) where each file is an object.
     pub digest: Digest,
     /// What is stored, in bytes.
@@ -54,16 +54,16 @@ pub struct Locator {
     pub file_count: u64,
     /// The files; left out where the document would become too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<File>,
+    pub files: Vec<LocatedFile>,
     pub created: Timestamp,
     /// Who uploaded, as the uploader says it: for display only.
-    pub trust: Trust,
+    pub trust: ArtifactTrust,
 }
 
 /// The store and the place in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "store", rename_all = "lowercase")]
-pub enum Place {
+pub enum StoredPlace {
     /// An S3 bucket.
     S3 {
         bucket: String,
@@ -80,7 +80,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl StoredPlace {
     /// `s3` or `github`.
     pub fn store(&self) -> &'static str {
         match self {
@@ -93,7 +93,7 @@ impl Place {
 /// How the files of an artifact are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Archive {
+pub enum ArchiveFormat {
     /// All files in one zip.
     Zip,
     /// An object per file on S3; the one file as it is on GitHub.
@@ -102,7 +102,7 @@ pub enum Archive {
 
 /// A file of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct File {
+pub struct LocatedFile {
     /// Path below the artifact's root, with `/` between its parts.
     pub path: String,
     /// The content's length in bytes.
@@ -116,7 +116,7 @@ pub struct File {
 /// Whose code made the artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Trust {
+pub enum ArtifactTrust {
     /// A pull request from another repository.
     Fork,
     SameRepo,
@@ -124,7 +124,7 @@ pub enum Trust {
 
 /// A document that is no locator this program reads.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum LocatorError {
     /// Over [`MAX_BYTES`].
     #[error("a locator has at most {MAX_BYTES} bytes, this one {0}")]
     TooLarge(usize),
@@ -140,18 +140,18 @@ impl Locator {
     /// Reads a locator of at most [`MAX_BYTES`], refusing other versions.
     ///
     /// Fields that this version doesn't know are ignored.
-    pub fn parse(json: &[u8]) -> Result<Self, Error> {
+    pub fn parse(json: &[u8]) -> Result<Self, LocatorError> {
         #[derive(Deserialize)]
         struct Versioned {
             version: u64,
         }
         if json.len() > MAX_BYTES {
-            return Err(Error::TooLarge(json.len()));
+            return Err(LocatorError::TooLarge(json.len()));
         }
-        let malformed = |e: serde_json::Error| Error::Malformed(e.to_string());
+        let malformed = |e: serde_json::Error| LocatorError::Malformed(e.to_string());
         let Versioned { version } = serde_json::from_slice(json).map_err(malformed)?;
         if version != u64::from(VERSION) {
-            return Err(Error::Version(version));
+            return Err(LocatorError::Version(version));
         }
         serde_json::from_slice(json).map_err(malformed)
     }
@@ -180,7 +180,7 @@ pub fn is_locator_key(key: &str) -> bool {
 
 /// The digest of an artifact whose files are objects of their own: of the lines
 /// `<64 digits> <mode in octal, or -> <path>`, sorted by path, each ended by a NUL.
-pub fn files_digest(files: &[File]) -> Digest {
+pub fn files_digest(files: &[LocatedFile]) -> Digest {
     let mut sorted: Vec<_> = files.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
     let mut hasher = Hasher::default();
@@ -205,24 +205,24 @@ mod tests {
             job: "build".to_owned(),
             leg: None,
             check_run_id: None,
-            place: Place::S3 {
+            place: StoredPlace::S3 {
                 bucket: "artifacts".to_owned(),
                 key: "acme/upstream/4242/linux-build/artifacts.zip".to_owned(),
                 endpoint: None,
                 region: Some("us-east-1".to_owned()),
             },
-            archive: Archive::Zip,
+            archive: ArchiveFormat::Zip,
             digest: Digest::of(b"zip"),
             size: 3,
             file_count: 1,
-            files: vec![File {
+            files: vec![LocatedFile {
                 path: "bin/tool".to_owned(),
                 size: 1,
                 digest: Digest::of(b"x"),
                 mode: Some(0o755),
             }],
             created: "2026-01-02T03:04:05Z".parse().unwrap(),
-            trust: Trust::Fork,
+            trust: ArtifactTrust::Fork,
         }
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["store"], "s3");
         assert_eq!(value["trust"], "fork");
-        let github = Locator { place: Place::GitHub { artifact_id: 7 }, ..locator() };
+        let github = Locator { place: StoredPlace::GitHub { artifact_id: 7 }, ..locator() };
         let json = github.to_json(MAX_BYTES);
         assert!(json.contains(r#""store":"github","artifact_id":7"#), "{json}");
         assert_eq!(Locator::parse(json.as_bytes()).unwrap(), github);
@@ -246,15 +246,18 @@ mod tests {
         assert!(Locator::parse(value.to_string().as_bytes()).is_ok());
         value["version"] = serde_json::json!(2);
         let error = Locator::parse(value.to_string().as_bytes()).unwrap_err();
-        assert!(matches!(error, Error::Version(2)), "{error}");
+        assert!(matches!(error, LocatorError::Version(2)), "{error}");
     }
 
     #[test]
     fn a_large_or_broken_locator_is_refused() {
         let huge = format!("{}{}", locator().to_json(MAX_BYTES), " ".repeat(MAX_BYTES));
-        assert!(matches!(Locator::parse(huge.as_bytes()), Err(Error::TooLarge(_))));
+        assert!(matches!(Locator::parse(huge.as_bytes()), Err(LocatorError::TooLarge(_))));
         for bad in ["", "[]", "{}", r#"{"version":1}"#, r#"{"version":"1"}"#] {
-            assert!(matches!(Locator::parse(bad.as_bytes()), Err(Error::Malformed(_))), "{bad}");
+            assert!(
+                matches!(Locator::parse(bad.as_bytes()), Err(LocatorError::Malformed(_))),
+                "{bad}"
+            );
         }
     }
 
@@ -271,10 +274,10 @@ mod tests {
     #[test]
     fn the_digest_of_files_knows_path_content_and_mode_but_not_their_order() {
         let one = locator().files[0].clone();
-        let two = File { path: "a".to_owned(), ..one.clone() };
+        let two = LocatedFile { path: "a".to_owned(), ..one.clone() };
         let digest = files_digest(&[one.clone(), two.clone()]);
         assert_eq!(digest, files_digest(&[two.clone(), one.clone()]));
-        assert_ne!(digest, files_digest(&[one.clone(), File { mode: None, ..two.clone() }]));
-        assert_ne!(digest, files_digest(&[one, File { path: "b".to_owned(), ..two }]));
+        assert_ne!(digest, files_digest(&[one.clone(), LocatedFile { mode: None, ..two.clone() }]));
+        assert_ne!(digest, files_digest(&[one, LocatedFile { path: "b".to_owned(), ..two }]));
     }
 }

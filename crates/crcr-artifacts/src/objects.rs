@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::blob::Blob;
+use crate::blob::RemoteBlob;
 use crate::digest::{Digest, Hasher};
-use crate::fetch::{self, Arrived, Error as FetchError, Reader};
-use crate::locator::{File, files_digest, is_locator_key};
+use crate::fetch::{self, ByteProgress, FetchError, RangeReader};
+use crate::locator::{LocatedFile, files_digest, is_locator_key};
 use crate::store::s3::S3Store;
 use crate::store::s3::download::S3Blob;
-use crate::unpack::{self, Stage};
+use crate::unpack::{self, StagedFiles};
 
 /// How many objects are in flight.
 const IN_FLIGHT: usize = 64;
 
 /// Why the files aren't there.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ObjectsError {
     /// An object can't be fetched.
     #[error("`{path}`: {source}")]
     Fetch { path: String, source: FetchError },
@@ -28,22 +28,22 @@ pub enum Error {
     Digest { path: String, found: Digest, expected: Digest },
     /// A path that isn't taken, or that can't be written.
     #[error(transparent)]
-    Unpack(#[from] unpack::Error),
+    Unpack(#[from] unpack::UnpackError),
 }
 
 /// The files of an artifact, as they were fetched.
-pub(crate) struct Objects {
+pub(crate) struct ObjectFetch {
     pub(crate) files: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
     /// The digest of the list of files.
     pub(crate) digest: Digest,
     /// A file whose digest isn't the one noted beside the object or in the locator.
-    pub(crate) mismatch: Option<Error>,
+    pub(crate) mismatch: Option<ObjectsError>,
 }
 
 /// A file that is to be fetched: where from, where to, and what is known of it.
-struct Job {
+struct ObjectJob {
     path: String,
     to: PathBuf,
     size: u64,
@@ -56,22 +56,22 @@ struct Job {
 pub(crate) async fn fetch(
     store: &S3Store,
     key: &str,
-    listed: &[File],
-    stage: &mut Stage,
+    listed: &[LocatedFile],
+    stage: &mut StagedFiles,
     folder: &str,
-    arrived: &Arrived,
-) -> Result<Objects, Error> {
-    let mut jobs: Vec<Job> = Vec::with_capacity(listed.len());
+    arrived: &ByteProgress,
+) -> Result<ObjectFetch, ObjectsError> {
+    let mut jobs: Vec<ObjectJob> = Vec::with_capacity(listed.len());
     let blank =
-        |path: String, size| Job { path, to: PathBuf::new(), size, digest: None, mode: None };
+        |path: String, size| ObjectJob { path, to: PathBuf::new(), size, digest: None, mode: None };
     for file in listed {
         let job = blank(file.path.clone(), file.size);
-        jobs.push(Job { digest: Some(file.digest), mode: file.mode, ..job });
+        jobs.push(ObjectJob { digest: Some(file.digest), mode: file.mode, ..job });
     }
     if listed.is_empty() {
         let list = store.list(key, false).await;
         let (objects, _) =
-            list.map_err(|e| Error::Fetch { path: key.to_owned(), source: e.into() })?;
+            list.map_err(|e| ObjectsError::Fetch { path: key.to_owned(), source: e.into() })?;
         let files = objects.into_iter().filter(|object| !is_locator_key(&object.key));
         let files = files.filter(|object| !object.key.ends_with('/'));
         jobs.extend(files.map(|object| blank(object.key[key.len()..].to_owned(), object.size)));
@@ -80,13 +80,13 @@ pub(crate) async fn fetch(
     for (job, to) in jobs.iter_mut().zip(stage.reserve(&names, folder)?) {
         job.to = to;
     }
-    let fetched: Vec<(File, Option<Error>)> = stream::iter(jobs)
+    let fetched: Vec<(LocatedFile, Option<ObjectsError>)> = stream::iter(jobs)
         .map(|job| one(store, key, job, arrived.clone()))
         .buffer_unordered(IN_FLIGHT)
         .try_collect()
         .await?;
-    let (files, mismatches): (Vec<File>, Vec<_>) = fetched.into_iter().unzip();
-    Ok(Objects {
+    let (files, mismatches): (Vec<LocatedFile>, Vec<_>) = fetched.into_iter().unzip();
+    Ok(ObjectFetch {
         files: files.len() as u64,
         bytes: files.iter().map(|file| file.size).sum(),
         digest: files_digest(&files),
@@ -97,24 +97,27 @@ pub(crate) async fn fetch(
 async fn one(
     store: &S3Store,
     key: &str,
-    job: Job,
-    arrived: Arrived,
-) -> Result<(File, Option<Error>), Error> {
-    let blob = Blob::S3(S3Blob { store: store.clone(), key: format!("{key}{}", job.path) });
+    job: ObjectJob,
+    arrived: ByteProgress,
+) -> Result<(LocatedFile, Option<ObjectsError>), ObjectsError> {
+    let blob = RemoteBlob::S3(S3Blob { store: store.clone(), key: format!("{key}{}", job.path) });
     let fetched = whole(&blob, &job, &arrived).await;
     let (digest, noted, mode) =
-        fetched.map_err(|source| Error::Fetch { path: job.path.clone(), source })?;
+        fetched.map_err(|source| ObjectsError::Fetch { path: job.path.clone(), source })?;
     let expected = job.digest.or(noted).filter(|expected| *expected != digest);
-    let mismatch =
-        expected.map(|expected| Error::Digest { path: job.path.clone(), found: digest, expected });
-    Ok((File { path: job.path, size: job.size, digest, mode }, mismatch))
+    let mismatch = expected.map(|expected| ObjectsError::Digest {
+        path: job.path.clone(),
+        found: digest,
+        expected,
+    });
+    Ok((LocatedFile { path: job.path, size: job.size, digest, mode }, mismatch))
 }
 
 /// Fetches one object. Returns the digest, the digest and the mode that are noted beside the object.
 async fn whole(
-    blob: &Blob,
-    job: &Job,
-    arrived: &Arrived,
+    blob: &RemoteBlob,
+    job: &ObjectJob,
+    arrived: &ByteProgress,
 ) -> Result<(Digest, Option<Digest>, Option<u32>), FetchError> {
     let disk = |source| FetchError::Disk { path: job.to.clone(), source };
     let mut file = tokio::fs::File::create_new(&job.to).await.map_err(disk)?;
@@ -124,7 +127,7 @@ async fn whole(
         return Err(FetchError::Length { announced: part.total, expected: job.size });
     }
     let (noted, mode, etag) = (part.sha256, job.mode.or(part.mode), part.etag.clone());
-    let mut reader = Reader::new(blob, Some(part), 0..job.size, job.size, etag);
+    let mut reader = RangeReader::new(blob, Some(part), 0..job.size, job.size, etag);
     while let Some(bytes) = reader.next().await? {
         hasher.update(&bytes);
         file.write_all(&bytes).await.map_err(disk)?;

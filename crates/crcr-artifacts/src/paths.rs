@@ -9,7 +9,7 @@ const MAX_PARTS: usize = 255;
 
 /// Why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RefusedPath {
     /// It starts at a root.
     #[error("the path is absolute")]
     Absolute,
@@ -48,62 +48,62 @@ pub enum Refused {
 
 /// The path below the artifact's root, with `.` and empty parts left out; refused where it could
 /// reach anything else.
-pub fn check(path: &str) -> Result<String, Refused> {
+pub fn check(path: &str) -> Result<String, RefusedPath> {
     let parts = parts(path)?;
     if parts.contains(&"..") {
-        return Err(Refused::Parent);
+        return Err(RefusedPath::Parent);
     }
     if parts.is_empty() {
-        return Err(Refused::Empty);
+        return Err(RefusedPath::Empty);
     }
     if cfg!(windows) && parts.iter().any(|part| !windows_takes(part)) {
-        return Err(Refused::Windows);
+        return Err(RefusedPath::Windows);
     }
     Ok(parts.join("/"))
 }
 
 /// Refuses a checked path or a link's target with a part that Git or GitHub would act on.
-pub fn check_privileged(path: &str) -> Result<(), Refused> {
+pub fn check_privileged(path: &str) -> Result<(), RefusedPath> {
     // `git~1` is the short name of `.git` on Windows.
     let acts = |part: &str| {
         let part = part.trim_end_matches(['.', ' ']);
         [".git", ".github", "git~1"].iter().any(|name| part.eq_ignore_ascii_case(name))
     };
-    if path.split('/').any(acts) { Err(Refused::GitFolder) } else { Ok(()) }
+    if path.split('/').any(acts) { Err(RefusedPath::GitFolder) } else { Ok(()) }
 }
 
 /// Refuses the target of a link at the checked path `link` unless it stays below the root.
 ///
 /// `..` may only come first: behind a name it would be resolved from wherever another link leads.
-pub fn check_target(link: &str, target: &str) -> Result<(), Refused> {
+pub fn check_target(link: &str, target: &str) -> Result<(), RefusedPath> {
     let parts = parts(target)?;
     let up = parts.iter().take_while(|part| **part == "..").count();
     if parts[up..].contains(&"..") {
-        return Err(Refused::Winding);
+        return Err(RefusedPath::Winding);
     }
     if up > link.split('/').count() - 1 {
-        return Err(Refused::Escape);
+        return Err(RefusedPath::Escape);
     }
     Ok(())
 }
 
-fn parts(path: &str) -> Result<Vec<&str>, Refused> {
+fn parts(path: &str) -> Result<Vec<&str>, RefusedPath> {
     let bytes = path.as_bytes();
     if bytes.contains(&0) {
-        return Err(Refused::Nul);
+        return Err(RefusedPath::Nul);
     }
     if bytes.len() >= 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':' {
-        return Err(Refused::Drive);
+        return Err(RefusedPath::Drive);
     }
     if path.contains('\\') {
-        return Err(Refused::Backslash);
+        return Err(RefusedPath::Backslash);
     }
     if path.starts_with('/') {
-        return Err(Refused::Absolute);
+        return Err(RefusedPath::Absolute);
     }
     let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if path.len() > MAX_PATH_BYTES || parts.len() > MAX_PARTS {
-        return Err(Refused::TooLong);
+        return Err(RefusedPath::TooLong);
     }
     Ok(parts)
 }
@@ -139,28 +139,28 @@ mod tests {
     #[test]
     fn a_path_that_could_reach_anything_else_is_refused() {
         for (path, refused) in [
-            ("/etc/passwd", Refused::Absolute),
-            ("//host/share", Refused::Absolute),
-            ("../x", Refused::Parent),
-            ("a/../../x", Refused::Parent),
-            ("a/..", Refused::Parent),
-            ("C:/x", Refused::Drive),
-            ("c:x", Refused::Drive),
-            ("a\\..\\x", Refused::Backslash),
-            ("a\0b", Refused::Nul),
-            ("", Refused::Empty),
-            ("./", Refused::Empty),
+            ("/etc/passwd", RefusedPath::Absolute),
+            ("//host/share", RefusedPath::Absolute),
+            ("../x", RefusedPath::Parent),
+            ("a/../../x", RefusedPath::Parent),
+            ("a/..", RefusedPath::Parent),
+            ("C:/x", RefusedPath::Drive),
+            ("c:x", RefusedPath::Drive),
+            ("a\\..\\x", RefusedPath::Backslash),
+            ("a\0b", RefusedPath::Nul),
+            ("", RefusedPath::Empty),
+            ("./", RefusedPath::Empty),
         ] {
             assert_eq!(check(path), Err(refused), "{path:?}");
         }
-        assert_eq!(check(&"a".repeat(5000)), Err(Refused::TooLong));
-        assert_eq!(check(&"a/".repeat(300)), Err(Refused::TooLong));
+        assert_eq!(check(&"a".repeat(5000)), Err(RefusedPath::TooLong));
+        assert_eq!(check(&"a/".repeat(300)), Err(RefusedPath::TooLong));
     }
 
     #[test]
     fn git_and_github_are_refused_in_every_spelling() {
         for bad in [".git/config", "a/.GIT", ".GitHub/workflows/x.yml", "x/git~1/y", ".git./x"] {
-            assert_eq!(check_privileged(bad), Err(Refused::GitFolder), "{bad}");
+            assert_eq!(check_privileged(bad), Err(RefusedPath::GitFolder), "{bad}");
         }
         for good in [".gitignore", "git/x", ".github.md", "a.git/x"] {
             assert_eq!(check_privileged(good), Ok(()), "{good}");
@@ -173,13 +173,13 @@ mod tests {
             assert_eq!(check_target(link, target), Ok(()), "{link} -> {target}");
         }
         for (link, target, refused) in [
-            ("a", "..", Refused::Escape),
-            ("a/b", "../../x", Refused::Escape),
-            ("a", "/etc/passwd", Refused::Absolute),
-            ("a", "C:/x", Refused::Drive),
-            ("a", "b/../../x", Refused::Winding),
-            ("a/b", "x/../y", Refused::Winding),
-            ("a", "..\\x", Refused::Backslash),
+            ("a", "..", RefusedPath::Escape),
+            ("a/b", "../../x", RefusedPath::Escape),
+            ("a", "/etc/passwd", RefusedPath::Absolute),
+            ("a", "C:/x", RefusedPath::Drive),
+            ("a", "b/../../x", RefusedPath::Winding),
+            ("a/b", "x/../y", RefusedPath::Winding),
+            ("a", "..\\x", RefusedPath::Backslash),
         ] {
             assert_eq!(check_target(link, target), Err(refused), "{link} -> {target}");
         }

@@ -17,7 +17,7 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// Why the files can't be put where they belong. The destination is as it was.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PublishError {
     /// A folder of the artifact is a link in the destination: writing through it could reach
     /// anything.
     #[error("`{0}` is a symbolic link, and the artifact has a folder there")]
@@ -38,25 +38,25 @@ pub enum Error {
 
 /// A temporary folder on the file system of a destination. Dropped, it is removed with all it
 /// holds.
-pub struct Staging {
+pub struct StagingFolder {
     /// Released before the folder is removed.
     _lock: Option<File>,
     folder: TempDir,
     destination: PathBuf,
 }
 
-impl Staging {
+impl StagingFolder {
     /// A folder beside `destination`, or inside it where its parent can't be written or is another
     /// file system.
-    pub fn new(destination: &Path) -> Result<Self, Error> {
+    pub fn new(destination: &Path) -> Result<Self, PublishError> {
         let io = |path: &Path| {
             let path = path.to_owned();
-            move |source| Error::Io { path, source }
+            move |source| PublishError::Io { path, source }
         };
         let destination = std::path::absolute(destination).map_err(io(destination))?;
         let make = |parent: &Path| tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
         let folder = match fs::metadata(&destination) {
-            Ok(there) if !there.is_dir() => return Err(Error::NotAFolder(destination)),
+            Ok(there) if !there.is_dir() => return Err(PublishError::NotAFolder(destination)),
             Ok(_) => {
                 // The file system of the folder that the name leads to, links resolved.
                 let real = destination.canonicalize().map_err(io(&destination))?;
@@ -68,7 +68,7 @@ impl Staging {
             }
             Err(_) => {
                 let there = destination.ancestors().find(|folder| folder.is_dir());
-                let there = there.ok_or_else(|| Error::NotAFolder(destination.clone()))?;
+                let there = there.ok_or_else(|| PublishError::NotAFolder(destination.clone()))?;
                 make(there).map_err(io(there))?
             }
         };
@@ -98,9 +98,9 @@ impl Staging {
     }
 
     /// Creates an empty folder of this name below the staging folder.
-    pub fn subfolder(&self, name: &str) -> Result<PathBuf, Error> {
+    pub fn subfolder(&self, name: &str) -> Result<PathBuf, PublishError> {
         let path = self.folder.path().join(name);
-        fs::create_dir(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        fs::create_dir(&path).map_err(|source| PublishError::Io { path: path.clone(), source })?;
         Ok(path)
     }
 
@@ -108,8 +108,8 @@ impl Staging {
     /// that are there already are replaced.
     ///
     /// If anything fails, everything is put back.
-    pub fn publish(&self, from: &Path) -> Result<(), Error> {
-        let mut moves = Moves { backup: self.subfolder("replaced")?, done: vec![] };
+    pub fn publish(&self, from: &Path) -> Result<(), PublishError> {
+        let mut moves = PendingMoves { backup: self.subfolder("replaced")?, done: vec![] };
         let moved =
             moves.make_root(&self.destination).and_then(|()| moves.merge(from, &self.destination));
         if moved.is_err() {
@@ -153,31 +153,32 @@ fn is_abandoned(folder: &Path) -> bool {
 }
 
 /// The renames so far, so that they can be taken back.
-struct Moves {
+struct PendingMoves {
     backup: PathBuf,
-    done: Vec<Done>,
+    done: Vec<FinishedMove>,
 }
 
-enum Done {
+enum FinishedMove {
     Created(PathBuf),
     Moved { from: PathBuf, to: PathBuf },
 }
 
-impl Moves {
+impl PendingMoves {
     /// Creates the destination and the folders above it that are missing.
-    fn make_root(&mut self, destination: &Path) -> Result<(), Error> {
+    fn make_root(&mut self, destination: &Path) -> Result<(), PublishError> {
         let missing: Vec<_> = destination.ancestors().take_while(|path| !path.exists()).collect();
         for path in missing.into_iter().rev() {
-            fs::create_dir(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-            self.done.push(Done::Created(path.to_owned()));
+            fs::create_dir(path)
+                .map_err(|source| PublishError::Io { path: path.to_owned(), source })?;
+            self.done.push(FinishedMove::Created(path.to_owned()));
         }
         Ok(())
     }
 
-    fn merge(&mut self, from: &Path, to: &Path) -> Result<(), Error> {
+    fn merge(&mut self, from: &Path, to: &Path) -> Result<(), PublishError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |source| Error::Io { path, source }
+            move |source| PublishError::Io { path, source }
         };
         let mut names: Vec<OsString> = vec![];
         for child in fs::read_dir(from).map_err(failed(from))? {
@@ -196,8 +197,10 @@ impl Moves {
             };
             match (ours.is_dir(), theirs.is_dir()) {
                 (true, true) => self.merge(&source, &target)?,
-                (true, false) if theirs.is_symlink() => return Err(Error::LinkInTheWay(target)),
-                (true, false) | (false, true) => return Err(Error::KindDiffers(target)),
+                (true, false) if theirs.is_symlink() => {
+                    return Err(PublishError::LinkInTheWay(target));
+                }
+                (true, false) | (false, true) => return Err(PublishError::KindDiffers(target)),
                 (false, false) => {
                     let kept = self.backup.join(self.done.len().to_string());
                     self.rename(target.clone(), kept)?;
@@ -208,9 +211,9 @@ impl Moves {
         Ok(())
     }
 
-    fn rename(&mut self, from: PathBuf, to: PathBuf) -> Result<(), Error> {
-        fs::rename(&from, &to).map_err(|source| Error::Io { path: to.clone(), source })?;
-        self.done.push(Done::Moved { from, to });
+    fn rename(&mut self, from: PathBuf, to: PathBuf) -> Result<(), PublishError> {
+        fs::rename(&from, &to).map_err(|source| PublishError::Io { path: to.clone(), source })?;
+        self.done.push(FinishedMove::Moved { from, to });
         Ok(())
     }
 
@@ -219,8 +222,8 @@ impl Moves {
     fn undo(&mut self) {
         for done in self.done.drain(..).rev() {
             let undone = match &done {
-                Done::Created(path) => fs::remove_dir(path),
-                Done::Moved { from, to } => fs::rename(to, from),
+                FinishedMove::Created(path) => fs::remove_dir(path),
+                FinishedMove::Moved { from, to } => fs::rename(to, from),
             };
             if let Err(error) = undone {
                 tracing::warn!(%error, "a file of the destination couldn't be put back");
@@ -246,13 +249,13 @@ mod tests {
     use super::*;
 
     /// A destination `out` with `files`, and a finished stage with `new`.
-    fn world(files: &[&str], new: &[&str]) -> (TempDir, Staging, PathBuf) {
+    fn world(files: &[&str], new: &[&str]) -> (TempDir, StagingFolder, PathBuf) {
         let world = tempfile::tempdir().unwrap();
         let out = world.path().join("out");
         for file in files {
             write(&out.join(file), "old");
         }
-        let staging = Staging::new(&out).unwrap();
+        let staging = StagingFolder::new(&out).unwrap();
         let stage = staging.subfolder("stage").unwrap();
         for file in new {
             write(&stage.join(file), "new");
@@ -294,7 +297,7 @@ mod tests {
     #[test]
     fn a_destination_deep_down_is_created() {
         let world = tempfile::tempdir().unwrap();
-        let staging = Staging::new(&world.path().join("x/y/z")).unwrap();
+        let staging = StagingFolder::new(&world.path().join("x/y/z")).unwrap();
         let stage = staging.subfolder("stage").unwrap();
         write(&stage.join("a"), "new");
         staging.publish(&stage).unwrap();
@@ -307,7 +310,7 @@ mod tests {
         for blocked in ["z/file/x", "a"] {
             let (world, staging, stage) = world(&["a/b", "m", "z/file"], &["m", blocked]);
             let error = staging.publish(&stage).unwrap_err();
-            assert!(matches!(error, Error::KindDiffers(_)), "{error}");
+            assert!(matches!(error, PublishError::KindDiffers(_)), "{error}");
             drop(staging);
             assert_eq!(tree(world.path()), ["out/a/b=old", "out/m=old", "out/z/file=old"]);
         }
@@ -321,7 +324,7 @@ mod tests {
         write(&elsewhere.join("passwd"), "safe");
         std::os::unix::fs::symlink(&elsewhere, world.path().join("out/link")).unwrap();
         let error = staging.publish(&stage).unwrap_err();
-        assert!(matches!(error, Error::LinkInTheWay(_)), "{error}");
+        assert!(matches!(error, PublishError::LinkInTheWay(_)), "{error}");
         assert_eq!(fs::read_to_string(elsewhere.join("passwd")).unwrap(), "safe");
         assert_eq!(fs::read_to_string(world.path().join("out/m")).unwrap(), "old");
     }
@@ -330,7 +333,7 @@ mod tests {
     fn a_download_removes_what_a_killed_one_left_and_never_what_a_running_one_has() {
         let world = tempfile::tempdir().unwrap();
         let out = world.path().join("out");
-        let running = Staging::new(&out).unwrap();
+        let running = StagingFolder::new(&out).unwrap();
         let begun = world.path().join(".crcr-download-begun");
         let killed = world.path().join(".crcr-download-killed");
         for folder in [&begun, &killed] {
@@ -338,12 +341,12 @@ mod tests {
         }
         write(&killed.join("stage/a"), "half");
         drop(lock(&killed).unwrap());
-        let second = Staging::new(&out).unwrap();
+        let second = StagingFolder::new(&out).unwrap();
         assert!(running.path().exists() && second.path().exists() && begun.exists());
         assert!(!killed.exists());
         let long_ago = std::time::SystemTime::now() - 2 * ABANDONED;
         File::open(&begun).unwrap().set_modified(long_ago).unwrap();
-        drop(Staging::new(&out).unwrap());
+        drop(StagingFolder::new(&out).unwrap());
         assert!(!begun.exists());
     }
 
@@ -351,7 +354,7 @@ mod tests {
     fn a_destination_that_is_a_file_is_refused() {
         let world = tempfile::tempdir().unwrap();
         write(&world.path().join("out"), "file");
-        let error = Staging::new(&world.path().join("out")).err().unwrap();
-        assert!(matches!(error, Error::NotAFolder(_)), "{error}");
+        let error = StagingFolder::new(&world.path().join("out")).err().unwrap();
+        assert!(matches!(error, PublishError::NotAFolder(_)), "{error}");
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::blocks::{self, Blocks, GrownFiles};
-use crate::collect::Entry;
+use crate::blocks::{self, BlobBlocks, GrownFiles};
+use crate::collect::FileEntry;
 use crate::digest::Digest;
-use crate::locator::{Archive, File};
-use crate::zip::write::{self, Level};
+use crate::locator::{ArchiveFormat, LocatedFile};
+use crate::zip::write::{self, DeflateLevel};
 
 /// With more files than this a locator is too large to list them.
 const MAX_LISTED_FILES: usize = 8192;
@@ -17,11 +17,11 @@ const MAX_LISTED_FILES: usize = 8192;
 const ENTRY_OVERHEAD: u64 = 200;
 
 /// Hears how many more bytes were read.
-pub type Progress = Arc<dyn Fn(u64) + Send + Sync>;
+pub type ReadProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// An artifact to store. It can be read any number of times, for a second store or a second look.
 #[derive(Clone)]
-pub struct Source {
+pub struct UploadSource {
     pub name: String,
     /// The attempt of the run, from 1.
     pub attempt: u64,
@@ -33,10 +33,10 @@ pub struct Source {
     pub check_run_id: Option<u64>,
     /// The folder of the files.
     pub root: PathBuf,
-    pub entries: Arc<Vec<Entry>>,
-    pub level: Level,
+    pub entries: Arc<Vec<FileEntry>>,
+    pub level: DeflateLevel,
     /// How the files are stored.
-    pub archive: Archive,
+    pub archive: ArchiveFormat,
     /// Whether an artifact of this attempt is replaced.
     pub overwrite: bool,
     /// A folder of the job for notes about uploads that have begun.
@@ -46,18 +46,18 @@ pub struct Source {
     /// Ends the upload early, with nothing left behind.
     pub stop: CancellationToken,
     /// Hears of the bytes read.
-    pub progress: Progress,
+    pub progress: ReadProgress,
     pub grown: GrownFiles,
 }
 
 #[derive(Debug, Clone)]
-pub struct Stored {
+pub struct StoredArtifact {
     /// The digest of the blob, or of the list of files.
     pub digest: Digest,
     /// The size of what is stored, in bytes.
     pub size: u64,
     /// The files, where there aren't too many to list.
-    pub files: Vec<File>,
+    pub files: Vec<LocatedFile>,
     /// Whether it was there already.
     pub already: bool,
     /// Whether the bucket refused the tag for the retention.
@@ -67,10 +67,10 @@ pub struct Stored {
     /// GitHub's number of the artifact.
     pub artifact_id: Option<u64>,
     /// How the files are stored, which may differ from what was asked for.
-    pub archive: Archive,
+    pub archive: ArchiveFormat,
 }
 
-impl Source {
+impl UploadSource {
     /// The job with the leg of its matrix, as the metadata of an object names it.
     pub fn owner(&self) -> String {
         match &self.leg {
@@ -86,16 +86,16 @@ impl Source {
 
     /// The most bytes that one blob of all files can have.
     pub fn size_limit(&self) -> u64 {
-        let entry = |entry: &Entry| {
+        let entry = |entry: &FileEntry| {
             entry.size + entry.size / 1000 + 2 * entry.path.len() as u64 + ENTRY_OVERHEAD
         };
         self.entries.iter().map(entry).sum()
     }
 
     /// The files as one zip.
-    pub fn zip(&self, block_size: usize) -> Blocks {
+    pub fn zip(&self, block_size: usize) -> BlobBlocks {
         let Self { root, entries, level, progress, grown, .. } = self.clone();
-        Blocks::start(block_size, move |sink| {
+        BlobBlocks::start(block_size, move |sink| {
             let listed = entries.len() <= MAX_LISTED_FILES;
             let files = write::FileSet { root: &root, entries: &entries, grown: &grown };
             write::write(sink, files, level, listed, &|bytes| progress(bytes))
@@ -103,23 +103,24 @@ impl Source {
     }
 
     /// One file as it is.
-    pub fn file(&self, entry: &Entry, block_size: usize) -> Blocks {
+    pub fn file(&self, entry: &FileEntry, block_size: usize) -> BlobBlocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
         blocks::of_file(path, entry.size, block_size, self.grown.clone(), move |n| progress(n))
     }
 
     /// The digest of each file, without a word about progress.
-    pub async fn digests(&self) -> Result<Vec<Digest>, blocks::Error> {
+    pub async fn digests(&self) -> Result<Vec<Digest>, blocks::BlobSourceError> {
         let Self { root, entries, grown, .. } = self.clone();
-        let digest =
-            move |entry: &Entry| blocks::digest_of_file(root.join(&entry.path), entry.size, &grown);
+        let digest = move |entry: &FileEntry| {
+            blocks::digest_of_file(root.join(&entry.path), entry.size, &grown)
+        };
         let all = move || entries.iter().map(digest).collect();
-        tokio::task::spawn_blocking(all).await.map_err(|_| blocks::Error::Stopped)?
+        tokio::task::spawn_blocking(all).await.map_err(|_| blocks::BlobSourceError::Stopped)?
     }
 
     /// The list of files for a locator.
-    pub fn files(&self, digests: &[Digest]) -> Vec<File> {
-        let file = |(entry, digest): (&Entry, &Digest)| File {
+    pub fn files(&self, digests: &[Digest]) -> Vec<LocatedFile> {
+        let file = |(entry, digest): (&FileEntry, &Digest)| LocatedFile {
             path: entry.path.clone(),
             size: entry.size,
             digest: *digest,

@@ -5,7 +5,7 @@
 
 use crcr_github::runs::WorkflowRun;
 
-use crate::locator::Trust;
+use crate::locator::ArtifactTrust;
 
 /// Whether a workflow of this event has the base repository's rights while it looks at work from
 /// elsewhere.
@@ -15,7 +15,7 @@ pub fn is_privileged(event: &str) -> bool {
 
 /// Why an artifact isn't taken in a privileged event.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Refused {
+pub enum TrustRefusal {
     /// A fork made it, and nobody has allowed that.
     #[error("a fork's code (`{0}`) made this artifact, and nobody has allowed that")]
     Fork(String),
@@ -28,14 +28,14 @@ pub enum Refused {
 }
 
 /// What GitHub says about the code that `run` of `repository` worked on.
-pub fn of_run(run: &WorkflowRun, repository: &str) -> (Trust, String) {
+pub fn of_run(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
     match &run.head_repository {
         Some(head) if head.full_name.eq_ignore_ascii_case(repository) => {
-            (Trust::SameRepo, head.full_name.clone())
+            (ArtifactTrust::SameRepo, head.full_name.clone())
         }
-        Some(head) => (Trust::Fork, head.full_name.clone()),
+        Some(head) => (ArtifactTrust::Fork, head.full_name.clone()),
         // GitHub forgets the name of a repository that is deleted; it wasn't this one.
-        None => (Trust::Fork, "a deleted repository".to_owned()),
+        None => (ArtifactTrust::Fork, "a deleted repository".to_owned()),
     }
 }
 
@@ -44,19 +44,19 @@ pub fn of_run(run: &WorkflowRun, repository: &str) -> (Trust, String) {
 pub fn check(
     run: &WorkflowRun,
     repository: &str,
-    label: Option<Trust>,
+    label: Option<ArtifactTrust>,
     independent_digest: bool,
     allow_fork: bool,
-) -> Result<Trust, Refused> {
+) -> Result<ArtifactTrust, TrustRefusal> {
     let (trust, head) = of_run(run, repository);
-    if trust == Trust::Fork && label == Some(Trust::SameRepo) {
-        return Err(Refused::Label(head));
+    if trust == ArtifactTrust::Fork && label == Some(ArtifactTrust::SameRepo) {
+        return Err(TrustRefusal::Label(head));
     }
-    if trust == Trust::Fork && !allow_fork {
-        return Err(Refused::Fork(head));
+    if trust == ArtifactTrust::Fork && !allow_fork {
+        return Err(TrustRefusal::Fork(head));
     }
     if !independent_digest {
-        return Err(Refused::Digest);
+        return Err(TrustRefusal::Digest);
     }
     Ok(trust)
 }
@@ -82,19 +82,19 @@ mod tests {
 
     #[test]
     fn githubs_word_decides_and_not_the_label() {
-        let (same, fork) = (Some(Trust::SameRepo), Some(Trust::Fork));
+        let (same, fork) = (Some(ArtifactTrust::SameRepo), Some(ArtifactTrust::Fork));
         let evil = || "evil/up".to_owned();
         for (head, label, independent, allowed, verdict) in [
-            (Some("acme/up"), same, true, false, Ok(Trust::SameRepo)),
-            (Some("Acme/Up"), None, true, false, Ok(Trust::SameRepo)),
-            (Some("acme/up"), fork, true, false, Ok(Trust::SameRepo)),
-            (Some("acme/up"), same, false, true, Err(Refused::Digest)),
-            (Some("evil/up"), fork, true, false, Err(Refused::Fork(evil()))),
-            (Some("evil/up"), fork, true, true, Ok(Trust::Fork)),
-            (Some("evil/up"), None, true, true, Ok(Trust::Fork)),
-            (Some("evil/up"), same, true, true, Err(Refused::Label(evil()))),
-            (Some("evil/up"), fork, false, true, Err(Refused::Digest)),
-            (None, None, true, false, Err(Refused::Fork("a deleted repository".to_owned()))),
+            (Some("acme/up"), same, true, false, Ok(ArtifactTrust::SameRepo)),
+            (Some("Acme/Up"), None, true, false, Ok(ArtifactTrust::SameRepo)),
+            (Some("acme/up"), fork, true, false, Ok(ArtifactTrust::SameRepo)),
+            (Some("acme/up"), same, false, true, Err(TrustRefusal::Digest)),
+            (Some("evil/up"), fork, true, false, Err(TrustRefusal::Fork(evil()))),
+            (Some("evil/up"), fork, true, true, Ok(ArtifactTrust::Fork)),
+            (Some("evil/up"), None, true, true, Ok(ArtifactTrust::Fork)),
+            (Some("evil/up"), same, true, true, Err(TrustRefusal::Label(evil()))),
+            (Some("evil/up"), fork, false, true, Err(TrustRefusal::Digest)),
+            (None, None, true, false, Err(TrustRefusal::Fork("a deleted repository".to_owned()))),
         ] {
             let given = check(&run(head), "acme/up", label, independent, allowed);
             assert_eq!(given, verdict, "{head:?} {label:?} {independent} {allowed}");

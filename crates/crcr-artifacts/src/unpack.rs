@@ -16,26 +16,26 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use crate::disk::Disk;
-use crate::paths::{self, Refused};
-use crate::zip::read::{Buffers, Entry, Error as ZipError, Kind, Zip};
+use crate::paths::{self, RefusedPath};
+use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipEntry, ZipReadError};
 
 /// The longest target of a symbolic link, in bytes.
 const MAX_TARGET_BYTES: u64 = 4096;
 
 /// What an archive may hold.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct UnpackLimits {
     /// Files, links and folders, named or implied.
     pub entries: u64,
     /// Bytes of all files.
     pub total: u64,
-    /// Bytes of all files for each byte of the archive; looked at only above [`Limits::small`].
+    /// Bytes of all files for each byte of the archive; looked at only above [`UnpackLimits::small`].
     pub ratio: u64,
     /// A total in bytes that is harmless at any ratio.
     pub small: u64,
 }
 
-impl Default for Limits {
+impl Default for UnpackLimits {
     fn default() -> Self {
         Self { entries: 2_000_000, total: 256 << 30, ratio: 200, small: 512 << 20 }
     }
@@ -50,12 +50,12 @@ pub enum OnCollision {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Policy {
+pub struct UnpackPolicy {
     /// Whether the workflow holds rights that the artifact's author may not have: setuid bits,
     /// `.git` and `.github` are refused then.
     pub privileged: bool,
     /// What an archive may hold.
-    pub limits: Limits,
+    pub limits: UnpackLimits,
     /// What to do when two artifacts hold the same path.
     pub on_collision: OnCollision,
     /// Whether the destination takes `a` and `A` for one name.
@@ -64,13 +64,13 @@ pub struct Policy {
 
 /// Why an artifact can't be unpacked. Nothing of it is visible then.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum UnpackError {
     /// The archive is broken or of a kind that isn't read.
     #[error(transparent)]
-    Zip(#[from] ZipError),
+    Zip(#[from] ZipReadError),
     /// A path or a link that could reach something else.
     #[error("`{path}` is refused: {why}")]
-    Path { path: String, why: Refused },
+    Path { path: String, why: RefusedPath },
     #[error("`{0}` and `{1}` can't both be unpacked: the destination takes them for one path")]
     Case(String, String),
     /// A path that two artifacts hold, or that is both a file and a folder.
@@ -79,13 +79,13 @@ pub enum Error {
     /// A setuid, setgid or sticky bit in a privileged event.
     #[error("`{0}` has a setuid, setgid or sticky bit, which a privileged event doesn't take")]
     Setuid(String),
-    /// More entries than [`Limits::entries`].
+    /// More entries than [`UnpackLimits::entries`].
     #[error("the archive has more than {0} entries")]
     TooMany(u64),
-    /// More bytes than [`Limits::total`].
+    /// More bytes than [`UnpackLimits::total`].
     #[error("the archive announces more than {0} bytes of files")]
     TooBig(u64),
-    /// More bytes for a byte of archive than [`Limits::ratio`], or entries that share bytes.
+    /// More bytes for a byte of archive than [`UnpackLimits::ratio`], or entries that share bytes.
     #[error("the archive unpacks to {unpacked} bytes from {packed}: that is a zip bomb")]
     Bomb {
         /// The bytes that it announces.
@@ -106,7 +106,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl UnpackError {
     /// Whether the disk takes no more: it is full, or the file too large for it.
     pub fn is_disk_full(&self) -> bool {
         let full = |e: &io::Error| {
@@ -115,7 +115,7 @@ impl Error {
         };
         match self {
             Self::Write { source, .. } => full(source),
-            Self::Zip(ZipError::Io(source)) => full(source),
+            Self::Zip(ZipReadError::Io(source)) => full(source),
             Self::NoSpace { .. } => true,
             _ => false,
         }
@@ -123,16 +123,16 @@ impl Error {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Unpacked {
+pub struct UnpackCounts {
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
 }
 
 /// A folder that takes the files of one or several artifacts until all of them are good.
-pub struct Stage {
+pub struct StagedFiles {
     root: PathBuf,
-    policy: Policy,
+    policy: UnpackPolicy,
     hasher: RandomState,
     /// Hashes of the paths (folded where case doesn't count) of files and links of earlier artifacts, sorted.
     leaves: Vec<u64>,
@@ -144,11 +144,11 @@ pub struct Stage {
 
 /// Calls its argument with every checked path of an artifact, and whether it is a folder.
 type EachPath<'a> =
-    &'a dyn Fn(&mut dyn FnMut(&str, bool) -> Result<(), Error>) -> Result<(), Error>;
+    &'a dyn Fn(&mut dyn FnMut(&str, bool) -> Result<(), UnpackError>) -> Result<(), UnpackError>;
 
-impl Stage {
+impl StagedFiles {
     /// A stage in `root`, an empty folder that only this process writes.
-    pub fn new(root: PathBuf, policy: Policy) -> Self {
+    pub fn new(root: PathBuf, policy: UnpackPolicy) -> Self {
         Self {
             root,
             policy,
@@ -167,15 +167,15 @@ impl Stage {
         disk: impl Into<Disk>,
         folder: &str,
         cancel: &AtomicBool,
-    ) -> Result<Unpacked, Error> {
+    ) -> Result<UnpackCounts, UnpackError> {
         let zip = Zip::open(disk)?;
-        let packed = zip.disk().len().map_err(ZipError::Io)?;
+        let packed = zip.disk().len().map_err(ZipReadError::Io)?;
         let policy = self.policy;
         let (unpacked, links) = measure(&zip, folder, packed, policy)?;
         check_space(&zip, &self.root, unpacked.bytes)?;
         self.settle(&|each| {
             zip.entries(|entry| match checked(&entry, folder, policy)? {
-                Some(path) => each(&path, entry.kind == Kind::Folder),
+                Some(path) => each(&path, entry.kind == EntryKind::Folder),
                 None => Ok(()),
             })
         })?;
@@ -188,10 +188,10 @@ impl Stage {
     /// it there, it doesn't exist.
     ///
     /// The paths are checked as an archive's would be.
-    pub fn reserve(&mut self, names: &[String], folder: &str) -> Result<Vec<PathBuf>, Error> {
+    pub fn reserve(&mut self, names: &[String], folder: &str) -> Result<Vec<PathBuf>, UnpackError> {
         let limit = self.policy.limits.entries;
         if names.len() as u64 > limit {
-            return Err(Error::TooMany(limit));
+            return Err(UnpackError::TooMany(limit));
         }
         let paths = names.iter().map(|name| checked_path(name, folder, self.policy));
         let paths: Vec<String> = paths.collect::<Result<_, _>>()?;
@@ -200,11 +200,11 @@ impl Stage {
     }
 
     /// Creates the links and returns the folder, whole.
-    pub fn finish(self) -> Result<PathBuf, Error> {
+    pub fn finish(self) -> Result<PathBuf, UnpackError> {
         for (path, target) in &self.links {
             symlink(target, &self.root.join(path)).map_err(|source| match source.kind() {
-                io::ErrorKind::AlreadyExists => Error::Collision(path.clone()),
-                _ => Error::Write { path: path.clone(), source },
+                io::ErrorKind::AlreadyExists => UnpackError::Collision(path.clone()),
+                _ => UnpackError::Write { path: path.clone(), source },
             })?;
         }
         Ok(self.root)
@@ -212,7 +212,7 @@ impl Stage {
 
     /// Refuses paths that are one at the destination, makes way for those that replace an
     /// earlier artifact's, and creates the folders of all.
-    fn settle(&mut self, paths: EachPath<'_>) -> Result<(), Error> {
+    fn settle(&mut self, paths: EachPath<'_>) -> Result<(), UnpackError> {
         let mut leaves = vec![];
         paths(&mut |path, is_folder| {
             self.add_folders(path, is_folder)?;
@@ -238,7 +238,7 @@ impl Stage {
             let wanted = if is_folder { &*full } else { full.parent().unwrap_or(&self.root) };
             if wanted != last {
                 fs::create_dir_all(wanted)
-                    .map_err(|source| Error::Write { path: path.to_owned(), source })?;
+                    .map_err(|source| UnpackError::Write { path: path.to_owned(), source })?;
                 wanted.clone_into(&mut last);
             }
             Ok(())
@@ -250,18 +250,18 @@ impl Stage {
     }
 
     /// Notes the folders above `path`, and itself if it is one.
-    fn add_folders(&mut self, path: &str, is_folder: bool) -> Result<(), Error> {
+    fn add_folders(&mut self, path: &str, is_folder: bool) -> Result<(), UnpackError> {
         let ends = path.match_indices('/').map(|(at, _)| at);
         for end in ends.chain(is_folder.then_some(path.len())) {
             self.folders.insert(self.hash(&path[..end]));
         }
         let limit = self.policy.limits.entries;
-        if self.folders.len() as u64 > limit { Err(Error::TooMany(limit)) } else { Ok(()) }
+        if self.folders.len() as u64 > limit { Err(UnpackError::TooMany(limit)) } else { Ok(()) }
     }
 
     /// Removes an earlier artifact's file for a later one of the same path, if that is the policy.
-    fn replace(&mut self, path: &str) -> Result<(), Error> {
-        let collision = || Error::Collision(path.to_owned());
+    fn replace(&mut self, path: &str) -> Result<(), UnpackError> {
+        let collision = || UnpackError::Collision(path.to_owned());
         if self.policy.on_collision == OnCollision::Error {
             return Err(collision());
         }
@@ -275,7 +275,7 @@ impl Stage {
     }
 
     /// The error for a hash that came twice, with the paths as the artifact has them.
-    fn name_collision(&self, paths: EachPath<'_>, hash: u64) -> Result<Error, Error> {
+    fn name_collision(&self, paths: EachPath<'_>, hash: u64) -> Result<UnpackError, UnpackError> {
         let mut names: Vec<String> = vec![];
         paths(&mut |path, _| {
             let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
@@ -289,8 +289,8 @@ impl Stage {
         let mut names = names.into_iter();
         let first = names.next().unwrap_or_default();
         Ok(match names.next() {
-            Some(second) => Error::Case(first, second),
-            None => Error::Collision(first),
+            Some(second) => UnpackError::Case(first, second),
+            None => UnpackError::Collision(first),
         })
     }
 
@@ -312,25 +312,25 @@ fn measure(
     zip: &Zip,
     folder: &str,
     packed: u64,
-    policy: Policy,
-) -> Result<(Unpacked, Vec<(String, String)>), Error> {
+    policy: UnpackPolicy,
+) -> Result<(UnpackCounts, Vec<(String, String)>), UnpackError> {
     let limits = policy.limits;
-    let mut unpacked = Unpacked::default();
+    let mut unpacked = UnpackCounts::default();
     let mut links = vec![];
     let (mut entries, mut compressed) = (0_u64, 0_u64);
     zip.entries(|entry| {
         entries += 1;
         if entries > limits.entries {
-            return Err(Error::TooMany(limits.entries));
+            return Err(UnpackError::TooMany(limits.entries));
         }
         compressed = compressed.saturating_add(entry.compressed);
         unpacked.bytes = unpacked.bytes.saturating_add(entry.size);
         if unpacked.bytes > limits.total {
-            return Err(Error::TooBig(limits.total));
+            return Err(UnpackError::TooBig(limits.total));
         }
-        unpacked.files += u64::from(entry.kind != Kind::Folder);
+        unpacked.files += u64::from(entry.kind != EntryKind::Folder);
         let Some(path) = checked(&entry, folder, policy)? else { return Ok(()) };
-        if entry.kind == Kind::Symlink {
+        if entry.kind == EntryKind::Symlink {
             let target = target(zip, &entry)?;
             check_target(&path, folder, &target, policy)?;
             links.push((path, target));
@@ -340,24 +340,24 @@ fn measure(
     let bytes = unpacked.bytes;
     // Entries that share bytes of the archive add up to more than it has.
     if (bytes > limits.small && bytes / packed.max(1) > limits.ratio) || compressed > packed {
-        return Err(Error::Bomb { unpacked: bytes, packed });
+        return Err(UnpackError::Bomb { unpacked: bytes, packed });
     }
     Ok((unpacked, links))
 }
 
 /// Refuses an archive whose files are larger than the disk's free space.
-fn check_space(zip: &Zip, root: &Path, bytes: u64) -> Result<(), Error> {
+fn check_space(zip: &Zip, root: &Path, bytes: u64) -> Result<(), UnpackError> {
     let Some(have) = free_space(root).filter(|have| *have < bytes) else { return Ok(()) };
     // The archive's own file may become one of the entries, which then takes no further space.
     let mut reused = 0;
-    zip.entries(|entry| -> Result<(), Error> {
+    zip.entries(|entry| -> Result<(), UnpackError> {
         if zip.is_the_file(&entry) {
             reused = entry.size;
         }
         Ok(())
     })?;
     let need = bytes.saturating_sub(reused);
-    if need > have { Err(Error::NoSpace { need, have }) } else { Ok(()) }
+    if need > have { Err(UnpackError::NoSpace { need, have }) } else { Ok(()) }
 }
 
 /// The bytes that this user may still write; `None` where the file system doesn't say.
@@ -373,18 +373,26 @@ fn free_space(_: &Path) -> Option<u64> {
 }
 
 /// The path of an entry below the stage's root; `None` for the root itself.
-fn checked(entry: &Entry, folder: &str, policy: Policy) -> Result<Option<String>, Error> {
+fn checked(
+    entry: &ZipEntry,
+    folder: &str,
+    policy: UnpackPolicy,
+) -> Result<Option<String>, UnpackError> {
     if policy.privileged && entry.mode.is_some_and(|mode| mode & 0o7000 != 0) {
-        return Err(Error::Setuid(entry.path.clone()));
+        return Err(UnpackError::Setuid(entry.path.clone()));
     }
     match checked_path(&entry.path, folder, policy) {
-        Err(Error::Path { why: Refused::Empty, .. }) if entry.kind == Kind::Folder => Ok(None),
+        Err(UnpackError::Path { why: RefusedPath::Empty, .. })
+            if entry.kind == EntryKind::Folder =>
+        {
+            Ok(None)
+        }
         path => path.map(Some),
     }
 }
 
-fn checked_path(path: &str, folder: &str, policy: Policy) -> Result<String, Error> {
-    let refused = |why| Error::Path { path: path.to_owned(), why };
+fn checked_path(path: &str, folder: &str, policy: UnpackPolicy) -> Result<String, UnpackError> {
+    let refused = |why| UnpackError::Path { path: path.to_owned(), why };
     let checked = paths::check(path).map_err(refused)?;
     if policy.privileged {
         paths::check_privileged(&checked).map_err(refused)?;
@@ -393,8 +401,13 @@ fn checked_path(path: &str, folder: &str, policy: Policy) -> Result<String, Erro
 }
 
 /// Refuses a link that leads out of its own artifact's folder.
-fn check_target(path: &str, folder: &str, target: &str, policy: Policy) -> Result<(), Error> {
-    let refused = |why| Error::Path { path: format!("{path} -> {target}"), why };
+fn check_target(
+    path: &str,
+    folder: &str,
+    target: &str,
+    policy: UnpackPolicy,
+) -> Result<(), UnpackError> {
+    let refused = |why| UnpackError::Path { path: format!("{path} -> {target}"), why };
     let inner = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
     paths::check_target(inner, target).map_err(refused)?;
     if policy.privileged {
@@ -404,17 +417,17 @@ fn check_target(path: &str, folder: &str, target: &str, policy: Policy) -> Resul
 }
 
 /// The target of a link, which is its content.
-fn target(zip: &Zip, entry: &Entry) -> Result<String, Error> {
-    let refused = |why| Error::Path { path: entry.path.clone(), why };
+fn target(zip: &Zip, entry: &ZipEntry) -> Result<String, UnpackError> {
+    let refused = |why| UnpackError::Path { path: entry.path.clone(), why };
     if entry.size > MAX_TARGET_BYTES {
-        return Err(refused(Refused::TooLong));
+        return Err(refused(RefusedPath::TooLong));
     }
     let mut target = vec![];
-    zip.content(entry, &mut Buffers::default(), |bytes| {
+    zip.content(entry, &mut ReadBuffers::default(), |bytes| {
         target.extend_from_slice(bytes);
         Ok(())
     })?;
-    String::from_utf8(target).map_err(|_| refused(Refused::NotUtf8))
+    String::from_utf8(target).map_err(|_| refused(RefusedPath::NotUtf8))
 }
 
 #[cfg(unix)]

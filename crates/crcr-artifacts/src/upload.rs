@@ -5,25 +5,25 @@ use std::time::Duration;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use crate::choose::{Plan, Reason};
+use crate::choose::{StorePlan, StoreReason};
 use crate::layout;
-use crate::locator::{Archive, Locator, Place, Trust, VERSION};
-use crate::source::{Source, Stored};
-use crate::store::Error;
+use crate::locator::{ArchiveFormat, ArtifactTrust, Locator, StoredPlace, VERSION};
+use crate::source::{StoredArtifact, UploadSource};
+use crate::store::StoreError;
 use crate::store::github::GitHubStore;
 use crate::store::s3::{self, S3Config, S3Store};
 
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct UploadRun {
     /// `owner/repo`.
     pub repository: String,
     pub run_id: u64,
     /// Whose code made the artifact.
-    pub trust: Trust,
+    pub trust: ArtifactTrust,
 }
 
 /// The stores, as far as they are there.
-pub struct Stores {
+pub struct UploadStores {
     pub s3: Option<S3Config>,
     pub folder: String,
     /// GitHub, or why it can't be used.
@@ -36,13 +36,13 @@ pub struct Stores {
 
 /// An artifact that is stored.
 #[derive(Debug)]
-pub struct Uploaded {
+pub struct UploadResult {
     /// Why it is where it is.
-    pub reason: Reason,
-    pub stored: Stored,
+    pub reason: StoreReason,
+    pub stored: StoredArtifact,
     pub locator: Locator,
     /// Why S3 didn't take it, where it was asked and GitHub has the artifact.
-    pub refusal: Option<Error>,
+    pub refusal: Option<StoreError>,
     /// Where anybody who has this address can download the archive from S3, for a time.
     pub download_url: Option<SecretString>,
     /// What went wrong on the way without stopping anything.
@@ -50,43 +50,43 @@ pub struct Uploaded {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum UploadError {
     /// The only store there is, or the files themselves.
     #[error(transparent)]
-    Store(#[from] Error),
+    Store(#[from] StoreError),
     /// S3 can't, and nothing else is allowed.
     #[error("{}, and `fallback` is `never`", without(.0))]
-    Impossible(Reason),
+    Impossible(StoreReason),
     /// GitHub is where it would go, and it can't be used.
     #[error("GitHub's store can't be used: {why}")]
     NoGitHub {
         why: String,
         /// What S3 said before.
         #[source]
-        s3: Option<Error>,
+        s3: Option<StoreError>,
     },
     #[error("neither store took the artifact; S3: {s3}; GitHub: {github}")]
     Neither {
         /// What S3 said.
-        s3: Error,
-        github: Error,
+        s3: StoreError,
+        github: StoreError,
     },
 }
 
 /// Why S3 isn't even asked.
-fn without(reason: &Reason) -> &'static str {
+fn without(reason: &StoreReason) -> &'static str {
     match reason {
-        Reason::NoBucket => "no `s3-bucket` is given",
+        StoreReason::NoBucket => "no `s3-bucket` is given",
         _ => "there are no credentials for S3",
     }
 }
 
-impl Failed {
+impl UploadError {
     /// The output `reason`, where one of its words fits.
-    pub fn reason(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<StoreReason> {
         match self {
             Self::Impossible(reason) => Some(*reason),
-            Self::Store(Error::Quota { .. }) => Some(Reason::Quota),
+            Self::Store(StoreError::Quota { .. }) => Some(StoreReason::Quota),
             Self::Store(error) | Self::Neither { s3: error, .. } => fallback_reason(error),
             Self::NoGitHub { s3, .. } => s3.as_ref().and_then(fallback_reason),
         }
@@ -95,12 +95,12 @@ impl Failed {
 
 /// Stores the artifact where `plan` says; on S3 with its locator beside it.
 pub async fn upload(
-    source: &Source,
-    plan: Plan,
-    stores: &Stores,
-    run: &Run,
+    source: &UploadSource,
+    plan: StorePlan,
+    stores: &UploadStores,
+    run: &UploadRun,
     now: impl Fn() -> Timestamp,
-) -> Result<Uploaded, Failed> {
+) -> Result<UploadResult, UploadError> {
     let mut uploaded = Box::pin(store(source, plan, stores, run, now)).await?;
     for path in source.grown.paths() {
         let path = path.strip_prefix(&source.root).unwrap_or(&path).display().to_string();
@@ -111,26 +111,33 @@ pub async fn upload(
 }
 
 async fn store(
-    source: &Source,
-    plan: Plan,
-    stores: &Stores,
-    run: &Run,
+    source: &UploadSource,
+    plan: StorePlan,
+    stores: &UploadStores,
+    run: &UploadRun,
     now: impl Fn() -> Timestamp,
-) -> Result<Uploaded, Failed> {
+) -> Result<UploadResult, UploadError> {
     let mut warnings = Vec::new();
     let (fallback, reason) = match plan {
-        Plan::S3ThenGitHub => (true, Reason::Ok),
-        Plan::S3Only => (false, Reason::Ok),
-        Plan::GitHub(reason) => (true, reason),
-        Plan::Impossible(reason) => return Err(Failed::Impossible(reason)),
+        StorePlan::S3ThenGitHub => (true, StoreReason::Ok),
+        StorePlan::S3Only => (false, StoreReason::Ok),
+        StorePlan::GitHub(reason) => (true, reason),
+        StorePlan::Impossible(reason) => return Err(UploadError::Impossible(reason)),
     };
     let mut refusal = None;
     let mut reason = reason;
-    if let (Reason::Ok, Some(config)) = (reason, &stores.s3) {
+    if let (StoreReason::Ok, Some(config)) = (reason, &stores.s3) {
         match to_s3(source, config, stores, run, &now, &mut warnings).await {
             Ok((stored, locator, download_url)) => {
                 publish(stores, source, &stored, &locator, &mut warnings).await;
-                return Ok(Uploaded { reason, stored, locator, refusal, download_url, warnings });
+                return Ok(UploadResult {
+                    reason,
+                    stored,
+                    locator,
+                    refusal,
+                    download_url,
+                    warnings,
+                });
             }
             Err(error) => match fallback_reason(&error) {
                 Some(why) if fallback => (reason, refusal) = (why, Some(error)),
@@ -140,33 +147,33 @@ async fn store(
     }
     let github = match &stores.github {
         Ok(github) => github,
-        Err(why) => return Err(Failed::NoGitHub { why: why.clone(), s3: refusal }),
+        Err(why) => return Err(UploadError::NoGitHub { why: why.clone(), s3: refusal }),
     };
     let (stored, refusal) = match (github.put(source).await, refusal) {
         (Ok(stored), refusal) => (stored, refusal),
         (Err(github), Some(s3)) if !is_own_fault(&github) => {
-            return Err(Failed::Neither { s3, github });
+            return Err(UploadError::Neither { s3, github });
         }
         (Err(error), _) => return Err(error.into()),
     };
-    let place = Place::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
+    let place = StoredPlace::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
     let locator = locator(source, &stored, place, run, now());
     publish(stores, source, &stored, &locator, &mut warnings).await;
-    Ok(Uploaded { reason, stored, locator, refusal, download_url: None, warnings })
+    Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings })
 }
 
 async fn to_s3(
-    source: &Source,
+    source: &UploadSource,
     config: &S3Config,
-    stores: &Stores,
-    run: &Run,
+    stores: &UploadStores,
+    run: &UploadRun,
     now: &impl Fn() -> Timestamp,
     warnings: &mut Vec<String>,
-) -> Result<(Stored, Locator, Option<SecretString>), Error> {
+) -> Result<(StoredArtifact, Locator, Option<SecretString>), StoreError> {
     let folder = stores.folder.as_str();
     let mut bucket = S3Store::connect(config.clone()).await?;
     let (stored, before) = match bucket.put(source, folder).await {
-        Err(Error::WrongRegion { asked, there, .. }) => {
+        Err(StoreError::WrongRegion { asked, there, .. }) => {
             bucket = bucket.in_region(there).await?;
             warnings.push(format!(
                 "the bucket `{}` is in `{}`, not in `{asked}`: correct `aws-region`",
@@ -183,11 +190,11 @@ async fn to_s3(
         warnings.push(why.to_owned());
     }
     warnings.extend(stored.leftover.clone());
-    let place = Place::S3 {
+    let place = StoredPlace::S3 {
         bucket: config.bucket.clone(),
         key: match stored.archive {
-            Archive::Zip => layout::archive_key(folder),
-            Archive::None => format!("{folder}/"),
+            ArchiveFormat::Zip => layout::archive_key(folder),
+            ArchiveFormat::None => format!("{folder}/"),
         },
         endpoint: config.endpoint.as_ref().map(ToString::to_string),
         region: Some(bucket.region().to_owned()),
@@ -199,7 +206,7 @@ async fn to_s3(
     );
     told?;
     let download_url = match (&locator.place, stores.presign) {
-        (Place::S3 { key, .. }, Some(validity)) if stored.archive == Archive::Zip => {
+        (StoredPlace::S3 { key, .. }, Some(validity)) if stored.archive == ArchiveFormat::Zip => {
             Some(bucket.presigned(key, validity).await?)
         }
         (_, Some(_)) => {
@@ -212,33 +219,35 @@ async fn to_s3(
 }
 
 /// Whether GitHub may take what S3 didn't, and the reason that is given then.
-fn fallback_reason(error: &Error) -> Option<Reason> {
+fn fallback_reason(error: &StoreError) -> Option<StoreReason> {
     match error {
-        Error::Denied { store: s3::STORE, .. } | Error::WrongRegion { .. } => {
-            Some(Reason::S3Denied)
+        StoreError::Denied { store: s3::STORE, .. } | StoreError::WrongRegion { .. } => {
+            Some(StoreReason::S3Denied)
         }
-        Error::MissingBucket(_) => Some(Reason::S3MissingBucket),
-        Error::Unreachable { store: s3::STORE, .. } => Some(Reason::S3Unreachable),
-        Error::Refused { store: s3::STORE, .. } | Error::NotFound { store: s3::STORE, .. } => {
-            Some(Reason::S3Refused)
-        }
+        StoreError::MissingBucket(_) => Some(StoreReason::S3MissingBucket),
+        StoreError::Unreachable { store: s3::STORE, .. } => Some(StoreReason::S3Unreachable),
+        StoreError::Refused { store: s3::STORE, .. }
+        | StoreError::NotFound { store: s3::STORE, .. } => Some(StoreReason::S3Refused),
         _ => None,
     }
 }
 
 /// Whether the other store would have failed in the same way.
-fn is_own_fault(error: &Error) -> bool {
+fn is_own_fault(error: &StoreError) -> bool {
     matches!(
         error,
-        Error::Conflict { .. } | Error::Source(_) | Error::Stopped | Error::Quota { .. }
+        StoreError::Conflict { .. }
+            | StoreError::Source(_)
+            | StoreError::Stopped
+            | StoreError::Quota { .. }
     )
 }
 
 fn locator(
-    source: &Source,
-    stored: &Stored,
-    place: Place,
-    run: &Run,
+    source: &UploadSource,
+    stored: &StoredArtifact,
+    place: StoredPlace,
+    run: &UploadRun,
     created: Timestamp,
 ) -> Locator {
     Locator {
@@ -264,9 +273,9 @@ fn locator(
 /// Makes the locator an artifact of GitHub's, where that is asked for. The artifact itself is stored
 /// by then, so a failure is a warning.
 async fn publish(
-    stores: &Stores,
-    source: &Source,
-    stored: &Stored,
+    stores: &UploadStores,
+    source: &UploadSource,
+    stored: &StoredArtifact,
     locator: &Locator,
     warnings: &mut Vec<String>,
 ) {
@@ -277,7 +286,7 @@ async fn publish(
         Ok(github) => match github.publish_locator(locator, source).await {
             Ok(()) => return,
             // It was published with the artifact, which was there already.
-            Err(Error::Conflict { .. }) if stored.already => return,
+            Err(StoreError::Conflict { .. }) if stored.already => return,
             Err(error) => error.to_string(),
         },
         Err(why) => why.clone(),

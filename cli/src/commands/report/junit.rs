@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::Path;
 
-use crcr_artifacts::collect::{Query, collect};
+use crcr_artifacts::collect::{FileQuery, collect};
 use crcr_cidata::junit::{self, ReportEnd, TestCase, TestVerdict};
 use crcr_domain::callback::{FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, TestCounts};
 
@@ -33,7 +33,7 @@ pub fn read(globs: &[String], env: &Env, printer: &Printer) -> Result<Option<Tes
     let cwd = std::env::current_dir()
         .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
     let home = env.get(env_vars::HOME).map(Path::new);
-    let query = Query { patterns: globs, cwd: &cwd, home, hidden: false };
+    let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false };
     let found = collect(&query).map_err(|error| {
         Failure::user("junit-glob", "the input `junit` finds nothing to read").because(error)
     })?;

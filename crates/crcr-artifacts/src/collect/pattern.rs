@@ -6,11 +6,11 @@ use globset::{GlobBuilder, GlobMatcher};
 
 /// A pattern, made absolute and cut at its separators.
 #[derive(Debug)]
-pub(super) struct Pattern {
+pub(super) struct PathPattern {
     /// Whether what matches is left out.
     pub(super) excludes: bool,
     start: PathBuf,
-    rest: Vec<Part>,
+    rest: Vec<PatternPart>,
 }
 
 /// A pattern that is none.
@@ -22,14 +22,14 @@ pub struct BadPattern {
 }
 
 #[derive(Debug)]
-enum Part {
+enum PatternPart {
     /// `**`: any number of folders.
     Any,
     /// A name, or a glob of names.
     Name(GlobMatcher),
 }
 
-impl Pattern {
+impl PathPattern {
     /// Reads a line; `None` for an empty one or a comment.
     pub(super) fn parse(
         line: &str,
@@ -77,9 +77,9 @@ impl Pattern {
             ".." => return Err(bad("`..` can't follow a wildcard")),
             _ if cfg!(windows) && part.ends_with(':') && self.rest.is_empty() => {}
             _ if self.rest.is_empty() && !glob => self.start.push(part),
-            "**" if matches!(self.rest.last(), Some(Part::Any)) => {}
-            "**" => self.rest.push(Part::Any),
-            _ => self.rest.push(Part::Name(name(part).map_err(|why| bad(&why))?)),
+            "**" if matches!(self.rest.last(), Some(PatternPart::Any)) => {}
+            "**" => self.rest.push(PatternPart::Any),
+            _ => self.rest.push(PatternPart::Name(name(part).map_err(|why| bad(&why))?)),
         }
         Ok(())
     }
@@ -120,21 +120,21 @@ fn name(part: &str) -> Result<GlobMatcher, String> {
         .map_err(|e| e.kind().to_string())
 }
 
-fn full(pattern: &[Part], path: &[Component<'_>]) -> bool {
+fn full(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
         ([], _) => true,
-        ([Part::Any, rest @ ..], _) => (0..=path.len()).any(|n| full(rest, &path[n..])),
-        ([Part::Name(_), ..], []) => false,
-        ([Part::Name(glob), rest @ ..], [name, below @ ..]) => {
+        ([PatternPart::Any, rest @ ..], _) => (0..=path.len()).any(|n| full(rest, &path[n..])),
+        ([PatternPart::Name(_), ..], []) => false,
+        ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
             glob.is_match(name.as_os_str()) && full(rest, below)
         }
     }
 }
 
-fn partial(pattern: &[Part], path: &[Component<'_>]) -> bool {
+fn partial(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
-        ([] | [Part::Any, ..], _) | (_, []) => true,
-        ([Part::Name(glob), rest @ ..], [name, below @ ..]) => {
+        ([] | [PatternPart::Any, ..], _) | (_, []) => true,
+        ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
             glob.is_match(name.as_os_str()) && partial(rest, below)
         }
     }

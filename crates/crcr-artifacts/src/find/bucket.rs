@@ -2,15 +2,15 @@
 
 use regex::Regex;
 
-use super::{At, Bucket, Error, Found, Run, facts};
+use super::{ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, facts};
 use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
-use crate::locator::{self, Archive, Locator, Place, is_locator_key};
+use crate::locator::{self, ArchiveFormat, Locator, StoredPlace, is_locator_key};
 use crate::store;
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
 /// Where an artifact may be: its folder, and what the folder's own name tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Candidate {
+struct BucketCandidate {
     folder: String,
     name: Option<String>,
     attempt: Option<u64>,
@@ -24,13 +24,13 @@ pub(super) struct NotThere {
     pub(super) forbidden: bool,
 }
 
-impl Bucket {
+impl ArtifactBucket {
     /// The artifact of this name, of the highest attempt, then the newest.
     pub(super) async fn by_name(
         &self,
-        run: &Run,
+        run: &SourceRun,
         name: &str,
-    ) -> Result<Result<Found, NotThere>, Error> {
+    ) -> Result<Result<FoundArtifact, NotThere>, FindError> {
         let place =
             format!("s3://{}/{}", self.config.bucket, self.layout.render(&facts(run, Some(name))));
         let (mut looked, mut forbidden) = (vec![], true);
@@ -46,7 +46,7 @@ impl Bucket {
                         looked.push(format!("`{place}` ({who}: nothing there)"));
                     }
                 },
-                Err(Error::Store(error @ store::Error::Denied { .. })) => {
+                Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
                     looked.push(format!("`{place}` ({who}: {error})"));
                 }
                 Err(error) => return Err(error),
@@ -58,16 +58,16 @@ impl Bucket {
     /// Every artifact of the run in the bucket that is `wanted`.
     pub(super) async fn all(
         &self,
-        run: &Run,
+        run: &SourceRun,
         wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<FoundArtifact>, FindError> {
         let mut refused = None;
         for (_, config) in self.askers() {
             let asked =
                 in_its_region(config, async |store| self.look(store, run, None, &wanted).await);
             match asked.await {
                 Ok(found) => return Ok(found),
-                Err(Error::Store(error @ store::Error::Denied { .. })) => {
+                Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
                     refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
@@ -79,10 +79,10 @@ impl Bucket {
     /// Follows a locator after checking that it points below the run's own prefix.
     pub(super) async fn follow(
         &self,
-        run: &Run,
+        run: &SourceRun,
         locator: &Locator,
         independent: bool,
-    ) -> Result<Found, Error> {
+    ) -> Result<FoundArtifact, FindError> {
         let key = self.check(run, locator)?;
         let mut refused = None;
         for (_, config) in self.askers() {
@@ -91,31 +91,35 @@ impl Bucket {
             });
             match asked.await {
                 Ok(store) => {
-                    return Ok(Found::of_locator(locator, At::S3 { store, key }, independent));
+                    return Ok(FoundArtifact::of_locator(
+                        locator,
+                        ArtifactLocation::S3 { store, key },
+                        independent,
+                    ));
                 }
                 Err(error) => {
                     refused.get_or_insert(error);
                 }
             }
         }
-        Err(refused.unwrap_or(Error::Nowhere))
+        Err(refused.unwrap_or(FindError::Nowhere))
     }
 
     /// The key of a locator, if it may be followed.
-    fn check(&self, run: &Run, locator: &Locator) -> Result<String, Error> {
-        let Place::S3 { bucket, key, endpoint, .. } = &locator.place else {
-            return Err(Error::Locator("it doesn't point into a bucket".to_owned()));
+    fn check(&self, run: &SourceRun, locator: &Locator) -> Result<String, FindError> {
+        let StoredPlace::S3 { bucket, key, endpoint, .. } = &locator.place else {
+            return Err(FindError::Locator("it doesn't point into a bucket".to_owned()));
         };
         let ours = &self.config;
         if *bucket != ours.bucket {
             let why = format!("it points into the bucket `{bucket}`, not `{}`", ours.bucket);
-            return Err(Error::Locator(why));
+            return Err(FindError::Locator(why));
         }
         let trimmed = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
         let own = ours.endpoint.as_ref().map(|url| trimmed(url.as_str()));
         if endpoint.as_deref().map(trimmed) != own {
             let why = "it points to another S3 server than the configured one".to_owned();
-            return Err(Error::Locator(why));
+            return Err(FindError::Locator(why));
         }
         let rendered = self.layout.render(&facts(run, Some(&locator.name)));
         let (parts, mut given) = (rendered.split('/'), key.split('/'));
@@ -128,11 +132,11 @@ impl Bucket {
         let strange = key.split('/').any(|part| matches!(part, "." | ".."));
         if strange || !below || key.contains("//") {
             let why = format!("its key `{key}` isn't below `{rendered}/`, the prefix of this run");
-            return Err(Error::Locator(why));
+            return Err(FindError::Locator(why));
         }
         let is_folder = key.ends_with('/');
-        if is_folder != (locator.archive == Archive::None) {
-            return Err(Error::Locator(format!("its key `{key}` doesn't fit its archive")));
+        if is_folder != (locator.archive == ArchiveFormat::None) {
+            return Err(FindError::Locator(format!("its key `{key}` doesn't fit its archive")));
         }
         Ok(key.clone())
     }
@@ -153,12 +157,12 @@ impl Bucket {
         store: &S3Store,
         locator: &Locator,
         key: &str,
-    ) -> Result<(), store::Error> {
-        if locator.archive == Archive::None && locator.files.is_empty() {
+    ) -> Result<(), store::StoreError> {
+        if locator.archive == ArchiveFormat::None && locator.files.is_empty() {
             return store.list(key, true).await.map(drop);
         }
         let key = match locator.files.first() {
-            Some(file) if locator.archive == Archive::None => format!("{key}{}", file.path),
+            Some(file) if locator.archive == ArchiveFormat::None => format!("{key}{}", file.path),
             _ => key.to_owned(),
         };
         let head = store.client().head_object().bucket(store.bucket()).key(&key).send().await;
@@ -169,12 +173,12 @@ impl Bucket {
     async fn look(
         &self,
         store: &S3Store,
-        run: &Run,
+        run: &SourceRun,
         name: Option<&str>,
         wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<FoundArtifact>, FindError> {
         let rendered = self.layout.render(&facts(run, name));
-        let mut found: Vec<Found> = vec![];
+        let mut found: Vec<FoundArtifact> = vec![];
         for candidate in candidates(store, &rendered).await? {
             let known = name.or(candidate.name.as_deref());
             if known.is_some_and(|name| !wanted(name)) {
@@ -186,7 +190,7 @@ impl Bucket {
             }
             match found.iter_mut().find(|other| other.name == one.name) {
                 Some(other) => {
-                    let rank = |found: &Found| (found.run_attempt, found.created);
+                    let rank = |found: &FoundArtifact| (found.run_attempt, found.created);
                     if rank(&one) > rank(other) {
                         *other = one;
                     }
@@ -201,20 +205,20 @@ impl Bucket {
     async fn read(
         &self,
         store: &S3Store,
-        run: &Run,
-        candidate: &Candidate,
+        run: &SourceRun,
+        candidate: &BucketCandidate,
         name: Option<&str>,
-    ) -> Result<Option<Found>, Error> {
+    ) -> Result<Option<FoundArtifact>, FindError> {
         let folder = &candidate.folder;
         if let Some(locator) = read_locator(store, &locator_key(folder)).await? {
             super::check_run(run, &locator, name.unwrap_or(&locator.name))?;
             let key = self.check(run, &locator)?;
             if !key.starts_with(&format!("{folder}/")) {
                 let why = format!("its key `{key}` isn't in the folder beside it");
-                return Err(Error::Locator(why));
+                return Err(FindError::Locator(why));
             }
-            let at = At::S3 { store: store.clone(), key };
-            return Ok(Some(Found::of_locator(&locator, at, false)));
+            let at = ArtifactLocation::S3 { store: store.clone(), key };
+            return Ok(Some(FoundArtifact::of_locator(&locator, at, false)));
         }
         let name = name.unwrap_or_else(|| folder.rsplit('/').next().unwrap_or_default());
         let key = archive_key(folder);
@@ -227,15 +231,19 @@ impl Bucket {
                 let created = head
                     .last_modified()
                     .and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
-                return Ok(Some(Found {
+                return Ok(Some(FoundArtifact {
                     digest,
                     size: head.content_length().and_then(|size| u64::try_from(size).ok()),
                     created,
                     run_attempt: attempt.or(candidate.attempt),
-                    ..plain(name, At::S3 { store: store.clone(), key }, Archive::Zip)
+                    ..plain(
+                        name,
+                        ArtifactLocation::S3 { store: store.clone(), key },
+                        ArchiveFormat::Zip,
+                    )
                 }));
             }
-            Err(store::Error::NotFound { .. }) => {}
+            Err(store::StoreError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         let key = format!("{folder}/");
@@ -243,17 +251,17 @@ impl Bucket {
         if objects.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Found {
+        Ok(Some(FoundArtifact {
             size: Some(objects.iter().map(|object| object.size).sum()),
             created: objects.iter().filter_map(|object| object.modified).max(),
             run_attempt: candidate.attempt,
-            ..plain(name, At::S3 { store: store.clone(), key }, Archive::None)
+            ..plain(name, ArtifactLocation::S3 { store: store.clone(), key }, ArchiveFormat::None)
         }))
     }
 }
 
-fn plain(name: &str, at: At, archive: Archive) -> Found {
-    Found {
+fn plain(name: &str, at: ArtifactLocation, archive: ArchiveFormat) -> FoundArtifact {
+    FoundArtifact {
         name: name.to_owned(),
         at,
         archive: Some(archive),
@@ -271,13 +279,13 @@ fn plain(name: &str, at: At, archive: Archive) -> Found {
 async fn in_its_region<T, E>(
     config: S3Config,
     work: impl AsyncFn(&S3Store) -> Result<T, E>,
-) -> Result<T, Error>
+) -> Result<T, FindError>
 where
-    Error: From<E>,
+    FindError: From<E>,
 {
     let store = S3Store::connect(config).await?;
-    match work(&store).await.map_err(Error::from) {
-        Err(Error::Store(store::Error::WrongRegion { there, .. })) => {
+    match work(&store).await.map_err(FindError::from) {
+        Err(FindError::Store(store::StoreError::WrongRegion { there, .. })) => {
             Ok(work(&store.in_region(there).await?).await?)
         }
         done => done,
@@ -285,18 +293,18 @@ where
 }
 
 /// The locator at a key, if there is one.
-async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Error> {
-    let refused = |why: String| Error::Locator(format!("`{key}`: {why}"));
+async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, FindError> {
+    let refused = |why: String| FindError::Locator(format!("`{key}`: {why}"));
     let get = store.client().get_object().bucket(store.bucket()).key(key);
     let range = format!("bytes=0-{}", locator::MAX_BYTES);
     let mut answer = match get.range(range).send().await {
         Ok(answer) => answer,
         Err(error) => {
             return match store.error(&error, key) {
-                store::Error::NotFound { .. } => Ok(None),
+                store::StoreError::NotFound { .. } => Ok(None),
                 // Without the right to list, S3 says "forbidden" for what isn't there: the
                 // archive itself will tell.
-                store::Error::Denied { .. } => Ok(None),
+                store::StoreError::Denied { .. } => Ok(None),
                 error => Err(error.into()),
             };
         }
@@ -305,7 +313,7 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Err
     while let Some(chunk) = answer.body.try_next().await.map_err(|e| refused(e.to_string()))? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > locator::MAX_BYTES {
-            return Err(refused(locator::Error::TooLarge(bytes.len()).to_string()));
+            return Err(refused(locator::LocatorError::TooLarge(bytes.len()).to_string()));
         }
     }
     Locator::parse(&bytes).map(Some).map_err(|error| refused(error.to_string()))
@@ -313,8 +321,8 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Err
 
 /// The folders that a rendered template can mean: itself, or, where a placeholder is left, what a
 /// list of the bucket gives for it.
-async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<Candidate>, Error> {
-    let mut all = vec![Candidate { folder: String::new(), name: None, attempt: None }];
+async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandidate>, FindError> {
+    let mut all = vec![BucketCandidate { folder: String::new(), name: None, attempt: None }];
     let parts: Vec<_> = rendered.split('/').collect();
     for (n, part) in parts.iter().enumerate() {
         let join = |folder: &str, part: &str| {
@@ -329,7 +337,7 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<Candidate>, E
         let pattern = part_pattern(part);
         let head = part.split('{').next().unwrap_or_default();
         let last = n + 1 == parts.len();
-        let mut next: Vec<Candidate> = vec![];
+        let mut next: Vec<BucketCandidate> = vec![];
         for candidate in all {
             let (objects, folders) = store.list(&join(&candidate.folder, head), true).await?;
             let folders = folders.iter().map(|folder| folder.trim_end_matches('/'));
@@ -339,7 +347,7 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<Candidate>, E
                 let own = folder.rsplit('/').next().unwrap_or_default();
                 let Some(captures) = pattern.captures(own) else { continue };
                 let text = |group: &str| captures.name(group).map(|m| m.as_str().to_owned());
-                let found = Candidate {
+                let found = BucketCandidate {
                     folder: folder.to_owned(),
                     name: text("name").or_else(|| candidate.name.clone()),
                     attempt: text("attempt")

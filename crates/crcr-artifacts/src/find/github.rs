@@ -4,39 +4,44 @@ use std::io::Write as _;
 
 use jiff::Timestamp;
 
-use super::{At, Error, Found, Run, Sources, artifacts_text};
-use crate::blob::Blob;
+use super::{
+    ArtifactLocation, ArtifactSources, FindError, FoundArtifact, SourceRun, artifacts_text,
+};
+use crate::blob::RemoteBlob;
 use crate::digest::Digest;
 use crate::fetch;
-use crate::locator::{self, ARTIFACT_PREFIX, Locator, Place, is_locator_artifact};
-use crate::store::github::download::{Signer, UrlBlob, rest_error};
-use crate::zip::read::{Buffers, Error as ZipError, Kind, Zip};
+use crate::locator::{self, ARTIFACT_PREFIX, Locator, StoredPlace, is_locator_artifact};
+use crate::store::github::download::{UrlBlob, UrlSigner, rest_error};
+use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipReadError};
 
 /// The largest blob that a locator may be in: its JSON, and a zip around it.
 const MAX_LOCATOR_BLOB: u64 = locator::MAX_BYTES as u64 + 64 * 1024;
 
 /// An artifact in GitHub's list.
 #[derive(Debug, Clone)]
-pub(super) struct Listed {
+pub(super) struct ListedArtifact {
     pub(super) name: String,
-    at: At,
+    at: ArtifactLocation,
     digest: Option<Digest>,
     size: u64,
     created: Option<Timestamp>,
 }
 
-impl Sources {
+impl ArtifactSources {
     /// The run's artifacts; `None` where there is no token to ask with.
-    pub(super) async fn listed(&self, run: &Run) -> Result<Option<Vec<Listed>>, Error> {
+    pub(super) async fn listed(
+        &self,
+        run: &SourceRun,
+    ) -> Result<Option<Vec<ListedArtifact>>, FindError> {
         if let Some(store) = self.service.as_ref().filter(|_| run.own) {
             let list = store.service().list(None).await;
             let list = list.map_err(|error| store.error(error, "list of the run"))?;
-            let listed = list.into_iter().map(|artifact| Listed {
+            let listed = list.into_iter().map(|artifact| ListedArtifact {
                 name: artifact.name.clone(),
                 digest: artifact.digest.as_deref().and_then(|text| text.parse().ok()),
                 size: artifact.size,
                 created: artifact.created_at,
-                at: At::Service(Box::new(artifact)),
+                at: ArtifactLocation::Service(Box::new(artifact)),
             });
             return Ok(Some(listed.collect()));
         }
@@ -44,9 +49,9 @@ impl Sources {
         let list = rest.run_artifacts(&run.repository, run.id, None).await;
         let what = format!("run {} of `{}`", run.id, run.repository);
         let listed = list.map_err(|error| rest_error(error, &what))?.into_iter();
-        let listed = listed.map(|artifact| Listed {
+        let listed = listed.map(|artifact| ListedArtifact {
             name: artifact.name,
-            at: At::Rest(artifact.id),
+            at: ArtifactLocation::Rest(artifact.id),
             digest: artifact.digest.as_deref().and_then(|text| text.parse().ok()),
             size: artifact.size_in_bytes,
             created: artifact.created_at,
@@ -58,10 +63,10 @@ impl Sources {
     /// leads to, the newer.
     pub(super) async fn newest(
         &self,
-        run: &Run,
-        listed: &[Listed],
+        run: &SourceRun,
+        listed: &[ListedArtifact],
         name: &str,
-    ) -> Result<Option<Found>, Error> {
+    ) -> Result<Option<FoundArtifact>, FindError> {
         let last = |wanted: &str| {
             listed.iter().filter(|one| one.name == wanted).max_by_key(|one| one.created)
         };
@@ -74,7 +79,7 @@ impl Sources {
             return Ok(Some(artifact.clone()));
         }
         // A later attempt may have stored on S3 without the right to replace this locator.
-        if let (Place::S3 { .. }, Some(bucket)) = (&locator.place, &self.bucket)
+        if let (StoredPlace::S3 { .. }, Some(bucket)) = (&locator.place, &self.bucket)
             && let Ok(Ok(there)) = bucket.by_name(run, name).await
             && there.run_attempt > Some(locator.run_attempt)
         {
@@ -85,7 +90,11 @@ impl Sources {
     }
 
     /// Those with these numbers; a warning names the ones that the run doesn't have.
-    pub(super) async fn by_ids(&self, run: &Run, ids: &[u64]) -> Result<Vec<Found>, Error> {
+    pub(super) async fn by_ids(
+        &self,
+        run: &SourceRun,
+        ids: &[u64],
+    ) -> Result<Vec<FoundArtifact>, FindError> {
         let (found, unknown) = pick(run, &self.listed(run).await?.unwrap_or_default(), ids)?;
         if !unknown.is_empty() {
             (self.warning)(&format!("run {} has no artifact with {unknown}", run.id));
@@ -94,11 +103,15 @@ impl Sources {
     }
 
     /// Reads the locator in an artifact of GitHub's, raw or in a zip.
-    async fn read_locator(&self, run: &Run, hint: &Listed) -> Result<Locator, Error> {
-        let refused = |why: String| Error::Locator(format!("`{}`: {why}", hint.name));
+    async fn read_locator(
+        &self,
+        run: &SourceRun,
+        hint: &ListedArtifact,
+    ) -> Result<Locator, FindError> {
+        let refused = |why: String| FindError::Locator(format!("`{}`: {why}", hint.name));
         let blob = self.blob(run, &hint.at);
-        let broken = |error: fetch::Error| match error {
-            fetch::Error::Store(error) => Error::Store(error),
+        let broken = |error: fetch::FetchError| match error {
+            fetch::FetchError::Store(error) => FindError::Store(error),
             error => refused(error.to_string()),
         };
         let mut part = fetch::open(&blob, 0, MAX_LOCATOR_BLOB, None).await.map_err(broken)?;
@@ -119,29 +132,29 @@ impl Sources {
     }
 
     /// The blob of an artifact.
-    pub(crate) fn blob(&self, run: &Run, at: &At) -> Blob {
+    pub(crate) fn blob(&self, run: &SourceRun, at: &ArtifactLocation) -> RemoteBlob {
         let signer = match (at, &self.service, &self.rest) {
-            (At::S3 { store, key }, ..) => {
+            (ArtifactLocation::S3 { store, key }, ..) => {
                 let (store, key) = (store.clone(), key.clone());
-                return Blob::S3(crate::store::s3::download::S3Blob { store, key });
+                return RemoteBlob::S3(crate::store::s3::download::S3Blob { store, key });
             }
-            (At::Service(artifact), Some(store), _) => {
-                Signer::Run { store: store.clone(), artifact: artifact.clone() }
+            (ArtifactLocation::Service(artifact), Some(store), _) => {
+                UrlSigner::Run { store: store.clone(), artifact: artifact.clone() }
             }
-            (At::Rest(id), _, Some(actions)) => Signer::Rest {
+            (ArtifactLocation::Rest(id), _, Some(actions)) => UrlSigner::Rest {
                 actions: actions.clone(),
                 repository: run.repository.clone(),
                 id: *id,
             },
             _ => unreachable!("what a source has found, it can read"),
         };
-        Blob::Url(UrlBlob::new(signer, self.mask.clone()))
+        RemoteBlob::Url(UrlBlob::new(signer, self.mask.clone()))
     }
 }
 
-impl Listed {
-    fn found(&self) -> Found {
-        Found {
+impl ListedArtifact {
+    fn found(&self) -> FoundArtifact {
+        FoundArtifact {
             name: self.name.clone(),
             at: self.at.clone(),
             archive: None,
@@ -159,10 +172,10 @@ impl Listed {
 /// Those of a run's list with these numbers, of which at least one must be there, and the names of
 /// the others.
 pub(super) fn pick(
-    run: &Run,
-    listed: &[Listed],
+    run: &SourceRun,
+    listed: &[ListedArtifact],
     ids: &[u64],
-) -> Result<(Vec<Found>, String), Error> {
+) -> Result<(Vec<FoundArtifact>, String), FindError> {
     let find = |id: &u64| {
         let mut artifacts = listed.iter().filter(|one| !is_locator_artifact(&one.name));
         artifacts.find_map(|one| Some(one.found()).filter(|one| one.artifact_id() == Some(*id)))
@@ -178,26 +191,26 @@ pub(super) fn pick(
     if found.is_empty() && !unknown.is_empty() {
         let (id, there) = (run.id, artifacts_text(listed.len()));
         let looked = vec![format!("GitHub's list of run {id} of `{}` ({there})", run.repository)];
-        return Err(Error::Missing { what: format!("artifact with {unknown}"), looked });
+        return Err(FindError::Missing { what: format!("artifact with {unknown}"), looked });
     }
     Ok((found, unknown))
 }
 
 /// The content of the first file of a small archive.
-fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipError> {
+fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipReadError> {
     let mut file = tempfile::tempfile()?;
     file.write_all(bytes)?;
     let zip = Zip::open(file)?;
     let mut content = Vec::new();
     let mut seen = false;
     zip.entries(|entry| {
-        if std::mem::replace(&mut seen, true) || entry.kind != Kind::File {
+        if std::mem::replace(&mut seen, true) || entry.kind != EntryKind::File {
             return Ok(());
         }
         if entry.size > locator::MAX_BYTES as u64 {
-            return Err(ZipError::Mismatch(entry.path));
+            return Err(ZipReadError::Mismatch(entry.path));
         }
-        zip.content(&entry, &mut Buffers::default(), |bytes| content.write_all(bytes))
+        zip.content(&entry, &mut ReadBuffers::default(), |bytes| content.write_all(bytes))
     })?;
     Ok(content)
 }

@@ -6,7 +6,7 @@ mod send;
 
 /// Why a store didn't do it. The texts hold no secret.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum StoreError {
     /// The store knows who asks and says no, or wants credentials.
     #[error("{store} refused: {message}")]
     Denied { store: &'static str, message: String },
@@ -45,7 +45,7 @@ pub enum Error {
     Refused { store: &'static str, message: String },
     /// The bytes to store can't be made.
     #[error(transparent)]
-    Source(#[from] crate::blocks::Error),
+    Source(#[from] crate::blocks::BlobSourceError),
     /// The upload was stopped from outside.
     #[error("the upload was stopped")]
     Stopped,

@@ -6,22 +6,22 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::blocks::{Blocks, Made};
-use crate::store::Error;
+use crate::blocks::{BlobBlocks, FinishedBlob};
+use crate::store::StoreError;
 
 /// A blob of one block, or the start of a longer one.
-pub(super) enum Start {
-    Whole(Bytes, Made),
+pub(super) enum BlobStart {
+    Whole(Bytes, FinishedBlob),
     /// Its first two blocks; more may follow.
-    Long(Vec<Bytes>, Blocks),
+    Long(Vec<Bytes>, BlobBlocks),
 }
 
 /// Takes the first two blocks, which tell a small blob from a long one.
-pub(super) async fn start(mut blocks: Blocks) -> Result<Start, Error> {
+pub(super) async fn start(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
     let first = blocks.next().await;
     match (first, blocks.next().await) {
-        (Some(first), Some(second)) => Ok(Start::Long(vec![first, second], blocks)),
-        (first, _) => Ok(Start::Whole(first.unwrap_or_default(), blocks.finish().await?)),
+        (Some(first), Some(second)) => Ok(BlobStart::Long(vec![first, second], blocks)),
+        (first, _) => Ok(BlobStart::Whole(first.unwrap_or_default(), blocks.finish().await?)),
     }
 }
 
@@ -32,12 +32,12 @@ pub(super) async fn start(mut blocks: Blocks) -> Result<Start, Error> {
 /// `blocks` bound their number.
 pub(super) async fn all<T, F>(
     first: Vec<Bytes>,
-    mut blocks: Blocks,
+    mut blocks: BlobBlocks,
     stop: &CancellationToken,
     send: impl Fn(usize, Bytes) -> F,
-) -> Result<(Vec<T>, Made), Error>
+) -> Result<(Vec<T>, FinishedBlob), StoreError>
 where
-    F: Future<Output = Result<T, Error>> + Send + 'static,
+    F: Future<Output = Result<T, StoreError>> + Send + 'static,
     T: Send + 'static,
 {
     let mut first = first.into_iter();
@@ -46,7 +46,7 @@ where
     let (mut count, mut more) = (0, true);
     while more || !sending.is_empty() {
         tokio::select! {
-            () = stop.cancelled() => return Err(Error::Stopped),
+            () = stop.cancelled() => return Err(StoreError::Stopped),
             Some(done) = sending.next(), if !sending.is_empty() => {
                 sent.push(joined(done)?);
             }
@@ -72,9 +72,9 @@ where
 
 /// What a task gave; one that ended by a panic, or with the runtime, gave nothing.
 pub(super) fn joined<T>(
-    done: Result<Result<T, Error>, tokio::task::JoinError>,
-) -> Result<T, Error> {
-    done.unwrap_or(Err(Error::Stopped))
+    done: Result<Result<T, StoreError>, tokio::task::JoinError>,
+) -> Result<T, StoreError> {
+    done.unwrap_or(Err(StoreError::Stopped))
 }
 
 /// The size of a block for a blob of at most `limit` bytes in at most `count` blocks: the usual
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn results_come_in_order_and_an_error_ends_it() {
-        let make = || Blocks::start(10, |sink| sink.write(&[7; 95]).map(|()| BTreeMap::new()));
+        let make = || BlobBlocks::start(10, |sink| sink.write(&[7; 95]).map(|()| BTreeMap::new()));
         let stop = CancellationToken::new();
         let slow = |n: usize, block: Bytes| async move {
             for _ in 0..(20 - n) {
@@ -114,11 +114,14 @@ mod tests {
         let expected: Vec<_> = (0..10).map(|n| (n, if n == 9 { 5 } else { 10 })).collect();
         assert_eq!((sent, made.size), (expected, 95));
         let fail = |n: usize, _: Bytes| async move {
-            if n == 4 { Err(Error::MissingBucket("b".to_owned())) } else { Ok(()) }
+            if n == 4 { Err(StoreError::MissingBucket("b".to_owned())) } else { Ok(()) }
         };
-        assert!(matches!(all(vec![], make(), &stop, fail).await, Err(Error::MissingBucket(_))));
+        assert!(matches!(
+            all(vec![], make(), &stop, fail).await,
+            Err(StoreError::MissingBucket(_))
+        ));
         stop.cancel();
-        let never = |_: usize, _: Bytes| std::future::pending::<Result<(), Error>>();
-        assert!(matches!(all(vec![], make(), &stop, never).await, Err(Error::Stopped)));
+        let never = |_: usize, _: Bytes| std::future::pending::<Result<(), StoreError>>();
+        assert!(matches!(all(vec![], make(), &stop, never).await, Err(StoreError::Stopped)));
     }
 }

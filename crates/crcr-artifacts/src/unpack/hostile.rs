@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 
 use rawzip::{CompressionMethod, ZipArchiveWriter};
 
-use super::{Error, Limits, OnCollision, Policy, Stage, Unpacked};
-use crate::paths::Refused;
-use crate::publish::Staging;
-use crate::zip::read::Error as ZipError;
+use super::{OnCollision, StagedFiles, UnpackCounts, UnpackError, UnpackLimits, UnpackPolicy};
+use crate::paths::RefusedPath;
+use crate::publish::StagingFolder;
+use crate::zip::read::ZipReadError as ZipError;
 
 /// One entry of an archive: name, Unix mode with its type (0 for none), content.
 struct Item<'a>(&'a [u8], u32, &'a [u8]);
@@ -41,31 +41,35 @@ fn deflated(name: &str, content: &[u8]) -> Vec<u8> {
     archive.finish().unwrap()
 }
 
-const POLICY: Policy = Policy {
+const POLICY: UnpackPolicy = UnpackPolicy {
     privileged: false,
-    limits: Limits { entries: 1000, total: 64 << 20, ratio: 200, small: 1 << 20 },
+    limits: UnpackLimits { entries: 1000, total: 64 << 20, ratio: 200, small: 1 << 20 },
     on_collision: OnCollision::Error,
     folds_case: true,
 };
-const PRIVILEGED: Policy = Policy { privileged: true, ..POLICY };
+const PRIVILEGED: UnpackPolicy = UnpackPolicy { privileged: true, ..POLICY };
 
 /// Unpacks the archives into one folder, each below its folder, and publishes them to `out`.
-fn unpack(world: &Path, policy: Policy, archives: &[(&str, &[u8])]) -> Result<Unpacked, Error> {
-    let staging = Staging::new(&world.join("out")).unwrap();
-    let mut stage = Stage::new(staging.subfolder("stage").unwrap(), policy);
-    let mut sum = Unpacked::default();
+fn unpack(
+    world: &Path,
+    policy: UnpackPolicy,
+    archives: &[(&str, &[u8])],
+) -> Result<UnpackCounts, UnpackError> {
+    let staging = StagingFolder::new(&world.join("out")).unwrap();
+    let mut stage = StagedFiles::new(staging.subfolder("stage").unwrap(), policy);
+    let mut sum = UnpackCounts::default();
     for (folder, bytes) in archives {
         let blob = staging.path().join("blob");
         fs::write(&blob, bytes).unwrap();
         let one = stage.unpack(File::open(&blob).unwrap(), folder, &AtomicBool::new(false))?;
-        sum = Unpacked { files: sum.files + one.files, bytes: sum.bytes + one.bytes };
+        sum = UnpackCounts { files: sum.files + one.files, bytes: sum.bytes + one.bytes };
     }
     staging.publish(&stage.finish()?).unwrap();
     Ok(sum)
 }
 
 /// The error of one archive, after making sure that nothing is left.
-fn refused(policy: Policy, bytes: &[u8]) -> Error {
+fn refused(policy: UnpackPolicy, bytes: &[u8]) -> UnpackError {
     let world = tempfile::tempdir().unwrap();
     fs::write(world.path().join("neighbour"), "safe").unwrap();
     let error = unpack(world.path(), policy, &[("", bytes)]).unwrap_err();
@@ -77,9 +81,9 @@ fn refused(policy: Policy, bytes: &[u8]) -> Error {
 }
 
 #[track_caller]
-fn refuses_path(policy: Policy, items: &[Item<'_>], why: Refused) {
+fn refuses_path(policy: UnpackPolicy, items: &[Item<'_>], why: RefusedPath) {
     match refused(policy, &zip(items)) {
-        Error::Path { why: given, .. } => assert_eq!(given, why),
+        UnpackError::Path { why: given, .. } => assert_eq!(given, why),
         other => panic!("{other}"),
     }
 }
@@ -89,45 +93,45 @@ const PLAIN: u32 = 0o100_644;
 
 #[test]
 fn an_absolute_path_is_refused() {
-    refuses_path(POLICY, &[Item(b"/tmp/evil", PLAIN, b"x")], Refused::Absolute);
+    refuses_path(POLICY, &[Item(b"/tmp/evil", PLAIN, b"x")], RefusedPath::Absolute);
 }
 
 #[test]
 fn a_path_with_dot_dot_is_refused_before_earlier_entries_are_visible() {
     let items = [Item(b"good", PLAIN, b"x"), Item(b"a/../../evil", PLAIN, b"x")];
-    refuses_path(POLICY, &items, Refused::Parent);
+    refuses_path(POLICY, &items, RefusedPath::Parent);
 }
 
 #[test]
 fn a_drive_letter_is_refused() {
-    refuses_path(POLICY, &[Item(b"C:evil", PLAIN, b"x")], Refused::Drive);
+    refuses_path(POLICY, &[Item(b"C:evil", PLAIN, b"x")], RefusedPath::Drive);
 }
 
 #[test]
 fn a_nul_in_a_name_is_refused() {
-    refuses_path(POLICY, &[Item(b"evil\0.txt", PLAIN, b"x")], Refused::Nul);
+    refuses_path(POLICY, &[Item(b"evil\0.txt", PLAIN, b"x")], RefusedPath::Nul);
 }
 
 #[test]
 fn a_backslash_is_refused() {
-    refuses_path(POLICY, &[Item(b"..\\evil", PLAIN, b"x")], Refused::Backslash);
+    refuses_path(POLICY, &[Item(b"..\\evil", PLAIN, b"x")], RefusedPath::Backslash);
 }
 
 #[test]
 fn an_empty_name_is_refused() {
-    refuses_path(POLICY, &[Item(b"", PLAIN, b"x")], Refused::Empty);
+    refuses_path(POLICY, &[Item(b"", PLAIN, b"x")], RefusedPath::Empty);
 }
 
 #[test]
 fn a_name_longer_than_any_path_is_refused() {
-    refuses_path(POLICY, &[Item(&[b'a'; 5000], PLAIN, b"x")], Refused::TooLong);
+    refuses_path(POLICY, &[Item(&[b'a'; 5000], PLAIN, b"x")], RefusedPath::TooLong);
 }
 
 #[test]
 fn a_link_out_of_the_artifact_is_refused() {
-    refuses_path(POLICY, &[Item(b"link", LINK, b"../evil")], Refused::Escape);
-    refuses_path(POLICY, &[Item(b"link", LINK, b"/etc/passwd")], Refused::Absolute);
-    refuses_path(POLICY, &[Item(b"a/link", LINK, b"x/../../../evil")], Refused::Winding);
+    refuses_path(POLICY, &[Item(b"link", LINK, b"../evil")], RefusedPath::Escape);
+    refuses_path(POLICY, &[Item(b"link", LINK, b"/etc/passwd")], RefusedPath::Absolute);
+    refuses_path(POLICY, &[Item(b"a/link", LINK, b"x/../../../evil")], RefusedPath::Winding);
 }
 
 #[test]
@@ -136,20 +140,22 @@ fn a_file_below_a_link_is_refused() {
         [Item(b"link", LINK, b"elsewhere"), Item(b"link/evil", PLAIN, b"x")],
         [Item(b"link/evil", PLAIN, b"x"), Item(b"link", LINK, b"elsewhere")],
     ] {
-        assert!(matches!(refused(POLICY, &zip(&items)), Error::Collision(path) if path == "link"));
+        assert!(
+            matches!(refused(POLICY, &zip(&items)), UnpackError::Collision(path) if path == "link")
+        );
     }
 }
 
 #[test]
 fn a_file_below_a_link_that_differs_in_case_is_refused() {
     let items = [Item(b"link", LINK, b"elsewhere"), Item(b"LINK/evil", PLAIN, b"x")];
-    assert!(matches!(refused(POLICY, &zip(&items)), Error::Case(..)));
+    assert!(matches!(refused(POLICY, &zip(&items)), UnpackError::Case(..)));
 }
 
 #[test]
 fn two_entries_of_one_path_are_refused() {
     let items = [Item(b"a", PLAIN, b"x"), Item(b"./a", PLAIN, b"y")];
-    assert!(matches!(refused(POLICY, &zip(&items)), Error::Collision(path) if path == "a"));
+    assert!(matches!(refused(POLICY, &zip(&items)), UnpackError::Collision(path) if path == "a"));
 }
 
 #[test]
@@ -157,7 +163,7 @@ fn two_paths_that_differ_in_case_only_are_refused() {
     for (one, two) in [("d/Read", "d/rEAD"), ("Ö", "ö")] {
         let items = [Item(one.as_bytes(), PLAIN, b"x"), Item(two.as_bytes(), PLAIN, b"y")];
         match refused(POLICY, &zip(&items)) {
-            Error::Case(a, b) => assert_eq!((a.as_str(), b.as_str()), (one, two)),
+            UnpackError::Case(a, b) => assert_eq!((a.as_str(), b.as_str()), (one, two)),
             other => panic!("{other}"),
         }
     }
@@ -165,7 +171,7 @@ fn two_paths_that_differ_in_case_only_are_refused() {
 
 #[test]
 fn paths_that_differ_in_case_only_are_unpacked_where_case_counts() {
-    let exact = Policy { folds_case: false, ..POLICY };
+    let exact = UnpackPolicy { folds_case: false, ..POLICY };
     let items =
         [Item(b"d/Read", PLAIN, b"1"), Item(b"d/read", PLAIN, b"2"), Item(b"D", LINK, b"d")];
     let world = tempfile::tempdir().unwrap();
@@ -187,28 +193,29 @@ fn files_that_need_more_than_the_free_disk_space_are_refused_before_any_is_writt
     for at in records {
         bytes[at + 24..at + 28].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
     }
-    let limits = Limits { entries: 100_000, total: u64::MAX, ratio: u64::MAX, ..POLICY.limits };
-    let error = refused(Policy { limits, ..POLICY }, &bytes);
-    assert!(matches!(error, Error::NoSpace { need, have } if need > have), "{error}");
+    let limits =
+        UnpackLimits { entries: 100_000, total: u64::MAX, ratio: u64::MAX, ..POLICY.limits };
+    let error = refused(UnpackPolicy { limits, ..POLICY }, &bytes);
+    assert!(matches!(error, UnpackError::NoSpace { need, have } if need > have), "{error}");
     assert!(error.is_disk_full());
 }
 
 #[test]
 fn a_path_that_is_a_file_and_a_folder_is_refused() {
     let items = [Item(b"a", PLAIN, b"x"), Item(b"a/b", PLAIN, b"y")];
-    assert!(matches!(refused(POLICY, &zip(&items)), Error::Collision(path) if path == "a"));
+    assert!(matches!(refused(POLICY, &zip(&items)), UnpackError::Collision(path) if path == "a"));
 }
 
 #[test]
 fn a_bomb_by_ratio_is_refused() {
     let bytes = deflated("zeros", &vec![0; 32 << 20]);
-    assert!(matches!(refused(POLICY, &bytes), Error::Bomb { .. }));
+    assert!(matches!(refused(POLICY, &bytes), UnpackError::Bomb { .. }));
 }
 
 #[test]
 fn a_bomb_by_total_is_refused() {
     let bytes = deflated("zeros", &vec![0; 65 << 20]);
-    assert!(matches!(refused(POLICY, &bytes), Error::TooBig(_)));
+    assert!(matches!(refused(POLICY, &bytes), UnpackError::TooBig(_)));
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn entries_that_share_bytes_are_refused_as_a_bomb() {
     tail[10..12].copy_from_slice(&2_u16.to_le_bytes());
     tail[12..16].copy_from_slice(&u32::try_from(record.len() * 2).unwrap().to_le_bytes());
     bytes.extend_from_slice(&tail);
-    assert!(matches!(refused(POLICY, &bytes), Error::Bomb { .. }));
+    assert!(matches!(refused(POLICY, &bytes), UnpackError::Bomb { .. }));
 }
 
 #[test]
@@ -234,28 +241,28 @@ fn a_file_larger_than_announced_is_refused() {
     let mut bytes = deflated("a", &[1; 5000]);
     let directory = bytes.windows(4).position(|w| w == b"PK\x01\x02").unwrap();
     bytes[directory + 24..directory + 28].copy_from_slice(&4000_u32.to_le_bytes());
-    assert!(matches!(refused(POLICY, &bytes), Error::Zip(ZipError::Mismatch(_))));
+    assert!(matches!(refused(POLICY, &bytes), UnpackError::Zip(ZipError::Mismatch(_))));
 }
 
 #[test]
 fn too_many_entries_are_refused() {
     let names: Vec<_> = (0..1001).map(|n| format!("f{n}")).collect();
     let items: Vec<_> = names.iter().map(|name| Item(name.as_bytes(), PLAIN, b"")).collect();
-    assert!(matches!(refused(POLICY, &zip(&items)), Error::TooMany(1000)));
+    assert!(matches!(refused(POLICY, &zip(&items)), UnpackError::TooMany(1000)));
 }
 
 #[test]
 fn too_many_folders_in_few_entries_are_refused() {
     let names: Vec<_> = (0..10).map(|n| format!("{n}/") + &"d/".repeat(150) + "f").collect();
     let items: Vec<_> = names.iter().map(|name| Item(name.as_bytes(), PLAIN, b"")).collect();
-    assert!(matches!(refused(POLICY, &zip(&items)), Error::TooMany(1000)));
+    assert!(matches!(refused(POLICY, &zip(&items)), UnpackError::TooMany(1000)));
 }
 
 #[test]
 fn a_device_or_pipe_is_refused() {
     for mode in [0o010_644, 0o020_644, 0o060_644, 0o140_644] {
         let bytes = zip(&[Item(b"evil", mode, b"")]);
-        assert!(matches!(refused(POLICY, &bytes), Error::Zip(ZipError::Kind(_))), "{mode:o}");
+        assert!(matches!(refused(POLICY, &bytes), UnpackError::Zip(ZipError::Kind(_))), "{mode:o}");
     }
 }
 
@@ -264,14 +271,14 @@ fn an_encrypted_entry_is_refused() {
     let mut bytes = zip(&[Item(b"a", PLAIN, b"x")]);
     let directory = bytes.windows(4).position(|w| w == b"PK\x01\x02").unwrap();
     bytes[directory + 8] |= 1;
-    assert!(matches!(refused(POLICY, &bytes), Error::Zip(ZipError::Encrypted(_))));
+    assert!(matches!(refused(POLICY, &bytes), UnpackError::Zip(ZipError::Encrypted(_))));
 }
 
 #[test]
 fn a_truncated_archive_is_refused() {
     let whole = zip(&[Item(b"a", PLAIN, &[1; 1000]), Item(b"b", PLAIN, &[2; 1000])]);
     for keep in [0, 10, 1000, whole.len() - 30, whole.len() - 1] {
-        assert!(matches!(refused(POLICY, &whole[..keep]), Error::Zip(_)), "{keep}");
+        assert!(matches!(refused(POLICY, &whole[..keep]), UnpackError::Zip(_)), "{keep}");
     }
 }
 
@@ -280,7 +287,7 @@ fn a_truncated_archive_is_refused() {
 fn a_setuid_bit_is_refused_in_a_privileged_event_and_dropped_elsewhere() {
     use std::os::unix::fs::PermissionsExt as _;
     let bytes = zip(&[Item(b"su", 0o104_755, b"x")]);
-    assert!(matches!(refused(PRIVILEGED, &bytes), Error::Setuid(_)));
+    assert!(matches!(refused(PRIVILEGED, &bytes), UnpackError::Setuid(_)));
     let world = tempfile::tempdir().unwrap();
     unpack(world.path(), POLICY, &[("", &bytes)]).unwrap();
     let mode = fs::metadata(world.path().join("out/su")).unwrap().permissions().mode();
@@ -291,12 +298,12 @@ fn a_setuid_bit_is_refused_in_a_privileged_event_and_dropped_elsewhere() {
 fn git_and_github_folders_are_refused_in_a_privileged_event() {
     for name in [".git/hooks/post-checkout", "a/.Git/config", ".github/workflows/x.yml"] {
         let items = [Item(name.as_bytes(), PLAIN, b"x")];
-        refuses_path(PRIVILEGED, &items, Refused::GitFolder);
+        refuses_path(PRIVILEGED, &items, RefusedPath::GitFolder);
         let world = tempfile::tempdir().unwrap();
         unpack(world.path(), POLICY, &[("", &zip(&items))]).unwrap();
         assert!(world.path().join("out").join(name).is_file());
     }
-    refuses_path(PRIVILEGED, &[Item(b"x", LINK, b".git/hooks")], Refused::GitFolder);
+    refuses_path(PRIVILEGED, &[Item(b"x", LINK, b".git/hooks")], RefusedPath::GitFolder);
 }
 
 #[cfg(unix)]
@@ -313,7 +320,7 @@ fn what_is_harmless_arrives_with_modes_links_and_folders() {
     ];
     let world = tempfile::tempdir().unwrap();
     let unpacked = unpack(world.path(), PRIVILEGED, &[("", &zip(&items))]).unwrap();
-    assert_eq!(unpacked, Unpacked { files: 4, bytes: 3 + 8 + 7 });
+    assert_eq!(unpacked, UnpackCounts { files: 4, bytes: 3 + 8 + 7 });
     let out = world.path().join("out");
     let mode = |name: &str| fs::metadata(out.join(name)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("bin/tool"), mode("lib/x")), (0o775, 0o400));
@@ -327,9 +334,9 @@ fn of_two_artifacts_with_one_path_the_later_wins_only_when_asked() {
     let both: [(&str, &[u8]); 2] = [("", &one), ("", &two)];
     let world = tempfile::tempdir().unwrap();
     let error = unpack(world.path(), POLICY, &both).unwrap_err();
-    assert!(matches!(error, Error::Collision(path) if path == "d/a"));
+    assert!(matches!(error, UnpackError::Collision(path) if path == "d/a"));
     assert!(!world.path().join("out").exists());
-    let last = Policy { on_collision: OnCollision::Last, ..POLICY };
+    let last = UnpackPolicy { on_collision: OnCollision::Last, ..POLICY };
     unpack(world.path(), last, &both).unwrap();
     assert_eq!(fs::read(world.path().join("out/d/a")).unwrap(), b"2");
 }
@@ -338,10 +345,10 @@ fn of_two_artifacts_with_one_path_the_later_wins_only_when_asked() {
 fn a_later_artifact_cannot_write_through_an_earlier_ones_link() {
     let one = zip(&[Item(b"link", LINK, b"elsewhere"), Item(b"elsewhere/x", PLAIN, b"1")]);
     let two = zip(&[Item(b"link/x", PLAIN, b"2")]);
-    let last = Policy { on_collision: OnCollision::Last, ..POLICY };
+    let last = UnpackPolicy { on_collision: OnCollision::Last, ..POLICY };
     let world = tempfile::tempdir().unwrap();
     let error = unpack(world.path(), last, &[("", &one), ("", &two)]).unwrap_err();
-    assert!(matches!(&error, Error::Collision(path) if path == "link"), "{error}");
+    assert!(matches!(&error, UnpackError::Collision(path) if path == "link"), "{error}");
 }
 
 #[test]
@@ -354,18 +361,18 @@ fn two_artifacts_in_folders_of_their_own_do_not_collide() {
     }
     let out = zip(&[Item(b"link", LINK, b"../x/a")]);
     let error = unpack(world.path(), POLICY, &[("y", &out)]).unwrap_err();
-    assert!(matches!(error, Error::Path { why: Refused::Escape, .. }));
+    assert!(matches!(error, UnpackError::Path { why: RefusedPath::Escape, .. }));
 }
 
 #[test]
 fn cancelling_leaves_nothing() {
     let world = tempfile::tempdir().unwrap();
-    let staging = Staging::new(&world.path().join("out")).unwrap();
-    let mut stage = Stage::new(staging.subfolder("stage").unwrap(), POLICY);
+    let staging = StagingFolder::new(&world.path().join("out")).unwrap();
+    let mut stage = StagedFiles::new(staging.subfolder("stage").unwrap(), POLICY);
     let blob = staging.path().join("blob");
     fs::write(&blob, zip(&[Item(b"a", PLAIN, b"1")])).unwrap();
     let error = stage.unpack(File::open(&blob).unwrap(), "", &AtomicBool::new(true)).unwrap_err();
-    assert!(matches!(error, Error::Cancelled));
+    assert!(matches!(error, UnpackError::Cancelled));
     drop(staging);
     assert_eq!(fs::read_dir(world.path()).unwrap().count(), 0);
 }

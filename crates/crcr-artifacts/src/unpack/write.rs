@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-use super::Error;
-use crate::zip::read::{Buffers, Entry, Error as ZipError, Kind, Zip};
+use super::UnpackError;
+use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipEntry, ZipReadError};
 
 /// How many small files go to a worker at once.
 const BATCH: usize = 64;
@@ -16,7 +16,7 @@ const BATCH: usize = 64;
 const BIG: u64 = 1 << 20;
 
 /// Checked paths and their entries.
-type Batch = Vec<(String, Entry)>;
+type EntryBatch = Vec<(String, ZipEntry)>;
 
 /// Writes every file of `zip` below `root`, at the path that `place` gives it. Their folders
 /// exist; the files don't.
@@ -26,12 +26,12 @@ pub(super) fn files(
     zip: &Zip,
     root: &Path,
     cancel: &AtomicBool,
-    place: impl Fn(&Entry) -> Result<Option<String>, Error>,
-) -> Result<(), Error> {
+    place: impl Fn(&ZipEntry) -> Result<Option<String>, UnpackError>,
+) -> Result<(), UnpackError> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 16);
     let mut last = None;
-    let (sender, receiver) = sync_channel::<Batch>(threads * 2);
-    let work = Work {
+    let (sender, receiver) = sync_channel::<EntryBatch>(threads * 2);
+    let work = WriteWork {
         zip,
         root,
         cancel,
@@ -45,7 +45,7 @@ pub(super) fn files(
         }
         let mut batch = Vec::with_capacity(BATCH);
         let listed = zip.entries(|entry| {
-            if entry.kind != Kind::File {
+            if entry.kind != EntryKind::File {
                 return Ok(());
             }
             let Some(path) = place(&entry)? else { return Ok(()) };
@@ -57,9 +57,9 @@ pub(super) fn files(
             batch.push((path, entry));
             if big || batch.len() == BATCH {
                 let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
-                return sender.send(full).map_err(|_| Error::Cancelled);
+                return sender.send(full).map_err(|_| UnpackError::Cancelled);
             }
-            if work.stopped() { Err(Error::Cancelled) } else { Ok(()) }
+            if work.stopped() { Err(UnpackError::Cancelled) } else { Ok(()) }
         });
         // Nobody is left to take it only if all workers have failed.
         let _ = sender.send(batch);
@@ -69,22 +69,22 @@ pub(super) fn files(
     let failed = work.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
     match failed {
         Some(error) => Err(error),
-        None if cancel.load(Ordering::Relaxed) => Err(Error::Cancelled),
+        None if cancel.load(Ordering::Relaxed) => Err(UnpackError::Cancelled),
         None => listed
             .and_then(|()| last.map_or(Ok(()), |(path, entry)| work.become_file(&path, &entry))),
     }
 }
 
-struct Work<'a> {
+struct WriteWork<'a> {
     zip: &'a Zip,
     root: &'a Path,
     cancel: &'a AtomicBool,
-    queue: Mutex<Receiver<Batch>>,
+    queue: Mutex<Receiver<EntryBatch>>,
     stop: AtomicBool,
-    failed: Mutex<Option<Error>>,
+    failed: Mutex<Option<UnpackError>>,
 }
 
-impl Work<'_> {
+impl WriteWork<'_> {
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.cancel.load(Ordering::Relaxed)
     }
@@ -92,7 +92,7 @@ impl Work<'_> {
     /// Takes batches until there are no more. After a failure they are taken and dropped, since
     /// the other side waits for room in the queue.
     fn run(&self) {
-        let mut buffers = Buffers::default();
+        let mut buffers = ReadBuffers::default();
         loop {
             let next = self.queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(batch) = next else { return };
@@ -111,8 +111,8 @@ impl Work<'_> {
 
     /// Makes the archive's file the file at `path`, whose content it starts with. Nothing else is
     /// read from it any more.
-    fn become_file(&self, path: &str, entry: &Entry) -> Result<(), Error> {
-        let failed = |source| Error::Write { path: path.to_owned(), source };
+    fn become_file(&self, path: &str, entry: &ZipEntry) -> Result<(), UnpackError> {
+        let failed = |source| UnpackError::Write { path: path.to_owned(), source };
         self.zip.check_the_file(entry)?;
         let full = self.root.join(path);
         let file = create(&full, entry.mode).map_err(failed)?;
@@ -122,11 +122,16 @@ impl Work<'_> {
             return Ok(());
         }
         std::fs::remove_file(&full).map_err(failed)?;
-        self.write(path, entry, &mut Buffers::default())
+        self.write(path, entry, &mut ReadBuffers::default())
     }
 
-    fn write(&self, path: &str, entry: &Entry, buffers: &mut Buffers) -> Result<(), Error> {
-        let failed = |source| Error::Write { path: path.to_owned(), source };
+    fn write(
+        &self,
+        path: &str,
+        entry: &ZipEntry,
+        buffers: &mut ReadBuffers,
+    ) -> Result<(), UnpackError> {
+        let failed = |source| UnpackError::Write { path: path.to_owned(), source };
         let mut file = create(&self.root.join(path), entry.mode).map_err(failed)?;
         // The archive's own read errors and ours to write come through one result: keep them apart.
         let mut write_error = None;
@@ -142,7 +147,7 @@ impl Work<'_> {
         });
         match (content, write_error) {
             (_, Some(source)) => Err(failed(source)),
-            (Err(ZipError::Io(_)), None) if self.stopped() => Err(Error::Cancelled),
+            (Err(ZipReadError::Io(_)), None) if self.stopped() => Err(UnpackError::Cancelled),
             (content, None) => Ok(content?),
         }
     }
@@ -198,7 +203,7 @@ mod tests {
         (Disk::new(bytes[..head].to_vec(), file, path.clone()), path)
     }
 
-    fn unpack(disk: Disk, root: &Path) -> Result<(), Error> {
+    fn unpack(disk: Disk, root: &Path) -> Result<(), UnpackError> {
         fs::create_dir(root).unwrap();
         files(&Zip::open(disk)?, root, &AtomicBool::new(false), |entry| {
             Ok(Some(entry.path.clone()))
@@ -252,7 +257,7 @@ mod tests {
         let (disk, _) = fetched(world.path(), &[("a", &large)], true);
         let root = world.path().join("stage");
         let error = unpack(disk, &root).unwrap_err();
-        assert!(matches!(error, Error::Zip(ZipError::Mismatch(_))), "{error}");
+        assert!(matches!(error, UnpackError::Zip(ZipReadError::Mismatch(_))), "{error}");
         assert!(!root.join("a").exists());
     }
 }

@@ -85,7 +85,7 @@ fn is_flushed(blocks: &[u8], piece: &[u8]) -> bool {
 
 /// How many bits of the last byte of `stream`, which has one block, are unused.
 fn free_bits(stream: &[u8]) -> Option<usize> {
-    let mut bits = Bits { bytes: stream, at: 0 };
+    let mut bits = BitReader { bytes: stream, at: 0 };
     let (_final, kind) = (bits.take(1)?, bits.take(2)?);
     match kind {
         0 => {
@@ -106,7 +106,7 @@ fn free_bits(stream: &[u8]) -> Option<usize> {
 
 /// The code lengths of literals, "end of block" and match lengths, after the first three bits of a
 /// block with codes of its own.
-fn literal_lengths(bits: &mut Bits<'_>) -> Option<Vec<u8>> {
+fn literal_lengths(bits: &mut BitReader<'_>) -> Option<Vec<u8>> {
     let count = bits.take(5)? + 257;
     let _distances = bits.take(5)?;
     let of_lengths = bits.take(4)? + 4;
@@ -153,12 +153,12 @@ fn canonical_code(lengths: &[u8], symbol: usize) -> Option<usize> {
 }
 
 /// Reads numbers, lowest bit first.
-struct Bits<'a> {
+struct BitReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     fn take(&mut self, count: usize) -> Option<usize> {
         let mut number = 0;
         for n in 0..count {

@@ -15,7 +15,7 @@ pub(super) enum Method {
 
 /// What the directory says about an entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Record {
+pub(super) struct EntryRecord {
     pub(super) method: Method,
     pub(super) crc: u32,
     pub(super) packed: u64,
@@ -48,7 +48,7 @@ pub(super) fn is_large(size: u64) -> bool {
     size >= LIMIT - MARGIN
 }
 
-impl Record {
+impl EntryRecord {
     fn flags(&self) -> u16 {
         UTF8 | if self.trailing { TRAILING } else { 0 }
     }

@@ -24,7 +24,7 @@ const S_IFLNK: u32 = 0o120_000;
 
 /// Why an archive or an entry can't be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ZipReadError {
     /// The structure is broken, or it is no zip at all.
     #[error("it is no readable zip archive: {0}")]
     Archive(#[from] rawzip::Error),
@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     File,
     Folder,
     /// A symbolic link; its content is the target.
@@ -62,10 +62,10 @@ pub enum Kind {
 
 /// One entry of the central directory.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct ZipEntry {
     /// The path as the archive has it, unchecked.
     pub path: String,
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// The Unix mode without the type, where the archive has one: permissions, setuid and so on.
     pub mode: Option<u32>,
     /// The content's length in bytes, as announced.
@@ -83,13 +83,13 @@ pub struct Zip {
 }
 
 /// The memory that reading an entry takes; a thread keeps its own and uses it again.
-pub struct Buffers {
+pub struct ReadBuffers {
     input: Vec<u8>,
     output: Vec<u8>,
     inflate: Decompress,
 }
 
-impl Default for Buffers {
+impl Default for ReadBuffers {
     fn default() -> Self {
         Self {
             input: vec![0; 128 * 1024],
@@ -101,7 +101,7 @@ impl Default for Buffers {
 
 impl Zip {
     /// Finds the central directory of the archive in a file.
-    pub fn open(disk: impl Into<Disk>) -> Result<Self, Error> {
+    pub fn open(disk: impl Into<Disk>) -> Result<Self, ZipReadError> {
         let disk = disk.into();
         let mut buffer = vec![0; RECORD_BYTES];
         let end = disk.len()?;
@@ -116,7 +116,7 @@ impl Zip {
 
     /// Whether the content of `entry` is where the archive's file starts, as it is, and the file
     /// may become it.
-    pub(crate) fn is_the_file(&self, entry: &Entry) -> bool {
+    pub(crate) fn is_the_file(&self, entry: &ZipEntry) -> bool {
         let disk = self.disk();
         disk.is_movable()
             && !entry.deflated
@@ -127,11 +127,11 @@ impl Zip {
     }
 
     /// Checks the CRC of an entry that [`Self::is_the_file`].
-    pub(crate) fn check_the_file(&self, entry: &Entry) -> Result<(), Error> {
+    pub(crate) fn check_the_file(&self, entry: &ZipEntry) -> Result<(), ZipReadError> {
         if self.disk().crc(entry.size)? == entry.crc {
             return Ok(());
         }
-        Err(Error::Mismatch(entry.path.clone()))
+        Err(ZipReadError::Mismatch(entry.path.clone()))
     }
 
     /// How many entries the archive says it has.
@@ -140,13 +140,13 @@ impl Zip {
     }
 
     /// Calls `each` with every entry in the directory's order, until it fails.
-    pub fn entries<E: From<Error>>(
+    pub fn entries<E: From<ZipReadError>>(
         &self,
-        mut each: impl FnMut(Entry) -> Result<(), E>,
+        mut each: impl FnMut(ZipEntry) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut buffer = vec![0; RECORD_BYTES];
         let mut entries = self.archive.entries(&mut buffer);
-        while let Some(record) = entries.next_entry().map_err(Error::from)? {
+        while let Some(record) = entries.next_entry().map_err(ZipReadError::from)? {
             each(entry(&record)?)?;
         }
         Ok(())
@@ -157,16 +157,16 @@ impl Zip {
     /// `take` never gets more bytes than the directory announces.
     pub fn content(
         &self,
-        entry: &Entry,
-        buffers: &mut Buffers,
+        entry: &ZipEntry,
+        buffers: &mut ReadBuffers,
         mut take: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ZipReadError> {
         let (mut at, end) = self.archive.get_entry(entry.place)?.compressed_data_range();
-        let Buffers { input, output, inflate } = buffers;
+        let ReadBuffers { input, output, inflate } = buffers;
         let mut crc = crc32fast::Hasher::new();
         let mut left = entry.size;
-        let mut give = |bytes: &[u8]| -> Result<(), Error> {
-            let mismatch = || Error::Mismatch(entry.path.clone());
+        let mut give = |bytes: &[u8]| -> Result<(), ZipReadError> {
+            let mismatch = || ZipReadError::Mismatch(entry.path.clone());
             left = left.checked_sub(bytes.len() as u64).ok_or_else(mismatch)?;
             crc.update(bytes);
             Ok(take(bytes)?)
@@ -184,13 +184,15 @@ impl Zip {
                 at += got as u64;
                 done = inflate_all(&input[..got], output, inflate, &mut give).map_err(
                     |e| match e {
-                        Inflate::Broken(why) => Error::Broken { path: entry.path.clone(), why },
+                        Inflate::Broken(why) => {
+                            ZipReadError::Broken { path: entry.path.clone(), why }
+                        }
                         Inflate::Given(error) => error,
                     },
                 )?;
             }
             if !done {
-                return Err(Error::Mismatch(entry.path.clone()));
+                return Err(ZipReadError::Mismatch(entry.path.clone()));
             }
         } else {
             while at < end {
@@ -200,7 +202,7 @@ impl Zip {
             }
         }
         if left != 0 || crc.finalize() != entry.crc {
-            return Err(Error::Mismatch(entry.path.clone()));
+            return Err(ZipReadError::Mismatch(entry.path.clone()));
         }
         Ok(())
     }
@@ -208,7 +210,7 @@ impl Zip {
 
 enum Inflate {
     Broken(String),
-    Given(Error),
+    Given(ZipReadError),
 }
 
 /// Inflates all of `input`; `true` when the stream has ended.
@@ -216,7 +218,7 @@ fn inflate_all(
     mut input: &[u8],
     output: &mut [u8],
     inflate: &mut Decompress,
-    give: &mut impl FnMut(&[u8]) -> Result<(), Error>,
+    give: &mut impl FnMut(&[u8]) -> Result<(), ZipReadError>,
 ) -> Result<bool, Inflate> {
     loop {
         let (taken, given) = (inflate.total_in(), inflate.total_out());
@@ -240,28 +242,28 @@ fn inflate_all(
     }
 }
 
-fn entry(record: &ZipFileHeaderRecord<'_>) -> Result<Entry, Error> {
+fn entry(record: &ZipFileHeaderRecord<'_>) -> Result<ZipEntry, ZipReadError> {
     let path = path(record);
     if record.flags().is_encrypted() {
-        return Err(Error::Encrypted(path));
+        return Err(ZipReadError::Encrypted(path));
     }
     let deflated = match record.compression_method() {
         CompressionMethod::STORE => false,
         CompressionMethod::DEFLATE => true,
-        other => return Err(Error::Method { path, method: other.as_u16() }),
+        other => return Err(ZipReadError::Method { path, method: other.as_u16() }),
     };
     // The upper half of the attributes is a Unix mode, whatever system the writer says it is: some
     // writers on Windows fill it in, and a FAT writer that doesn't leaves zero.
     let mode = record.external_attributes() >> 16;
     let kind = match mode & S_IFMT {
-        S_IFLNK => Kind::Symlink,
-        S_IFDIR => Kind::Folder,
-        0 | S_IFREG if record.is_dir() => Kind::Folder,
-        0 | S_IFREG => Kind::File,
-        _ => return Err(Error::Kind(path)),
+        S_IFLNK => EntryKind::Symlink,
+        S_IFDIR => EntryKind::Folder,
+        0 | S_IFREG if record.is_dir() => EntryKind::Folder,
+        0 | S_IFREG => EntryKind::File,
+        _ => return Err(ZipReadError::Kind(path)),
     };
     let mode = Some(mode & 0o7777).filter(|mode| mode & 0o777 != 0);
-    Ok(Entry {
+    Ok(ZipEntry {
         kind,
         mode,
         size: record.uncompressed_size_hint(),
@@ -305,13 +307,13 @@ mod tests {
         file
     }
 
-    fn read_all(zip: &Zip) -> Result<Vec<(Entry, Vec<u8>)>, Error> {
+    fn read_all(zip: &Zip) -> Result<Vec<(ZipEntry, Vec<u8>)>, ZipReadError> {
         let mut entries = vec![];
         zip.entries(|entry| {
             entries.push(entry);
-            Ok::<_, Error>(())
+            Ok::<_, ZipReadError>(())
         })?;
-        let mut buffers = Buffers::default();
+        let mut buffers = ReadBuffers::default();
         entries
             .into_iter()
             .map(|entry| {
@@ -340,8 +342,8 @@ mod tests {
         assert_eq!((all[0].0.path.as_str(), all[0].0.mode), ("bin/tool", Some(0o755)));
         assert!(all[0].1 == text && all[0].0.compressed < all[0].0.size);
         assert_eq!((all[1].0.path.as_str(), all[1].1.as_slice()), ("öl.txt", &b"raw"[..]));
-        assert_eq!(all[2].0.kind, Kind::Folder);
-        assert_eq!((all[3].0.kind, all[3].1.as_slice()), (Kind::Symlink, &b"bin/tool"[..]));
+        assert_eq!(all[2].0.kind, EntryKind::Folder);
+        assert_eq!((all[3].0.kind, all[3].1.as_slice()), (EntryKind::Symlink, &b"bin/tool"[..]));
     }
 
     #[test]
@@ -362,7 +364,7 @@ mod tests {
         let at = bytes.windows(7).position(|w| w == b"content").unwrap();
         bytes[at] ^= 1;
         let error = read_all(&Zip::open(file(&bytes)).unwrap()).unwrap_err();
-        assert!(matches!(error, Error::Mismatch(_)), "{error}");
+        assert!(matches!(error, ZipReadError::Mismatch(_)), "{error}");
     }
 
     #[test]

@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
-use crate::blocks::{Error, GrownFiles, Sink, Source};
-use crate::collect::Entry;
+use crate::blocks::{BlobSink, BlobSourceError, FilePrefix, GrownFiles};
+use crate::collect::FileEntry;
 use crate::digest::Digest;
 use crate::zip::fast_deflate::FastDeflate;
-use crate::zip::format::{Method, Record, put_end};
+use crate::zip::format::{EntryRecord, Method, put_end};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum DeflateLevel {
     /// Fast, and stored where a sample doesn't shrink.
     Auto,
     /// 0 (stored) to 9 (smallest).
@@ -57,7 +57,7 @@ const AHEAD: usize = 2;
 pub struct FileSet<'a> {
     pub root: &'a Path,
     /// Paths below `root`, and sizes as they were when the files were found.
-    pub entries: &'a [Entry],
+    pub entries: &'a [FileEntry],
     pub grown: &'a GrownFiles,
 }
 
@@ -67,22 +67,22 @@ pub struct FileSet<'a> {
 ///
 /// Fails when a file can't be read, or isn't as it was when it was found.
 pub fn write(
-    sink: &mut Sink,
+    sink: &mut BlobSink,
     files: FileSet<'_>,
-    level: Level,
+    level: DeflateLevel,
     with_digests: bool,
     progress: &dyn Fn(u64),
-) -> Result<BTreeMap<usize, Digest>, Error> {
+) -> Result<BTreeMap<usize, Digest>, BlobSourceError> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(THREADS);
-    let (jobs, queue) = sync_channel::<Job>(threads + AHEAD);
+    let (jobs, queue) = sync_channel::<PieceJob>(threads + AHEAD);
     let queue = Mutex::new(queue);
-    let spare = Spare::default();
+    let spare = SpareBuffers::default();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| work(&queue, files, level, with_digests, &spare));
         }
         let (directory, digests) = (Vec::new(), BTreeMap::new());
-        let mut archive = Archive {
+        let mut archive = ArchiveWriter {
             sink,
             entries: files.entries,
             directory,
@@ -92,16 +92,16 @@ pub fn write(
             spare: spare.clone(),
         };
         // The threads end when `jobs` goes, whichever way this ends.
-        archive.assemble(Plan::new(files, level), jobs, threads + AHEAD, progress)?;
+        archive.assemble(PiecePlan::new(files, level), jobs, threads + AHEAD, progress)?;
         Ok(archive.digests)
     })
 }
 
 /// Buffers that have served and serve again: to the system, new memory is pages to clear.
 #[derive(Clone, Default)]
-struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
-impl Spare {
+impl SpareBuffers {
     fn take(&self) -> Vec<u8> {
         let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         buffer.unwrap_or_else(|| Vec::with_capacity(PIECE))
@@ -113,78 +113,78 @@ impl Spare {
 }
 
 /// A buffer that goes back when it isn't needed any more.
-struct Lent(Vec<u8>, Spare);
+struct LentBuffer(Vec<u8>, SpareBuffers);
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         self.1.give(std::mem::take(&mut self.0));
     }
 }
 
 /// A piece of work and where its result goes.
-struct Job {
-    piece: Piece,
-    done: Sender<Result<Done, Error>>,
+struct PieceJob {
+    piece: ZipPiece,
+    done: Sender<Result<PieceResult, BlobSourceError>>,
 }
 
-enum Piece {
+enum ZipPiece {
     Files(Range<usize>),
     /// A part of a large file that is deflated.
-    Chunk(Chunk),
+    Chunk(FileChunk),
 }
 
 /// What comes next in the archive.
-enum Next {
+enum NextPart {
     /// A piece for a thread.
-    Piece(Piece),
+    Piece(ZipPiece),
     /// A large file that is stored.
-    Stored(usize, Source),
+    Stored(usize, FilePrefix),
 }
 
 /// What comes next in the archive, as far as it is.
-enum Waiting {
-    Piece(Receiver<Result<Done, Error>>),
-    Stored(usize, Source),
+enum PendingPart {
+    Piece(Receiver<Result<PieceResult, BlobSourceError>>),
+    Stored(usize, FilePrefix),
 }
 
 #[derive(Clone)]
-struct Chunk {
+struct FileChunk {
     index: usize,
-    source: Arc<Source>,
+    source: Arc<FilePrefix>,
     offset: u64,
     len: usize,
     last: bool,
-    effort: Effort,
+    effort: DeflateEffort,
 }
 
 /// A piece that is done.
-enum Done {
+enum PieceResult {
     /// Entries with their headers, offsets counted from the start of `bytes`.
-    Files { bytes: Vec<u8>, records: Vec<Record>, digests: Vec<Digest>, first: usize },
+    Files { bytes: Vec<u8>, records: Vec<EntryRecord>, digests: Vec<Digest>, first: usize },
     /// A chunk as it was read, and deflated.
-    Chunk { chunk: Chunk, crc: crc32fast::Hasher, raw: Vec<u8>, packed: Vec<u8> },
+    Chunk { chunk: FileChunk, crc: crc32fast::Hasher, raw: Vec<u8>, packed: Vec<u8> },
 }
 
 /// Cuts the entries into pieces, in order.
-struct Plan<'a> {
+struct PiecePlan<'a> {
     files: FileSet<'a>,
-    packer: Packer,
+    packer: EntryPacker,
     next: usize,
-    open: Option<(Arc<Source>, u64, Effort)>,
+    open: Option<(Arc<FilePrefix>, u64, DeflateEffort)>,
 }
 
-impl<'a> Plan<'a> {
-    fn new(files: FileSet<'a>, level: Level) -> Self {
-        Self { files, packer: Packer::new(level), next: 0, open: None }
+impl<'a> PiecePlan<'a> {
+    fn new(files: FileSet<'a>, level: DeflateLevel) -> Self {
+        Self { files, packer: EntryPacker::new(level), next: 0, open: None }
     }
 
-    fn next(&mut self) -> Result<Option<Next>, Error> {
+    fn next(&mut self) -> Result<Option<NextPart>, BlobSourceError> {
         let first = self.next;
         let Some(entry) = self.files.entries.get(first) else { return Ok(None) };
         if entry.size <= PIECE as u64 {
@@ -196,16 +196,19 @@ impl<'a> Plan<'a> {
                 }
                 self.next += 1;
             }
-            return Ok(Some(Next::Piece(Piece::Files(first..self.next))));
+            return Ok(Some(NextPart::Piece(ZipPiece::Files(first..self.next))));
         }
         let (source, offset, effort) = match self.open.take() {
             Some(open) => open,
             None => {
-                let source =
-                    Source::open(self.files.root.join(&entry.path), entry.size, self.files.grown)?;
+                let source = FilePrefix::open(
+                    self.files.root.join(&entry.path),
+                    entry.size,
+                    self.files.grown,
+                )?;
                 let Some(effort) = self.packer.effort_for(&source, entry.size)? else {
                     self.next += 1;
-                    return Ok(Some(Next::Stored(first, source)));
+                    return Ok(Some(NextPart::Stored(first, source)));
                 };
                 (Arc::new(source), 0, effort)
             }
@@ -213,18 +216,18 @@ impl<'a> Plan<'a> {
         let len = (entry.size - offset).min(PIECE as u64);
         let last = offset + len == entry.size;
         let (index, len) = (first, len as usize);
-        let chunk = Chunk { index, source: source.clone(), offset, len, last, effort };
+        let chunk = FileChunk { index, source: source.clone(), offset, len, last, effort };
         if last {
             self.next += 1;
         } else {
             self.open = Some((source, offset + len as u64, effort));
         }
-        Ok(Some(Next::Piece(Piece::Chunk(chunk))))
+        Ok(Some(NextPart::Piece(ZipPiece::Chunk(chunk))))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effort {
+enum DeflateEffort {
     /// By [`FastDeflate`].
     Fast,
     /// By zlib, at the level that was asked for or at [`TIGHT`].
@@ -232,17 +235,17 @@ enum Effort {
 }
 
 /// Deflates at the level that was asked for, or decides by samples.
-struct Packer {
-    level: Level,
+struct EntryPacker {
+    level: DeflateLevel,
     fast: FastDeflate,
     full: Compress,
 }
 
-impl Packer {
-    fn new(level: Level) -> Self {
+impl EntryPacker {
+    fn new(level: DeflateLevel) -> Self {
         let full = match level {
-            Level::Auto => TIGHT,
-            Level::Fixed(level) => u32::from(level),
+            DeflateLevel::Auto => TIGHT,
+            DeflateLevel::Fixed(level) => u32::from(level),
         };
         let full = Compress::new(Compression::new(full), false);
         Self { level, fast: FastDeflate::new(), full }
@@ -250,24 +253,28 @@ impl Packer {
 
     /// Appends `input` deflated on its own to `out`: to the end of a stream, or to a byte boundary
     /// that the next chunk goes on from.
-    fn deflate(&mut self, effort: Effort, input: &[u8], last: bool, out: &mut Vec<u8>) {
+    fn deflate(&mut self, effort: DeflateEffort, input: &[u8], last: bool, out: &mut Vec<u8>) {
         match effort {
-            Effort::Fast if last => self.fast.finish(input, out),
-            Effort::Fast => {
+            DeflateEffort::Fast if last => self.fast.finish(input, out),
+            DeflateEffort::Fast => {
                 for piece in input.chunks(FastDeflate::PIECE) {
                     if !self.fast.flush(piece, out) {
                         deflate(&mut self.full, piece, false, out);
                     }
                 }
             }
-            Effort::Full => deflate(&mut self.full, input, last, out),
+            DeflateEffort::Full => deflate(&mut self.full, input, last, out),
         }
     }
 
     /// How hard to try with a large file; `None` where it is stored.
-    fn effort_for(&mut self, source: &Source, size: u64) -> Result<Option<Effort>, Error> {
+    fn effort_for(
+        &mut self,
+        source: &FilePrefix,
+        size: u64,
+    ) -> Result<Option<DeflateEffort>, BlobSourceError> {
         let mut samples = vec![];
-        if self.level == Level::Auto {
+        if self.level == DeflateLevel::Auto {
             for n in 0..SAMPLES {
                 let mut sample = vec![0; SAMPLE];
                 source.read(&mut sample, (size - SAMPLE as u64) / (SAMPLES - 1) * n)?;
@@ -278,20 +285,24 @@ impl Packer {
     }
 
     /// The same for what has these samples, which only `auto` looks at.
-    fn effort<'a>(&mut self, samples: impl Iterator<Item = &'a [u8]>) -> Option<Effort> {
+    fn effort<'a>(&mut self, samples: impl Iterator<Item = &'a [u8]>) -> Option<DeflateEffort> {
         match self.level {
-            Level::Fixed(0) => return None,
-            Level::Fixed(_) => return Some(Effort::Full),
-            Level::Auto => {}
+            DeflateLevel::Fixed(0) => return None,
+            DeflateLevel::Fixed(_) => return Some(DeflateEffort::Full),
+            DeflateLevel::Auto => {}
         }
         let (mut raw, mut fast, mut full) = (0, Vec::new(), Vec::new());
         for sample in samples {
             raw += sample.len();
-            self.deflate(Effort::Fast, sample, false, &mut fast);
-            self.deflate(Effort::Full, sample, false, &mut full);
+            self.deflate(DeflateEffort::Fast, sample, false, &mut fast);
+            self.deflate(DeflateEffort::Full, sample, false, &mut full);
         }
         let is_enough = fast.len() as f64 <= full.len() as f64 * FAST_LIMIT;
-        shrinks(full.len(), raw).then_some(if is_enough { Effort::Fast } else { Effort::Full })
+        shrinks(full.len(), raw).then_some(if is_enough {
+            DeflateEffort::Fast
+        } else {
+            DeflateEffort::Full
+        })
     }
 }
 
@@ -302,19 +313,19 @@ fn shrinks(packed: usize, raw: usize) -> bool {
 
 /// Takes pieces until there are no more.
 fn work(
-    queue: &Mutex<Receiver<Job>>,
+    queue: &Mutex<Receiver<PieceJob>>,
     files: FileSet<'_>,
-    level: Level,
+    level: DeflateLevel,
     digests: bool,
-    spare: &Spare,
+    spare: &SpareBuffers,
 ) {
-    let mut packer = Packer::new(level);
+    let mut packer = EntryPacker::new(level);
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { piece, done }) = job else { return };
+        let Ok(PieceJob { piece, done }) = job else { return };
         let result = match piece {
-            Piece::Files(range) => pack_files(files, range, digests, &mut packer, spare.take()),
-            Piece::Chunk(chunk) => read_chunk(chunk, &mut packer, spare),
+            ZipPiece::Files(range) => pack_files(files, range, digests, &mut packer, spare.take()),
+            ZipPiece::Chunk(chunk) => read_chunk(chunk, &mut packer, spare),
         };
         // Nobody waits for it after an error elsewhere.
         let _ = done.send(result);
@@ -325,9 +336,9 @@ fn pack_files(
     files: FileSet<'_>,
     range: Range<usize>,
     with_digests: bool,
-    packer: &mut Packer,
+    packer: &mut EntryPacker,
     mut bytes: Vec<u8>,
-) -> Result<Done, Error> {
+) -> Result<PieceResult, BlobSourceError> {
     let first = range.start;
     bytes.clear();
     let (mut records, mut digests) = (Vec::with_capacity(range.len()), Vec::new());
@@ -335,7 +346,7 @@ fn pack_files(
         let raw = read_whole(&files.root.join(&entry.path), entry.size, files.grown)?;
         let packed = pack(&raw, packer);
         let stored = packed.as_deref().unwrap_or(&raw);
-        let record = Record {
+        let record = EntryRecord {
             method: if packed.is_some() { Method::Deflated } else { Method::Stored },
             crc: crc32fast::hash(&raw),
             packed: stored.len() as u64,
@@ -351,18 +362,22 @@ fn pack_files(
             digests.push(Digest::of(&raw));
         }
     }
-    Ok(Done::Files { bytes, records, digests, first })
+    Ok(PieceResult::Files { bytes, records, digests, first })
 }
 
 /// Reads the first `size` bytes of a file, and fails when it is shorter.
-pub(crate) fn read_whole(path: &Path, size: u64, grown: &GrownFiles) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_whole(
+    path: &Path,
+    size: u64,
+    grown: &GrownFiles,
+) -> Result<Vec<u8>, BlobSourceError> {
     use std::io::Read as _;
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
     let read = std::fs::File::open(path)
         .and_then(|file| file.take(size + 1).read_to_end(&mut bytes))
-        .map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
+        .map_err(|source| BlobSourceError::Read { path: path.to_path_buf(), source })?;
     if (read as u64) < size {
-        return Err(Error::Changed(path.to_path_buf()));
+        return Err(BlobSourceError::Changed(path.to_path_buf()));
     }
     if read as u64 > size {
         grown.add(path.to_path_buf());
@@ -388,13 +403,13 @@ fn is_noise(raw: &[u8]) -> bool {
 }
 
 /// A small file deflated, where that pays.
-fn pack(raw: &[u8], packer: &mut Packer) -> Option<Vec<u8>> {
-    let is_auto = packer.level == Level::Auto;
+fn pack(raw: &[u8], packer: &mut EntryPacker) -> Option<Vec<u8>> {
+    let is_auto = packer.level == DeflateLevel::Auto;
     if is_auto && is_noise(raw) {
         return None;
     }
     let effort = if is_auto && raw.len() <= 2 * SAMPLE {
-        Effort::Full
+        DeflateEffort::Full
     } else {
         let samples = [raw, &raw[raw.len() / 2..]].into_iter();
         packer.effort(samples.map(|from| &from[..from.len().min(SAMPLE)]))?
@@ -405,7 +420,11 @@ fn pack(raw: &[u8], packer: &mut Packer) -> Option<Vec<u8>> {
     pays.then_some(packed)
 }
 
-fn read_chunk(chunk: Chunk, packer: &mut Packer, spare: &Spare) -> Result<Done, Error> {
+fn read_chunk(
+    chunk: FileChunk,
+    packer: &mut EntryPacker,
+    spare: &SpareBuffers,
+) -> Result<PieceResult, BlobSourceError> {
     let mut raw = spare.take();
     raw.resize(chunk.len, 0);
     chunk.source.read(&mut raw, chunk.offset)?;
@@ -417,10 +436,10 @@ fn read_chunk(chunk: Chunk, packer: &mut Packer, spare: &Spare) -> Result<Done, 
     let mut packed = spare.take();
     packed.clear();
     packer.deflate(chunk.effort, &raw, chunk.last, &mut packed);
-    Ok(Done::Chunk { chunk, crc, raw, packed })
+    Ok(PieceResult::Chunk { chunk, crc, raw, packed })
 }
 
-/// [`Packer::deflate`] by zlib.
+/// [`EntryPacker::deflate`] by zlib.
 fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>) {
     compress.reset();
     let flush = if last { FlushCompress::Finish } else { FlushCompress::Sync };
@@ -437,44 +456,45 @@ fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>)
 }
 
 /// The archive as far as it is written.
-struct Archive<'a> {
-    sink: &'a mut Sink,
-    entries: &'a [Entry],
+struct ArchiveWriter<'a> {
+    sink: &'a mut BlobSink,
+    entries: &'a [FileEntry],
     directory: Vec<u8>,
     with_digests: bool,
     digests: BTreeMap<usize, Digest>,
     /// The deflated file whose chunks are coming.
-    large: Option<(Record, crc32fast::Hasher)>,
-    spare: Spare,
+    large: Option<(EntryRecord, crc32fast::Hasher)>,
+    spare: SpareBuffers,
 }
 
-impl Archive<'_> {
+impl ArchiveWriter<'_> {
     fn assemble(
         &mut self,
-        mut plan: Plan<'_>,
-        jobs: SyncSender<Job>,
+        mut plan: PiecePlan<'_>,
+        jobs: SyncSender<PieceJob>,
         ahead: usize,
         progress: &dyn Fn(u64),
-    ) -> Result<(), Error> {
+    ) -> Result<(), BlobSourceError> {
         let mut waiting = VecDeque::new();
         loop {
             while waiting.len() < ahead
                 && let Some(next) = plan.next()?
             {
                 waiting.push_back(match next {
-                    Next::Stored(index, source) => Waiting::Stored(index, source),
-                    Next::Piece(piece) => {
+                    NextPart::Stored(index, source) => PendingPart::Stored(index, source),
+                    NextPart::Piece(piece) => {
                         let (done, result) = channel();
-                        jobs.send(Job { piece, done }).map_err(|_| Error::Stopped)?;
-                        Waiting::Piece(result)
+                        jobs.send(PieceJob { piece, done })
+                            .map_err(|_| BlobSourceError::Stopped)?;
+                        PendingPart::Piece(result)
                     }
                 });
             }
             match waiting.pop_front() {
-                Some(Waiting::Piece(result)) => {
-                    progress(self.put(result.recv().map_err(|_| Error::Stopped)??)?);
+                Some(PendingPart::Piece(result)) => {
+                    progress(self.put(result.recv().map_err(|_| BlobSourceError::Stopped)??)?);
                 }
-                Some(Waiting::Stored(index, source)) => {
+                Some(PendingPart::Stored(index, source)) => {
                     self.put_stored(index, &source, progress)?;
                 }
                 None => break,
@@ -486,9 +506,9 @@ impl Archive<'_> {
     }
 
     /// Adds a piece and gives how many bytes were read for it.
-    fn put(&mut self, done: Done) -> Result<u64, Error> {
+    fn put(&mut self, done: PieceResult) -> Result<u64, BlobSourceError> {
         match done {
-            Done::Files { bytes, records, digests, first } => {
+            PieceResult::Files { bytes, records, digests, first } => {
                 let start = self.sink.position();
                 let mut read = 0;
                 for (n, mut record) in records.into_iter().enumerate() {
@@ -501,17 +521,19 @@ impl Archive<'_> {
                 self.spare.give(bytes);
                 Ok(read)
             }
-            Done::Chunk { chunk, crc, raw, packed } => self.put_chunk(&chunk, &crc, raw, packed),
+            PieceResult::Chunk { chunk, crc, raw, packed } => {
+                self.put_chunk(&chunk, &crc, raw, packed)
+            }
         }
     }
 
     fn put_chunk(
         &mut self,
-        chunk: &Chunk,
+        chunk: &FileChunk,
         crc: &crc32fast::Hasher,
         raw: Vec<u8>,
         packed: Vec<u8>,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, BlobSourceError> {
         let (mut record, mut whole) = match self.large.take() {
             Some(large) => large,
             None => (self.begin(chunk.index, Method::Deflated)?, crc32fast::Hasher::new()),
@@ -521,7 +543,7 @@ impl Archive<'_> {
         record.packed += packed.len() as u64;
         whole.combine(crc);
         self.spare.give(packed);
-        let raw = Lent(raw, self.spare.clone());
+        let raw = LentBuffer(raw, self.spare.clone());
         if self.with_digests {
             self.sink.hash(chunk.index, Bytes::from_owner(raw))?;
         }
@@ -538,9 +560,9 @@ impl Archive<'_> {
     fn put_stored(
         &mut self,
         index: usize,
-        source: &Source,
+        source: &FilePrefix,
         progress: &dyn Fn(u64),
-    ) -> Result<(), Error> {
+    ) -> Result<(), BlobSourceError> {
         let mut record = self.begin(index, Method::Stored)?;
         let mut crc = crc32fast::Hasher::new();
         let read = |room: &mut [u8], offset: u64| {
@@ -560,9 +582,9 @@ impl Archive<'_> {
         self.end(index, &record)
     }
 
-    fn begin(&mut self, index: usize, method: Method) -> Result<Record, Error> {
+    fn begin(&mut self, index: usize, method: Method) -> Result<EntryRecord, BlobSourceError> {
         let entry = &self.entries[index];
-        let record = Record {
+        let record = EntryRecord {
             method,
             crc: 0,
             packed: 0,
@@ -577,7 +599,7 @@ impl Archive<'_> {
         Ok(record)
     }
 
-    fn end(&mut self, index: usize, record: &Record) -> Result<(), Error> {
+    fn end(&mut self, index: usize, record: &EntryRecord) -> Result<(), BlobSourceError> {
         let mut descriptor = Vec::new();
         record.put_descriptor(&mut descriptor);
         self.sink.write(&descriptor)?;

@@ -2,7 +2,7 @@ use std::fs;
 use std::io::{Cursor, Read as _};
 
 use super::*;
-use crate::blocks::Blocks;
+use crate::blocks::BlobBlocks;
 
 /// Bytes that don't shrink, the same in every run.
 fn noise(len: usize) -> Vec<u8> {
@@ -40,14 +40,14 @@ fn deflated(compress: &mut Compress, input: &[u8]) -> Vec<u8> {
     out
 }
 
-fn tree(files: &[(&str, Vec<u8>, u32)]) -> (tempfile::TempDir, Vec<Entry>) {
+fn tree(files: &[(&str, Vec<u8>, u32)]) -> (tempfile::TempDir, Vec<FileEntry>) {
     let folder = tempfile::tempdir().unwrap();
     let mut entries = Vec::new();
     for (path, bytes, mode) in files {
         let at = folder.path().join(path);
         fs::create_dir_all(at.parent().unwrap()).unwrap();
         fs::write(&at, bytes).unwrap();
-        entries.push(Entry {
+        entries.push(FileEntry {
             path: (*path).to_owned(),
             size: bytes.len() as u64,
             mode: Some(*mode),
@@ -56,9 +56,13 @@ fn tree(files: &[(&str, Vec<u8>, u32)]) -> (tempfile::TempDir, Vec<Entry>) {
     (folder, entries)
 }
 
-async fn zipped(folder: &Path, entries: &[Entry], level: Level) -> (Vec<u8>, Vec<Digest>) {
+async fn zipped(
+    folder: &Path,
+    entries: &[FileEntry],
+    level: DeflateLevel,
+) -> (Vec<u8>, Vec<Digest>) {
     let (folder, entries) = (folder.to_path_buf(), entries.to_vec());
-    let mut blocks = Blocks::start(64 * 1024, move |sink| {
+    let mut blocks = BlobBlocks::start(64 * 1024, move |sink| {
         let grown = GrownFiles::default();
         let files = FileSet { root: &folder, entries: &entries, grown: &grown };
         write(sink, files, level, true, &|_| ())
@@ -85,7 +89,9 @@ async fn another_reader_finds_every_file_whole_with_its_mode() {
         ("ünïcode/名前", text(10), 0o444),
     ];
     let (folder, entries) = tree(&files);
-    for level in [Level::Auto, Level::Fixed(0), Level::Fixed(1), Level::Fixed(9)] {
+    for level in
+        [DeflateLevel::Auto, DeflateLevel::Fixed(0), DeflateLevel::Fixed(1), DeflateLevel::Fixed(9)]
+    {
         let (bytes, digests) = zipped(folder.path(), &entries, level).await;
         let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
         assert_eq!(archive.len(), files.len());
@@ -98,8 +104,9 @@ async fn another_reader_finds_every_file_whole_with_its_mode() {
             assert!(read == *content, "{path} at {level:?}");
             assert_eq!(digests[n], Digest::of(content), "{path}");
             let stored = entry.compression() == zip::CompressionMethod::Stored;
-            let shrinks = !path.contains("noise") && level != Level::Fixed(0) && content.len() > 10;
-            if level == Level::Auto {
+            let shrinks =
+                !path.contains("noise") && level != DeflateLevel::Fixed(0) && content.len() > 10;
+            if level == DeflateLevel::Auto {
                 assert_eq!(stored, !shrinks, "{path}");
             }
         }
@@ -157,7 +164,7 @@ async fn auto_is_at_most_five_per_cent_larger_than_level_6() {
     for (name, bytes) in corpora(3_000_000) {
         for len in [50_000, 900_000, bytes.len()] {
             let (folder, entries) = tree(&[(name, bytes[..len].to_vec(), 0o644)]);
-            let auto = zipped(folder.path(), &entries, Level::Auto).await.0.len();
+            let auto = zipped(folder.path(), &entries, DeflateLevel::Auto).await.0.len();
             let mut six = Compress::new(Compression::new(6), false);
             let six = deflated(&mut six, &bytes[..len]).len();
             assert!(auto as f64 <= six as f64 * 1.05 + 300.0, "{name} {len}: {auto} and {six}");
@@ -174,10 +181,11 @@ async fn another_reader_finds_a_fast_file_whole_whatever_is_in_it() {
     log[1_500_000..1_900_000].copy_from_slice(&text(400_000));
     let (folder, entries) = tree(&[("log", log.clone(), 0o644)]);
     let source =
-        Source::open(folder.path().join("log"), log.len() as u64, &GrownFiles::default()).unwrap();
-    let mut packer = Packer::new(Level::Auto);
-    assert_eq!(packer.effort_for(&source, log.len() as u64).unwrap(), Some(Effort::Fast));
-    let (bytes, _) = zipped(folder.path(), &entries, Level::Auto).await;
+        FilePrefix::open(folder.path().join("log"), log.len() as u64, &GrownFiles::default())
+            .unwrap();
+    let mut packer = EntryPacker::new(DeflateLevel::Auto);
+    assert_eq!(packer.effort_for(&source, log.len() as u64).unwrap(), Some(DeflateEffort::Fast));
+    let (bytes, _) = zipped(folder.path(), &entries, DeflateLevel::Auto).await;
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
     let mut read = Vec::new();
     archive.by_index(0).unwrap().read_to_end(&mut read).unwrap();
@@ -187,13 +195,13 @@ async fn another_reader_finds_a_fast_file_whole_whatever_is_in_it() {
 #[tokio::test]
 async fn the_same_files_give_the_same_bytes() {
     let (folder, entries) = tree(&[("a", text(3_000_000), 0o644), ("b", noise(9), 0o644)]);
-    let first = zipped(folder.path(), &entries, Level::Auto).await.0;
+    let first = zipped(folder.path(), &entries, DeflateLevel::Auto).await.0;
     for file in ["a", "b"] {
         let path = folder.path().join(file);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, bytes).unwrap();
     }
-    assert!(zipped(folder.path(), &entries, Level::Auto).await.0 == first);
+    assert!(zipped(folder.path(), &entries, DeflateLevel::Auto).await.0 == first);
 }
 
 #[tokio::test]
@@ -205,9 +213,9 @@ async fn more_than_65535_files_are_all_there() {
         fs::hard_link(file, folder.path().join(format!("{n:05}"))).unwrap();
     }
     let entries: Vec<_> = (0..70_000)
-        .map(|n| Entry { path: format!("{n:05}"), size: 1, mode: Some(0o644) })
+        .map(|n| FileEntry { path: format!("{n:05}"), size: 1, mode: Some(0o644) })
         .collect();
-    let (bytes, _) = zipped(folder.path(), &entries, Level::Auto).await;
+    let (bytes, _) = zipped(folder.path(), &entries, DeflateLevel::Auto).await;
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
     assert_eq!(archive.len(), 70_000);
     let mut last = String::new();
@@ -218,7 +226,7 @@ async fn more_than_65535_files_are_all_there() {
 #[test]
 fn sizes_over_four_gigabytes_stand_in_the_64_bit_fields() {
     let size = 5 * 1024 * 1024 * 1024;
-    let record = Record {
+    let record = EntryRecord {
         method: Method::Stored,
         crc: 1,
         packed: size,
@@ -249,17 +257,17 @@ async fn a_file_that_shrank_or_went_stops_the_archive_and_one_that_grew_does_not
             _ => fs::write(&path, noise(len - 1)).unwrap(),
         }
         let root = folder.path().to_path_buf();
-        let made = Blocks::start(1024 * 1024, move |sink| {
+        let made = BlobBlocks::start(1024 * 1024, move |sink| {
             let grown = GrownFiles::default();
             let files = FileSet { root: &root, entries: &entries, grown: &grown };
-            write(sink, files, Level::Auto, true, &|_| ())
+            write(sink, files, DeflateLevel::Auto, true, &|_| ())
         })
         .digest()
         .await;
         match change {
-            "gone" => assert!(matches!(made, Err(Error::Read { .. })), "{made:?}"),
+            "gone" => assert!(matches!(made, Err(BlobSourceError::Read { .. })), "{made:?}"),
             "grow" => assert!(made.is_ok(), "{made:?}"),
-            _ => assert!(matches!(made, Err(Error::Changed(_))), "{made:?}"),
+            _ => assert!(matches!(made, Err(BlobSourceError::Changed(_))), "{made:?}"),
         }
     }
 }

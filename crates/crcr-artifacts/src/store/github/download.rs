@@ -8,19 +8,19 @@ use reqwest::{Client, Response, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Mutex;
 
-use super::{GitHubStore, Mask, STORE};
-use crate::blob::{Body, OpenError, Part};
-use crate::store::Error;
+use super::{GitHubStore, STORE, SecretMask};
+use crate::blob::{BlobBody, ByteRange, OpenError};
+use crate::store::StoreError;
 
 /// A blob that is read through signed URLs, each asked for when the one before has run out.
 pub struct UrlBlob {
     http: Client,
-    signer: Signer,
-    mask: Mask,
+    signer: UrlSigner,
+    mask: SecretMask,
     url: Mutex<Option<SecretString>>,
 }
 
-pub enum Signer {
+pub enum UrlSigner {
     /// The artifact service, for artifacts of the job's own run.
     Run { store: GitHubStore, artifact: Box<Artifact> },
     /// The REST API, for any run.
@@ -34,10 +34,10 @@ pub enum Signer {
 
 impl UrlBlob {
     /// The blob that `signer` signs for. `mask` gets the signature of each URL before it is used.
-    pub fn new(signer: Signer, mask: Mask) -> Self {
+    pub fn new(signer: UrlSigner, mask: SecretMask) -> Self {
         let http = match &signer {
-            Signer::Run { store, .. } => store.service().http().clone(),
-            Signer::Rest { actions, .. } => actions.http().clone(),
+            UrlSigner::Run { store, .. } => store.service().http().clone(),
+            UrlSigner::Rest { actions, .. } => actions.http().clone(),
         };
         Self { http, signer, mask, url: Mutex::new(None) }
     }
@@ -48,7 +48,7 @@ impl UrlBlob {
         start: u64,
         end: u64,
         etag: Option<&str>,
-    ) -> Result<Part, OpenError> {
+    ) -> Result<ByteRange, OpenError> {
         let url = self.url().await?;
         match self.get(&url, start, end, etag).await {
             // A URL that has run out is refused like one that was never good.
@@ -68,12 +68,12 @@ impl UrlBlob {
             return Ok(url.clone());
         }
         let url = match &self.signer {
-            Signer::Run { store, artifact } => store
+            UrlSigner::Run { store, artifact } => store
                 .service()
                 .signed_url(artifact)
                 .await
                 .map_err(|error| store.error(error, &artifact.name))?,
-            Signer::Rest { actions, repository, id } => actions
+            UrlSigner::Rest { actions, repository, id } => actions
                 .archive_url(repository, *id)
                 .await
                 .map_err(|error| rest_error(error, &format!("artifact {id} of `{repository}`")))?,
@@ -111,37 +111,38 @@ impl UrlBlob {
         http::send_once(request).await
     }
 
-    fn failed(&self, error: http::Error) -> Result<Part, OpenError> {
+    fn failed(&self, error: http::Error) -> Result<ByteRange, OpenError> {
         let message = error.to_string();
         match error.status() {
             Some(StatusCode::PRECONDITION_FAILED) => Err(OpenError::Changed),
-            Some(StatusCode::RANGE_NOT_SATISFIABLE) => Ok(Part::empty()),
+            Some(StatusCode::RANGE_NOT_SATISFIABLE) => Ok(ByteRange::empty()),
             Some(StatusCode::NOT_FOUND) => {
-                Err(Error::NotFound { store: STORE, what: "the artifact's blob".to_owned() }.into())
+                Err(StoreError::NotFound { store: STORE, what: "the artifact's blob".to_owned() }
+                    .into())
             }
             Some(status) if is_refusal(status) => {
-                Err(Error::Denied { store: STORE, message }.into())
+                Err(StoreError::Denied { store: STORE, message }.into())
             }
             _ if error.is_transient() => {
                 Err(OpenError::Transient { message, retry_after: error.retry_after() })
             }
-            _ => Err(Error::Refused { store: STORE, message }.into()),
+            _ => Err(StoreError::Refused { store: STORE, message }.into()),
         }
     }
 }
 
 /// What a failed call to the REST API about `what` means.
-pub fn rest_error(error: crcr_github::Error, what: &str) -> Error {
+pub fn rest_error(error: crcr_github::Error, what: &str) -> StoreError {
     use crcr_github::Error as Rest;
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(&error) {
         message = format!("{message}: {source}");
     }
     match error {
-        Rest::NotFound(_) => Error::NotFound { store: STORE, what: what.to_owned() },
-        Rest::Unauthorized(_) | Rest::Forbidden(_) => Error::Denied { store: STORE, message },
-        error if error.is_transient() => Error::Unreachable { store: STORE, message },
-        _ => Error::Refused { store: STORE, message },
+        Rest::NotFound(_) => StoreError::NotFound { store: STORE, what: what.to_owned() },
+        Rest::Unauthorized(_) | Rest::Forbidden(_) => StoreError::Denied { store: STORE, message },
+        error if error.is_transient() => StoreError::Unreachable { store: STORE, message },
+        _ => StoreError::Refused { store: STORE, message },
     }
 }
 
@@ -149,7 +150,7 @@ fn is_refusal(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | 403 | 410)
 }
 
-fn part(response: Response, asked: u64) -> Result<Part, OpenError> {
+fn part(response: Response, asked: u64) -> Result<ByteRange, OpenError> {
     let text = |name: header::HeaderName| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
@@ -159,11 +160,11 @@ fn part(response: Response, asked: u64) -> Result<Part, OpenError> {
     } else {
         text(header::CONTENT_RANGE).and_then(|range| range.rsplit('/').next()?.parse().ok())
     };
-    let unsized_error = || Error::Refused {
+    let unsized_error = || StoreError::Refused {
         store: STORE,
         message: "the blob's storage doesn't say how long the blob is".to_owned(),
     };
-    Ok(Part {
+    Ok(ByteRange {
         start: if whole { 0 } else { asked },
         whole,
         total: total.ok_or_else(unsized_error)?,
@@ -172,7 +173,7 @@ fn part(response: Response, asked: u64) -> Result<Part, OpenError> {
         file_name: text(header::CONTENT_DISPOSITION).as_deref().and_then(file_name),
         sha256: None,
         mode: None,
-        body: Body::Http(Box::new(response)),
+        body: BlobBody::Http(Box::new(response)),
         ahead: Bytes::new(),
     })
 }

@@ -9,25 +9,25 @@ use std::sync::Arc;
 use crcr_github::artifact::{self, ArtifactService};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::store::Error;
+use crate::store::StoreError;
 
 /// What messages call this store.
 pub const STORE: &str = "GitHub";
 
 /// Tells the runner to hide a secret in the log.
-pub type Mask = Arc<dyn Fn(&str) + Send + Sync>;
+pub type SecretMask = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The store of the run that the runtime token belongs to.
 #[derive(Clone)]
 pub struct GitHubStore {
     service: ArtifactService,
-    mask: Mask,
+    mask: SecretMask,
 }
 
 impl GitHubStore {
     /// The store behind `service`. `mask` gets the signature of every signed URL before the URL is
     /// used.
-    pub fn new(service: ArtifactService, mask: Mask) -> Self {
+    pub fn new(service: ArtifactService, mask: SecretMask) -> Self {
         Self { service, mask }
     }
 
@@ -43,29 +43,29 @@ impl GitHubStore {
     }
 
     /// What a failed call about `what` means.
-    pub fn error(&self, error: artifact::Error, what: &str) -> Error {
+    pub fn error(&self, error: artifact::Error, what: &str) -> StoreError {
         let message = match &error {
             artifact::Error::Http { source, .. } => format!("{error}: {source}"),
             _ => error.to_string(),
         };
         match error {
             artifact::Error::NotFound => {
-                Error::NotFound { store: STORE, what: format!("`{what}`") }
+                StoreError::NotFound { store: STORE, what: format!("`{what}`") }
             }
-            artifact::Error::NameTaken { .. } => Error::Conflict { store: STORE, message },
-            artifact::Error::Quota(message) => Error::Quota { store: STORE, message },
+            artifact::Error::NameTaken { .. } => StoreError::Conflict { store: STORE, message },
+            artifact::Error::Quota(message) => StoreError::Quota { store: STORE, message },
             artifact::Error::Token(_) | artifact::Error::Denied { .. } => {
-                Error::Denied { store: STORE, message }
+                StoreError::Denied { store: STORE, message }
             }
             artifact::Error::Http { ref source, .. } => match source.status() {
                 Some(status) if matches!(status.as_u16(), 401 | 403) => {
-                    Error::Denied { store: STORE, message }
+                    StoreError::Denied { store: STORE, message }
                 }
-                _ if source.is_transient() => Error::Unreachable { store: STORE, message },
-                _ => Error::Refused { store: STORE, message },
+                _ if source.is_transient() => StoreError::Unreachable { store: STORE, message },
+                _ => StoreError::Refused { store: STORE, message },
             },
             artifact::Error::Refused { .. } | artifact::Error::Address(_) => {
-                Error::Refused { store: STORE, message }
+                StoreError::Refused { store: STORE, message }
             }
         }
     }

@@ -16,13 +16,13 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{GitHubStore, STORE};
-use crate::blocks::{self, Blocks, Made};
-use crate::collect::Entry;
+use crate::blocks::{self, BlobBlocks, FinishedBlob};
+use crate::collect::FileEntry;
 use crate::digest::Digest;
-use crate::locator::{ARTIFACT_PREFIX, Archive, Locator, MAX_BYTES};
-use crate::source::{Source, Stored, content_type};
-use crate::store::Error;
-use crate::store::send::{self, Start};
+use crate::locator::{ARTIFACT_PREFIX, ArchiveFormat, Locator, MAX_BYTES};
+use crate::source::{StoredArtifact, UploadSource, content_type};
+use crate::store::StoreError;
+use crate::store::send::{self, BlobStart};
 
 /// The usual size of a block: small, so that many are on their way on a line with latency.
 const BLOCK: usize = 4 * 1024 * 1024;
@@ -34,9 +34,9 @@ const PATIENT: Retry = Retry { tries: 6, ..Retry::PATIENT };
 
 /// A file that says that an upload of this job and attempt has begun. It outlives a process that
 /// is killed, so that the job's next try knows an unfinished upload as its own.
-struct Note(PathBuf);
+struct UploadNote(PathBuf);
 
-impl Note {
+impl UploadNote {
     fn exists(&self) -> bool {
         self.0.exists()
     }
@@ -56,12 +56,12 @@ impl Note {
 
 impl GitHubStore {
     /// Stores an artifact. What fails or is stopped on the way is deleted again.
-    pub async fn put(&self, source: &Source) -> Result<Stored, Error> {
+    pub async fn put(&self, source: &UploadSource) -> Result<StoredArtifact, StoreError> {
         // A blob of GitHub is one zip, or one file that whoever fetches it finds under the
         // artifact's name.
-        let raw = source.archive == Archive::None
+        let raw = source.archive == ArchiveFormat::None
             && matches!(source.entries.as_slice(), [only] if only.path == source.name);
-        let archive = if raw { Archive::None } else { Archive::Zip };
+        let archive = if raw { ArchiveFormat::None } else { ArchiveFormat::Zip };
         let size = send::block_size(BLOCK, source.size_limit(), MAX_BLOCKS);
         let open = || match source.entries.as_slice() {
             [only] if raw => source.file(only, size),
@@ -80,7 +80,7 @@ impl GitHubStore {
             Err((id, made)) => (id, made, true),
         };
         let digests = if raw { vec![made.digest] } else { made.files.clone() };
-        Ok(Stored {
+        Ok(StoredArtifact {
             digest: made.digest,
             size: made.size,
             files: source.files(&digests),
@@ -94,18 +94,23 @@ impl GitHubStore {
 
     /// Stores the locator of an artifact as an artifact of its own: a zip, since other clients take
     /// every artifact for one.
-    pub async fn publish_locator(&self, locator: &Locator, source: &Source) -> Result<(), Error> {
+    pub async fn publish_locator(
+        &self,
+        locator: &Locator,
+        source: &UploadSource,
+    ) -> Result<(), StoreError> {
         const FILE: &str = "locator.json";
-        let unwritten = |source| blocks::Error::Read { path: PathBuf::from(FILE), source };
+        let unwritten =
+            |source| blocks::BlobSourceError::Read { path: PathBuf::from(FILE), source };
         let folder = tempfile::tempdir().map_err(unwritten)?;
         let json = locator.to_json(MAX_BYTES);
         std::fs::write(folder.path().join(FILE), &json).map_err(unwritten)?;
-        let entry = Entry { path: FILE.to_owned(), size: json.len() as u64, mode: Some(0o644) };
-        let source = Source {
+        let entry = FileEntry { path: FILE.to_owned(), size: json.len() as u64, mode: Some(0o644) };
+        let source = UploadSource {
             name: format!("{ARTIFACT_PREFIX}{}", locator.name),
             root: folder.path().to_owned(),
             entries: Arc::new(vec![entry]),
-            archive: Archive::Zip,
+            archive: ArchiveFormat::Zip,
             progress: Arc::new(|_| ()),
             ..source.clone()
         };
@@ -120,10 +125,10 @@ impl GitHubStore {
     /// that isn't listed may be another job's, which is still at it.
     async fn take(
         &self,
-        source: &Source,
+        source: &UploadSource,
         mime: &str,
-        open: &impl Fn() -> Blocks,
-    ) -> Result<Result<(SecretString, Blocks), (u64, Made)>, Error> {
+        open: &impl Fn() -> BlobBlocks,
+    ) -> Result<Result<(SecretString, BlobBlocks), (u64, FinishedBlob)>, StoreError> {
         let create = || self.create(&source.name, source.retention_days, mime);
         let note = self.note(source);
         let begun_before = note.exists();
@@ -153,12 +158,12 @@ impl GitHubStore {
             if !source.overwrite {
                 note.remove();
                 let message = format!("the run has an artifact `{}`", source.name);
-                return Err(Error::Conflict { store: STORE, message });
+                return Err(StoreError::Conflict { store: STORE, message });
             }
         } else if !maybe_by_us && !source.overwrite {
             note.remove();
             let message = format!("another upload of `{}` has begun in this run", source.name);
-            return Err(Error::Conflict { store: STORE, message });
+            return Err(StoreError::Conflict { store: STORE, message });
         }
         self.delete(&source.name).await?;
         match create().await {
@@ -171,10 +176,10 @@ impl GitHubStore {
     }
 
     /// The note that this job and attempt has begun to store the artifact.
-    fn note(&self, source: &Source) -> Note {
+    fn note(&self, source: &UploadSource) -> UploadNote {
         let ids = self.service().ids();
         let about = format!("{}\n{}\n{}", ids.run, ids.job, source.name);
-        Note(source.notes.join(Digest::of(about.as_bytes()).hex()))
+        UploadNote(source.notes.join(Digest::of(about.as_bytes()).hex()))
     }
 
     async fn create(
@@ -191,7 +196,7 @@ impl GitHubStore {
         Ok(url)
     }
 
-    async fn delete(&self, name: &str) -> Result<(), Error> {
+    async fn delete(&self, name: &str) -> Result<(), StoreError> {
         match self.service().delete(name).await {
             Ok(()) | Err(artifact::Error::NotFound) => Ok(()),
             Err(error) => Err(self.error(error, name)),
@@ -199,13 +204,17 @@ impl GitHubStore {
     }
 
     /// Deletes what a failed upload leaves behind; its own error is the one that is told.
-    async fn or_delete<T>(&self, source: &Source, result: Result<T, Error>) -> Result<T, Error> {
+    async fn or_delete<T>(
+        &self,
+        source: &UploadSource,
+        result: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let result = match result {
             // With `overwrite` another job has taken the name. What holds it now isn't ours.
-            Err(Error::NotFound { .. }) => {
+            Err(StoreError::NotFound { .. }) => {
                 let message =
                     format!("another upload has replaced `{}` by `overwrite`", source.name);
-                Err(Error::Conflict { store: STORE, message })
+                Err(StoreError::Conflict { store: STORE, message })
             }
             Err(error) => {
                 if let Err(error) = self.delete(&source.name).await {
@@ -221,17 +230,17 @@ impl GitHubStore {
 
     async fn fill(
         &self,
-        source: &Source,
+        source: &UploadSource,
         url: &SecretString,
         mime: &str,
-        blocks: Blocks,
-    ) -> Result<(u64, Made), Error> {
+        blocks: BlobBlocks,
+    ) -> Result<(u64, FinishedBlob), StoreError> {
         let made = match send::start(blocks).await? {
-            Start::Whole(bytes, made) => {
+            BlobStart::Whole(bytes, made) => {
                 self.put_blob(url, mime, &bytes).await?;
                 made
             }
-            Start::Long(first, blocks) => {
+            BlobStart::Long(first, blocks) => {
                 let put =
                     |n, block| put_block(self.service().http().clone(), url.clone(), n, block);
                 let (ids, made) = send::all(first, blocks, &source.stop, put).await?;
@@ -240,12 +249,17 @@ impl GitHubStore {
             }
         };
         if source.stop.is_cancelled() {
-            return Err(Error::Stopped);
+            return Err(StoreError::Stopped);
         }
         self.finalize(&source.name, &made).await
     }
 
-    async fn put_blob(&self, url: &SecretString, mime: &str, bytes: &Bytes) -> Result<(), Error> {
+    async fn put_blob(
+        &self,
+        url: &SecretString,
+        mime: &str,
+        bytes: &Bytes,
+    ) -> Result<(), StoreError> {
         let put = || {
             self.service()
                 .http()
@@ -263,7 +277,7 @@ impl GitHubStore {
         url: &SecretString,
         mime: &str,
         ids: &[String],
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let mut xml = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>");
         for id in ids {
             xml.push_str("<Latest>");
@@ -285,7 +299,11 @@ impl GitHubStore {
     }
 
     /// Finalizes; before every further try the list tells whether the last one arrived after all.
-    async fn finalize(&self, name: &str, made: &Made) -> Result<(u64, Made), Error> {
+    async fn finalize(
+        &self,
+        name: &str,
+        made: &FinishedBlob,
+    ) -> Result<(u64, FinishedBlob), StoreError> {
         let hash = made.digest.to_string();
         let mut tries = self.service().retry().start();
         loop {
@@ -311,7 +329,7 @@ async fn put_block(
     url: SecretString,
     n: usize,
     bytes: Bytes,
-) -> Result<String, Error> {
+) -> Result<String, StoreError> {
     let id = STANDARD.encode(format!("crcr-{n:08}"));
     let encoded = utf8_percent_encode(&id, NON_ALPHANUMERIC);
     let url = format!("{}&comp=block&blockid={encoded}", url.expose_secret());
@@ -321,15 +339,17 @@ async fn put_block(
     Ok(id)
 }
 
-fn blob_error(error: &http::Error) -> Error {
+fn blob_error(error: &http::Error) -> StoreError {
     let message = error.to_string();
     match error.status().map(|status| status.as_u16()) {
-        Some(401 | 403) => Error::Denied {
+        Some(401 | 403) => StoreError::Denied {
             store: STORE,
             message: format!("{message}; a URL for an upload lives about an hour"),
         },
-        Some(404) => Error::NotFound { store: STORE, what: "the unfinished upload".to_owned() },
-        None | Some(408 | 429 | 500..) => Error::Unreachable { store: STORE, message },
-        Some(_) => Error::Refused { store: STORE, message },
+        Some(404) => {
+            StoreError::NotFound { store: STORE, what: "the unfinished upload".to_owned() }
+        }
+        None | Some(408 | 429 | 500..) => StoreError::Unreachable { store: STORE, message },
+        Some(_) => StoreError::Refused { store: STORE, message },
     }
 }

@@ -16,12 +16,12 @@ const MARGIN: Duration = Duration::from_secs(10);
 
 /// The one place that both the SDK and our own requests have their credentials from.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct CachedCredentials {
     provider: SharedCredentialsProvider,
     last: Arc<Mutex<Option<Credentials>>>,
 }
 
-impl Kept {
+impl CachedCredentials {
     pub(super) fn new(provider: SharedCredentialsProvider) -> Self {
         Self { provider, last: Arc::default() }
     }
@@ -42,7 +42,7 @@ impl Kept {
     }
 }
 
-impl ProvideCredentials for Kept {
+impl ProvideCredentials for CachedCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,

@@ -6,9 +6,9 @@ use aws_sdk_s3::error::ProvideErrorMetadata as _;
 use bytes::Bytes;
 
 use super::{S3Store, STORE};
-use crate::blob::{Body, OpenError, Part};
+use crate::blob::{BlobBody, ByteRange, OpenError};
 use crate::layout::{META_MODE, META_SHA256};
-use crate::store::Error;
+use crate::store::StoreError;
 
 /// The most keys of one list that are read.
 const MAX_KEYS: usize = 2_000_000;
@@ -22,7 +22,7 @@ pub struct S3Blob {
 
 /// An object as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedObject {
     pub key: String,
     /// The content's length in bytes.
     pub size: u64,
@@ -36,7 +36,7 @@ impl S3Blob {
         start: u64,
         end: u64,
         etag: Option<&str>,
-    ) -> Result<Part, OpenError> {
+    ) -> Result<ByteRange, OpenError> {
         let answer = self
             .store
             .client()
@@ -53,7 +53,7 @@ impl S3Blob {
                 let status = error.raw_response().map(|response| response.status().as_u16());
                 return match (status, error.code()) {
                     (Some(412), _) => Err(OpenError::Changed),
-                    (Some(416), _) | (_, Some("InvalidRange")) => Ok(Part::empty()),
+                    (Some(416), _) | (_, Some("InvalidRange")) => Ok(ByteRange::empty()),
                     _ => Err(self.store.error(&error, &self.key).into()),
                 };
             }
@@ -64,10 +64,10 @@ impl S3Blob {
         };
         let whole = output.content_range().is_none();
         let meta = |name: &str| output.metadata().and_then(|all: &HashMap<_, _>| all.get(name));
-        Ok(Part {
+        Ok(ByteRange {
             start: if whole { 0 } else { start },
             whole,
-            total: total.ok_or_else(|| Error::Refused {
+            total: total.ok_or_else(|| StoreError::Refused {
                 store: STORE,
                 message: format!("the server doesn't say how long `{}` is", self.key),
             })?,
@@ -76,7 +76,7 @@ impl S3Blob {
             file_name: None,
             sha256: meta(META_SHA256).and_then(|text| text.parse().ok()),
             mode: meta(META_MODE).and_then(|text| u32::from_str_radix(text, 8).ok()),
-            body: Body::S3(Box::new(output.body)),
+            body: BlobBody::S3(Box::new(output.body)),
             ahead: Bytes::new(),
         })
     }
@@ -91,7 +91,7 @@ impl S3Store {
         &self,
         prefix: &str,
         folders: bool,
-    ) -> Result<(Vec<Listed>, Vec<String>), Error> {
+    ) -> Result<(Vec<ListedObject>, Vec<String>), StoreError> {
         let mut pages = self
             .client()
             .list_objects_v2()
@@ -107,7 +107,7 @@ impl S3Store {
                 let modified = object
                     .last_modified()
                     .and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
-                objects.push(Listed {
+                objects.push(ListedObject {
                     key: object.key().unwrap_or_default().to_owned(),
                     size: object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
                     modified,
@@ -117,7 +117,7 @@ impl S3Store {
             below.extend(folders.map(str::to_owned));
             if objects.len() + below.len() > MAX_KEYS {
                 let message = format!("there are more than {MAX_KEYS} objects below `{prefix}`");
-                return Err(Error::Refused { store: STORE, message });
+                return Err(StoreError::Refused { store: STORE, message });
             }
         }
         Ok((objects, below))

@@ -27,12 +27,12 @@ use aws_smithy_http_client::{Builder as HttpBuilder, Connector};
 use secrecy::SecretString;
 use url::Url;
 
-use self::credentials::Kept;
-pub use self::refusal::Refusal;
+use self::credentials::CachedCredentials;
+pub use self::refusal::S3Refusal;
 use self::refusal::{one_line, root_cause};
-use self::wire::Wire;
+use self::wire::SignedClient;
 pub use self::wire::signature;
-use crate::store::Error;
+use crate::store::StoreError;
 
 /// What messages call this store.
 pub const STORE: &str = "S3";
@@ -80,7 +80,7 @@ pub enum S3Access {
 #[derive(Debug, Clone)]
 pub struct S3Store {
     client: Client,
-    wire: Wire,
+    wire: SignedClient,
     config: S3Config,
     region: String,
 }
@@ -89,20 +89,20 @@ impl S3Store {
     /// Prepares the client. Only a region that isn't given costs a request, and ambient credentials
     /// may; whether the bucket is there shows at the first use.
     ///
-    /// Fails with [`Error::MissingBucket`] when the request for the region says so.
-    pub async fn connect(config: S3Config) -> Result<Self, Error> {
+    /// Fails with [`StoreError::MissingBucket`] when the request for the region says so.
+    pub async fn connect(config: S3Config) -> Result<Self, StoreError> {
         let region = match (arn_region(&config.bucket), &config.region) {
             (Some(region), _) => region.to_owned(),
             (None, Some(region)) => region.clone(),
             (None, None) => discover_region(&config).await?,
         };
-        let credentials = credentials(&config.access, &region).await.map(Kept::new);
-        let wire = Wire::new(&config, &region, credentials.clone()).await?;
+        let credentials = credentials(&config.access, &region).await.map(CachedCredentials::new);
+        let wire = SignedClient::new(&config, &region, credentials.clone()).await?;
         Ok(Self { client: client(&config, &region, credentials), wire, config, region })
     }
 
     /// The same bucket in the region that a refusal named; asked for where it named none.
-    pub async fn in_region(&self, there: Option<String>) -> Result<Self, Error> {
+    pub async fn in_region(&self, there: Option<String>) -> Result<Self, StoreError> {
         Self::connect(S3Config { region: there, ..self.config.clone() }).await
     }
 
@@ -130,8 +130,12 @@ impl S3Store {
     }
 
     /// An address that gives the object to anybody, as long as `validity` and as the credentials last.
-    pub async fn presigned(&self, key: &str, validity: Duration) -> Result<SecretString, Error> {
-        let refused = |message: String| Error::Refused { store: STORE, message };
+    pub async fn presigned(
+        &self,
+        key: &str,
+        validity: Duration,
+    ) -> Result<SecretString, StoreError> {
+        let refused = |message: String| StoreError::Refused { store: STORE, message };
         let config = PresigningConfig::expires_in(validity).map_err(|e| refused(e.to_string()))?;
         let get = self.client().get_object().bucket(self.bucket()).key(key).presigned(config);
         let request = get.await.map_err(|e| self.error(&e, key))?;
@@ -139,48 +143,49 @@ impl S3Store {
     }
 
     /// What a failed request means.
-    pub fn error(&self, refusal: impl Into<Refusal>, what: &str) -> Error {
+    pub fn error(&self, refusal: impl Into<S3Refusal>, what: &str) -> StoreError {
         let refusal = refusal.into();
         if let Some(there) = wrong_region(&refusal, &self.region) {
             let (bucket, asked) = (self.config.bucket.clone(), self.region.clone());
-            return Error::WrongRegion { bucket, asked, there };
+            return StoreError::WrongRegion { bucket, asked, there };
         }
-        let Refusal { status, code, message, unmade, .. } = &refusal;
+        let S3Refusal { status, code, message, unmade, .. } = &refusal;
         let text = |word: &str| {
             let code = code.as_deref().unwrap_or(word);
             if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") }
         };
         match (code.as_deref().unwrap_or_default(), status) {
-            ("NoSuchBucket", _) => Error::MissingBucket(self.config.bucket.clone()),
+            ("NoSuchBucket", _) => StoreError::MissingBucket(self.config.bucket.clone()),
             (_, Some(429 | 500 | 502..=599)) | ("SlowDown" | "RequestTimeout", _) => {
-                Error::Unreachable { store: STORE, message: text("no answer") }
+                StoreError::Unreachable { store: STORE, message: text("no answer") }
             }
             (_, Some(401 | 403))
-            | ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => {
-                Error::Denied { store: STORE, message: format!("{} for `{what}`", text("403")) }
-            }
+            | ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => StoreError::Denied {
+                store: STORE,
+                message: format!("{} for `{what}`", text("403")),
+            },
             // A HEAD is refused without a body. Of what it can ask for, only the credentials can be
             // wrong in a way that is a 400: expired, mostly.
             ("", Some(400)) if message.is_empty() => {
                 let message = format!("400 without a reason for `{what}`");
-                Error::Denied { store: STORE, message }
+                StoreError::Denied { store: STORE, message }
             }
             ("NoSuchKey" | "NoSuchUpload" | "NotFound", _) | (_, Some(404)) => {
-                Error::NotFound { store: STORE, what: format!("`{what}`") }
+                StoreError::NotFound { store: STORE, what: format!("`{what}`") }
             }
             (_, Some(status)) => {
                 let message = format!("{} for `{what}`", text(&status.to_string()));
-                Error::Refused { store: STORE, message }
+                StoreError::Refused { store: STORE, message }
             }
-            (_, None) if *unmade => Error::Denied { store: STORE, message: message.clone() },
-            (_, None) => Error::Unreachable { store: STORE, message: message.clone() },
+            (_, None) if *unmade => StoreError::Denied { store: STORE, message: message.clone() },
+            (_, None) => StoreError::Unreachable { store: STORE, message: message.clone() },
         }
     }
 }
 
 /// The bucket's own region, as far as the server names it, where it isn't `asked`, to which the
 /// request went. The refusal of a HEAD has no body, so no code: status and header tell then.
-fn wrong_region(refusal: &Refusal, asked: &str) -> Option<Option<String>> {
+fn wrong_region(refusal: &S3Refusal, asked: &str) -> Option<Option<String>> {
     let there = refusal.region.as_deref().filter(|region| *region != asked);
     let elsewhere = match refusal.status? {
         301 => true,
@@ -214,7 +219,7 @@ async fn credentials(access: &S3Access, region: &str) -> Option<SharedCredential
     }
 }
 
-fn client(config: &S3Config, region: &str, credentials: Option<Kept>) -> Client {
+fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials>) -> Client {
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(10))
         .read_timeout(config.silence)
@@ -295,7 +300,7 @@ fn http_client() -> SharedHttpClient {
 
 /// Asks the bucket where it is, without credentials: the header comes with a refusal too. A server
 /// that doesn't say (others than Amazon's) is taken for `us-east-1`.
-async fn discover_region(config: &S3Config) -> Result<String, Error> {
+async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
     const DEFAULT: &str = "us-east-1";
     let answer = client(config, DEFAULT, None).head_bucket().bucket(&config.bucket).send().await;
     let error = match answer {
@@ -303,12 +308,15 @@ async fn discover_region(config: &S3Config) -> Result<String, Error> {
         Err(error) => error,
     };
     let Some(response) = error.raw_response() else {
-        return Err(Error::Unreachable { store: STORE, message: one_line(&root_cause(&error)) });
+        return Err(StoreError::Unreachable {
+            store: STORE,
+            message: one_line(&root_cause(&error)),
+        });
     };
     match response.headers().get(REGION_HEADER) {
         Some(region) => Ok(region.to_owned()),
         None if response.status().as_u16() == 404 => {
-            Err(Error::MissingBucket(config.bucket.clone()))
+            Err(StoreError::MissingBucket(config.bucket.clone()))
         }
         None => Ok(DEFAULT.to_owned()),
     }

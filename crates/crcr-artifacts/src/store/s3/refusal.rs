@@ -9,7 +9,7 @@ use super::REGION_HEADER;
 
 /// A request without a good answer.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct S3Refusal {
     /// The status of the answer, if there was one.
     pub(super) status: Option<u16>,
     /// S3's word for what is wrong.
@@ -22,7 +22,7 @@ pub struct Refusal {
     pub(super) unmade: bool,
 }
 
-impl Refusal {
+impl S3Refusal {
     /// Of a request that can't be made.
     pub(super) fn unmade(error: &dyn std::error::Error) -> Self {
         let message = one_line(&root_cause(error));
@@ -50,7 +50,7 @@ impl Refusal {
     }
 }
 
-impl<E> From<&SdkError<E, HttpResponse>> for Refusal
+impl<E> From<&SdkError<E, HttpResponse>> for S3Refusal
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
@@ -71,7 +71,7 @@ where
     }
 }
 
-impl From<&http::Error> for Refusal {
+impl From<&http::Error> for S3Refusal {
     fn from(error: &http::Error) -> Self {
         let http::Error::Status { status, headers, body, .. } = error else {
             let message = one_line(&error.to_string());

@@ -16,16 +16,16 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 
-use super::refusal::Refusal;
-use super::wire::Put;
+use super::refusal::S3Refusal;
+use super::wire::PutRequest;
 use super::{S3Store, STORE};
-use crate::blocks::{self, Blocks};
+use crate::blocks::{self, BlobBlocks};
 use crate::digest::{Digest, Hasher};
 use crate::layout::{self, META_ATTEMPT, META_JOB, META_MODE, META_SHA256};
-use crate::locator::{Archive, Locator, MAX_BYTES, Place};
-use crate::source::{Source, Stored};
-use crate::store::Error;
-use crate::store::send::{self, Start};
+use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
+use crate::source::{StoredArtifact, UploadSource};
+use crate::store::StoreError;
+use crate::store::send::{self, BlobStart};
 
 /// The usual size of a part in bytes. It is small, so that many parts are on their way on a line with
 /// latency, but a little over the 5 MiB that S3 asks for: where a proxy cuts connections after a
@@ -39,18 +39,18 @@ const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
 const OBJECTS: usize = 64;
 
 /// What an object is told about itself.
-struct Object<'a> {
+struct NewObject<'a> {
     key: String,
     content_type: String,
     mode: Option<u32>,
-    source: &'a Source,
+    source: &'a UploadSource,
 }
 
 /// A header of a request: its name and its value.
-type Header = (Cow<'static, str>, String);
+type RequestHeader = (Cow<'static, str>, String);
 
-impl Object<'_> {
-    fn headers(&self, tag: Option<String>) -> Vec<Header> {
+impl NewObject<'_> {
+    fn headers(&self, tag: Option<String>) -> Vec<RequestHeader> {
         let mut headers = vec![
             ("content-type".into(), self.content_type.clone()),
             meta(META_ATTEMPT, self.source.attempt.to_string()),
@@ -63,7 +63,7 @@ impl Object<'_> {
 }
 
 /// What may be done to a key.
-enum Claim {
+enum WriteCondition {
     /// Nothing is there: write, unless somebody else is faster.
     Free,
     /// Write, whatever is there: it can't be seen, or its server gives no versions.
@@ -73,7 +73,7 @@ enum Claim {
 }
 
 /// The locator that was beside the objects when an upload began, as far as it can be read.
-pub struct Beside {
+pub struct ExistingLocator {
     version: Option<String>,
     locator: Option<Locator>,
 }
@@ -81,12 +81,16 @@ pub struct Beside {
 impl S3Store {
     /// Stores an artifact below `folder`, and gives what [`Self::put_locator`] wants then. What
     /// fails or is stopped on the way leaves no unfinished upload behind.
-    pub async fn put(&self, source: &Source, folder: &str) -> Result<(Stored, Beside), Error> {
+    pub async fn put(
+        &self,
+        source: &UploadSource,
+        folder: &str,
+    ) -> Result<(StoredArtifact, ExistingLocator), StoreError> {
         let beside = self.beside(folder).await?;
         let before = beside.locator.as_ref();
         let (is_zip, key) = match source.archive {
-            Archive::Zip => (true, layout::archive_key(folder)),
-            Archive::None => (false, format!("{folder}/")),
+            ArchiveFormat::Zip => (true, layout::archive_key(folder)),
+            ArchiveFormat::None => (false, format!("{folder}/")),
         };
         // Of files as they are the locator alone says whose they are, so another job's stays.
         let others = before.filter(|locator| !is_of_job(locator, source) && !source.overwrite);
@@ -96,8 +100,8 @@ impl S3Store {
         let ours = before
             .filter(|locator| locator.run_attempt == source.attempt && is_of_job(locator, source));
         let at_key = |locator: &&Locator| match &locator.place {
-            Place::S3 { key: there, .. } => *there == key,
-            Place::GitHub { .. } => false,
+            StoredPlace::S3 { key: there, .. } => *there == key,
+            StoredPlace::GitHub { .. } => false,
         };
         let known = ours.filter(at_key).map(|locator| locator.digest);
         if ours.is_some() && known.is_none() && !source.overwrite {
@@ -116,18 +120,18 @@ impl S3Store {
 
     /// Stores the locator beside the objects, in place of the one that was there before.
     ///
-    /// Fails with [`Error::Conflict`] when another upload has stored its own meanwhile.
+    /// Fails with [`StoreError::Conflict`] when another upload has stored its own meanwhile.
     pub async fn put_locator(
         &self,
         locator: &Locator,
         folder: &str,
-        before: &Beside,
-    ) -> Result<(), Error> {
+        before: &ExistingLocator,
+    ) -> Result<(), StoreError> {
         let key = layout::locator_key(folder);
         let bytes = Bytes::from(locator.to_json(MAX_BYTES));
         let claim = match &before.version {
-            Some(version) => Claim::Version(version.clone()),
-            None => Claim::Free,
+            Some(version) => WriteCondition::Version(version.clone()),
+            None => WriteCondition::Free,
         };
         let digest = Digest::of(&bytes);
         let headers = vec![("content-type".into(), "application/json".to_owned())];
@@ -144,17 +148,17 @@ impl S3Store {
 
     async fn put_zip(
         &self,
-        source: &Source,
+        source: &UploadSource,
         key: &str,
         known: Option<Digest>,
-    ) -> Result<Stored, Error> {
+    ) -> Result<StoredArtifact, StoreError> {
         let size = send::block_size(PART, source.size_limit(), MAX_PARTS);
         let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
-        let object = Object { key, content_type, mode: None, source };
+        let object = NewObject { key, content_type, mode: None, source };
         let open = || source.zip(size);
         let (made, already, untagged) =
             self.put_blob(&object, source.raw_size(), known, open).await?;
-        Ok(Stored {
+        Ok(StoredArtifact {
             digest: made.digest,
             size: made.size,
             files: source.files(&made.files),
@@ -162,7 +166,7 @@ impl S3Store {
             untagged,
             leftover: None,
             artifact_id: None,
-            archive: Archive::Zip,
+            archive: ArchiveFormat::Zip,
         })
     }
 
@@ -170,25 +174,25 @@ impl S3Store {
     /// about. Says whether it was there already, and whether the tag was refused.
     async fn put_blob(
         &self,
-        object: &Object<'_>,
+        object: &NewObject<'_>,
         size: u64,
         known: Option<Digest>,
-        open: impl Fn() -> Blocks,
-    ) -> Result<(blocks::Made, bool, bool), Error> {
+        open: impl Fn() -> BlobBlocks,
+    ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
         match self.try_blob(object, size, known, &open).await {
             // Another upload of the key has ended and has aborted this one: once more, to see it.
-            Err(Error::NotFound { .. }) => self.try_blob(object, size, known, &open).await,
+            Err(StoreError::NotFound { .. }) => self.try_blob(object, size, known, &open).await,
             done => done,
         }
     }
 
     async fn try_blob(
         &self,
-        object: &Object<'_>,
+        object: &NewObject<'_>,
         size: u64,
         known: Option<Digest>,
-        open: &impl Fn() -> Blocks,
-    ) -> Result<(blocks::Made, bool, bool), Error> {
+        open: &impl Fn() -> BlobBlocks,
+    ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
         // What only a long blob needs to know is asked while its first blocks are made.
         let look = || Box::pin(self.look(object, known));
         let (start, looked) = if size > PART as u64 {
@@ -197,19 +201,19 @@ impl S3Store {
             (send::start(open()).await, None)
         };
         match start? {
-            Start::Whole(bytes, made) => {
+            BlobStart::Whole(bytes, made) => {
                 let (already, untagged) =
                     self.put_whole(object, known, &bytes, made.digest).await?;
                 Ok((made, already, untagged))
             }
-            Start::Long(first, blocks) => {
+            BlobStart::Long(first, blocks) => {
                 let looked = match looked {
                     Some(looked) => looked,
                     None => look().await,
                 };
                 let claim = match looked? {
-                    Look::Write(claim) => claim,
-                    Look::Compare(digest) => {
+                    ExistingObject::Write(claim) => claim,
+                    ExistingObject::Compare(digest) => {
                         drop((first, blocks));
                         let made = open().digest().await?;
                         if made.digest == digest {
@@ -226,32 +230,36 @@ impl S3Store {
     /// Stores a blob of one request: first as if nothing were there, then with a look.
     async fn put_whole(
         &self,
-        object: &Object<'_>,
+        object: &NewObject<'_>,
         known: Option<Digest>,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<(bool, bool), Error> {
-        if let Some(untagged) = self.put_claimed(object, &Claim::Free, bytes, digest).await? {
+    ) -> Result<(bool, bool), StoreError> {
+        if let Some(untagged) =
+            self.put_claimed(object, &WriteCondition::Free, bytes, digest).await?
+        {
             return Ok((false, untagged));
         }
         match self.look(object, known).await? {
-            Look::Compare(there) if there == digest => Ok((true, false)),
-            Look::Compare(_) => Err(conflict(&object.key)),
-            Look::Write(claim) => match self.put_claimed(object, &claim, bytes, digest).await? {
-                Some(untagged) => Ok((false, untagged)),
-                None => Err(conflict(&object.key)),
-            },
+            ExistingObject::Compare(there) if there == digest => Ok((true, false)),
+            ExistingObject::Compare(_) => Err(conflict(&object.key)),
+            ExistingObject::Write(claim) => {
+                match self.put_claimed(object, &claim, bytes, digest).await? {
+                    Some(untagged) => Ok((false, untagged)),
+                    None => Err(conflict(&object.key)),
+                }
+            }
         }
     }
 
     /// Puts a whole object; `None` when the claim doesn't hold, else whether the tag was refused.
     async fn put_claimed(
         &self,
-        object: &Object<'_>,
-        claim: &Claim,
+        object: &NewObject<'_>,
+        claim: &WriteCondition,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<Option<bool>, Error> {
+    ) -> Result<Option<bool>, StoreError> {
         let put = |tag: Option<String>| {
             let mut headers = object.headers(tag);
             headers.push(meta(META_SHA256, digest.hex()));
@@ -275,38 +283,44 @@ impl S3Store {
     async fn put_object(
         &self,
         key: &str,
-        mut headers: Vec<Header>,
-        claim: &Claim,
+        mut headers: Vec<RequestHeader>,
+        claim: &WriteCondition,
         body: Bytes,
         digest: Digest,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), S3Refusal> {
         let own = self.config.object_headers.iter();
         headers.extend(own.map(|(name, value)| ((*name).into(), value.clone())));
         if self.config.checksum {
             headers.push((CHECKSUM.into(), checksum(&body)));
         }
         match claim {
-            Claim::Free => headers.push(("if-none-match".into(), "*".to_owned())),
-            Claim::Version(etag) => headers.push(("if-match".into(), etag.clone())),
-            Claim::Any => {}
+            WriteCondition::Free => headers.push(("if-none-match".into(), "*".to_owned())),
+            WriteCondition::Version(etag) => headers.push(("if-match".into(), etag.clone())),
+            WriteCondition::Any => {}
         }
-        let put = Put { key, query: String::new(), headers, body, digest: Some(digest) };
+        let put = PutRequest { key, query: String::new(), headers, body, digest: Some(digest) };
         self.wire.put(put).await.map(drop)
     }
 
     /// What is at the key, and what may be done about it.
-    async fn look(&self, object: &Object<'_>, known: Option<Digest>) -> Result<Look, Error> {
+    async fn look(
+        &self,
+        object: &NewObject<'_>,
+        known: Option<Digest>,
+    ) -> Result<ExistingObject, StoreError> {
         let source = object.source;
         let head = self.client().head_object().bucket(self.bucket()).key(&object.key).send().await;
         let there = match head {
             Ok(there) => there,
             Err(error) => {
                 return match self.error(&error, &object.key) {
-                    Error::NotFound { .. } => Ok(Look::Write(Claim::Free)),
+                    StoreError::NotFound { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
                     // Who may only write sees nothing of what is there.
-                    Error::Denied { .. } if source.overwrite => Ok(Look::Write(Claim::Any)),
+                    StoreError::Denied { .. } if source.overwrite => {
+                        Ok(ExistingObject::Write(WriteCondition::Any))
+                    }
                     // Without the right to list, S3 answers 403 for what isn't there.
-                    Error::Denied { .. } => Ok(Look::Write(Claim::Free)),
+                    StoreError::Denied { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
                     error => Err(error),
                 };
             }
@@ -315,54 +329,58 @@ impl S3Store {
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
         let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.owner()));
         let noted = meta(META_SHA256).and_then(|text| text.parse().ok());
-        let version = there.e_tag().map_or(Claim::Any, |etag| Claim::Version(etag.to_owned()));
+        let version = there
+            .e_tag()
+            .map_or(WriteCondition::Any, |etag| WriteCondition::Version(etag.to_owned()));
         match (attempt, noted.or(known)) {
-            _ if source.overwrite => Ok(Look::Write(version)),
-            (Some(attempt), _) if attempt < source.attempt => Ok(Look::Write(version)),
-            (_, Some(digest)) => Ok(Look::Compare(digest)),
+            _ if source.overwrite => Ok(ExistingObject::Write(version)),
+            (Some(attempt), _) if attempt < source.attempt => Ok(ExistingObject::Write(version)),
+            (_, Some(digest)) => Ok(ExistingObject::Compare(digest)),
             // Of an upload that was killed, or of one at the same time as this: its bytes tell.
             (Some(_), None) => match self.read_digest(&object.key).await? {
-                Some(digest) => Ok(Look::Compare(digest)),
-                None => Ok(Look::Write(Claim::Free)),
+                Some(digest) => Ok(ExistingObject::Compare(digest)),
+                None => Ok(ExistingObject::Write(WriteCondition::Free)),
             },
             (None, None) => Err(conflict(&object.key)),
         }
     }
 
     /// The locator beside the objects.
-    async fn beside(&self, folder: &str) -> Result<Beside, Error> {
+    async fn beside(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
         let get = self.client().get_object().bucket(self.bucket()).key(&key).send().await;
         let answer = match get {
             Ok(answer) => answer,
             Err(error) => {
                 return match self.error(&error, &key) {
-                    Error::NotFound { .. } | Error::Denied { .. } | Error::Refused { .. } => {
-                        Ok(Beside { version: None, locator: None })
+                    StoreError::NotFound { .. }
+                    | StoreError::Denied { .. }
+                    | StoreError::Refused { .. } => {
+                        Ok(ExistingLocator { version: None, locator: None })
                     }
                     error => Err(error),
                 };
             }
         };
         let version = answer.e_tag().map(str::to_owned);
-        let nothing = Beside { version: version.clone(), locator: None };
+        let nothing = ExistingLocator { version: version.clone(), locator: None };
         if answer.content_length().is_none_or(|length| length > MAX_BYTES as i64) {
             return Ok(nothing);
         }
         let Ok(body) = answer.body.collect().await else { return Ok(nothing) };
-        Ok(Beside { version, locator: Locator::parse(&body.into_bytes()).ok() })
+        Ok(ExistingLocator { version, locator: Locator::parse(&body.into_bytes()).ok() })
     }
 
     /// The digest of an object, read to be sure; `None` when there is none.
-    async fn read_digest(&self, key: &str) -> Result<Option<Digest>, Error> {
+    async fn read_digest(&self, key: &str) -> Result<Option<Digest>, StoreError> {
         let get = self.client().get_object().bucket(self.bucket()).key(key).send().await;
         let mut answer = match get.map_err(|e| self.error(&e, key)) {
             Ok(answer) => answer,
-            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         let mut hasher = Hasher::default();
-        let broken = |error: aws_sdk_s3::primitives::ByteStreamError| Error::Unreachable {
+        let broken = |error: aws_sdk_s3::primitives::ByteStreamError| StoreError::Unreachable {
             store: STORE,
             message: error.to_string(),
         };
@@ -374,7 +392,7 @@ impl S3Store {
 }
 
 /// Whether a locator is about an artifact that this job has stored, in whatever attempt.
-fn is_of_job(locator: &Locator, source: &Source) -> bool {
+fn is_of_job(locator: &Locator, source: &UploadSource) -> bool {
     // Each attempt of a job has another check run, so check runs compare within an attempt only.
     let check_runs = locator.check_run_id.zip(source.check_run_id);
     let other_call =
@@ -393,28 +411,28 @@ fn is_same(one: &Locator, other: &Locator) -> bool {
 }
 
 /// What follows from what is at a key.
-enum Look {
-    Write(Claim),
+enum ExistingObject {
+    Write(WriteCondition),
     /// It has this digest: the same one is success, another one a conflict.
     Compare(Digest),
 }
 
-fn taken_by(locator: &Locator, folder: &str) -> Error {
+fn taken_by(locator: &Locator, folder: &str) -> StoreError {
     let leg = locator.leg.as_deref().map_or_else(String::new, |leg| format!(", leg `{leg}`"));
     let message = format!("`{folder}` is of the job `{}`{leg}", locator.job);
-    Error::Conflict { store: STORE, message }
+    StoreError::Conflict { store: STORE, message }
 }
 
-fn conflict(key: &str) -> Error {
-    Error::Conflict { store: STORE, message: format!("`{key}` has other content") }
+fn conflict(key: &str) -> StoreError {
+    StoreError::Conflict { store: STORE, message: format!("`{key}` has other content") }
 }
 
 /// The tag that a lifecycle rule of the bucket can act on.
-fn tag(source: &Source) -> Option<String> {
+fn tag(source: &UploadSource) -> Option<String> {
     source.retention_days.map(|days| format!("retention-days={days}"))
 }
 
-fn meta(name: &str, value: String) -> Header {
+fn meta(name: &str, value: String) -> RequestHeader {
     (format!("x-amz-meta-{name}").into(), value)
 }
 

@@ -20,11 +20,11 @@ use crcr_github::http::{self, Retry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, RequestBuilder, Response};
 
-use super::credentials::Kept;
-use super::refusal::Refusal;
+use super::credentials::CachedCredentials;
+use super::refusal::S3Refusal;
 use super::{REQUESTER_PAYS, S3Config, STORE, with_slash};
 use crate::digest::Digest;
-use crate::store::Error;
+use crate::store::StoreError;
 
 /// What a signature leaves as it is.
 pub(super) const UNRESERVED: &AsciiSet =
@@ -33,18 +33,18 @@ const UNRESERVED_AND_SLASH: &AsciiSet = &UNRESERVED.remove(b'/');
 
 /// Signs and sends what has content.
 #[derive(Debug, Clone)]
-pub(super) struct Wire {
+pub(super) struct SignedClient {
     http: Client,
     /// The bucket's own URL, without a slash at its end.
     bucket: String,
     region: String,
-    credentials: Option<Kept>,
+    credentials: Option<CachedCredentials>,
     requester_pays: bool,
     /// Answers of a server that can't keep up.
     refusals: Arc<AtomicUsize>,
 }
 
-pub(super) struct Put<'a> {
+pub(super) struct PutRequest<'a> {
     pub(super) key: &'a str,
     pub(super) query: String,
     pub(super) headers: Vec<(Cow<'static, str>, String)>,
@@ -54,15 +54,15 @@ pub(super) struct Put<'a> {
     pub(super) digest: Option<Digest>,
 }
 
-impl Wire {
+impl SignedClient {
     /// Fails when the bucket is of a kind with signatures of its own (a directory bucket, a
     /// multi-region access point, Outposts), or the TLS set-up of the machine is broken.
     pub(super) async fn new(
         config: &S3Config,
         region: &str,
-        credentials: Option<Kept>,
-    ) -> Result<Self, Error> {
-        let refused = |message: String| Error::Refused { store: STORE, message };
+        credentials: Option<CachedCredentials>,
+    ) -> Result<Self, StoreError> {
+        let refused = |message: String| StoreError::Refused { store: STORE, message };
         let params = Params::builder()
             .bucket(&config.bucket)
             .region(region)
@@ -98,14 +98,14 @@ impl Wire {
     }
 
     /// Sends it, again where that may help; each try is signed anew.
-    pub(super) async fn put(&self, put: Put<'_>) -> Result<Response, Refusal> {
+    pub(super) async fn put(&self, put: PutRequest<'_>) -> Result<Response, S3Refusal> {
         let mut tries = Retry::PATIENT.start();
         loop {
             let error = match http::send_once(self.signed(&put).await?).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let refusal = Refusal::from(&error);
+            let refusal = S3Refusal::from(&error);
             if refusal.is_too_much() {
                 self.refusals.fetch_add(1, Ordering::Relaxed);
             }
@@ -121,7 +121,7 @@ impl Wire {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    async fn signed(&self, put: &Put<'_>) -> Result<RequestBuilder, Refusal> {
+    async fn signed(&self, put: &PutRequest<'_>) -> Result<RequestBuilder, S3Refusal> {
         let mut url =
             format!("{}/{}", self.bucket, utf8_percent_encode(put.key, UNRESERVED_AND_SLASH));
         if !put.query.is_empty() {
@@ -137,11 +137,11 @@ impl Wire {
             request = request.header(&**name, value);
         }
         if let Some(kept) = &self.credentials {
-            let credentials = kept.get().await.map_err(|e| Refusal::unmade(&e))?;
+            let credentials = kept.get().await.map_err(|e| S3Refusal::unmade(&e))?;
             let digest = put.digest;
             let now = SystemTime::now();
             let signed = signature("PUT", &url, &headers, digest, &self.region, credentials, now);
-            for (name, value) in signed.map_err(|e| Refusal::unmade(e.as_ref()))? {
+            for (name, value) in signed.map_err(|e| S3Refusal::unmade(e.as_ref()))? {
                 request = request.header(name, value);
             }
         }
@@ -194,8 +194,12 @@ mod tests {
     use super::*;
     use crate::store::s3::{S3Access, S3Store};
 
-    async fn wire(bucket: &str, region: &str, endpoint: Option<&str>) -> Result<Wire, Error> {
-        Wire::new(&config(bucket, region, endpoint), region, None).await
+    async fn wire(
+        bucket: &str,
+        region: &str,
+        endpoint: Option<&str>,
+    ) -> Result<SignedClient, StoreError> {
+        SignedClient::new(&config(bucket, region, endpoint), region, None).await
     }
 
     fn config(bucket: &str, region: &str, endpoint: Option<&str>) -> S3Config {
@@ -234,11 +238,11 @@ mod tests {
             (true, true, "https://logs.s3-fips.dualstack.us-west-2.amazonaws.com"),
         ] {
             let config = S3Config { fips, dual_stack, ..config("logs", "us-west-2", None) };
-            assert_eq!(Wire::new(&config, "us-west-2", None).await.unwrap().bucket, url);
+            assert_eq!(SignedClient::new(&config, "us-west-2", None).await.unwrap().bucket, url);
         }
         let endpoint = Some("https://h.example/s3");
         let both = S3Config { fips: true, ..config("logs", "any", endpoint) };
-        let refused = Wire::new(&both, "any", None).await.unwrap_err().to_string();
+        let refused = SignedClient::new(&both, "any", None).await.unwrap_err().to_string();
         assert!(refused.contains("FIPS"), "{refused}");
     }
 
@@ -262,7 +266,7 @@ mod tests {
             "arn:aws:sns:us-west-2:123456789012:topic",
         ] {
             let refused = wire(bucket, "us-west-2", None).await;
-            assert!(matches!(refused, Err(Error::Refused { .. })), "{bucket}: {refused:?}");
+            assert!(matches!(refused, Err(StoreError::Refused { .. })), "{bucket}: {refused:?}");
         }
     }
 
@@ -292,7 +296,7 @@ mod tests {
         proxy.add(Rule::any(Fault::status(200)));
         let wire = wire("logs", "any", Some(proxy.url().as_str())).await.unwrap();
         let (query, headers, body) = (String::new(), vec![], Bytes::new());
-        wire.put(Put { key: "a", query, headers, body, digest: None }).await.unwrap();
+        wire.put(PutRequest { key: "a", query, headers, body, digest: None }).await.unwrap();
         assert_eq!(wire.refusals(), 2);
     }
 }

@@ -11,14 +11,14 @@ use futures_util::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{MAX_PARTS, OBJECTS, Object, PART, conflict};
+use super::{MAX_PARTS, NewObject, OBJECTS, PART, conflict};
 use crate::blocks::{self, GrownFiles};
-use crate::collect::Entry;
+use crate::collect::FileEntry;
 use crate::digest::Digest;
-use crate::locator::{Archive, files_digest};
-use crate::source::{Source, Stored, content_type};
+use crate::locator::{ArchiveFormat, files_digest};
+use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::s3::S3Store;
-use crate::store::{Error, send};
+use crate::store::{StoreError, send};
 use crate::zip::write::read_whole;
 
 /// The bytes of small files in memory at once, in KiB.
@@ -38,12 +38,12 @@ const RATE: u128 = 15_000;
 const OPEN_FILES: u64 = 1024;
 
 /// The files on their way.
-struct Files {
+struct FileUploads {
     store: S3Store,
-    source: Source,
+    source: UploadSource,
     folder: String,
     known: Option<Vec<Digest>>,
-    pace: Pace,
+    pace: RequestPacing,
     memory: Semaphore,
     failed: AtomicBool,
     written: Mutex<Vec<String>>,
@@ -51,12 +51,12 @@ struct Files {
 
 /// How many requests are on their way: more where an answer takes long, fewer where the bucket says
 /// that it can't keep up.
-struct Pace {
+struct RequestPacing {
     room: Semaphore,
-    state: Mutex<State>,
+    state: Mutex<PacingState>,
 }
 
-struct State {
+struct PacingState {
     /// How many requests may be on their way, and the most that they may become.
     given: usize,
     most: usize,
@@ -71,12 +71,12 @@ struct State {
     late: usize,
 }
 
-impl Pace {
+impl RequestPacing {
     /// A pace that grows up to `most` requests.
     fn new(most: usize) -> Self {
         let given = most.min(OBJECTS);
         let state =
-            State { given, most, owed: 0, shortest: Duration::MAX, refusals: 0, late: given };
+            PacingState { given, most, owed: 0, shortest: Duration::MAX, refusals: 0, late: given };
         Self { room: Semaphore::new(given), state: Mutex::new(state) }
     }
 
@@ -110,7 +110,7 @@ impl Pace {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PacingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,7 +138,7 @@ fn most_requests() -> usize {
 }
 
 /// A file that is stored.
-struct Sent {
+struct SentFile {
     digest: Digest,
     already: bool,
     untagged: bool,
@@ -149,10 +149,10 @@ impl S3Store {
     /// compared as a whole first, so that the objects of two artifacts never mix.
     pub(super) async fn put_files(
         &self,
-        source: &Source,
+        source: &UploadSource,
         folder: &str,
         known: Option<Digest>,
-    ) -> Result<Stored, Error> {
+    ) -> Result<StoredArtifact, StoreError> {
         let known = match known.filter(|_| !source.overwrite) {
             Some(known) => {
                 let digests = source.digests().await?;
@@ -163,12 +163,12 @@ impl S3Store {
             }
             None => None,
         };
-        let files = Arc::new(Files {
+        let files = Arc::new(FileUploads {
             store: self.clone(),
             source: source.clone(),
             folder: folder.to_owned(),
             known,
-            pace: Pace::new(most_requests()),
+            pace: RequestPacing::new(most_requests()),
             memory: Semaphore::new(MEMORY_KIB as usize),
             failed: AtomicBool::new(false),
             written: Mutex::default(),
@@ -180,7 +180,7 @@ impl S3Store {
         };
         let stopped = async {
             source.stop.cancelled().await;
-            vec![Err(Error::Stopped)]
+            vec![Err(StoreError::Stopped)]
         };
         // What is on its way when a file fails goes on to its end, so that it is known what there
         // is to remove.
@@ -194,19 +194,19 @@ impl S3Store {
                 .into_iter()
                 .partition(Result::is_ok);
         if !errors.is_empty() {
-            let errors: Vec<Error> = errors.into_iter().filter_map(Result::err).collect();
+            let errors: Vec<StoreError> = errors.into_iter().filter_map(Result::err).collect();
             // Somebody else's upload of this name may count equal files as stored, ours or not.
-            if !errors.iter().any(|error| matches!(error, Error::Conflict { .. })) {
+            if !errors.iter().any(|error| matches!(error, StoreError::Conflict { .. })) {
                 let written = std::mem::take(&mut *files.written());
                 self.delete(written).await;
             }
-            let told = |error: &Error| !matches!(error, Error::Stopped);
-            return Err(errors.into_iter().find(told).unwrap_or(Error::Stopped));
+            let told = |error: &StoreError| !matches!(error, StoreError::Stopped);
+            return Err(errors.into_iter().find(told).unwrap_or(StoreError::Stopped));
         }
-        let done: Vec<Sent> = done.into_iter().filter_map(Result::ok).flatten().collect();
+        let done: Vec<SentFile> = done.into_iter().filter_map(Result::ok).flatten().collect();
         let digests: Vec<_> = done.iter().map(|sent| sent.digest).collect();
         let files = source.files(&digests);
-        Ok(Stored {
+        Ok(StoredArtifact {
             digest: files_digest(&files),
             size: source.raw_size(),
             files,
@@ -214,15 +214,15 @@ impl S3Store {
             untagged: done.iter().any(|sent| sent.untagged),
             leftover: None,
             artifact_id: None,
-            archive: Archive::None,
+            archive: ArchiveFormat::None,
         })
     }
 }
 
-impl Files {
+impl FileUploads {
     /// Stores the files of a batch one after the other.
-    async fn put(&self, batch: Range<usize>) -> Result<Vec<Sent>, Error> {
-        let turn = self.pace.room.acquire().await.map_err(|_| Error::Stopped)?;
+    async fn put(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
+        let turn = self.pace.room.acquire().await.map_err(|_| StoreError::Stopped)?;
         let put = self.put_batch(batch).await;
         self.pace.ended(turn);
         if put.is_err() {
@@ -231,51 +231,51 @@ impl Files {
         put
     }
 
-    async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<Sent>, Error> {
+    async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
         let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
         // A long file takes the whole memory: its parts are what is on its way.
         let long = size > PART as u64;
         let kib = if long { MEMORY_KIB } else { (size / 1024) as u32 + 1 };
-        let _room = self.memory.acquire_many(kib).await.map_err(|_| Error::Stopped)?;
+        let _room = self.memory.acquire_many(kib).await.map_err(|_| StoreError::Stopped)?;
         if self.failed.load(Ordering::Relaxed) {
-            return Err(Error::Stopped);
+            return Err(StoreError::Stopped);
         }
         if long {
             return Ok(vec![Box::pin(self.put_long(batch.start)).await?]);
         }
-        let Source { root, entries, grown, .. } = self.source.clone();
+        let UploadSource { root, entries, grown, .. } = self.source.clone();
         let files = batch.clone();
         let read =
             move || files.map(|n| read(&root, &entries[n], &grown)).collect::<Result<Vec<_>, _>>();
         let read = tokio::task::spawn_blocking(read).await;
-        let read = read.map_err(|_| blocks::Error::Stopped)??;
+        let read = read.map_err(|_| blocks::BlobSourceError::Stopped)??;
         let mut sent = Vec::with_capacity(batch.len());
         for (n, (bytes, digest)) in batch.zip(read) {
             if self.failed.load(Ordering::Relaxed) {
-                return Err(Error::Stopped);
+                return Err(StoreError::Stopped);
             }
             (self.source.progress)(bytes.len() as u64);
             let (object, asked) = (self.object(n), Instant::now());
             let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
             let (already, untagged) = put.await?;
             self.pace.answered(asked.elapsed(), self.store.wire.refusals());
-            sent.push(self.sent(object, Sent { digest, already, untagged }));
+            sent.push(self.sent(object, SentFile { digest, already, untagged }));
         }
         Ok(sent)
     }
 
-    async fn put_long(&self, n: usize) -> Result<Sent, Error> {
+    async fn put_long(&self, n: usize) -> Result<SentFile, StoreError> {
         let entry = &self.source.entries[n];
         let size = send::block_size(PART, entry.size, MAX_PARTS);
         let (object, open) = (self.object(n), || self.source.file(entry, size));
         let (made, already, untagged) =
             self.store.put_blob(&object, entry.size, self.known(n), open).await?;
-        Ok(self.sent(object, Sent { digest: made.digest, already, untagged }))
+        Ok(self.sent(object, SentFile { digest: made.digest, already, untagged }))
     }
 
-    fn object(&self, n: usize) -> Object<'_> {
+    fn object(&self, n: usize) -> NewObject<'_> {
         let entry = &self.source.entries[n];
-        Object {
+        NewObject {
             key: format!("{}/{}", self.folder, entry.path),
             content_type: content_type(&entry.path),
             mode: entry.mode,
@@ -288,7 +288,7 @@ impl Files {
     }
 
     /// Remembers what there is to remove should another file fail.
-    fn sent(&self, object: Object<'_>, sent: Sent) -> Sent {
+    fn sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
         if !sent.already {
             self.written().push(object.key);
         }
@@ -302,7 +302,7 @@ impl Files {
 
 /// The entries in batches: small files share a hop to the threads that read, and yet there are
 /// enough batches to keep every connection at work to the end.
-fn batches(entries: &[Entry]) -> Vec<Range<usize>> {
+fn batches(entries: &[FileEntry]) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut size) = (Vec::new(), 0, 0);
     for (n, entry) in entries.iter().enumerate() {
         let most = ((entries.len() - start) / (4 * MOST)).clamp(1, BATCH_FILES);
@@ -318,7 +318,11 @@ fn batches(entries: &[Entry]) -> Vec<Range<usize>> {
     batches
 }
 
-fn read(root: &Path, entry: &Entry, grown: &GrownFiles) -> Result<(Bytes, Digest), blocks::Error> {
+fn read(
+    root: &Path,
+    entry: &FileEntry,
+    grown: &GrownFiles,
+) -> Result<(Bytes, Digest), blocks::BlobSourceError> {
     let bytes = Bytes::from(read_whole(&root.join(&entry.path), entry.size, grown)?);
     let digest = Digest::of(&bytes);
     Ok((bytes, digest))
@@ -329,8 +333,8 @@ mod tests {
     use super::*;
 
     /// A pace after some answers of a line whose round trip takes `millis`.
-    fn after_answers(millis: u64) -> Pace {
-        let pace = Pace::new(MOST);
+    fn after_answers(millis: u64) -> RequestPacing {
+        let pace = RequestPacing::new(MOST);
         for n in 0..2 * OBJECTS as u64 {
             assert!(n > OBJECTS as u64 || pace.room.available_permits() == OBJECTS);
             // A slow answer now and then is no slow line.
@@ -370,7 +374,7 @@ mod tests {
 
     #[test]
     fn batches_hold_every_entry_once_and_stay_small() {
-        let entry = |size| Entry { path: "a".to_owned(), size, mode: None };
+        let entry = |size| FileEntry { path: "a".to_owned(), size, mode: None };
         for (count, size) in
             [(0, 1), (1, 1), (255, 4096), (9999, 4096), (600, 40_000), (9, 1 << 30)]
         {

@@ -7,18 +7,18 @@ use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPa
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
 
-use super::{CHECKSUM, Claim, Object, checksum, conflict, tag};
-use crate::blocks::{Blocks, Made};
+use super::{CHECKSUM, NewObject, WriteCondition, checksum, conflict, tag};
+use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
-use crate::store::Error;
-use crate::store::s3::refusal::Refusal;
-use crate::store::s3::wire::{Put, UNRESERVED};
+use crate::store::StoreError;
+use crate::store::s3::refusal::S3Refusal;
+use crate::store::s3::wire::{PutRequest, UNRESERVED};
 use crate::store::s3::{S3Store, STORE};
 use crate::store::send;
 
 /// An upload that has begun.
-pub(super) struct Upload {
+pub(super) struct MultipartUpload {
     id: String,
     untagged: bool,
 }
@@ -28,10 +28,10 @@ impl S3Store {
     /// refused. A failure aborts the upload.
     pub(super) async fn put_parts(
         &self,
-        object: &Object<'_>,
-        claim: &Claim,
-        (first, blocks): (Vec<Bytes>, Blocks),
-    ) -> Result<(Made, bool, bool), Error> {
+        object: &NewObject<'_>,
+        claim: &WriteCondition,
+        (first, blocks): (Vec<Bytes>, BlobBlocks),
+    ) -> Result<(FinishedBlob, bool, bool), StoreError> {
         let upload = Arc::new(self.begin(object).await?);
         let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
@@ -51,7 +51,7 @@ impl S3Store {
         stored.map(|(made, already)| (made, already, upload.untagged))
     }
 
-    async fn begin(&self, object: &Object<'_>) -> Result<Upload, Error> {
+    async fn begin(&self, object: &NewObject<'_>) -> Result<MultipartUpload, StoreError> {
         let create = |tag: Option<String>| {
             let mut create = self
                 .client()
@@ -80,30 +80,30 @@ impl S3Store {
         };
         let tag = tag(object.source);
         let mut untagged = false;
-        let mut created = create(tag.clone()).await.map_err(|e| Refusal::from(&e));
-        if tag.is_some() && created.as_ref().is_err_and(Refusal::may_be_the_tag) {
+        let mut created = create(tag.clone()).await.map_err(|e| S3Refusal::from(&e));
+        if tag.is_some() && created.as_ref().is_err_and(S3Refusal::may_be_the_tag) {
             untagged = true;
-            created = create(None).await.map_err(|e| Refusal::from(&e));
+            created = create(None).await.map_err(|e| S3Refusal::from(&e));
         }
         let created = created.map_err(|refusal| self.error(refusal, &object.key))?;
-        let id = created.upload_id.ok_or_else(|| Error::Refused {
+        let id = created.upload_id.ok_or_else(|| StoreError::Refused {
             store: STORE,
             message: format!("it gave no upload for `{}`", object.key),
         })?;
-        Ok(Upload { id, untagged })
+        Ok(MultipartUpload { id, untagged })
     }
 
     async fn put_part(
         &self,
         key: &str,
-        upload: &Upload,
+        upload: &MultipartUpload,
         n: usize,
         bytes: Bytes,
-    ) -> Result<CompletedPart, Error> {
+    ) -> Result<CompletedPart, StoreError> {
         let number = i32::try_from(n + 1).unwrap_or(i32::MAX);
         let sum = self.config.checksum.then(|| checksum(&bytes));
         let id = utf8_percent_encode(&upload.id, UNRESERVED);
-        let put = Put {
+        let put = PutRequest {
             key,
             query: format!("partNumber={number}&uploadId={id}"),
             headers: sum.iter().map(|sum| (CHECKSUM.into(), sum.clone())).collect(),
@@ -121,12 +121,12 @@ impl S3Store {
     /// aborted by another upload that has ended), what is there tells.
     async fn complete(
         &self,
-        object: &Object<'_>,
-        upload: &Upload,
-        claim: &Claim,
-        made: &Made,
+        object: &NewObject<'_>,
+        upload: &MultipartUpload,
+        claim: &WriteCondition,
+        made: &FinishedBlob,
         parts: Vec<CompletedPart>,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, StoreError> {
         let complete = self
             .client()
             .complete_multipart_upload()
@@ -135,15 +135,15 @@ impl S3Store {
             .upload_id(&upload.id)
             .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
         let complete = match claim {
-            Claim::Free => complete.if_none_match("*"),
-            Claim::Version(etag) => complete.if_match(etag),
-            Claim::Any => complete,
+            WriteCondition::Free => complete.if_none_match("*"),
+            WriteCondition::Version(etag) => complete.if_match(etag),
+            WriteCondition::Any => complete,
         };
         let Err(error) = complete.send().await else { return Ok(false) };
-        let refusal = Refusal::from(&error);
+        let refusal = S3Refusal::from(&error);
         let is_unmet = refusal.is_unmet();
         let error = self.error(refusal, &object.key);
-        if !is_unmet && !matches!(error, Error::NotFound { .. }) {
+        if !is_unmet && !matches!(error, StoreError::NotFound { .. }) {
             return Err(error);
         }
         match self.read_digest(&object.key).await? {

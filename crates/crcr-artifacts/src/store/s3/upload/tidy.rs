@@ -6,16 +6,16 @@ use futures_util::StreamExt as _;
 
 use super::OBJECTS;
 use crate::layout::{self, META_ATTEMPT, META_JOB};
-use crate::locator::{Archive, Locator, is_locator_key};
-use crate::source::Source;
-use crate::store::Error;
+use crate::locator::{ArchiveFormat, Locator, is_locator_key};
+use crate::source::UploadSource;
+use crate::store::StoreError;
 use crate::store::s3::S3Store;
 
 /// The keys of an artifact's objects.
-fn keys(source: &Source, folder: &str) -> HashSet<String> {
+fn keys(source: &UploadSource, folder: &str) -> HashSet<String> {
     match source.archive {
-        Archive::Zip => HashSet::from([layout::archive_key(folder)]),
-        Archive::None => {
+        ArchiveFormat::Zip => HashSet::from([layout::archive_key(folder)]),
+        ArchiveFormat::None => {
             source.entries.iter().map(|entry| format!("{folder}/{}", entry.path)).collect()
         }
     }
@@ -25,7 +25,7 @@ impl S3Store {
     /// Aborts every unfinished upload of this artifact's keys: those of processes that were killed,
     /// and of others that are still at it and have lost. Where the bucket doesn't let us look, they
     /// are left to its lifecycle rules.
-    pub async fn abort_others(&self, source: &Source, folder: &str) {
+    pub async fn abort_others(&self, source: &UploadSource, folder: &str) {
         let list = self.client().list_multipart_uploads().bucket(self.bucket());
         let Ok(list) = list.prefix(format!("{folder}/")).send().await else { return };
         let uploads = list.uploads();
@@ -43,15 +43,15 @@ impl S3Store {
     /// had to be left.
     pub(super) async fn delete_stale(
         &self,
-        source: &Source,
+        source: &UploadSource,
         folder: &str,
         before: &Locator,
     ) -> Option<String> {
         let now = keys(source, folder);
         let was = match (before.archive, before.files.as_slice()) {
-            (Archive::Zip, _) => vec![layout::archive_key(folder)],
+            (ArchiveFormat::Zip, _) => vec![layout::archive_key(folder)],
             // There were too many files for the locator to list.
-            (Archive::None, []) => match self.of_job_below(source, folder, &now).await {
+            (ArchiveFormat::None, []) => match self.of_job_below(source, folder, &now).await {
                 Ok(keys) => keys,
                 Err(error) => {
                     return Some(format!(
@@ -60,7 +60,7 @@ impl S3Store {
                     ));
                 }
             },
-            (Archive::None, files) => {
+            (ArchiveFormat::None, files) => {
                 files.iter().map(|file| format!("{folder}/{}", file.path)).collect()
             }
         };
@@ -76,10 +76,10 @@ impl S3Store {
     /// The keys below `folder` that aren't in `now`, of objects that this job has stored.
     async fn of_job_below(
         &self,
-        source: &Source,
+        source: &UploadSource,
         folder: &str,
         now: &HashSet<String>,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<Vec<String>, StoreError> {
         let (objects, _) = self.list(&format!("{folder}/"), false).await?;
         let keys = objects.into_iter().map(|object| object.key);
         let others = keys.filter(|key| !now.contains(key) && !is_locator_key(key));
