@@ -355,7 +355,7 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     let (code, _, stderr) = place.run(&discard);
     assert!(code == 1 && stderr.contains("dead task"), "{code}: {stderr}");
     let (code, _, stderr) = place.run(&["relay", "deliveries", "show", "unknown"]);
-    assert!(code == 1 && stderr.contains("no delivery `unknown` is known"), "{code}: {stderr}");
+    assert!(code == 1 && stderr.contains("no delivery `unknown` is stored"), "{code}: {stderr}");
     let (code, _, stderr) = place.run(&["relay", "deliveries", "redeliver", &id, "--repo", "two"]);
     assert!(code == 1 && stderr.contains("`--repo` takes `owner/repo`"), "{code}: {stderr}");
 }
