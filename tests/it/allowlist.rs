@@ -146,12 +146,12 @@ fn github_annotations_are_escaped() {
     assert_eq!(
         ran.stdout,
         "::error title=missing-oncall,file=a%2Cb%3Ac%25.yml,line=2,col=5,endColumn=17::`acme/backend` \
-         has no oncall at L4%0Ahelp: name at least one login or team: `[login, org/team]`\n\
+         has no oncall at L4%0Ahelp: add at least one login or team: `[login, org/team]`\n\
          ::error title=invalid-repository,file=a%2Cb%3Ac%25.yml,line=3,col=5,endColumn=20::\
-         `a\\n::error::x` isn't `owner/repo`: it has no `/`%0Ahelp: one name to a line, without \
-         spaces; check the indentation of the next line\n\
+         `a\\n::error::x` isn't `owner/repo`: it has no `/`%0Ahelp: write one name per line, \
+         without spaces, and check the indentation of the next line\n\
          ::error title=missing-oncall,file=a%2Cb%3Ac%25.yml,line=3,col=5,endColumn=20::\
-         `a\\n::error::x` has no oncall at L4%0Ahelp: name at least one login or team: `[login, \
+         `a\\n::error::x` has no oncall at L4%0Ahelp: add at least one login or team: `[login, \
          org/team]`\n\
          ::debug::a,b:c%25.yml: 3 errors; 1 repository\n"
     );

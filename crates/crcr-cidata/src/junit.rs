@@ -1,16 +1,16 @@
-//! JUnit reports, read as a stream: a file of any size costs the memory of its largest element.
+//! Parses JUnit reports as a stream; memory use depends on the largest element only.
 //!
-//! There is no standard; this takes what pytest, surefire, gtest, Bazel and their like write. No
-//! entity but XML's own five is expanded, and nothing outside the file is read.
+//! There is no standard. This accepts the output of pytest, surefire, gtest, Bazel and similar tools. Only
+//! XML's five predefined entities are expanded, and no other file is read.
 
 use std::io::BufRead;
 
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-/// The deepest nesting of elements that a report may have.
+/// Maximum nesting of elements.
 const MAX_DEPTH: usize = 128;
-/// The most bytes of a failure's text that are kept.
+/// In bytes. Longer failure texts are cut.
 const MAX_TEXT: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub enum TestVerdict {
     Failure,
     Error,
     Skipped,
-    /// It passed, perhaps after a rerun.
+    /// It passed, possibly after a re-run.
     Success,
 }
 
 impl TestVerdict {
-    /// Failure before error before skipped before success, when a case has several children.
+    /// If a test has several results, the one with the highest rank counts.
     fn rank(self) -> u8 {
         match self {
             Self::Failure => 3,
@@ -36,46 +36,40 @@ impl TestVerdict {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestCase {
-    /// Its name; empty when the report gives none.
+    /// Empty if the report has none.
     pub name: String,
-    /// What it belongs to: a class, or a dotted path.
+    /// A class or a dotted path.
     pub classname: Option<String>,
-    /// The file that it is in.
     pub file: Option<String>,
     pub verdict: TestVerdict,
-    /// What the deciding child says: its `message`, else its text (at most 4 KiB).
+    /// The `message` of the result element, or its text (at most 4 KiB).
     pub message: Option<String>,
 }
 
-/// Whether the report was whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportEnd {
     Complete,
-    /// It stops in the middle: whoever wrote it died, or the caller's limit was reached.
+    /// The report ends early: its writer crashed, or the caller's limit was reached.
     Truncated,
 }
 
-/// Why a file is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum JunitError {
-    /// The outermost element is another one.
-    #[error("it is no JUnit report: it starts with `<{0}>` instead of `<testsuites>`")]
+    #[error("it isn't a JUnit report: it starts with `<{0}>` instead of `<testsuites>`")]
     OtherRoot(String),
-    /// There is no element in it.
-    #[error("it holds no XML")]
+    #[error("it contains no XML")]
     Empty,
-    /// Elements are nested too deeply.
-    #[error("its elements are nested deeper than {MAX_DEPTH}")]
+    #[error("its elements are nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// Broken XML, bytes that aren't UTF-8, or the file can't be read.
-    #[error("it is broken at byte {at}: {source}")]
+    /// Invalid XML or UTF-8, or an I/O error.
+    #[error("it is invalid at byte {at}: {source}")]
     Broken { at: u64, source: quick_xml::Error },
 }
 
-/// Reads a report and hands over each test as it ends.
+/// Reads a report and passes each test to `on_case`.
 ///
-/// A truncated report yields the tests that ended before, and [`ReportEnd::Truncated`]. So does a
-/// broken one, before its [`JunitError`].
+/// A truncated report yields its complete tests and [`ReportEnd::Truncated`]. An invalid one yields the
+/// tests before the error.
 pub fn read(
     input: impl BufRead,
     mut on_case: impl FnMut(TestCase),
@@ -87,7 +81,7 @@ pub fn read(
         buffer.clear();
         let event = match reader.read_event_into(&mut buffer) {
             Ok(event) => event,
-            // An unclosed tag, comment or section at the end of the file.
+            // The file ends within a tag, comment or section.
             Err(quick_xml::Error::Syntax(_)) if state.seen_root => return Ok(ReportEnd::Truncated),
             Err(source) => return Err(JunitError::Broken { at: reader.error_position(), source }),
         };
@@ -119,9 +113,9 @@ pub fn read(
 struct JunitParser {
     depth: usize,
     seen_root: bool,
-    /// The open test and the depth of its element.
+    /// The current test and the depth of its element.
     case: Option<(TestCase, usize)>,
-    /// The verdict of the open child of the test, and what it says.
+    /// The verdict, `message` and text of the current result element.
     child: Option<(TestVerdict, Option<String>, String)>,
 }
 
@@ -163,7 +157,7 @@ impl JunitParser {
         Ok(())
     }
 
-    /// Closes the innermost element; the test, if it was one.
+    /// Closes the current element. Returns the test if it is complete.
     fn close(&mut self) -> Option<TestCase> {
         let closed = self.depth;
         self.depth = self.depth.saturating_sub(1);
@@ -191,7 +185,7 @@ impl JunitParser {
     }
 }
 
-/// The attribute's value; an unknown entity in it stays as it is written.
+/// Unknown entities stay as they are.
 fn attribute(tag: &BytesStart<'_>, name: &str) -> Option<String> {
     let found = tag.attributes().flatten().find(|attribute| attribute.key.0 == name)?;
     Some(match found.normalized_value(XmlVersion::Implicit1_0) {
@@ -215,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_pytest() {
+    fn pytest_report_is_parsed() {
         let (all, ending) = cases(
             r#"<?xml version="1.0" encoding="utf-8"?>
             <testsuites><testsuite name="pytest" tests="4">
@@ -243,21 +237,21 @@ mod tests {
     }
 
     #[test]
-    fn failure_decides_before_error_before_skipped() {
+    fn failure_outranks_error_and_skipped() {
         let xml = "<testsuite><testcase name='a'><skipped/><error/><failure/><error/></testcase>\
                    <testcase name='b'><error/><skipped/></testcase></testsuite>";
         assert_eq!(verdicts(xml), [TestVerdict::Failure, TestVerdict::Error]);
     }
 
     #[test]
-    fn a_test_that_passed_after_a_rerun_is_a_success() {
+    fn test_that_passed_after_a_rerun_is_a_success() {
         let xml = "<testsuite><testcase name='a'><rerun message='x'><failure/></rerun>\
                    <flakyFailure/><system-out>failure</system-out></testcase></testsuite>";
         assert_eq!(verdicts(xml), [TestVerdict::Success]);
     }
 
     #[test]
-    fn a_truncated_report_yields_what_it_has() {
+    fn truncated_report_yields_its_complete_tests() {
         let whole = "<testsuites><testsuite><testcase name='a'/><testcase name='b'/>\
                      <testcase name='c'><failure>x</failure></testcase></testsuite></testsuites>";
         assert_eq!(cases(whole).0.len(), 3);
@@ -269,12 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_refused() {
+    fn other_files_are_rejected() {
         for (xml, told) in [
             ("<html></html>", "it starts with `<html>`"),
-            ("", "holds no XML"),
-            ("plain text", "holds no XML"),
-            ("<testsuite><a></b></testsuite>", "broken at byte"),
+            ("", "contains no XML"),
+            ("plain text", "contains no XML"),
+            ("<testsuite><a></b></testsuite>", "invalid at byte"),
         ] {
             let error = cases(xml).1.unwrap_err().to_string();
             assert!(error.contains(told), "{xml}: {error}");
@@ -284,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_of_the_file_are_not_expanded() {
+    fn custom_entities_are_not_expanded() {
         let xml = r#"<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;"><!ENTITY f SYSTEM "file:///etc/passwd">]>
             <testsuite><testcase name="&b;"><failure>x&b;&f;</failure></testcase></testsuite>"#;
         let all = cases(xml).0;
@@ -292,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut() {
+    fn long_failure_text_is_cut() {
         let xml = format!(
             "<testsuite><testcase name='a'><failure>{}</failure></testcase></testsuite>",
             "ö".repeat(5000)

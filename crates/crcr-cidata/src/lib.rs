@@ -1,3 +1,3 @@
-//! What CI leaves behind: JUnit reports.
+//! Data that CI jobs produce: JUnit reports.
 
 pub mod junit;

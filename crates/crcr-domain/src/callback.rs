@@ -1,7 +1,7 @@
-//! What a downstream job reports: callback body, schema version 1, validated.
+//! Parses and validates the report of a downstream job (callback body, schema version 1).
 //!
-//! The body is the dispatched `client_payload` with one key `workflow` added. Only what the relay
-//! needs is read; what the upstream pull request is never comes from here.
+//! The body is the dispatched `client_payload` with an additional key `workflow`. Facts about the upstream
+//! pull request are never taken from it.
 
 use std::fmt;
 
@@ -11,46 +11,43 @@ use serde_json::Value;
 
 use crate::lifecycle::{Conclusion, JobState};
 
-/// The most characters of a name.
+/// In characters.
 pub const NAME_CHARS: usize = 200;
-/// The most characters of a URL.
+/// In bytes.
 pub const URL_CHARS: usize = 2000;
-/// The most failing tests that are kept of one report.
+/// More failing tests of one report are dropped.
 pub const FAILED_TESTS: usize = 50;
-/// The most characters of a failing test's message that are kept.
+/// Messages of failing tests are cut to this many characters.
 pub const MESSAGE_CHARS: usize = 1000;
-/// The deepest nesting of arrays and objects that a body may have.
+/// Maximum nesting of arrays and objects.
 pub const DEPTH: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callback {
-    /// What the report answers to.
     pub kind: CallbackKind,
-    /// The delivery that caused the run; of a self-report, the upstream commit.
+    /// The delivery that caused the run. For self-reports the upstream commit.
     pub delivery: String,
-    /// The token that was dispatched, if it was echoed.
+    /// The token of the dispatch, if the report contains it.
     pub callback_token: Option<String>,
-    /// The job's new state: [`JobState::InProgress`] or [`JobState::Completed`].
+    /// [`JobState::InProgress`] or [`JobState::Completed`].
     pub state: JobState,
-    /// Which job of which run.
     pub job: JobId,
     pub details: ReportDetails,
 }
 
-/// What a report answers to.
+/// What caused the run that a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackKind {
-    /// An event that the relay dispatched.
+    /// A dispatch of the relay.
     Dispatch,
-    /// A nightly run of the downstream repository's own.
+    /// A nightly run, started by the downstream repository.
     Nightly,
-    /// A periodic run of the downstream repository's own.
+    /// A periodic run, started by the downstream repository.
     Periodic,
 }
 
 impl CallbackKind {
-    /// Whether the run was not started by the relay.
     pub fn is_self_report(self) -> bool {
         self != Self::Dispatch
     }
@@ -59,58 +56,53 @@ impl CallbackKind {
 /// One job of one attempt of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobId {
-    /// The run: a decimal number on GitHub, a UUID elsewhere.
+    /// A decimal number on GitHub, a UUID elsewhere.
     pub run_id: String,
-    /// The attempt, from 1.
+    /// From 1.
     pub run_attempt: u32,
     pub workflow: String,
-    /// The job's name, where the reporter gives one.
+    /// The name of the job, if the reporter sends it.
     pub job: Option<String>,
 }
 
-/// What a report says beside its state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportDetails {
     pub url: Option<String>,
-    /// The downstream job's own check run, or `<run id>-<attempt>`.
+    /// The check run of the downstream job, or `<run id>-<attempt>`.
     pub check_run_id: Option<String>,
-    /// When the reporter says that it started.
+    /// According to the reporter.
     pub started_at: Option<Timestamp>,
-    /// When the reporter says that it ended.
+    /// According to the reporter.
     pub completed_at: Option<Timestamp>,
-    /// How many tests did what.
     pub tests: Option<TestCounts>,
-    /// The failing tests, at most [`FAILED_TESTS`].
+    /// At most [`FAILED_TESTS`].
     pub failed_tests: Vec<FailedTest>,
-    /// Where the job's artifact is.
     pub artifact_url: Option<String>,
-    /// What the job was doing when it ended: `checkout`, `setup`, `build`, `test` or the like.
+    /// The phase in which the job ended, such as `checkout`, `setup`, `build` or `test`.
     pub phase: Option<String>,
-    /// Where it ran, in the reporter's words.
+    /// Where it ran, as the reporter describes it.
     pub environment: Option<String>,
 }
 
-/// How many tests did what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestCounts {
     pub passed: u64,
     pub failed: u64,
     pub skipped: u64,
-    /// All of them; their sum when the reporter doesn't say.
+    /// The sum of the others, unless the reporter sends a total.
     pub total: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedTest {
     pub name: String,
-    /// The file that it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Why a body is refused; the text names the field, what was received and what is expected.
+/// Why a body is rejected: the field, what was received and what is expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     #[error("Invalid JSON body")]
@@ -120,25 +112,20 @@ pub enum BodyError {
     /// Nested deeper than [`DEPTH`].
     #[error("Invalid JSON body: nested deeper than {DEPTH}")]
     TooDeep,
-    /// A required field is missing.
     #[error("callback body missing required field: {0}")]
     Missing(&'static str),
-    /// The status is neither of the two.
     #[error(
         "unknown callback status: '{0}' (`workflow.status`, expected 'in_progress' or 'completed')"
     )]
     Status(String),
-    /// A self-report that is no end.
+    /// Self-reports are only sent for completed runs.
     #[error("nightly/periodic callbacks must have status 'completed', got '{0}'")]
     SelfReportStatus(String),
-    /// A field holds what it can't.
     #[error("callback body field `{field}`: received {received}, expected {expected}")]
     Field { field: &'static str, received: String, expected: String },
 }
 
-/// Reads and validates a callback's body.
-///
-/// Fails with [`BodyError`]; unknown fields are ignored. The size is the caller's to bound.
+/// Parses and validates a callback body. Unknown fields are ignored. The caller limits the size.
 pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
     if depth(body) > DEPTH {
         return Err(BodyError::TooDeep);
@@ -243,9 +230,9 @@ fn run_id(workflow: &WorkflowFields) -> Result<String, BodyError> {
         Value::Number(number) if number.is_u64() => number.to_string(),
         other => return Err(unexpected(FIELD, other, "a number or a UUID")),
     };
-    let proper = (1..=64).contains(&text.len())
+    let is_valid = (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if proper { Ok(text) } else { Err(unexpected(FIELD, value, "a number or a UUID")) }
+    if is_valid { Ok(text) } else { Err(unexpected(FIELD, value, "a number or a UUID")) }
 }
 
 fn run_attempt(workflow: &WorkflowFields) -> Result<u32, BodyError> {
@@ -278,7 +265,7 @@ fn details(workflow: &WorkflowFields) -> Result<ReportDetails, BodyError> {
     })
 }
 
-/// A name: 1 to 200 characters, none of them a control character. Blank counts as absent.
+/// 1 to 200 characters without control characters. A blank string counts as absent.
 fn name(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
     match value {
         Value::Null => Ok(None),
@@ -297,7 +284,7 @@ fn name(value: &Value, field: &'static str) -> Result<Option<String>, BodyError>
 }
 
 fn url(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
-    let proper = |text: &str| {
+    let is_valid = |text: &str| {
         let host = text.strip_prefix("https://").unwrap_or_default();
         text.len() <= URL_CHARS
             && host.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[')
@@ -306,7 +293,7 @@ fn url(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> 
     match value {
         Value::Null => Ok(None),
         Value::String(text) if text.is_empty() => Ok(None),
-        Value::String(text) if proper(text) => Ok(Some(text.clone())),
+        Value::String(text) if is_valid(text) => Ok(Some(text.clone())),
         other => Err(unexpected(field, other, "an https URL")),
     }
 }
@@ -460,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deployed_actions_body_is_accepted() {
+    fn body_of_the_deployed_action_is_accepted() {
         let callback = read(body().to_string().as_bytes()).unwrap();
         assert_eq!(callback.state, JobState::Completed(Conclusion::Success));
         assert_eq!((callback.job.run_id.as_str(), callback.job.run_attempt), ("12", 2));
@@ -469,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_be_texts_and_a_run_may_be_a_uuid() {
+    fn numbers_may_be_strings_and_run_ids_may_be_uuids() {
         let callback = with("run_id", json!(12)).unwrap();
         assert_eq!(callback.job.run_id, "12");
         let uuid = "0190a1b2-aaaa-bbbb-cccc-0123456789ab";
@@ -480,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_field_what_came_and_what_is_expected() {
+    fn errors_name_field_received_and_expected_value() {
         let refusals: Vec<String> = [
             ("status", Value::Null),
             ("status", json!("queued")),
@@ -508,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn body_that_isnt_an_object_is_rejected() {
         let text = |body: &[u8]| read(body).unwrap_err().to_string();
         assert_eq!(text(b""), "Invalid JSON body");
         assert_eq!(text(b"{"), "Invalid JSON body");
@@ -520,12 +507,12 @@ mod tests {
     }
 
     #[test]
-    fn brackets_in_texts_are_not_depth() {
+    fn brackets_in_strings_dont_count_as_nesting() {
         assert_eq!(depth(br#"{"a": "[[[[\"[[", "b": [1]}"#), 2);
     }
 
     #[test]
-    fn a_self_report_is_an_end_and_names_a_commit() {
+    fn self_report_must_be_completed_and_name_a_commit() {
         let mut nightly = body();
         nightly["event_type"] = json!("nightly");
         let error = read(nightly.to_string().as_bytes()).unwrap_err().to_string();
@@ -540,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_tests_are_cut_to_the_caps() {
+    fn failing_tests_are_limited_in_number_and_length() {
         let test = json!({"name": "n".repeat(300), "message": "m\u{7}".repeat(2000)});
         let callback = with("failed_tests", Value::Array(vec![test; 80])).unwrap();
         let kept = &callback.details.failed_tests;

@@ -1,4 +1,4 @@
-//! Check runs on the upstream pull request: names, references and texts.
+//! Check runs on upstream pull requests: names, ids and texts.
 
 use std::fmt::Write as _;
 
@@ -8,21 +8,20 @@ use crate::head_verdict::{HeadState, HeadVerdict};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
 
-/// The most failing tests that a check run names.
+/// More failing tests are only counted.
 const SHOWN_TESTS: usize = 20;
-/// The most characters of a check run's name. GitHub documents no limit; lists show far fewer.
+/// GitHub documents no limit for names.
 const NAME_CHARS: usize = 250;
-/// The most characters of the line under a check run's name.
 const TITLE_CHARS: usize = 250;
-/// The most characters of a check run's text; GitHub takes 65,535.
+/// GitHub's limit is 65,535.
 const SUMMARY_CHARS: usize = 60_000;
-/// The run in the `external_id` of a dispatch that no run has answered yet.
+/// The run id in the `external_id` of a dispatch without a known run.
 pub const NO_RUN: u64 = 0;
 
-/// The check run of one job: `crcr/<owner>/<repo>/<workflow>/<job>`.
+/// The name of a job's check run: `crcr/<owner>/<repo>/<workflow>/<job>`.
 ///
-/// A `/` in the workflow's name is written `%2F` (and `%` `%25`), so that no two jobs share a check
-/// run and none has the dispatch's. A job's name is last and stays as it is.
+/// In the workflow's name `/` becomes `%2F` and `%` becomes `%25`, so that names are unique and differ
+/// from the dispatch's. The job's name comes last and needs no escaping.
 pub fn job_name(repo: &str, job: &JobId) -> String {
     let workflow = job.workflow.replace('%', "%25").replace('/', "%2F");
     let name = format!("crcr/{repo}/{workflow}/{}", job.job.as_deref().unwrap_or("None"));
@@ -32,11 +31,11 @@ pub fn job_name(repo: &str, job: &JobId) -> String {
     if name.chars().count() <= NAME_CHARS {
         return name;
     }
-    // Long names differ by a hash of the whole, so that two of them never share a check run.
+    // A hash of the whole name keeps shortened names unique.
     format!("{}… {:016x}", truncate_chars(&name, NAME_CHARS - 18), fnv1a(&name))
 }
 
-/// FNV-1a, which is the same in every version of this program, unlike the standard library's hash.
+/// FNV-1a. Unlike the standard library's hash, it never changes between versions.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -47,12 +46,12 @@ fn truncate_chars(text: &str, chars: usize) -> &str {
     text.char_indices().nth(chars).map_or(text, |(end, _)| &text[..end])
 }
 
-/// The check run that stands for the dispatch itself, from the dispatch on.
+/// The name of the check run of the dispatch itself.
 pub fn dispatch_name(repo: &str) -> String {
     format!("crcr/{repo}/relay/dispatch")
 }
 
-/// The downstream repository of a check run's name: the two segments after `crcr/`.
+/// The downstream repository in the name of a check run.
 pub fn repo_of(name: &str) -> Option<&str> {
     let rest = name.strip_prefix("crcr/")?;
     let (owner, rest) = rest.split_once('/')?;
@@ -61,7 +60,7 @@ pub fn repo_of(name: &str) -> Option<&str> {
     (!owner.is_empty() && !repo.is_empty()).then(|| &name["crcr/".len().."crcr/".len() + end])
 }
 
-/// `external_id`: `<run id>:<pull request>`, or the run id alone.
+/// `<run id>:<pull request>`, or the run id alone.
 pub fn external_id(run_id: &str, pull_request: Option<u64>) -> String {
     match pull_request {
         Some(number) => format!("{run_id}:{number}"),
@@ -69,20 +68,18 @@ pub fn external_id(run_id: &str, pull_request: Option<u64>) -> String {
     }
 }
 
-/// The run of an `external_id`, when it is one of GitHub's: a decimal number.
+/// The run id in an `external_id`, if it is a number and so a run on GitHub.
 pub fn run_of(external_id: &str) -> Option<u64> {
     external_id.split(':').next()?.parse().ok()
 }
 
-/// What a check run shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRunContent {
-    /// Whether it ended, and how.
     pub status: CheckRunStatus,
     pub title: String,
     pub summary: String,
     pub details_url: Option<String>,
-    /// Names the run, for re-runs.
+    /// Identifies the run for re-runs.
     pub external_id: Option<String>,
 }
 
@@ -104,13 +101,12 @@ impl CheckRunStatus {
         }
     }
 
-    /// Whether it still has to end.
     pub fn is_open(self) -> bool {
         !matches!(self, Self::Completed(_))
     }
 
-    /// GitHub's conclusion. `stale` (given up after 14 days) and `startup_failure` are GitHub's own to
-    /// give: they become `timed_out` and `failure`, because `neutral` would let a merge through.
+    /// The conclusion to send. Only GitHub can set `stale` and `startup_failure`; they become `timed_out`
+    /// and `failure`, because `neutral` would allow a merge.
     pub fn conclusion(self) -> Option<&'static str> {
         match self {
             Self::Completed(Conclusion::Stale) => Some("timed_out"),
@@ -121,23 +117,23 @@ impl CheckRunStatus {
     }
 }
 
-/// What the texts of a check run are made of.
+/// Everything that the text of a check run depends on besides the result.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckRunContext<'a> {
     pub repo: &'a str,
     pub level: Level,
     pub oncalls: &'a [String],
-    /// The base of GitHub's pages, such as `https://github.com`.
+    /// Such as `https://github.com`.
     pub server_url: &'a str,
     pub pull_request: Option<u64>,
-    /// The pull request's page on the HUD.
+    /// URL of the pull request's HUD page.
     pub page: Option<&'a str>,
-    /// What a failure below L4 is shown as instead, if anything.
+    /// Replaces failures below L4, if set.
     pub nonblocking: Option<Conclusion>,
 }
 
 impl CheckRunContext<'_> {
-    /// The page of a run: on GitHub for one of GitHub's, else what the reporter gave.
+    /// The URL of a run: on GitHub for numeric ids, else the reported one.
     pub fn run_url(&self, run_id: &str, reported: Option<&str>) -> Option<String> {
         if run_id.bytes().all(|byte| byte.is_ascii_digit()) {
             return Some(format!("{}/{}/actions/runs/{run_id}", self.server_url, self.repo));
@@ -150,13 +146,13 @@ impl CheckRunContext<'_> {
         self.page.map(link).unwrap_or_default()
     }
 
-    fn conclude(&self, conclusion: Conclusion) -> CheckRunStatus {
+    fn completed_status(&self, conclusion: Conclusion) -> CheckRunStatus {
         let softened = self.nonblocking.filter(|_| self.level < Level::L4 && !conclusion.is_good());
         CheckRunStatus::Completed(softened.unwrap_or(conclusion))
     }
 }
 
-/// The check run of one job. `ended_without_proof`: its end was reported, and nothing proves it.
+/// The check run of a job. `ended_without_proof`: its end was reported without proof.
 pub fn job_content(
     context: &CheckRunContext<'_>,
     job: &JobId,
@@ -167,17 +163,17 @@ pub fn job_content(
     let url = context.run_url(&job.run_id, details.url.as_deref());
     let (status, title) = match state {
         JobState::Dispatched | JobState::InProgress if ended_without_proof => (
-            context.conclude(Conclusion::Cancelled),
+            context.completed_status(Conclusion::Cancelled),
             "Its end was reported without proof, so its result isn't shown".to_owned(),
         ),
         JobState::Dispatched => (CheckRunStatus::Queued, "Queued".to_owned()),
         JobState::InProgress => (CheckRunStatus::InProgress, "In progress".to_owned()),
         JobState::NeverStarted | JobState::Lost => (
-            context.conclude(Conclusion::TimedOut),
+            context.completed_status(Conclusion::TimedOut),
             "No result: it started and its end was never reported".to_owned(),
         ),
         JobState::Completed(conclusion) => {
-            (context.conclude(conclusion), headline(conclusion, details))
+            (context.completed_status(conclusion), conclusion_title(conclusion, details))
         }
     };
     let mut summary = format!("{} workflow", code(context.repo));
@@ -220,12 +216,12 @@ pub fn job_content(
     }
 }
 
-/// The check run of the dispatch itself.
+/// The check run of the dispatch.
 pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) -> CheckRunContent {
     let status = match verdict.standing {
         HeadState::Queued => CheckRunStatus::Queued,
         HeadState::Running => CheckRunStatus::InProgress,
-        HeadState::Ended(conclusion) => context.conclude(conclusion),
+        HeadState::Ended(conclusion) => context.completed_status(conclusion),
     };
     let run = verdict.run.as_deref();
     let url = run.and_then(|run| context.run_url(run, None));
@@ -247,7 +243,7 @@ pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) ->
     }
 }
 
-/// What an open check run becomes when it is no longer to be shown.
+/// Replaces an open check run that must no longer be shown.
 pub fn withdrawn_content(
     context: &CheckRunContext<'_>,
     run: Option<&str>,
@@ -274,7 +270,7 @@ pub fn withdrawn_content(
     ))
 }
 
-fn headline(conclusion: Conclusion, details: &ReportDetails) -> String {
+fn conclusion_title(conclusion: Conclusion, details: &ReportDetails) -> String {
     let word = conclusion.as_str().replace('_', " ");
     let mut letters = word.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase()).unwrap_or_default();
@@ -288,7 +284,7 @@ fn headline(conclusion: Conclusion, details: &ReportDetails) -> String {
 fn next_steps(context: &CheckRunContext<'_>) -> String {
     let mut text = "\nTo run it again, press *Re-run* on this check.".to_owned();
     if !context.oncalls.is_empty() {
-        // In code, so that a check run mentions nobody.
+        // As inline code, so that nobody is mentioned.
         let names: Vec<_> = context.oncalls.iter().map(|name| code(name)).collect();
         let _ = write!(text, " To ask: {}.", names.join(", "));
     }
@@ -299,7 +295,7 @@ fn next_steps(context: &CheckRunContext<'_>) -> String {
     text
 }
 
-/// A stranger's text as inline code, which neither links nor mentions nor ends early.
+/// Untrusted text as inline code, which can't contain links, mentions or a closing backquote.
 pub fn code(text: &str) -> String {
     let inner: String = text
         .chars()
@@ -416,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_tests_and_people_without_mentioning_them() {
+    fn failure_text_lists_tests_and_oncalls_without_mentions() {
         let details = ReportDetails {
             tests: Some(TestCounts { passed: 9, failed: 1, skipped: 0, total: 10 }),
             failed_tests: vec![FailedTest {
@@ -454,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn githubs_own_conclusions_are_never_sent() {
+    fn conclusions_reserved_for_github_are_never_sent() {
         for conclusion in Conclusion::BEST_TO_WORST {
             let sent = CheckRunStatus::Completed(conclusion).conclusion().unwrap();
             let lets_through = ["success", "neutral", "skipped"].contains(&sent);

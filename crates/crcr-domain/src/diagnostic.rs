@@ -1,27 +1,24 @@
-//! What is wrong with a file, as data: no rule knows a format, and no format knows a rule.
+//! Findings about a file, independent of output formats.
 
 use std::ops::Range;
 
 use serde::Serialize;
 
-/// The most findings that are kept of one file; the rest is counted only.
+/// More findings about a file are only counted.
 pub const MAX_FINDINGS: usize = 10_000;
 
-/// A file's text and where its lines are. A byte-order mark in front is set aside.
+/// The text of a file with an index of its lines. Doesn't include the byte-order mark.
 #[derive(Debug, Clone)]
 pub struct SourceText {
     text: String,
     lines: Vec<usize>,
-    /// Characters before each block of [`BLOCK`] bytes, so that a place in a line of a megabyte
-    /// costs no more than another.
+    /// Number of characters before each block of [`BLOCK`] bytes. Makes positions in very long lines fast.
     blocks: Vec<usize>,
     byte_order_mark: bool,
 }
 
-/// Bytes between two counts of characters.
 const BLOCK: usize = 256;
 
-/// A place in a text: line and column from 1, the column in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct TextPosition {
     /// From 1.
@@ -30,18 +27,16 @@ pub struct TextPosition {
     pub column: usize,
 }
 
-/// A stretch of a text; the end is exclusive.
+/// A range of the text with an exclusive end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceSpan {
-    /// Where it is in the [`SourceText`]'s text.
     pub bytes: Range<usize>,
     pub start: TextPosition,
-    /// The place after its last character.
     pub end: TextPosition,
 }
 
 impl SourceText {
-    /// The source of a file. Bytes that are not UTF-8 read as U+FFFD.
+    /// Bytes that aren't UTF-8 become U+FFFD.
     pub fn new(bytes: &[u8]) -> Self {
         let stripped = bytes.strip_prefix("\u{feff}".as_bytes());
         let text = String::from_utf8_lossy(stripped.unwrap_or(bytes)).into_owned();
@@ -67,7 +62,7 @@ impl SourceText {
         self.byte_order_mark
     }
 
-    /// The place of a byte; one inside a character counts as that character's.
+    /// A byte inside a character has the position of the character.
     pub fn position(&self, byte: usize) -> TextPosition {
         let byte = byte.min(self.text.len());
         let line = self.lines.partition_point(|start| *start <= byte);
@@ -87,7 +82,6 @@ impl SourceText {
         before + count_chars(&self.text.as_bytes()[block * BLOCK..byte])
     }
 
-    /// The span of a range of bytes.
     pub fn span(&self, bytes: Range<usize>) -> SourceSpan {
         let start = self.position(bytes.start);
         let next_line = self.lines.get(start.line).copied().unwrap_or(self.text.len());
@@ -100,24 +94,24 @@ impl SourceText {
         SourceSpan { bytes, start, end }
     }
 
-    /// How many lines there are; the text after the last line break counts when it isn't empty.
+    /// The text after the last line break counts if it isn't empty.
     pub fn line_count(&self) -> usize {
         self.lines.len() - usize::from(self.lines.last() == Some(&self.text.len()))
     }
 
-    /// Where the lines `first` to `last` (from 1, inclusive) are, as bytes.
+    /// Byte range of the lines `first` to `last`, from 1 and inclusive.
     pub fn lines(&self, first: usize, last: usize) -> Range<usize> {
         let start = |line: usize| self.lines.get(line - 1).copied().unwrap_or(self.text.len());
         start(first.max(1))..start(last.max(1) + 1)
     }
 }
 
-/// Characters that begin in these bytes.
+/// Counts UTF-8 start bytes.
 fn count_chars(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count()
 }
 
-/// Where lines begin, but for the first. LF, CRLF and CR end a line, as they do in YAML.
+/// Starts of all lines except the first. LF, CRLF and CR end a line, as in YAML.
 fn line_starts(text: &[u8]) -> impl Iterator<Item = usize> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -147,7 +141,7 @@ impl Severity {
 
 macro_rules! rules {
     ($($(#[doc = $doc:literal])+ $name:ident $code:literal $severity:ident,)+) => {
-        /// A rule, by its stable code.
+        /// A rule with a stable code.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rule {
             $($(#[doc = $doc])+ $name,)+
@@ -161,12 +155,11 @@ macro_rules! rules {
                 match self { $(Self::$name => $code,)+ }
             }
 
-            /// What it is about, in a sentence.
             pub fn summary(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc,)+).trim_ascii(),)+ }
             }
 
-            /// How bad it is unless the place says otherwise.
+            /// The default severity.
             pub fn severity(self) -> Severity {
                 match self { $(Self::$name => Severity::$severity,)+ }
             }
@@ -256,46 +249,43 @@ pub struct Diagnostic {
     pub rule: Rule,
     /// Whether it fails the file.
     pub severity: Severity,
-    /// What happened, in a sentence that stands alone.
+    /// Understandable on its own.
     pub message: String,
     pub span: SourceSpan,
-    /// What the annotated source says at the token; the message says enough when it is empty.
+    /// Shown below the annotated source, if not empty.
     pub label: String,
-    /// Other places that have to do with it.
+    /// Related places in the file.
     pub related: Vec<RelatedSpan>,
     pub help: Option<String>,
-    /// How it is put right without a decision.
+    /// Set if it can be fixed automatically.
     pub fix: Option<SuggestedFix>,
 }
 
-/// Another place that has to do with a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelatedSpan {
-    /// What is there, for a program's reader.
+    /// For machine-readable formats.
     pub message: String,
-    /// What is there, in the annotated source.
+    /// For the annotated source.
     pub label: String,
     pub span: SourceSpan,
 }
 
-/// A change that puts a finding right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuggestedFix {
     pub description: String,
-    /// Its replacements, which don't overlap.
+    /// Don't overlap.
     pub edits: Vec<TextEdit>,
 }
 
-/// One replacement of a fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextEdit {
-    /// What is replaced; may be empty.
+    /// The replaced text; may be empty.
     pub span: SourceSpan,
     pub text: String,
 }
 
 impl Diagnostic {
-    /// A finding with the severity of its rule.
+    /// Has the default severity of its rule.
     pub fn new(rule: Rule, span: SourceSpan, message: impl Into<String>) -> Self {
         Self {
             rule,
@@ -315,14 +305,13 @@ impl Diagnostic {
         self
     }
 
-    /// Sets what the annotated source says at the token.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Adds another place: `message` for programs, `label` for the annotated source.
+    /// `message` is for machine-readable formats, `label` for the annotated source.
     pub fn related(
         mut self,
         span: SourceSpan,
@@ -339,7 +328,7 @@ impl Diagnostic {
         self
     }
 
-    /// Sets the change that puts it right, of one replacement.
+    /// Sets a fix with a single edit.
     pub fn fix(
         mut self,
         span: SourceSpan,
@@ -352,7 +341,7 @@ impl Diagnostic {
     }
 }
 
-/// The findings of one file: at most [`MAX_FINDINGS`] kept, all of them counted.
+/// The findings of one file. Keeps at most [`MAX_FINDINGS`] and counts all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     kept: Vec<Diagnostic>,
@@ -376,7 +365,6 @@ impl Findings {
         self.kept.sort_by(|a, b| (a.span.start, a.rule.code()).cmp(&(b.span.start, b.rule.code())));
     }
 
-    /// Makes every warning an error.
     pub fn make_strict(&mut self) {
         for diagnostic in &mut self.kept {
             diagnostic.severity = Severity::Error;
@@ -384,22 +372,19 @@ impl Findings {
         self.errors += std::mem::take(&mut self.warnings);
     }
 
-    /// The findings that were kept.
     pub fn kept(&self) -> &[Diagnostic] {
         &self.kept
     }
 
-    /// How many were counted and not kept.
+    /// Number of findings that were only counted.
     pub fn left_out(&self) -> usize {
         self.errors + self.warnings - self.kept.len()
     }
 
-    /// How many errors there are.
     pub fn errors(&self) -> usize {
         self.errors
     }
 
-    /// How many warnings there are.
     pub fn warnings(&self) -> usize {
         self.warnings
     }
@@ -418,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_count_characters_and_lines_end_as_in_yaml() {
+    fn columns_are_in_characters_and_lines_end_as_in_yaml() {
         let source = SourceText::new("\u{feff}é: x\r\n漢字 y\rz\n".as_bytes());
         assert!(source.has_byte_order_mark());
         assert_eq!(source.text(), "é: x\r\n漢字 y\rz\n");

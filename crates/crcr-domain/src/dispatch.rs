@@ -8,59 +8,57 @@ use crate::event::{EventName, PullRequestAction};
 use crate::level::{CheckRunPolicy, Device, Level};
 use crate::repo::RepoName;
 
-/// What the relay knows of one event for one downstream repository. Everything that a result is
-/// trusted for (commit, pull request, labels, level) is read from here, never from the result.
+/// One upstream event for one downstream repository. The commit, pull request, labels and level of a
+/// result are always taken from here, never from the report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Dispatch {
     /// The delivery that caused it.
     pub delivery: String,
     pub upstream: String,
-    /// The event's name, which is also the `event_type` that the downstream workflow listens for.
+    /// Also the `event_type` that downstream workflows listen for.
     pub event: EventName,
-    /// What happened to the pull request.
     pub action: Option<PullRequestAction>,
-    /// The pull request, for a `pull_request` event.
     pub pull_request: Option<u64>,
     pub head_sha: String,
-    /// The commit that a pull request was compared with when the event came.
+    /// The base commit of the pull request when the event arrived.
     pub base_sha: Option<String>,
-    /// The downstream repository, in the allowlist's spelling.
+    /// The downstream repository, as the allowlist spells it.
     pub repo: RepoName,
-    /// Its level when the event came.
+    /// The level when the event arrived.
     pub level: Level,
-    /// Its device, at L3.
+    /// Only at L3.
     pub device: Option<Device>,
-    /// The pull request's labels when the event came.
+    /// The pull request's labels when the event arrived.
     pub labels: Vec<String>,
     /// When the event was accepted.
     pub enqueued_at: Timestamp,
     pub status: DispatchStatus,
-    /// Calls made to GitHub for it.
+    /// Number of calls to GitHub.
     pub tries: u32,
-    /// Why the last of them failed.
+    /// Why the last call failed.
     pub last_error: Option<String>,
-    /// The downstream repository's number when the dispatch was sent: a name that somebody else
-    /// registers later doesn't inherit it.
+    /// GitHub's id of the downstream repository when the dispatch was sent. Somebody who registers the
+    /// name later has another id.
     pub repository_id: Option<u64>,
     /// The downstream repository's default branch when the dispatch was sent.
     pub default_branch: Option<String>,
-    /// Whether the time for a first report passed without one.
+    /// Whether no report came in time.
     #[serde(default)]
     pub never_started: bool,
-    /// The downstream runs that it started, as GitHub told when it was asked last.
+    /// The downstream runs that it started, as of the last request to GitHub.
     #[serde(default)]
     pub runs: Vec<DownstreamRun>,
 }
 
-/// Whether check runs stand for a dispatch upstream.
+/// Whether a dispatch has check runs on the upstream pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckRunVisibility {
     Shown,
-    /// Nothing is merged by this event: a push, a closed pull request.
+    /// The event has nothing to merge: a push, a closed pull request.
     NoneForEvent,
-    /// The repository's level has none, or it isn't listed any more.
+    /// The level has no check runs. `None`: the repository was removed from the allowlist.
     NoneAtLevel(Option<Level>),
-    /// At L3 without the device's label.
+    /// At L3, and the pull request doesn't have the device's label.
     NoneWithoutLabel,
 }
 
@@ -68,27 +66,26 @@ pub enum CheckRunVisibility {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum DispatchStatus {
-    /// Waits for its turn or its next try.
+    /// Waits for its first or next try.
     Queued,
     Sent {
         at: Timestamp,
     },
-    /// A newer head of the same pull request came before it was sent.
+    /// A newer head of the pull request arrived before it was sent.
     Superseded {
         /// The delivery that replaced it.
         by: String,
     },
-    /// Given up after the last try; can be redelivered.
+    /// Failed after the last try; can be redelivered.
     Dead,
     /// The App can't reach the repository: not installed, suspended, or lacking a permission.
     Unreachable,
-    /// The name belongs to another repository than the one that was dispatched to before; an
-    /// operator has to confirm that.
+    /// The name now belongs to another repository, which an operator has to confirm.
     RepositoryChanged,
 }
 
 impl DispatchStatus {
-    /// Whether an operator can have it sent again.
+    /// Whether an operator can send it again.
     pub fn can_be_redelivered(&self) -> bool {
         matches!(self, Self::Dead | Self::Unreachable | Self::RepositoryChanged)
     }
@@ -107,8 +104,7 @@ impl DispatchStatus {
 }
 
 impl Dispatch {
-    /// Whether the label that shows this repository's results is among `labels`; labels compare
-    /// without case.
+    /// Whether `labels` contain the label of this repository's device. Labels compare ignoring case.
     pub fn is_labelled(&self, labels: &[String], prefix: &str) -> bool {
         self.device.as_ref().is_some_and(|device| {
             labels.iter().any(|label| {
@@ -122,8 +118,8 @@ impl Dispatch {
         })
     }
 
-    /// Whether check runs stand for it upstream. `level_now` is the repository's level in the
-    /// allowlist that is in force (`None`: not listed any more), `labels` are the pull request's now.
+    /// Whether the dispatch has check runs now. `level_now`: the current level (`None`: removed from the
+    /// allowlist). `labels`: the current labels of the pull request.
     pub fn check_runs(
         &self,
         level_now: Option<Level>,
@@ -139,7 +135,7 @@ impl Dispatch {
         }
         match level_now.map(|now| self.level.min(now).check_run()) {
             None | Some(CheckRunPolicy::Never) => CheckRunVisibility::NoneAtLevel(level_now),
-            // At L3 a merge group is dispatched only to repositories that ask for it.
+            // At L3 only repositories that subscribe to merge groups get them.
             Some(CheckRunPolicy::WhenLabelled)
                 if !in_merge_queue && !self.is_labelled(labels, prefix) =>
             {
@@ -151,15 +147,14 @@ impl Dispatch {
         }
     }
 
-    /// Whether a report has to answer it. Nothing is built for a pull request that was closed or has
-    /// landed.
+    /// Whether a report is expected. Nothing is built for a pull request that was closed or has landed.
     pub fn expects_report(&self) -> bool {
         self.level.shows_results()
             && self.action != Some(PullRequestAction::Closed)
             && self.event != EventName::Landed
     }
 
-    /// Whether check runs stand for it as the allowlist and the labels were when the event came.
+    /// Whether the dispatch has check runs by the level and labels when the event arrived.
     pub fn has_check_run_when_dispatched(&self, prefix: &str) -> bool {
         self.check_runs(Some(self.level), &self.labels, prefix) == CheckRunVisibility::Shown
     }
@@ -201,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn check_runs_stand_by_event_action_level_then_and_now_and_label() {
+    fn check_run_visibility_of_every_event_action_level_and_label() {
         use PullRequestAction::{Closed, Labeled, Opened, Reopened, Synchronize, Unlabeled};
         let on = ["ciflow/crcr/npu".to_owned()];
         let events = [
@@ -258,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_belongs_to_its_device_only() {
+    fn label_matches_its_device_ignoring_case() {
         let mut dispatch = dispatch();
         let has = |dispatch: &Dispatch, label: &str| {
             dispatch.is_labelled(&[label.to_owned()], "ciflow/crcr/")

@@ -1,42 +1,41 @@
 //! Downstream runs, and which of them a dispatch started.
 //!
-//! GitHub's answer to `repository_dispatch` names no run, and a run names no dispatch. What is known:
-//! the runs that proven reports name, the runs that GitHub lists for the event, and when both were.
+//! GitHub's response to `repository_dispatch` doesn't name a run, and a run doesn't name its dispatch. Runs
+//! are matched by proven reports, by GitHub's list of runs for the event, and by time.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::Conclusion;
 
-/// How far a run's creation may be from the sending of its dispatch. GitHub creates runs within
-/// seconds; its clock and ours differ by a few more.
+/// The longest time between a dispatch and the creation of its run. GitHub creates runs within seconds;
+/// the rest allows for clock differences.
 const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 const CREATED_BEFORE: SignedDuration = SignedDuration::from_secs(5);
 
-/// The most runs of one dispatch that are kept: workflows that listen for the event.
+/// Each workflow that listens for the event starts one run.
 pub const RUNS_PER_DISPATCH: usize = 50;
 
 /// A downstream run that a dispatch started, or may have started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DownstreamRun {
-    /// Its id: a decimal number on GitHub, a UUID elsewhere.
+    /// A decimal number on GitHub, a UUID elsewhere.
     pub id: String,
-    /// The workflow: its file on GitHub, its name elsewhere. Of one workflow the newest run counts.
+    /// The workflow file on GitHub, the name elsewhere. For each workflow only the newest run counts.
     pub workflow: String,
-    /// The attempt that the state is about, from 1.
+    /// The attempt that `state` describes, from 1.
     pub attempt: u32,
     pub state: RunState,
-    /// Whether it is sure that the dispatch started it. A run that reported nothing is told by its
-    /// time alone, which several dispatches may share.
+    /// Whether the dispatch certainly started it. A run without reports is matched by time only, and
+    /// several dispatches may fit.
     pub certain: bool,
 }
 
-/// How a downstream run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "conclusion")]
 pub enum RunState {
     Open,
-    /// It is over; the conclusion is GitHub's own, `None` where nobody tells one.
+    /// With GitHub's conclusion, if there is one.
     Over(Option<Conclusion>),
 }
 
@@ -49,19 +48,19 @@ pub struct ListedRun {
     pub state: RunState,
     /// When its first attempt was created.
     pub created_at: Timestamp,
-    /// What GitHub shows of it, which a workflow's `run-name` may set to the delivery's id.
+    /// The display title. A workflow's `run-name` may put the delivery id into it.
     pub title: String,
 }
 
-/// The time in which GitHub creates the runs of a dispatch that was sent at `sent_at`.
+/// When GitHub creates the runs of a dispatch that was sent at `sent_at`.
 pub fn creation_window(sent_at: Timestamp) -> (Timestamp, Timestamp) {
     (sent_at - CREATED_BEFORE, sent_at + CREATED_WITHIN)
 }
 
-/// Which of the listed runs a dispatch started.
+/// The listed runs that the dispatch of `delivery` started.
 ///
-/// `delivery` was sent at `sent_at`; `other_sends` are the times at which other dispatches were sent
-/// to the same repository; `claimed_by` tells the delivery that proven reports of a run answered.
+/// `other_sends`: when other dispatches were sent to the same repository. `claimed_by` returns the
+/// delivery that proven reports of a run belong to.
 pub fn runs_of_dispatch<'a>(
     listed: &[ListedRun],
     delivery: &str,
@@ -70,7 +69,7 @@ pub fn runs_of_dispatch<'a>(
     claimed_by: impl Fn(u64) -> Option<&'a str>,
 ) -> Vec<DownstreamRun> {
     let (from, to) = creation_window(sent_at);
-    let shares_its_time = other_sends.iter().any(|other| {
+    let overlaps_another = other_sends.iter().any(|other| {
         let (other_from, other_to) = creation_window(*other);
         other_from <= to && from <= other_to
     });
@@ -80,14 +79,14 @@ pub fn runs_of_dispatch<'a>(
             Some(claim) => (claim == delivery).then_some((run, true)),
             None if run.title.contains(delivery) => Some((run, true)),
             None => {
-                (from <= run.created_at && run.created_at <= to).then_some((run, !shares_its_time))
+                (from <= run.created_at && run.created_at <= to).then_some((run, !overlaps_another))
             }
         })
         .collect();
     let known: Vec<&str> =
         own.iter().filter(|(_, certain)| *certain).map(|(run, _)| run.workflow.as_str()).collect();
     own.iter()
-        // One dispatch starts a workflow once: a second run of it is another dispatch's.
+        // A dispatch starts each workflow once, so a second run belongs to another dispatch.
         .filter(|(run, certain)| *certain || !known.contains(&run.workflow.as_str()))
         .take(RUNS_PER_DISPATCH)
         .map(|(run, certain)| DownstreamRun {
@@ -124,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_run_belongs_to_the_only_dispatch_of_its_time() {
+    fn run_without_reports_belongs_to_the_only_dispatch_of_its_time() {
         let all = [listed(1, "lint.yml", -60), listed(2, "lint.yml", 3), listed(3, "ci.yml", 400)];
         let own = runs_of_dispatch(&all, "d", at(0), &[], |_| None);
         assert_eq!(ids(&own), [("2", true)]);
     }
 
     #[test]
-    fn a_silent_run_is_uncertain_while_another_dispatch_went_out_at_the_same_time() {
+    fn run_without_reports_is_uncertain_if_two_dispatches_fit() {
         let all = [listed(2, "lint.yml", 3)];
         let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], |_| None);
         assert_eq!(ids(&own), [("2", false)]);
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_answered_another_delivery_is_never_taken() {
+    fn run_with_reports_for_another_delivery_is_not_matched() {
         let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4)];
         let claims = |id| Some(if id == 2 { "d" } else { "e" });
         let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], claims);
@@ -148,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_answered_is_taken_whenever_it_was_created() {
+    fn run_with_reports_is_matched_regardless_of_time() {
         let own = runs_of_dispatch(&[listed(2, "ci.yml", 9000)], "d", at(0), &[], |_| Some("d"));
         assert_eq!(ids(&own), [("2", true)]);
     }
 
     #[test]
-    fn a_second_silent_run_of_a_workflow_that_answered_is_another_dispatchs() {
+    fn second_run_of_a_workflow_belongs_to_another_dispatch() {
         let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4), listed(4, "lint.yml", 4)];
         let claims = |id| (id == 2).then_some("d");
         let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], claims);
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_title_names_the_delivery_is_certain() {
+    fn run_with_the_delivery_in_its_title_is_certain() {
         let titled =
             ListedRun { title: "CI for 72d3162e-cc78".to_owned(), ..listed(2, "ci.yml", 3) };
         let own = runs_of_dispatch(&[titled], "72d3162e-cc78", at(0), &[at(1)], |_| None);

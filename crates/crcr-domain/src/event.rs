@@ -1,4 +1,4 @@
-//! What an upstream webhook means to the relay. GitHub's JSON ends here.
+//! Upstream events. GitHub's webhook JSON is converted here and used nowhere else.
 //!
 //! Protocol: <https://docs.github.com/en/webhooks/webhook-events-and-payloads>
 
@@ -77,18 +77,17 @@ impl fmt::Display for EventName {
     }
 }
 
-/// Something that happened upstream and that the relay acts on.
+/// An upstream webhook event that the relay acts on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamEvent {
-    /// A pull request was opened, reopened, pushed to, closed, labelled or unlabelled.
     PullRequest(PullRequest),
     /// Commits were pushed to a ref that the relay follows.
     Push(Push),
-    /// A merge queue asks for the checks of a group of pull requests.
+    /// A merge queue requests checks for a group of pull requests.
     MergeGroup(MergeGroup),
-    /// Somebody asks to run a check run again.
+    /// A re-run of one check run was requested.
     CheckRunRerequested(CheckRunRerequested),
-    /// Somebody asks to run everything of a commit again.
+    /// A re-run of all checks of a commit was requested.
     CheckSuiteRerequested(CheckSuiteRerequested),
 }
 
@@ -97,24 +96,21 @@ pub enum UpstreamEvent {
 pub struct PullRequest {
     pub action: PullRequestAction,
     pub number: u64,
-    /// The commit at its head.
     pub head_sha: String,
-    /// The head before a `synchronize`.
+    /// The previous head, for `synchronize`.
     #[serde(default)]
     pub before: Option<String>,
-    /// The commit of the branch that it is to be merged into, as far as the event tells it.
+    /// The head of the target branch, if the event contains it.
     pub base_sha: Option<String>,
-    /// When GitHub last changed it; orders its events, whatever order they arrive in.
+    /// Orders the events of a pull request regardless of arrival order.
     pub updated_at: Timestamp,
-    /// The names of its labels.
     pub labels: Vec<String>,
-    /// Whether the event says that its commits have landed: it was merged, or it is closed and has the
-    /// label that a merge bot sets in the place of GitHub's `merged`.
+    /// Whether its commits have landed: it was merged, or it is closed and has the label that a merge bot
+    /// sets instead of merging on GitHub.
     #[serde(default)]
     pub has_landed: bool,
 }
 
-/// What happened to a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullRequestAction {
@@ -123,14 +119,14 @@ pub enum PullRequestAction {
     /// A new head was pushed.
     Synchronize,
     Closed,
-    /// Got a label of the relay's prefix.
+    /// Got a label with the relay's prefix.
     Labeled,
-    /// Lost a label of the relay's prefix.
+    /// Lost a label with the relay's prefix.
     Unlabeled,
 }
 
 impl PullRequestAction {
-    /// Whether downstream repositories get the event.
+    /// Whether the event is dispatched to downstream repositories.
     pub fn dispatches(self) -> bool {
         !matches!(self, Self::Labeled | Self::Unlabeled)
     }
@@ -139,7 +135,7 @@ impl PullRequestAction {
 /// A merge queue's group of pull requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeGroup {
-    /// The commit of the group, on a branch of the queue's own: where its checks have to stand.
+    /// The merge commit of the group, on a branch of the queue. Its checks are required on this commit.
     pub head_sha: String,
     /// The commit that the group is merged onto.
     pub base_sha: Option<String>,
@@ -148,61 +144,54 @@ pub struct MergeGroup {
 /// A push to a ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
-    /// The full name of the ref, `refs/heads/…` or `refs/tags/…`.
+    /// `refs/heads/…` or `refs/tags/…`.
     pub git_ref: String,
-    /// The commit that it points at now.
     pub head_sha: String,
 }
 
-/// "Re-run" pressed on one check run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRunRerequested {
     pub name: String,
-    /// The check run's `external_id`; empty when it has none.
+    /// Empty if the check run has none.
     pub external_id: String,
-    /// The commit that it belongs to.
     pub head_sha: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckSuiteRerequested {
     pub id: u64,
-    /// The commit that it belongs to.
     pub head_sha: String,
 }
 
-/// Which events of which repository are ours.
+/// Which webhook events the relay acts on.
 #[derive(Debug, Clone)]
 pub struct EventFilter {
-    /// `owner/repo` of the upstream repository; compared without case.
+    /// `owner/repo` of the upstream repository, compared ignoring case.
     pub upstream: String,
-    /// Refs whose pushes are dispatched, `*` standing for any text, with or without
-    /// `refs/heads/`. Empty: the default branch.
+    /// Patterns of refs whose pushes are dispatched; `*` matches any text, and `refs/heads/` may be left
+    /// out. Empty: only the default branch.
     pub push_refs: Vec<String>,
-    /// The start of the labels that ask for check runs, such as `ciflow/crcr/`.
+    /// Prefix of the labels that request check runs, such as `ciflow/crcr/`.
     pub label_prefix: String,
-    /// The label that says of a closed pull request that it has landed; compared without case.
+    /// Label of closed pull requests that have landed, compared ignoring case.
     pub landed_label: String,
 }
 
-/// Why a delivery is not one that GitHub sends.
+/// Why a webhook body is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    /// The body is no JSON.
     #[error("Invalid JSON body")]
     NotJson,
-    /// The body is JSON but no object.
     #[error("Invalid JSON body: expected an object")]
     NotAnObject,
-    /// A field that the event always has is missing or has another type.
+    /// A required field is missing or has the wrong type.
     #[error("Invalid `{event}` event: {reason}")]
     Shape { event: String, reason: String },
 }
 
-/// Reads a delivery: `Ok(None)` is a proper one that is not ours to act on.
+/// Parses a webhook body. `Ok(None)`: a valid event that the relay doesn't act on.
 ///
-/// Everything is checked that the relay later relies on; unknown fields are skipped. Fails with
-/// [`EventError`] when the body is not what GitHub sends for `event`.
+/// Validates every field that is used later; ignores unknown fields.
 pub fn read(
     event: &str,
     body: &[u8],
@@ -224,26 +213,26 @@ pub fn read(
         "push" => {
             let raw: raw::PushEvent = parse(event, body)?;
             Ok(Some(raw)
-                .filter(|raw| interest.wants_push(raw))
+                .filter(|raw| interest.matches_push(raw))
                 .map(|raw| UpstreamEvent::Push(Push { git_ref: raw.git_ref, head_sha: raw.after })))
         }
         "merge_group" => {
             let raw: raw::MergeGroupEvent = parse(event, body)?;
-            let ours =
+            let is_relevant =
                 raw.action == "checks_requested" && interest.is_upstream(&raw.repository.full_name);
             let group = raw.merge_group;
-            if ours && !is_sha(&group.head_sha) {
+            if is_relevant && !is_sha(&group.head_sha) {
                 return Err(not_a_sha(event, "merge_group.head_sha"));
             }
             let base_sha = group.base_sha.filter(|sha| is_sha(sha));
             let group = MergeGroup { head_sha: group.head_sha, base_sha };
-            Ok(ours.then_some(UpstreamEvent::MergeGroup(group)))
+            Ok(is_relevant.then_some(UpstreamEvent::MergeGroup(group)))
         }
         "check_run" => {
             let raw: raw::CheckRunEvent = parse(event, body)?;
-            let ours =
+            let is_relevant =
                 raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
-            Ok(ours.then(|| {
+            Ok(is_relevant.then(|| {
                 UpstreamEvent::CheckRunRerequested(CheckRunRerequested {
                     name: raw.check_run.name,
                     external_id: raw.check_run.external_id.unwrap_or_default(),
@@ -253,11 +242,11 @@ pub fn read(
         }
         "check_suite" => {
             let raw: raw::CheckSuiteEvent = parse(event, body)?;
-            let ours =
+            let is_relevant =
                 raw.action == "rerequested" && interest.is_upstream(&raw.repository.full_name);
             let suite = raw.check_suite;
             let event = CheckSuiteRerequested { id: suite.id, head_sha: suite.head_sha };
-            Ok(ours.then_some(UpstreamEvent::CheckSuiteRerequested(event)))
+            Ok(is_relevant.then_some(UpstreamEvent::CheckSuiteRerequested(event)))
         }
         _ => {
             serde_json::from_slice::<serde::de::IgnoredAny>(body)
@@ -267,7 +256,7 @@ pub fn read(
     }
 }
 
-/// Whether `text` is a commit's name: 40 or 64 hexadecimal digits.
+/// Whether `text` is a commit id: 40 or 64 hexadecimal digits.
 pub fn is_sha(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -281,11 +270,12 @@ impl EventFilter {
         self.landed_label.eq_ignore_ascii_case(name)
     }
 
-    /// A deleted ref has nothing to build.
-    fn wants_push(&self, push: &raw::PushEvent) -> bool {
+    /// The ref is followed and wasn't deleted.
+    fn matches_push(&self, push: &raw::PushEvent) -> bool {
         let branch = push.git_ref.strip_prefix("refs/heads/");
         let matches = |pattern: &String| {
-            wildcard(pattern, &push.git_ref) || branch.is_some_and(|name| wildcard(pattern, name))
+            matches_wildcard(pattern, &push.git_ref)
+                || branch.is_some_and(|name| matches_wildcard(pattern, name))
         };
         let wanted = if self.push_refs.is_empty() {
             branch.is_some() && branch == push.repository.default_branch.as_deref()
@@ -299,8 +289,8 @@ impl EventFilter {
     }
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text, the empty one included.
-fn wildcard(pattern: &str, text: &str) -> bool {
+/// Whether `text` matches `pattern`, in which `*` matches any text.
+fn matches_wildcard(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
@@ -369,7 +359,7 @@ fn not_a_sha(event: &str, field: &str) -> EventError {
     EventError::Shape { event: event.to_owned(), reason }
 }
 
-/// The parts of GitHub's payloads that are read.
+/// The fields of GitHub's payloads that are used.
 mod raw {
     use jiff::Timestamp;
     use serde::Deserialize;
@@ -517,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn pull_request_actions_that_matter_are_ours_and_the_others_are_not() {
+    fn only_relevant_pull_request_actions_are_accepted() {
         for (action, ours) in [
             ("opened", true),
             ("reopened", true),
@@ -543,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn only_labels_of_the_prefix_matter() {
+    fn only_labels_with_the_prefix_are_accepted() {
         let mut event = pull("labeled");
         event["label"]["name"] = json!("CIFLOW/crcr/npu");
         assert!(read_value("pull_request", &event).unwrap().is_some());
@@ -552,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_request_has_landed_when_it_was_merged_or_closed_with_the_bots_label() {
+    fn pull_request_has_landed_if_merged_or_closed_with_the_label() {
         let landed = |action: &str, label: &str, state: &str, merged: bool, labels: &[&str]| {
             let mut event = pull(action);
             event["label"]["name"] = json!(label);
@@ -574,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_group_is_ours_when_its_checks_are_requested() {
+    fn merge_group_is_accepted_when_checks_are_requested() {
         let group = |action: &str, repo: &str, sha: &str| {
             let event = json!({
                 "action": action, "repository": {"full_name": repo},
@@ -591,14 +581,14 @@ mod tests {
     }
 
     #[test]
-    fn another_repository_is_not_ours() {
+    fn events_of_other_repositories_are_ignored() {
         let mut event = pull("opened");
         event["repository"]["full_name"] = json!("acme/other");
         assert_eq!(read_value("pull_request", &event).unwrap(), None);
     }
 
     #[test]
-    fn pushes_follow_the_default_branch_unless_told_otherwise() {
+    fn pushes_to_the_default_branch_or_configured_refs_are_accepted() {
         assert!(read_value("push", &push("refs/heads/main")).unwrap().is_some());
         for other in ["refs/heads/topic", "refs/tags/main", "refs/heads/gh/x/1/base"] {
             assert_eq!(read_value("push", &push(other)).unwrap(), None, "{other}");
@@ -622,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_matches_any_text() {
         for (pattern, text, matches) in [
             ("main", "main", true),
             ("main", "main2", false),
@@ -631,12 +621,12 @@ mod tests {
             ("a*b*c", "a--c--b", false),
             ("a*a", "a", false),
         ] {
-            assert_eq!(wildcard(pattern, text), matches, "{pattern} {text}");
+            assert_eq!(matches_wildcard(pattern, text), matches, "{pattern} {text}");
         }
     }
 
     #[test]
-    fn junk_is_told_apart() {
+    fn invalid_bodies_are_rejected() {
         let read = |body: &[u8]| read("pull_request", body, &interest());
         assert_eq!(read(b""), Err(EventError::NotJson));
         assert_eq!(read(b"payload=%7B%7D"), Err(EventError::NotJson));
@@ -649,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn reruns_are_ours_when_rerequested() {
+    fn only_rerequested_check_runs_are_accepted() {
         let run = json!({
             "action": "rerequested", "repository": {"full_name": "acme/upstream"},
             "check_run": {"name": "crcr/o/r/w/j", "external_id": "12:7", "head_sha": SHA}

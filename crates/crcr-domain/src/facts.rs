@@ -1,6 +1,5 @@
-//! What is kept of everything that happened: append-only rows, one type each.
-//!
-//! Dashboards, rates and reviews are computed from these and from nothing else.
+//! Facts: append-only records of everything that happened. Dashboards, rates and reviews are computed from
+//! facts only.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -15,94 +14,88 @@ use crate::proof::MissingProof;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fact")]
 pub enum Fact {
-    /// An event for one downstream repository got somewhere.
+    /// A dispatch was created or changed its status.
     Dispatch(DispatchFact),
-    /// A downstream job's attempt got somewhere.
+    /// An attempt of a downstream job changed its state.
     Attempt(Box<AttemptFact>),
     Callback(CallbackFact),
-    /// Where a pull request branched off was learned.
+    /// The merge base of a pull request became known.
     MergeBase(MergeBaseFact),
 }
 
-/// An upstream event for one downstream repository, as it stands at `at`. Of the rows of a
-/// (delivery, repository) the one with the greatest [`DispatchFact::version`] holds.
+/// The status of a dispatch at time `at`. For each delivery and repository, the row with the highest
+/// [`DispatchFact::version`] wins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DispatchFact {
-    /// When this row was written.
     pub at: Timestamp,
     pub delivery: String,
     pub upstream: String,
-    /// The pull request, if there is one.
     pub pull_request: Option<u64>,
     pub head_sha: String,
     pub event: EventName,
     pub repo: String,
-    /// Its level when the event came.
+    /// The level when the event arrived.
     pub level: Level,
-    /// The pull request's labels when the event came.
+    /// The pull request's labels when the event arrived.
     pub labels: Vec<String>,
     /// When the event was accepted.
     pub enqueued_at: Timestamp,
-    /// When GitHub took the dispatch.
+    /// When GitHub accepted the dispatch.
     pub sent_at: Option<Timestamp>,
     pub status: DispatchFactStatus,
     /// The delivery that replaced it.
     pub superseded_by: Option<String>,
-    /// Calls made to GitHub for it.
+    /// Number of calls to GitHub.
     pub tries: u32,
-    /// Why the last of them failed.
+    /// Why the last call failed.
     pub last_error: Option<String>,
 }
 
-/// One attempt of one downstream job, as it stands at `received_at`.
+/// The state of one attempt of a downstream job at `received_at`.
 ///
-/// Of the rows with the same key (repository, delivery, workflow, job, run, attempt, check run)
-/// the one with the greatest [`AttemptFact::version`] holds, so that a late `in_progress` can't
-/// hide the end.
+/// For each key (repository, delivery, workflow, job, run, attempt, check run) the row with the highest
+/// [`AttemptFact::version`] wins, so that a late `in_progress` doesn't hide the conclusion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptFact {
-    /// When the relay received what this row says.
+    /// When the relay received the report.
     pub received_at: Timestamp,
-    /// When the upstream event was accepted; of a self-report, when it was received. An attempt
-    /// belongs to this time, so that it stays in one window however long it takes.
+    /// When the upstream event was accepted; for self-reports, when the report arrived. An attempt is
+    /// assigned to time windows by this time, so that its duration doesn't move it to another window.
     pub dispatched_at: Timestamp,
     pub repo: String,
-    /// The delivery; of a self-report, the upstream commit.
+    /// For self-reports the upstream commit.
     pub delivery: String,
     pub workflow: String,
     pub job: Option<String>,
     pub run_id: String,
-    /// The attempt, from 1.
+    /// From 1.
     pub run_attempt: u32,
-    /// The downstream job's own check run.
+    /// The check run of the downstream job.
     pub check_run_id: Option<String>,
-    /// Where the job is in its life.
     pub state: JobState,
-    /// The job ended and its start was never heard.
+    /// The job ended without a report of its start.
     pub start_unknown: bool,
-    /// What it was doing when it ended.
+    /// The phase in which the job ended.
     pub phase: Option<String>,
     /// Seconds from dispatch to start, by the relay's clock; `None` when unknown.
     pub queue_seconds: Option<f64>,
     /// Seconds from start to end, by the relay's clock; `None` when unknown.
     pub execution_seconds: Option<f64>,
-    /// The start as the reporter tells it.
+    /// According to the reporter.
     pub started_at: Option<Timestamp>,
-    /// The end as the reporter tells it.
+    /// According to the reporter.
     pub completed_at: Option<Timestamp>,
-    /// How many tests did what.
     pub tests: Option<TestCounts>,
     pub failed_tests: Vec<FailedTest>,
     pub url: Option<String>,
     pub artifact_url: Option<String>,
     pub environment: Option<String>,
-    /// What its reports lack, at a level at which results need proof.
+    /// Why the result isn't proven, at levels that require proof.
     #[serde(default)]
     pub missing_proof: Option<MissingProof>,
     pub level: Level,
     pub event: EventName,
     pub upstream: String,
-    /// The pull request, if there is one.
     pub pull_request: Option<u64>,
     pub head_sha: String,
 }
@@ -164,7 +157,7 @@ impl From<&DispatchStatus> for DispatchFactStatus {
 }
 
 impl DispatchFact {
-    /// What decides between rows of one key: time, and within a millisecond what can only follow.
+    /// Orders rows of one key: by time, and within a millisecond by the order of statuses.
     pub fn version(&self) -> (i64, u8) {
         let rank = match self.status {
             DispatchFactStatus::Queued => 0,
@@ -180,12 +173,13 @@ impl DispatchFact {
 }
 
 impl AttemptFact {
-    /// What decides between rows of one key.
+    /// Orders rows of one key.
     pub fn version(&self) -> (u32, u8, Timestamp) {
         (self.run_attempt, self.state.rank(), self.received_at)
     }
 
-    /// When it began, as well as it is known: by its time in the queue, else when it was received.
+    /// When the attempt began: dispatch time plus queue time, or when the report arrived if the queue time
+    /// isn't known.
     pub fn began(&self) -> Timestamp {
         let queue = self.queue_seconds.and_then(|s| SignedDuration::try_from_secs_f64(s).ok());
         queue
@@ -194,8 +188,8 @@ impl AttemptFact {
     }
 }
 
-/// The commit that a pull request's head and its base branch have in common: what a backend reported
-/// on it tells whether a failure came with the pull request. Of the rows of a head the newest holds.
+/// The merge base of a pull request. Results on this commit show whether a failure is new in the pull
+/// request. For each head the newest row wins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeBaseFact {
     pub at: Timestamp,
@@ -203,54 +197,53 @@ pub struct MergeBaseFact {
     pub pull_request: u64,
     pub head_sha: String,
     pub merge_base: String,
-    /// When it was committed, as its committer tells.
+    /// The committer date.
     pub committed_at: Timestamp,
 }
 
-/// A report that came in, whatever became of it.
+/// A received report, accepted or not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallbackFact {
     pub at: Timestamp,
-    /// The repository that the token proves; `None` when it proves none.
+    /// The repository of the verified token; `None` if the token is invalid.
     pub repo: Option<String>,
-    /// The delivery that the body names.
+    /// From the body.
     pub delivery: Option<String>,
-    /// The run that the body names.
+    /// From the body.
     pub run_id: Option<String>,
-    /// The job that the body names.
+    /// From the body.
     pub job: Option<String>,
-    /// The status that the body reports.
+    /// From the body.
     pub status: Option<String>,
-    /// The conclusion that the body reports.
+    /// From the body.
     pub conclusion: Option<String>,
     pub outcome: CallbackOutcome,
-    /// The HTTP status of the answer.
+    /// HTTP status of the response.
     pub answer: u16,
-    /// The text of a refusal.
+    /// Why the report was rejected.
     pub detail: Option<String>,
-    /// Milliseconds from the request to the answer.
+    /// From request to response.
     pub latency_ms: f64,
 }
 
-/// What became of a report.
+/// How the relay handled a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallbackOutcome {
     Accepted,
-    /// Stored and shown as reported without proof; no check run moved.
+    /// Stored and shown as reported without proof; changed no check run.
     Unproven,
     Duplicate,
     Stale,
-    /// The repository's level has no results.
+    /// At the repository's level results aren't stored.
     BelowLevel,
-    /// No such dispatch, or the state forbids it.
+    /// No such dispatch, or its state doesn't allow the report.
     RejectedState,
     RateLimited,
-    /// The token doesn't hold, or not for this.
+    /// The token is invalid or belongs to something else.
     BadToken,
-    /// The body isn't what it has to be.
     BadBody,
-    /// The name belongs to another repository than before, and no operator has confirmed that.
+    /// The name belongs to a new repository that no operator has confirmed.
     RepositoryChanged,
 }
 
@@ -288,12 +281,12 @@ impl CallbackOutcome {
         }
     }
 
-    /// Whether the report is stored as part of its job.
+    /// Whether the report is stored with its job.
     pub fn is_stored(self) -> bool {
         matches!(self, Self::Accepted | Self::Unproven)
     }
 
-    /// Whether the report was one: a proven sender and a state that fits, at whatever level.
+    /// Whether the report was valid, even if the level ignores it.
     pub fn is_valid(self) -> bool {
         matches!(self, Self::Accepted | Self::Duplicate | Self::Stale | Self::BelowLevel)
     }

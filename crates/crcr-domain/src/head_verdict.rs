@@ -1,9 +1,8 @@
-//! The verdict on one upstream head at one backend: what the check run
+//! The verdict of one backend on one upstream head, which the check run
 //! `crcr/<owner>/<repo>/relay/dispatch` shows.
 //!
-//! It is computed anew from the stored facts (dispatches, downstream runs, reported jobs) whenever one
-//! of them changes, and never kept, so that a re-run, a second workflow or a late report can't be
-//! overtaken by an earlier verdict.
+//! It is computed from the stored dispatches, downstream runs and reported jobs whenever one of them
+//! changes, and never stored itself. So an old verdict can't override a re-run or a late report.
 
 use jiff::Timestamp;
 
@@ -13,44 +12,39 @@ use crate::downstream_run::{DownstreamRun, RunState};
 use crate::lifecycle::{Conclusion, JobState};
 use crate::proof::{MissingProof, ProofStatus};
 
-/// A dispatch of the head, as far as the verdict needs it.
+/// A dispatch of the head.
 #[derive(Debug, Clone)]
 pub struct HeadDispatch<'a> {
     pub status: &'a DispatchStatus,
     /// Why the last try failed.
     pub last_error: Option<&'a str>,
-    /// When the event was accepted; the newest dispatch of a head is the one that is waited for.
+    /// When the event was accepted. The verdict waits for the newest dispatch of a head.
     pub enqueued_at: Timestamp,
-    /// Whether the time in which a first report has to come is over.
+    /// Whether the time for a first report is over.
     pub is_overdue: bool,
-    /// The runs that it started.
     pub runs: &'a [DownstreamRun],
-    /// The jobs that answered it.
+    /// The jobs that reported for it.
     pub jobs: Vec<HeadJob<'a>>,
 }
 
-/// A reported job, as far as the verdict needs it.
+/// A reported job.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadJob<'a> {
     pub id: &'a JobId,
-    /// Where it is in its life.
     pub state: JobState,
-    /// Whether its reports are proven.
     pub proof: ProofStatus,
-    /// When the relay first heard of it; orders runs whose ids have no order.
+    /// When the first report came in. Orders runs whose ids have no order.
     pub heard_at: Option<Timestamp>,
 }
 
-/// What the check run of the dispatch shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadVerdict {
     pub standing: HeadState,
-    /// The run to link, and to run again.
+    /// The run to link and to re-run.
     pub run: Option<String>,
     pub reason: String,
 }
 
-/// How a head stands at a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadState {
     Queued,
@@ -58,16 +52,15 @@ pub enum HeadState {
     Ended(Conclusion),
 }
 
-/// The verdict over the dispatches of one head to one backend, in any order. `silent` is the
-/// conclusion for a backend that can't be reached, or whose end isn't told. `None` without a
-/// dispatch.
+/// The verdict for all dispatches of one head to one backend, in any order. `silent`: the conclusion for a
+/// backend that can't be reached or doesn't report its result. `None` without dispatches.
 pub fn head_verdict(dispatches: &[HeadDispatch<'_>], silent: Conclusion) -> Option<HeadVerdict> {
     let newest = dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at)?;
     let runs = effective_runs(dispatches);
     let open = runs.iter().find(|run| run.is_open()).or(runs.last());
     let current = open.map(|run| run.id.to_owned());
     if !newest.jobs.iter().any(|job| job.proof == ProofStatus::Proven) {
-        return Some(unanswered(newest, current, silent));
+        return Some(verdict_without_report(newest, current, silent));
     }
     if let Some(run) = runs.iter().find(|run| run.is_open()) {
         return Some(HeadVerdict {
@@ -79,8 +72,8 @@ pub fn head_verdict(dispatches: &[HeadDispatch<'_>], silent: Conclusion) -> Opti
     let worst = runs.iter().max_by_key(|run| run.conclusion().map_or(0, |end| 1 + end.severity()));
     let conclusion = worst.and_then(EffectiveRun::conclusion);
     let (conclusion, reason) = match conclusion {
-        // A conclusion that nobody tells must not pass for one that lets a merge through.
-        None => (silent, "It ended and nobody said how".to_owned()),
+        // An unknown conclusion must not allow a merge.
+        None => (silent, "It ended without a conclusion".to_owned()),
         Some(end) if end.is_good() => {
             (Conclusion::Success, "Every run ended well, and so did every job that reported".into())
         }
@@ -97,7 +90,11 @@ pub fn head_verdict(dispatches: &[HeadDispatch<'_>], silent: Conclusion) -> Opti
 }
 
 /// The verdict while the newest dispatch has no proven report.
-fn unanswered(newest: &HeadDispatch<'_>, run: Option<String>, silent: Conclusion) -> HeadVerdict {
+fn verdict_without_report(
+    newest: &HeadDispatch<'_>,
+    run: Option<String>,
+    silent: Conclusion,
+) -> HeadVerdict {
     let failed = HeadState::Ended(silent);
     let (standing, reason) = match newest.status {
         DispatchStatus::Superseded { .. } => {
@@ -128,31 +125,31 @@ impl HeadDispatch<'_> {
     }
 }
 
-/// A run that counts, with the newest attempt of each of its proven jobs.
+/// A run that the verdict depends on, with the newest attempt of each of its proven jobs.
 struct EffectiveRun<'a> {
     id: &'a str,
     workflow: &'a str,
-    /// `None`: jobs reported it, and nobody has looked at it yet.
+    /// `None`: GitHub hasn't been asked about it yet.
     known: Option<&'a DownstreamRun>,
     jobs: Vec<HeadJob<'a>>,
-    /// Orders the runs of one workflow: GitHub's numbers grow; others are ordered by time.
+    /// Orders the runs of one workflow: by GitHub's increasing ids, or by time.
     order: (u64, Option<Timestamp>),
 }
 
 impl EffectiveRun<'_> {
-    /// What was seen of the run counts only if it is about the newest attempt that reported.
+    /// GitHub's state of the run only counts if it isn't older than the newest reported attempt.
     fn is_open(&self) -> bool {
         let Some(run) = self.known else { return true };
         let reported = self.jobs.iter().map(|job| job.id.run_attempt).max().unwrap_or(0);
         run.state == RunState::Open || run.attempt < reported
     }
 
-    /// Whether the run is this head's: GitHub's list leaves it open, a proven report doesn't.
+    /// Whether the run certainly belongs to this head: a proven report says so, or GitHub's list does.
     fn is_certain(&self) -> bool {
         !self.jobs.is_empty() || self.known.is_some_and(|run| run.certain)
     }
 
-    /// The worst of GitHub's own conclusion and of those that were reported.
+    /// The worst of GitHub's conclusion and the reported ones.
     fn conclusion(&self) -> Option<Conclusion> {
         let own = match self.known {
             Some(DownstreamRun { state: RunState::Over(own), .. }) if self.is_certain() => *own,
@@ -162,7 +159,7 @@ impl EffectiveRun<'_> {
     }
 }
 
-/// The runs of a head that count: of each workflow the newest, the oldest first.
+/// The newest run of each workflow, oldest first.
 fn effective_runs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<EffectiveRun<'a>> {
     let mut runs: Vec<EffectiveRun<'a>> = Vec::new();
     for run in dispatches.iter().flat_map(|dispatch| dispatch.runs) {
@@ -199,7 +196,7 @@ fn effective_runs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<EffectiveRun<'a
         }
     }
     runs.sort_by_key(|run| run.order);
-    // Only a run that is surely this head's takes the place of an older one of its workflow.
+    // Only a run that certainly belongs to this head replaces an older one of its workflow.
     let replaced: Vec<bool> = (0..runs.len())
         .map(|index| {
             let later = &runs[index + 1..];
@@ -208,7 +205,7 @@ fn effective_runs<'a>(dispatches: &'a [HeadDispatch<'a>]) -> Vec<EffectiveRun<'a
         .collect();
     let mut replaced = replaced.into_iter();
     runs.retain(|_| !replaced.next().unwrap_or_default());
-    // A run that may be another head's is waited for, and decides nothing once it is over.
+    // A run that may belong to another head keeps the verdict open, but its conclusion doesn't count.
     runs.retain(|run| run.is_open() || run.is_certain());
     runs
 }
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_proof_state_attempt_and_run_of_one_job() {
+    fn verdict_for_every_combination_of_one_job() {
         use JobState::{Completed, Dispatched, InProgress, Lost, NeverStarted};
         let statuses = [
             DispatchStatus::Queued,
@@ -353,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rerun_that_passes_turns_a_failed_verdict_green() {
+    fn passing_rerun_turns_a_failed_verdict_into_success() {
         let (first, second) = (id("5", 1, "CI", "test"), id("5", 2, "CI", "test"));
         let jobs = vec![
             proven(&first, JobState::Completed(BAD)),

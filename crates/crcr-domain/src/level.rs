@@ -1,4 +1,4 @@
-//! How deeply a repository takes part: levels, devices and events.
+//! Levels, devices and event subscriptions of downstream repositories.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,30 +9,28 @@ use serde::{Deserialize, Serialize};
 use crate::event::EventName;
 use crate::repo::hash_ignoring_case;
 
-/// The level of a downstream repository; each includes the rights of the lower ones.
+/// How deeply a downstream repository takes part. Each level includes the rights of the lower ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Level {
-    /// Onboarding: receives events, and nothing of its results is kept.
+    /// Onboarding: receives events; its results aren't stored.
     L1,
     /// Observation: results on the HUD.
     L2,
-    /// Stable: a check run on upstream pull requests that carry the device's label.
+    /// Stable: check runs on upstream pull requests that have the device's label.
     L3,
-    /// Mature: always a check run, and it blocks the merge.
+    /// Mature: check runs on all upstream pull requests, which block the merge.
     L4,
 }
 
 /// When a level's results become a check run on the upstream pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckRunPolicy {
-    /// Never.
     Never,
-    /// Only when the pull request carries the label of the repository's device.
+    /// Only if the pull request has the label of the repository's device.
     WhenLabelled,
     Always,
 }
 
-/// A text that is no level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` isn't a level: L1, L2, L3 or L4")]
 pub struct NotALevel(pub String);
@@ -60,17 +58,16 @@ impl Level {
         }
     }
 
-    /// Whether upstream events are dispatched to it: at every level.
+    /// Every level does.
     pub fn receives_events(self) -> bool {
         self >= Self::L1
     }
 
-    /// Whether its results are kept and shown on the HUD.
+    /// Whether results are stored and shown on the HUD.
     pub fn shows_results(self) -> bool {
         self >= Self::L2
     }
 
-    /// When its results become a check run on the upstream pull request.
     pub fn check_run(self) -> CheckRunPolicy {
         match self {
             Self::L1 | Self::L2 => CheckRunPolicy::Never,
@@ -79,14 +76,13 @@ impl Level {
         }
     }
 
-    /// Whether a failing result blocks the merge.
     pub fn blocks_merge(self) -> bool {
         self == Self::L4
     }
 }
 
 impl CheckRunPolicy {
-    /// Whether there is one on a pull request that carries the device's label, or doesn't.
+    /// Whether a pull request gets a check run; `labelled`: it has the device's label.
     pub fn applies(self, labelled: bool) -> bool {
         match self {
             Self::Never => false,
@@ -113,29 +109,28 @@ impl FromStr for Level {
     }
 }
 
-/// What comes before the device in the label that asks for a check run.
+/// A pull request asks for check runs of a device with the label `ciflow/crcr/<device>`.
 pub const LABEL_PREFIX: &str = "ciflow/crcr/";
-/// The most characters of a device: a GitHub label holds 50.
+/// A GitHub label has at most 50 characters, of which [`LABEL_PREFIX`] takes 12.
 pub const MAX_DEVICE_CHARS: usize = 38;
 
-/// The kind of hardware that L3 repositories are grouped by. Compares without case, as labels do.
+/// The kind of hardware that L3 repositories are grouped by. Compares ignoring case, as labels do.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Device(Box<str>);
 
-/// Why a text is no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     #[error("it is empty")]
     Empty,
-    /// Over 38 characters.
     #[error(
         "it has {0} characters, and {MAX_DEVICE_CHARS} fit: a GitHub label holds 50 and \
          `{LABEL_PREFIX}` takes 12"
     )]
     Long(usize),
-    /// A character other than letters, digits, `.`, `_` and `-`, or one of these three in front.
-    #[error("it must begin with a letter or digit and go on with these, `.`, `_` or `-`")]
+    #[error(
+        "it must begin with a letter or digit, and continue with letters, digits, `.`, `_` or `-`"
+    )]
     Chars,
 }
 
@@ -155,12 +150,11 @@ impl Device {
         Ok(Self(text.into()))
     }
 
-    /// The device, as it is spelled.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The label that asks for its check runs: [`LABEL_PREFIX`] and the device.
+    /// The label that asks for check runs of this device.
     pub fn label(&self) -> String {
         format!("{LABEL_PREFIX}{}", self.0)
     }
@@ -214,14 +208,14 @@ impl From<Device> for String {
     }
 }
 
-/// What a repository can subscribe to.
+/// A kind of event that a repository can subscribe to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     PullRequest,
-    /// Nightly and periodic runs, which the repository starts by itself and reports.
+    /// Nightly and periodic runs, which the repository starts itself.
     Nightly,
-    /// Groups of a merge queue. L4 gets them anyway: its checks are required.
+    /// Groups of a merge queue. L4 always gets them, because its checks are required.
     MergeGroup,
 }
 
@@ -261,8 +255,8 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// The kinds that a repository subscribes to, at least one; pull requests and nightly runs unless the
-/// allowlist lists others.
+/// The kinds of events that a repository subscribes to: at least one. The default is pull requests and
+/// nightly runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "Vec<EventKind>", try_from = "Vec<EventKind>")]
 pub struct EventSet([bool; EventKind::ALL.len()]);
@@ -315,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_by_every_right() {
+    fn rights_of_every_level() {
         let rights = |level: Level| {
             (
                 level.receives_events(),
@@ -332,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_read_as_it_is_written() {
+    fn level_parses_its_own_name_only() {
         for level in Level::ALL {
             assert_eq!(level.as_str().parse(), Ok(level));
         }
@@ -340,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_fits_a_label() {
+    fn device_names_fit_into_a_label() {
         assert_eq!(Device::new("xpu").unwrap().label(), "ciflow/crcr/xpu");
         assert_eq!(Device::new("NPU").unwrap(), Device::new("npu").unwrap());
         assert!(Device::new(&"d".repeat(38)).unwrap().label().len() <= 50);
@@ -359,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_a_set_of_at_least_one() {
+    fn event_set_needs_at_least_one_kind() {
         use EventKind::{Nightly, PullRequest};
         assert_eq!(EventSet::new([]), Err(NoEvents));
         let nightly = EventSet::new([Nightly, Nightly]).unwrap();

@@ -1,4 +1,5 @@
-//! What the relay knows: repositories, levels, events, results. Pure: no I/O, no clock.
+//! The rules of cross-repository CI: repositories, levels, events, results. No I/O and no clock; the
+//! current time is always an argument.
 
 pub mod allowlist;
 pub mod callback;

@@ -1,11 +1,11 @@
-//! The life of one downstream job, as the relay sees it: one step at a time, by rank.
+//! The states of a downstream job and the transitions between them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a job ended: GitHub's values.
+/// The conclusions that GitHub defines.
 ///
 /// <https://docs.github.com/en/rest/checks/runs#create-a-check-run>
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,19 +14,18 @@ pub enum Conclusion {
     Success,
     Failure,
     Neutral,
-    /// Somebody or something stopped it.
     Cancelled,
     Skipped,
     TimedOut,
     ActionRequired,
-    /// Given up by GitHub after 14 days.
+    /// GitHub gave up after 14 days.
     Stale,
     /// The workflow could not start.
     StartupFailure,
 }
 
 impl Conclusion {
-    /// Every conclusion, the best first: of several jobs, the last one found here speaks for all.
+    /// All conclusions, the best first. The conclusion of several jobs is the one that comes last here.
     pub const BEST_TO_WORST: [Self; 9] = [
         Self::Skipped,
         Self::Success,
@@ -54,22 +53,22 @@ impl Conclusion {
         }
     }
 
-    /// Whether nobody has to look: success, neutral or skipped.
+    /// Success, neutral or skipped.
     pub fn is_good(self) -> bool {
         matches!(self, Self::Success | Self::Neutral | Self::Skipped)
     }
 
-    /// Whether an oncall has to look: the conclusions that the deployed on-call bot acts on.
+    /// Whether an oncall is alerted. The deployed on-call bot uses the same conclusions.
     pub fn alerts_oncall(self) -> bool {
         matches!(self, Self::Failure | Self::StartupFailure | Self::Cancelled | Self::TimedOut)
     }
 
-    /// The worst of several; `None` of none.
+    /// `None` if there are none.
     pub fn worst(all: impl IntoIterator<Item = Self>) -> Option<Self> {
         all.into_iter().max_by_key(|conclusion| conclusion.severity())
     }
 
-    /// The place in [`Self::BEST_TO_WORST`]: the greater, the worse.
+    /// Index in [`Self::BEST_TO_WORST`]; higher is worse.
     pub fn severity(self) -> usize {
         Self::BEST_TO_WORST.iter().position(|other| *other == self).unwrap_or_default()
     }
@@ -89,22 +88,21 @@ impl FromStr for Conclusion {
     }
 }
 
-/// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "conclusion")]
 pub enum JobState {
-    /// Asked for; nothing heard yet.
+    /// No report yet.
     Dispatched,
     InProgress,
-    /// Swept: nothing was heard in time.
+    /// Set by a sweep: no report came in time.
     NeverStarted,
-    /// Swept: it started and its end was not heard in time.
+    /// Set by a sweep: it started, and its end wasn't reported in time.
     Lost,
     Completed(Conclusion),
 }
 
 impl JobState {
-    /// The rank that decides which of two states holds; never goes down.
+    /// A job never moves to a state of a lower rank.
     pub fn rank(self) -> u8 {
         match self {
             Self::Dispatched => 0,
@@ -114,12 +112,11 @@ impl JobState {
         }
     }
 
-    /// Whether the job still has to end.
     pub fn is_open(self) -> bool {
         self.rank() < 2
     }
 
-    /// What the callback calls it: `in_progress` or `completed`, and `dispatched` before that.
+    /// The status in callbacks: `in_progress` or `completed`, and `dispatched` before the first one.
     pub fn status(self) -> &'static str {
         match self {
             Self::Dispatched => "dispatched",
@@ -128,7 +125,7 @@ impl JobState {
         }
     }
 
-    /// How it ended; a swept job timed out.
+    /// A job that a sweep ended counts as timed out.
     pub fn conclusion(self) -> Option<Conclusion> {
         match self {
             Self::Dispatched | Self::InProgress => None,
@@ -138,32 +135,31 @@ impl JobState {
     }
 }
 
-/// What a report does to the state.
+/// How a report changes the state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobTransition {
-    /// The report's state holds from now on.
+    /// The job takes the state of the report.
     Apply {
-        /// The job ended and its start was never heard: no queue or execution time is known.
+        /// The job ended without a report of its start, so queue and execution time are unknown.
         start_unknown: bool,
     },
-    /// The report says what is known already.
+    /// The job has this state already.
     Duplicate,
-    /// The report is overtaken by what is known.
+    /// The job has moved on from this state.
     Stale,
-    /// The report contradicts the end that is known; that one stays.
+    /// The job ended with another conclusion, which stays.
     Conflict,
 }
 
-/// Decides what `report` does to a job in state `current`; a job without a record is
-/// [`JobState::Dispatched`].
-pub fn step(current: JobState, report: JobState) -> JobTransition {
+/// How `report` changes a job in state `current`. A job without a record is [`JobState::Dispatched`].
+pub fn transition(current: JobState, report: JobState) -> JobTransition {
     if current == report {
         return JobTransition::Duplicate;
     }
     if report.rank() > current.rank() {
-        let unheard = matches!(current, JobState::Dispatched | JobState::NeverStarted);
+        let start_was_missed = matches!(current, JobState::Dispatched | JobState::NeverStarted);
         return JobTransition::Apply {
-            start_unknown: unheard && matches!(report, JobState::Completed(_)),
+            start_unknown: start_was_missed && matches!(report, JobState::Completed(_)),
         };
     }
     match (current, report) {
@@ -177,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_of_states() {
+    fn transition_of_every_pair_of_states() {
         use JobState::{Completed, Dispatched, InProgress, Lost, NeverStarted};
         const HEARD: JobTransition = JobTransition::Apply { start_unknown: false };
         const UNHEARD: JobTransition = JobTransition::Apply { start_unknown: true };
@@ -197,13 +193,13 @@ mod tests {
         assert_eq!(table.map(|(state, _)| state), states);
         for (current, row) in table {
             for (report, expected) in states.into_iter().zip(row) {
-                assert_eq!(step(current, report), expected, "{current:?} then {report:?}");
+                assert_eq!(transition(current, report), expected, "{current:?} then {report:?}");
             }
         }
     }
 
     #[test]
-    fn every_pair_of_conclusions_conflicts_unless_equal() {
+    fn different_conclusions_conflict() {
         for first in Conclusion::BEST_TO_WORST {
             for second in Conclusion::BEST_TO_WORST {
                 let expected = if first == second {
@@ -211,13 +207,16 @@ mod tests {
                 } else {
                     JobTransition::Conflict
                 };
-                assert_eq!(step(JobState::Completed(first), JobState::Completed(second)), expected);
+                assert_eq!(
+                    transition(JobState::Completed(first), JobState::Completed(second)),
+                    expected
+                );
             }
         }
     }
 
     #[test]
-    fn a_state_never_goes_down_whatever_the_order() {
+    fn rank_never_decreases_in_any_order_of_reports() {
         let good = JobState::Completed(Conclusion::Success);
         let reports = [JobState::InProgress, JobState::Lost, JobState::NeverStarted, good];
         for a in reports {
@@ -226,7 +225,7 @@ mod tests {
                     let mut state = JobState::Dispatched;
                     for report in [a, b, c] {
                         let before = state.rank();
-                        if let JobTransition::Apply { .. } = step(state, report) {
+                        if let JobTransition::Apply { .. } = transition(state, report) {
                             state = report;
                         }
                         assert!(state.rank() >= before);
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_back_and_the_worst_speaks_for_all() {
+    fn conclusions_parse_their_names_and_the_worst_wins() {
         for conclusion in Conclusion::BEST_TO_WORST {
             assert_eq!(conclusion.as_str().parse(), Ok(conclusion));
             let json = serde_json::to_value(conclusion).unwrap();

@@ -1,24 +1,24 @@
-//! Is a report proven? Only a proven report moves a check run on the upstream pull request.
+//! Whether a report is proven. Only proven reports change check runs on upstream pull requests.
 //!
-//! A report of GitHub Actions is proven when its OIDC token is of a `repository_dispatch` run on the
-//! default branch, and it echoes the callback token of the dispatch that it answers. Everything else
-//! is stored, shown on the HUD as "reported without proof", and moves nothing.
+//! A report from GitHub Actions is proven if its OIDC token belongs to a `repository_dispatch` run on the
+//! default branch, and it contains the callback token of its dispatch. Any other report is stored and
+//! shown on the HUD as "reported without proof", and changes no check run.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What came with a report. It is stored with the job, because the default branch may only be
-/// learned after the report: GitHub's answer to the dispatch can be slower than the dispatched run.
+/// What a report shows about its origin. It is stored with the job, because the default branch may become
+/// known only after the report: GitHub's response to the dispatch can be slower than the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportProvenance {
-    /// Where the job ran. `None`: stored by a version that kept no evidence.
+    /// `None`: stored by a version that didn't record it.
     pub origin: Option<ReportOrigin>,
-    /// Whether the report echoed the callback token of its dispatch, signed by this relay.
+    /// Whether the report contains the callback token of its dispatch, signed by this relay.
     pub has_callback_token: bool,
 }
 
-/// Where a job ran, as its verified OIDC token says.
+/// Where a job ran, according to its verified OIDC token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportOrigin {
@@ -28,18 +28,17 @@ pub enum ReportOrigin {
         /// The claim `ref`, such as `refs/heads/main`.
         git_ref: Option<String>,
     },
-    /// A pipeline of another CI system that operators have mapped to the repository.
+    /// A pipeline of another CI system that operators mapped to the repository.
     MappedPipeline,
 }
 
-/// Whether a report is proven. The order is that of authority: a report never moves a job that a
-/// report with a greater proof has moved.
+/// Ordered by authority: a report never changes a job that a report with a higher status has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProofStatus {
-    /// Not proven, and it will never be.
+    /// Not proven, and never will be.
     Missing(MissingProof),
-    /// The default branch isn't known yet: to be decided again when the dispatch is recorded as sent.
+    /// The default branch isn't known yet. Decided again when the dispatch is recorded as sent.
     Undecided,
     Proven,
 }
@@ -47,7 +46,7 @@ pub enum ProofStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingProof {
-    /// It was stored by a version that kept no evidence.
+    /// Stored by a version that didn't record the origin.
     Evidence,
     /// The run wasn't started by `repository_dispatch`.
     Event,
@@ -86,9 +85,9 @@ impl fmt::Display for MissingProof {
 }
 
 impl ReportProvenance {
-    /// Decides. `default_branch` is the downstream repository's, without `refs/heads/`; `None` while
-    /// it isn't known. `may_be_learned` says whether it still can be: the dispatch is on its way.
-    pub fn proof(&self, default_branch: Option<&str>, may_be_learned: bool) -> ProofStatus {
+    /// `default_branch` is the downstream repository's, without `refs/heads/`. `may_become_known`: it isn't
+    /// known yet, because the dispatch hasn't been recorded as sent.
+    pub fn proof(&self, default_branch: Option<&str>, may_become_known: bool) -> ProofStatus {
         let Some(origin) = &self.origin else {
             return ProofStatus::Missing(MissingProof::Evidence);
         };
@@ -104,7 +103,7 @@ impl ReportProvenance {
         let branch = git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
         match (branch, default_branch) {
             (Some(branch), Some(default)) if branch == default => ProofStatus::Proven,
-            (Some(_), None) if may_be_learned => ProofStatus::Undecided,
+            (Some(_), None) if may_become_known => ProofStatus::Undecided,
             _ => ProofStatus::Missing(MissingProof::Branch),
         }
     }
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_combination_of_origin_event_branch_and_callback_token() {
+    fn proof_of_every_combination_of_origin_event_branch_and_token() {
         use MissingProof::{Branch, CallbackToken, Event};
         let github = |event: Option<&str>, git_ref: Option<&str>| {
             Some(ReportOrigin::GitHub {
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn authority_grows_from_missing_to_undecided_to_proven() {
+    fn proof_statuses_are_ordered_by_authority() {
         assert!(ProofStatus::Missing(MissingProof::CallbackToken) < ProofStatus::Undecided);
         assert!(ProofStatus::Undecided < ProofStatus::Proven);
     }

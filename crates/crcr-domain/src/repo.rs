@@ -7,14 +7,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The most characters of an owner's name.
+/// GitHub's limit for the name of an owner.
 pub const MAX_OWNER_CHARS: usize = 39;
-/// The most characters of a repository's name without its owner.
+/// GitHub's limit for the name of a repository, without its owner.
 pub const MAX_NAME_CHARS: usize = 100;
 
 /// A repository on GitHub, `owner/repo`.
 ///
-/// Compares, orders and hashes without case, as GitHub does; keeps its spelling for display.
+/// Compares, orders and hashes ignoring case, as GitHub does. Keeps its spelling for display.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct RepoName {
@@ -22,52 +22,41 @@ pub struct RepoName {
     slash: u8,
 }
 
-/// Why a text is no `owner/repo`.
+/// Why a text isn't `owner/repo`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepoNameError {
-    /// A URL or an SSH address instead of a name; holds the `owner/repo` in it, when there is one.
+    /// A URL or an SSH address. Holds the `owner/repo` in it, if there is one.
     #[error("it is an address, not a name")]
     Address(Option<String>),
-    /// No `/`.
     #[error("it has no `/`")]
     NoSlash,
-    /// More than one `/`.
     #[error("it has more than one `/`")]
     ManySlashes,
-    /// The part before the `/` is empty.
     #[error("the owner is empty")]
     EmptyOwner,
-    /// The part after the `/` is empty.
     #[error("the repository is empty")]
     EmptyName,
-    /// The owner is over 39 characters.
     #[error("the owner has {0} characters, and GitHub allows {MAX_OWNER_CHARS}")]
     LongOwner(usize),
-    /// The name is over 100 characters.
     #[error("the repository has {0} characters, and GitHub allows {MAX_NAME_CHARS}")]
     LongName(usize),
-    /// A character that the owner can't have.
-    #[error("the owner can't have {}", show_char(*.0))]
+    #[error("the owner can't have {}", describe_char(*.0))]
     OwnerChar(char),
-    /// A character that the repository can't have.
-    #[error("the repository can't have {}", show_char(*.0))]
+    #[error("the repository can't have {}", describe_char(*.0))]
     NameChar(char),
-    /// The owner begins or ends with a hyphen, or has two in a row.
-    #[error("the owner's hyphens must be single and between other characters")]
+    #[error("the owner can't begin or end with a hyphen or have two in a row")]
     OwnerHyphen,
-    /// The owner has `_` other than once before the suffix of an enterprise.
-    #[error("the owner can have one `_`, before the suffix of an enterprise")]
+    /// Enterprise-managed users have names like `login_suffix`.
+    #[error("the owner can only have one `_`, before an enterprise suffix")]
     OwnerUnderscore,
-    /// The repository is `.` or `..`.
     #[error("the repository can't be `.` or `..`")]
     Dots,
-    /// The repository ends with `.git` or `.wiki`.
     #[error("the repository can't end with `{0}`")]
     Suffix(&'static str),
 }
 
-/// A character as people recognise it: look-alikes with their code point.
-fn show_char(c: char) -> String {
+/// Shows a character; non-ASCII look-alikes get their code point.
+fn describe_char(c: char) -> String {
     match c {
         ' ' => "a space".to_owned(),
         c if c.is_ascii_graphic() => format!("`{c}`"),
@@ -77,9 +66,9 @@ fn show_char(c: char) -> String {
 }
 
 impl RepoName {
-    /// Reads `owner/repo` by GitHub's rules: owner 1–39 of `[A-Za-z0-9-]` with single inner hyphens
-    /// and at most one `_suffix` of an enterprise; name 1–100 of `[A-Za-z0-9._-]`, neither `.` nor
-    /// `..`, without the suffix `.git` or `.wiki`.
+    /// Parses `owner/repo` by GitHub's rules. The owner has 1–39 of `[A-Za-z0-9-]`, single inner
+    /// hyphens and at most one enterprise `_suffix`. The name has 1–100 of `[A-Za-z0-9._-]`, isn't `.` or
+    /// `..`, and doesn't end with `.git` or `.wiki`.
     pub fn new(text: &str) -> Result<Self, RepoNameError> {
         if text.contains("://") || text.starts_with("git@") || starts_with_host(text) {
             return Err(RepoNameError::Address(name_in_address(text)));
@@ -101,22 +90,19 @@ impl RepoName {
         Ok(Self { text: text.into(), slash })
     }
 
-    /// The part before the slash, as it is spelled.
     pub fn owner(&self) -> &str {
         &self.text[..usize::from(self.slash)]
     }
 
-    /// The part after the slash, as it is spelled.
     pub fn name(&self) -> &str {
         &self.text[usize::from(self.slash) + 1..]
     }
 
-    /// `owner/repo`, as it is spelled.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// `owner/repo` in lower case: a key for stores that compare by bytes.
+    /// `owner/repo` in lower case, for stores that compare bytes.
     pub fn key(&self) -> String {
         self.text.to_ascii_lowercase()
     }
@@ -248,9 +234,9 @@ impl From<RepoName> for String {
     }
 }
 
-/// Feeds ASCII text to a hasher so that texts that differ in case only hash alike.
+/// Hashes ASCII text so that texts that only differ in case have the same hash.
 pub(crate) fn hash_ignoring_case<H: Hasher>(text: &str, state: &mut H) {
-    // In pieces: a hasher takes many bytes at once far faster than one by one.
+    // Chunks: hashing byte by byte is far slower.
     for piece in text.as_bytes().chunks(64) {
         let mut lower = [0; 64];
         lower[..piece.len()].copy_from_slice(piece);
@@ -260,15 +246,14 @@ pub(crate) fn hash_ignoring_case<H: Hasher>(text: &str, state: &mut H) {
     state.write_u8(0xff);
 }
 
-/// Orders ASCII text without case.
 pub(crate) fn cmp_ignoring_case(a: &str, b: &str) -> Ordering {
     let lower = |byte: u8| byte.to_ascii_lowercase();
     a.bytes().map(lower).cmp(b.bytes().map(lower))
 }
 
-/// Whom to call about a repository: a GitHub login, or a team as `org/team`.
+/// Who is on call for a repository: a GitHub login, or a team as `org/team`.
 ///
-/// Compares without case; keeps its spelling.
+/// Compares ignoring case. Keeps its spelling for display.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Oncall(Box<str>);
@@ -278,16 +263,15 @@ pub struct Oncall(Box<str>);
 pub enum OncallError {
     #[error("it is empty")]
     Empty,
-    /// The login, or the team's organisation, isn't one.
+    /// The login, or the organisation of the team, isn't valid.
     #[error("{}", .0.to_string().replace("the owner", "a login"))]
     Login(RepoNameError),
-    /// The team's name isn't one.
     #[error("a team's name is made of letters, digits, `-` and `_`")]
     Team,
 }
 
 impl Oncall {
-    /// Reads a login (as an owner of [`RepoName`]) or `org/team`.
+    /// Parses a login, by the rules for owners of [`RepoName`], or `org/team`.
     pub fn new(text: &str) -> Result<Self, OncallError> {
         if text.is_empty() {
             return Err(OncallError::Empty);
@@ -309,12 +293,12 @@ impl Oncall {
         Ok(Self(text.into()))
     }
 
-    /// The login or `org/team`, as it is spelled, without `@`.
+    /// Without `@`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The organisation and the team, when it is a team.
+    /// Organisation and team, if this isn't a login.
     pub fn team(&self) -> Option<(&str, &str)> {
         self.0.split_once('/')
     }
@@ -375,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_repository_in_another_spelling_is_the_same() {
+    fn repositories_compare_ignoring_case() {
         let [a, b] = ["Ascend/pytorch", "ascend/PyTorch"].map(|text| RepoName::new(text).unwrap());
         assert_eq!(a, b);
         assert_eq!(a.cmp(&b), Ordering::Equal);
@@ -385,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn githubs_rules_for_names() {
+    fn repository_names_follow_githubs_rules() {
         for good in [
             "a/b",
             "0/0",

@@ -1,4 +1,4 @@
-//! What a change of the allowlist does, whatever it does to the text.
+//! The effect of a change to the allowlist, regardless of how the text changed.
 
 use std::cmp::Ordering;
 
@@ -7,23 +7,22 @@ use crate::diagnostic::{Diagnostic, Rule, SourceSpan};
 use crate::level::Level;
 use crate::repo::RepoName;
 
-/// One repository's part before and after; at least one of the two is there, and they differ.
+/// The entry of a repository before and after. At least one is set, and they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryChange<'a> {
     pub before: Option<&'a AllowlistEntry>,
     pub after: Option<&'a AllowlistEntry>,
 }
 
-/// What a change is, by its most important part.
+/// The most important effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
     Added,
     Promoted,
     Demoted,
-    /// It is listed no more.
     Removed,
-    /// Its level stays; its device, oncalls, events or spelling don't.
+    /// Same level, but other device, oncalls, events or spelling.
     Changed,
 }
 
@@ -40,7 +39,7 @@ impl EntryChange<'_> {
         }
     }
 
-    /// The repository, as it is spelled after the change.
+    /// As spelled after the change.
     pub fn repo(&self) -> &RepoName {
         match (self.after, self.before) {
             (Some(entry), _) | (None, Some(entry)) => &entry.repo,
@@ -49,8 +48,7 @@ impl EntryChange<'_> {
     }
 }
 
-/// Every repository whose part differs, sorted by kind and name. Order, comments and the layout of
-/// the file make no difference.
+/// All changed repositories, sorted by kind and name. Ignores order, comments and layout of the file.
 pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<EntryChange<'a>> {
     let of_head = head.iter().filter_map(|after| {
         let before = base.get(&after.repo);
@@ -64,8 +62,8 @@ pub fn changes<'a>(base: &'a Allowlist, head: &'a Allowlist) -> Vec<EntryChange<
     changes
 }
 
-/// What a reviewer must look at, with places in the file after the change. `reason` is what its
-/// author says; a line of it that names a repository and says more is the reason for that one.
+/// Findings for a reviewer, located in the new file. `reason` is the description by the author; a line that
+/// names a repository and has more words is the reason for this repository.
 pub fn review(base: &Allowlist, head: &ParseOutcome, reason: &str) -> Vec<Diagnostic> {
     let place = |repo: &RepoName| {
         let at = head.policy.position(repo);
@@ -87,7 +85,7 @@ pub fn review(base: &Allowlist, head: &ParseOutcome, reason: &str) -> Vec<Diagno
         .collect()
 }
 
-/// A level is reached from the one below it.
+/// Repositories must not skip a level.
 fn find_skipped_level(
     before: Option<Level>,
     after: &AllowlistEntry,
@@ -96,17 +94,17 @@ fn find_skipped_level(
     let steps = after.level as usize - before.map_or(0, |level| level as usize);
     let message = match before {
         None if after.level > Level::L1 => {
-            format!("`{}` enters at {}, above L1", after.repo, after.level)
+            format!("`{}` is added at {}, above L1", after.repo, after.level)
         }
         Some(before) if steps > 1 => {
-            format!("`{}` climbs from {before} to {} at once", after.repo, after.level)
+            format!("`{}` skips levels from {before} to {}", after.repo, after.level)
         }
         _ => return None,
     };
     Some(
         Diagnostic::new(Rule::LevelSkipped, span, message)
             .label("a level is skipped")
-            .help("list it one level up at a time, from L1"),
+            .help("promote it one level at a time, starting at L1"),
     )
 }
 
@@ -124,7 +122,7 @@ fn find_unexplained_demotion(
         }
         Some(after) if after.level < before.level => {
             let (from, to) = (before.level, after.level);
-            let message = format!("`{name}` goes down from {from} to {to} without a reason");
+            let message = format!("`{name}` is demoted from {from} to {to} without a reason");
             (Rule::DemotionWithoutReason, message)
         }
         Some(_) => return None,
@@ -132,7 +130,7 @@ fn find_unexplained_demotion(
     if gives_reason(reason, name) {
         return None;
     }
-    let help = format!("say why in a line of the description that names it: `{name}: …`");
+    let help = format!("add a line with the reason to the description: `{name}: …`");
     Some(Diagnostic::new(rule, span, message).help(help))
 }
 
@@ -153,7 +151,7 @@ fn find_device_change(
     )))
 }
 
-/// Whether a line names the repository as a word of its own and has other words, too.
+/// Whether a line contains the repository as a word, and other words.
 fn gives_reason(reason: &str, repo: &RepoName) -> bool {
     let part = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     reason.lines().any(|line| {
@@ -185,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn reordering_and_comments_have_no_effect() {
+    fn reordering_and_comments_are_no_changes() {
         let base = parse("L1: [a/b, c/d]\nL3: {x: {e/f: [p]}, w: {g/h: [q]}}\n");
         let head = parse(
             "# note\nL3:\n  w:\n    g/h: q\n  x:\n    e/f: [p]\nL1:\n  - c/d # why\n  - a/b\n",
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_change() {
+    fn changes_have_the_right_kind() {
         let base = parse("L1: [a/a, b/b]\nL2: [c/c, d/d, f/f]\n");
         let head = parse("L1: [B/b, c/c, e/e]\nL2: [a/a, d/d]\n");
         let kinds: Vec<_> = changes(&base.policy, &head.policy)
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_entered_from_below() {
+    fn skipped_levels_are_found() {
         assert_eq!(codes("", "L1: [a/b]", ""), [""; 0]);
         assert_eq!(codes("", "L2: [a/b]", ""), ["level-skipped 1:6"]);
         assert_eq!(codes("L1: [a/b]", "L2: [a/b]", ""), [""; 0]);
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn going_down_needs_a_reason_that_names_the_repository() {
+    fn demotion_needs_a_reason_that_names_the_repository() {
         let (base, head) = ("L2: [a/b, c/d]", "L1: [a/b]");
         let both = ["demotion-without-reason 1:6", "removal-without-reason 1:1"];
         assert_eq!(codes(base, head, ""), both);
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn another_device_is_another_label() {
+    fn device_change_is_found() {
         let (base, head) = ("L3: {x: {a/b: [p]}}", "L3: {w: {a/b: [p]}}");
         assert_eq!(codes(base, head, ""), ["device-renamed 1:10"]);
         assert_eq!(codes(base, "L3: {X: {a/b: [p]}}", ""), [""; 0]);

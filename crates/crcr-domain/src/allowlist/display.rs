@@ -1,9 +1,9 @@
-//! Words of the file in messages, and near words.
+//! How messages show text of the file, and "did you mean" suggestions.
 
-/// The most characters of a text that a message repeats.
+/// Longer text is cut in messages.
 const SHOWN_CHARS: usize = 60;
 
-/// A text of the file as a message shows it: cut, on one line, with invisible characters visible.
+/// Text of the file for messages: cut, on one line, with invisible characters escaped.
 pub(super) fn show(text: &str) -> String {
     if text.is_empty() {
         return "an empty name".to_owned();
@@ -28,40 +28,24 @@ pub(super) fn show(text: &str) -> String {
     out
 }
 
-/// Characters without width and those that change the direction of the text.
+/// Zero-width characters and those that change the text direction.
 fn is_invisible(c: char) -> bool {
     matches!(u32::from(c), 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x202a..=0x202e
         | 0x2060..=0x206f | 0xfe00..=0xfe0f | 0xfeff | 0xe0000..=0xe0fff)
 }
 
-/// The candidate that a word most likely means: equal without case, or two letters away.
-pub(super) fn near<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+/// The candidate that was probably meant: equal ignoring case, or at most two edits away.
+pub(super) fn find_similar<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let word = word.trim().to_lowercase().replace('-', "_");
     if word.len() > 40 {
         return None;
     }
     candidates
         .iter()
-        .map(|candidate| (distance(&word, &candidate.to_lowercase()), *candidate))
+        .map(|candidate| (strsim::levenshtein(&word, &candidate.to_lowercase()), *candidate))
         .filter(|(distance, candidate)| *distance <= 2 && *distance * 2 < candidate.len())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// How many letters must be put in, taken out or changed.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -69,19 +53,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_shows_what_an_editor_hides() {
+    fn invisible_characters_are_escaped() {
         assert_eq!(show("a\u{200b}/b\t`\n"), "`a\\u{200b}/b\\u{9}'\\n`");
         assert_eq!(show(""), "an empty name");
         assert_eq!(show(&"x".repeat(100)).chars().count(), SHOWN_CHARS + 3);
     }
 
     #[test]
-    fn near_words() {
-        assert_eq!(near("oncall", &["oncalls", "events"]), Some("oncalls"));
-        assert_eq!(near("Events", &["oncalls", "events"]), Some("events"));
-        assert_eq!(near("pull-request", &["pull_request", "nightly"]), Some("pull_request"));
-        assert_eq!(near("nigthly", &["pull_request", "nightly"]), Some("nightly"));
-        assert_eq!(near("labels", &["oncalls", "events"]), None);
-        assert_eq!(near("", &["oncalls", "events"]), None);
+    fn find_similar_ignores_case_and_allows_two_edits() {
+        assert_eq!(find_similar("oncall", &["oncalls", "events"]), Some("oncalls"));
+        assert_eq!(find_similar("Events", &["oncalls", "events"]), Some("events"));
+        assert_eq!(
+            find_similar("pull-request", &["pull_request", "nightly"]),
+            Some("pull_request")
+        );
+        assert_eq!(find_similar("nigthly", &["pull_request", "nightly"]), Some("nightly"));
+        assert_eq!(find_similar("labels", &["oncalls", "events"]), None);
+        assert_eq!(find_similar("", &["oncalls", "events"]), None);
     }
 }

@@ -1,9 +1,9 @@
-//! One repository of the file: its name, its oncalls, its events.
+//! Parses the entry of one repository: name, oncalls and events.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::display::{near, show};
+use super::display::{find_similar, show};
 use super::reader::{AllowlistReader, EntrySection, EntrySpans, ScalarNode, kind_name};
 use super::yaml::{SyntaxError, TokenKind, YamlToken};
 use super::{AllowlistEntry, InsertError};
@@ -11,29 +11,29 @@ use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan};
 use crate::level::{EventKind, EventSet, Level};
 use crate::repo::{Oncall, RepoName, RepoNameError};
 
-/// What an entry's value says.
+/// The value of an entry.
 #[derive(Default)]
 struct EntryDetails {
-    /// Where the oncalls are, when there is anything.
-    given: Option<SourceSpan>,
+    /// Set if oncalls are given.
+    oncalls_span: Option<SourceSpan>,
     oncalls: Vec<(Oncall, SourceSpan)>,
     seen: HashMap<Oncall, usize>,
     events: Option<EventSet>,
 }
 
 impl<'a> AllowlistReader<'a> {
-    /// An entry: its name has been read, of its value the first token. `duplicate` tells that the
-    /// mapping had the same key before, which has been reported.
-    pub(super) fn entry(
+    /// `name` and the first token of `value` have been read. `duplicate`: the mapping has the same key
+    /// earlier, which has been reported.
+    pub(super) fn read_entry(
         &mut self,
         shelf: &EntrySection,
         name: &ScalarNode<'a>,
         duplicate: bool,
         value: Option<YamlToken<'a>>,
     ) -> Result<(), SyntaxError> {
-        let repo = self.repo(name);
+        let repo = self.parse_repo(name);
         let details = match value {
-            Some(value) => self.details(value)?,
+            Some(value) => self.read_details(value)?,
             None => EntryDetails::default(),
         };
         let span = self.span(name);
@@ -42,7 +42,9 @@ impl<'a> AllowlistReader<'a> {
         if repo == *self.upstream {
             let message = format!("`{repo}` is the upstream repository itself");
             let found = Diagnostic::new(Rule::UpstreamListed, span, message);
-            self.report(found.label("upstream").help("remove it: its events start there"));
+            self.report(
+                found.label("upstream").help("remove it; events are dispatched from there"),
+            );
             return Ok(());
         }
         let (oncalls, places): (Vec<_>, _) = details.oncalls.into_iter().unzip();
@@ -56,15 +58,15 @@ impl<'a> AllowlistReader<'a> {
         };
         match self.policy.insert(entry) {
             Ok(()) => self.places.push(EntrySpans { repo: span, device: place, oncalls: places }),
-            Err(InsertError::Listed(repo)) => self.duplicate(shelf, &repo, span),
-            // Its device has been reported.
+            Err(InsertError::Listed(repo)) => self.report_duplicate(shelf, &repo, span),
+            // The device has been reported already.
             Err(InsertError::Device(_)) => {}
         }
         Ok(())
     }
 
-    fn repo(&mut self, name: &ScalarNode<'_>) -> Option<RepoName> {
-        if self.not_a_string(name, "repository") {
+    fn parse_repo(&mut self, name: &ScalarNode<'_>) -> Option<RepoName> {
+        if self.report_non_string(name, "repository") {
             return None;
         }
         let why = match RepoName::new(&name.text) {
@@ -77,7 +79,7 @@ impl<'a> AllowlistReader<'a> {
         None
     }
 
-    fn duplicate(&mut self, shelf: &EntrySection, repo: &RepoName, span: SourceSpan) {
+    fn report_duplicate(&mut self, shelf: &EntrySection, repo: &RepoName, span: SourceSpan) {
         let Some(at) = self.policy.position(repo) else { return };
         let first = &self.policy.entries[at];
         let (message, before, here) = if first.level != shelf.level {
@@ -111,11 +113,11 @@ impl<'a> AllowlistReader<'a> {
         repo: &SourceSpan,
         details: &EntryDetails,
     ) {
-        match (&details.given, level) {
+        match (&details.oncalls_span, level) {
             (Some(given), Level::L1 | Level::L2) => {
                 let message = format!("oncalls have no effect at {level}");
                 let found = Diagnostic::new(Rule::UnusedOncall, given.clone(), message);
-                self.report(found.label("nobody is called").help("keep them for L3 and L4"));
+                self.report(found.label("no effect here").help("add them at L3 and L4 only"));
             }
             (None, Level::L3 | Level::L4) => {
                 let severity = if level == Level::L4 { Severity::Error } else { Severity::Warning };
@@ -124,31 +126,31 @@ impl<'a> AllowlistReader<'a> {
                 self.report(
                     found
                         .severity(severity)
-                        .label("nobody to call")
-                        .help("name at least one login or team: `[login, org/team]`"),
+                        .label("no oncall")
+                        .help("add at least one login or team: `[login, org/team]`"),
                 );
             }
             _ => {}
         }
     }
 
-    /// The value of an entry: oncalls, or a mapping with fields.
-    fn details(&mut self, value: YamlToken<'a>) -> Result<EntryDetails, SyntaxError> {
+    /// Reads oncalls, or a mapping with fields.
+    fn read_details(&mut self, value: YamlToken<'a>) -> Result<EntryDetails, SyntaxError> {
         let mut details = EntryDetails::default();
         if !matches!(value.kind, TokenKind::MapStart) {
-            self.oncalls(value, &mut details)?;
+            self.read_oncalls(value, &mut details)?;
             return Ok(details);
         }
-        self.mapping(|reader, key| {
+        self.read_mapping(|reader, key| {
             let value = reader.next()?;
             match &*key.scalar.text {
-                "oncalls" => reader.oncalls(value, &mut details),
+                "oncalls" => reader.read_oncalls(value, &mut details),
                 "events" => {
-                    details.events = reader.events(&key.scalar, value)?;
+                    details.events = reader.read_events(&key.scalar, value)?;
                     Ok(())
                 }
                 other => {
-                    let help = match near(other, &["oncalls", "events"]) {
+                    let help = match find_similar(other, &["oncalls", "events"]) {
                         Some(near) => format!("did you mean `{near}`?"),
                         None => "the fields are `oncalls` and `events`".to_owned(),
                     };
@@ -163,8 +165,8 @@ impl<'a> AllowlistReader<'a> {
         Ok(details)
     }
 
-    /// A list of names, or one text with commas.
-    fn oncalls(
+    /// Reads a list of names, or one comma-separated string.
+    fn read_oncalls(
         &mut self,
         value: YamlToken<'a>,
         details: &mut EntryDetails,
@@ -176,16 +178,16 @@ impl<'a> AllowlistReader<'a> {
                 if scalar.is_null() {
                     return Ok(());
                 }
-                details.given = Some(self.span(&scalar));
-                if self.not_a_string(&scalar, "person to call") {
+                details.oncalls_span = Some(self.span(&scalar));
+                if self.report_non_string(&scalar, "person to call") {
                     return Ok(());
                 }
-                let names = self.split(&scalar);
+                let names = self.split_names(&scalar);
                 if names.is_empty() {
-                    details.given = None;
+                    details.oncalls_span = None;
                 }
                 for (name, bytes) in names {
-                    self.oncall(&name, bytes, details);
+                    self.parse_oncall(&name, bytes, details);
                 }
                 Ok(())
             }
@@ -199,23 +201,23 @@ impl<'a> AllowlistReader<'a> {
                     }
                     items += 1;
                     end = end.max(item.bytes.end);
-                    self.oncall_item(item, details)?;
+                    self.read_oncall_item(item, details)?;
                 }
                 if items > 0 {
                     let span = ScalarNode { text: "".into(), plain: false, bytes: start..end };
-                    details.given = Some(self.span(&span));
+                    details.oncalls_span = Some(self.span(&span));
                 }
                 Ok(())
             }
             _ => {
                 let message = format!("the oncalls are {}, not names", kind_name(&value));
-                details.given = Some(self.source.span(value.bytes.clone()));
+                details.oncalls_span = Some(self.source.span(value.bytes.clone()));
                 self.wrong_shape(value, message, "write `[login, org/team]` or `login, org/team`")
             }
         }
     }
 
-    fn oncall_item(
+    fn read_oncall_item(
         &mut self,
         item: YamlToken<'a>,
         details: &mut EntryDetails,
@@ -225,16 +227,16 @@ impl<'a> AllowlistReader<'a> {
             return self.wrong_shape(item, message, "write `[login, org/team]`");
         }
         let scalar = self.scalar(&item);
-        if !self.not_a_string(&scalar, "person to call") {
-            let inside = self.inside(&scalar).filter(|bytes| !bytes.is_empty());
+        if !self.report_non_string(&scalar, "person to call") {
+            let inside = self.unquoted_range(&scalar).filter(|bytes| !bytes.is_empty());
             let bytes = inside.unwrap_or_else(|| scalar.bytes.clone());
-            self.oncall(&scalar.text, bytes, details);
+            self.parse_oncall(&scalar.text, bytes, details);
         }
         Ok(())
     }
 
-    /// Where the text of a scalar is without its quotes, when the file has it letter by letter.
-    fn inside(&self, scalar: &ScalarNode<'_>) -> Option<Range<usize>> {
+    /// The range of a scalar without its quotes, unless it contains escapes.
+    fn unquoted_range(&self, scalar: &ScalarNode<'_>) -> Option<Range<usize>> {
         let Range { start, end } = scalar.bytes;
         let text = self.source.text();
         [start..end, start + 1..end.saturating_sub(1)]
@@ -242,9 +244,9 @@ impl<'a> AllowlistReader<'a> {
             .find(|range| text.get(range.clone()) == Some(&*scalar.text))
     }
 
-    /// The names in a text with commas, and where each is.
-    fn split(&self, scalar: &ScalarNode<'_>) -> Vec<(String, Range<usize>)> {
-        let inside = self.inside(scalar);
+    /// Splits a comma-separated string into names with their ranges.
+    fn split_names(&self, scalar: &ScalarNode<'_>) -> Vec<(String, Range<usize>)> {
+        let inside = self.unquoted_range(scalar);
         let mut at = 0;
         let mut names = Vec::new();
         for part in scalar.text.split(',') {
@@ -265,7 +267,7 @@ impl<'a> AllowlistReader<'a> {
         names
     }
 
-    fn oncall(&mut self, name: &str, bytes: Range<usize>, details: &mut EntryDetails) {
+    fn parse_oncall(&mut self, name: &str, bytes: Range<usize>, details: &mut EntryDetails) {
         let place = ScalarNode { text: name.into(), plain: false, bytes: bytes.clone() };
         let span = self.span(&place);
         let bare = name.strip_prefix('@').unwrap_or(name);
@@ -274,7 +276,7 @@ impl<'a> AllowlistReader<'a> {
             Err(why) => {
                 let message = format!("{} isn't a login or `org/team`: {why}", show(name));
                 let help = if name.contains(',') {
-                    "make each name an item of its own"
+                    "make each name a separate item"
                 } else {
                     "write a GitHub login, or `org/team`"
                 };
@@ -307,8 +309,7 @@ impl<'a> AllowlistReader<'a> {
         details.oncalls.push((oncall, span));
     }
 
-    /// The value of `events`.
-    fn events(
+    fn read_events(
         &mut self,
         key: &ScalarNode<'_>,
         value: YamlToken<'a>,
@@ -339,7 +340,7 @@ impl<'a> AllowlistReader<'a> {
                 TokenKind::ListEnd => return Ok(EventSet::new(kinds).ok()),
                 TokenKind::Scalar(..) => {
                     let scalar = self.scalar(&item);
-                    kinds.extend(self.event(&scalar));
+                    kinds.extend(self.parse_event(&scalar));
                 }
                 _ => {
                     let message = format!("an event is {}, not a name", kind_name(&item));
@@ -350,15 +351,16 @@ impl<'a> AllowlistReader<'a> {
         }
     }
 
-    fn event(&mut self, name: &ScalarNode<'_>) -> Option<EventKind> {
-        if self.not_a_string(name, "event") {
+    fn parse_event(&mut self, name: &ScalarNode<'_>) -> Option<EventKind> {
+        if self.report_non_string(name, "event") {
             return None;
         }
         let text = &*name.text;
         let kind = EventKind::ALL.into_iter().find(|kind| kind.as_str() == text);
         if kind.is_none() {
             let names = EventKind::ALL.map(EventKind::as_str);
-            let help = match (EventKind::from_event_name(&text.into()), near(text, &names)) {
+            let help = match (EventKind::from_event_name(&text.into()), find_similar(text, &names))
+            {
                 (Some(kind), _) => format!("write `{kind}`, which includes `{text}`"),
                 (None, Some(near)) => format!("did you mean `{near}`?"),
                 (None, None) => {
@@ -373,22 +375,23 @@ impl<'a> AllowlistReader<'a> {
     }
 }
 
-/// What to do about a name that GitHub wouldn't take.
+/// The help text for an invalid repository name.
 fn repo_help(text: &str, why: &RepoNameError) -> String {
     if text.contains([' ', '\n']) {
-        let help = "one name to a line, without spaces; check the indentation of the next line";
+        let help =
+            "write one name per line, without spaces, and check the indentation of the next line";
         return help.to_owned();
     }
     match why {
         RepoNameError::Address(Some(name)) => format!("write `{name}`"),
         RepoNameError::ManySlashes if text.ends_with('/') => "drop the `/` at the end".to_owned(),
         RepoNameError::OwnerChar(c) | RepoNameError::NameChar(c) if !c.is_ascii() => {
-            "type the name again: this character looks like another or can't be seen".to_owned()
+            "type the name again; this character is invisible or looks like another".to_owned()
         }
         RepoNameError::OwnerChar('#') | RepoNameError::NameChar('#') => {
             "a comment needs a space before its `#`".to_owned()
         }
         RepoNameError::Suffix(suffix) => format!("drop the `{suffix}`"),
-        _ => "write the name as in the address of its page on GitHub: `owner/repo`".to_owned(),
+        _ => "write the name as in the address of the GitHub page: `owner/repo`".to_owned(),
     }
 }

@@ -1,7 +1,6 @@
-//! Which downstream repositories take part, and how deeply.
+//! The allowlist: which downstream repositories take part, and at which level.
 //!
-//! [`Allowlist`] is the policy that a file states; [`Allowlist::parse`] is the only reader of such
-//! files, and the validator, the relay and the HUD share it.
+//! [`Allowlist::parse`] is the only parser of the file. The validator, the relay and the HUD share it.
 
 pub mod diff;
 mod display;
@@ -25,24 +24,22 @@ pub use self::reader::{EntrySpans, MAX_BYTES, ParseOutcome};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AllowlistEntry {
     pub repo: RepoName,
-    /// How deeply it takes part.
     pub level: Level,
-    /// What it is grouped by: always at L3, never elsewhere.
+    /// Set at L3 and only there.
     pub device: Option<Device>,
     pub oncalls: Vec<Oncall>,
-    /// What it takes part in.
     pub events: EventSet,
 }
 
 impl AllowlistEntry {
-    /// Whether pull requests and pushes are dispatched to it. A backend that only takes part in
-    /// nightly runs starts these by itself.
+    /// Whether pull requests and pushes are dispatched to it. Nightly runs aren't dispatched: backends start
+    /// them themselves.
     pub fn is_dispatched_to(&self) -> bool {
         self.level.receives_events() && self.events.contains(EventKind::PullRequest)
     }
 
-    /// Whether the groups of a merge queue are dispatched to it: always where its check is required,
-    /// else when it asks for them.
+    /// Whether merge groups are dispatched to it: always if its check is required, otherwise if it subscribes
+    /// to them.
     pub fn takes_merge_groups(&self) -> bool {
         self.events.contains(EventKind::MergeGroup)
             || (self.is_dispatched_to() && self.level.blocks_merge())
@@ -58,18 +55,16 @@ impl AllowlistEntry {
     }
 }
 
-/// The policy: each repository at most once. Equal to another when it has the same effect, in any
-/// order and any spelling.
+/// Contains each repository at most once. Allowlists are equal if they have the same effect, regardless of
+/// order and spelling.
 #[derive(Debug, Clone, Default)]
 pub struct Allowlist {
     entries: Vec<AllowlistEntry>,
     index: HashMap<RepoName, usize>,
 }
 
-/// Why an entry is no part of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
-    /// The repository has an entry already.
     #[error("`{0}` is listed already")]
     Listed(RepoName),
     /// An entry at L3 without a device, or at another level with one.
@@ -78,13 +73,12 @@ pub enum InsertError {
 }
 
 impl Allowlist {
-    /// The policy that lists nobody.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a repository. Refuses a second entry of the same one ([`InsertError::Listed`]) and a
-    /// device that is missing or too much ([`InsertError::Device`]).
+    /// Adds a repository. Fails if it is listed already, or if the device is missing at L3 or set at another
+    /// level.
     pub fn insert(&mut self, entry: AllowlistEntry) -> Result<(), InsertError> {
         if entry.device.is_some() != (entry.level == Level::L3) {
             return Err(InsertError::Device(entry.repo));
@@ -99,33 +93,32 @@ impl Allowlist {
         }
     }
 
-    /// The entry of a repository, in any spelling.
+    /// Ignores case.
     pub fn get(&self, repo: &RepoName) -> Option<&AllowlistEntry> {
         self.index.get(repo).map(|at| &self.entries[*at])
     }
 
-    /// At which place of [`Allowlist::iter`] the entry of a repository is.
+    /// Index of a repository in [`Allowlist::iter`].
     pub fn position(&self, repo: &RepoName) -> Option<usize> {
         self.index.get(repo).copied()
     }
 
-    /// All entries, in the order of the file.
+    /// In file order.
     pub fn iter(&self) -> std::slice::Iter<'_, AllowlistEntry> {
         self.entries.iter()
     }
 
-    /// The entries at one level, in the order of the file.
+    /// In file order.
     pub fn at_level(&self, level: Level) -> impl Iterator<Item = &AllowlistEntry> {
         self.entries.iter().filter(move |entry| entry.level == level)
     }
 
-    /// The devices of L3, each once, in the order of the file.
+    /// Each device once, in file order.
     pub fn devices(&self) -> Vec<&Device> {
         let mut seen = std::collections::HashSet::new();
         self.entries.iter().filter_map(|e| e.device.as_ref()).filter(|d| seen.insert(*d)).collect()
     }
 
-    /// How many repositories there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -152,7 +145,7 @@ impl<'a> IntoIterator for &'a Allowlist {
     }
 }
 
-/// The policy as a file that [`Allowlist::parse`] reads back equal.
+/// Writes a file that [`Allowlist::parse`] parses into an equal allowlist.
 impl fmt::Display for Allowlist {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for level in Level::ALL {

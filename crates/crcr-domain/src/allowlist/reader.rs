@@ -1,5 +1,5 @@
-//! The one reader of the file: a walk over its events that builds the policy and reports every
-//! finding with its place.
+//! The parser of the allowlist. It reads YAML events, builds the policy and reports all findings with their
+//! positions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,44 +14,40 @@ use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
 use crate::level::{Device, Level};
 use crate::repo::RepoName;
 
-/// The largest file that is read, in bytes: what GitHub's contents API serves as text.
+/// In bytes. GitHub's contents API serves no larger files as text.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
-/// What a file says, and what is wrong with it.
 #[derive(Debug, Clone)]
 pub struct ParseOutcome {
-    /// The text that the places refer to.
+    /// The text that all spans refer to.
     pub source: SourceText,
-    /// The policy. It is in force only when there is no error: see [`ParseOutcome::accepted`].
+    /// Only valid if there are no errors, see [`ParseOutcome::accepted`].
     pub policy: Allowlist,
-    /// Where each entry of the policy is, in the same order.
+    /// The spans of each entry of the policy, in the same order.
     pub places: Vec<EntrySpans>,
-    /// What is wrong, sorted by place.
+    /// Sorted by position.
     pub findings: Findings,
 }
 
-/// Where an entry's parts are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntrySpans {
     pub repo: SourceSpan,
-    /// The device that it is listed under.
     pub device: Option<SourceSpan>,
     pub oncalls: Vec<SourceSpan>,
 }
 
 impl ParseOutcome {
-    /// The policy, unless the file has an error.
+    /// Fails if the file has an error.
     pub fn accepted(self) -> Result<Allowlist, Findings> {
         if self.findings.errors() == 0 { Ok(self.policy) } else { Err(self.findings) }
     }
 }
 
 impl Allowlist {
-    /// Reads a file and reports every finding. `upstream` is the repository whose events are
-    /// passed on, which must not be listed itself.
+    /// Parses a file and reports all findings. `upstream` must not be listed itself.
     ///
-    /// Bounded in size ([`MAX_BYTES`]), in depth and in the findings that are kept; nothing is
-    /// expanded. <https://yaml.org/spec/1.2.2/>
+    /// Limits size ([`MAX_BYTES`]), nesting and the number of findings; doesn't expand aliases.
+    /// <https://yaml.org/spec/1.2.2/>
     pub fn parse(bytes: &[u8], upstream: &RepoName) -> ParseOutcome {
         if bytes.len() > MAX_BYTES {
             let source = SourceText::new(b"");
@@ -62,12 +58,13 @@ impl Allowlist {
         if let Some(finding) = syntax::unreadable(bytes, &source) {
             return ParseOutcome::failed(source, std::iter::once(finding));
         }
-        let (mut read, mut stopped) = AllowlistReader::walk(&source, source.text(), None, upstream);
-        if stopped.as_ref().is_some_and(|error| is_at_sign(&source, error))
+        let (mut read, mut stopped) =
+            AllowlistReader::read_all(&source, source.text(), None, upstream);
+        if stopped.as_ref().is_some_and(|error| stopped_at_at_sign(&source, error))
             && let Some(mask) = unused_char(source.text())
         {
             let masked = source.text().replace('@', &mask.to_string());
-            (read, stopped) = AllowlistReader::walk(&source, &masked, Some(mask), upstream);
+            (read, stopped) = AllowlistReader::read_all(&source, &masked, Some(mask), upstream);
         }
         if let Some(error) = stopped {
             read.findings.push(syntax::stopped(&source, &error, read.read_to));
@@ -86,15 +83,14 @@ impl ParseOutcome {
     }
 }
 
-/// Whether the parser stopped at an `@` that begins a plain scalar.
-fn is_at_sign(source: &SourceText, error: &SyntaxError) -> bool {
+/// Whether the YAML parser stopped at an `@` that begins a plain scalar.
+fn stopped_at_at_sign(source: &SourceText, error: &SyntaxError) -> bool {
     matches!(error.kind, ErrorKind::UnexpectedCharacter { character: '@' })
         && source.text().as_bytes().get(error.at) == Some(&b'@')
 }
 
-/// A character that may stand anywhere in a plain scalar and that the text doesn't have. It takes
-/// the place of every `@`, so that one of these doesn't hide what comes after it. Never `~`, which
-/// is what an empty node reads as.
+/// A character that is allowed anywhere in a plain scalar and doesn't occur in the text. It replaces every
+/// `@`, so that the parser can continue after one. Never `~`, which means an empty node.
 fn unused_char(text: &str) -> Option<char> {
     "^$;+=()/<".chars().chain('A'..='Z').chain('a'..='z').find(|c| !text.contains(*c))
 }
@@ -106,14 +102,13 @@ struct ReadResult {
     read_to: usize,
 }
 
-/// The walk over the events of one file.
 pub(super) struct AllowlistReader<'a> {
     yaml: YamlReader<'a>,
     pub(super) source: &'a SourceText,
     pub(super) upstream: &'a RepoName,
-    /// What stands for `@` in the text that the parser sees.
+    /// Replaces `@` in the text that the YAML parser reads.
     mask: Option<char>,
-    /// Where the token before ends.
+    /// End of the previous token.
     read_to: usize,
     pub(super) policy: Allowlist,
     pub(super) places: Vec<EntrySpans>,
@@ -123,7 +118,7 @@ pub(super) struct AllowlistReader<'a> {
 /// A scalar: a key, an item or a value.
 pub(super) struct ScalarNode<'a> {
     pub(super) text: Cow<'a, str>,
-    /// Neither quoted nor tagged: YAML gives it a type.
+    /// Neither quoted nor tagged, so YAML infers a type.
     pub(super) plain: bool,
     pub(super) bytes: Range<usize>,
 }
@@ -137,13 +132,13 @@ impl ScalarNode<'_> {
 /// A key of a mapping.
 pub(super) struct MappingKey<'a> {
     pub(super) scalar: ScalarNode<'a>,
-    /// Whether the mapping had it before.
+    /// Whether the mapping has the same key earlier.
     pub(super) duplicate: bool,
-    /// How many other keys came before.
-    pub(super) number: usize,
+    /// Index in the mapping.
+    pub(super) index: usize,
 }
 
-/// Where an entry is listed.
+/// The level and device that an entry is listed under.
 #[derive(Clone)]
 pub(super) struct EntrySection {
     pub(super) level: Level,
@@ -151,8 +146,8 @@ pub(super) struct EntrySection {
 }
 
 impl<'a> AllowlistReader<'a> {
-    /// Walks over `text`, which is the source's or the same with a `mask` for each `@`.
-    fn walk(
+    /// Reads `text`, which is the source, possibly with `mask` in place of every `@`.
+    fn read_all(
         source: &'a SourceText,
         text: &'a str,
         mask: Option<char>,
@@ -168,26 +163,26 @@ impl<'a> AllowlistReader<'a> {
             places: Vec::new(),
             findings: Findings::default(),
         };
-        let stopped = reader.document().err();
+        let stopped = reader.read_document().err();
         let Self { policy, places, findings, read_to, .. } = reader;
         (ReadResult { policy, places, findings, read_to }, stopped)
     }
 
-    /// The whole file: one document.
-    fn document(&mut self) -> Result<(), SyntaxError> {
+    /// Reads the whole file, which must be one document.
+    fn read_document(&mut self) -> Result<(), SyntaxError> {
         let first = self.next()?;
         if matches!(first.kind, TokenKind::End) {
-            self.empty_file();
+            self.report_empty_file();
             return Ok(());
         }
         let root = self.next()?;
         match root.kind {
             TokenKind::MapStart => {
-                if self.levels()? == 0 {
-                    self.empty_file();
+                if self.read_levels()? == 0 {
+                    self.report_empty_file();
                 }
             }
-            TokenKind::Scalar(..) if self.scalar(&root).is_null() => self.empty_file(),
+            TokenKind::Scalar(..) if self.scalar(&root).is_null() => self.report_empty_file(),
             _ => {
                 let message = format!("the file is {}, not a mapping of levels", kind_name(&root));
                 self.wrong_shape(root, message, "the top-level keys are `L1` to `L4`")?;
@@ -208,35 +203,35 @@ impl<'a> AllowlistReader<'a> {
         Ok(())
     }
 
-    fn empty_file(&mut self) {
+    fn report_empty_file(&mut self) {
         let span = self.source.span(0..0);
         self.report(
-            Diagnostic::new(Rule::EmptyFile, span, "the file lists nobody")
-                .help("list repositories below `L1` to `L4`"),
+            Diagnostic::new(Rule::EmptyFile, span, "the file lists no repository")
+                .help("list repositories under `L1` to `L4`"),
         );
     }
 
-    /// The top-level mapping; returns how many keys it has.
-    fn levels(&mut self) -> Result<usize, SyntaxError> {
-        self.mapping(|reader, key| {
+    /// Reads the top-level mapping and returns its number of keys.
+    fn read_levels(&mut self) -> Result<usize, SyntaxError> {
+        self.read_mapping(|reader, key| {
             let level = match key.scalar.text.parse() {
                 Ok(level) => Some(level),
-                Err(_) => reader.unknown_level(&key.scalar),
+                Err(_) => reader.report_unknown_level(&key.scalar),
             };
             let value = reader.next()?;
             match (level, &value.kind) {
-                (Some(Level::L3), TokenKind::MapStart) => reader.devices(&key),
+                (Some(Level::L3), TokenKind::MapStart) => reader.read_devices(&key),
                 (Some(level), TokenKind::ListStart) if level != Level::L3 => {
-                    reader.list(level, &key)
+                    reader.read_list(level, &key)
                 }
-                (Some(level), _) => reader.odd_level(level, &key, value),
+                (Some(level), _) => reader.read_invalid_level(level, &key, value),
                 (None, _) => reader.skip(value).map(drop),
             }
         })
     }
 
-    /// Reports a top-level key that is no level; returns the level that it most likely means.
-    fn unknown_level(&mut self, key: &ScalarNode<'_>) -> Option<Level> {
+    /// Reports an unknown top-level key. Returns the level that was probably meant.
+    fn report_unknown_level(&mut self, key: &ScalarNode<'_>) -> Option<Level> {
         let letters: String = key.text.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
         let letters = letters.to_ascii_lowercase();
         let number = letters.strip_prefix("level").or_else(|| letters.strip_prefix('l'));
@@ -252,20 +247,20 @@ impl<'a> AllowlistReader<'a> {
         level
     }
 
-    /// A level whose value isn't what holds entries.
-    fn odd_level(
+    /// Reads a level whose value has the wrong shape.
+    fn read_invalid_level(
         &mut self,
         level: Level,
         key: &MappingKey<'a>,
         value: YamlToken<'a>,
     ) -> Result<(), SyntaxError> {
         if matches!(value.kind, TokenKind::Scalar(..)) && self.scalar(&value).is_null() {
-            self.empty(Rule::EmptyLevel, key, &format!("`{level}` lists nobody"));
+            self.report_empty(Rule::EmptyLevel, key, &format!("`{level}` lists no repository"));
             return Ok(());
         }
         let empty_list = level == Level::L3 && matches!(value.kind, TokenKind::ListStart);
         let (wants, help) = if level == Level::L3 {
-            ("a mapping of devices", "below `L3` come devices, and below each its repositories")
+            ("a mapping of devices", "list devices under `L3`, and repositories under each device")
         } else {
             ("a list of repositories", "begin each line with `- `")
         };
@@ -275,23 +270,23 @@ impl<'a> AllowlistReader<'a> {
             let open = value.bytes.clone();
             let first = self.next()?;
             if matches!(first.kind, TokenKind::ListEnd) {
-                self.empty(Rule::EmptyLevel, key, "`L3` lists nobody");
+                self.report_empty(Rule::EmptyLevel, key, "`L3` lists no repository");
                 return Ok(());
             }
-            let span = self.rest_of(open, first)?;
+            let span = self.skip_rest(open, first)?;
             self.report_shape(span, message, help);
             return Ok(());
         }
         self.wrong_shape(value, message, help)
     }
 
-    fn empty(&mut self, rule: Rule, key: &MappingKey<'_>, message: &str) {
+    fn report_empty(&mut self, rule: Rule, key: &MappingKey<'_>, message: &str) {
         let span = self.span(&key.scalar);
-        self.report(Diagnostic::new(rule, span, message).label("nothing in it").help("remove it"));
+        self.report(Diagnostic::new(rule, span, message).label("empty").help("remove it"));
     }
 
-    /// The list of L1, L2 or L4.
-    fn list(&mut self, level: Level, key: &MappingKey<'a>) -> Result<(), SyntaxError> {
+    /// Reads the list of L1, L2 or L4.
+    fn read_list(&mut self, level: Level, key: &MappingKey<'a>) -> Result<(), SyntaxError> {
         let shelf = EntrySection { level, device: None };
         let mut items = 0;
         loop {
@@ -300,31 +295,31 @@ impl<'a> AllowlistReader<'a> {
                 TokenKind::ListEnd => break,
                 TokenKind::Scalar(..) => {
                     let name = self.scalar(&item);
-                    self.entry(&shelf, &name, false, None)?;
+                    self.read_entry(&shelf, &name, false, None)?;
                 }
-                TokenKind::MapStart => self.item_mapping(&shelf, &item)?,
+                TokenKind::MapStart => self.read_item_mapping(&shelf, &item)?,
                 _ => {
                     let message = format!("an item of `{level}` is {}", kind_name(&item));
-                    self.wrong_shape(item, message, "an item is `owner/repo`, one to a line")?;
+                    self.wrong_shape(item, message, "write `owner/repo`, one per line")?;
                 }
             }
             items += 1;
         }
         if items == 0 {
-            self.empty(Rule::EmptyLevel, key, &format!("`{level}` lists nobody"));
+            self.report_empty(Rule::EmptyLevel, key, &format!("`{level}` lists no repository"));
         }
         Ok(())
     }
 
-    /// An item that is a mapping: one key, the repository.
-    fn item_mapping(
+    /// Reads an item that is a mapping. Its only key is the repository.
+    fn read_item_mapping(
         &mut self,
         shelf: &EntrySection,
         item: &YamlToken<'a>,
     ) -> Result<(), SyntaxError> {
         let mut keys: Vec<(String, Range<usize>)> = Vec::new();
-        self.mapping(|reader, key| {
-            let field = key.number > 0 && matches!(&*key.scalar.text, "oncalls" | "events");
+        self.read_mapping(|reader, key| {
+            let field = key.index > 0 && matches!(&*key.scalar.text, "oncalls" | "events");
             if !key.duplicate && keys.len() < 2 {
                 keys.push((key.scalar.text.to_string(), key.scalar.bytes.clone()));
             }
@@ -332,7 +327,7 @@ impl<'a> AllowlistReader<'a> {
             if field {
                 return reader.skip(value).map(drop);
             }
-            reader.entry(shelf, &key.scalar, key.duplicate, Some(value))
+            reader.read_entry(shelf, &key.scalar, key.duplicate, Some(value))
         })?;
         let (span, second) = match keys.as_slice() {
             [] => (item.bytes.start..item.bytes.end + 1, None),
@@ -341,7 +336,7 @@ impl<'a> AllowlistReader<'a> {
         };
         let message = if second.is_some() { "an item has two keys" } else { "an item is empty" };
         let mut found = Diagnostic::new(Rule::WrongShape, self.source.span(span), message)
-            .help("an item is one repository; begin each with `- `");
+            .help("each item is one repository; begin it with `- `");
         if let Some((name, bytes)) = second {
             let message = "second key here";
             found = found.related(self.source.span(bytes.clone()), message, message);
@@ -353,21 +348,23 @@ impl<'a> AllowlistReader<'a> {
         Ok(())
     }
 
-    /// The mapping of L3: device → repositories.
-    fn devices(&mut self, level: &MappingKey<'a>) -> Result<(), SyntaxError> {
+    /// Reads the mapping of L3 from devices to repositories.
+    fn read_devices(&mut self, level: &MappingKey<'a>) -> Result<(), SyntaxError> {
         let mut seen: HashMap<Device, SourceSpan> = HashMap::new();
-        let count = self.mapping(|reader, key| {
+        let count = self.read_mapping(|reader, key| {
             let span = reader.span(&key.scalar);
-            let device = reader.device(&key.scalar);
+            let device = reader.parse_device(&key.scalar);
             if let Some(device) = device.as_ref().filter(|_| !key.duplicate) {
                 if let Some(first) = seen.get(device) {
-                    let message =
-                        format!("the devices `{device}` and {} are one", reader.shown(first));
+                    let message = format!(
+                        "the devices `{device}` and {} are the same",
+                        reader.span_text(first)
+                    );
                     reader.report(
                         Diagnostic::new(Rule::DuplicateDevice, span.clone(), message)
-                            .label("the same label without case")
+                            .label("only differs in case")
                             .related(first.clone(), "first listed here", "first listed here")
-                            .help("a label has no case: list the repositories below one of them"),
+                            .help("labels ignore case; list the repositories under one of them"),
                     );
                 } else {
                     seen.insert(device.clone(), span.clone());
@@ -376,16 +373,16 @@ impl<'a> AllowlistReader<'a> {
             let shelf =
                 EntrySection { level: Level::L3, device: device.map(|device| (device, span)) };
             let value = reader.next()?;
-            reader.members(&shelf, &key, value)
+            reader.read_device_repositories(&shelf, &key, value)
         })?;
         if count == 0 {
-            self.empty(Rule::EmptyLevel, level, "`L3` lists nobody");
+            self.report_empty(Rule::EmptyLevel, level, "`L3` lists no repository");
         }
         Ok(())
     }
 
-    fn device(&mut self, key: &ScalarNode<'_>) -> Option<Device> {
-        if self.not_a_string(key, "device") {
+    fn parse_device(&mut self, key: &ScalarNode<'_>) -> Option<Device> {
+        if self.report_non_string(key, "device") {
             return None;
         }
         match Device::new(&key.text) {
@@ -401,41 +398,40 @@ impl<'a> AllowlistReader<'a> {
         }
     }
 
-    /// The repositories of a device.
-    fn members(
+    fn read_device_repositories(
         &mut self,
         shelf: &EntrySection,
         device: &MappingKey<'a>,
         value: YamlToken<'a>,
     ) -> Result<(), SyntaxError> {
         let name = show(&device.scalar.text);
-        let empty = format!("the device {name} lists nobody");
+        let empty = format!("the device {name} lists no repository");
         match value.kind {
             TokenKind::MapStart => {
-                let count = self.mapping(|reader, key| {
+                let count = self.read_mapping(|reader, key| {
                     let value = reader.next()?;
-                    reader.entry(shelf, &key.scalar, key.duplicate, Some(value))
+                    reader.read_entry(shelf, &key.scalar, key.duplicate, Some(value))
                 })?;
                 if count == 0 {
-                    self.empty(Rule::EmptyDevice, device, &empty);
+                    self.report_empty(Rule::EmptyDevice, device, &empty);
                 }
                 Ok(())
             }
             TokenKind::Scalar(..) if self.scalar(&value).is_null() => {
-                self.empty(Rule::EmptyDevice, device, &empty);
+                self.report_empty(Rule::EmptyDevice, device, &empty);
                 Ok(())
             }
             _ => {
                 let what = kind_name(&value);
                 let message = format!("the device {name} is {what}, not a mapping of repositories");
-                self.wrong_shape(value, message, "write `owner/repo: [oncall]`, one to a line")
+                self.wrong_shape(value, message, "write `owner/repo: [oncall]`, one per line")
             }
         }
     }
 
-    /// Walks a mapping whose start has been read; `each` must read the value of its key. Reports
-    /// duplicate keys, merge keys and keys that are no scalars; returns how many keys there are.
-    pub(super) fn mapping(
+    /// Reads a mapping after its start token. `each` must read the value of its key. Reports duplicate keys,
+    /// merge keys and keys that aren't scalars. Returns the number of keys.
+    pub(super) fn read_mapping(
         &mut self,
         mut each: impl FnMut(&mut Self, MappingKey<'a>) -> Result<(), SyntaxError>,
     ) -> Result<usize, SyntaxError> {
@@ -464,30 +460,30 @@ impl<'a> AllowlistReader<'a> {
             }
             let scalar = self.scalar(&token);
             if scalar.plain && scalar.text == "<<" {
-                self.merge_key(&scalar)?;
+                self.report_merge_key(&scalar)?;
                 count += 1;
                 continue;
             }
             let first = seen.get(&*scalar.text).cloned();
             let duplicate = first.is_some();
             if let Some(first) = first {
-                let message = format!("the key {} is there twice", show(&scalar.text));
+                let message = format!("the key {} occurs twice", show(&scalar.text));
                 let found = Diagnostic::new(Rule::DuplicateKey, self.span(&scalar), message)
                     .label("again here")
                     .related(self.source.span(first), "first here", "first here")
-                    .help("some readers keep the last only, silently: merge the two");
+                    .help("some YAML parsers silently keep only the last one; merge them");
                 self.report(found);
             } else {
                 seen.insert(scalar.text.to_string(), scalar.bytes.clone());
             }
-            each(self, MappingKey { scalar, duplicate, number: count })?;
+            each(self, MappingKey { scalar, duplicate, index: count })?;
             count += 1;
         }
     }
 
-    fn merge_key(&mut self, key: &ScalarNode<'_>) -> Result<(), SyntaxError> {
-        let found = Diagnostic::new(Rule::Alias, self.span(key), "merge keys aren't read");
-        self.report(found.label("merge key").help("write the entries out"));
+    fn report_merge_key(&mut self, key: &ScalarNode<'_>) -> Result<(), SyntaxError> {
+        let found = Diagnostic::new(Rule::Alias, self.span(key), "merge keys aren't supported");
+        self.report(found.label("merge key").help("write all entries"));
         let value = self.next()?;
         if !matches!(value.kind, TokenKind::Alias) {
             self.skip(value)?;
@@ -495,12 +491,17 @@ impl<'a> AllowlistReader<'a> {
         Ok(())
     }
 
-    /// The next token; reports tags and anchors on the way.
+    /// The next token. Reports and skips tags and anchors.
     pub(super) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
         loop {
             let token = self.yaml.next()?;
             if let Some(tag) = &token.tag {
-                self.not_read(tag.clone(), "tags aren't read", "tag", "remove it; quote a name");
+                self.report_unsupported(
+                    tag.clone(),
+                    "tags aren't supported",
+                    "tag",
+                    "remove it, or quote the name",
+                );
             }
             if !matches!(token.kind, TokenKind::Anchor) {
                 self.check_tabs(&token);
@@ -509,7 +510,7 @@ impl<'a> AllowlistReader<'a> {
                 }
                 return Ok(token);
             }
-            self.not_read(token.bytes, "anchors aren't read", "anchor", "remove it");
+            self.report_unsupported(token.bytes, "anchors aren't supported", "anchor", "remove it");
         }
     }
 
@@ -521,27 +522,32 @@ impl<'a> AllowlistReader<'a> {
         self.read_to = self.read_to.max(token.bytes.end);
     }
 
-    fn not_read(&mut self, bytes: Range<usize>, message: &str, label: &str, help: &str) {
+    fn report_unsupported(&mut self, bytes: Range<usize>, message: &str, label: &str, help: &str) {
         let span = self.source.span(bytes);
         self.report(Diagnostic::new(Rule::Alias, span, message).label(label).help(help));
     }
 
-    /// Reads over a node whose first token is given; returns where it is.
+    /// Skips a node after its first token. Returns its range.
     pub(super) fn skip(&mut self, first: YamlToken<'a>) -> Result<Range<usize>, SyntaxError> {
         if first.nesting() == 0 {
             if matches!(first.kind, TokenKind::Alias) {
-                let help = "write the name out";
-                self.not_read(first.bytes.clone(), "aliases aren't read", "alias", help);
+                let help = "write the name itself";
+                self.report_unsupported(
+                    first.bytes.clone(),
+                    "aliases aren't supported",
+                    "alias",
+                    help,
+                );
             }
             return Ok(first.bytes);
         }
         let next = self.next()?;
-        self.rest_of(first.bytes, next)
+        self.skip_rest(first.bytes, next)
     }
 
-    /// Reads over the rest of a collection that begins at `start`, from its token `next` on;
-    /// returns where the part of it on its first line is.
-    fn rest_of(
+    /// Skips the rest of a collection that begins at `start`, beginning with its token `next`. Returns the
+    /// range of its first line.
+    fn skip_rest(
         &mut self,
         start: Range<usize>,
         mut next: YamlToken<'a>,
@@ -570,7 +576,7 @@ impl<'a> AllowlistReader<'a> {
         bytes.start + text.trim_end().len()
     }
 
-    /// Reports a value of the wrong shape and reads over it. An alias is reported as one.
+    /// Reports and skips a value of the wrong shape. Aliases are reported as such.
     pub(super) fn wrong_shape(
         &mut self,
         value: YamlToken<'a>,
@@ -591,17 +597,17 @@ impl<'a> AllowlistReader<'a> {
         self.report(Diagnostic::new(Rule::WrongShape, span, message).help(help));
     }
 
-    /// Reports a name that YAML takes for something else; returns whether it does.
-    pub(super) fn not_a_string(&mut self, name: &ScalarNode<'_>, what: &str) -> bool {
+    /// Reports a name that YAML doesn't read as a string. Returns whether that is so.
+    pub(super) fn report_non_string(&mut self, name: &ScalarNode<'_>, what: &str) -> bool {
         let Some(kind) = scalar::not_a_string(&name.text).filter(|_| name.plain) else {
             return false;
         };
         let found = if name.bytes.is_empty() {
-            let span = self.source.span(self.before_nothing(name.bytes.start));
+            let span = self.source.span(self.marker_before(name.bytes.start));
             let message = format!("the {what} is missing: YAML reads null");
             Diagnostic::new(Rule::NotAString, span, message)
-                .label("nothing comes after this")
-                .help("write a name, or remove it")
+                .label("no name after this")
+                .help("add a name, or remove this")
         } else {
             let text = show(&name.text);
             let message = format!("YAML reads {text} as {kind}, not as the name of a {what}");
@@ -615,8 +621,8 @@ impl<'a> AllowlistReader<'a> {
         true
     }
 
-    /// The `-` or `?` before an empty node, or the place itself.
-    fn before_nothing(&self, at: usize) -> Range<usize> {
+    /// The `-` or `?` before an empty node, or the position itself.
+    fn marker_before(&self, at: usize) -> Range<usize> {
         let text = self.source.text();
         match text[..at].trim_end_matches([' ', '\t']).char_indices().next_back() {
             Some((before, '-' | '?' | ':' | ',')) => before..before + 1,
@@ -624,7 +630,7 @@ impl<'a> AllowlistReader<'a> {
         }
     }
 
-    /// The scalar of a token; an `@` that can't begin it is gone, and has been reported.
+    /// The scalar of a token. Removes a leading `@`, which has been reported.
     pub(super) fn scalar(&self, token: &YamlToken<'a>) -> ScalarNode<'a> {
         let TokenKind::Scalar(text, plain) = &token.kind else {
             return ScalarNode { text: "".into(), plain: false, bytes: token.bytes.clone() };
@@ -646,7 +652,7 @@ impl<'a> AllowlistReader<'a> {
             && self.source.text()[token.bytes.clone()].starts_with('@')
     }
 
-    /// Where a scalar is; a text of several lines up to the end of its first.
+    /// For a scalar of several lines, the span ends with the first line.
     pub(super) fn span(&self, scalar: &ScalarNode<'_>) -> SourceSpan {
         let Range { start, end } = scalar.bytes;
         if !self.source.text()[start..end].contains(['\n', '\r']) {
@@ -656,8 +662,8 @@ impl<'a> AllowlistReader<'a> {
         self.source.span(start..end)
     }
 
-    /// What a span holds, for a message.
-    fn shown(&self, span: &SourceSpan) -> String {
+    /// The text of a span, for messages.
+    fn span_text(&self, span: &SourceSpan) -> String {
         show(&self.source.text()[span.bytes.clone()])
     }
 
@@ -666,7 +672,7 @@ impl<'a> AllowlistReader<'a> {
     }
 }
 
-/// What a value is, in a message.
+/// Describes the kind of a value in messages.
 pub(super) fn kind_name(token: &YamlToken<'_>) -> String {
     match &token.kind {
         TokenKind::ListStart => "a list".to_owned(),

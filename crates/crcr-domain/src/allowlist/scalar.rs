@@ -1,13 +1,12 @@
-//! What YAML makes of a scalar without quotes.
+//! Recognises plain scalars that YAML doesn't read as strings.
 //!
-//! The two versions disagree: 1.1 (PyYAML, libyaml) takes `yes`, `1_000`, `0b1`, `1:30` and dates
-//! for something else than text, 1.2 takes `0o7`. A name that either would not read as text is
-//! unsafe in a file that several programs read.
+//! YAML 1.1 (PyYAML, libyaml) converts `yes`, `1_000`, `0b1`, `1:30` and dates; YAML 1.2 converts `0o7`. A
+//! name that either version converts is unsafe in a file that several programs read.
 //! <https://yaml.org/type/> and <https://yaml.org/spec/1.2.2/#103-core-schema>
 
 use std::borrow::Cow;
 
-/// What a plain scalar is, when either version of YAML takes it for something else than text.
+/// The type of a plain scalar, if either version of YAML doesn't read it as a string.
 pub(super) fn not_a_string(text: &str) -> Option<&'static str> {
     if is_null(text) {
         Some("null")
@@ -22,13 +21,12 @@ pub(super) fn not_a_string(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a plain scalar is null.
 pub(super) fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// The text as a scalar that both versions read as this text. Only for names: letters, digits and
-/// `._-/`, beginning with a letter or digit.
+/// Quotes the text if either version would convert it. Only for names: letters, digits and `._-/`,
+/// beginning with a letter or digit.
 pub(super) fn quoted(text: &str) -> Cow<'_, str> {
     if not_a_string(text).is_some() { Cow::Owned(format!("\"{text}\"")) } else { text.into() }
 }
@@ -83,7 +81,7 @@ fn is_decimal(text: &str) -> bool {
         && !mantissa.starts_with('_')
 }
 
-/// Base 60, as YAML 1.1 has it: `1:30`, `190:20:30.15`.
+/// Base 60 in YAML 1.1: `1:30`, `190:20:30.15`.
 fn is_sexagesimal(text: &str) -> bool {
     let mut parts = text.split(':');
     let head = parts.next().unwrap_or_default();
@@ -102,7 +100,7 @@ fn is_sexagesimal(text: &str) -> bool {
         && fraction.bytes().all(|b| b.is_ascii_digit() || b == b'_')
 }
 
-/// `2026-09-01`, and timestamps that begin with a date.
+/// `2026-09-01`, or a timestamp.
 fn is_date(text: &str) -> bool {
     let number = |text: &str, least: usize, most: usize| {
         (least..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
@@ -135,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_either_version_of_yaml_takes_for_something_else() {
+    fn scalars_that_either_yaml_version_converts_are_quoted() {
         for (text, kind) in [
             ("", "null"),
             ("~", "null"),

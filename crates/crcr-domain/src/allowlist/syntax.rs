@@ -1,4 +1,4 @@
-//! What isn't YAML, in the words of somebody who wants to put it right.
+//! Findings about invalid YAML, worded so that the author can fix it.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use super::MAX_BYTES;
 use super::yaml::{MAX_DEPTH, SyntaxError};
 use crate::diagnostic::{Diagnostic, Rule, SourceText};
 
-/// The finding of a file over the cap; nothing of it has been read.
+/// The file is over the limit and wasn't parsed.
 pub(super) fn too_large(source: &SourceText) -> Diagnostic {
     let message = format!("the file is larger than {} KiB", MAX_BYTES / 1024);
     Diagnostic::new(Rule::YamlSyntax, source.span(0..0), message)
         .help("GitHub's contents API serves no larger file as text; list fewer repositories")
 }
 
-/// The first byte or character that no YAML file may have, before any parsing.
+/// The first byte or character that YAML doesn't allow.
 pub(super) fn unreadable(bytes: &[u8], source: &SourceText) -> Option<Diagnostic> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let start = source.span(0..first_char(source.text(), 0));

@@ -34,7 +34,7 @@ fn findings(text: &str) -> Vec<String> {
 
 /// Every code of the reader, and where it points.
 #[test]
-fn every_rule_points_at_the_offending_token() {
+fn findings_point_at_the_offending_token() {
     let mut seen = std::collections::BTreeSet::new();
     for (text, expected) in TABLE {
         assert_eq!(findings(text), *expected, "{text}");
@@ -180,7 +180,7 @@ fn columns_count_characters_of_any_width() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_in_place() {
+fn invalid_bytes_are_reported_at_their_position() {
     let rule = |bytes: &[u8]| {
         let outcome = Allowlist::parse(bytes, &RepoName::new("o/r").unwrap());
         outcome.findings.kept().iter().map(line).collect::<Vec<_>>()
@@ -193,7 +193,7 @@ fn bytes_that_are_no_text_are_refused_in_place() {
 }
 
 #[test]
-fn what_the_file_means() {
+fn entries_of_every_form_are_parsed() {
     let text = "L2: [A/b]\nL3:\n  Xpu:\n    c/d: '@one, org/two'\nL4:\n  - e/f:\n      oncalls: [x]\n      \
                 events: [nightly]\n";
     let outcome = parse(text);
@@ -209,13 +209,13 @@ fn what_the_file_means() {
 }
 
 #[test]
-fn a_policy_with_an_error_is_not_in_force() {
+fn allowlist_with_an_error_is_not_accepted() {
     assert!(parse("L1: [a/b]\nL5: []\n").accepted().is_err());
     assert!(parse("L3: {x: {a/b: }}").accepted().is_ok(), "a warning stops nothing");
 }
 
 #[test]
-fn hostile_files_end_soon() {
+fn hostile_files_are_parsed_quickly() {
     let started = std::time::Instant::now();
     let bomb = (0..20).fold("a: &a [x]\n".to_owned(), |mut text, n| {
         text.push_str(&format!("b{n}: &b{n} [*a, *a, *a, *a, *a, *a, *a, *a, *a]\n"));
@@ -281,7 +281,7 @@ fn entry() -> impl Strategy<Value = AllowlistEntry> {
 
 proptest! {
     #[test]
-    fn what_the_model_prints_reads_back_equal(entries in prop::collection::vec(entry(), 0..30)) {
+    fn printed_allowlist_parses_back_equal(entries in prop::collection::vec(entry(), 0..30)) {
         let mut policy = Allowlist::new();
         for entry in entries {
             // A repository that came up twice stays as it was first.
@@ -294,12 +294,12 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_dont_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Allowlist::parse(&bytes, &RepoName::new("o/r").unwrap());
     }
 
     #[test]
-    fn no_text_of_the_formats_own_words_makes_the_reader_panic(
+    fn random_allowlist_tokens_dont_panic(
         words in prop::collection::vec(prop::sample::select(WORDS), 0..60)
     ) {
         let text = words.concat();

@@ -1,11 +1,11 @@
-//! The YAML events of a file, with the place of each: what the reader needs, and nothing expanded.
+//! YAML events with their positions. Nothing is expanded.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput};
 
-/// The deepest nesting that is read; the format needs five.
+/// The format needs a nesting of five.
 pub(super) const MAX_DEPTH: usize = 16;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct YamlToken<'a> {
 
 #[derive(Debug)]
 pub(super) enum TokenKind<'a> {
-    /// A scalar and whether it is plain: neither quoted nor a block.
+    /// The flag: plain, which is neither quoted nor a block scalar.
     Scalar(Cow<'a, str>, bool),
     ListStart,
     ListEnd,
@@ -25,7 +25,7 @@ pub(super) enum TokenKind<'a> {
     MapEnd,
     /// `*name`.
     Alias,
-    /// `&name`; it comes after the node that it names.
+    /// `&name`; comes after the node that it names.
     Anchor,
     DocumentStart,
     DocumentEnd,
@@ -43,20 +43,18 @@ impl YamlToken<'_> {
     }
 }
 
-/// Why the file can't be read further.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
     pub(super) kind: ErrorKind,
-    /// Where, in bytes.
+    /// In bytes.
     pub(super) at: usize,
-    /// The innermost bracket that is open there.
+    /// The innermost bracket that is open at this position.
     pub(super) open: Option<usize>,
 }
 
-/// The events of a text.
 pub(super) struct YamlReader<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    /// Where the flow collections that are open begin, and `None` for block collections.
+    /// Start of each open flow collection; `None` for block collections.
     open: Vec<Option<usize>>,
 }
 
@@ -72,7 +70,7 @@ impl<'a> YamlReader<'a> {
         Self { parser: Parser::new_from_str_with_options(text, options), open: Vec::new() }
     }
 
-    /// The next token; [`TokenKind::End`] at the end and ever after.
+    /// Returns [`TokenKind::End`] at the end and from then on.
     pub(super) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
         loop {
             let Some(next) = self.parser.next_event() else {

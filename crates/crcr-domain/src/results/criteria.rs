@@ -1,4 +1,4 @@
-//! What a repository has to show to be promoted to L3, and what takes it back to L2.
+//! The criteria for promotion to L3 and for staying there.
 
 use std::collections::BTreeSet;
 
@@ -14,29 +14,29 @@ use super::rates::{
 use crate::facts::{AttemptFact, DispatchFact};
 use crate::level::Level;
 
-/// The thresholds; a configuration file may change each of them.
+/// Thresholds, which a configuration file can override.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LevelCriteria {
-    /// Days that a promotion looks back.
+    /// Length of the window for promotions.
     pub promotion_days: u32,
-    /// Days that a demotion looks back.
+    /// Length of the window for demotions.
     pub demotion_days: u32,
     /// Days at L2 before a promotion.
     pub days_at_l2: u32,
     /// Days with results before a promotion.
     pub coverage_days: u32,
-    /// Seconds that the average first attempt may wait.
+    /// Limit for the average wait of first attempts.
     pub queue_seconds: f64,
-    /// Seconds after which a job overruns.
+    /// A job that runs longer is an overrun.
     pub overrun_seconds: f64,
     /// Share of jobs that may overrun.
     pub overrun_share: f64,
-    /// Seconds from dispatch to the last result, in the median.
+    /// Limit for the median time from dispatch to the last result.
     pub end_to_end_seconds: f64,
     /// Share of jobs that may time out.
     pub timeout_share: f64,
-    /// Share of jobs that have to pass.
+    /// Share of jobs that must pass.
     pub job_pass_share: f64,
 }
 
@@ -57,11 +57,11 @@ impl Default for LevelCriteria {
     }
 }
 
-/// How far back a review can look, in days.
+/// The longest window of a review.
 pub const LOOK_BACK_DAYS: u32 = 366;
 
 impl LevelCriteria {
-    /// Every threshold that makes no sense, as `name: what it has to be`.
+    /// Describes every invalid threshold.
     pub fn problems(&self) -> Vec<String> {
         let days = [
             ("promotion-days", self.promotion_days, 1),
@@ -110,13 +110,13 @@ impl LevelCriteria {
 pub enum Criterion {
     /// Days since the repository has been at L2.
     TimeAtL2,
-    /// Days of the window with results.
+    /// Days in the window with results.
     Coverage,
     /// Average wait of first attempts, in seconds.
     Queue,
-    /// Share of jobs over the limit, time-outs left out.
+    /// Share of jobs over the limit, without timeouts.
     Overrun,
-    /// Median of dispatch to last result, in seconds.
+    /// Median time from dispatch to last result, in seconds.
     EndToEnd,
     /// Share of jobs that timed out.
     Timeouts,
@@ -138,17 +138,15 @@ impl Criterion {
     }
 }
 
-/// What the facts say to a criterion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CriterionVerdict {
     Met,
     NotMet,
-    /// There are too few samples to tell.
+    /// Too few samples.
     Unknown,
 }
 
-/// How a value is compared with its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ThresholdBound {
     #[serde(rename = ">=")]
@@ -181,14 +179,13 @@ impl ThresholdBound {
     }
 }
 
-/// A criterion with the evidence for its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CriterionEvidence {
     pub criterion: Criterion,
-    /// What the facts say: days, seconds or a share of 1; `None` of nothing.
+    /// Days, seconds or a share from 0 to 1; `None` without samples.
     pub value: Option<f64>,
     pub bound: ThresholdBound,
-    /// What it is compared with, in the same unit.
+    /// In the same unit as `value`.
     pub target: f64,
     pub n: u64,
     pub verdict: CriterionVerdict,
@@ -203,7 +200,7 @@ pub struct ReviewWindow<'a> {
     pub until: Timestamp,
 }
 
-/// What speaks for a promotion to L3. `at_l2_since` is when the repository came to L2.
+/// Evidence for a promotion to L3. `at_l2_since`: when the repository reached L2.
 pub fn promotion(
     window: ReviewWindow<'_>,
     at_l2_since: Option<Timestamp>,
@@ -213,7 +210,7 @@ pub fn promotion(
     promotion_of_jobs(&jobs, window, at_l2_since, criteria)
 }
 
-/// The same by the window's jobs of record.
+/// `jobs` are the jobs of record of the window.
 pub(super) fn promotion_of_jobs(
     jobs: &[JobOfRecord<'_>],
     window: ReviewWindow<'_>,
@@ -227,7 +224,7 @@ pub(super) fn promotion_of_jobs(
         .iter()
         .map(|row| row.received_at.to_zoned(jiff::tz::TimeZone::UTC).date())
         .collect();
-    // Days are their own number of samples.
+    // For days, the value itself is the number of samples.
     let days = |value: Option<f64>, criterion, target: u32| {
         let n = value.map_or(0, |value| value as u64);
         evidence(criterion, value, n, 0, ThresholdBound::AtLeast, f64::from(target))
@@ -236,28 +233,28 @@ pub(super) fn promotion_of_jobs(
         days(days_at_l2, Criterion::TimeAtL2, criteria.days_at_l2),
         days(Some(covered.len() as f64), Criterion::Coverage, criteria.coverage_days),
     ];
-    found.extend(signals(jobs, window, criteria, ThresholdBound::Under));
+    found.extend(common_evidence(jobs, window, criteria, ThresholdBound::Under));
     found
 }
 
-/// What speaks for keeping L3: a criterion that isn't met asks for a demotion.
+/// Evidence for staying at L3. If a criterion isn't met, a demotion is proposed.
 pub fn demotion(window: ReviewWindow<'_>, criteria: &LevelCriteria) -> Vec<CriterionEvidence> {
     let jobs = jobs_of_record(window.attempts.iter().copied(), window.dispatches.iter().copied());
     demotion_of_jobs(&jobs, window, criteria)
 }
 
-/// The same by the window's jobs of record.
+/// `jobs` are the jobs of record of the window.
 pub(super) fn demotion_of_jobs(
     jobs: &[JobOfRecord<'_>],
     window: ReviewWindow<'_>,
     criteria: &LevelCriteria,
 ) -> Vec<CriterionEvidence> {
-    signals(jobs, window, criteria, ThresholdBound::AtMost)
+    common_evidence(jobs, window, criteria, ThresholdBound::AtMost)
 }
 
-/// Since when the repository is at `level`: when the newest run of dispatches at that level began.
+/// When the repository reached `level`: the first dispatch of the newest series at that level.
 ///
-/// `dispatches` are all of the repository's, in any order; a dispatch at another level ends a run.
+/// `dispatches`: all of the repository, in any order. A dispatch at another level ends the series.
 pub fn at_level_since(dispatches: &[DispatchFact], level: Level) -> Option<Timestamp> {
     let mut by_time: Vec<_> = dispatches.iter().collect();
     by_time.sort_by_key(|dispatch| std::cmp::Reverse(dispatch.enqueued_at));
@@ -268,7 +265,7 @@ pub fn at_level_since(dispatches: &[DispatchFact], level: Level) -> Option<Times
         .map(|dispatch| dispatch.enqueued_at)
 }
 
-/// What the value of `n` samples says; unknown with fewer than `least`.
+/// The verdict is unknown with fewer than `least` samples.
 fn evidence(
     criterion: Criterion,
     value: Option<f64>,
@@ -285,10 +282,9 @@ fn evidence(
     CriterionEvidence { criterion, value, bound, target, n, verdict }
 }
 
-/// On the threshold itself a promotion and a demotion differ only for the median of end to end
-/// (`< 3 h` promotes, `> 3 h` demotes): `end_to_end` says how it has to be. Everywhere else one is
-/// the other's opposite.
-fn signals(
+/// Evidence for the criteria that promotions and demotions share. They only differ in the bound for the
+/// end-to-end median: `< 3 h` promotes, `> 3 h` demotes, and exactly 3 h does neither.
+fn common_evidence(
     jobs: &[JobOfRecord<'_>],
     window: ReviewWindow<'_>,
     criteria: &LevelCriteria,

@@ -1,4 +1,4 @@
-//! Which attempt of a job counts.
+//! Selects the attempt of a job that counts: its attempt of record.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -14,17 +14,17 @@ use crate::facts::{AttemptFact, DispatchFact};
 pub struct JobOfRecord<'a> {
     /// The attempt of record: the highest attempt of the newest run.
     pub record: &'a AttemptFact,
-    /// How that attempt turned out; `None` while it runs.
+    /// `None` while it runs.
     pub outcome: Option<JobOutcome>,
-    /// The first attempt of that run, whose queue and execution times count: a person decides
-    /// when a re-run begins.
+    /// The first attempt of that run. Its queue and execution times count, because the start of a re-run
+    /// is a human decision.
     pub first: &'a AttemptFact,
-    /// Attempts seen on this commit, over all runs.
+    /// Number of attempts on this commit, in all runs.
     pub attempts: usize,
 }
 
 impl JobOfRecord<'_> {
-    /// Its workflow and its own name, as people read them.
+    /// `workflow / job`.
     pub fn name(&self) -> String {
         match &self.record.job {
             Some(name) => format!("{} / {name}", self.record.workflow),
@@ -33,11 +33,11 @@ impl JobOfRecord<'_> {
     }
 }
 
-/// The jobs of record, in the order of their commit, repository, workflow and name.
+/// The jobs of record, ordered by commit, repository, workflow and name.
 ///
-/// A job is (repository, upstream, head SHA, event, workflow, job). Of it counts the highest
-/// attempt within the newest run; the newest run is the one that began last. `dispatches` tell which
-/// commit of a pull request was its head when an attempt ended.
+/// A job is identified by repository, upstream, head SHA, event, workflow and name. The highest attempt of
+/// the newest run counts; the newest run is the one that began last. `dispatches` show which commit was
+/// the head of a pull request when an attempt ended.
 pub fn jobs_of_record<'a, 'd>(
     rows: impl IntoIterator<Item = &'a AttemptFact>,
     dispatches: impl IntoIterator<Item = &'d DispatchFact>,
@@ -45,19 +45,18 @@ pub fn jobs_of_record<'a, 'd>(
     find_jobs_of_record(rows.into_iter().collect(), &HeadHistory::new(dispatches))
 }
 
-/// The jobs of record of `rows`; `heads` may know of more than these rows' dispatches.
+/// `heads` may include dispatches without rows.
 pub(super) fn find_jobs_of_record<'a>(
     mut rows: Vec<&'a AttemptFact>,
     heads: &HeadHistory<'_>,
 ) -> Vec<JobOfRecord<'a>> {
-    // Sorted, and not hashed: of most keys the commit alone is looked at.
+    // Sorting is faster than hashing here: most comparisons end at the commit.
     rows.sort_unstable_by(|a, b| job_key(a).cmp(&job_key(b)).then_with(|| by_version(a, b)));
     let same = |a: &&AttemptFact, b: &&AttemptFact| job_key(a) == job_key(b);
     let began = began(&rows, rows.chunk_by(same));
     rows.chunk_by(same)
         .filter_map(|rows| {
-            // Of an attempt's rows, which are ordered by version, the last one holds: a late
-            // `in_progress` hides nothing.
+            // Rows are ordered by version, and the last row of an attempt wins.
             let mut attempts: Vec<&AttemptFact> = Vec::with_capacity(rows.len());
             for row in rows {
                 match attempts.last_mut().filter(|last| attempt_key(last) == attempt_key(row)) {
@@ -92,14 +91,13 @@ pub(super) fn find_jobs_of_record<'a>(
 
 type JobKey<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a str>);
 
-/// The commit comes first: it tells most jobs apart.
+/// The commit comes first, because it differs most often.
 fn job_key(row: &AttemptFact) -> JobKey<'_> {
     (&row.head_sha, &row.repo, &row.upstream, row.event.as_str(), &row.workflow, row.job.as_deref())
 }
 
 type AttemptKey<'a> = (&'a str, &'a str, u32, Option<&'a str>);
 
-/// What tells attempts of one job apart.
 fn attempt_key(row: &AttemptFact) -> AttemptKey<'_> {
     (&row.delivery, &row.run_id, row.run_attempt, row.check_run_id.as_deref())
 }
@@ -108,7 +106,7 @@ fn by_version(a: &AttemptFact, b: &AttemptFact) -> Ordering {
     (attempt_key(a), a.version()).cmp(&(attempt_key(b), b.version()))
 }
 
-/// When runs began, of the jobs that more than one run had; others needn't be compared.
+/// When runs began, only for jobs with more than one run.
 fn began<'a: 'r, 'r>(
     rows: &[&'a AttemptFact],
     jobs: impl Iterator<Item = &'r [&'a AttemptFact]>,
@@ -127,10 +125,10 @@ fn began<'a: 'r, 'r>(
     began
 }
 
-/// The heads of pull requests that a downstream repository was told of, in the order of time.
+/// The heads of pull requests that were dispatched to a downstream repository, ordered by time.
 ///
-/// A head that it was not told of cancels nothing there; and whoever reads one repository's facts
-/// has to come to the same as who reads all.
+/// Heads that were not dispatched to a repository supersede nothing there. So the facts of one repository
+/// give the same result as the facts of all.
 pub(super) struct HeadHistory<'a>(HashMap<PullKey<'a>, Vec<(Timestamp, &'a str)>>);
 
 /// The downstream repository, the upstream one, and the number.
@@ -153,7 +151,7 @@ impl<'a> HeadHistory<'a> {
         Self(heads)
     }
 
-    /// Whether the pull request of `row` had another head when the row was received.
+    /// Whether the pull request had another head when the row was received.
     fn had_newer_head(&self, row: &AttemptFact) -> bool {
         let Some(number) = row.pull_request else { return false };
         let key = (row.repo.as_str(), row.upstream.as_str(), number);

@@ -1,7 +1,6 @@
-//! What every backend's CI is worth: `attempts → jobs → runs → rates`, defined once.
+//! Computes results from facts: attempts, then jobs of record, then rates and reviews.
 //!
-//! Every page, command and comment asks these functions and nothing else, so that no two of them
-//! can disagree about which attempt counts.
+//! All pages, commands and comments use these functions, so they agree on which attempt counts.
 
 pub mod criteria;
 pub mod jobs;

@@ -58,22 +58,22 @@ impl JobOutcome {
         }
     }
 
-    /// Whether the attempt said something about the commit, good or bad: what availability asks.
+    /// Whether the attempt says something about the commit. Availability counts these.
     pub fn is_verdict(self) -> bool {
         matches!(self, Self::TestFailed | Self::Passed | Self::PassedAfterRerun | Self::Neutral)
     }
 
-    /// Whether it passed, at once or in the end.
+    /// Whether it passed, possibly after a re-run.
     pub fn is_pass(self) -> bool {
         matches!(self, Self::Passed | Self::PassedAfterRerun)
     }
 }
 
-/// The phases whose failure says nothing about the commit under test. `build` isn't one: a commit
-/// that doesn't build has failed. `report-ci-result` documents the list.
+/// Failures in these phases say nothing about the commit. `build` isn't included, because a commit that
+/// doesn't build has failed. The documentation of `report-ci-result` lists them.
 const INFRA_PHASES: [&str; 4] = ["checkout", "setup", "environment", "build-environment"];
 
-/// How the attempt that `row` describes turned out; `None` while it runs.
+/// The outcome of an attempt; `None` while it runs.
 ///
 /// `superseded`: the pull request had a newer head when the attempt ended. `failed_before`: an
 /// earlier attempt of the same job on the same commit failed.
@@ -107,7 +107,7 @@ mod tests {
     use super::INFRA_PHASES;
 
     #[test]
-    fn the_report_action_documents_which_phases_are_the_infrastructures() {
+    fn report_action_documents_all_infrastructure_phases() {
         for page in [
             include_str!("../../../../actions/report-ci-result/action.yml"),
             include_str!("../../../../actions/report-ci-result/README.md"),

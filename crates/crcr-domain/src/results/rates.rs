@@ -1,4 +1,4 @@
-//! Rates with what they are made of, and distributions of durations.
+//! Rates with their sample sizes, and statistics of durations.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,10 +8,9 @@ use super::jobs::JobOfRecord;
 use super::outcome::JobOutcome;
 use crate::facts::{DispatchFact, DispatchFactStatus};
 
-/// Fewer samples than this make a rate "unknown".
+/// With fewer samples a rate is unknown.
 pub const MIN_SAMPLES: u64 = 20;
 
-/// A share, with what it is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rate {
     pub numerator: u64,
@@ -19,17 +18,17 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The share, 0 to 1; `None` of nothing.
+    /// From 0 to 1; `None` without samples.
     pub fn value(self) -> Option<f64> {
         (self.denominator > 0).then(|| self.numerator as f64 / self.denominator as f64)
     }
 
-    /// Whether there are samples enough to say anything.
+    /// Whether there are enough samples.
     pub fn is_known(self) -> bool {
         self.denominator >= MIN_SAMPLES
     }
 
-    /// The Wilson score interval at 95 %: where the true share lies; `None` of nothing.
+    /// The 95 % Wilson score interval; `None` without samples.
     ///
     /// <https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval#Wilson_score_interval>
     pub fn wilson(self) -> Option<(f64, f64)> {
@@ -50,16 +49,14 @@ impl std::ops::AddAssign for Rate {
     }
 }
 
-/// What the rates of a set of jobs and dispatches are computed from. Sums of days add up to the
-/// sums of their weeks.
+/// Counts from which rates are computed. The counts of several days can be added up.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ResultCounts {
     /// Jobs of record by outcome.
     pub outcomes: BTreeMap<JobOutcome, u64>,
     /// Jobs of record that still run.
     pub running: u64,
-    /// Dispatches all of whose started jobs reached a verdict, of those that were not superseded
-    /// and have nothing running.
+    /// Dispatches whose jobs all reached a verdict, out of those that are complete and weren't superseded.
     pub availability: Rate,
 }
 
@@ -74,7 +71,7 @@ impl std::ops::AddAssign<&Self> for ResultCounts {
 }
 
 impl ResultCounts {
-    /// Sums `jobs`, the jobs of record, and `dispatches`, the newest row of each.
+    /// `jobs`: jobs of record. `dispatches`: the newest row of each.
     pub fn of<'a>(
         jobs: &[JobOfRecord<'_>],
         dispatches: impl IntoIterator<Item = &'a DispatchFact>,
@@ -90,26 +87,24 @@ impl ResultCounts {
         sums
     }
 
-    /// How many jobs turned out so.
     pub fn count(&self, outcome: JobOutcome) -> u64 {
         self.outcomes.get(&outcome).copied().unwrap_or_default()
     }
 
-    /// Passed of passed and failed tests: what the backend says about commits, infrastructure
-    /// left out.
+    /// Jobs that passed, out of those whose tests passed or failed. Ignores infrastructure failures.
     pub fn test_pass(&self) -> Rate {
         let passed = self.passed();
         Rate { numerator: passed, denominator: passed + self.count(JobOutcome::TestFailed) }
     }
 
-    /// Passed of all ended jobs but the superseded ones: infrastructure and time-outs count
-    /// against it.
+    /// Jobs that passed, out of all completed jobs that weren't superseded. Infrastructure failures and
+    /// timeouts count as not passed.
     pub fn job_pass(&self) -> Rate {
         let ended: u64 = self.outcomes.values().sum();
         Rate { numerator: self.passed(), denominator: ended - self.count(JobOutcome::Superseded) }
     }
 
-    /// Timed out or lost, of all ended jobs but the superseded ones.
+    /// Jobs that timed out or were lost, out of all completed jobs that weren't superseded.
     pub fn timeouts(&self) -> Rate {
         let numerator = self.count(JobOutcome::TimedOut) + self.count(JobOutcome::Lost);
         Rate { numerator, denominator: self.job_pass().denominator }

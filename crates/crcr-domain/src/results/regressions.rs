@@ -1,7 +1,7 @@
-//! When a backend turned red: what a feed tells and an alert is sent for.
+//! Regressions: a backend fails on an upstream commit after it passed on an earlier one. They appear in
+//! the feed and trigger alerts.
 //!
-//! A failure on a pull request is its author's news. That a backend fails on what is merged
-//! already, after it did well there, is its maintainers'.
+//! Failures on pull requests concern their authors and are no regressions. These concern maintainers.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::outcome::JobOutcome;
 use crate::event::EventName;
 use crate::facts::{DispatchFact, DispatchFactStatus};
 
-/// A backend failed on a commit of upstream's own, after it did well on an earlier one.
+/// A backend failed on a merged upstream commit after it passed on an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Regression {
     pub repo: String,
@@ -21,29 +21,27 @@ pub struct Regression {
     /// Push, nightly or periodic. Each event has its own history.
     pub event: EventName,
     pub head_sha: String,
-    /// The last commit on which it did well.
+    /// The last commit on which it passed.
     pub good_sha: String,
-    /// When the first failure on the commit was known.
+    /// When the first failure on the commit was reported.
     pub at: Timestamp,
-    /// The jobs that failed, and how; none when the backend never started.
+    /// The failed jobs and their outcomes; empty if the backend never started.
     pub failed: Vec<(String, JobOutcome)>,
 }
 
-/// How a backend did on one commit.
 #[derive(Debug)]
 struct CommitResult {
-    turn: Regression,
+    regression: Regression,
     began: Timestamp,
     passed: bool,
     open: bool,
     failed: bool,
 }
 
-/// The turns in these jobs of record and dispatches, the newest first.
+/// Finds regressions in jobs of record and dispatches, newest first.
 ///
-/// Only commits without a pull request count, in the order in which their events were accepted. A
-/// commit with an open job and no failure says nothing yet; superseded and neutral jobs say
-/// nothing at all.
+/// Only commits without a pull request count, ordered by the time their events were accepted. Commits with
+/// running jobs and without failures are skipped, and so are superseded and neutral jobs.
 pub fn find_regressions<'a>(
     jobs: &[JobOfRecord<'_>],
     dispatches: impl IntoIterator<Item = &'a DispatchFact>,
@@ -54,7 +52,7 @@ pub fn find_regressions<'a>(
         let id = [&record.repo, record.event.as_str(), &record.upstream, &record.head_sha]
             .map(str::to_ascii_lowercase);
         let commit = commits.entry(id).or_insert_with(|| CommitResult {
-            turn: Regression {
+            regression: Regression {
                 repo: record.repo.clone(),
                 upstream: record.upstream.clone(),
                 event: record.event.clone(),
@@ -73,21 +71,21 @@ pub fn find_regressions<'a>(
             Some(JobOutcome::Superseded | JobOutcome::Neutral) => {}
             Some(outcome) if outcome.is_pass() => commit.passed = true,
             Some(outcome) => {
-                let first = commit.turn.at.min(record.received_at);
-                commit.turn.at = if commit.failed { first } else { record.received_at };
+                let first = commit.regression.at.min(record.received_at);
+                commit.regression.at = if commit.failed { first } else { record.received_at };
                 commit.failed = true;
-                commit.turn.failed.push((job.name(), outcome));
+                commit.regression.failed.push((job.name(), outcome));
             }
         }
     }
-    let silent = |d: &&DispatchFact| {
+    let never_started = |d: &&DispatchFact| {
         d.pull_request.is_none() && d.status == DispatchFactStatus::NeverStarted
     };
-    for dispatch in dispatches.into_iter().filter(silent) {
+    for dispatch in dispatches.into_iter().filter(never_started) {
         let id = [&dispatch.repo, dispatch.event.as_str(), &dispatch.upstream, &dispatch.head_sha]
             .map(str::to_ascii_lowercase);
         commits.entry(id).or_insert_with(|| CommitResult {
-            turn: Regression {
+            regression: Regression {
                 repo: dispatch.repo.clone(),
                 upstream: dispatch.upstream.clone(),
                 event: dispatch.event.clone(),
@@ -104,21 +102,21 @@ pub fn find_regressions<'a>(
     }
     let mut commits: Vec<_> = commits.into_iter().collect();
     commits.sort_by(|(a, one), (b, other)| (&a[..3], one.began).cmp(&(&b[..3], other.began)));
-    let mut turns = Vec::new();
+    let mut regressions = Vec::new();
     let mut good: Option<([String; 3], String)> = None;
     for ([repo, event, upstream, _], commit) in commits {
         let history = [repo, event, upstream];
         good = good.filter(|(of, _)| *of == history);
         if commit.failed {
             if let Some((_, good_sha)) = good.take() {
-                turns.push(Regression { good_sha, ..commit.turn });
+                regressions.push(Regression { good_sha, ..commit.regression });
             }
         } else if commit.passed && !commit.open {
-            good = Some((history, commit.turn.head_sha));
+            good = Some((history, commit.regression.head_sha));
         }
     }
-    turns.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.repo.cmp(&b.repo)));
-    turns
+    regressions.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.repo.cmp(&b.repo)));
+    regressions
 }
 
 #[cfg(test)]
@@ -150,7 +148,7 @@ mod tests {
     const BAD: Option<Conclusion> = Some(Conclusion::Failure);
 
     #[test]
-    fn the_first_failure_after_a_success_is_a_turn_and_the_next_is_none() {
+    fn only_the_first_failure_after_a_success_is_a_regression() {
         let rows = [
             push("a", BAD, 1),
             push("b", GOOD, 2),
@@ -166,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn pull_requests_say_nothing_and_each_event_has_its_own_history() {
+    fn pull_requests_are_ignored_and_each_event_has_its_own_history() {
         let pull = AttemptFact { pull_request: Some(7), ..push("b", BAD, 2) };
         let nightly = AttemptFact { event: EventName::Nightly, ..push("c", BAD, 3) };
         assert_eq!(turns(&[push("a", GOOD, 1), pull, nightly], &[]), []);
     }
 
     #[test]
-    fn commits_go_by_their_events_and_silence_is_a_failure() {
+    fn commits_are_ordered_by_event_and_never_started_is_a_failure() {
         let dispatches = ["a", "b"].map(|sha| DispatchFact {
             pull_request: None,
             event: EventName::Push,

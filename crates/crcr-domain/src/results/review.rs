@@ -1,5 +1,5 @@
-//! One repository against the bar of its level: what the HUD's page, the review of an allowlist and
-//! `crcr levels review` show.
+//! The review of one repository by the criteria of its level. The HUD, `crcr allowlist diff` and
+//! `crcr levels review` show it.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,7 @@ use crate::level::{EventKind, Level};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewQuestion {
-    /// Does it report as it should, and may go from L1 to L2? That is for people to say: no
-    /// threshold decides it.
+    /// May it go from L1 to L2? Maintainers decide; there are no thresholds.
     Signal,
     /// May it be promoted from L2 to L3?
     Promotion,
@@ -28,7 +27,7 @@ pub enum ReviewQuestion {
 }
 
 impl ReviewQuestion {
-    /// What is asked of a repository at `level`; of one that isn't listed, what is asked at L2.
+    /// A repository that isn't listed is reviewed like one at L2.
     pub fn at(level: Option<Level>) -> Self {
         match level {
             Some(Level::L1) => Self::Signal,
@@ -45,7 +44,7 @@ impl ReviewQuestion {
         }
     }
 
-    /// When the window begins that ends at `to`.
+    /// Start of the window that ends at `to`.
     pub fn from(self, to: Timestamp, criteria: &LevelCriteria) -> Timestamp {
         let days = match self {
             Self::Signal | Self::Promotion => criteria.promotion_days,
@@ -55,7 +54,7 @@ impl ReviewQuestion {
     }
 }
 
-/// The earliest dispatch that a review up to `to` asks for.
+/// A review up to `to` needs no earlier dispatches.
 pub fn earliest_dispatch_time(to: Timestamp) -> Timestamp {
     days_before(to, LOOK_BACK_DAYS)
 }
@@ -73,45 +72,43 @@ pub struct ReviewSubject<'a> {
     pub to: Timestamp,
 }
 
-/// The facts about one repository, of events of every kind.
+/// The facts about one repository, for all kinds of events.
 #[derive(Debug, Clone, Default)]
 pub struct ReviewFacts<'a> {
     /// Rows of its jobs within the window.
     pub attempts: Vec<&'a AttemptFact>,
     /// The newest row of each of its dispatches within the window.
     pub dispatches: Vec<&'a DispatchFact>,
-    /// Since when it has been at L2, as far as [`earliest_dispatch_time`].
+    /// When it reached L2, not earlier than [`earliest_dispatch_time`].
     pub at_l2_since: Option<Timestamp>,
-    /// What became of its reports within the window.
+    /// Outcomes of its reports within the window.
     pub reports: Vec<CallbackOutcome>,
 }
 
-/// A repository's standing, with the evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RepoReview {
-    /// `owner/repo`.
     pub repo: String,
     /// Its level; `None` when it isn't listed.
     pub level: Option<Level>,
     pub from: Timestamp,
     pub to: Timestamp,
     pub question: ReviewQuestion,
-    /// What the facts say to each criterion; nothing when no threshold decides.
+    /// One item per criterion; empty for [`ReviewQuestion::Signal`].
     pub evidence: Vec<CriterionEvidence>,
-    /// What follows from all of them.
+    /// Combines all evidence.
     pub verdict: CriterionVerdict,
-    /// Infrastructure alone: dispatches all of whose jobs reached a verdict.
+    /// Dispatches whose jobs all reached a verdict: measures infrastructure only.
     pub availability: Rate,
-    /// Tests alone: passed, of passed and failed.
+    /// Passed jobs out of passed and failed ones: measures tests only.
     pub test_pass: Rate,
-    /// Valid reports of all that came in.
+    /// Valid reports out of all received ones.
     pub signal: Rate,
-    /// Reports that were refused, by kind.
+    /// Rejected reports by outcome.
     pub refused: BTreeMap<CallbackOutcome, u64>,
 }
 
 impl RepoReview {
-    /// Reviews by `facts`. Rates are of pull requests and pushes; nightly runs are no part of them.
+    /// Rates cover pull requests and pushes, not nightly runs.
     pub fn of(
         subject: ReviewSubject<'_>,
         mut facts: ReviewFacts<'_>,
@@ -131,7 +128,7 @@ impl RepoReview {
             }
             ReviewQuestion::Stay => demotion_of_jobs(&jobs, window, criteria),
         };
-        let has = |verdict| evidence.iter().any(|one| one.verdict == verdict);
+        let has = |verdict| evidence.iter().any(|item| item.verdict == verdict);
         let verdict = if has(CriterionVerdict::NotMet) {
             CriterionVerdict::NotMet
         } else if evidence.is_empty() || has(CriterionVerdict::Unknown) {
@@ -164,14 +161,14 @@ impl RepoReview {
         }
     }
 
-    /// Whether any job reported, or any dispatch was due to.
+    /// Whether any job reported or should have reported.
     pub fn has_results(&self) -> bool {
         self.availability.denominator > 0
-            || self.evidence.iter().any(|one| one.criterion != Criterion::TimeAtL2 && one.n > 0)
+            || self.evidence.iter().any(|item| item.criterion != Criterion::TimeAtL2 && item.n > 0)
     }
 
-    /// The level that the evidence asks for instead, one step away: up from L2 when every criterion
-    /// is met, down from L3 or L4 when one isn't. `None` when it asks for no change.
+    /// The level to change to, one step away: up from L2 if all criteria are met, down from L3 or L4 if
+    /// one isn't. `None`: no change.
     pub fn proposal(&self) -> Option<Level> {
         match (self.question, self.verdict, self.level?) {
             (ReviewQuestion::Promotion, CriterionVerdict::Met, Level::L2) => Some(Level::L3),
@@ -181,7 +178,7 @@ impl RepoReview {
         }
     }
 
-    /// The page that shows the same review for ever, below the HUD's address.
+    /// Path on the HUD that shows the same review permanently.
     pub fn permalink(&self) -> String {
         let Self { repo, from, to, .. } = self;
         let level = self.level.map(|level| format!("level={level}&")).unwrap_or_default();

@@ -89,7 +89,7 @@ fn outcomes(jobs: &[JobOfRecord<'_>]) -> Vec<Option<JobOutcome>> {
 }
 
 #[test]
-fn every_end_has_one_outcome() {
+fn every_job_state_has_one_outcome() {
     use Conclusion as C;
     let table = [
         (JobState::Dispatched, None, false, None),
@@ -120,14 +120,14 @@ fn every_end_has_one_outcome() {
 }
 
 #[test]
-fn a_late_start_does_not_hide_the_end() {
+fn late_start_report_doesnt_hide_the_conclusion() {
     let rows =
         [attempt("d", "a", "1", 1, GOOD, 10), attempt("d", "a", "1", 1, JobState::InProgress, 20)];
     assert_eq!(outcomes(&jobs_of_record(&rows, &[])), [Some(JobOutcome::Passed)]);
 }
 
 #[test]
-fn fail_then_green_rerun_is_one_pass_after_rerun_and_not_half() {
+fn failure_with_a_passing_rerun_counts_as_one_pass() {
     let rows = [attempt("d", "a", "1", 1, BAD, 10), attempt("d", "a", "1", 2, GOOD, 20)];
     let jobs = jobs_of_record(&rows, &[dispatch("d", "a", 0)]);
     assert_eq!(outcomes(&jobs), [Some(JobOutcome::PassedAfterRerun)]);
@@ -135,7 +135,7 @@ fn fail_then_green_rerun_is_one_pass_after_rerun_and_not_half() {
 }
 
 #[test]
-fn attempt_2_of_an_old_commit_does_not_beat_attempt_1_of_the_new() {
+fn rerun_of_an_old_commit_doesnt_replace_the_result_of_a_new_one() {
     let rows = [
         attempt("d1", "old", "1", 1, BAD, 10),
         attempt("d2", "new", "2", 1, BAD, 20),
@@ -148,7 +148,7 @@ fn attempt_2_of_an_old_commit_does_not_beat_attempt_1_of_the_new() {
 }
 
 #[test]
-fn the_newest_run_of_a_commit_counts_not_its_highest_attempt() {
+fn newest_run_counts_and_not_the_highest_attempt() {
     let rows = [
         attempt("d1", "a", "1", 1, BAD, 10),
         attempt("d1", "a", "1", 3, BAD, 15),
@@ -160,7 +160,7 @@ fn the_newest_run_of_a_commit_counts_not_its_highest_attempt() {
 }
 
 #[test]
-fn a_pull_request_of_another_upstream_with_the_same_number_is_another_job() {
+fn same_pull_request_number_of_another_upstream_is_another_job() {
     let mut other = attempt("d2", "a", "2", 1, BAD, 20);
     other.upstream = "other/upstream".into();
     let rows = [attempt("d1", "a", "1", 1, GOOD, 10), other];
@@ -168,7 +168,7 @@ fn a_pull_request_of_another_upstream_with_the_same_number_is_another_job() {
 }
 
 #[test]
-fn superseded_counts_in_no_rate() {
+fn superseded_jobs_count_in_no_rate() {
     let dispatches = [dispatch("d1", "old", 0), dispatch("d2", "new", 5)];
     let rows =
         [attempt("d1", "old", "1", 1, CANCELLED, 10), attempt("d2", "new", "2", 1, GOOD, 20)];
@@ -180,14 +180,14 @@ fn superseded_counts_in_no_rate() {
 }
 
 #[test]
-fn a_job_cancelled_on_the_current_head_is_not_superseded() {
+fn cancelled_job_on_the_current_head_is_not_superseded() {
     let dispatches = [dispatch("d1", "a", 0), dispatch("d2", "b", 50)];
     let rows = [attempt("d1", "a", "1", 1, CANCELLED, 10)];
     assert_eq!(outcomes(&jobs_of_record(&rows, &dispatches)), [Some(JobOutcome::Cancelled)]);
 }
 
 #[test]
-fn a_head_that_a_repository_was_not_told_of_supersedes_nothing_there() {
+fn head_that_was_not_dispatched_supersedes_nothing() {
     let rows = [attempt("d1", "old", "1", 1, CANCELLED, 300)];
     let elsewhere = DispatchFact { repo: "acme/other".into(), ..dispatch("d2", "new", 100) };
     for (newer, outcome) in
@@ -199,7 +199,7 @@ fn a_head_that_a_repository_was_not_told_of_supersedes_nothing_there() {
 }
 
 #[test]
-fn infrastructure_and_tests_are_two_numbers() {
+fn availability_and_test_pass_rate_are_independent() {
     let dispatches: Vec<_> =
         (0..4).map(|n| dispatch(&format!("d{n}"), &format!("s{n}"), n)).collect();
     let mut infra = attempt("d1", "s1", "1", 1, BAD, 11);
@@ -218,7 +218,7 @@ fn infrastructure_and_tests_are_two_numbers() {
 }
 
 #[test]
-fn a_dispatch_that_never_started_is_one_failure_of_availability() {
+fn never_started_dispatch_lowers_availability() {
     let mut silent = dispatch("d1", "b", 1);
     silent.status = DispatchFactStatus::NeverStarted;
     let mut replaced = dispatch("d2", "c", 2);
@@ -234,7 +234,7 @@ fn a_dispatch_that_never_started_is_one_failure_of_availability() {
 }
 
 #[test]
-fn times_are_of_first_attempts_with_a_known_start() {
+fn times_count_first_attempts_with_a_known_start() {
     let mut unknown = attempt("d2", "b", "2", 1, GOOD, 20);
     unknown.start_unknown = true;
     let mut rerun = attempt("d1", "a", "1", 2, GOOD, 30);
@@ -245,7 +245,7 @@ fn times_are_of_first_attempts_with_a_known_start() {
 }
 
 #[test]
-fn end_to_end_counts_up_to_the_sweep_and_not_while_something_runs() {
+fn end_to_end_time_needs_all_jobs_to_be_over() {
     let dispatches = [dispatch("d1", "a", 0), dispatch("d2", "b", 0)];
     let mut other = attempt("d2", "b", "2", 1, JobState::InProgress, 20);
     other.job = Some("other".into());
@@ -259,14 +259,14 @@ fn end_to_end_counts_up_to_the_sweep_and_not_while_something_runs() {
 }
 
 #[test]
-fn end_to_end_of_a_job_that_ran_again_ends_with_its_first_attempt() {
+fn end_to_end_time_ends_with_the_first_attempt() {
     let rows = [attempt("d1", "a", "1", 1, BAD, 600), attempt("d1", "a", "1", 2, GOOD, 9_000)];
     let dispatches = [dispatch("d1", "a", 0)];
     assert_eq!(end_to_end_seconds(&jobs_of_record(&rows, &dispatches), &dispatches), [600.0]);
 }
 
 #[test]
-fn a_rate_says_where_the_truth_may_lie() {
+fn rate_has_a_wilson_interval() {
     let rate = Rate { numerator: 90, denominator: 100 };
     let (low, high) = rate.wilson().unwrap();
     assert!((low - 0.8256).abs() < 1e-4 && (high - 0.9448).abs() < 1e-4, "{low} {high}");
@@ -279,7 +279,7 @@ fn a_rate_says_where_the_truth_may_lie() {
 }
 
 #[test]
-fn percentiles_are_durations_that_were_seen() {
+fn percentiles_are_measured_durations() {
     let d = DurationStats::of((1..=100).map(f64::from).chain([f64::NAN, -1.0])).unwrap();
     assert_eq!((d.n, d.p50, d.p95, d.max, d.mean), (100, 50.0, 95.0, 100.0, 50.5));
     assert_eq!(DurationStats::of([]), None);
@@ -304,7 +304,7 @@ fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
 }
 
 #[test]
-fn a_promotion_is_argued_by_criterion() {
+fn promotion_has_evidence_for_every_criterion() {
     let (attempts, dispatches) = month(40, 8);
     let until = at(40 * 86_400);
     let window = ReviewWindow { attempts: &refs(&attempts), dispatches: &refs(&dispatches), until };
@@ -325,7 +325,7 @@ fn a_promotion_is_argued_by_criterion() {
 }
 
 #[test]
-fn few_samples_are_unknown_and_never_a_demotion() {
+fn too_few_samples_are_unknown_and_cause_no_demotion() {
     let (attempts, dispatches) = month(19, 2);
     let window = ReviewWindow {
         attempts: &refs(&attempts),
@@ -338,7 +338,7 @@ fn few_samples_are_unknown_and_never_a_demotion() {
 }
 
 #[test]
-fn on_the_threshold_of_end_to_end_nothing_changes_level() {
+fn end_to_end_time_at_the_threshold_changes_no_level() {
     let (mut attempts, dispatches) = month(20, 100);
     for (row, dispatch) in attempts.iter_mut().zip(&dispatches) {
         row.received_at = dispatch.enqueued_at + 3.hours();
@@ -359,7 +359,7 @@ fn on_the_threshold_of_end_to_end_nothing_changes_level() {
 }
 
 #[test]
-fn time_outs_are_no_overrun() {
+fn timeouts_dont_count_as_overruns() {
     let (mut attempts, dispatches) = month(40, 100);
     attempts[3].state = JobState::Completed(Conclusion::TimedOut);
     attempts[3].execution_seconds = Some(20_000.0);
@@ -376,7 +376,7 @@ fn time_outs_are_no_overrun() {
 }
 
 #[test]
-fn a_review_asks_what_the_level_asks_and_proposes_one_step() {
+fn review_follows_the_level_and_proposes_one_step() {
     let (attempts, dispatches) = month(40, 8);
     let review = |level, attempts: &[AttemptFact]| {
         let subject =
@@ -416,7 +416,7 @@ fn a_review_asks_what_the_level_asks_and_proposes_one_step() {
 }
 
 #[test]
-fn nightly_runs_are_no_part_of_a_review() {
+fn nightly_runs_dont_count_in_reviews() {
     let (mut attempts, mut dispatches) = month(40, 2);
     for (row, dispatch) in attempts.iter_mut().zip(&mut dispatches) {
         if matches!(row.state, BAD) {
@@ -439,7 +439,7 @@ fn nightly_runs_are_no_part_of_a_review() {
 }
 
 #[test]
-fn reports_are_told_by_what_became_of_them() {
+fn review_counts_valid_and_rejected_reports() {
     use CallbackOutcome as C;
     let outcomes = [C::Accepted, C::Duplicate, C::BelowLevel, C::BadToken, C::BadToken, C::BadBody];
     let subject =
@@ -452,7 +452,7 @@ fn reports_are_told_by_what_became_of_them() {
 }
 
 #[test]
-fn a_level_in_between_starts_the_time_at_a_level_anew() {
+fn time_at_a_level_restarts_after_another_level() {
     let mut dispatches: Vec<_> =
         (0..5).map(|n| dispatch(&format!("d{n}"), "s", n * 86_400)).collect();
     dispatches[2].level = Level::L1;

@@ -1,4 +1,4 @@
-//! What days came to: sums and times that add up, so that a month is thirty of them and not a
+//! Daily totals that can be added up, so that a month is computed from thirty of them instead of a
 //! hundred thousand rows.
 
 use std::collections::BTreeMap;
@@ -14,10 +14,9 @@ use super::rates::{
 };
 use crate::facts::{AttemptFact, DispatchFact, DispatchFactStatus};
 
-/// What a set of dispatches came to. Times are milliseconds.
+/// Totals of a set of dispatches and their jobs. Times are in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultTotals {
-    /// The jobs' outcomes, and availability.
     pub sums: ResultCounts,
     queue: Vec<i64>,
     execution: Vec<i64>,
@@ -33,12 +32,12 @@ pub struct ResultTotals {
 pub struct RepoDay {
     pub repo: String,
     pub day: Date,
-    /// Nightly and periodic runs; else pull requests and pushes.
+    /// Whether it counts nightly and periodic runs, or pull requests and pushes.
     pub nightly: bool,
 }
 
 impl ResultTotals {
-    /// What `jobs`, the jobs of record of `dispatches`, came to.
+    /// `jobs` are the jobs of record of `dispatches`.
     pub fn of(jobs: &[JobOfRecord<'_>], dispatches: &[&DispatchFact]) -> Self {
         let all = || dispatches.iter().copied();
         let mut statuses: BTreeMap<DispatchFactStatus, u64> = BTreeMap::new();
@@ -58,7 +57,6 @@ impl ResultTotals {
         }
     }
 
-    /// Adds what another set of dispatches came to.
     pub fn add(&mut self, other: &Self) {
         self.sums += &other.sums;
         self.queue.extend(&other.queue);
@@ -71,7 +69,7 @@ impl ResultTotals {
         }
     }
 
-    /// The memory that it takes, about.
+    /// Approximate memory use.
     pub fn bytes(&self) -> usize {
         let times = [&self.queue, &self.execution, &self.end_to_end, &self.dispatch];
         size_of::<Self>() + times.map(|times| size_of_val(&**times)).iter().sum::<usize>()
@@ -91,16 +89,15 @@ impl ResultTotals {
         seconds(&self.end_to_end)
     }
 
-    /// Times from an event's acceptance to GitHub's taking of the dispatch.
+    /// Times from the acceptance of an event until GitHub accepted the dispatch.
     pub fn dispatch(&self) -> Option<DurationStats> {
         seconds(&self.dispatch)
     }
 }
 
-/// The tally of every day of every repository that `attempts` and `dispatches` tell of. An attempt
-/// and a dispatch belong to the day of the dispatch, and a job of record is one of its day.
+/// Totals by repository and day. Attempts belong to the day of their dispatch.
 ///
-/// `later` are the dispatches of the days after: they tell which head had been replaced.
+/// `later`: dispatches of later days, which show which heads were replaced.
 pub fn by_day(
     attempts: &[AttemptFact],
     dispatches: &[DispatchFact],
@@ -132,7 +129,7 @@ impl RepoDay {
     }
 }
 
-/// Ascending, so that sorting many days together is a merge.
+/// Sorted, which makes sorting the times of several days fast.
 fn milliseconds(seconds: impl IntoIterator<Item = f64>) -> Vec<i64> {
     let rounded = seconds.into_iter().map(|seconds| (seconds * 1000.0).round() as i64);
     let mut all: Vec<i64> = rounded.collect();

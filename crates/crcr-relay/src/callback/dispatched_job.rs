@@ -67,7 +67,7 @@ impl VerifiedReport<'_> {
             }
         }
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
-        let start_unknown = match lifecycle::step(current, callback.state) {
+        let start_unknown = match lifecycle::transition(current, callback.state) {
             JobTransition::Apply { start_unknown } => start_unknown,
             step => return self.reject_step(step, &token).await,
         };

@@ -45,7 +45,7 @@ impl VerifiedReport<'_> {
         let job_key = state_records::job_key(&callback.delivery, repo, &callback.job);
         let job: Versioned<JobRecord> = read_record(store, job_key.clone()).await?;
         let current = job.value.as_ref().map_or(JobState::Dispatched, |job| job.state);
-        match lifecycle::step(current, callback.state) {
+        match lifecycle::transition(current, callback.state) {
             JobTransition::Apply { .. } => {}
             step => return self.reject_step(step, &token).await,
         }

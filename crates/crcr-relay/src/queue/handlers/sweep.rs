@@ -123,7 +123,7 @@ async fn mark_lost(
     for _ in 0..limits::CONFLICTS {
         let known: Versioned<JobRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
         let Some(mut lost) = known.value.clone() else { return Ok(()) };
-        let JobTransition::Apply { .. } = lifecycle::step(lost.state, JobState::Lost) else {
+        let JobTransition::Apply { .. } = lifecycle::transition(lost.state, JobState::Lost) else {
             *job = lost;
             return Ok(());
         };
