@@ -43,28 +43,34 @@ impl GitHubStore {
     }
 
     /// What a failed call about `what` means.
-    pub fn error(&self, error: artifact::Error, what: &str) -> Error {
+    pub fn error(&self, error: artifact::ArtifactServiceError, what: &str) -> Error {
         let message = match &error {
-            artifact::Error::Http { source, .. } => format!("{error}: {source}"),
+            artifact::ArtifactServiceError::Http { source, .. } => format!("{error}: {source}"),
             _ => error.to_string(),
         };
         match error {
-            artifact::Error::NotFound => {
+            artifact::ArtifactServiceError::NotFound => {
                 Error::NotFound { store: STORE, what: format!("`{what}`") }
             }
-            artifact::Error::NameTaken { .. } => Error::Conflict { store: STORE, message },
-            artifact::Error::Quota(message) => Error::Quota { store: STORE, message },
-            artifact::Error::Token(_) | artifact::Error::Denied { .. } => {
+            artifact::ArtifactServiceError::NameTaken { .. } => {
+                Error::Conflict { store: STORE, message }
+            }
+            artifact::ArtifactServiceError::Quota(message) => {
+                Error::Quota { store: STORE, message }
+            }
+            artifact::ArtifactServiceError::Token(_)
+            | artifact::ArtifactServiceError::Denied { .. } => {
                 Error::Denied { store: STORE, message }
             }
-            artifact::Error::Http { ref source, .. } => match source.status() {
+            artifact::ArtifactServiceError::Http { ref source, .. } => match source.status() {
                 Some(status) if matches!(status.as_u16(), 401 | 403) => {
                     Error::Denied { store: STORE, message }
                 }
                 _ if source.is_transient() => Error::Unreachable { store: STORE, message },
                 _ => Error::Refused { store: STORE, message },
             },
-            artifact::Error::Refused { .. } | artifact::Error::Address(_) => {
+            artifact::ArtifactServiceError::Refused { .. }
+            | artifact::ArtifactServiceError::Address(_) => {
                 Error::Refused { store: STORE, message }
             }
         }
