@@ -13,8 +13,8 @@ use crcr_artifacts::store::github::{GitHubStore, SecretMask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
 use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
-use crcr_github::http::{self, Retry};
-use crcr_github::runs_artifacts::Actions;
+use crcr_github::http::{self, RetryPolicy};
+use crcr_github::runs_artifacts::ActionsApi;
 use secrecy::SecretString;
 use url::Url;
 
@@ -138,7 +138,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
             .because(error)
             .hint("the action hands over the runner's own token and address; set neither by hand")
     })?;
-    Ok(Some(GitHubStore::new(service.with_retry(Retry::PATIENT), mask(printer))))
+    Ok(Some(GitHubStore::new(service.with_retry(RetryPolicy::PATIENT), mask(printer))))
 }
 
 /// The run of `args`, else the one that this process is a job of.
@@ -179,8 +179,11 @@ pub fn sources(
             let base = base.parse().map_err(|error: SecureUrlError| {
                 Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
             })?;
-            let actions = Actions::new(client(env)?, base, SecretString::from(token.to_owned()));
-            Some(actions.with_retry(Retry::PATIENT))
+            let actions = ActionsApi::new(client(env)?, base, SecretString::from(token.to_owned()))
+                .map_err(|error| {
+                    Failure::unexpected("api-url", "GitHub can't be asked").because(error)
+                })?;
+            Some(actions.with_retry(RetryPolicy::PATIENT))
         }
         None => None,
     };

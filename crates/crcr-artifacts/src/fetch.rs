@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf as _, Bytes};
-use crcr_github::http::{Retry, Tries};
+use crcr_github::http::{RetryLoop, RetryPolicy};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -277,7 +277,7 @@ pub(crate) struct RangeReader<'a> {
     range: Range<u64>,
     total: u64,
     etag: Option<String>,
-    tries: Tries,
+    tries: RetryLoop,
 }
 
 impl<'a> RangeReader<'a> {
@@ -289,7 +289,7 @@ impl<'a> RangeReader<'a> {
         total: u64,
         etag: Option<String>,
     ) -> Self {
-        Self { blob, part, range, total, etag, tries: Retry::PATIENT.start() }
+        Self { blob, part, range, total, etag, tries: RetryPolicy::PATIENT.start() }
     }
 
     /// Where the next bytes are in the blob.
@@ -349,7 +349,7 @@ pub(crate) async fn open(
     end: u64,
     etag: Option<&str>,
 ) -> Result<ByteRange, FetchError> {
-    let mut tries = Retry::PATIENT.start();
+    let mut tries = RetryPolicy::PATIENT.start();
     loop {
         match blob.open(start, end, etag).await {
             Ok(part) => return Ok(part),

@@ -11,7 +11,7 @@ pub mod pattern;
 use std::sync::Arc;
 
 use crcr_github::artifact::Artifact;
-use crcr_github::runs_artifacts::Actions;
+use crcr_github::runs_artifacts::ActionsApi;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -54,7 +54,7 @@ pub struct ArtifactSources {
     /// The artifact service, where the job's runtime token is there.
     pub service: Option<GitHubStore>,
     /// The REST API, where there is a token for it.
-    pub rest: Option<Actions>,
+    pub rest: Option<ActionsApi>,
     /// The bucket, where one is configured.
     pub bucket: Option<ArtifactBucket>,
     /// Tells the runner to hide a secret.

@@ -4,23 +4,23 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, Method, header};
+use http::Method;
 use jiff::Timestamp;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use reqwest::{Client, Response};
+use parking_lot::Mutex;
+use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::SecureUrl;
-use crate::error::Error;
-use crate::http as web;
+use crate::error::GithubError;
+use crate::http::HttpError;
+use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, path_by_number, repo_path};
+use crate::{ClientSetupError, SecureUrl};
 
 /// GitHub lets an App's JWT live ten minutes; the rest is for clocks that differ.
 const JWT_LIFE: Duration = Duration::from_secs(9 * 60);
@@ -28,63 +28,51 @@ const JWT_LIFE: Duration = Duration::from_secs(9 * 60);
 const JWT_BACKDATE: Duration = Duration::from_secs(60);
 /// A token isn't used in the last minutes of its hour, so that no call outlives it.
 const TOKEN_MARGIN: Duration = Duration::from_secs(5 * 60);
-/// The largest JSON answer that is read, in bytes.
-pub(crate) const MAX_ANSWER: usize = 8 * 1024 * 1024;
 /// The most pages of a list that are read; 100 entries each.
-pub(crate) const MAX_PAGES: u32 = 20;
+const MAX_PAGES: u32 = 20;
 
-/// Characters that may not stand in one segment of a path as they are.
-const SEGMENT: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'/')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'\\');
-
-/// What time it is. One clock is passed to everything, so that a test can hold it.
+/// The source of the current time, an argument so that a test can set it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Permissions of an installation token, like `contents: write`.
-pub(crate) type Scope = &'static [(&'static str, &'static str)];
+pub(crate) type Permissions = &'static [(&'static str, &'static str)];
 
 /// A GitHub App on one GitHub.
 ///
 /// Every call asks for a token of one repository with the permissions that the call needs. Tokens
 /// and installations are remembered, so that a call costs one request in the steady state.
-pub struct App {
-    http: Client,
-    base: SecureUrl,
+pub struct GithubApp {
+    client: RestClient,
     id: String,
-    keys: Mutex<Keys>,
-    clock: Clock,
-    tokens: Mutex<HashMap<(String, Scope), Slot>>,
+    keys: Mutex<SigningKeys>,
+    tokens: Mutex<HashMap<(String, Permissions), TokenSlot>>,
+    /// Installation numbers by repository.
     installations: Mutex<HashMap<String, u64>>,
 }
 
 /// The App's private keys, and the JWT that the one in use has signed.
-struct Keys {
+struct SigningKeys {
     all: Vec<EncodingKey>,
-    used: usize,
+    /// The index of the key in use.
+    current: usize,
+    /// With the time to replace it.
     jwt: Option<(SecretString, Timestamp)>,
 }
 
-/// A place for one token; whoever holds the lock is the only one who asks for it.
-type Slot = Arc<tokio::sync::Mutex<Option<Token>>>;
+/// One remembered token. The lock is held while a new one is fetched, so that many calls at once
+/// ask for one token.
+type TokenSlot = Arc<tokio::sync::Mutex<Option<InstallationToken>>>;
 
 #[derive(Clone)]
-struct Token {
+struct InstallationToken {
     secret: SecretString,
     expires_at: Timestamp,
-    target: Target,
+    repository: AppRepository,
 }
 
-/// A repository that the App reaches, as GitHub described it with the token.
+/// A repository that the App is installed on, as GitHub described it with the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct AppRepository {
     /// The installation that the repository belongs to.
     pub installation_id: u64,
     /// The repository's number, which a re-registered name doesn't inherit.
@@ -104,207 +92,218 @@ pub struct Installation {
     pub permissions: HashMap<String, String>,
 }
 
-/// The App's private key can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// It isn't PEM of an RSA key.
-    #[error("the App's private key isn't an RSA key in PEM: {0}")]
-    Pem(jsonwebtoken::errors::Error),
-    /// There is no key in it, or there are too many.
-    #[error(
-        "the App's private key has to be one key in PEM, or the new one and the old one; it has {0}"
-    )]
-    Count(usize),
-}
-
-impl fmt::Debug for App {
+impl fmt::Debug for GithubApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("id", &self.id).field("base", &self.base.as_str()).finish()
+        f.debug_struct("GithubApp").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl App {
-    /// The App's number or client id, as it was configured.
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
+impl GithubApp {
     /// The App number `id` (or its client id) of the GitHub whose REST API is at `base`
-    /// (`https://api.github.com`, or `https://HOST/api/v3`).
+    /// (`https://api.github.com`, or `https://HOST/api/v3`). Needs a tokio runtime.
     ///
     /// `private_key` is PEM, PKCS#1 or PKCS#8; line feeds may be written as `\n`, as they are when
-    /// a key passes through an environment file. It may hold a new key and, behind it, the old one:
-    /// what GitHub refuses of the one is tried with the other.
+    /// a key passes through an environment file. While keys are rotated it may hold the new key and
+    /// then the old one: when GitHub refuses one, the other is tried.
     pub fn new(
         http: Client,
-        base: SecureUrl,
+        base: &SecureUrl,
         id: impl Into<String>,
         private_key: &SecretString,
         clock: Clock,
-    ) -> Result<Self, KeyError> {
-        let keys = Keys { all: read_keys(private_key)?, used: 0, jwt: None };
+    ) -> Result<Self, ClientSetupError> {
         Ok(Self {
-            http,
-            base,
+            client: RestClient::new(http, base, clock)?,
             id: id.into(),
-            keys: Mutex::new(keys),
-            clock,
+            keys: Mutex::new(read_keys(private_key)?),
             tokens: Mutex::default(),
             installations: Mutex::default(),
         })
     }
 
-    /// Puts another private key into force, or two. Fails, and changes nothing, when one of them
-    /// can't be read.
-    pub fn set_private_key(&self, private_key: &SecretString) -> Result<(), KeyError> {
-        let all = read_keys(private_key)?;
-        *lock(&self.keys) = Keys { all, used: 0, jwt: None };
+    /// The App's number or client id, as it was configured.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Replaces the private key or keys. When one of them can't be read, nothing changes.
+    pub fn set_private_key(&self, private_key: &SecretString) -> Result<(), ClientSetupError> {
+        *self.keys.lock() = read_keys(private_key)?;
         Ok(())
     }
 
     /// The App's installation on `repo`.
     ///
-    /// [`Error::NotInstalled`] when there is none; a suspended one is returned as it is.
-    pub async fn installation(&self, repo: &str) -> Result<Installation, Error> {
-        let path = format!("{}/installation", repo_path(repo));
-        let answer = self.as_app(Method::GET, &path, None).await;
-        match answer {
-            Err(Error::NotFound(_)) => Err(Error::NotInstalled(repo.to_owned())),
+    /// [`GithubError::NotInstalled`] when there is none; a suspended one is returned as it is.
+    pub async fn installation(&self, repo: &str) -> Result<Installation, GithubError> {
+        let request = RestRequest::get(format!("{}/installation", repo_path(repo)));
+        match self.call_as_app(request).await {
+            Err(GithubError::NotFound(_)) => Err(GithubError::NotInstalled(repo.to_owned())),
             other => other,
         }
     }
 
-    /// Whether the App's identity is accepted: asks GitHub who the App is, and returns its slug.
-    pub async fn slug(&self) -> Result<String, Error> {
+    /// The App's slug, which also shows that GitHub accepts the App's key.
+    pub async fn slug(&self) -> Result<String, GithubError> {
         #[derive(Deserialize)]
-        struct Me {
+        struct AppAnswer {
             slug: String,
         }
-        Ok(self.as_app::<Me>(Method::GET, "/app", None).await?.slug)
+        Ok(self.call_as_app::<AppAnswer>(RestRequest::get("/app".to_owned())).await?.slug)
     }
 
-    /// Forgets what is remembered of `repo`: for webhooks that say that an installation changed.
+    /// Drops the token and the installation of `repo`: for webhooks about changed installations.
     pub fn forget(&self, repo: &str) {
-        lock(&self.installations).remove(repo);
-        lock(&self.tokens).retain(|(of, _), _| of != repo);
+        self.installations.lock().remove(repo);
+        self.tokens.lock().retain(|(of, _), _| of != repo);
     }
 
-    /// A call on behalf of the installation on `repo`, which returns the answer and what is known
-    /// of the repository. A refused token is forgotten and the call made once more.
+    /// What a token of `repo` says of it; asks for a token when none is remembered.
+    pub(crate) async fn repository(
+        &self,
+        repo: &str,
+        permissions: Permissions,
+    ) -> Result<AppRepository, GithubError> {
+        Ok(self.token(repo, permissions).await?.repository)
+    }
+
+    /// A call with a token of `repo`. A refused token is replaced, and the call sent once more.
     pub(crate) async fn call(
         &self,
         repo: &str,
-        scope: Scope,
-        request: &Call<'_>,
-    ) -> Result<(Response, Target), Error> {
-        let mut last = None;
-        for _ in 0..2 {
-            let token = self.token(repo, scope).await?;
-            let found = token.target.repository_id;
-            if let Some(expected) = request.repository_id.filter(|expected| *expected != found) {
-                return Err(Error::OtherRepository { repo: repo.to_owned(), expected, found });
+        permissions: Permissions,
+        request: &RestRequest,
+    ) -> Result<RestResponse, GithubError> {
+        Ok(self.call_repository(repo, None, permissions, request).await?.0)
+    }
+
+    /// [`GithubApp::call`], with the repository that was called. With `expected`, nothing is sent
+    /// unless the name still belongs to the repository of that number: a deleted name can be
+    /// registered again by somebody else.
+    pub(crate) async fn call_repository(
+        &self,
+        repo: &str,
+        expected: Option<u64>,
+        permissions: Permissions,
+        request: &RestRequest,
+    ) -> Result<(RestResponse, AppRepository), GithubError> {
+        let mut is_retry = false;
+        loop {
+            let token = self.token(repo, permissions).await?;
+            let found = token.repository.repository_id;
+            if let Some(expected) = expected.filter(|expected| *expected != found) {
+                return Err(GithubError::OtherRepository {
+                    repo: repo.to_owned(),
+                    expected,
+                    found,
+                });
             }
-            match self.send(request, &token.secret).await {
-                Ok(response) => return Ok((response, token.target)),
-                Err(error @ Error::Unauthorized(_)) => {
+            match self.client.send(request, &token.secret).await {
+                Ok(response) => return Ok((response, token.repository)),
+                Err(error @ GithubError::Unauthorized(_)) => {
                     self.forget(repo);
-                    last = Some(error);
-                }
-                Err(Error::Moved { call, to }) => {
-                    let to = self.name_at(&to, &token.secret).await.unwrap_or(to);
-                    return Err(Error::Moved { call, to });
-                }
-                Err(error @ Error::NotFound(_)) => {
-                    // Gone, renamed or taken out of the installation: ask afresh next time.
-                    if request.forget_on_404 {
-                        self.forget(repo);
+                    if is_retry {
+                        return Err(error);
                     }
-                    return Err(error);
+                    is_retry = true;
+                }
+                Err(GithubError::Moved { call, to }) => {
+                    let to = self.name_at(&to, &token.secret).await.unwrap_or(to);
+                    return Err(GithubError::Moved { call, to });
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or_else(|| Error::NotInstalled(repo.to_owned())))
     }
 
-    /// The name of the repository at an address that GitHub has named, if it can be had.
+    /// The name of the repository that GitHub redirects to.
     async fn name_at(&self, location: &str, token: &SecretString) -> Option<String> {
         #[derive(Deserialize)]
-        struct Named {
+        struct RepositoryAnswer {
             full_name: String,
         }
-        let (_, number) = location.split_once("/repositories/")?;
-        let number: u64 = number.split('/').next()?.parse().ok()?;
-        // By number at our own GitHub: the token goes nowhere else.
-        let call = Call::get(format!("/repositories/{number}"));
-        let response = self.send(&call, token).await.ok()?;
-        let named: Named = self.read(&call.name(), response).await.ok()?;
-        Some(format!("`{}`", named.full_name.chars().take(140).collect::<String>()))
+        let number = path_by_number(location)?.split('/').nth(2)?;
+        let request = RestRequest::get(format!("/repositories/{number}"));
+        let response = self.client.send(&request, token).await.ok()?;
+        let answer: RepositoryAnswer = self.client.read_json(&request, response).await.ok()?;
+        Some(format!("`{}`", answer.full_name.chars().take(140).collect::<String>()))
     }
 
-    /// What is known of `repo` from its token, asking for one when there is none.
-    pub(crate) async fn known(&self, repo: &str, scope: Scope) -> Result<Target, Error> {
-        Ok(self.token(repo, scope).await?.target)
-    }
-
-    /// [`App::call`], with the answer read as JSON.
+    /// [`GithubApp::call`], with the answer read as JSON.
     pub(crate) async fn call_json<T: DeserializeOwned>(
         &self,
         repo: &str,
-        scope: Scope,
-        request: &Call<'_>,
-    ) -> Result<T, Error> {
-        let (response, _) = self.call(repo, scope, request).await?;
-        self.read(&request.name(), response).await
+        permissions: Permissions,
+        request: RestRequest,
+    ) -> Result<T, GithubError> {
+        let response = self.call(repo, permissions, &request).await?;
+        self.client.read_json(&request, response).await
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
-        (self.clock)()
-    }
-
-    pub(crate) async fn read<T: DeserializeOwned>(
+    /// All pages of a list, at most 2,000 entries. `P` is one page, as GitHub wraps it.
+    pub(crate) async fn list<T, P: DeserializeOwned + Into<Vec<T>>>(
         &self,
-        call: &str,
-        response: Response,
-    ) -> Result<T, Error> {
-        web::read_json(response, MAX_ANSWER)
-            .await
-            .map_err(|error| Error::from_http(call, error, self.now()))
+        repo: &str,
+        permissions: Permissions,
+        path: &str,
+    ) -> Result<Vec<T>, GithubError> {
+        let get = |request| self.call_json::<P>(repo, permissions, request);
+        all_pages(path, MAX_PAGES, get).await
     }
 
-    async fn token(&self, repo: &str, scope: Scope) -> Result<Token, Error> {
-        let slot = Arc::clone(lock(&self.tokens).entry((repo.to_owned(), scope)).or_default());
+    pub(crate) fn client(&self) -> &RestClient {
+        &self.client
+    }
+
+    async fn token(
+        &self,
+        repo: &str,
+        permissions: Permissions,
+    ) -> Result<InstallationToken, GithubError> {
+        let key = (repo.to_owned(), permissions);
+        let slot = Arc::clone(self.tokens.lock().entry(key).or_default());
         let mut slot = slot.lock().await;
-        if let Some(token) = slot.as_ref().filter(|t| t.expires_at - TOKEN_MARGIN > self.now()) {
+        if let Some(token) =
+            slot.as_ref().filter(|t| t.expires_at - TOKEN_MARGIN > self.client.now())
+        {
             return Ok(token.clone());
         }
         *slot = None;
-        let token = self.new_token(repo, scope).await?;
+        let token = self.new_token(repo, permissions).await?;
         *slot = Some(token.clone());
         Ok(token)
     }
 
-    async fn new_token(&self, repo: &str, scope: Scope) -> Result<Token, Error> {
-        let known = lock(&self.installations).get(repo).copied();
+    async fn new_token(
+        &self,
+        repo: &str,
+        permissions: Permissions,
+    ) -> Result<InstallationToken, GithubError> {
+        let known = self.installations.lock().get(repo).copied();
         if let Some(id) = known {
-            match self.mint(id, repo, scope).await {
+            match self.request_token(id, repo, permissions).await {
                 // Uninstalled or moved to another account, perhaps installed again under another
                 // number.
-                Err(Error::NotFound(_) | Error::NotInstalled(_)) => {
-                    lock(&self.installations).remove(repo);
+                Err(GithubError::NotFound(_) | GithubError::NotInstalled(_)) => {
+                    self.installations.lock().remove(repo);
                 }
                 other => return other,
             }
         }
         let installation = self.installation(repo).await?;
         if installation.suspended_at.is_some() {
-            return Err(Error::Suspended(repo.to_owned()));
+            return Err(GithubError::Suspended(repo.to_owned()));
         }
-        lock(&self.installations).insert(repo.to_owned(), installation.id);
-        self.mint(installation.id, repo, scope).await
+        self.installations.lock().insert(repo.to_owned(), installation.id);
+        self.request_token(installation.id, repo, permissions).await
     }
 
-    async fn mint(&self, installation: u64, repo: &str, scope: Scope) -> Result<Token, Error> {
+    async fn request_token(
+        &self,
+        installation: u64,
+        repo: &str,
+        permissions: Permissions,
+    ) -> Result<InstallationToken, GithubError> {
         #[derive(Deserialize)]
         struct Answer {
             token: String,
@@ -319,193 +318,110 @@ impl App {
             default_branch: String,
         }
         let name = repo.split_once('/').map_or(repo, |(_, name)| name);
-        let permissions: HashMap<_, _> = scope.iter().copied().collect();
-        let body = json!({ "repositories": [name], "permissions": permissions });
-        let path = format!("/app/installations/{installation}/access_tokens");
-        let answer: Answer =
-            self.as_app(Method::POST, &path, Some(body)).await.map_err(|error| match error {
-                Error::Forbidden(text) if text.contains("suspended") => {
-                    Error::Suspended(repo.to_owned())
-                }
-                Error::Unprocessable(text) if text.contains("permissions") => {
-                    Error::MissingPermission { repo: repo.to_owned(), permission: told(scope) }
-                }
-                // The installation exists and doesn't hold this repository.
-                Error::Unprocessable(_) => Error::NotInstalled(repo.to_owned()),
-                other => other,
-            })?;
+        let asked: HashMap<_, _> = permissions.iter().copied().collect();
+        let request = RestRequest::new(
+            Method::POST,
+            format!("/app/installations/{installation}/access_tokens"),
+        )
+        .with_json(&json!({ "repositories": [name], "permissions": asked }));
+        let call = request.name();
+        let answer: Answer = self.call_as_app(request).await.map_err(|error| match error {
+            GithubError::Forbidden(text) if text.contains("suspended") => {
+                GithubError::Suspended(repo.to_owned())
+            }
+            GithubError::Unprocessable(text) if text.contains("permissions") => {
+                let asked = permissions.iter().map(|(name, level)| format!("{name}: {level}"));
+                let permission = asked.collect::<Vec<_>>().join(", ");
+                GithubError::MissingPermission { repo: repo.to_owned(), permission }
+            }
+            // The installation exists and doesn't hold this repository.
+            GithubError::Unprocessable(_) => GithubError::NotInstalled(repo.to_owned()),
+            other => other,
+        })?;
         let [repository] = &answer.repositories[..] else {
-            let source = web::Error::Malformed(format!(
-                "a token of one repository names {} of them",
-                answer.repositories.len()
-            ));
-            return Err(Error::Malformed { call: format!("POST {path}"), source });
+            let count = answer.repositories.len();
+            let what = format!("a token for one repository names {count} repositories");
+            return Err(GithubError::Malformed { call, source: HttpError::Malformed(what) });
         };
-        let target = Target {
+        let repository = AppRepository {
             installation_id: installation,
             repository_id: repository.id,
             default_branch: repository.default_branch.clone(),
         };
-        Ok(Token { secret: answer.token.into(), expires_at: answer.expires_at, target })
+        Ok(InstallationToken {
+            secret: answer.token.into(),
+            expires_at: answer.expires_at,
+            repository,
+        })
     }
 
-    async fn as_app<T: DeserializeOwned>(
+    /// A call with the App's own JWT.
+    async fn call_as_app<T: DeserializeOwned>(
         &self,
-        method: Method,
-        path: &str,
-        body: Option<serde_json::Value>,
-    ) -> Result<T, Error> {
-        let call = Call { body: body.as_ref(), ..Call::new(method, path.to_owned()) };
-        let mut untried = lock(&self.keys).all.len();
+        request: RestRequest,
+    ) -> Result<T, GithubError> {
+        let mut untried_keys = self.keys.lock().all.len();
         let response = loop {
             let jwt = self.jwt()?;
-            untried = untried.saturating_sub(1);
-            match self.send(&call, &jwt).await {
-                Err(Error::Unauthorized(_)) if untried > 0 => self.use_next_key(&jwt),
+            untried_keys = untried_keys.saturating_sub(1);
+            match self.client.send(&request, &jwt).await {
+                Err(GithubError::Unauthorized(_)) if untried_keys > 0 => self.use_next_key(&jwt),
                 other => break other?,
             }
         };
-        self.read(&call.name(), response).await
+        self.client.read_json(&request, response).await
     }
 
-    async fn send(&self, call: &Call<'_>, bearer: &SecretString) -> Result<Response, Error> {
-        let url = format!("{}{}", self.base.as_str().trim_end_matches('/'), call.path);
-        let mut request = self
-            .http
-            .request(call.method.clone(), url)
-            .header(header::ACCEPT, call.accept)
-            .header("X-GitHub-Api-Version", "2022-11-28")
-            .headers(call.headers.clone())
-            .bearer_auth(bearer.expose_secret());
-        if let Some(body) = call.body {
-            request = request.json(body);
-        }
-        if let Some(bytes) = &call.raw_body {
-            request = request.header(header::CONTENT_TYPE, "application/json").body(bytes.clone());
-        }
-        web::send_once(request)
-            .await
-            .map_err(|error| Error::from_http(&call.name(), error, self.now()))
-    }
-
-    fn jwt(&self) -> Result<SecretString, Error> {
+    fn jwt(&self) -> Result<SecretString, GithubError> {
         #[derive(Serialize)]
         struct Claims<'a> {
             iat: i64,
             exp: i64,
             iss: &'a str,
         }
-        let now = self.now();
-        let mut keys = lock(&self.keys);
+        let now = self.client.now();
+        let mut keys = self.keys.lock();
         if let Some((jwt, _)) = keys.jwt.as_ref().filter(|(_, until)| *until > now) {
             return Ok(jwt.clone());
         }
         let exp = now + JWT_LIFE;
         let claims =
             Claims { iat: (now - JWT_BACKDATE).as_second(), exp: exp.as_second(), iss: &self.id };
-        let key = &keys.all[keys.used];
-        let jwt = jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, key)
-            .map_err(|error| Error::Unauthorized(format!("the App's key can't sign: {error}")))?;
+        let key = &keys.all[keys.current];
+        let jwt = jsonwebtoken::encode(&Header::new(Algorithm::RS256), &claims, key).map_err(
+            |error| GithubError::Unauthorized(format!("the App's key can't sign: {error}")),
+        )?;
         let jwt = SecretString::from(jwt);
         keys.jwt = Some((jwt.clone(), exp - JWT_BACKDATE));
         Ok(jwt)
     }
 
-    /// GitHub has refused `jwt`: the next key signs, unless somebody else has moved on already.
+    /// Signs with the next key, unless another call has replaced the refused `jwt` already.
     fn use_next_key(&self, jwt: &SecretString) {
-        let mut keys = lock(&self.keys);
+        let mut keys = self.keys.lock();
         let refused = keys
             .jwt
             .as_ref()
             .is_some_and(|(known, _)| known.expose_secret() == jwt.expose_secret());
         if refused {
-            keys.used = (keys.used + 1) % keys.all.len();
+            keys.current = (keys.current + 1) % keys.all.len();
             keys.jwt = None;
         }
     }
 }
 
-/// The RSA keys of a text, one or two.
-fn read_keys(text: &SecretString) -> Result<Vec<EncodingKey>, KeyError> {
+/// One RSA key in PEM, or two.
+fn read_keys(text: &SecretString) -> Result<SigningKeys, ClientSetupError> {
     const BEGIN: &str = "-----BEGIN ";
     let text = SecretString::from(text.expose_secret().replace("\\n", "\n"));
     let text = text.expose_secret();
     let starts: Vec<_> = text.match_indices(BEGIN).map(|(at, _)| at).collect();
     let ends = starts.iter().skip(1).copied().chain([text.len()]);
-    let blocks: Vec<&str> =
-        starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect();
-    if !(1..=2).contains(&blocks.len()) {
-        return Err(KeyError::Count(blocks.len()));
+    if !(1..=2).contains(&starts.len()) {
+        return Err(ClientSetupError::KeyCount(starts.len()));
     }
-    blocks
-        .into_iter()
-        .map(|block| EncodingKey::from_rsa_pem(block.as_bytes()).map_err(KeyError::Pem))
-        .collect()
-}
-
-pub(crate) struct Call<'a> {
-    pub(crate) method: Method,
-    /// With the leading `/`, below the base URL.
-    pub(crate) path: String,
-    pub(crate) body: Option<&'a serde_json::Value>,
-    /// A body that is JSON already.
-    pub(crate) raw_body: Option<Bytes>,
-    pub(crate) accept: &'static str,
-    pub(crate) headers: HeaderMap,
-    /// Whether 404 says something of the repository, not of a thing inside it.
-    pub(crate) forget_on_404: bool,
-    /// The only repository that may be called, by number. The token is of one repository, so this
-    /// is checked before anything is sent.
-    pub(crate) repository_id: Option<u64>,
-}
-
-impl<'a> Call<'a> {
-    pub(crate) fn new(method: Method, path: String) -> Self {
-        Self {
-            method,
-            path,
-            body: None,
-            raw_body: None,
-            accept: "application/vnd.github+json",
-            headers: HeaderMap::new(),
-            forget_on_404: false,
-            repository_id: None,
-        }
-    }
-
-    pub(crate) fn get(path: String) -> Self {
-        Self::new(Method::GET, path)
-    }
-
-    pub(crate) fn post(path: String, body: &'a serde_json::Value) -> Self {
-        Self { body: Some(body), ..Self::new(Method::POST, path) }
-    }
-
-    fn name(&self) -> String {
-        format!("{} {}", self.method, self.path)
-    }
-}
-
-/// `/repos/{owner}/{repo}`, with nothing in the name that could leave its segment.
-pub(crate) fn repo_path(repo: &str) -> String {
-    let (owner, name) = repo.split_once('/').unwrap_or((repo, ""));
-    format!("/repos/{}/{}", segment(owner), segment(name))
-}
-
-/// One segment of a path. `.` and `..` can't be escaped in a URL, so they become what no
-/// repository, file or branch is called.
-pub(crate) fn segment(text: &str) -> String {
-    match text {
-        "." | ".." => "%2E".to_owned(),
-        _ => utf8_percent_encode(text, SEGMENT).to_string(),
-    }
-}
-
-fn told(scope: Scope) -> String {
-    scope.iter().map(|(name, level)| format!("{name}: {level}")).collect::<Vec<_>>().join(", ")
-}
-
-/// The maps are consistent after every statement, so a panic elsewhere spoils nothing.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let blocks = starts.iter().zip(ends).map(|(start, end)| &text[*start..end]);
+    let keys = blocks.map(|block| EncodingKey::from_rsa_pem(block.as_bytes()));
+    let all = keys.collect::<Result<_, _>>().map_err(ClientSetupError::Key)?;
+    Ok(SigningKeys { all, current: 0, jwt: None })
 }

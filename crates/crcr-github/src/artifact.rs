@@ -15,26 +15,25 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::http::{self, Retry};
+use crate::http::{self, HttpError, RetryPolicy};
 
-/// The version of an artifact's format that this client writes.
+/// The artifact format of this client.
 const ARTIFACT_VERSION: u32 = 7;
-/// The largest answer that is read, in bytes; a list has at most a few kilobytes an artifact.
+/// A list takes less than a kilobyte per artifact.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
-/// The largest runtime token that is looked at, in bytes.
 const MAX_TOKEN_BYTES: usize = 64 * 1024;
 
-/// The artifact service, as one job sees it.
+/// The artifact service, called with one job's token.
 #[derive(Debug, Clone)]
 pub struct ArtifactService {
     http: Client,
     base: Url,
     token: SecretString,
     ids: BackendIds,
-    retry: Retry,
+    retry: RetryPolicy,
 }
 
-/// The service's own names of a workflow run and of a job of it.
+/// The service's own ids of a workflow run and of one job in it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct BackendIds {
     #[serde(rename = "workflow_run_backend_id", alias = "workflowRunBackendId")]
@@ -43,16 +42,16 @@ pub struct BackendIds {
     pub job: String,
 }
 
-/// A finished artifact of the run.
+/// A finished artifact.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Artifact {
-    /// The run and the job that made it.
+    /// The run and job that uploaded it.
     #[serde(flatten)]
     pub ids: BackendIds,
-    /// Its number, as the REST API knows it.
+    /// Its number in the REST API.
     #[serde(alias = "databaseId", deserialize_with = "number")]
     pub database_id: u64,
-    /// Its name, unique in the run.
+    /// Unique in the run.
     pub name: String,
     /// The size of the stored blob, in bytes.
     #[serde(default, deserialize_with = "number")]
@@ -64,49 +63,41 @@ pub struct Artifact {
     pub digest: Option<String>,
 }
 
-/// Why the service didn't do it.
+/// Why a call to the artifact service failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The runtime token isn't one.
-    #[error("the runtime token is none of GitHub Actions: {0}")]
+pub enum ArtifactServiceError {
+    #[error("the runtime token isn't one of GitHub Actions: {0}")]
     Token(&'static str),
-    /// The service's address isn't one.
     #[error("the address of the artifact service isn't a URL: {0}")]
     Address(#[from] url::ParseError),
-    /// The name is taken in this run, by a finished artifact or by an unfinished upload.
+    /// Names are unique in a run; an unfinished upload counts.
     #[error("the run has an artifact of this name, or an unfinished upload of it")]
     NameTaken {
-        /// Whether the answer to an earlier try was lost, so that this call may have taken it.
+        /// Whether the answer to an earlier try was lost, so that this call may have created it.
         maybe_by_us: bool,
     },
-    /// There is no such artifact.
-    #[error("the artifact service knows no such artifact")]
+    #[error("the artifact service has no such artifact")]
     NotFound,
-    /// The account's storage is full.
+    /// The account's storage for artifacts is full.
     #[error("the storage for artifacts is full: {0}")]
     Quota(String),
-    /// The service doesn't take the token, or not for this.
+    /// The service doesn't accept the token for this call.
     #[error("the artifact service refused {method}: {message}")]
     Denied { method: &'static str, message: String },
-    /// The service refused for another reason.
     #[error("the artifact service refused {method}: {message}")]
-    Refused {
-        method: &'static str,
-        /// What it said, or its status.
-        message: String,
-    },
-    /// No usable answer after all tries.
+    Refused { method: &'static str, message: String },
+    /// All tries are used up.
     #[error("the artifact service gave no usable answer to {method}")]
-    Http { method: &'static str, source: http::Error },
+    Http { method: &'static str, source: HttpError },
 }
 
-impl Error {
-    /// Whether the same call may succeed later.
+impl ArtifactServiceError {
+    /// Whether another try may help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Http { source, .. } if source.is_transient())
     }
 
-    /// How long the service asked to wait.
+    /// How long the service wants us to wait.
     pub fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::Http { source, .. } => source.retry_after(),
@@ -116,25 +107,24 @@ impl Error {
 }
 
 impl BackendIds {
-    /// Reads the ids from the claim `scp` of a runtime token. The signature isn't looked at: the
-    /// token is our own, and the service checks it.
-    ///
-    /// Fails with [`Error::Token`] when it is no JWT or its scopes name no run.
-    pub fn from_token(token: &SecretString) -> Result<Self, Error> {
+    /// Reads the ids from the claim `scp` of a runtime token, without checking its signature: the
+    /// service does.
+    pub fn from_token(token: &SecretString) -> Result<Self, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Claims {
             scp: String,
         }
         let token = token.expose_secret();
         if token.len() > MAX_TOKEN_BYTES {
-            return Err(Error::Token("it is too long"));
+            return Err(ArtifactServiceError::Token("it is too long"));
         }
-        let payload = token.split('.').nth(1).ok_or(Error::Token("it isn't a JWT"))?;
+        let payload =
+            token.split('.').nth(1).ok_or(ArtifactServiceError::Token("it isn't a JWT"))?;
         let claims = URL_SAFE_NO_PAD
             .decode(payload.trim_end_matches('='))
-            .map_err(|_| Error::Token("its claims aren't base64"))?;
+            .map_err(|_| ArtifactServiceError::Token("its claims aren't base64"))?;
         let Claims { scp } = serde_json::from_slice(&claims)
-            .map_err(|_| Error::Token("its claims have no `scp`"))?;
+            .map_err(|_| ArtifactServiceError::Token("its claims have no `scp`"))?;
         scp.split(' ')
             .find_map(|scope| match *scope.split(':').collect::<Vec<_>>() {
                 ["Actions.Results", run, job] if !run.is_empty() && !job.is_empty() => {
@@ -142,55 +132,55 @@ impl BackendIds {
                 }
                 _ => None,
             })
-            .ok_or(Error::Token("its `scp` has no `Actions.Results:{run}:{job}`"))
+            .ok_or(ArtifactServiceError::Token("its `scp` has no `Actions.Results:{run}:{job}`"))
     }
 }
 
 impl ArtifactService {
     /// The service at the origin of `results_url`, for the job that `token` belongs to.
-    ///
-    /// Fails when the URL or the token isn't one.
-    pub fn new(http: Client, results_url: &str, token: SecretString) -> Result<Self, Error> {
+    pub fn new(
+        http: Client,
+        results_url: &str,
+        token: SecretString,
+    ) -> Result<Self, ArtifactServiceError> {
         let base = Url::parse(results_url)?
             .join("/twirp/github.actions.results.api.v1.ArtifactService/")?;
         let ids = BackendIds::from_token(&token)?;
-        Ok(Self { http, base, token, ids, retry: Retry::default() })
+        Ok(Self { http, base, token, ids, retry: RetryPolicy::default() })
     }
 
-    /// The same service, tried as `retry` says.
     #[must_use]
-    pub fn with_retry(self, retry: Retry) -> Self {
+    pub fn with_retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
     }
 
-    /// The client, for the signed URLs that the service gives.
+    /// The HTTP client, for the signed URLs that the service returns.
     pub fn http(&self) -> &Client {
         &self.http
     }
 
-    /// How often and how long a call is tried.
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> RetryPolicy {
         self.retry
     }
 
-    /// The run and job of the runtime token.
     pub fn ids(&self) -> &BackendIds {
         &self.ids
     }
 
-    /// Takes the name and gives the URL that the blob goes to, alive for about an hour.
+    /// Reserves a name, and returns the signed URL to upload the blob to, which works for about an
+    /// hour.
     pub async fn create(
         &self,
         name: &str,
         expires_at: Option<Timestamp>,
         mime_type: &str,
-    ) -> Result<SecretString, Error> {
+    ) -> Result<SecretString, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Answer {
             #[serde(default, alias = "signedUploadUrl")]
             signed_upload_url: String,
         }
-        let mut body = self.request(name);
+        let mut body = self.body_with_name(name);
         body["version"] = ARTIFACT_VERSION.into();
         body["mime_type"] = mime_type.into();
         if let Some(expires_at) = expires_at {
@@ -198,19 +188,19 @@ impl ArtifactService {
         }
         let (mut tries, mut lost) = (self.retry.start(), false);
         let answer: Answer = loop {
-            let error = match self.call("CreateArtifact", Retry::ONCE, &body).await {
+            let error = match self.call("CreateArtifact", RetryPolicy::ONCE, &body).await {
                 Ok(answer) => break answer,
-                Err(Error::NameTaken { .. }) => {
-                    return Err(Error::NameTaken { maybe_by_us: lost });
+                Err(ArtifactServiceError::NameTaken { .. }) => {
+                    return Err(ArtifactServiceError::NameTaken { maybe_by_us: lost });
                 }
                 Err(error) => error,
             };
+            // The request may have arrived, and reserved the name, unless no connection was made.
+            lost |= matches!(&error, ArtifactServiceError::Http { source: HttpError::Transport(broken), .. }
+                if !broken.is_connect());
             if !error.is_transient() || !tries.again(&error, error.retry_after()).await {
                 return Err(error);
             }
-            // A refusal took no name. A request that broke off after it was sent may have.
-            lost |= matches!(&error, Error::Http { source: http::Error::Transport(broken), .. }
-                if !broken.is_connect());
         };
         if answer.signed_upload_url.is_empty() {
             return Err(refused("CreateArtifact", "it gave no URL for the upload"));
@@ -218,31 +208,36 @@ impl ArtifactService {
         Ok(answer.signed_upload_url.into())
     }
 
-    /// Makes the uploaded blob an artifact and gives its number; one try, since a second one after
-    /// a lost answer needs a look at [`Self::list`] first.
+    /// Turns the uploaded blob into an artifact, and returns its number. Tried once: after a lost
+    /// answer the caller has to look at [`Self::list`] first.
     ///
     /// `hash` is `sha256:` and the hexadecimal digest of the blob of `size` bytes.
-    pub async fn finalize(&self, name: &str, size: u64, hash: &str) -> Result<u64, Error> {
+    pub async fn finalize(
+        &self,
+        name: &str,
+        size: u64,
+        hash: &str,
+    ) -> Result<u64, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Answer {
             #[serde(default, alias = "artifactId", deserialize_with = "number")]
             artifact_id: u64,
         }
-        let mut body = self.request(name);
+        let mut body = self.body_with_name(name);
         body["size"] = size.to_string().into();
         body["hash"] = hash.into();
-        let answer: Answer = self.call("FinalizeArtifact", Retry::ONCE, &body).await?;
+        let answer: Answer = self.call("FinalizeArtifact", RetryPolicy::ONCE, &body).await?;
         Ok(answer.artifact_id)
     }
 
-    /// The finished artifacts of the run, of all its jobs, or the one with this name.
-    pub async fn list(&self, name: Option<&str>) -> Result<Vec<Artifact>, Error> {
+    /// The finished artifacts of all jobs of the run, or only the one called `name`.
+    pub async fn list(&self, name: Option<&str>) -> Result<Vec<Artifact>, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Answer {
             #[serde(default)]
             artifacts: Vec<Artifact>,
         }
-        let mut body = self.ids_of(&self.ids);
+        let mut body = Self::body_with_ids(&self.ids);
         if let Some(name) = name {
             body["name_filter"] = name.into();
         }
@@ -251,14 +246,17 @@ impl ArtifactService {
         Ok(artifacts)
     }
 
-    /// A URL that the blob of `artifact` is read from, alive for about ten minutes.
-    pub async fn signed_url(&self, artifact: &Artifact) -> Result<SecretString, Error> {
+    /// A signed URL to download the blob of `artifact` from, which works for about ten minutes.
+    pub async fn signed_url(
+        &self,
+        artifact: &Artifact,
+    ) -> Result<SecretString, ArtifactServiceError> {
         #[derive(Deserialize)]
         struct Answer {
             #[serde(default, alias = "signedUrl")]
             signed_url: String,
         }
-        let mut body = self.ids_of(&artifact.ids);
+        let mut body = Self::body_with_ids(&artifact.ids);
         body["name"] = artifact.name.as_str().into();
         let answer: Answer = self.call("GetSignedArtifactURL", self.retry, &body).await?;
         if answer.signed_url.is_empty() {
@@ -267,20 +265,18 @@ impl ArtifactService {
         Ok(answer.signed_url.into())
     }
 
-    /// Deletes the artifact, or the unfinished upload, of this name.
-    ///
-    /// Fails with [`Error::NotFound`] when there is none, which a caller that retries may ignore.
-    pub async fn delete(&self, name: &str) -> Result<(), Error> {
-        let _: Value = self.call("DeleteArtifact", self.retry, &self.request(name)).await?;
+    /// Deletes the artifact or the unfinished upload called `name`.
+    pub async fn delete(&self, name: &str) -> Result<(), ArtifactServiceError> {
+        let _: Value = self.call("DeleteArtifact", self.retry, &self.body_with_name(name)).await?;
         Ok(())
     }
 
-    fn ids_of(&self, ids: &BackendIds) -> Value {
+    fn body_with_ids(ids: &BackendIds) -> Value {
         json!({"workflow_run_backend_id": ids.run, "workflow_job_run_backend_id": ids.job})
     }
 
-    fn request(&self, name: &str) -> Value {
-        let mut body = self.ids_of(&self.ids);
+    fn body_with_name(&self, name: &str) -> Value {
+        let mut body = Self::body_with_ids(&self.ids);
         body["name"] = name.into();
         body
     }
@@ -288,10 +284,10 @@ impl ArtifactService {
     async fn call<T: DeserializeOwned>(
         &self,
         method: &'static str,
-        retry: Retry,
+        retry: RetryPolicy,
         body: &Value,
-    ) -> Result<T, Error> {
-        let failed = |source| Error::Http { method, source };
+    ) -> Result<T, ArtifactServiceError> {
+        let failed = |source| ArtifactServiceError::Http { method, source };
         let url = self.base.join(method)?;
         let answer = http::send(retry, || {
             self.http.post(url.clone()).bearer_auth(self.token.expose_secret()).json(body)
@@ -299,26 +295,25 @@ impl ArtifactService {
         .await;
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return Err(refusal(method, error)),
+            Err(error) => return Err(service_error(method, error)),
         };
         let value: Value = http::read_json(answer, MAX_ANSWER_BYTES).await.map_err(failed)?;
         if value.get("ok") == Some(&Value::Bool(false)) {
             return Err(refused(method, "it answered `ok: false`"));
         }
-        serde_json::from_value(value).map_err(|e| failed(http::Error::Malformed(e.to_string())))
+        serde_json::from_value(value).map_err(|e| failed(HttpError::Malformed(e.to_string())))
     }
 }
 
-/// Whether `server_url` (`GITHUB_SERVER_URL`) is a GitHub Enterprise Server, which has no artifact
-/// service of this kind.
+/// Whether `server_url` (`GITHUB_SERVER_URL`) is a GitHub Enterprise Server, which doesn't have
+/// this artifact service.
 pub fn is_enterprise_server(server_url: &str) -> bool {
     let Ok(url) = Url::parse(server_url) else { return false };
     let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
     !(host == "github.com" || host.ends_with(".ghe.com") || host.ends_with(".localhost"))
 }
 
-/// The values of `sig` in the query of a signed URL, as they stand there and decoded: what a log
-/// must not show.
+/// The values of `sig` in the query of a signed URL, raw, decoded and encoded, to mask in logs.
 pub fn signatures(signed_url: &SecretString) -> Vec<SecretString> {
     let query = signed_url.expose_secret().split_once('?').map_or("", |(_, query)| query);
     let mut found = Vec::new();
@@ -334,44 +329,46 @@ pub fn signatures(signed_url: &SecretString) -> Vec<SecretString> {
     found
 }
 
-fn refused(method: &'static str, message: &str) -> Error {
-    Error::Refused { method, message: message.to_owned() }
+fn refused(method: &'static str, message: &str) -> ArtifactServiceError {
+    ArtifactServiceError::Refused { method, message: message.to_owned() }
 }
 
-/// Twirp's errors: `{code, msg}` with a status that follows from the code.
-fn refusal(method: &'static str, error: http::Error) -> Error {
+/// Reads Twirp's error object `{code, msg}`.
+fn service_error(method: &'static str, error: HttpError) -> ArtifactServiceError {
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Twirp {
+    struct TwirpError {
         code: String,
         msg: String,
     }
-    let http::Error::Status { status, body, .. } = &error else {
-        return Error::Http { method, source: error };
+    let HttpError::Status { status, body, .. } = &error else {
+        return ArtifactServiceError::Http { method, source: error };
     };
-    let twirp: Twirp = serde_json::from_slice(body).unwrap_or_default();
+    let twirp: TwirpError = serde_json::from_slice(body).unwrap_or_default();
     if twirp.msg.to_ascii_lowercase().contains("insufficient usage") {
-        return Error::Quota(one_line(&twirp.msg));
+        return ArtifactServiceError::Quota(one_line(&twirp.msg));
     }
     match (*status, twirp.code.as_str()) {
         (StatusCode::CONFLICT, _) | (_, "already_exists") => {
-            Error::NameTaken { maybe_by_us: false }
+            ArtifactServiceError::NameTaken { maybe_by_us: false }
         }
-        (StatusCode::NOT_FOUND, "not_found") => Error::NotFound,
+        (StatusCode::NOT_FOUND, "not_found") => ArtifactServiceError::NotFound,
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) if !twirp.msg.is_empty() => {
-            Error::Denied { method, message: one_line(&twirp.msg) }
+            ArtifactServiceError::Denied { method, message: one_line(&twirp.msg) }
         }
-        _ if error.is_transient() || twirp.msg.is_empty() => Error::Http { method, source: error },
-        _ => Error::Refused { method, message: one_line(&twirp.msg) },
+        _ if error.is_transient() || twirp.msg.is_empty() => {
+            ArtifactServiceError::Http { method, source: error }
+        }
+        _ => ArtifactServiceError::Refused { method, message: one_line(&twirp.msg) },
     }
 }
 
-/// The service's text, of bounded length and without control characters.
+/// A stranger's text for a message: short, without control characters.
 fn one_line(text: &str) -> String {
     text.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A 64-bit number of protobuf's JSON: a string, or a number from a lenient server.
+/// A 64-bit number, which protobuf's JSON writes as a string; a plain number is accepted too.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::String(text) => text.parse().map_err(de::Error::custom),
@@ -394,7 +391,8 @@ mod tests {
 
     async fn service(server: &MockServer) -> ArtifactService {
         let token = token(&json!({"scp": "Actions.Results:run-1:job-2"}));
-        let retry = Retry { base: std::time::Duration::from_millis(1), ..Retry::default() };
+        let retry =
+            RetryPolicy { base: std::time::Duration::from_millis(1), ..RetryPolicy::default() };
         ArtifactService::new(
             http::client().unwrap(),
             &format!("{}/some/path/", server.uri()),
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_come_from_the_scope_that_names_run_and_job() {
+    fn backend_ids_are_read_from_the_results_scope() {
         let claims = json!({"scp": "Actions.ExampleScope Actions.Results:run-1:job-2 x:y:z"});
         let ids = BackendIds::from_token(&token(&claims)).unwrap();
         assert_eq!(ids, BackendIds { run: "run-1".into(), job: "job-2".into() });
@@ -427,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_in_the_names_of_the_protocol() {
+    async fn finalize_sends_snake_case_names_and_numbers_as_strings() {
         let server = MockServer::start().await;
         Mock::given(header(
             "authorization",
@@ -451,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_read_in_either_case() {
+    async fn list_accepts_snake_case_and_camel_case() {
         let server = answering(
             "ListArtifacts",
             200,
@@ -470,22 +468,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_are_told_apart() {
+    async fn each_refusal_maps_to_its_error_kind() {
         let twirp = |code: &str, msg: &str| json!({"code": code, "msg": msg});
         let server = answering("CreateArtifact", 409, twirp("already_exists", "taken")).await;
         let error = service(&server).await.create("a", None, "application/zip").await;
-        assert!(matches!(error, Err(Error::NameTaken { maybe_by_us: false })));
+        assert!(matches!(error, Err(ArtifactServiceError::NameTaken { maybe_by_us: false })));
         let quota = twirp("resource_exhausted", "insufficient usage to create artifact");
         let server = answering("CreateArtifact", 403, quota).await;
         let error = service(&server).await.create("a", None, "application/zip").await;
-        assert!(matches!(error, Err(Error::Quota(_))));
+        assert!(matches!(error, Err(ArtifactServiceError::Quota(_))));
         let server = answering("CreateArtifact", 401, twirp("unauthenticated", "expired")).await;
         let error = service(&server).await.create("a", None, "application/zip").await;
-        assert!(matches!(error, Err(Error::Denied { .. })));
+        assert!(matches!(error, Err(ArtifactServiceError::Denied { .. })));
         let server = answering("DeleteArtifact", 404, twirp("not_found", "no")).await;
-        assert!(matches!(service(&server).await.delete("a").await, Err(Error::NotFound)));
+        assert!(matches!(
+            service(&server).await.delete("a").await,
+            Err(ArtifactServiceError::NotFound)
+        ));
         let server = answering("DeleteArtifact", 200, json!({"ok": false})).await;
-        assert!(matches!(service(&server).await.delete("a").await, Err(Error::Refused { .. })));
+        assert!(matches!(
+            service(&server).await.delete("a").await,
+            Err(ArtifactServiceError::Refused { .. })
+        ));
         let server = answering("DeleteArtifact", 503, json!({})).await;
         let error = service(&server).await.delete("a").await.unwrap_err();
         assert!(error.is_transient(), "{error}");
@@ -493,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_found_raw_and_encoded() {
+    fn signatures_include_the_raw_and_the_decoded_form() {
         let url = "https://x.test/a?se=1&sig=ab%2Bc%3D&b=1".to_owned().into();
         let mut forms: Vec<_> =
             signatures(&url).iter().map(|s| s.expose_secret().to_owned()).collect();
@@ -503,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_enterprise_server_is_one() {
+    fn github_com_and_data_residency_hosts_are_not_enterprise_servers() {
         for cloud in ["https://github.com", "https://acme.ghe.com", "http://gh.localhost"] {
             assert!(!is_enterprise_server(cloud), "{cloud}");
         }

@@ -7,39 +7,40 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::app::{App, Call, MAX_PAGES, Scope, repo_path};
-use crate::error::Error;
+use crate::app::{GithubApp, Permissions};
+use crate::error::GithubError;
+use crate::rest::{RestRequest, encoded, repo_path};
 
-const WRITE: Scope = &[("checks", "write")];
-const READ: Scope = &[("checks", "read")];
+const WRITE: Permissions = &[("checks", "write")];
+const READ: Permissions = &[("checks", "read")];
 
-/// A check run as it is created or updated.
+/// A check run to create or update.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckRun {
-    /// What people see, and what a required check names.
+    /// The name on the pull request, which branch protection can require.
     pub name: String,
-    /// Our own reference; GitHub hands it back in `rerequested`.
+    /// Our own reference, which comes back in the webhook `rerequested`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details_url: Option<String>,
     /// `queued`, `in_progress` or `completed`.
     pub status: &'static str,
-    /// GitHub's word for the verdict; with `completed` only.
+    /// GitHub's word for the result, with `completed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When it ended; with `completed` only.
+    /// With `completed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
     /// The text of its page.
-    pub output: Output,
+    pub output: CheckRunOutput,
 }
 
 /// The text of a check run's page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Output {
+pub struct CheckRunOutput {
     pub title: String,
     /// Markdown, at most 65,535 characters.
     pub summary: String,
@@ -50,7 +51,7 @@ pub struct Output {
 pub struct ListedCheckRun {
     pub id: u64,
     pub name: String,
-    /// The commit that it stands on.
+    /// The commit that it belongs to.
     #[serde(default)]
     pub head_sha: String,
     #[serde(default)]
@@ -68,35 +69,51 @@ pub struct ListedCheckRun {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct CheckRunApp {
     pub id: u64,
-    /// Its client id, which newer Apps use in the place of the number.
+    /// Newer Apps use it instead of the number.
     #[serde(default)]
     pub client_id: Option<String>,
 }
 
-impl App {
+#[derive(Deserialize)]
+struct CheckRunPage {
+    check_runs: Vec<ListedCheckRun>,
+}
+
+impl From<CheckRunPage> for Vec<ListedCheckRun> {
+    fn from(page: CheckRunPage) -> Self {
+        page.check_runs
+    }
+}
+
+impl GithubApp {
     /// Creates a check run on `head_sha` of `repo`; returns its number.
     pub async fn create_check_run(
         &self,
         repo: &str,
         head_sha: &str,
         run: &CheckRun,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, GithubError> {
         #[derive(Deserialize)]
         struct Created {
             id: u64,
         }
         let mut body = json!(run);
         body["head_sha"] = json!(head_sha);
-        let call = Call::post(format!("{}/check-runs", repo_path(repo)), &body);
-        Ok(self.call_json::<Created>(repo, WRITE, &call).await?.id)
+        let path = format!("{}/check-runs", repo_path(repo));
+        let request = RestRequest::new(Method::POST, path).with_json(&body);
+        Ok(self.call_json::<Created>(repo, WRITE, request).await?.id)
     }
 
     /// Changes check run number `id` of `repo`.
-    pub async fn update_check_run(&self, repo: &str, id: u64, run: &CheckRun) -> Result<(), Error> {
-        let body = json!(run);
+    pub async fn update_check_run(
+        &self,
+        repo: &str,
+        id: u64,
+        run: &CheckRun,
+    ) -> Result<(), GithubError> {
         let path = format!("{}/check-runs/{id}", repo_path(repo));
-        let call = Call { body: Some(&body), ..Call::new(Method::PATCH, path) };
-        self.call(repo, WRITE, &call).await?;
+        let request = RestRequest::new(Method::PATCH, path).with_json(&json!(run));
+        self.call(repo, WRITE, &request).await?;
         Ok(())
     }
 
@@ -105,50 +122,32 @@ impl App {
         &self,
         repo: &str,
         suite: u64,
-    ) -> Result<Vec<ListedCheckRun>, Error> {
-        self.list_check_runs(repo, &format!("check-suites/{suite}/check-runs")).await
+    ) -> Result<Vec<ListedCheckRun>, GithubError> {
+        let path = format!("{}/check-suites/{suite}/check-runs", repo_path(repo));
+        self.list::<_, CheckRunPage>(repo, READ, &path).await
     }
 
-    /// The number of this App's own check run `name` on commit `sha` of `repo`, if there is one.
-    /// Anybody who can add a job to a pull request can make a check run of that name, so the App that
-    /// made it is compared.
+    /// The number of this App's own check run `name` on commit `sha` of `repo`. Others with that
+    /// name are skipped: anybody who adds a job to a pull request can create one.
     pub async fn own_check_run(
         &self,
         repo: &str,
         sha: &str,
         name: &str,
-    ) -> Result<Option<u64>, Error> {
-        let (sha, name) = (crate::app::segment(sha), crate::app::segment(name));
-        let mut below = format!("commits/{sha}/check-runs?check_name={name}");
-        // The parameter is a number; an App that goes by its client id is told from the answer.
+    ) -> Result<Option<u64>, GithubError> {
+        let (sha, name) = (encoded(sha), encoded(name));
+        let repository = repo_path(repo);
+        let mut path = format!("{repository}/commits/{sha}/check-runs?check_name={name}");
+        // GitHub filters by number only. An App with a client id is recognised in the answer.
         if let Ok(id) = self.id().parse::<u64>() {
-            below.push_str(&format!("&app_id={id}"));
+            path.push_str(&format!("&app_id={id}"));
         }
-        let listed = self.list_check_runs(repo, &below).await?;
+        let listed = self.list::<_, CheckRunPage>(repo, READ, &path).await?;
         let own = |run: &ListedCheckRun| {
             run.app.as_ref().is_some_and(|app| {
                 app.id.to_string() == self.id() || app.client_id.as_deref() == Some(self.id())
             })
         };
         Ok(listed.into_iter().find(own).map(|run| run.id))
-    }
-
-    async fn list_check_runs(&self, repo: &str, below: &str) -> Result<Vec<ListedCheckRun>, Error> {
-        #[derive(Deserialize)]
-        struct Page {
-            check_runs: Vec<ListedCheckRun>,
-        }
-        let mut all = Vec::new();
-        for page in 1..=MAX_PAGES {
-            let separator = if below.contains('?') { '&' } else { '?' };
-            let path = format!("{}/{below}{separator}per_page=100&page={page}", repo_path(repo));
-            let found: Page = self.call_json(repo, READ, &Call::get(path)).await?;
-            let last = found.check_runs.len() < 100;
-            all.extend(found.check_runs);
-            if last {
-                break;
-            }
-        }
-        Ok(all)
     }
 }

@@ -2,66 +2,55 @@
 //!
 //! <https://docs.github.com/en/rest/issues/comments> and <https://docs.github.com/en/rest/issues/labels>
 
+use http::Method;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::app::{App, Call, MAX_PAGES, Scope, repo_path};
-use crate::error::Error;
+use crate::app::{GithubApp, Permissions};
+use crate::error::GithubError;
+use crate::rest::{RestRequest, repo_path};
 
-const WRITE: Scope = &[("pull_requests", "write")];
-const READ: Scope = &[("pull_requests", "read")];
+const WRITE: Permissions = &[("pull_requests", "write")];
+const READ: Permissions = &[("pull_requests", "read")];
 
-/// A comment on a pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Comment {
+pub struct PullRequestComment {
     pub id: u64,
     #[serde(default)]
     pub body: String,
 }
 
-impl App {
+impl GithubApp {
     /// The comments on pull request `number` of `repo`, oldest first, at most 2,000.
-    pub async fn comments(&self, repo: &str, number: u64) -> Result<Vec<Comment>, Error> {
-        self.pages(repo, &format!("issues/{number}/comments")).await
+    pub async fn comments(
+        &self,
+        repo: &str,
+        number: u64,
+    ) -> Result<Vec<PullRequestComment>, GithubError> {
+        let path = format!("{}/issues/{number}/comments", repo_path(repo));
+        self.list::<_, Vec<_>>(repo, READ, &path).await
     }
 
-    /// Adds a comment to pull request `number` of `repo`; returns its number.
+    /// Adds a comment to pull request `number` of `repo`; returns the comment's number.
     pub async fn create_comment(
         &self,
         repo: &str,
         number: u64,
         markdown: &str,
-    ) -> Result<u64, Error> {
-        let body = json!({ "body": markdown });
-        let call = Call::post(format!("{}/issues/{number}/comments", repo_path(repo)), &body);
-        Ok(self.call_json::<Comment>(repo, WRITE, &call).await?.id)
+    ) -> Result<u64, GithubError> {
+        let path = format!("{}/issues/{number}/comments", repo_path(repo));
+        let request = RestRequest::new(Method::POST, path).with_json(&json!({ "body": markdown }));
+        Ok(self.call_json::<PullRequestComment>(repo, WRITE, request).await?.id)
     }
 
     /// The names of the labels of pull request `number` of `repo`.
-    pub async fn labels(&self, repo: &str, number: u64) -> Result<Vec<String>, Error> {
+    pub async fn labels(&self, repo: &str, number: u64) -> Result<Vec<String>, GithubError> {
         #[derive(Deserialize)]
         struct Label {
             name: String,
         }
-        let labels: Vec<Label> = self.pages(repo, &format!("issues/{number}/labels")).await?;
+        let path = format!("{}/issues/{number}/labels", repo_path(repo));
+        let labels = self.list::<Label, Vec<Label>>(repo, READ, &path).await?;
         Ok(labels.into_iter().map(|label| label.name).collect())
-    }
-
-    async fn pages<T: serde::de::DeserializeOwned>(
-        &self,
-        repo: &str,
-        below: &str,
-    ) -> Result<Vec<T>, Error> {
-        let mut all = Vec::new();
-        for page in 1..=MAX_PAGES {
-            let path = format!("{}/{below}?per_page=100&page={page}", repo_path(repo));
-            let found: Vec<T> = self.call_json(repo, READ, &Call::get(path)).await?;
-            let last = found.len() < 100;
-            all.extend(found);
-            if last {
-                break;
-            }
-        }
-        Ok(all)
     }
 }

@@ -2,48 +2,49 @@
 //!
 //! <https://docs.github.com/en/rest/repos/repos#create-a-repository-dispatch-event>
 
-use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 
-use crate::app::{App, Call, Scope, Target, repo_path};
-use crate::error::Error;
+use crate::app::{AppRepository, GithubApp, Permissions};
+use crate::error::GithubError;
+use crate::rest::{RestRequest, repo_path};
 
-const WRITE: Scope = &[("contents", "write")];
+const WRITE: Permissions = &[("contents", "write")];
 
 #[derive(Serialize)]
-struct Body<'a, P> {
+struct DispatchBody<'a, P> {
     event_type: &'a str,
     client_payload: &'a P,
 }
 
-impl App {
-    /// Starts the workflows of `repo` that listen for `event_type`, with `client_payload`; returns
-    /// which repository it was, by number. With a `repository_id`, only that repository gets it:
-    /// another one of the same name is [`Error::OtherRepository`].
+impl GithubApp {
+    /// Starts the workflows of `repo` that listen for `event_type`; returns the repository that got
+    /// the event. With a `repository_id`, another repository of that name gets nothing
+    /// ([`GithubError::OtherRepository`]).
     ///
-    /// GitHub takes at most 10 keys and 65,535 characters: more is [`Error::Unprocessable`].
+    /// GitHub takes at most 10 keys and 65,535 characters: more is [`GithubError::Unprocessable`].
     pub async fn dispatch(
         &self,
         repo: &str,
         repository_id: Option<u64>,
         event_type: &str,
         client_payload: &(impl Serialize + Sync),
-    ) -> Result<Target, Error> {
-        let body = serde_json::to_vec(&Body { event_type, client_payload })
-            .map_err(|error| Error::Unprocessable(error.to_string()))?;
-        let call = Call {
-            raw_body: Some(Bytes::from(body)),
-            forget_on_404: true,
-            repository_id,
-            ..Call::new(Method::POST, format!("{}/dispatches", repo_path(repo)))
-        };
-        Ok(self.call(repo, WRITE, &call).await?.1)
+    ) -> Result<AppRepository, GithubError> {
+        let body = serde_json::to_vec(&DispatchBody { event_type, client_payload })
+            .map_err(|error| GithubError::Unprocessable(error.to_string()))?;
+        let path = format!("{}/dispatches", repo_path(repo));
+        let request = RestRequest::new(Method::POST, path).with_body(body.into());
+        let sent = self.call_repository(repo, repository_id, WRITE, &request).await;
+        if let Err(GithubError::NotFound(_)) = &sent {
+            // Deleted, renamed or taken out of the installation: start from scratch next time.
+            self.forget(repo);
+        }
+        Ok(sent?.1)
     }
 
-    /// What a dispatch to `repo` would reach, without dispatching: its installation, number and
-    /// default branch. Costs nothing when it is known already.
-    pub async fn target(&self, repo: &str) -> Result<Target, Error> {
-        self.known(repo, WRITE).await
+    /// The repository that a dispatch to `repo` would reach. Sends nothing when a token of it is
+    /// remembered.
+    pub async fn dispatch_target(&self, repo: &str) -> Result<AppRepository, GithubError> {
+        self.repository(repo, WRITE).await
     }
 }

@@ -1,4 +1,4 @@
-//! What GitHub's API answers when it doesn't do what was asked, as callers branch on it.
+//! Failed calls of GitHub's REST API, by what a caller can do about them.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use http::header::{self, HeaderMap};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::http as web;
+use crate::SecureUrl;
+use crate::http::HttpError;
 
-/// GitHub asks for a minute when it names no time.
+/// How long GitHub wants a client to pause when a rate limit names no time.
 /// <https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api>
-const UNNAMED_PAUSE: Duration = Duration::from_secs(60);
+const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 
-/// Why a call to GitHub's API did not do what it was asked. The texts name the call and what
-/// GitHub said, never a token.
+/// Why a call to GitHub's API failed. The texts name the call and quote GitHub, never a token.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// 404 or 410: it doesn't exist, or the token may not know that it does.
-    #[error("GitHub doesn't know it: {0}")]
+pub enum GithubError {
+    /// 404 or 410: it doesn't exist, or the token can't see it.
+    #[error("GitHub can't find it: {0}")]
     NotFound(String),
     /// 401: the App's identity or the token was refused.
     #[error("GitHub refused the credentials: {0}")]
     Unauthorized(String),
-    /// 403 that is no rate limit, 451: not allowed.
+    /// 451, and 403 unless it is a rate limit.
     #[error("GitHub forbids it: {0}")]
     Forbidden(String),
-    /// 400, 409, 413, 422: GitHub understood and refused; another try gets the same answer.
+    /// 400, 409, 413, 422: another try gets the same answer.
     #[error("GitHub refused it: {0}")]
     Unprocessable(String),
-    /// The primary or a secondary rate limit; nothing helps before `until`.
-    #[error("GitHub's rate limit is spent until {until}: {call}")]
+    /// The primary limit or a secondary one. GitHub refuses calls before `until`.
+    #[error("GitHub's rate limit is used up until {until}: {call}")]
     RateLimited { until: Timestamp, call: String },
     /// The App isn't installed on the repository.
     #[error("the App isn't installed on `{0}`")]
@@ -40,55 +40,61 @@ pub enum Error {
     /// The installation hasn't granted a permission that the call needs.
     #[error("the App's installation on `{repo}` hasn't granted `{permission}`")]
     MissingPermission {
-        /// `owner/repo`.
         repo: String,
         /// The permissions asked for, like `contents: write`.
         permission: String,
     },
-    /// 301, 307, 308: the repository was renamed or moved, and its old name leads elsewhere.
+    /// 301, 307, 308: the repository was renamed or transferred.
     #[error("`{call}`: the repository is {to} now; write that name into the allowlist")]
     Moved {
         call: String,
-        /// Where it is: its name, or else what GitHub says.
+        /// Its new name in backticks, or else the address that GitHub redirects to.
         to: String,
     },
-    /// The name belongs to another repository than the caller expected; nothing was sent.
+    /// The name belongs to another repository now; nothing was sent.
     #[error("`{repo}` is repository number {found} now, and number {expected} was expected")]
-    OtherRepository {
-        /// `owner/repo`.
-        repo: String,
-        /// The number that the caller expected.
-        expected: u64,
-        /// The number that GitHub names.
-        found: u64,
-    },
-    /// The run that should be re-run is still running.
+    OtherRepository { repo: String, expected: u64, found: u64 },
+    /// GitHub re-runs finished runs only.
     #[error("the run is already running: {0}")]
     AlreadyRunning(String),
-    /// No answer, a time-out or 5xx: another try may help.
+    /// No answer, a time-out, or 5xx.
     #[error("GitHub didn't answer `{call}`")]
     Transient {
         call: String,
         #[source]
-        source: web::Error,
+        source: HttpError,
     },
-    /// An answer that isn't what GitHub documents.
-    #[error("GitHub answered `{call}` with something else than it documents")]
+    /// An answer that GitHub doesn't document.
+    #[error("GitHub's answer to `{call}` isn't what it documents")]
     Malformed {
         call: String,
-        /// What was wrong with it.
         #[source]
-        source: web::Error,
+        source: HttpError,
     },
 }
 
-impl Error {
-    /// Whether another try may help, at once or after [`Error::retry_at`].
+/// Why no client of the API can be made from the settings.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientSetupError {
+    #[error("`{0}` can't be the address of an API")]
+    Address(SecureUrl),
+    #[error("the token has characters that can't be sent in a header")]
+    Token,
+    #[error("the App's private key isn't an RSA key in PEM: {0}")]
+    Key(jsonwebtoken::errors::Error),
+    #[error(
+        "the App's private key has to be one key in PEM, or the new one and the old one; it has {0}"
+    )]
+    KeyCount(usize),
+}
+
+impl GithubError {
+    /// Whether another try may help, at once or after [`GithubError::retry_at`].
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::Malformed { .. })
     }
 
-    /// The time that GitHub named for the next try.
+    /// When GitHub allows the next try.
     pub fn retry_at(&self) -> Option<Timestamp> {
         match self {
             Self::RateLimited { until, .. } => Some(*until),
@@ -96,42 +102,40 @@ impl Error {
         }
     }
 
-    /// Reads an HTTP error as GitHub means it. `call` is what was asked, like `GET /app`.
-    pub(crate) fn from_http(call: &str, error: web::Error, now: Timestamp) -> Self {
-        let web::Error::Status { status, headers, body, retry_after } = &error else {
+    /// Classifies a failed request. `call` is its name, like `GET /app`.
+    pub(crate) fn from_http(call: &str, error: HttpError, now: Timestamp) -> Self {
+        let HttpError::Status { status, headers, body, retry_after } = &error else {
             return match error {
-                web::Error::Transport(_) | web::Error::Unreachable(_) => {
-                    Self::Transient { call: call.to_owned(), source: error }
-                }
+                HttpError::Transport(_) => Self::Transient { call: call.to_owned(), source: error },
                 _ => Self::Malformed { call: call.to_owned(), source: error },
             };
         };
         let message = message(body);
-        let told = format!("`{call}`: {} {message}", status.as_u16());
+        let detail = format!("`{call}`: {} {message}", status.as_u16());
         match status.as_u16() {
-            403 | 429 => match limited_until(headers, *retry_after, &message, now) {
+            403 | 429 => match rate_limit_end(headers, *retry_after, &message, now) {
                 Some(until) => Self::RateLimited { until, call: call.to_owned() },
                 None if status.as_u16() == 429 => {
-                    Self::RateLimited { until: now + UNNAMED_PAUSE, call: call.to_owned() }
+                    Self::RateLimited { until: now + DEFAULT_PAUSE, call: call.to_owned() }
                 }
-                None => Self::Forbidden(told),
+                None => Self::Forbidden(detail),
             },
             301 | 307 | 308 => {
                 let to = headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
                 Self::Moved { call: call.to_owned(), to: to.map_or("elsewhere".to_owned(), line) }
             }
-            401 => Self::Unauthorized(told),
-            404 | 410 => Self::NotFound(told),
-            451 => Self::Forbidden(told),
-            400 | 409 | 413 | 422 => Self::Unprocessable(told),
+            401 => Self::Unauthorized(detail),
+            404 | 410 => Self::NotFound(detail),
+            451 => Self::Forbidden(detail),
+            400 | 409 | 413 | 422 => Self::Unprocessable(detail),
             _ if error.is_transient() => Self::Transient { call: call.to_owned(), source: error },
             _ => Self::Malformed { call: call.to_owned(), source: error },
         }
     }
 }
 
-/// When the limit that this answer speaks of is over; `None` when it speaks of none.
-fn limited_until(
+/// When the rate limit ends; `None` when the answer isn't about one.
+fn rate_limit_end(
     headers: &HeaderMap,
     retry_after: Option<Duration>,
     message: &str,
@@ -143,19 +147,19 @@ fn limited_until(
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
     if number("x-ratelimit-remaining") == Some(0) {
         let reset = number("x-ratelimit-reset").and_then(|s| Timestamp::from_second(s).ok());
-        // A reset in the past means clocks that differ; asking again at once would be rude.
-        return Some(reset.filter(|at| *at > now).unwrap_or(now + UNNAMED_PAUSE));
+        // A reset in the past means that the clocks differ: wait all the same.
+        return Some(reset.filter(|at| *at > now).unwrap_or(now + DEFAULT_PAUSE));
     }
-    message.to_lowercase().contains("secondary rate limit").then_some(now + UNNAMED_PAUSE)
+    message.to_lowercase().contains("secondary rate limit").then_some(now + DEFAULT_PAUSE)
 }
 
 /// GitHub's `message`, else the start of the text; one line of at most 300 characters.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ErrorAnswer {
         message: String,
     }
-    let text = serde_json::from_slice::<Answer>(body)
+    let text = serde_json::from_slice::<ErrorAnswer>(body)
         .map_or_else(|_| String::from_utf8_lossy(body).into_owned(), |answer| answer.message);
     line(&text)
 }
@@ -171,7 +175,7 @@ mod tests {
 
     const NOW: i64 = 1_760_000_000;
 
-    fn read(status: u16, headers: &[(&'static str, &str)], body: &str) -> Error {
+    fn classify(status: u16, headers: &[(&'static str, &str)], body: &str) -> GithubError {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, HeaderValue::from_str(value).unwrap());
@@ -179,45 +183,48 @@ mod tests {
         let retry_after = map
             .get("retry-after")
             .map(|v| Duration::from_secs(v.to_str().unwrap().parse().unwrap()));
-        let error = web::Error::Status {
+        let error = HttpError::Status {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after,
             headers: Box::new(map),
             body: body.to_owned().into(),
         };
-        Error::from_http("GET /x", error, Timestamp::from_second(NOW).unwrap())
+        GithubError::from_http("GET /x", error, Timestamp::from_second(NOW).unwrap())
     }
 
-    fn until(error: &Error) -> Option<i64> {
+    fn seconds_to_retry(error: &GithubError) -> Option<i64> {
         error.retry_at().map(|at| at.as_second() - NOW)
     }
 
     #[test]
-    fn the_primary_limit_ends_at_its_reset() {
+    fn primary_rate_limit_ends_at_its_reset_time() {
         let reset = (NOW + 1234).to_string();
         let headers = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset.as_str())];
-        assert_eq!(until(&read(403, &headers, "{}")), Some(1234));
-        assert_eq!(until(&read(429, &headers, "{}")), Some(1234));
+        assert_eq!(seconds_to_retry(&classify(403, &headers, "{}")), Some(1234));
+        assert_eq!(seconds_to_retry(&classify(429, &headers, "{}")), Some(1234));
         let past = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "5")];
-        assert_eq!(until(&read(403, &past, "{}")), Some(60));
+        assert_eq!(seconds_to_retry(&classify(403, &past, "{}")), Some(60));
     }
 
     #[test]
-    fn a_secondary_limit_ends_when_github_says_or_after_a_minute() {
-        assert_eq!(until(&read(403, &[("retry-after", "7")], "{}")), Some(7));
+    fn secondary_rate_limit_ends_after_retry_after_or_a_minute() {
+        assert_eq!(seconds_to_retry(&classify(403, &[("retry-after", "7")], "{}")), Some(7));
         let told = r#"{"message":"You have exceeded a secondary rate limit."}"#;
-        assert_eq!(until(&read(403, &[("x-ratelimit-remaining", "12")], told)), Some(60));
-        assert_eq!(until(&read(429, &[], "{}")), Some(60));
+        assert_eq!(
+            seconds_to_retry(&classify(403, &[("x-ratelimit-remaining", "12")], told)),
+            Some(60)
+        );
+        assert_eq!(seconds_to_retry(&classify(429, &[], "{}")), Some(60));
     }
 
     #[test]
-    fn a_plain_403_is_no_rate_limit() {
-        let error = read(
+    fn a_403_without_rate_limit_headers_is_forbidden_and_not_retried() {
+        let error = classify(
             403,
             &[("x-ratelimit-remaining", "12")],
             r#"{"message":"Resource not accessible by integration"}"#,
         );
-        assert!(matches!(error, Error::Forbidden(_)) && !error.is_transient());
+        assert!(matches!(error, GithubError::Forbidden(_)) && !error.is_transient());
         assert_eq!(
             error.to_string(),
             "GitHub forbids it: `GET /x`: 403 Resource not accessible by integration"
@@ -225,16 +232,19 @@ mod tests {
     }
 
     #[test]
-    fn statuses_have_meanings_that_callers_branch_on() {
-        assert!(matches!(read(404, &[], "{}"), Error::NotFound(_)));
-        assert!(matches!(read(401, &[], "{}"), Error::Unauthorized(_)));
-        assert!(matches!(read(422, &[], "{}"), Error::Unprocessable(_)));
-        assert!(read(502, &[], "<html>").is_transient());
-        assert!(read(408, &[], "").is_transient());
-        assert!(matches!(read(302, &[], ""), Error::Malformed { .. }));
+    fn each_status_maps_to_its_error_kind() {
+        assert!(matches!(classify(404, &[], "{}"), GithubError::NotFound(_)));
+        assert!(matches!(classify(401, &[], "{}"), GithubError::Unauthorized(_)));
+        assert!(matches!(classify(422, &[], "{}"), GithubError::Unprocessable(_)));
+        assert!(classify(502, &[], "<html>").is_transient());
+        assert!(classify(408, &[], "").is_transient());
+        assert!(matches!(classify(302, &[], ""), GithubError::Malformed { .. }));
         for status in [301, 307, 308] {
-            let moved = read(status, &[("location", "https://a.test/repositories/7")], "{}");
-            assert!(matches!(&moved, Error::Moved { to, .. } if to.ends_with("/7")), "{moved}");
+            let moved = classify(status, &[("location", "https://a.test/repositories/7")], "{}");
+            assert!(
+                matches!(&moved, GithubError::Moved { to, .. } if to.ends_with("/7")),
+                "{moved}"
+            );
             assert!(!moved.is_transient());
         }
     }

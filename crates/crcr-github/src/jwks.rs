@@ -1,72 +1,71 @@
-//! The public keys of a token issuer: fetched ahead of need, kept through outages, and never
-//! fetched at a stranger's command more than once a minute.
+//! The public keys of a token issuer (JWKS). They are refreshed in the background and serve through
+//! an outage. A token with an unknown key id causes at most one fetch a minute, so that strangers
+//! can't make the relay flood the issuer.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use jsonwebtoken::DecodingKey;
+use parking_lot::Mutex;
 use reqwest::Client;
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use crate::http::{self, Retry};
+use crate::http::{self, HttpError, RetryPolicy};
 
-/// How often keys are fetched without anybody's asking.
+/// How often keys are fetched in the background.
 pub const REFRESH: Duration = Duration::from_secs(5 * 60);
-/// How soon after a failure.
+/// How soon they are fetched again after a failure.
 pub const REFRESH_AFTER_FAILURE: Duration = Duration::from_secs(30);
-/// How often an unknown key id may cause a fetch.
-pub const UNKNOWN_EVERY: Duration = Duration::from_secs(60);
-/// How long keys serve after the last good fetch.
-pub const SERVE: Duration = Duration::from_secs(24 * 3600);
+/// The least time between two fetches that unknown key ids cause.
+const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(60);
+/// How long keys are used after the last successful fetch.
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// The largest document that is read, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;
-/// The most keys that are kept.
 const MAX_KEYS: usize = 64;
-/// The least size of a key, in bytes of its modulus: 2,048 bits.
-const MIN_MODULUS: usize = 256;
+/// 2,048 bits.
+const MIN_MODULUS_BYTES: usize = 256;
 
 /// The keys of one issuer.
-pub struct Jwks {
+pub struct IssuerKeys {
     url: Url,
     client: Client,
-    known: Mutex<Known>,
-    /// Held while a fetch is under way: everybody else waits for its result.
-    flight: tokio::sync::Mutex<()>,
+    known: Mutex<FetchedKeys>,
+    /// Locked during a fetch, so that other callers wait for its result.
+    fetching: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Known {
+struct FetchedKeys {
     keys: HashMap<String, DecodingKey>,
     fetched: Option<Timestamp>,
     /// When an unknown key id last caused a fetch.
-    asked: Option<Timestamp>,
+    unknown_key_fetch: Option<Timestamp>,
 }
 
 /// Why there is no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
-    /// The issuer's keys were fetched after the question came, and it is not among them.
+pub enum IssuerKeyError {
+    /// The keys were fetched just now, and it isn't among them.
     #[error("the issuer has no such key")]
     Unknown,
-    /// It can't be told now: fetching failed, or has just been done.
+    /// Unknown until the next fetch: the last one failed, or was less than a minute ago.
     #[error("the issuer's keys can't be fetched now, try again in {} s", .retry_after.as_secs())]
     Unavailable { retry_after: Duration },
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct KeySet {
     keys: Vec<Value>,
 }
 
 #[derive(Deserialize)]
-struct Key {
+struct JsonWebKey {
     kty: String,
     kid: String,
     n: String,
@@ -76,90 +75,85 @@ struct Key {
     alg: Option<String>,
 }
 
-impl Jwks {
+impl IssuerKeys {
     /// The keys at `url`; nothing is fetched yet.
     pub fn new(client: Client, url: Url) -> Self {
-        Self { url, client, known: Mutex::default(), flight: tokio::sync::Mutex::default() }
+        Self { url, client, known: Mutex::default(), fetching: tokio::sync::Mutex::default() }
     }
 
-    /// The key called `kid`.
-    ///
-    /// One that isn't known causes a fetch, at most once a minute and one at a time.
-    pub async fn key(&self, kid: &str, now: Timestamp) -> Result<DecodingKey, KeyError> {
+    /// The key with the id `kid`. An unknown id causes a fetch, at most one a minute.
+    pub async fn key(&self, kid: &str, now: Timestamp) -> Result<DecodingKey, IssuerKeyError> {
         if let Some(key) = self.known_key(kid, now) {
             return Ok(key);
         }
-        let _flight = self.flight.lock().await;
+        let _fetching = self.fetching.lock().await;
         if let Some(key) = self.known_key(kid, now) {
             return Ok(key);
         }
-        if let Some(asked) = self.known().asked {
-            let passed = now.duration_since(asked);
-            let left = UNKNOWN_EVERY.saturating_sub(passed.unsigned_abs());
+        if let Some(last) = self.known.lock().unknown_key_fetch {
+            let passed = now.duration_since(last);
+            let left = UNKNOWN_KEY_PAUSE.saturating_sub(passed.unsigned_abs());
             if passed.is_negative() || !left.is_zero() {
                 let retry_after = left.max(Duration::from_secs(1));
-                return Err(KeyError::Unavailable { retry_after });
+                return Err(IssuerKeyError::Unavailable { retry_after });
             }
         }
-        self.known().asked = Some(now);
+        self.known.lock().unknown_key_fetch = Some(now);
         if let Err(error) = self.fetch(now).await {
             tracing::warn!(url = %self.url, %error, "the issuer's keys can't be fetched");
-            return Err(KeyError::Unavailable { retry_after: UNKNOWN_EVERY });
+            return Err(IssuerKeyError::Unavailable { retry_after: UNKNOWN_KEY_PAUSE });
         }
-        self.known_key(kid, now).ok_or(KeyError::Unknown)
+        self.known_key(kid, now).ok_or(IssuerKeyError::Unknown)
     }
 
-    /// Fetches the keys, and keeps those it has when that fails.
-    pub async fn refresh(&self, now: Timestamp) -> Result<(), http::Error> {
-        let _flight = self.flight.lock().await;
+    /// Fetches the keys. When that fails, the old ones stay.
+    pub async fn refresh(&self, now: Timestamp) -> Result<(), HttpError> {
+        let _fetching = self.fetching.lock().await;
         self.fetch(now).await
     }
 
-    /// Whether there are keys to serve: at least one good fetch within the last 24 hours.
+    /// Whether the last successful fetch was within the last 24 hours.
     pub fn is_ready(&self, now: Timestamp) -> bool {
-        self.known().serves(now)
+        self.known.lock().is_fresh(now)
     }
 
-    async fn fetch(&self, now: Timestamp) -> Result<(), http::Error> {
-        let retry = Retry { tries: 2, total: Duration::from_secs(5), ..Retry::default() };
+    async fn fetch(&self, now: Timestamp) -> Result<(), HttpError> {
+        let retry =
+            RetryPolicy { tries: 2, total: Duration::from_secs(5), ..RetryPolicy::default() };
         let get = || self.client.get(self.url.clone()).timeout(Duration::from_secs(5));
         let body = http::read(http::send(retry, get).await?, MAX_BYTES).await?;
         let keys = parse(&body)?;
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.keys = keys;
         known.fetched = Some(now);
         Ok(())
     }
 
     fn known_key(&self, kid: &str, now: Timestamp) -> Option<DecodingKey> {
-        let known = self.known();
-        known.keys.get(kid).filter(|_| known.serves(now)).cloned()
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        let known = self.known.lock();
+        known.keys.get(kid).filter(|_| known.is_fresh(now)).cloned()
     }
 }
 
-impl Known {
-    fn serves(&self, now: Timestamp) -> bool {
+impl FetchedKeys {
+    fn is_fresh(&self, now: Timestamp) -> bool {
         self.fetched.is_some_and(|fetched| {
             let age = now.duration_since(fetched);
-            age.is_negative() || age.unsigned_abs() <= SERVE
+            age.is_negative() || age.unsigned_abs() <= MAX_AGE
         })
     }
 }
 
-/// The RSA keys for RS256 signatures in a document. Others are skipped; none at all is malformed.
-fn parse(body: &[u8]) -> Result<HashMap<String, DecodingKey>, http::Error> {
-    let malformed = |what: String| http::Error::Malformed(what);
-    let document: Document = serde_json::from_slice(body).map_err(|e| malformed(e.to_string()))?;
+/// The keys for RS256 signatures, by id. Other keys are skipped; a set without any is an error.
+fn parse(body: &[u8]) -> Result<HashMap<String, DecodingKey>, HttpError> {
+    let malformed = |what: String| HttpError::Malformed(what);
+    let document: KeySet = serde_json::from_slice(body).map_err(|e| malformed(e.to_string()))?;
     let usable = |value: &Value| -> Option<(String, DecodingKey)> {
-        let key = Key::deserialize(value).ok()?;
+        let key = JsonWebKey::deserialize(value).ok()?;
         let fits = key.kty == "RSA"
             && key.use_.is_none_or(|use_| use_ == "sig")
             && key.alg.is_none_or(|alg| alg == "RS256")
-            && URL_SAFE_NO_PAD.decode(&key.n).is_ok_and(|n| n.len() >= MIN_MODULUS);
+            && URL_SAFE_NO_PAD.decode(&key.n).is_ok_and(|n| n.len() >= MIN_MODULUS_BYTES);
         let decoding = DecodingKey::from_rsa_components(&key.n, &key.e).ok()?;
         fits.then_some((key.kid, decoding))
     };
@@ -185,7 +179,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    async fn issuer(answers: Vec<(u64, ResponseTemplate)>) -> (MockServer, Jwks) {
+    async fn issuer(answers: Vec<(u64, ResponseTemplate)>) -> (MockServer, IssuerKeys) {
         let server = MockServer::start().await;
         for (n, (times, answer)) in (1..).zip(answers) {
             Mock::given(matchers::method("GET"))
@@ -196,7 +190,7 @@ mod tests {
                 .await;
         }
         let url = server.uri().parse().unwrap();
-        (server, Jwks::new(http::client().unwrap(), url))
+        (server, IssuerKeys::new(http::client().unwrap(), url))
     }
 
     fn keys(kids: &[&str]) -> ResponseTemplate {
@@ -208,15 +202,15 @@ mod tests {
         server.received_requests().await.unwrap().len()
     }
 
-    fn unavailable<T>(result: Result<T, KeyError>) -> u64 {
+    fn unavailable<T>(result: Result<T, IssuerKeyError>) -> u64 {
         match result.err() {
-            Some(KeyError::Unavailable { retry_after }) => retry_after.as_secs(),
+            Some(IssuerKeyError::Unavailable { retry_after }) => retry_after.as_secs(),
             other => panic!("not unavailable: {other:?}"),
         }
     }
 
     #[tokio::test]
-    async fn random_key_ids_cause_one_fetch_a_minute_and_lock_nobody_out() {
+    async fn flood_of_unknown_key_ids_causes_one_fetch_a_minute_and_known_keys_still_work() {
         let (server, jwks) = issuer(vec![(1, keys(&["old"])), (100, keys(&["old", "new"]))]).await;
         assert!(jwks.key("old", at(0)).await.is_ok());
         for n in 0..50 {
@@ -231,13 +225,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_a_fresh_fetch_doesnt_have_is_unknown() {
+    async fn key_missing_after_a_fetch_is_unknown() {
         let (_server, jwks) = issuer(vec![(9, keys(&["a"]))]).await;
-        assert_eq!(jwks.key("b", at(0)).await.err(), Some(KeyError::Unknown));
+        assert_eq!(jwks.key("b", at(0)).await.err(), Some(IssuerKeyError::Unknown));
     }
 
     #[tokio::test]
-    async fn many_callers_wait_for_one_fetch() {
+    async fn concurrent_callers_share_one_fetch() {
         let slow = keys(&["a"]).set_delay(Duration::from_millis(100));
         let (server, jwks) = issuer(vec![(9, slow)]).await;
         let results = futures_util::future::join_all((0..20).map(|_| jwks.key("a", at(0)))).await;
@@ -246,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_outlive_the_issuer_by_a_day_and_no_longer() {
+    async fn keys_are_used_for_one_day_after_the_issuer_goes_down() {
         let (_server, jwks) =
             issuer(vec![(1, keys(&["a"])), (99, ResponseTemplate::new(500))]).await;
         assert!(!jwks.is_ready(at(0)));
@@ -259,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failing_issuer_is_asked_once_a_minute_too() {
+    async fn failing_issuer_is_asked_once_a_minute() {
         let (server, jwks) = issuer(vec![(99, ResponseTemplate::new(404))]).await;
         assert_eq!(unavailable(jwks.key("a", at(0)).await), 60);
         for _ in 0..20 {
@@ -269,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_document_without_keys_replaces_nothing() {
+    async fn empty_key_set_keeps_the_old_keys() {
         let empty = ResponseTemplate::new(200).set_body_json(serde_json::json!({"keys": []}));
         let (_server, jwks) = issuer(vec![(1, keys(&["a"])), (9, empty)]).await;
         jwks.refresh(at(0)).await.unwrap();
@@ -278,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_strong_rsa_keys_for_signatures_are_taken() {
+    fn weak_or_non_signature_keys_are_skipped() {
         let with = |name: &str, value: Value| {
             let mut key = jwk(name);
             key[name] = value;

@@ -1,11 +1,16 @@
-//! GitHub over HTTP. Every base URL is a parameter, so that a test or GitHub Enterprise is only
-//! another address.
+//! GitHub over HTTP, and AWS STS, which takes GitHub's tokens. Base addresses are arguments, so that
+//! tests and GitHub Enterprise Server only need another address.
+//!
+//! The REST API has one client, on octocrab ([`app`], [`lookup`], [`runs_artifacts`]). On reqwest
+//! alone are the services that aren't part of that API: the token endpoint of a job ([`oidc`]), the
+//! artifact service ([`artifact`]), the issuer's keys ([`jwks`]) and STS ([`sts`]).
 
 mod error;
+mod rest;
 mod secure_url;
 
-pub use app::App;
-pub use error::Error;
+pub use app::GithubApp;
+pub use error::{ClientSetupError, GithubError};
 pub use secure_url::{SecureUrl, SecureUrlError, is_loopback};
 
 pub mod app;

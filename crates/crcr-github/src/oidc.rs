@@ -1,4 +1,4 @@
-//! The job's OIDC token, as the runner hands it out.
+//! The job's OIDC token, from the endpoint that the runner names.
 //!
 //! <https://docs.github.com/en/actions/reference/security/oidc>
 
@@ -11,9 +11,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use url::Url;
 
-use crate::http::{self, Retry};
+use crate::http::{self, HttpError, RetryPolicy};
 
-/// The largest answer of the endpoint that is read, in bytes; tokens have one or two thousand.
+/// A token has one or two thousand bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Where a job asks for tokens: `ACTIONS_ID_TOKEN_REQUEST_URL` and `…_TOKEN`.
@@ -26,21 +26,19 @@ pub struct TokenEndpoint {
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum MintError {
-    /// The request URL is not one.
     #[error("`ACTIONS_ID_TOKEN_REQUEST_URL` is not an http(s) URL")]
     Url,
-    /// The endpoint refused, stayed silent, or answered something else than a token.
     #[error(transparent)]
-    Http(#[from] http::Error),
+    Http(#[from] HttpError),
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenAnswer {
     value: String,
 }
 
 impl TokenEndpoint {
-    /// The endpoint at `url`, which takes `bearer`. Refuses what is not an http(s) URL.
+    /// The runner chooses the address, so http is accepted: some runners have no TLS.
     pub fn new(url: &str, bearer: &str) -> Result<Self, MintError> {
         let url = Url::parse(url).map_err(|_| MintError::Url)?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -49,19 +47,16 @@ impl TokenEndpoint {
         Ok(Self { url, bearer: bearer.into() })
     }
 
-    /// Mints a token for `audience`. It lives five minutes, so mint right before its use.
-    ///
-    /// Tries again as `retry` says on 408, 429, 5xx and when no answer comes; one try takes at
-    /// most `per_try`.
+    /// Requests a token for `audience`, which is valid for five minutes. One try takes at most
+    /// `per_try`; `retry` covers 408, 429, 5xx and no answer.
     pub async fn mint(
         &self,
         client: &Client,
         audience: &str,
-        retry: Retry,
+        retry: RetryPolicy,
         per_try: Duration,
     ) -> Result<SecretString, MintError> {
         let mut url = self.url.clone();
-        // The URL that GitHub hands out has a query already.
         url.query_pairs_mut().append_pair("audience", audience);
         let response = http::send(retry, || {
             client
@@ -72,9 +67,9 @@ impl TokenEndpoint {
         })
         .await?;
         let body = http::read(response, MAX_ANSWER_BYTES).await?;
-        // serde's own text could quote the token.
-        let malformed = || http::Error::Malformed("no JSON object with a token in `value`".into());
-        let answer: Answer = serde_json::from_slice(&body).map_err(|_| malformed())?;
+        // serde's own message could quote the token.
+        let malformed = || HttpError::Malformed("no JSON object with a token in `value`".into());
+        let answer: TokenAnswer = serde_json::from_slice(&body).map_err(|_| malformed())?;
         if answer.value.split('.').filter(|part| !part.is_empty()).count() != 3 {
             return Err(malformed().into());
         }
@@ -82,7 +77,7 @@ impl TokenEndpoint {
     }
 }
 
-/// The claims of a token, **not verified**: to tell people what a trust policy would see.
+/// The claims of a token, **not verified**: for messages about what a trust policy sees.
 pub fn unverified_claims(
     token: &SecretString,
 ) -> Option<serde_json::Map<String, serde_json::Value>> {
@@ -99,8 +94,8 @@ mod tests {
 
     const TOKEN: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJyZXBvOmFjbWUvdXBzdHJlYW0ifQ.c2ln";
 
-    fn fast() -> Retry {
-        Retry { tries: 3, base: Duration::from_millis(1), ..Retry::default() }
+    fn fast() -> RetryPolicy {
+        RetryPolicy { tries: 3, base: Duration::from_millis(1), ..RetryPolicy::default() }
     }
 
     async fn mint(server: &MockServer) -> Result<SecretString, MintError> {
@@ -111,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_audience_joins_the_query_that_is_there() {
+    async fn audience_is_added_to_the_existing_query() {
         let server = MockServer::start().await;
         Mock::given(method("GET"))
             .and(path("/token"))
@@ -130,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_glitch_is_tried_again_and_a_refusal_is_not() {
+    async fn mint_retries_503_but_not_401() {
         let server = MockServer::start().await;
         Mock::given(method("GET"))
             .respond_with(ResponseTemplate::new(503))
@@ -158,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_odd_answer_is_refused_without_quoting_it() {
+    async fn answer_without_a_token_is_an_error_that_doesnt_quote_it() {
         for body in [r#"{"value": 7}"#, r#"{"value": "abc.def"}"#, "secret-token", "{}"] {
             let server = MockServer::start().await;
             Mock::given(method("GET"))

@@ -1,4 +1,4 @@
-//! Workflow runs: how they stand, and running them again.
+//! Workflow runs: their state, and re-running them.
 //!
 //! <https://docs.github.com/en/rest/actions/workflow-runs>
 
@@ -6,15 +6,16 @@ use http::Method;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::app::{App, Call, Scope, repo_path};
-use crate::error::Error;
+use crate::app::{GithubApp, Permissions};
+use crate::error::GithubError;
+use crate::rest::{RestRequest, repo_path};
 
-const WRITE: Scope = &[("actions", "write")];
-const READ: Scope = &[("actions", "read")];
+const WRITE: Permissions = &[("actions", "write")];
+const READ: Permissions = &[("actions", "read")];
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct WorkflowRun {
-    /// Its number, the same for all attempts.
+    /// The same for all attempts.
     pub id: u64,
     /// The attempt, from 1.
     #[serde(default)]
@@ -22,7 +23,7 @@ pub struct WorkflowRun {
     /// The workflow's file, such as `.github/workflows/ci.yml`.
     #[serde(default)]
     pub path: String,
-    /// What GitHub shows of it: the workflow's `run-name`, or a text of GitHub's own.
+    /// The workflow's `run-name`, or GitHub's default title.
     #[serde(default)]
     pub display_title: String,
     /// The event that started it.
@@ -40,7 +41,7 @@ pub struct WorkflowRun {
     pub created_at: Option<Timestamp>,
     #[serde(default)]
     pub updated_at: Option<Timestamp>,
-    /// Where its commits come from; another repository than the run's own for a fork.
+    /// For a fork, another repository than the run's own.
     #[serde(default)]
     pub head_repository: Option<HeadRepository>,
 }
@@ -53,29 +54,27 @@ pub struct HeadRepository {
 }
 
 impl WorkflowRun {
-    /// Whether GitHub says that it is over.
     pub fn is_completed(&self) -> bool {
         self.status.as_deref() == Some("completed")
     }
 }
 
-impl App {
-    /// Run number `run_id` of `repo`, its latest attempt.
-    pub async fn run(&self, repo: &str, run_id: u64) -> Result<WorkflowRun, Error> {
+impl GithubApp {
+    /// The latest attempt of run number `run_id` of `repo`.
+    pub async fn run(&self, repo: &str, run_id: u64) -> Result<WorkflowRun, GithubError> {
         let path = format!("{}/actions/runs/{run_id}", repo_path(repo));
-        self.call_json(repo, READ, &Call::get(path)).await
+        self.call_json(repo, READ, RestRequest::get(path)).await
     }
 
-    /// The newest runs of `repo` that `event` started and that were created from `from` to `to`, at
-    /// most 100.
+    /// The newest runs of `repo` that `event` started between `from` and `to`, at most 100.
     pub async fn runs_of_event(
         &self,
         repo: &str,
         event: &str,
         (from, to): (Timestamp, Timestamp),
-    ) -> Result<Vec<WorkflowRun>, Error> {
+    ) -> Result<Vec<WorkflowRun>, GithubError> {
         #[derive(Deserialize)]
-        struct Page {
+        struct RunPage {
             workflow_runs: Vec<WorkflowRun>,
         }
         let second = "%Y-%m-%dT%H:%M:%SZ";
@@ -84,31 +83,31 @@ impl App {
             "{}/actions/runs?event={event}&created={from}..{to}&per_page=100",
             repo_path(repo)
         );
-        Ok(self.call_json::<Page>(repo, READ, &Call::get(path)).await?.workflow_runs)
+        Ok(self.call_json::<RunPage>(repo, READ, RestRequest::get(path)).await?.workflow_runs)
     }
 
-    /// Runs the failed jobs of run number `run_id` again.
+    /// Re-runs the failed jobs of run number `run_id`.
     ///
-    /// [`Error::AlreadyRunning`] while it runs; GitHub refuses runs older than 30 days
-    /// ([`Error::Forbidden`]).
-    pub async fn rerun_failed_jobs(&self, repo: &str, run_id: u64) -> Result<(), Error> {
-        self.rerun_with(repo, run_id, "rerun-failed-jobs").await
+    /// Fails with [`GithubError::AlreadyRunning`] while it runs, and with
+    /// [`GithubError::Forbidden`] when it is older than 30 days.
+    pub async fn rerun_failed_jobs(&self, repo: &str, run_id: u64) -> Result<(), GithubError> {
+        self.request_rerun(repo, run_id, "rerun-failed-jobs").await
     }
 
-    /// Runs every job of run number `run_id` again; errors as [`App::rerun_failed_jobs`].
-    pub async fn rerun(&self, repo: &str, run_id: u64) -> Result<(), Error> {
-        self.rerun_with(repo, run_id, "rerun").await
+    /// Re-runs all jobs of run number `run_id`; fails as [`GithubApp::rerun_failed_jobs`] does.
+    pub async fn rerun(&self, repo: &str, run_id: u64) -> Result<(), GithubError> {
+        self.request_rerun(repo, run_id, "rerun").await
     }
 
-    async fn rerun_with(&self, repo: &str, run_id: u64, how: &str) -> Result<(), Error> {
-        let path = format!("{}/actions/runs/{run_id}/{how}", repo_path(repo));
-        let call = Call::new(Method::POST, path);
-        match self.call(repo, WRITE, &call).await {
+    async fn request_rerun(&self, repo: &str, run_id: u64, which: &str) -> Result<(), GithubError> {
+        let path = format!("{}/actions/runs/{run_id}/{which}", repo_path(repo));
+        let request = RestRequest::new(Method::POST, path);
+        match self.call(repo, WRITE, &request).await {
             Ok(_) => Ok(()),
-            Err(Error::Forbidden(text) | Error::Unprocessable(text))
+            Err(GithubError::Forbidden(text) | GithubError::Unprocessable(text))
                 if text.contains("already running") =>
             {
-                Err(Error::AlreadyRunning(text))
+                Err(GithubError::AlreadyRunning(text))
             }
             Err(error) => Err(error),
         }

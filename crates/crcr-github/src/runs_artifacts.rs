@@ -1,34 +1,35 @@
-//! Artifacts of any run, over the REST API: for runs other than the job's own.
+//! Artifacts of any run over the REST API. The job's own run has the artifact service.
 //!
 //! <https://docs.github.com/en/rest/actions/artifacts>
 
+use std::sync::Arc;
+
+use http::{StatusCode, header};
 use jiff::Timestamp;
-use reqwest::{Client, StatusCode, header};
-use secrecy::{ExposeSecret as _, SecretString};
+use reqwest::Client;
+use secrecy::SecretString;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::SecureUrl;
-use crate::app::{MAX_ANSWER, repo_path};
-use crate::error::Error;
-use crate::http::{self as web, Retry};
+use crate::error::GithubError;
+use crate::http::{HttpError, RetryPolicy};
+use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, encoded, repo_path};
 use crate::runs::WorkflowRun;
+use crate::{ClientSetupError, SecureUrl};
 
-/// Artifacts a page; GitHub's maximum.
-const PAGE: usize = 100;
-/// The most pages that are read; a run has at most 500 artifacts a job.
-const MAX_PAGES: usize = 100;
+/// The most pages that are read, of 100 entries; a run has at most 500 artifacts per job.
+const MAX_PAGES: u32 = 100;
 
-/// GitHub's REST API with a token that has `actions: read`.
+/// GitHub's REST API for artifacts, with a token that has `actions: read`.
 #[derive(Debug, Clone)]
-pub struct Actions {
+pub struct ActionsApi {
     http: Client,
     base: SecureUrl,
+    client: Arc<RestClient>,
     token: SecretString,
-    retry: Retry,
+    retry: RetryPolicy,
 }
 
-/// An artifact as the REST API shows it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunArtifact {
     pub id: u64,
@@ -36,7 +37,7 @@ pub struct RunArtifact {
     /// The size of the stored blob, in bytes.
     #[serde(default)]
     pub size_in_bytes: u64,
-    /// Whether its days are over; there is nothing to download then.
+    /// Past its retention; there is nothing to download.
     #[serde(default)]
     pub expired: bool,
     #[serde(default)]
@@ -44,30 +45,44 @@ pub struct RunArtifact {
     /// `sha256:` and the digest of the stored blob; old artifacts have none.
     #[serde(default)]
     pub digest: Option<String>,
-    /// The run that made it.
     #[serde(default)]
-    pub workflow_run: Option<RunOfArtifact>,
+    pub workflow_run: Option<ArtifactRun>,
 }
 
-/// The run that made an artifact.
+/// The workflow run that uploaded an artifact.
 #[derive(Debug, Clone, Deserialize)]
-pub struct RunOfArtifact {
+pub struct ArtifactRun {
     pub id: u64,
 }
 
-impl Actions {
-    /// The API at `base` (`https://api.github.com`), asked with `token`.
-    pub fn new(http: Client, base: SecureUrl, token: SecretString) -> Self {
-        Self { http, base, token, retry: Retry::default() }
+#[derive(Deserialize)]
+struct ArtifactPage {
+    artifacts: Vec<RunArtifact>,
+}
+
+impl From<ArtifactPage> for Vec<RunArtifact> {
+    fn from(page: ArtifactPage) -> Self {
+        page.artifacts
+    }
+}
+
+impl ActionsApi {
+    /// The API at `base`, such as `https://api.github.com`. Needs a tokio runtime.
+    pub fn new(
+        http: Client,
+        base: SecureUrl,
+        token: SecretString,
+    ) -> Result<Self, ClientSetupError> {
+        let client = RestClient::new(http.clone(), &base, Arc::new(Timestamp::now))?;
+        Ok(Self { http, base, client: Arc::new(client), token, retry: RetryPolicy::default() })
     }
 
-    /// The same API, tried as `retry` says.
     #[must_use]
-    pub fn with_retry(self, retry: Retry) -> Self {
+    pub fn with_retry(self, retry: RetryPolicy) -> Self {
         Self { retry, ..self }
     }
 
-    /// The client, for the URLs that the API redirects to.
+    /// The HTTP client, for the addresses that [`ActionsApi::archive_url`] returns.
     pub fn http(&self) -> &Client {
         &self.http
     }
@@ -76,106 +91,81 @@ impl Actions {
         &self.base
     }
 
-    /// Run number `run_id` of `repo`, its latest attempt.
-    pub async fn workflow_run(&self, repo: &str, run_id: u64) -> Result<WorkflowRun, Error> {
-        self.get(&format!("{}/actions/runs/{run_id}", repo_path(repo)), &[]).await
+    /// The latest attempt of run number `run_id` of `repo`.
+    pub async fn workflow_run(&self, repo: &str, run_id: u64) -> Result<WorkflowRun, GithubError> {
+        self.get_json(RestRequest::get(format!("{}/actions/runs/{run_id}", repo_path(repo)))).await
     }
 
-    /// The artifacts of a run that can still be downloaded, all of them or those of one name.
+    /// The artifacts of a run that haven't expired, all of them or those called `name`.
     pub async fn run_artifacts(
         &self,
         repo: &str,
         run_id: u64,
         name: Option<&str>,
-    ) -> Result<Vec<RunArtifact>, Error> {
-        #[derive(Deserialize)]
-        struct Page {
-            artifacts: Vec<RunArtifact>,
+    ) -> Result<Vec<RunArtifact>, GithubError> {
+        let mut path = format!("{}/actions/runs/{run_id}/artifacts", repo_path(repo));
+        if let Some(name) = name {
+            path = format!("{path}?name={}", encoded(name));
         }
-        let path = format!("{}/actions/runs/{run_id}/artifacts", repo_path(repo));
-        let mut all = Vec::new();
-        for page in 1..=MAX_PAGES {
-            let (size, number) = (PAGE.to_string(), page.to_string());
-            let mut query = vec![("per_page", size.as_str()), ("page", number.as_str())];
-            query.extend(name.map(|name| ("name", name)));
-            let Page { artifacts } = self.get(&path, &query).await?;
-            let last = artifacts.len() < PAGE;
-            all.extend(artifacts);
-            if last {
-                break;
-            }
-        }
+        let get = |request| self.get_json::<ArtifactPage>(request);
+        let mut all: Vec<RunArtifact> = all_pages(&path, MAX_PAGES, get).await?;
         all.retain(|a| !a.expired && name.is_none_or(|name| a.name == name));
         Ok(all)
     }
 
-    /// Artifact number `id` of `repo`, of whatever run.
-    pub async fn artifact(&self, repo: &str, id: u64) -> Result<RunArtifact, Error> {
-        self.get(&format!("{}/actions/artifacts/{id}", repo_path(repo)), &[]).await
+    /// Artifact number `id` of `repo`, of any run.
+    pub async fn artifact(&self, repo: &str, id: u64) -> Result<RunArtifact, GithubError> {
+        self.get_json(RestRequest::get(format!("{}/actions/artifacts/{id}", repo_path(repo)))).await
     }
 
-    /// A URL that the blob of artifact number `id` is read from, without any token, for about ten
-    /// minutes.
-    pub async fn archive_url(&self, repo: &str, id: u64) -> Result<SecretString, Error> {
+    /// The address of the blob of artifact number `id`. It is signed: anybody can read the blob
+    /// there for about ten minutes, without a token.
+    pub async fn archive_url(&self, repo: &str, id: u64) -> Result<SecretString, GithubError> {
         let path = format!("{}/actions/artifacts/{id}/zip", repo_path(repo));
-        let answer = match self.send(&path, &[]).await {
-            Err(web::Error::Status { status, headers, .. }) if status == StatusCode::FOUND => {
-                headers.get(header::LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned)
-            }
-            Err(error) => return Err(told(&path, error)),
+        let request = RestRequest::get(path);
+        let call = request.name();
+        let location = match self.send(&request).await {
+            Err(GithubError::Malformed {
+                source: HttpError::Status { status: StatusCode::FOUND, headers, .. },
+                ..
+            }) => headers.get(header::LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned),
+            Err(error) => return Err(error),
             Ok(_) => None,
         };
-        let url = answer.ok_or_else(|| web::Error::Malformed("it gave no address".to_owned()));
-        Ok(url.map_err(|error| told(&path, error))?.into())
-    }
-
-    async fn get<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        query: &[(&str, &str)],
-    ) -> Result<T, Error> {
-        let answer = self.send(path, query).await.map_err(|e| told(path, e))?;
-        web::read_json(answer, MAX_ANSWER).await.map_err(|e| told(path, e))
-    }
-
-    async fn send(
-        &self,
-        path: &str,
-        query: &[(&str, &str)],
-    ) -> Result<reqwest::Response, web::Error> {
-        let base = self.base.as_str().trim_end_matches('/');
-        web::send(self.retry, || {
-            self.http
-                .get(format!("{base}{path}"))
-                .query(query)
-                .bearer_auth(self.token.expose_secret())
-                .header(header::ACCEPT, "application/vnd.github+json")
-                .header("x-github-api-version", "2022-11-28")
+        location.map(SecretString::from).ok_or_else(|| GithubError::Malformed {
+            call,
+            source: HttpError::Malformed("it has no address of the artifact".to_owned()),
         })
-        .await
     }
-}
 
-fn told(path: &str, error: web::Error) -> Error {
-    Error::from_http(&format!("GET {path}"), error, Timestamp::now())
+    async fn get_json<T: DeserializeOwned>(&self, request: RestRequest) -> Result<T, GithubError> {
+        self.client.read_json(&request, self.send(&request).await?).await
+    }
+
+    async fn send(&self, request: &RestRequest) -> Result<RestResponse, GithubError> {
+        self.client.send_with_retries(request, &self.token, self.retry).await
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use secrecy::ExposeSecret as _;
+
     use super::*;
     use serde_json::json;
     use wiremock::matchers::{header, method, path, query_param};
     use wiremock::{Mock, MockServer, ResponseTemplate};
 
-    async fn actions() -> (MockServer, Actions) {
+    async fn actions() -> (MockServer, ActionsApi) {
         let server = MockServer::start().await;
-        let http = web::client().unwrap();
-        let actions = Actions::new(http, server.uri().parse().unwrap(), "t0ken".to_owned().into());
-        (server, actions.with_retry(Retry::ONCE))
+        let http = crate::http::client().unwrap();
+        let base = server.uri().parse().unwrap();
+        let actions = ActionsApi::new(http, base, "t0ken".to_owned().into()).unwrap();
+        (server, actions.with_retry(RetryPolicy::ONCE))
     }
 
     #[tokio::test]
-    async fn a_list_of_several_pages_is_read_to_its_end_without_the_expired() {
+    async fn run_artifacts_reads_all_pages_and_skips_expired_ones() {
         let (server, actions) = actions().await;
         let artifact = |id: usize| json!({"id": id, "name": "n", "expired": id == 3});
         for (page, ids) in [("1", 0..100), ("2", 100..105)] {
@@ -197,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_address_of_a_blob_is_given_and_not_followed() {
+    async fn archive_url_returns_the_redirect_without_following_it() {
         let (server, actions) = actions().await;
         let url = "https://blob.invalid/x?sig=s";
         Mock::given(path("/repos/acme/upstream/actions/artifacts/7/zip"))
@@ -206,6 +196,9 @@ mod tests {
             .await;
         let given = actions.archive_url("acme/upstream", 7).await.unwrap();
         assert_eq!(given.expose_secret(), url);
-        assert!(matches!(actions.archive_url("acme/other", 7).await, Err(Error::NotFound(_))));
+        assert!(matches!(
+            actions.archive_url("acme/other", 7).await,
+            Err(GithubError::NotFound(_))
+        ));
     }
 }

@@ -1,4 +1,4 @@
-//! Where a job's OIDC token becomes AWS credentials: one unsigned form POST to STS, XML back.
+//! Exchanges a job's OIDC token for AWS credentials: an unsigned form POST to STS, answered in XML.
 //!
 //! <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html>
 
@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use reqwest::header::{DATE, HeaderMap};
 use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
 use url::Url;
 
 use crate::SecureUrl;
-use crate::http;
+use crate::http::{self, HttpError};
 
-/// The largest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, Clone)]
@@ -32,11 +32,10 @@ pub struct AssumeRole {
 }
 
 #[derive(Debug, Clone)]
-pub struct Credentials {
-    /// The key's name. Not secret by itself, but masked by custom.
+pub struct SessionCredentials {
+    /// Not secret, but usually masked in logs.
     pub access_key_id: String,
     pub secret_access_key: SecretString,
-    /// Goes with every signed request.
     pub session_token: SecretString,
     pub expiration: Timestamp,
     /// `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
@@ -46,59 +45,56 @@ pub struct Credentials {
 /// Why there are no credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum StsError {
-    /// STS said why, in its own words.
     #[error("{code}: {message}")]
     Answer {
         code: String,
-        /// AWS's text, on one line.
+        /// On one line.
         message: String,
         status: StatusCode,
-        /// How long to wait, if it said so.
         retry_after: Option<Duration>,
     },
-    /// No answer, or one that STS doesn't give.
     #[error(transparent)]
-    Http(#[from] http::Error),
+    Http(#[from] HttpError),
 }
 
 /// What to do about an [`StsError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// `AccessDenied`: final, but for seconds after a policy changed.
+pub enum StsErrorClass {
+    /// `AccessDenied`, which also happens for some seconds after a policy was changed.
     Denied,
     Refused,
-    /// The token is too old: mint another.
+    /// The OIDC token is too old; request another.
     Expired,
-    /// Throttled, a fault of the service, or no answer: worth another try.
+    /// Throttled, a fault of the service, or no answer: another try may help.
     Transient,
-    /// An answer that is not STS's: a proxy, a wrong endpoint.
+    /// Not an answer of STS: a proxy's, or the endpoint is wrong.
     Foreign,
 }
 
 impl StsError {
     /// What to do about it.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> StsErrorClass {
         match self {
             Self::Answer { code, message, status, .. } => match code.as_str() {
-                "AccessDenied" => Class::Denied,
-                "ExpiredTokenException" | "ExpiredToken" => Class::Expired,
-                "IDPCommunicationError" => Class::Transient,
-                // STS could not read the issuer's keys: its own trouble in the coat of a refusal.
+                "AccessDenied" => StsErrorClass::Denied,
+                "ExpiredTokenException" | "ExpiredToken" => StsErrorClass::Expired,
+                "IDPCommunicationError" => StsErrorClass::Transient,
+                // STS couldn't fetch the issuer's keys. That passes, though the code is a refusal's.
                 "InvalidIdentityToken" if message.contains("retrieve verification key") => {
-                    Class::Transient
+                    StsErrorClass::Transient
                 }
                 code if code.starts_with("Throttl") || code == "RequestLimitExceeded" => {
-                    Class::Transient
+                    StsErrorClass::Transient
                 }
-                _ if status.is_server_error() || status.as_u16() == 429 => Class::Transient,
-                _ => Class::Refused,
+                _ if status.is_server_error() || status.as_u16() == 429 => StsErrorClass::Transient,
+                _ => StsErrorClass::Refused,
             },
-            Self::Http(error) if error.is_transient() => Class::Transient,
-            Self::Http(_) => Class::Foreign,
+            Self::Http(error) if error.is_transient() => StsErrorClass::Transient,
+            Self::Http(_) => StsErrorClass::Foreign,
         }
     }
 
-    /// How long STS asked to wait.
+    /// How long STS wants us to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answer { retry_after, .. } => *retry_after,
@@ -107,21 +103,21 @@ impl StsError {
     }
 }
 
-/// An answer, good or bad, and what the clock of STS said when it gave it.
+/// An answer, and when STS gave it by its own clock.
 #[derive(Debug)]
-pub struct Answered {
-    pub result: Result<Credentials, StsError>,
-    /// The header `Date`.
+pub struct StsAnswer {
+    pub result: Result<SessionCredentials, StsError>,
+    /// The header `Date`, which shows when this machine's clock is wrong.
     pub server_time: Option<Timestamp>,
 }
 
-/// Asks STS once, for at most `limit`. Retrying is the caller's, who may need a fresh token.
+/// Asks STS once, for at most `limit`. The caller retries, because it may need a new token.
 pub async fn assume_role_with_web_identity(
     client: &Client,
     request: &AssumeRole,
     token: &SecretString,
     limit: Duration,
-) -> Answered {
+) -> StsAnswer {
     let duration = request.duration_seconds.to_string();
     let mut form = vec![
         ("Action".to_owned(), "AssumeRoleWithWebIdentity"),
@@ -140,22 +136,22 @@ pub async fn assume_role_with_web_identity(
         Ok(response) => {
             let server_time = date(response.headers());
             let result = match http::read(response, MAX_ANSWER_BYTES).await {
-                Ok(body) => credentials(&body).map_err(StsError::from),
+                Ok(body) => read_credentials(&body).map_err(StsError::from),
                 Err(error) => Err(error.into()),
             };
-            Answered { result, server_time }
+            StsAnswer { result, server_time }
         }
         Err(error) => {
             let server_time = match &error {
-                http::Error::Status { headers, .. } => date(headers),
+                HttpError::Status { headers, .. } => date(headers),
                 _ => None,
             };
-            Answered { result: Err(refusal(error)), server_time }
+            StsAnswer { result: Err(service_error(error)), server_time }
         }
     }
 }
 
-/// The endpoint of a region, in whichever partition it is. Refuses what can't be a region's name.
+/// The endpoint of a region in any partition. `None` when `region` can't be a region's name.
 ///
 /// <https://docs.aws.amazon.com/general/latest/gr/sts.html>
 pub fn regional_endpoint(region: &str) -> Option<SecureUrl> {
@@ -180,84 +176,95 @@ pub fn domain_of(region: &str) -> &'static str {
     found.map_or("amazonaws.com", |(_, domain)| domain)
 }
 
-/// What the clock of the server said: the header `Date`.
+/// The server's time: the header `Date`.
 pub fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
-fn credentials(xml: &[u8]) -> Result<Credentials, http::Error> {
-    let leaf = |name: &str| {
-        first_leaf(xml, name).filter(|text| !text.is_empty()).ok_or_else(|| {
-            http::Error::Malformed(format!("no `{name}` in what should be credentials"))
-        })
-    };
-    let expiration = leaf("Expiration")?;
-    Ok(Credentials {
-        access_key_id: leaf("AccessKeyId")?,
-        secret_access_key: leaf("SecretAccessKey")?.into(),
-        session_token: leaf("SessionToken")?.into(),
-        expiration: expiration.parse().map_err(|_| {
-            http::Error::Malformed("`Expiration` of the credentials is no time".to_owned())
-        })?,
-        assumed_role_arn: leaf("Arn")?,
+#[derive(Deserialize)]
+struct AssumeRoleResponse {
+    #[serde(rename = "AssumeRoleWithWebIdentityResult")]
+    result: AssumeRoleResult,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct AssumeRoleResult {
+    assumed_role_user: AssumedRoleUser,
+    credentials: CredentialsElement,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct AssumedRoleUser {
+    arn: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct CredentialsElement {
+    access_key_id: String,
+    secret_access_key: SecretString,
+    session_token: SecretString,
+    expiration: Timestamp,
+}
+
+fn read_credentials(xml: &[u8]) -> Result<SessionCredentials, HttpError> {
+    let AssumeRoleResponse { result } = quick_xml::de::from_reader(xml)
+        .map_err(|error| HttpError::Malformed(format!("no credentials in it: {error}")))?;
+    let AssumeRoleResult { assumed_role_user, credentials } = result;
+    let CredentialsElement { access_key_id, secret_access_key, session_token, expiration } =
+        credentials;
+    for (name, value) in [
+        ("AccessKeyId", access_key_id.as_str()),
+        ("SecretAccessKey", secret_access_key.expose_secret()),
+        ("SessionToken", session_token.expose_secret()),
+    ] {
+        if value.is_empty() {
+            return Err(HttpError::Malformed(format!("`{name}` of the credentials is empty")));
+        }
+    }
+    Ok(SessionCredentials {
+        access_key_id,
+        secret_access_key,
+        session_token,
+        expiration,
+        assumed_role_arn: assumed_role_user.arn,
     })
 }
 
-/// The error that a failed request carries: AWS's own where the body has one.
-fn refusal(error: http::Error) -> StsError {
-    let http::Error::Status { status, retry_after, body, .. } = &error else {
+/// AWS's own code and message, when the body of the failed request has them.
+fn service_error(error: HttpError) -> StsError {
+    let HttpError::Status { status, retry_after, body, .. } = &error else {
         return error.into();
     };
-    let Some(code) = first_leaf(body, "Code").filter(|code| !code.is_empty()) else {
-        return error.into();
-    };
-    let message = first_leaf(body, "Message").unwrap_or_default();
+    let Some(AwsError { code, message }) = AwsError::read(body) else { return error.into() };
     let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
     StsError::Answer { code, message, status: *status, retry_after: *retry_after }
 }
 
-/// The text of the first element called `name` in an answer of AWS, whatever its namespace, that
-/// holds only text.
-pub fn first_leaf(xml: &[u8], name: &str) -> Option<String> {
-    use quick_xml::events::Event;
-    let mut reader = quick_xml::Reader::from_reader(xml);
-    let mut text: Option<String> = None;
-    loop {
-        match reader.read_event().ok()? {
-            Event::Start(tag) => {
-                text = (tag.local_name().into_inner() == name).then(String::new);
-            }
-            Event::Text(part) => {
-                if let Some(text) = &mut text {
-                    text.push_str(&part);
-                }
-            }
-            Event::GeneralRef(reference) => {
-                if let Some(text) = &mut text {
-                    match reference.resolve_char_ref().ok()? {
-                        Some(c) => text.push(c),
-                        None => {
-                            text.push_str(quick_xml::escape::resolve_predefined_entity(
-                                &reference,
-                            )?);
-                        }
-                    }
-                }
-            }
-            Event::CData(part) => {
-                if let Some(text) = &mut text {
-                    text.push_str(&part);
-                }
-            }
-            Event::End(_) => {
-                if let Some(text) = text.take() {
-                    return Some(text.trim().to_owned());
-                }
-            }
-            Event::Eof => return None,
-            _ => {}
+/// An error of an AWS service that answers in XML, such as STS and S3.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct AwsError {
+    pub code: String,
+    pub message: String,
+}
+
+impl AwsError {
+    /// Reads `<Error>` as the root (S3) or inside of `<ErrorResponse>` (STS). `None` when there is
+    /// no code.
+    pub fn read(xml: &[u8]) -> Option<Self> {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "PascalCase", default)]
+        struct ErrorResponse {
+            error: Option<AwsError>,
         }
+        let nested = quick_xml::de::from_reader::<_, ErrorResponse>(xml).ok()?.error;
+        nested
+            .or_else(|| quick_xml::de::from_reader(xml).ok())
+            .filter(|error| !error.code.is_empty())
     }
 }
 
@@ -282,8 +289,8 @@ mod tests {
     </AssumeRoleWithWebIdentityResponse>"#;
 
     #[test]
-    fn the_answer_is_read_with_its_entities() {
-        let got = credentials(GOOD.as_bytes()).unwrap();
+    fn credentials_with_entities_and_cdata_are_read() {
+        let got = read_credentials(GOOD.as_bytes()).unwrap();
         assert_eq!(got.access_key_id, "ASIAEXAMPLE");
         assert_eq!(got.secret_access_key.expose_secret(), "sec<ret");
         assert_eq!(got.session_token.expose_secret(), "a+b/c&d=");
@@ -293,13 +300,28 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_credentials_is_malformed_and_named() {
+    fn answer_without_credentials_names_the_missing_element() {
         let cut = GOOD.replace("SecretAccessKey", "Other");
-        let error = credentials(cut.as_bytes()).unwrap_err().to_string();
-        assert!(error.contains("`SecretAccessKey`"), "{error}");
-        let error = credentials(b"<html><body>login</body></html>").unwrap_err().to_string();
-        assert!(error.contains("`Expiration`"), "{error}");
-        assert!(credentials(&GOOD.as_bytes()[..400]).is_err(), "a cut answer gives nothing");
+        let error = read_credentials(cut.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("SecretAccessKey"), "{error}");
+        let error = read_credentials(b"<html><body>login</body></html>").unwrap_err().to_string();
+        assert!(error.contains("no credentials in it"), "{error}");
+        assert!(read_credentials(&GOOD.as_bytes()[..400]).is_err(), "a cut answer gives nothing");
+    }
+
+    #[test]
+    fn aws_errors_are_read_from_sts_and_from_s3() {
+        let read = |xml: &str| AwsError::read(xml.as_bytes());
+        let expected = || Some(AwsError { code: "A".to_owned(), message: "b & c".to_owned() });
+        let inner = "<Error><Code>A</Code><Message>b &amp; c</Message><Extra>x</Extra></Error>";
+        assert_eq!(read(inner), expected());
+        assert_eq!(
+            read(&format!("<ErrorResponse xmlns=\"u\">{inner}</ErrorResponse>")),
+            expected()
+        );
+        for other in ["", "<html><body>login</body></html>", "<Error/>", "<Error><Code>A", "{}"] {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 
     fn answer(status: u16, code: &str, message: &str) -> StsError {
@@ -307,7 +329,7 @@ mod tests {
             "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code>\
              <Message>{message}</Message></Error><RequestId>r</RequestId></ErrorResponse>"
         );
-        refusal(http::Error::Status {
+        service_error(HttpError::Status {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: None,
             headers: Box::default(),
@@ -316,45 +338,50 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_its_class() {
+    fn each_sts_error_has_its_class() {
         let table = [
-            (403, "AccessDenied", "Not authorized to perform sts:Assume", Class::Denied),
-            (400, "InvalidIdentityToken", "Incorrect token audience", Class::Refused),
+            (403, "AccessDenied", "Not authorized to perform sts:Assume", StsErrorClass::Denied),
+            (400, "InvalidIdentityToken", "Incorrect token audience", StsErrorClass::Refused),
             (
                 400,
                 "InvalidIdentityToken",
                 "Couldn't retrieve verification key from your identity provider",
-                Class::Transient,
+                StsErrorClass::Transient,
             ),
-            (400, "ExpiredTokenException", "Token expired", Class::Expired),
-            (400, "IDPCommunicationError", "Error communicating with the IdP", Class::Transient),
-            (400, "Throttling", "Rate exceeded", Class::Transient),
-            (400, "ThrottlingException", "Rate exceeded", Class::Transient),
-            (429, "TooManyRequests", "slow", Class::Transient),
-            (503, "ServiceUnavailable", "", Class::Transient),
-            (500, "InternalFailure", "", Class::Transient),
-            (400, "ValidationError", "1 validation error", Class::Refused),
-            (400, "PackedPolicyTooLarge", "", Class::Refused),
-            (403, "RegionDisabledException", "", Class::Refused),
-            (403, "IDPRejectedClaim", "", Class::Refused),
+            (400, "ExpiredTokenException", "Token expired", StsErrorClass::Expired),
+            (
+                400,
+                "IDPCommunicationError",
+                "Error communicating with the IdP",
+                StsErrorClass::Transient,
+            ),
+            (400, "Throttling", "Rate exceeded", StsErrorClass::Transient),
+            (400, "ThrottlingException", "Rate exceeded", StsErrorClass::Transient),
+            (429, "TooManyRequests", "slow", StsErrorClass::Transient),
+            (503, "ServiceUnavailable", "", StsErrorClass::Transient),
+            (500, "InternalFailure", "", StsErrorClass::Transient),
+            (400, "ValidationError", "1 validation error", StsErrorClass::Refused),
+            (400, "PackedPolicyTooLarge", "", StsErrorClass::Refused),
+            (403, "RegionDisabledException", "", StsErrorClass::Refused),
+            (403, "IDPRejectedClaim", "", StsErrorClass::Refused),
         ];
         for (status, code, message, class) in table {
             assert_eq!(answer(status, code, message).class(), class, "{status} {code} {message}");
         }
         let page = |status| {
-            refusal(http::Error::Status {
+            service_error(HttpError::Status {
                 status,
                 retry_after: None,
                 headers: Box::default(),
                 body: "<html>proxy</html>".into(),
             })
         };
-        assert_eq!(page(StatusCode::FORBIDDEN).class(), Class::Foreign);
-        assert_eq!(page(StatusCode::BAD_GATEWAY).class(), Class::Transient);
+        assert_eq!(page(StatusCode::FORBIDDEN).class(), StsErrorClass::Foreign);
+        assert_eq!(page(StatusCode::BAD_GATEWAY).class(), StsErrorClass::Transient);
     }
 
     #[test]
-    fn every_partition_has_its_endpoint() {
+    fn regional_endpoint_uses_the_domain_of_the_partition() {
         for (region, host) in [
             ("us-east-1", "sts.us-east-1.amazonaws.com"),
             ("us-gov-west-1", "sts.us-gov-west-1.amazonaws.com"),
@@ -373,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_of_the_server_is_read() {
+    fn server_time_is_read_from_the_date_header() {
         let headers =
             HeaderMap::from_iter([(DATE, "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap())]);
         assert_eq!(date(&headers).unwrap().to_string(), "1994-11-06T08:49:37Z");

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crcr_github::checks::{CheckRun, Output};
-use crcr_github::contents::{Contents, MergeBase};
-use crcr_github::{App, Error, SecureUrl, http};
+use crcr_github::checks::{CheckRun, CheckRunOutput};
+use crcr_github::contents::{FileContents, MergeBase};
+use crcr_github::{GithubApp, GithubError, SecureUrl, http};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::traffic::Fault;
@@ -17,20 +17,20 @@ use serde_json::json;
 const REPO: &str = "acme/backend";
 
 /// A GitHub with the App installed on `acme/backend`, and the App on its clock.
-fn set_up() -> (StandIn, App) {
+fn set_up() -> (StandIn, GithubApp) {
     let github = StandIn::start().unwrap();
     github.state().world.install(REPO);
     let app = app_at(&github, github.url().clone());
     (github, app)
 }
 
-fn app_at(github: &StandIn, base: url::Url) -> App {
+fn app_at(github: &StandIn, base: url::Url) -> GithubApp {
     let identity = github.state().world.app().clone();
     let state = Arc::clone(github.state());
     let clock = Arc::new(move || state.clock.now());
-    App::new(
+    GithubApp::new(
         http::client().unwrap(),
-        base.try_into().unwrap(),
+        &base.try_into().unwrap(),
         identity.id,
         &identity.private_key.into(),
         clock,
@@ -55,7 +55,7 @@ fn completed(conclusion: &str) -> CheckRun {
         conclusion: Some(conclusion.to_owned()),
         started_at: None,
         completed_at: None,
-        output: Output { title: "Success".to_owned(), summary: "Fine".to_owned() },
+        output: CheckRunOutput { title: "Success".to_owned(), summary: "Fine".to_owned() },
     }
 }
 
@@ -141,12 +141,15 @@ async fn what_an_installation_lacks_is_an_error_of_its_own() {
 
     world.add_repo("acme/absent");
     let error = app.dispatch("acme/absent", None, "push", &payload).await.unwrap_err();
-    assert!(matches!(error, Error::NotInstalled(ref repo) if repo == "acme/absent"), "{error:?}");
+    assert!(
+        matches!(error, GithubError::NotInstalled(ref repo) if repo == "acme/absent"),
+        "{error:?}"
+    );
 
     world.install("acme/asleep");
     world.suspend("acme/asleep", Some(github.state().clock.now()));
     let error = app.dispatch("acme/asleep", None, "push", &payload).await.unwrap_err();
-    assert!(matches!(error, Error::Suspended(_)), "{error:?}");
+    assert!(matches!(error, GithubError::Suspended(_)), "{error:?}");
 
     world.install_with("acme/narrow", &[("contents", "read")]);
     let error = app.dispatch("acme/narrow", None, "push", &payload).await.unwrap_err();
@@ -158,7 +161,7 @@ async fn what_an_installation_lacks_is_an_error_of_its_own() {
     app.dispatch(REPO, None, "push", &payload).await.unwrap();
     world.suspend(REPO, Some(github.state().clock.now()));
     let error = app.dispatch(REPO, None, "push", &payload).await.unwrap_err();
-    assert!(matches!(error, Error::Forbidden(_) | Error::Suspended(_)), "{error:?}");
+    assert!(matches!(error, GithubError::Forbidden(_) | GithubError::Suspended(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -166,10 +169,10 @@ async fn a_payload_over_githubs_limits_is_refused_for_good() {
     let (_github, app) = set_up();
     let keys: serde_json::Map<_, _> = (0..11).map(|n| (format!("k{n}"), json!(n))).collect();
     let error = app.dispatch(REPO, None, "push", &keys).await.unwrap_err();
-    assert!(matches!(error, Error::Unprocessable(_)) && !error.is_transient(), "{error:?}");
+    assert!(matches!(error, GithubError::Unprocessable(_)) && !error.is_transient(), "{error:?}");
     let long = json!({ "text": "<".repeat(11_000) });
     let error = app.dispatch(REPO, None, "push", &long).await.unwrap_err();
-    assert!(matches!(error, Error::Unprocessable(_)), "{error:?}");
+    assert!(matches!(error, GithubError::Unprocessable(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -206,7 +209,7 @@ async fn a_server_that_stumbles_is_worth_another_try() {
     for fault in [Fault::status(502), Fault::Reset] {
         world(&github).fail("GET /repos/acme/backend/installation", 1, fault);
         let error = app.dispatch(REPO, None, "push", &json!({})).await.unwrap_err();
-        assert!(matches!(error, Error::Transient { .. }), "{error:?}");
+        assert!(matches!(error, GithubError::Transient { .. }), "{error:?}");
     }
     app.dispatch(REPO, None, "push", &json!({})).await.unwrap();
     world(&github).fail("POST /repos/acme/backend/*", 1, Fault::ResetAfterwards);
@@ -233,9 +236,9 @@ async fn a_check_run_is_created_updated_and_listed() {
     assert_eq!(app.own_check_run(REPO, &sha, name).await.unwrap(), Some(id));
     assert_eq!(app.own_check_run(REPO, &sha, "another").await.unwrap(), None);
     let error = app.create_check_run(REPO, &"ff".repeat(20), &queued).await.unwrap_err();
-    assert!(matches!(error, Error::Unprocessable(_)), "{error:?}");
+    assert!(matches!(error, GithubError::Unprocessable(_)), "{error:?}");
     let error = app.update_check_run(REPO, 1, &queued).await.unwrap_err();
-    assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+    assert!(matches!(error, GithubError::NotFound(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -260,7 +263,7 @@ async fn a_check_run_of_another_app_is_never_taken_for_our_own_and_cant_be_chang
     assert_eq!(app.own_check_run(REPO, &sha, name).await.unwrap(), None);
     let foreign = world(&github).check_runs(REPO)[0].id;
     let error = app.update_check_run(REPO, foreign, &completed("failure")).await.unwrap_err();
-    assert!(matches!(error, Error::Forbidden(_)), "{error:?}");
+    assert!(matches!(error, GithubError::Forbidden(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -288,7 +291,7 @@ async fn a_run_is_run_again_unless_it_is_running() {
     github.state().runs.add(run.clone());
     assert!(!app.run(REPO, run.id).await.unwrap().is_completed());
     let error = app.rerun_failed_jobs(REPO, run.id).await.unwrap_err();
-    assert!(matches!(error, Error::AlreadyRunning(_)), "{error:?}");
+    assert!(matches!(error, GithubError::AlreadyRunning(_)), "{error:?}");
     run.status = "completed".to_owned();
     run.conclusion = Some("failure".to_owned());
     let id = github.state().runs.add(run);
@@ -296,7 +299,7 @@ async fn a_run_is_run_again_unless_it_is_running() {
     app.rerun(REPO, id).await.unwrap();
     assert_eq!(app.run(REPO, id).await.unwrap().run_attempt, 2);
     assert_eq!(world(&github).take_reruns().len(), 1);
-    assert!(matches!(app.rerun(REPO, 999).await.unwrap_err(), Error::NotFound(_)));
+    assert!(matches!(app.rerun(REPO, 999).await.unwrap_err(), GithubError::NotFound(_)));
 }
 
 #[tokio::test]
@@ -307,15 +310,15 @@ async fn a_file_is_read_again_only_when_it_changed() {
     let read = async |etag: Option<&str>| {
         app.contents(REPO, ".github/allowlist.yml", Some("main"), etag, 100).await
     };
-    let Contents::File { bytes, etag } = read(None).await.unwrap() else { panic!("a file") };
+    let FileContents::File { bytes, etag } = read(None).await.unwrap() else { panic!("a file") };
     assert_eq!(bytes, "L1: []\n");
-    assert_eq!(read(etag.as_deref()).await.unwrap(), Contents::NotModified);
+    assert_eq!(read(etag.as_deref()).await.unwrap(), FileContents::NotModified);
     world.put_file(REPO, ".github/allowlist.yml", "L2: []\n");
-    assert!(matches!(read(etag.as_deref()).await.unwrap(), Contents::File { .. }));
+    assert!(matches!(read(etag.as_deref()).await.unwrap(), FileContents::File { .. }));
     world.put_file(REPO, ".github/allowlist.yml", "x".repeat(101));
-    assert!(matches!(read(None).await.unwrap_err(), Error::Malformed { .. }));
+    assert!(matches!(read(None).await.unwrap_err(), GithubError::Malformed { .. }));
     let error = app.contents(REPO, "absent", None, None, 100).await.unwrap_err();
-    assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+    assert!(matches!(error, GithubError::NotFound(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -389,10 +392,12 @@ async fn the_apps_identity_is_checked() {
     let other = AppIdentity::generate().private_key;
     let http = http::client().unwrap();
     let stranger =
-        App::new(http, secure(github.url()), "424242", &other.into(), clock.clone()).unwrap();
-    assert!(matches!(stranger.slug().await.unwrap_err(), Error::Unauthorized(_)));
+        GithubApp::new(http, &secure(github.url()), "424242", &other.into(), clock.clone())
+            .unwrap();
+    assert!(matches!(stranger.slug().await.unwrap_err(), GithubError::Unauthorized(_)));
     let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-    let made = App::new(http::client().unwrap(), secure(github.url()), "1", &key.into(), clock);
+    let made =
+        GithubApp::new(http::client().unwrap(), &secure(github.url()), "1", &key.into(), clock);
     let error = made.unwrap_err().to_string();
     assert!(error.starts_with("the App's private key isn't an RSA key in PEM"), "{error}");
     assert!(!format!("{app:?}").contains("PRIVATE"));
@@ -408,7 +413,7 @@ async fn of_two_private_keys_the_one_that_github_knows_is_used() {
     let client = http::client().unwrap();
     let both = |first: &str, second: &str| format!("{first}\n{second}").into();
     let keys = both(&other.private_key, &known.private_key);
-    let app = App::new(client, secure(github.url()), known.id, &keys, clock).unwrap();
+    let app = GithubApp::new(client, &secure(github.url()), known.id, &keys, clock).unwrap();
     assert!(app.slug().await.is_ok(), "the new key isn't known yet");
     let calls = world(&github).calls().len();
     app.installation(REPO).await.unwrap();
@@ -423,7 +428,10 @@ async fn of_two_private_keys_the_one_that_github_knows_is_used() {
     app.set_private_key(&both(&known.private_key, &other.private_key)).unwrap();
     assert!(app.slug().await.is_ok());
     app.set_private_key(&other.private_key.into()).unwrap();
-    assert!(matches!(app.slug().await, Err(Error::Unauthorized(_))), "refused by both is refused");
+    assert!(
+        matches!(app.slug().await, Err(GithubError::Unauthorized(_))),
+        "refused by both is refused"
+    );
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use crcr_github::checks::{CheckRun, Output};
-use crcr_github::{App, http};
+use crcr_github::checks::{CheckRun, CheckRunOutput};
+use crcr_github::{GithubApp, http};
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::world::PullRequest;
@@ -106,9 +106,14 @@ async fn every_call_is_one_that_github_describes() {
     let key = identity.private_key.clone().into();
     let clock = Arc::new(jiff::Timestamp::now);
     let client = http::client().unwrap();
-    let app =
-        App::new(client, prism.url.clone().try_into().unwrap(), identity.id.as_str(), &key, clock)
-            .unwrap();
+    let app = GithubApp::new(
+        client,
+        &prism.url.clone().try_into().unwrap(),
+        identity.id.as_str(),
+        &key,
+        clock,
+    )
+    .unwrap();
 
     let run = CheckRun {
         name: "crcr/acme/backend/test/unit".to_owned(),
@@ -118,7 +123,7 @@ async fn every_call_is_one_that_github_describes() {
         conclusion: None,
         started_at: Some(github.state().clock.now()),
         completed_at: None,
-        output: Output { title: "In progress".to_owned(), summary: "Fine".to_owned() },
+        output: CheckRunOutput { title: "In progress".to_owned(), summary: "Fine".to_owned() },
     };
     app.slug().await.unwrap();
     app.dispatch(REPO, None, "pull_request", &json!({ "delivery_id": "d" })).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_domain::{Allowlist, RepoName};
-use crcr_github::app::App;
+use crcr_github::GithubApp;
 use crcr_store::{StateStore, StoreError, WriteBatch, read_record};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -149,7 +149,7 @@ impl Source {
     }
 
     /// Keeps it fresh until the relay stops, from the second reading on.
-    pub async fn keep_fresh(&self, app: &App, clock: &crcr_github::app::Clock) {
+    pub async fn keep_fresh(&self, app: &GithubApp, clock: &crcr_github::app::Clock) {
         loop {
             let soon = if self.get().is_some() { self.period } else { Duration::from_secs(5) };
             // Only the pause ends early: an ask while it is being read asks again.
@@ -159,7 +159,7 @@ impl Source {
     }
 
     /// Reads the newest version, and puts it in force if it is good.
-    pub async fn refresh(&self, app: &App, now: Timestamp) {
+    pub async fn refresh(&self, app: &GithubApp, now: Timestamp) {
         let etag = self.state.lock().etag.clone();
         match config_file::fetch(&self.url, app, etag.as_deref(), limits::ALLOWLIST_BYTES).await {
             Ok(None) => {

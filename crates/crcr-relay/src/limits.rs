@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crcr_github::http::Retry;
+use crcr_github::http::RetryPolicy;
 
 /// The largest webhook body, in bytes: GitHub's own limit.
 pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
@@ -61,10 +61,10 @@ pub const HANDLER: Duration = Duration::from_secs(90);
 pub const WORKERS: u32 = 32;
 /// Tasks of one account downstream that are worked on at a time.
 pub const WORKERS_PER_LANE: usize = 8;
-/// Tries of a task before it is given up.
+/// RetryLoop of a task before it is given up.
 pub const TRIES: u32 = 15;
 /// The pauses between the tries of a task, unless GitHub asks for longer ones.
-pub const TASK_RETRY: Retry = Retry {
+pub const TASK_RETRY: RetryPolicy = RetryPolicy {
     tries: TRIES,
     base: Duration::from_secs(1),
     cap: Duration::from_secs(600),
@@ -109,7 +109,7 @@ pub const FEED_ROWS: usize = 5000;
 /// How long a batch waits for more facts.
 pub const FEED_LINGER: Duration = Duration::from_millis(250);
 /// The pauses after facts couldn't be copied to the results; it is tried forever.
-pub const FEED_RETRY: Retry = Retry {
+pub const FEED_RETRY: RetryPolicy = RetryPolicy {
     tries: u32::MAX,
     base: Duration::from_millis(500),
     cap: Duration::from_secs(30),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crcr_github::app::{App, Clock};
+use crcr_github::app::{Clock, GithubApp};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{Results, ResultsError, ResultsUrl};
 use crcr_store::{
@@ -30,7 +30,7 @@ pub struct Relay {
     pub store: Arc<dyn StateStore>,
     /// What happened, for rates and pages.
     pub results: Arc<dyn Results>,
-    pub app: App,
+    pub app: GithubApp,
     pub allowlist: Source,
     pub verifier: Verifier,
     /// What signs and verifies callback tokens.
@@ -65,10 +65,10 @@ pub(crate) struct Submitted {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Key(#[from] crcr_github::app::KeyError),
+    Key(#[from] crcr_github::ClientSetupError),
     /// The TLS set-up of the machine.
     #[error("the HTTP client can't be set up")]
-    Http(#[source] crcr_github::http::Error),
+    Http(#[source] crcr_github::http::HttpError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -99,9 +99,9 @@ impl Relay {
         clock: Clock,
     ) -> Result<Self, StartError> {
         let http = crcr_github::http::client().map_err(StartError::Http)?;
-        let app = App::new(
+        let app = GithubApp::new(
             http.clone(),
-            config.api_url.clone(),
+            &config.api_url,
             config.app_id.clone(),
             &config.private_key.first(),
             Arc::clone(&clock),

@@ -5,7 +5,7 @@
 //! allowlist drops the name. From then on another number is refused until an operator confirms it.
 
 use crcr_domain::RepoName;
-use crcr_github::app::Target;
+use crcr_github::app::AppRepository;
 use crcr_store::{
     CommitOutcome, SetInsert, StateStore, StoreError, Versioned, WriteBatch, read_record,
     read_records,
@@ -51,7 +51,11 @@ pub enum ConfirmError {
 }
 
 /// Pins what GitHub accepted a dispatch to, unless a number is pinned already.
-pub(crate) async fn pin(relay: &Relay, repo: &RepoName, target: &Target) -> Result<(), StoreError> {
+pub(crate) async fn pin(
+    relay: &Relay,
+    repo: &RepoName,
+    target: &AppRepository,
+) -> Result<(), StoreError> {
     let upstream = &relay.config.upstream;
     let known: Versioned<Pin> =
         read_record(relay.store.as_ref(), state_records::pin_key(upstream, repo)).await?;

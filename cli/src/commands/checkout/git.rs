@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use crcr_github::http::Retry;
+use crcr_github::http::RetryPolicy;
 use tokio::process::Command;
 
 use crate::failure::Failure;
@@ -58,7 +58,7 @@ impl<'a> Git<'a> {
         // One fetch of a large repository takes many minutes, and may still be tried again.
         let total = Duration::from_secs(3600);
         let base = Duration::from_secs(1);
-        let mut tries = Retry { tries: 3, base, total, ..Retry::default() }.start();
+        let mut tries = RetryPolicy { tries: 3, base, total, ..RetryPolicy::default() }.start();
         loop {
             let failure = match self.run(arguments).await {
                 Ok(()) => return Ok(()),

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crcr_github::http::{Error as HttpError, Retry};
+use crcr_github::http::{HttpError, RetryPolicy};
 use crcr_github::oidc::{MintError, TokenEndpoint, unverified_claims};
-use crcr_github::sts::{self, AssumeRole, Class, Credentials, StsError};
+use crcr_github::sts::{self, AssumeRole, SessionCredentials, StsError, StsErrorClass};
 use jiff::Timestamp;
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -36,12 +36,12 @@ pub struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Mints and assumes, within the time-out for both together.
-    pub async fn run(&self) -> Result<Credentials, Refusal> {
+    pub async fn run(&self) -> Result<SessionCredentials, Refusal> {
         let started = Instant::now();
-        let outage = Retry { tries: u32::MAX, total: self.timeout, ..Retry::default() };
+        let outage = RetryPolicy { tries: u32::MAX, total: self.timeout, ..RetryPolicy::default() };
         // A changed policy may take seconds to be seen by every STS.
         let (base, cap) = (Duration::from_secs(2), Duration::from_secs(3));
-        let denial = Retry { tries: 3, base, cap, total: self.timeout };
+        let denial = RetryPolicy { tries: 3, base, cap, total: self.timeout };
         let (mut after_outage, mut after_denial) = (outage.start(), denial.start());
         let mut token = None;
         let mut skew_told = false;
@@ -63,17 +63,17 @@ impl Exchange<'_> {
                 Err(error) => error,
             };
             let again = match error.class() {
-                Class::Denied => after_denial.again(&error, None).await,
-                Class::Expired | Class::Transient => {
+                StsErrorClass::Denied => after_denial.again(&error, None).await,
+                StsErrorClass::Expired | StsErrorClass::Transient => {
                     after_outage.again(&error, error.retry_after()).await
                 }
-                Class::Refused | Class::Foreign => false,
+                StsErrorClass::Refused | StsErrorClass::Foreign => false,
             };
             if !again {
                 return Err(self.refused(&error, &current));
             }
             // The second try has a token of its own; later ones only when it is too old.
-            if !first && error.class() != Class::Expired {
+            if !first && error.class() != StsErrorClass::Expired {
                 token = Some(current);
             }
             first = false;
@@ -85,7 +85,7 @@ impl Exchange<'_> {
     }
 
     async fn mint(&self, left: Duration) -> Result<SecretString, Refusal> {
-        let retry = Retry { total: left, ..Retry::default() };
+        let retry = RetryPolicy { total: left, ..RetryPolicy::default() };
         let mint = self.endpoint.mint(self.client, self.audience, retry, PER_TRY.min(left));
         let token = mint.await.map_err(|error| token_endpoint(&error))?;
         self.printer.mask(token.expose_secret());
@@ -95,7 +95,10 @@ impl Exchange<'_> {
     fn refused(&self, error: &StsError, token: &SecretString) -> Refusal {
         let role = &self.request.role_arn;
         match (error, error.class()) {
-            (StsError::Answer { code, message, .. }, Class::Denied | Class::Refused) => {
+            (
+                StsError::Answer { code, message, .. },
+                StsErrorClass::Denied | StsErrorClass::Refused,
+            ) => {
                 let failure = Failure::user(
                     Reason::StsDenied.word(),
                     format!("STS refused the role `{role}`: `{code}`: {message}"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aws_credential_types::Credentials as SigningCredentials;
 use crcr_github::oidc::TokenEndpoint;
-use crcr_github::sts::Credentials;
+use crcr_github::sts::SessionCredentials;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
@@ -31,7 +31,7 @@ struct Ending {
     told: Option<Failure>,
 }
 
-/// Credentials of the job, whosever they are.
+/// The credentials of the job, whoever made them.
 #[derive(Default)]
 struct Grant {
     account: String,
@@ -215,7 +215,7 @@ fn fresh_grant(
     inputs: &RoleInputs,
     audience: &str,
     account: &str,
-    credentials: &Credentials,
+    credentials: &SessionCredentials,
 ) -> Grant {
     let id = &credentials.access_key_id;
     let secret = credentials.secret_access_key.expose_secret();

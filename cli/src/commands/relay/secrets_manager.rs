@@ -80,7 +80,7 @@ pub async fn fetch(env: &Env) -> Result<BTreeMap<String, String>, Failure> {
         }
         request
     };
-    let sent = crcr_github::http::send(crcr_github::http::Retry::default(), request)
+    let sent = crcr_github::http::send(crcr_github::http::RetryPolicy::default(), request)
         .await
         .map_err(|error| failure("AWS refused").because(error))?;
     let response: SecretValue = crcr_github::http::read_json(sent, MAX_RESPONSE_BYTES)

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crcr_github::http::{self, Retry};
+use crcr_github::http::{self, RetryPolicy};
 use crcr_github::{SecureUrl, SecureUrlError};
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -101,7 +101,8 @@ impl Call<'_> {
     /// Sends the report until it has an answer that stays, with a fresh token each time.
     async fn until_answered(&self) -> Result<Meaning, Unanswered> {
         let per_try = Duration::from_secs(self.args.max_time);
-        let mut tries = Retry { tries: 4, total: per_try * 3, ..Retry::default() }.start();
+        let mut tries =
+            RetryPolicy { tries: 4, total: per_try * 3, ..RetryPolicy::default() }.start();
         let mut before = answer::Before::Nothing;
         loop {
             let again = match self.attempt(per_try, before).await {
@@ -148,7 +149,7 @@ impl Call<'_> {
         &self,
         token: &SecretString,
         per_try: Duration,
-    ) -> Result<(u16, Bytes, Option<Duration>), http::Error> {
+    ) -> Result<(u16, Bytes, Option<Duration>), http::HttpError> {
         let request = self
             .client
             .post(Url::from(self.url.clone()))
@@ -161,7 +162,7 @@ impl Call<'_> {
                 let status = response.status().as_u16();
                 Ok((status, http::read(response, MAX_ANSWER).await?, None))
             }
-            Err(http::Error::Status { status, body, retry_after, headers }) => {
+            Err(http::HttpError::Status { status, body, retry_after, headers }) => {
                 let moved = headers.get("location").map(|to| Bytes::copy_from_slice(to.as_bytes()));
                 Ok((
                     status.as_u16(),

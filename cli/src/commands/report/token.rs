@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crcr_github::http::Retry;
+use crcr_github::http::RetryPolicy;
 use crcr_github::oidc::{MintError, TokenEndpoint};
 use reqwest::Client;
 use secrecy::SecretString;
@@ -63,16 +63,17 @@ impl Source {
     /// A new token, for one try: a relay takes each only once.
     pub async fn mint(&self, client: &Client, per_try: Duration) -> Result<SecretString, Error> {
         match &self.issuer {
-            Issuer::GitHub(endpoint) => {
-                endpoint.mint(client, &self.audience, Retry::ONCE, per_try).await.map_err(|error| {
+            Issuer::GitHub(endpoint) => endpoint
+                .mint(client, &self.audience, RetryPolicy::ONCE, per_try)
+                .await
+                .map_err(|error| {
                     let again = matches!(&error, MintError::Http(error) if error.is_transient());
                     let failure =
                         Failure::unexpected("token-endpoint", "GitHub gave no OIDC token")
                             .because(error)
                             .hint("run the job again; look at githubstatus.com if it stays");
                     if again { Error::Again(failure) } else { Error::Final(failure) }
-                })
-            }
+                }),
             Issuer::Buildkite => self.ask_agent(per_try).await,
         }
     }

@@ -1,6 +1,6 @@
 //! Settings tried out: everything that the relay needs is asked once, and every answer is told.
 
-use crcr_github::app::{App, Clock};
+use crcr_github::app::{Clock, GithubApp};
 use crcr_github::http;
 use crcr_results::ResultsUrl;
 use crcr_store::{SqliteStore, StoreRole};
@@ -47,8 +47,8 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
     for issuer in verifier.unready(clock()) {
         found.note("CRCR_OIDC_ISSUERS", format!("the keys of `{issuer}` can't be fetched"));
     }
-    let (url, id) = (config.api_url.clone(), config.app_id.clone());
-    match App::new(client, url, id, &config.private_key.first(), clock.clone()) {
+    let id = config.app_id.clone();
+    match GithubApp::new(client, &config.api_url, id, &config.private_key.first(), clock.clone()) {
         Ok(app) => found.try_app(config, &app, &clock).await,
         Err(error) => found.note("GITHUB_APP_PRIVATE_KEY", error.to_string()),
     }
@@ -62,10 +62,10 @@ impl Found {
         self.0.push(Problem { name: name.to_owned(), what });
     }
 
-    async fn try_app(&mut self, config: &Config, app: &App, clock: &Clock) {
+    async fn try_app(&mut self, config: &Config, app: &GithubApp, clock: &Clock) {
         match app.slug().await {
             Ok(_) => self.try_installation(config, app).await,
-            Err(error @ crcr_github::Error::Unauthorized(_)) => {
+            Err(error @ crcr_github::GithubError::Unauthorized(_)) => {
                 self.note("GITHUB_APP_ID", format!("not the App of this private key: {error}"));
             }
             Err(error) => self.note("GITHUB_API_URL", told(&error)),
@@ -84,7 +84,7 @@ impl Found {
     }
 
     /// What the App has to be allowed upstream.
-    async fn try_installation(&mut self, config: &Config, app: &App) {
+    async fn try_installation(&mut self, config: &Config, app: &GithubApp) {
         let installation = match app.installation(config.upstream.as_str()).await {
             Ok(installation) => installation,
             Err(error) => return self.note("UPSTREAM_REPO", told(&error)),
@@ -109,14 +109,14 @@ impl Found {
 }
 
 /// The mapping of other CI systems' pipelines at `url`.
-pub(crate) async fn providers(url: &AllowlistUrl, app: &App) -> Result<ProviderMap, String> {
+pub(crate) async fn providers(url: &AllowlistUrl, app: &GithubApp) -> Result<ProviderMap, String> {
     let found = config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await?;
     let (bytes, _) = found.unwrap_or_default();
     let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
     ProviderMap::parse(&text).map_err(|error| error.to_string())
 }
 
-fn told(error: &crcr_github::Error) -> String {
+fn told(error: &crcr_github::GithubError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

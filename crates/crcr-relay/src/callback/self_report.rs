@@ -107,7 +107,7 @@ impl VerifiedReport<'_> {
 
     /// Whether upstream has the commit that the report names. The answer is cached, so that all jobs
     /// that report on one commit cost one request.
-    async fn commit_exists(&self) -> Result<Result<bool, crcr_github::Error>, StoreError> {
+    async fn commit_exists(&self) -> Result<Result<bool, crcr_github::GithubError>, StoreError> {
         let (relay, sha) = (self.relay, &self.callback.delivery);
         let upstream = &relay.config.upstream;
         let now = relay.now();

@@ -1,14 +1,14 @@
 //! A file that a setting names, on this machine or in a repository: only its new versions.
 
-use crcr_github::app::App;
-use crcr_github::contents::Contents;
+use crcr_github::GithubApp;
+use crcr_github::contents::FileContents;
 
 use crate::config::AllowlistUrl;
 
 /// Reads the file, at most `limit` bytes; `None` when it is what `etag` names.
 pub(crate) async fn fetch(
     url: &AllowlistUrl,
-    app: &App,
+    app: &GithubApp,
     etag: Option<&str>,
     limit: usize,
 ) -> Result<Option<(Vec<u8>, Option<String>)>, String> {
@@ -27,8 +27,8 @@ pub(crate) async fn fetch(
                 .await
                 .map_err(|error| error.to_string())?;
             Ok(match found {
-                Contents::NotModified => None,
-                Contents::File { bytes, etag } => Some((bytes.to_vec(), etag)),
+                FileContents::NotModified => None,
+                FileContents::File { bytes, etag } => Some((bytes.to_vec(), etag)),
             })
         }
     }

@@ -150,10 +150,11 @@ impl From<StoreError> for TaskError {
     }
 }
 
-impl From<crcr_github::Error> for TaskError {
-    fn from(error: crcr_github::Error) -> Self {
+impl From<crcr_github::GithubError> for TaskError {
+    fn from(error: crcr_github::GithubError) -> Self {
         // A rejected App key is the operator's to repair; the work has to go on after that.
-        let retry = error.is_transient() || matches!(error, crcr_github::Error::Unauthorized(_));
+        let retry =
+            error.is_transient() || matches!(error, crcr_github::GithubError::Unauthorized(_));
         let mut message = error.to_string();
         if let Some(source) = std::error::Error::source(&error) {
             message = format!("{message}: {source}");

@@ -124,7 +124,7 @@ impl ClickHouse {
     }
 
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, ResultsError> {
-        let said = |error: crcr_github::http::Error| {
+        let said = |error: crcr_github::http::HttpError| {
             ResultsError::Unavailable(format!("ClickHouse at {}: {error}", self.server.endpoint))
         };
         let response = crcr_github::http::send_once(request).await.map_err(said)?;

@@ -15,9 +15,9 @@ use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
 use crcr_domain::level::{CheckRunPolicy, Device, Level};
 use crcr_domain::repo::Oncall;
 use crcr_domain::{AllowlistEntry, RepoName};
-use crcr_github::lookup::cache::Cache;
-use crcr_github::lookup::{Lookup, Repository, Team};
-use crcr_github::{App, Error, SecureUrl, SecureUrlError};
+use crcr_github::lookup::cache::LookupCache;
+use crcr_github::lookup::{GithubLookup, RepositoryInfo, TeamStatus};
+use crcr_github::{GithubApp, GithubError, SecureUrl, SecureUrlError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -58,8 +58,8 @@ enum LookupTarget<'a> {
 }
 
 struct OnlineCheck<'a> {
-    lookup: Lookup,
-    app: Option<App>,
+    lookup: GithubLookup,
+    app: Option<GithubApp>,
     file: &'a ParseOutcome,
     upstream: &'a RepoName,
     scope: OnlineScope,
@@ -75,7 +75,7 @@ pub async fn check(
     printer: &Printer,
 ) -> Result<OnlineFindings, Failure> {
     let cache_path = cache_file(env);
-    let cache = cache_path.as_deref().map(Cache::read).unwrap_or_default();
+    let cache = cache_path.as_deref().map(LookupCache::read).unwrap_or_default();
     let check = OnlineCheck {
         lookup: github_lookup(args, cache, env, printer)?,
         app: if scope == OnlineScope::Everything { github_app(env)? } else { None },
@@ -110,7 +110,7 @@ pub async fn check(
 }
 
 impl OnlineCheck<'_> {
-    async fn run_all(&self) -> Result<Vec<CheckResult>, Error> {
+    async fn run_all(&self) -> Result<Vec<CheckResult>, GithubError> {
         let found: Vec<Vec<CheckResult>> = stream::iter(self.targets())
             .map(|target| Box::pin(self.check(target)))
             .buffer_unordered(CONCURRENT_LOOKUPS)
@@ -144,7 +144,7 @@ impl OnlineCheck<'_> {
         targets
     }
 
-    async fn check(&self, target: LookupTarget<'_>) -> Result<Vec<CheckResult>, Error> {
+    async fn check(&self, target: LookupTarget<'_>) -> Result<Vec<CheckResult>, GithubError> {
         match target {
             LookupTarget::Entry(at, entry) => self.check_entry(at, entry).await,
             LookupTarget::Oncall(oncall, places) => self.check_oncall(oncall, &places).await,
@@ -156,7 +156,7 @@ impl OnlineCheck<'_> {
         &self,
         at: usize,
         entry: &AllowlistEntry,
-    ) -> Result<Vec<CheckResult>, Error> {
+    ) -> Result<Vec<CheckResult>, GithubError> {
         let (listed, place) = (&entry.repo, self.file.places[at].repo.clone());
         let repository = match self.lookup.repository(listed.as_str()).await {
             Ok(Some(repository)) => repository,
@@ -171,7 +171,7 @@ impl OnlineCheck<'_> {
                         ),
                 )]);
             }
-            Err(Error::Forbidden(why)) => {
+            Err(GithubError::Forbidden(why)) => {
                 let names =
                     [Rule::RepositoryNotFound, Rule::RepositoryRenamed, Rule::RepositoryCase];
                 let more = [Rule::RepositoryArchived, Rule::WorkflowMissing, Rule::TokenExposed];
@@ -208,7 +208,7 @@ impl OnlineCheck<'_> {
     fn check_name(
         &self,
         listed: &RepoName,
-        real: &Repository,
+        real: &RepositoryInfo,
         place: &SourceSpan,
     ) -> Option<Diagnostic> {
         let name = &real.full_name;
@@ -266,16 +266,16 @@ impl OnlineCheck<'_> {
     async fn check_workflows(
         &self,
         entry: &AllowlistEntry,
-        repository: &Repository,
+        repository: &RepositoryInfo,
         place: &SourceSpan,
-    ) -> Result<Vec<CheckResult>, Error> {
+    ) -> Result<Vec<CheckResult>, GithubError> {
         let receives = entry.is_dispatched_to();
         let reports = entry.level >= Level::L2;
         let is_complete = |seen: WorkflowUse| seen.receives >= receives && seen.reports >= reports;
         let repo = &entry.repo;
         let mut seen = WorkflowUse::default();
         let paths = match self.lookup.workflows(&repository.full_name).await {
-            Err(Error::Forbidden(why)) => {
+            Err(GithubError::Forbidden(why)) => {
                 let why = format!("the workflows of `{repo}` can't be read: {why}");
                 return Ok(vec![CheckResult::NotChecked(Rule::WorkflowMissing, why)]);
             }
@@ -343,9 +343,9 @@ impl OnlineCheck<'_> {
     async fn check_installation(
         &self,
         entry: &AllowlistEntry,
-        repository: &Repository,
+        repository: &RepositoryInfo,
         place: &SourceSpan,
-    ) -> Result<Vec<CheckResult>, Error> {
+    ) -> Result<Vec<CheckResult>, GithubError> {
         let Some(app) = &self.app else { return Ok(vec![]) };
         let repo = &entry.repo;
         let missing = |message: String| {
@@ -355,7 +355,7 @@ impl OnlineCheck<'_> {
             )]
         };
         let installation = match app.installation(&repository.full_name).await {
-            Err(Error::NotInstalled(_)) => {
+            Err(GithubError::NotInstalled(_)) => {
                 return Ok(missing(format!("the App isn't installed on `{repo}`")));
             }
             other => other?,
@@ -387,15 +387,15 @@ impl OnlineCheck<'_> {
         &self,
         oncall: &Oncall,
         places: &[SourceSpan],
-    ) -> Result<Vec<CheckResult>, Error> {
+    ) -> Result<Vec<CheckResult>, GithubError> {
         let (exists, what) = match oncall.as_str().split_once('/') {
             None => (self.lookup.user_exists(oncall.as_str()).await?, "login"),
             Some((org, slug)) => match self.lookup.team(org, slug).await? {
-                Team::Exists => (true, "team"),
-                Team::Missing => (false, "team"),
+                TeamStatus::Exists => (true, "team"),
+                TeamStatus::Missing => (false, "team"),
                 // An organisation that doesn't exist has no hidden teams either.
-                Team::Hidden if !self.lookup.user_exists(org).await? => (false, "team"),
-                Team::Hidden => {
+                TeamStatus::Hidden if !self.lookup.user_exists(org).await? => (false, "team"),
+                TeamStatus::Hidden => {
                     let why = format!(
                         "the teams of `{org}` are only visible to a member's token with `read:org`"
                     );
@@ -420,7 +420,7 @@ impl OnlineCheck<'_> {
         &self,
         device: &Device,
         place: SourceSpan,
-    ) -> Result<Vec<CheckResult>, Error> {
+    ) -> Result<Vec<CheckResult>, GithubError> {
         let (label, upstream) = (device.label(), self.upstream);
         match self.lookup.label_exists(upstream.as_str(), &label).await {
             Ok(true) => Ok(vec![]),
@@ -430,7 +430,7 @@ impl OnlineCheck<'_> {
                 let help = "create it; without it nobody can ask for the device's check runs";
                 Ok(vec![CheckResult::Finding(found.label("no label").help(help))])
             }
-            Err(Error::Forbidden(why)) => {
+            Err(GithubError::Forbidden(why)) => {
                 let why = format!("the labels of `{upstream}` can't be read: {why}");
                 Ok(vec![CheckResult::NotChecked(Rule::LabelMissing, why)])
             }
@@ -441,10 +441,10 @@ impl OnlineCheck<'_> {
 
 fn github_lookup(
     args: &OnlineArgs,
-    cache: Cache,
+    cache: LookupCache,
     env: &Env,
     printer: &Printer,
-) -> Result<Lookup, Failure> {
+) -> Result<GithubLookup, Failure> {
     let token = match (&args.github_token, env.get(env_vars::GITHUB_TOKEN)) {
         (Some(token), _) => token.clone(),
         (None, Some(token)) => SecretString::from(token),
@@ -456,13 +456,13 @@ fn github_lookup(
         }
     };
     printer.mask(secrecy::ExposeSecret::expose_secret(&token));
-    Lookup::new(http()?, &api_url(env)?, &token, cache, Arc::new(Timestamp::now)).map_err(|error| {
-        Failure::unexpected("github-client", "GitHub can't be asked").because(error)
-    })
+    GithubLookup::new(http()?, &api_url(env)?, &token, cache, Arc::new(Timestamp::now)).map_err(
+        |error| Failure::unexpected("github-client", "GitHub can't be asked").because(error),
+    )
 }
 
 /// The App, if its credentials are set.
-fn github_app(env: &Env) -> Result<Option<App>, Failure> {
+fn github_app(env: &Env) -> Result<Option<GithubApp>, Failure> {
     let unusable = |what: &str| Failure::unexpected("app-identity", what.to_owned());
     let key = match env.get(env_vars::GITHUB_APP_PRIVATE_KEY_FILE) {
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
@@ -472,7 +472,7 @@ fn github_app(env: &Env) -> Result<Option<App>, Failure> {
     };
     let (Some(id), Some(key)) = (env.get(env_vars::GITHUB_APP_ID), key) else { return Ok(None) };
     let key = SecretString::from(key);
-    let app = App::new(http()?, api_url(env)?, id, &key, Arc::new(Timestamp::now));
+    let app = GithubApp::new(http()?, &api_url(env)?, id, &key, Arc::new(Timestamp::now));
     app.map(Some).map_err(|error| unusable("the App's credentials can't be used").because(error))
 }
 
@@ -495,15 +495,15 @@ fn cache_file(env: &Env) -> Option<PathBuf> {
     Some(folder.or_else(home)?.join("crcr/github.json"))
 }
 
-fn lookup_failure(error: Error) -> Failure {
+fn lookup_failure(error: GithubError) -> Failure {
     match &error {
-        Error::RateLimited { until, .. } => {
+        GithubError::RateLimited { until, .. } => {
             let message = format!("GitHub's rate limit is exhausted until {until}");
             Failure::unexpected("rate-limited", message)
                 .because(error)
                 .hint("run it again then; responses so far are cached and cost nothing")
         }
-        Error::Unauthorized(_) => {
+        GithubError::Unauthorized(_) => {
             Failure::unexpected("github-token", "GitHub refused the credentials").because(error)
         }
         _ => Failure::unexpected("github-unavailable", "GitHub couldn't be asked about the file")

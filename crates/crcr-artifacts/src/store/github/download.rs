@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use crcr_github::artifact::{self, Artifact};
 use crcr_github::http;
-use crcr_github::runs_artifacts::Actions;
+use crcr_github::runs_artifacts::ActionsApi;
 use reqwest::{Client, Response, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Mutex;
@@ -25,7 +25,7 @@ pub enum UrlSigner {
     Run { store: GitHubStore, artifact: Box<Artifact> },
     /// The REST API, for any run.
     Rest {
-        actions: Actions,
+        actions: ActionsApi,
         /// `owner/repo`.
         repository: String,
         id: u64,
@@ -52,7 +52,7 @@ impl UrlBlob {
         let url = self.url().await?;
         match self.get(&url, start, end, etag).await {
             // A URL that has run out is refused like one that was never good.
-            Err(http::Error::Status { status, .. }) if is_refusal(status) => {
+            Err(http::HttpError::Status { status, .. }) if is_refusal(status) => {
                 self.forget(&url).await;
                 let url = self.url().await?;
                 self.get(&url, start, end, etag).await
@@ -99,7 +99,7 @@ impl UrlBlob {
         start: u64,
         end: u64,
         etag: Option<&str>,
-    ) -> Result<Response, http::Error> {
+    ) -> Result<Response, http::HttpError> {
         let mut request = self
             .http
             .get(url.expose_secret())
@@ -111,7 +111,7 @@ impl UrlBlob {
         http::send_once(request).await
     }
 
-    fn failed(&self, error: http::Error) -> Result<ByteRange, OpenError> {
+    fn failed(&self, error: http::HttpError) -> Result<ByteRange, OpenError> {
         let message = error.to_string();
         match error.status() {
             Some(StatusCode::PRECONDITION_FAILED) => Err(OpenError::Changed),
@@ -132,8 +132,8 @@ impl UrlBlob {
 }
 
 /// What a failed call to the REST API about `what` means.
-pub fn rest_error(error: crcr_github::Error, what: &str) -> StoreError {
-    use crcr_github::Error as Rest;
+pub fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
+    use crcr_github::GithubError as Rest;
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(&error) {
         message = format!("{message}: {source}");

@@ -43,28 +43,34 @@ impl GitHubStore {
     }
 
     /// What a failed call about `what` means.
-    pub fn error(&self, error: artifact::Error, what: &str) -> StoreError {
+    pub fn error(&self, error: artifact::ArtifactServiceError, what: &str) -> StoreError {
         let message = match &error {
-            artifact::Error::Http { source, .. } => format!("{error}: {source}"),
+            artifact::ArtifactServiceError::Http { source, .. } => format!("{error}: {source}"),
             _ => error.to_string(),
         };
         match error {
-            artifact::Error::NotFound => {
+            artifact::ArtifactServiceError::NotFound => {
                 StoreError::NotFound { store: STORE, what: format!("`{what}`") }
             }
-            artifact::Error::NameTaken { .. } => StoreError::Conflict { store: STORE, message },
-            artifact::Error::Quota(message) => StoreError::Quota { store: STORE, message },
-            artifact::Error::Token(_) | artifact::Error::Denied { .. } => {
+            artifact::ArtifactServiceError::NameTaken { .. } => {
+                StoreError::Conflict { store: STORE, message }
+            }
+            artifact::ArtifactServiceError::Quota(message) => {
+                StoreError::Quota { store: STORE, message }
+            }
+            artifact::ArtifactServiceError::Token(_)
+            | artifact::ArtifactServiceError::Denied { .. } => {
                 StoreError::Denied { store: STORE, message }
             }
-            artifact::Error::Http { ref source, .. } => match source.status() {
+            artifact::ArtifactServiceError::Http { ref source, .. } => match source.status() {
                 Some(status) if matches!(status.as_u16(), 401 | 403) => {
                     StoreError::Denied { store: STORE, message }
                 }
                 _ if source.is_transient() => StoreError::Unreachable { store: STORE, message },
                 _ => StoreError::Refused { store: STORE, message },
             },
-            artifact::Error::Refused { .. } | artifact::Error::Address(_) => {
+            artifact::ArtifactServiceError::Refused { .. }
+            | artifact::ArtifactServiceError::Address(_) => {
                 StoreError::Refused { store: STORE, message }
             }
         }

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use crcr_github::artifact::{self, Artifact};
-use crcr_github::http::{self, Retry};
+use crcr_github::http::{self, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Client;
@@ -30,7 +30,7 @@ const BLOCK: usize = 4 * 1024 * 1024;
 const MAX_BLOCKS: u64 = 50_000;
 
 /// Time for slow lines, and for a storage that is down for a while.
-const PATIENT: Retry = Retry { tries: 6, ..Retry::PATIENT };
+const PATIENT: RetryPolicy = RetryPolicy { tries: 6, ..RetryPolicy::PATIENT };
 
 /// A file that says that an upload of this job and attempt has begun. It outlives a process that
 /// is killed, so that the job's next try knows an unfinished upload as its own.
@@ -136,7 +136,9 @@ impl GitHubStore {
         let blocks = open();
         let maybe_by_us = match create().await {
             Ok(url) => return Ok(Ok((url, blocks))),
-            Err(artifact::Error::NameTaken { maybe_by_us }) => maybe_by_us || begun_before,
+            Err(artifact::ArtifactServiceError::NameTaken { maybe_by_us }) => {
+                maybe_by_us || begun_before
+            }
             Err(error) => {
                 note.remove();
                 return Err(self.error(error, &source.name));
@@ -187,7 +189,7 @@ impl GitHubStore {
         name: &str,
         retention_days: Option<u32>,
         mime: &str,
-    ) -> Result<SecretString, artifact::Error> {
+    ) -> Result<SecretString, artifact::ArtifactServiceError> {
         let expires = retention_days.and_then(|days| {
             Timestamp::now().checked_add(SignedDuration::from_hours(i64::from(days) * 24)).ok()
         });
@@ -198,7 +200,7 @@ impl GitHubStore {
 
     async fn delete(&self, name: &str) -> Result<(), StoreError> {
         match self.service().delete(name).await {
-            Ok(()) | Err(artifact::Error::NotFound) => Ok(()),
+            Ok(()) | Err(artifact::ArtifactServiceError::NotFound) => Ok(()),
             Err(error) => Err(self.error(error, name)),
         }
     }
@@ -339,7 +341,7 @@ async fn put_block(
     Ok(id)
 }
 
-fn blob_error(error: &http::Error) -> StoreError {
+fn blob_error(error: &http::HttpError) -> StoreError {
     let message = error.to_string();
     match error.status().map(|status| status.as_u16()) {
         Some(401 | 403) => StoreError::Denied {

@@ -3,7 +3,7 @@
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use crcr_github::http;
-use crcr_github::sts::first_leaf;
+use crcr_github::sts::AwsError;
 
 use super::REGION_HEADER;
 
@@ -71,18 +71,19 @@ where
     }
 }
 
-impl From<&http::Error> for S3Refusal {
-    fn from(error: &http::Error) -> Self {
-        let http::Error::Status { status, headers, body, .. } = error else {
+impl From<&http::HttpError> for S3Refusal {
+    fn from(error: &http::HttpError) -> Self {
+        let http::HttpError::Status { status, headers, body, .. } = error else {
             let message = one_line(&error.to_string());
-            let unmade = matches!(error, http::Error::Transport(error) if error.is_builder());
+            let unmade = matches!(error, http::HttpError::Transport(error) if error.is_builder());
             return Self { status: None, code: None, message, region: None, unmade };
         };
+        let error = AwsError::read(body);
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
         Self {
             status: Some(status.as_u16()),
-            code: first_leaf(body, "Code").map(|code| one_line(&code)),
-            message: first_leaf(body, "Message").map(|text| one_line(&text)).unwrap_or_default(),
+            code: error.as_ref().map(|error| one_line(&error.code)),
+            message: error.map(|error| one_line(&error.message)).unwrap_or_default(),
             region: region.map(str::to_owned),
             unmade: false,
         }

@@ -16,7 +16,7 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4;
 use bytes::Bytes;
-use crcr_github::http::{self, Retry};
+use crcr_github::http::{self, RetryPolicy};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, RequestBuilder, Response};
 
@@ -99,7 +99,7 @@ impl SignedClient {
 
     /// Sends it, again where that may help; each try is signed anew.
     pub(super) async fn put(&self, put: PutRequest<'_>) -> Result<Response, S3Refusal> {
-        let mut tries = Retry::PATIENT.start();
+        let mut tries = RetryPolicy::PATIENT.start();
         loop {
             let error = match http::send_once(self.signed(&put).await?).await {
                 Ok(response) => return Ok(response),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crcr_domain::identity::CallerIdentity;
-use crcr_github::jwks::{Jwks, KeyError, REFRESH, REFRESH_AFTER_FAILURE};
+use crcr_github::jwks::{IssuerKeyError, IssuerKeys, REFRESH, REFRESH_AFTER_FAILURE};
 use http::StatusCode;
 use jiff::Timestamp;
 use parking_lot::RwLock;
@@ -119,7 +119,7 @@ impl std::error::Error for AuthError {}
 
 /// Verifies tokens of a set of issuers for one audience.
 pub struct Verifier {
-    issuers: BTreeMap<String, (Kind, Jwks)>,
+    issuers: BTreeMap<String, (Kind, IssuerKeys)>,
     audience: String,
     /// None until the map that is configured has been read.
     providers: RwLock<Option<Arc<ProviderMap>>>,
@@ -131,7 +131,7 @@ impl Verifier {
     pub fn new(client: &Client, issuers: Vec<Issuer>, audience: &str) -> Self {
         let issuers = issuers
             .into_iter()
-            .map(|i| (i.name, (i.kind, Jwks::new(client.clone(), i.jwks_url))))
+            .map(|i| (i.name, (i.kind, IssuerKeys::new(client.clone(), i.jwks_url))))
             .collect();
         Self { issuers, audience: audience.to_owned(), providers: RwLock::default() }
     }
@@ -162,8 +162,8 @@ impl Verifier {
         // Before any key is looked for: no other algorithm, and a key that is named.
         let kid = token.rs256_key_id().ok_or_else(AuthError::invalid)?;
         let key = jwks.key(&kid, now).await.map_err(|error| match error {
-            KeyError::Unknown => AuthError::invalid(),
-            KeyError::Unavailable { retry_after } => AuthError {
+            IssuerKeyError::Unknown => AuthError::invalid(),
+            IssuerKeyError::Unavailable { retry_after } => AuthError {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 detail: "the keys of the token's issuer can't be fetched now, try again".to_owned(),
                 retry_after: Some(retry_after),

@@ -7,8 +7,8 @@ use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
 use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
-use crcr_github::Error;
-use crcr_github::checks::{CheckRun, Output};
+use crcr_github::GithubError;
+use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_store::{CommitOutcome, StoreKey, Versioned, WriteBatch, read_record};
 
 use super::head::{Head, run_order};
@@ -126,7 +126,7 @@ async fn send(
         conclusion: shown.status.conclusion().map(str::to_owned),
         started_at: None,
         completed_at: None,
-        output: Output { title: shown.title.clone(), summary: shown.summary.clone() },
+        output: CheckRunOutput { title: shown.title.clone(), summary: shown.summary.clone() },
     };
     let text =
         serde_json::to_vec(&body).map_err(|error| TaskError::permanent(error.to_string()))?;
@@ -145,7 +145,7 @@ async fn send(
         None => match relay.app.own_check_run(upstream, head_sha, name).await? {
             Some(id) => match relay.app.update_check_run(upstream, id, &body).await {
                 Ok(()) => id,
-                Err(Error::Forbidden(_)) => {
+                Err(GithubError::Forbidden(_)) => {
                     relay.app.create_check_run(upstream, head_sha, &body).await?
                 }
                 Err(error) => return Err(error.into()),

@@ -2,8 +2,8 @@
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::{CheckRunPolicy, RepoName};
-use crcr_github::Error;
-use crcr_github::app::Target;
+use crcr_github::GithubError;
+use crcr_github::app::AppRepository;
 use crcr_store::{
     CommitOutcome, LeasedTask, SetInsert, StoreError, TaskOutcome, Versioned, WriteBatch,
     decode_record, read_record,
@@ -66,7 +66,7 @@ pub(super) async fn run(
             }
             Ok(TaskDone::AlreadySettled)
         }
-        Err(error @ Error::OtherRepository { found, .. }) => {
+        Err(error @ GithubError::OtherRepository { found, .. }) => {
             repository_pins::refuse(relay, &pin, found, "dispatch").await?;
             let text = format!(
                 "{error}; not sent until an operator confirms it: `crcr relay repository confirm \
@@ -75,8 +75,9 @@ pub(super) async fn run(
             record_not_sent(relay, task, read, &DispatchStatus::RepositoryChanged, &text).await
         }
         Err(
-            error
-            @ (Error::NotInstalled(_) | Error::Suspended(_) | Error::MissingPermission { .. }),
+            error @ (GithubError::NotInstalled(_)
+            | GithubError::Suspended(_)
+            | GithubError::MissingPermission { .. }),
         ) => {
             let text = error.to_string();
             tracing::warn!(delivery, %repo, error = text, "a backend can't be dispatched to");
@@ -110,7 +111,7 @@ async fn record_sent(
     relay: &Relay,
     task: &LeasedTask,
     read: Versioned<Dispatch>,
-    target: &Target,
+    target: &AppRepository,
 ) -> Result<(), StoreError> {
     let at = relay.now();
     let dispatch = change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {

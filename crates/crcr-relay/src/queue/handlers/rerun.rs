@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crcr_domain::check_run as names;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::{Level, RepoName};
-use crcr_github::Error;
+use crcr_github::GithubError;
 use crcr_store::{CommitOutcome, Versioned, WriteBatch, read_record};
 
 use crate::limits;
@@ -30,7 +30,7 @@ pub async fn run(
         relay.app.rerun(repo.as_str(), run_id).await
     };
     match asked {
-        Ok(()) | Err(Error::AlreadyRunning(_)) => {}
+        Ok(()) | Err(GithubError::AlreadyRunning(_)) => {}
         Err(error) => return Err(error.into()),
     }
     // The check run is open again as soon as GitHub says so, also before the first report.

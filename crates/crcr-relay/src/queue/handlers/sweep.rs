@@ -14,7 +14,7 @@ use crcr_domain::head_verdict::HeadState;
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::proof::ProofStatus;
 use crcr_domain::{CheckRunPolicy, RepoName};
-use crcr_github::Error;
+use crcr_github::GithubError;
 use crcr_github::runs::WorkflowRun;
 use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record, read_records};
 use jiff::Timestamp;
@@ -194,7 +194,7 @@ async fn listed_runs(
     let asked = relay.app.runs_of_event(repo.as_str(), "repository_dispatch", window).await;
     let listed: Vec<ListedRun> = match asked {
         Ok(runs) => runs.into_iter().filter_map(listed_run).collect(),
-        Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
+        Err(error) if error.is_transient() || matches!(error, GithubError::Unauthorized(_)) => {
             return Err(error.into());
         }
         Err(error) => {
@@ -274,11 +274,11 @@ async fn reported_run(
             let attempt = u32::try_from(run.run_attempt).unwrap_or(attempt);
             Ok(run_in(&run.path, attempt, run_state(&run)))
         }
-        Err(error) if error.is_transient() || matches!(error, Error::Unauthorized(_)) => {
+        Err(error) if error.is_transient() || matches!(error, GithubError::Unauthorized(_)) => {
             Err(error.into())
         }
         // The run was deleted, so nothing more will be reported.
-        Err(Error::NotFound(_)) if !jobs.iter().any(|job| job.state.is_open()) => {
+        Err(GithubError::NotFound(_)) if !jobs.iter().any(|job| job.state.is_open()) => {
             Ok(run_in(workflow, attempt, RunState::Over(None)))
         }
         Err(error) => {

@@ -1,0 +1,248 @@
+//! Whether the names in an allowlist exist: repositories, people, teams, labels, workflows.
+//!
+//! Reads only, with the token of a person or a job. Answers are cached on disk with their `ETag`
+//! ([`cache`]): asking again for something unchanged doesn't count against the rate limit, <https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api>
+
+pub mod cache;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use reqwest::Client;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use self::cache::LookupCache;
+use crate::app::Clock;
+use crate::error::GithubError;
+use crate::http::{HttpError, RetryPolicy};
+use crate::rest::{
+    JSON, MAX_JSON_BYTES, RAW, RestClient, RestRequest, RestResponse, contents_path, encoded,
+    path_by_number, repo_path,
+};
+use crate::{ClientSetupError, SecureUrl};
+
+/// GitHub's own limit for a workflow is lower.
+const MAX_WORKFLOW_BYTES: usize = 1024 * 1024;
+
+/// Read-only questions to GitHub, with a cache.
+pub struct GithubLookup {
+    client: RestClient,
+    token: SecretString,
+    base: String,
+    retry: RetryPolicy,
+    cache: Mutex<LookupCache>,
+    /// GitHub answers no call before this time.
+    limited_until: Mutex<Option<Timestamp>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct RepositoryInfo {
+    /// `owner/repo` in GitHub's spelling; the new name, when the repository was renamed.
+    pub full_name: String,
+    #[serde(default)]
+    pub archived: bool,
+}
+
+/// Whether an organisation has a team, as far as the token can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TeamStatus {
+    Exists,
+    /// Nor does the organisation have to exist.
+    Missing,
+    /// The token can't read the organisation's teams.
+    Hidden,
+}
+
+impl fmt::Debug for GithubLookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GithubLookup").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+impl GithubLookup {
+    /// For the GitHub whose REST API is at `base`. Needs a tokio runtime.
+    pub fn new(
+        http: Client,
+        base: &SecureUrl,
+        token: &SecretString,
+        cache: LookupCache,
+        clock: Clock,
+    ) -> Result<Self, ClientSetupError> {
+        if token.expose_secret().is_empty()
+            || !token.expose_secret().bytes().all(|b| b.is_ascii_graphic())
+        {
+            return Err(ClientSetupError::Token);
+        }
+        Ok(Self {
+            client: RestClient::new(http, base, clock)?,
+            token: token.clone(),
+            base: base.as_str().trim_end_matches('/').to_owned(),
+            retry: RetryPolicy { tries: 3, ..RetryPolicy::default() },
+            cache: Mutex::new(cache),
+            limited_until: Mutex::default(),
+        })
+    }
+
+    /// The repository under its present name; `None` when the token can't see it.
+    pub async fn repository(&self, repo: &str) -> Result<Option<RepositoryInfo>, GithubError> {
+        self.json(
+            &repo_path(repo),
+            |answer| json!({ "full_name": answer["full_name"], "archived": answer["archived"] }),
+        )
+        .await
+    }
+
+    /// Whether there is a person or organisation of that name.
+    pub async fn user_exists(&self, login: &str) -> Result<bool, GithubError> {
+        self.exists(&format!("/users/{}", encoded(login))).await
+    }
+
+    /// Whether `org` has the team `slug`. GitHub also answers 404 when the token may not see teams,
+    /// so a second call asks for the list of teams.
+    pub async fn team(&self, org: &str, slug: &str) -> Result<TeamStatus, GithubError> {
+        let org = format!("/orgs/{}/teams", encoded(org));
+        match self.exists(&format!("{org}/{}", encoded(slug))).await {
+            Ok(true) => return Ok(TeamStatus::Exists),
+            Ok(false) => {}
+            Err(GithubError::Forbidden(_)) => return Ok(TeamStatus::Hidden),
+            Err(error) => return Err(error),
+        }
+        match self.exists(&format!("{org}?per_page=1")).await {
+            Ok(true) => Ok(TeamStatus::Missing),
+            Ok(false) | Err(GithubError::Forbidden(_)) => Ok(TeamStatus::Hidden),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the repository has the label.
+    pub async fn label_exists(&self, repo: &str, label: &str) -> Result<bool, GithubError> {
+        self.exists(&format!("{}/labels/{}", repo_path(repo), encoded(label))).await
+    }
+
+    /// The paths of the workflows on the default branch.
+    pub async fn workflows(&self, repo: &str) -> Result<Vec<String>, GithubError> {
+        let path = contents_path(repo, ".github/workflows");
+        let keep = |answer: &Value| {
+            let files = answer.as_array().map(Vec::as_slice).unwrap_or_default();
+            let paths = files.iter().filter(|file| file["type"] == "file");
+            let paths = paths.filter_map(|file| file["path"].as_str());
+            json!(paths.filter(|p| p.ends_with(".yml") || p.ends_with(".yaml")).collect::<Vec<_>>())
+        };
+        Ok(self.json(&path, keep).await?.unwrap_or_default())
+    }
+
+    /// A file on the default branch, as text; `None` when it isn't there.
+    pub async fn file(&self, repo: &str, path: &str) -> Result<Option<String>, GithubError> {
+        let path = contents_path(repo, path);
+        let raw = |body: &[u8]| Ok(json!(String::from_utf8_lossy(body)));
+        let found = self.get(&path, RAW, MAX_WORKFLOW_BYTES, raw).await?;
+        Ok(found.and_then(|text| text.as_str().map(str::to_owned)))
+    }
+
+    /// The cached answers, to write to disk.
+    pub fn into_cache(self) -> LookupCache {
+        self.cache.into_inner()
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool, GithubError> {
+        Ok(self.json::<bool>(path, |_| json!(true)).await?.is_some())
+    }
+
+    /// The part of a JSON answer that `keep` selects; `None` for 404.
+    async fn json<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        keep: impl Fn(&Value) -> Value,
+    ) -> Result<Option<T>, GithubError> {
+        let read = |body: &[u8]| serde_json::from_slice(body).map(|answer| keep(&answer));
+        let found = self.get(path, JSON, MAX_JSON_BYTES, read).await?;
+        let parsed = found.map(serde_json::from_value).transpose();
+        parsed.map_err(|error| malformed(path, &error))
+    }
+
+    async fn get(
+        &self,
+        path: &str,
+        accept: &'static str,
+        limit: usize,
+        read: impl Fn(&[u8]) -> serde_json::Result<Value>,
+    ) -> Result<Option<Value>, GithubError> {
+        let key = format!("{}{path}", self.base);
+        let known = self.cache.lock().get(&key);
+        let etag = known.as_ref().map(|(etag, _)| etag.as_str());
+        let request = RestRequest::get(path.to_owned()).accepting(accept).unless_etag(etag);
+        let response = match self.send(&request).await {
+            Err(GithubError::NotFound(_)) => return Ok(None),
+            other => other?,
+        };
+        if let (StatusCode::NOT_MODIFIED, Some((_, value))) = (response.status(), known) {
+            return Ok(Some(value));
+        }
+        let etag = response.headers().get(header::ETAG).and_then(|v| v.to_str().ok());
+        let etag = etag.map(str::to_owned);
+        let body = self.client.read(&request, response, limit).await?;
+        let value = read(&body).map_err(|error| malformed(path, &error))?;
+        if let Some(etag) = etag {
+            self.cache.lock().put(key, etag, value.clone());
+        }
+        Ok(Some(value))
+    }
+
+    /// Sends a request, again while the failure is transient. Follows one redirect, which is where
+    /// GitHub keeps a renamed repository.
+    async fn send(&self, request: &RestRequest) -> Result<RestResponse, GithubError> {
+        let mut request = Cow::Borrowed(request);
+        let mut tries = self.retry.start();
+        loop {
+            self.check_rate_limit(&request)?;
+            let error = match self.client.send(&request, &self.token).await {
+                Ok(response) => {
+                    self.note_rate_limit(response.headers());
+                    return Ok(response);
+                }
+                Err(error) => error,
+            };
+            match &error {
+                GithubError::RateLimited { until, .. } => {
+                    *self.limited_until.lock() = Some(*until);
+                    return Err(error);
+                }
+                GithubError::Moved { to, .. } if matches!(request, Cow::Borrowed(_)) => {
+                    let Some(path) = path_by_number(to) else { return Err(error) };
+                    request = Cow::Owned(request.at(path));
+                }
+                GithubError::Transient { .. } if tries.again(&error, None).await => {}
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// GitHub would refuse the call, and counts refused calls against the token.
+    fn check_rate_limit(&self, request: &RestRequest) -> Result<(), GithubError> {
+        match *self.limited_until.lock() {
+            Some(until) if until > self.client.now() => {
+                Err(GithubError::RateLimited { until, call: request.name() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_rate_limit(&self, headers: &HeaderMap) {
+        let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
+        if number("x-ratelimit-remaining") == Some(0) {
+            let reset = number("x-ratelimit-reset").and_then(|at| Timestamp::from_second(at).ok());
+            *self.limited_until.lock() = reset;
+        }
+    }
+}
+
+fn malformed(path: &str, error: &serde_json::Error) -> GithubError {
+    let source = HttpError::Malformed(error.to_string());
+    GithubError::Malformed { call: format!("GET {path}"), source }
+}
