@@ -119,7 +119,7 @@ async fn check_lists_all_problems_while_a_relay_is_running() {
     for told in [
         "8 settings do not work",
         "CRCR_STORE: `/nowhere/crcr.db`",
-        "CRCR_LISTEN: `everywhere` is no address",
+        "CRCR_LISTEN: `everywhere` can't be resolved",
         "CRCR_OIDC_ISSUERS: the keys of `http://127.0.0.1:1` can't be fetched",
         "UPSTREAM_REPO: the App has `actions: none`, and needs `write`",
         "UPSTREAM_REPO: the App has `contents: read`, and needs `write`",
@@ -186,7 +186,7 @@ async fn broken_allowlist_is_reported_and_the_last_valid_one_stays_in_force() {
     assert!(told.contains("the newest version has"), "{told}");
     let told = get(&relay.url, "readyz").await.1;
     assert!(told.contains(r#""problem":"broken""#), "{told}");
-    assert!(place.log().contains("the allowlist is broken"), "{}", place.log());
+    assert!(place.log().contains("the allowlist is invalid"), "{}", place.log());
     let (_, answer) = open(&place, &relay).await;
     assert_eq!((answer.status, &answer.body["tasks"]), (202, &json!(4)));
     dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;

@@ -14,7 +14,7 @@ pub mod repository_pins;
 pub mod state_records;
 pub mod webhook;
 
-pub use self::config::{Config, Problem};
+pub use self::config::{Config, SettingProblem};
 pub use self::relay::{Relay, StartError};
 
 #[cfg(test)]

@@ -1,45 +1,42 @@
-//! Every limit of the relay, in one place.
+//! All limits of the relay. Sizes are in bytes.
 
 use std::time::Duration;
 
 use crcr_github::http::RetryPolicy;
 
-/// The largest webhook body, in bytes: GitHub's own limit.
+/// The largest webhook that GitHub sends.
 pub const WEBHOOK_BYTES: usize = 25 * 1024 * 1024;
-/// The largest callback body, in bytes.
 pub const CALLBACK_BYTES: usize = 1024 * 1024;
-/// The largest body of an operator's request, in bytes.
 pub const ADMIN_BYTES: usize = 64 * 1024;
-/// The largest result that another relay may send, in bytes.
+/// The largest result from another relay.
 pub const FORWARD_BYTES: usize = 2 * 1024 * 1024;
-/// The largest allowlist, in bytes.
 pub const ALLOWLIST_BYTES: usize = 1024 * 1024;
-/// A body up to this size, in bytes, needs no place among the large ones.
+/// Larger bodies count as [`LARGE_BODIES`].
 pub const SMALL_BODY: usize = 256 * 1024;
-/// Bodies over that size that are held at a time: 200 MiB at the most, and as much again for all the
-/// small ones that [`CONNECTIONS`] may send.
+/// How many large bodies may be in memory: 200 MiB at most. The small ones of all [`CONNECTIONS`] take
+/// about as much.
 pub const LARGE_BODIES: usize = 8;
-/// The largest head of a request, in bytes.
 pub const HEAD_BYTES: usize = 64 * 1024;
-/// How long a connection may be silent, or take for a request's head. Longer than load balancers
-/// keep an idle connection (60 s), so that they close it and no request meets a closed one.
+/// How long a connection may be idle, or take to send a request's head. Load balancers close an idle
+/// connection after 60 s. If the relay closed it first, a request could be lost.
 pub const HEAD: Duration = Duration::from_secs(75);
-/// The longest that a request may take, its body included.
+/// How long a request may take, including its body.
 pub const REQUEST: Duration = Duration::from_secs(60);
-/// Connections of one listener at a time: with what the relay opens itself, below the usual limit
-/// of 1,024 open files.
+/// Open connections of one listener. Together with the relay's own files they stay below the usual limit
+/// of 1,024.
 pub const CONNECTIONS: usize = 800;
-/// How long a client may leave an answer unread before its connection is closed.
+/// A connection is closed when the client doesn't read for this long.
 pub const WRITE: Duration = Duration::from_secs(30);
-/// The fewest characters of the admin token, so that guessing it is hopeless.
+/// The minimal length of the admin token, which makes it infeasible to guess.
 pub const ADMIN_TOKEN_CHARS: usize = 16;
-/// Wrong admin tokens in a minute, of everybody together, before further ones are refused unread.
+/// After this many wrong admin tokens in a minute, from all clients together, further ones are refused
+/// without a check.
 pub const WRONG_TOKENS: u32 = 10;
-/// How long `/readyz` believes that the store takes what is written, before it tries again.
+/// How long `/readyz` relies on the last successful write before it tries another one.
 pub const PROBE: Duration = Duration::from_secs(5);
-/// Connections of the operators' listener at a time.
+/// Open connections of the operators' listener.
 pub const ADMIN_CONNECTIONS: usize = 50;
-/// How old a connection gets before it is closed, so that none is held for ever.
+/// A connection of this age is closed after its current request, so that none is held forever.
 pub const CONNECTION_LIFE: Duration = Duration::from_secs(3600);
 /// The longest `X-GitHub-Delivery`, in characters.
 pub const DELIVERY_CHARS: usize = 100;
@@ -47,21 +44,21 @@ pub const DELIVERY_CHARS: usize = 100;
 /// accepts 65,535 characters; the rest is for the delivery, the callback token and the callback URL.
 pub const PAYLOAD_BYTES: usize = 60_000;
 
-/// How long records live: GitHub re-runs a workflow for 30 days.
+/// How long records are kept: a workflow can be re-run for 30 days.
 pub const KEEP: Duration = Duration::from_secs(35 * 24 * 3600);
-/// How long a delivery's body lives: dead letters can be redelivered for as long.
+/// How long a delivery's body is kept, and so how long its dispatches can be redelivered.
 pub const KEEP_BODY: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How long a task is a worker's own; after that it comes back.
+/// After this, a leased task is due again.
 pub const LEASE: Duration = Duration::from_secs(120);
-/// How long a handler may take. Well below [`LEASE`], so that its end is recorded before the task
-/// could be leased again.
+/// How long a handler may take. It is less than [`LEASE`], so that the outcome is recorded before the
+/// task can be leased again.
 pub const HANDLER: Duration = Duration::from_secs(90);
-/// Tasks that are worked on at a time, unless set otherwise.
+/// How many tasks run at a time by default.
 pub const WORKERS: u32 = 32;
-/// Tasks of one account downstream that are worked on at a time.
+/// How many tasks of one lane run at a time.
 pub const WORKERS_PER_LANE: usize = 8;
-/// RetryLoop of a task before it is given up.
+/// How many tries a task gets.
 pub const TRIES: u32 = 15;
 /// The pauses between the tries of a task, unless GitHub asks for longer ones.
 pub const TASK_RETRY: RetryPolicy = RetryPolicy {
@@ -70,41 +67,41 @@ pub const TASK_RETRY: RetryPolicy = RetryPolicy {
     cap: Duration::from_secs(600),
     total: Duration::MAX,
 };
-/// How long a stop waits for work that is under way.
+/// How long a shutdown waits for running tasks and open requests.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// How often the queue is looked at without being told of new work.
+/// How often the queue is polled.
 pub const POLL: Duration = Duration::from_millis(500);
-/// How often a change is decided anew because somebody else's came first.
+/// How often a change is tried again after a conflict with another one.
 pub const CONFLICTS: usize = 50;
 
-/// How often GitHub is asked whether a downstream run is over.
+/// How often GitHub is asked about a young downstream run.
 pub const RUN_POLL: Duration = Duration::from_secs(120);
-/// The longest pause between two such questions.
+/// The longest pause between two such requests.
 pub const RUN_POLL_CAP: Duration = Duration::from_secs(30 * 60);
-/// How soon after a job's end GitHub is asked whether its run is over.
+/// How long after a job's end GitHub is asked whether its run is over.
 pub const RUN_END_LOOK: Duration = Duration::from_secs(30);
-/// How soon after a re-run was asked for GitHub is asked how the run stands.
+/// How long after the request for a re-run GitHub is asked about the run.
 pub const RERUN_LOOK: Duration = Duration::from_secs(10);
-/// How soon it is looked again whether a report is proven that came before its dispatch was recorded
+/// How often the proof of a report is checked again if the report arrived before its dispatch was recorded
 /// as sent.
 pub const PROOF_POLL: Duration = Duration::from_secs(5);
-/// Dispatches to one repository that are compared by the time of their sending.
+/// How many dispatches to one repository are compared by the time at which they were sent.
 pub const RECENT_SENDS: usize = 64;
-/// How long the time of a sending is kept.
+/// How long that time is kept.
 pub const KEEP_SENDS: Duration = Duration::from_secs(24 * 3600);
-/// Deliveries of one head that a pull request's record names: the oldest go first.
+/// How many deliveries of one head a pull request's record names; older ones are dropped.
 pub const DELIVERIES_PER_HEAD: usize = 32;
 /// After this long without an open job, a run elsewhere than on GitHub is over.
 pub const FOREIGN_RUN_QUIET: Duration = Duration::from_secs(30 * 60);
-/// Jobs of one dispatch that are looked at.
+/// How many jobs of one dispatch are read.
 pub const JOBS: usize = 1000;
-/// Tasks that were given up and are put back at a time.
+/// How many tasks an operator's command reads.
 pub const DEAD: usize = 100_000;
-/// The most pinned repositories that are listed.
+/// How many pinned repositories are listed.
 pub const PINS: usize = 10_000;
-/// How long the first answer waits for the allowlist: GitHub waits ten seconds for it.
+/// How long the first response waits for the allowlist. GitHub waits ten seconds for a response.
 pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
-/// Facts that one batch copies to the results.
+/// How many facts are copied to the results at a time.
 pub const FEED_ROWS: usize = 5000;
 /// How long a batch waits for more facts.
 pub const FEED_LINGER: Duration = Duration::from_millis(250);
@@ -115,22 +112,21 @@ pub const FEED_RETRY: RetryPolicy = RetryPolicy {
     cap: Duration::from_secs(30),
     total: Duration::MAX,
 };
-/// How often old results are looked for.
+/// How often old results are rolled up.
 pub const RETAIN: Duration = Duration::from_secs(3600);
-/// How often what has expired is forgotten.
+/// How often expired records are deleted.
 pub const PRUNE: Duration = Duration::from_secs(60);
-/// The pause between two portions of that, so that the relay's own writes come first.
+/// The pause between two of these transactions, so that other writes go first.
 pub const PRUNE_PAUSE: Duration = Duration::from_millis(20);
-/// How long it is believed that upstream doesn't have a commit; it may be pushed later.
+/// How long the answer is cached that upstream doesn't have a commit, which may still be pushed.
 pub const COMMIT_ABSENT: Duration = Duration::from_secs(300);
-/// How long it is believed that upstream has a commit.
+/// How long the answer is cached that upstream has a commit.
 pub const COMMIT_EXISTS: Duration = Duration::from_secs(3600);
-/// How often the files of secrets are looked at.
+/// How often the files of secrets are checked for changes.
 pub const SECRETS: Duration = Duration::from_secs(10);
-/// How long a result is kept trying that the external HUD refuses with 401: its key is being
-/// changed.
+/// How long a result is retried after the external HUD answered 401: its key may be changing.
 pub const HUD_KEY_CHANGE: Duration = Duration::from_secs(3600);
-/// How often the mapping of other CI systems' pipelines is read.
+/// How often the map from pipelines of other CI systems to repositories is read.
 pub const PROVIDERS: Duration = Duration::from_secs(300);
-/// How soon that mapping is asked for again after a failure.
+/// The same after a failure.
 pub const PROVIDERS_AGAIN: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! One relay: its settings, its store, its GitHub, its clock.
+//! The relay: everything that its requests and tasks share.
 
 use std::sync::Arc;
 
@@ -14,48 +14,43 @@ use secrecy::SecretString;
 use tokio::sync::Notify;
 
 use crate::admin::preflight;
-use crate::admin::wrong_tokens::Guesses;
-use crate::allowlist::Source;
+use crate::admin::wrong_tokens::WrongTokens;
+use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
-use crate::callback::token::CallbackKeys;
-use crate::config::secrets::{Reloaded, Secret};
+use crate::callback::token::{CallbackKeys, signing_secrets};
+use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::http::metrics::Metrics;
-use crate::webhook::turns::Turns;
+use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
 
-/// Everything that requests and tasks share.
 pub struct Relay {
     pub config: Config,
     pub store: Arc<dyn StateStore>,
-    /// What happened, for rates and pages.
     pub results: Arc<dyn Results>,
     pub app: GithubApp,
-    pub allowlist: Source,
+    pub allowlist: AllowlistSource,
     pub verifier: Verifier,
-    /// What signs and verifies callback tokens.
     pub keys: CallbackKeys,
     pub clock: Clock,
     pub metrics: Metrics,
-    /// For everything that isn't GitHub.
+    /// For requests to anything but GitHub.
     pub http: reqwest::Client,
+    /// Wakes the workers.
     pub work: Notify,
-    /// Wakes what copies facts to the results.
+    /// Wakes the copying of facts to the results.
     pub facts: Notify,
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
     pub(crate) results_problem: Mutex<Option<String>>,
-    /// Lets deliveries of one pull request take turns.
-    pub(crate) turns: Turns,
-    /// Admin tokens that were wrong, as a bearer.
-    pub(crate) wrong_bearers: Guesses,
-    /// Admin tokens that were wrong, at the login.
-    pub(crate) wrong_logins: Guesses,
-    /// When the store last took what was written to try it.
+    pub(crate) turns: PullRequestTurns,
+    pub(crate) wrong_bearers: WrongTokens,
+    pub(crate) wrong_logins: WrongTokens,
+    /// When a test record was last written to the store.
     written_at: tokio::sync::Mutex<Option<Timestamp>>,
 }
 
-/// A batch that isn't known to be on disk yet.
-pub(crate) struct Submitted {
+/// A batch that may not be on disk yet.
+pub(crate) struct SubmittedBatch {
     pending: PendingCommit,
     tasks: bool,
     facts: bool,
@@ -66,7 +61,6 @@ pub(crate) struct Submitted {
 pub enum StartError {
     #[error(transparent)]
     Key(#[from] crcr_github::ClientSetupError),
-    /// The TLS set-up of the machine.
     #[error("the HTTP client can't be set up")]
     Http(#[source] crcr_github::http::HttpError),
     #[error(transparent)]
@@ -75,7 +69,7 @@ pub enum StartError {
     Results(#[from] ResultsError),
 }
 
-/// Opens the store and the results that `config` names, for the one server.
+/// Opens the store and the results for the one server.
 pub async fn open(config: &Config) -> Result<(Arc<dyn StateStore>, Arc<dyn Results>), StartError> {
     let StoreUrl::Sqlite(path) = &config.store;
     match &config.results {
@@ -91,7 +85,6 @@ pub async fn open(config: &Config) -> Result<(Arc<dyn StateStore>, Arc<dyn Resul
 }
 
 impl Relay {
-    /// A relay of these parts.
     pub fn new(
         config: Config,
         store: Arc<dyn StateStore>,
@@ -106,27 +99,30 @@ impl Relay {
             &config.private_key.first(),
             Arc::clone(&clock),
         )?;
-        let verifier =
-            Verifier::new(&http, Issuer::of(&config.issuers, &config.api_url), &config.audience);
+        let verifier = Verifier::new(
+            &http,
+            Issuer::from_settings(&config.issuers, &config.api_url),
+            &config.audience,
+        );
         if config.providers_url.is_none() {
             verifier.set_providers(ProviderMap::default());
         }
         Ok(Self {
             verifier,
-            allowlist: Source::new(
+            allowlist: AllowlistSource::new(
                 config.allowlist.clone(),
                 config.upstream.clone(),
                 config.allowlist_ttl,
             )
             .kept_in(Arc::clone(&store)),
-            keys: CallbackKeys::new(&config.callback_keys()),
+            keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
             results_problem: Mutex::default(),
-            turns: Turns::new(),
-            wrong_bearers: Guesses::default(),
-            wrong_logins: Guesses::default(),
+            turns: PullRequestTurns::new(),
+            wrong_bearers: WrongTokens::default(),
+            wrong_logins: WrongTokens::default(),
             written_at: tokio::sync::Mutex::default(),
             store,
             results,
@@ -147,15 +143,18 @@ impl Relay {
         self.durable(submitted).await
     }
 
-    /// Gives a batch its place in the order of batches.
-    pub(crate) async fn submit(&self, batch: WriteBatch) -> Result<Submitted, StoreError> {
+    /// Puts a batch in line for the writer.
+    pub(crate) async fn submit(&self, batch: WriteBatch) -> Result<SubmittedBatch, StoreError> {
         let tasks = !batch.tasks.is_empty();
         let facts = !batch.facts.is_empty() && !self.store.stores_facts();
-        Ok(Submitted { pending: self.store.submit(batch, self.now()).await?, tasks, facts })
+        Ok(SubmittedBatch { pending: self.store.submit(batch, self.now()).await?, tasks, facts })
     }
 
-    /// Waits for a batch to be on disk, and wakes whoever has work with it.
-    pub(crate) async fn durable(&self, submitted: Submitted) -> Result<CommitOutcome, StoreError> {
+    /// Waits until a batch is on disk, and wakes the workers if it has tasks.
+    pub(crate) async fn durable(
+        &self,
+        submitted: SubmittedBatch,
+    ) -> Result<CommitOutcome, StoreError> {
         let commit = submitted.pending.durable().await?;
         if submitted.facts && commit == CommitOutcome::Done {
             self.facts.notify_one();
@@ -166,8 +165,8 @@ impl Relay {
         Ok(commit)
     }
 
-    /// Reads the mapping of other CI systems' pipelines, where one is named; a broken one leaves the
-    /// last good one in force. `false` when it can't be used.
+    /// Reads the map from pipelines of other CI systems to repositories, if there is one. If it can't
+    /// be used, the last good one stays in force and the result is `false`.
     pub async fn refresh_providers(&self) -> bool {
         let Some(url) = &self.config.providers_url else { return true };
         match preflight::providers(url, &self.app).await {
@@ -180,8 +179,8 @@ impl Relay {
         true
     }
 
-    /// Whether the store takes what is written: a full disk reads well. Tried once in
-    /// [`limits::PROBE`] at the most while it works, so that questions cost the disk nothing.
+    /// Whether the store can be written: it can be read even when the disk is full. While it works, it
+    /// is tried at most once in [`limits::PROBE`], so that health checks don't load the disk.
     pub(crate) async fn can_write(&self) -> Result<(), StoreError> {
         let mut written_at = self.written_at.lock().await;
         let now = self.now();
@@ -194,7 +193,7 @@ impl Relay {
         match tokio::time::timeout(limits::PROBE, self.store.commit(batch, now)).await {
             Ok(commit) => commit?,
             Err(_) => {
-                let what = format!("it has written nothing for {} s", limits::PROBE.as_secs());
+                let what = format!("it hasn't written anything for {} s", limits::PROBE.as_secs());
                 return Err(StoreError::Unavailable(what));
             }
         };
@@ -202,16 +201,16 @@ impl Relay {
         Ok(())
     }
 
-    /// Reads the files of secrets again that have changed. A broken one leaves the old values in
-    /// force. Reads files, so it may block.
+    /// Reads the secrets' files that have changed. If one can't be used, the old values stay. Blocks
+    /// while it reads.
     pub fn reload_secrets(&self) {
-        let told = |secret: &Secret, reloaded: Reloaded| match reloaded {
-            Reloaded::Unchanged => false,
-            Reloaded::New => {
+        let log = |secret: &Secret, reloaded: ReloadResult| match reloaded {
+            ReloadResult::Unchanged => false,
+            ReloadResult::New => {
                 tracing::info!(setting = secret.name(), "the secret's file was read again");
                 true
             }
-            Reloaded::Broken(problem) => {
+            ReloadResult::Broken(problem) => {
                 let setting = secret.name();
                 tracing::error!(
                     setting,
@@ -226,20 +225,20 @@ impl Relay {
         let new_key = |values: &[SecretString]| {
             self.app.set_private_key(&values[0]).map_err(|error| error.to_string())
         };
-        told(key, key.reload(new_key));
+        log(key, key.reload(new_key));
         let hud = config.hud.as_ref().map(|hud| &hud.key);
         let signing = [Some(&config.webhook_secret), config.callback_keys.as_ref()];
         let others = [config.admin_token.as_ref(), config.results_token.as_ref(), hud];
         let mut changed = false;
         for secret in signing.into_iter().chain(others).flatten() {
-            changed |= told(secret, secret.reload(|_| Ok(())));
+            changed |= log(secret, secret.reload(|_| Ok(())));
         }
         if changed {
-            self.keys.set(&config.callback_keys());
+            self.keys.replace(&signing_secrets(config));
         }
     }
 
-    /// When records that are written now may be forgotten.
+    /// When records that are written now may be deleted.
     pub fn expiry(&self) -> Timestamp {
         self.now() + self.config.keep
     }

@@ -1,8 +1,8 @@
-//! Which repository, by GitHub's number, a name of the allowlist stands for.
+//! Pins the names of the allowlist to GitHub's repository ids.
 //!
-//! A name can be deleted or renamed and registered again by somebody else; the number can't. The
-//! number is pinned when GitHub accepts the first dispatch to the name, and stays pinned when the
-//! allowlist drops the name. From then on another number is refused until an operator confirms it.
+//! After a repository is deleted or renamed, somebody else can register its name, but not get its id. The
+//! id is pinned when GitHub accepts the first dispatch, and stays pinned when the allowlist drops the
+//! name. Another repository with that name is refused until an operator confirms it.
 
 use crcr_domain::RepoName;
 use crcr_github::app::AppRepository;
@@ -17,40 +17,34 @@ use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::{limits, state_records};
 
-/// The number that a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
     pub repo: RepoName,
-    /// The repository's number on GitHub.
     pub repository_id: u64,
     /// When GitHub accepted the first dispatch to it, or an operator confirmed it.
     pub since: Timestamp,
-    /// Another repository that was seen under the name and is refused.
-    pub changed: Option<Change>,
+    /// Another repository that has the name now and is refused.
+    pub changed: Option<OtherRepository>,
 }
 
-/// Another repository under a pinned name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct OtherRepository {
     pub repository_id: u64,
-    /// When it was seen first.
+    /// When it was first seen.
     pub seen_at: Timestamp,
 }
 
-/// Why a change isn't confirmed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfirmError {
-    /// The name was never dispatched to.
     #[error("`{0}` was never dispatched to, so no number is pinned and none was refused")]
     Unknown(RepoName),
-    /// No other repository was seen, and none was named.
     #[error("`{repo}` is pinned to repository number {repository_id}, and no other one was seen")]
     Unchanged { repo: RepoName, repository_id: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Pins what GitHub accepted a dispatch to, unless a number is pinned already.
+/// Pins the repository that GitHub accepted a dispatch for, unless one is pinned already.
 pub(crate) async fn pin(
     relay: &Relay,
     repo: &RepoName,
@@ -66,14 +60,14 @@ pub(crate) async fn pin(
     let mut batch = WriteBatch::default();
     let repository_id = target.repository_id;
     let pin = Pin { repo: repo.clone(), repository_id, since: now, changed: None };
-    write(&mut batch, upstream, &known, &pin, now);
-    // A conflict means that a dispatch at the same time has pinned it.
+    add_pin(&mut batch, upstream, &known, &pin, now);
+    // A conflict means that a concurrent dispatch has pinned it.
     relay.commit(batch).await?;
     Ok(())
 }
 
-/// Pins have no end: a name that nobody used for long is the one that somebody else registers.
-fn write(
+/// Pins never expire: a name that hasn't been used for long is most likely to be taken over.
+fn add_pin(
     batch: &mut WriteBatch,
     upstream: &RepoName,
     known: &Versioned<Pin>,
@@ -89,7 +83,7 @@ fn write(
     });
 }
 
-/// Notes that `found` uses the name of `pin`, and tells operators the first time.
+/// Records that repository `found` has the name of `pin`, and alerts operators the first time.
 pub(crate) async fn refuse(
     relay: &Relay,
     pin: &Versioned<Pin>,
@@ -111,7 +105,7 @@ pub(crate) async fn refuse(
         "the name belongs to another repository than before; it is refused until an operator \
          confirms it: crcr relay repository confirm {repo}"
     );
-    let change = Some(Change { repository_id: found, seen_at: now });
+    let change = Some(OtherRepository { repository_id: found, seen_at: now });
     let mut batch = WriteBatch::default();
     batch.update(pin, &Pin { changed: change, ..value.clone() }, Timestamp::MAX);
     if relay.config.alert_url.is_some() {
@@ -119,12 +113,12 @@ pub(crate) async fn refuse(
             TaskKind::RepositoryChanged { repo, pinned, found }.task(&relay.config.upstream, now),
         );
     }
-    // A conflict means that somebody else noted or confirmed it at the same time.
+    // A conflict means that it was recorded or confirmed at the same time.
     relay.commit(batch).await?;
     Ok(())
 }
 
-/// The text of a refused report: what, why, and what to do.
+/// The response to a report of another repository.
 pub(crate) fn refusal(pin: &Pin, found: Option<u64>) -> String {
     let Pin { repo, repository_id, since, .. } = pin;
     let found = found.map_or("no number".to_owned(), |found| format!("number {found}"));
@@ -135,7 +129,7 @@ pub(crate) fn refusal(pin: &Pin, found: Option<u64>) -> String {
     )
 }
 
-/// Every pinned name, the newest first, at most `limit`.
+/// The pinned repositories, the newest first, at most `limit`.
 pub async fn list(
     store: &dyn StateStore,
     upstream: &RepoName,
@@ -148,8 +142,7 @@ pub async fn list(
     Ok(pins.into_iter().filter_map(|read| read.value).collect())
 }
 
-/// Lets a name stand for another repository from now on: for `repository_id`, also when none was
-/// pinned, or else for the one that was seen and refused.
+/// Pins a name to `repository_id`, or without one to the repository that was seen and refused.
 pub async fn confirm(
     store: &dyn StateStore,
     upstream: &RepoName,
@@ -171,12 +164,12 @@ pub async fn confirm(
         };
         let pin = Pin { repo: repo.clone(), repository_id, since: now, changed: None };
         let mut batch = WriteBatch::default();
-        write(&mut batch, upstream, &known, &pin, now);
+        add_pin(&mut batch, upstream, &known, &pin, now);
         if store.commit(batch, now).await? == CommitOutcome::Done {
             let before = known.value.map(|pin| pin.repository_id);
             tracing::warn!(%repo, repository_id, before, "a repository was confirmed");
             return Ok(pin);
         }
     }
-    Err(StoreError::Unavailable("the pinned number changes all the time".to_owned()).into())
+    Err(StoreError::Unavailable("the pin changed in every try to change it".to_owned()).into())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crcr_relay::http::serve::Bound;
+use crcr_relay::http::serve::BoundListeners;
 use crcr_relay::relay::Relay;
 use crcr_results::generate;
 use crcr_results::sqlite::SqliteResults;
@@ -66,7 +66,7 @@ impl DemoRelay {
         if relay.allowlist.get().is_none() {
             return Err(demo_failure("the relay couldn't read the allowlist from the stand-in"));
         }
-        let bound = Bound::new("127.0.0.1:0", None)
+        let bound = BoundListeners::new("127.0.0.1:0", None)
             .await
             .map_err(|error| demo_failure("the relay can't listen").because(error))?;
         let address = bound

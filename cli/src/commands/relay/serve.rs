@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crcr_relay::admin::preflight;
-use crcr_relay::http::serve::Bound;
-use crcr_relay::{Config, Problem, Relay, config, relay};
+use crcr_relay::http::serve::BoundListeners;
+use crcr_relay::{Config, Relay, SettingProblem, config, relay};
 use tokio_util::sync::CancellationToken;
 
 use super::{now, secrets_manager};
@@ -21,7 +21,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let stored = secrets_manager::fetch(env).await?;
     let flags = flags_by_variable(args);
     let lookup = |name: &str| flags.get(name).cloned().or_else(|| env.get(name).map(str::to_owned));
-    for setting in config::without_effect(&lookup) {
+    for setting in config::settings_without_effect(&lookup) {
         tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
     }
     let config = Config::read(&lookup, stored).map_err(|problems| {
@@ -42,7 +42,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
-    let bound = Bound::new(&listen, admin_listen.as_deref())
+    let bound = BoundListeners::new(&listen, admin_listen.as_deref())
         .await
         .map_err(|error| Failure::unexpected("listen", error.to_string()).because(error))?;
     let address = bound.address().map_err(|error| {
@@ -84,7 +84,7 @@ fn flags_by_variable(args: &ServeArgs) -> BTreeMap<&'static str, String> {
     flags
 }
 
-fn settings_failure(one: &str, several: &str, problems: &[Problem]) -> Failure {
+fn settings_failure(one: &str, several: &str, problems: &[SettingProblem]) -> Failure {
     let lines: Vec<String> =
         problems.iter().map(|problem| format!("  {}: {}", problem.name, problem.what)).collect();
     let count = match problems.len() {

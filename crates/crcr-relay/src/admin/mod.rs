@@ -1,4 +1,4 @@
-//! What operators see and do, and what they may try out before they start a relay.
+//! The operators' pages and actions, and the check of settings before a relay is started.
 
 pub mod deliveries;
 pub(crate) mod deliveries_endpoint;
@@ -8,7 +8,6 @@ pub mod preflight;
 pub(crate) mod repositories;
 pub(crate) mod wrong_tokens;
 
-/// Where an operator logs in, on the public listener.
 pub(crate) const LOGIN: &str = "/crcr/login";
-/// Where a browser goes from there.
+/// The operators' start page.
 pub(crate) const HOME: &str = "/crcr/deliveries";

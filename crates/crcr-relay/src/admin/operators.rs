@@ -1,8 +1,9 @@
-//! Who may see the operators' pages, and how a browser comes to be let in.
+//! Authorises operators.
 //!
-//! On the public listener operators show the admin token, as a bearer or once in a form that sets
-//! the cookie `crcr_admin`; everybody else finds nothing there. The cookie holds no token: it is an
-//! end of validity under a MAC whose key is the token, so that a changed token ends every session.
+//! On the public listener an operator sends the admin token, as a bearer or in a login form that sets the
+//! cookie `crcr_admin`. For everybody else the operators' pages don't exist. The cookie doesn't contain
+//! the token: it is an expiry time with a MAC whose key is the token, so a new token ends every
+//! session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,46 +25,43 @@ use crate::http::http_response::{Refusal, not_found};
 use crate::relay::Relay;
 
 const COOKIE: &str = "crcr_admin";
-/// How long a browser stays logged in.
 const SESSION: Duration = Duration::from_secs(12 * 3600);
-/// The largest form that is read, in bytes.
 pub(crate) const FORM_BYTES: usize = 4096;
 
-/// Where a request comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
-    /// For everybody: operators show the token, others find nothing.
+    /// Operators need the token; for others there are no operators' pages.
     Public,
-    /// The operators' own, on loopback: asks for no token, but for a name of this machine. A web page
-    /// can have its own name lead to 127.0.0.1 (DNS rebinding) and would read and press everything from
-    /// within an operator's browser.
+    /// The operators' listener on loopback. It needs no token, but `Host` must name this machine:
+    /// otherwise a web page whose domain resolves to 127.0.0.1 (DNS rebinding) could act through an
+    /// operator's browser.
     Loopback,
-    /// The operators' own, on the network: asks for the token where there is one.
+    /// The operators' listener on the network. It needs the token if one is configured.
     Network,
 }
 
-/// Lets operators through, and refuses everybody else as the listener does.
-pub(crate) async fn only(
+/// Middleware that lets only operators through.
+pub(crate) async fn require_operator(
     State((relay, listener)): State<(Arc<Relay>, Listener)>,
     request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let why = match lets_in(&relay, listener, headers) {
+    let why = match is_operator(&relay, listener, headers) {
         Ok(true) => return next.run(request).await,
-        Err(wait) => return too_many_guesses(wait).into_response(),
+        Err(wait) => return too_many_wrong_tokens(wait).into_response(),
         Ok(false) => match listener {
             Listener::Public => return not_found(),
             Listener::Loopback => {
                 let why = format!(
-                    "`Host` is `{}`, which is no name of this machine: ask for http://localhost and \
+                    "`Host` is `{}`, which isn't a name of this machine: ask for http://localhost and \
                      this port, or send the admin token as a bearer",
                     text(headers, header::HOST)
                 );
                 return Refusal::new(StatusCode::FORBIDDEN, why).into_response();
             }
             Listener::Network => {
-                "The admin token is asked for: send it as a bearer, or log in at /crcr/login"
+                "The admin token is required: send it as a bearer, or log in at /crcr/login"
             }
         },
     };
@@ -72,9 +70,8 @@ pub(crate) async fn only(
     answer
 }
 
-/// Whether a request may see what operators see; fails with the time until which bearers are refused
-/// unread.
-pub(crate) fn lets_in(
+/// Whether a request comes from an operator. Fails with the time to wait after too many wrong tokens.
+pub(crate) fn is_operator(
     relay: &Relay,
     listener: Listener,
     headers: &HeaderMap,
@@ -87,7 +84,7 @@ pub(crate) fn lets_in(
     if open { Ok(true) } else { is_admin(relay, headers) }
 }
 
-fn too_many_guesses(wait: Duration) -> Refusal {
+fn too_many_wrong_tokens(wait: Duration) -> Refusal {
     let mut refusal =
         Refusal::new(StatusCode::TOO_MANY_REQUESTS, "Too many wrong tokens; wait for a minute");
     refusal.retry_after = Some(wait.as_secs().max(1));
@@ -103,8 +100,8 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
         .is_some_and(|host| is_loopback(&host))
 }
 
-/// Whether a request carries the cookie of a login, or the admin token as a bearer; fails with how
-/// long to wait when there were too many wrong bearers.
+/// Whether a request has the cookie of a login or the admin token as a bearer. Fails with the time to
+/// wait after too many wrong tokens.
 pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> Result<bool, Duration> {
     let (Some(token), now) = (&relay.config.admin_token, relay.now()) else { return Ok(false) };
     if cookie(headers).is_some_and(|given| is_session(&token.all(), given, now)) {
@@ -116,12 +113,11 @@ pub(crate) fn is_admin(relay: &Relay, headers: &HeaderMap) -> Result<bool, Durat
     }
 }
 
-/// Whether a request comes from a browser that has logged in.
 pub(crate) fn has_cookie(headers: &HeaderMap) -> bool {
     cookie(headers).is_some()
 }
 
-/// Whether `Origin`, where a browser sends one, names the host that was asked.
+/// Whether `Origin`, if present, names the same host as `Host`.
 pub(crate) fn is_own_origin(headers: &HeaderMap) -> bool {
     if !headers.contains_key(header::ORIGIN) {
         return true;
@@ -130,14 +126,14 @@ pub(crate) fn is_own_origin(headers: &HeaderMap) -> bool {
     host.is_some_and(|host| !host.is_empty() && host == text(headers, header::HOST))
 }
 
-/// The form of the login; it can't be printed.
+/// It isn't `Debug`, so that the token can't be printed.
 #[derive(Deserialize)]
-pub(crate) struct Login {
+pub(crate) struct LoginForm {
     token: String,
 }
 
-/// `GET /crcr/login`: the form, where there is a token to show.
-pub(crate) async fn form(State(relay): State<Arc<Relay>>, headers: HeaderMap) -> Response {
+/// `GET /crcr/login`
+pub(crate) async fn login_form(State(relay): State<Arc<Relay>>, headers: HeaderMap) -> Response {
     if relay.config.admin_token.is_none() {
         return not_found();
     }
@@ -147,11 +143,11 @@ pub(crate) async fn form(State(relay): State<Arc<Relay>>, headers: HeaderMap) ->
     login::page(None).into_response()
 }
 
-/// `POST /crcr/login`: sets the cookie when the token is right.
+/// `POST /crcr/login`: sets the cookie if the token is right.
 pub(crate) async fn log_in(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
-    form: Result<Form<Login>, axum::extract::rejection::FormRejection>,
+    form: Result<Form<LoginForm>, axum::extract::rejection::FormRejection>,
 ) -> Response {
     let Some(token) = &relay.config.admin_token else { return not_found() };
     let refused = |status: StatusCode, why: &str| (status, login::page(Some(why))).into_response();
@@ -177,20 +173,20 @@ pub(crate) async fn log_in(
     }
     tracing::info!("an operator logged in");
     let until = relay.now() + SESSION;
-    with_cookie(&headers, &session(&token.first(), until), SESSION)
+    redirect_with_cookie(&headers, &session(&token.first(), until), SESSION)
 }
 
-/// `POST /crcr/logout`: drops the cookie.
+/// `POST /crcr/logout`: deletes the cookie.
 pub(crate) async fn log_out(headers: HeaderMap) -> Response {
     if !is_own_origin(&headers) {
         return Refusal::new(StatusCode::FORBIDDEN, "Another site's request").into_response();
     }
-    with_cookie(&headers, "", Duration::ZERO)
+    redirect_with_cookie(&headers, "", Duration::ZERO)
 }
 
-/// Sends the browser on with a cookie that no script reads and no other site's request carries.
-fn with_cookie(headers: &HeaderMap, value: &str, age: Duration) -> Response {
-    // A browser says by `Origin` how it came; only a plain connection gets a cookie for one.
+/// Redirects with a cookie that scripts can't read and that other sites' requests don't carry.
+fn redirect_with_cookie(headers: &HeaderMap, value: &str, age: Duration) -> Response {
+    // `Origin` has the scheme that the browser uses. Only over plain http the cookie isn't `Secure`.
     let plain = text(headers, header::ORIGIN).starts_with("http://");
     let secure = if plain { "" } else { "; Secure" };
     let age = age.as_secs();
@@ -199,7 +195,7 @@ fn with_cookie(headers: &HeaderMap, value: &str, age: Duration) -> Response {
     ([(header::SET_COOKIE, cookie)], Redirect::to(HOME)).into_response()
 }
 
-/// `END.MAC`: the second until which the session holds.
+/// `EXPIRY.MAC`, with the expiry in seconds since 1970.
 fn session(token: &SecretString, until: Timestamp) -> String {
     let until = until.as_second();
     let tag = hmac::sign(&key(token), message(until).as_bytes());

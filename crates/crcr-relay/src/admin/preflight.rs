@@ -1,28 +1,28 @@
-//! Settings tried out: everything that the relay needs is asked once, and every answer is told.
+//! Tries the settings: uses everything that the relay depends on once, and reports all problems.
 
 use crcr_github::app::{Clock, GithubApp};
 use crcr_github::http;
 use crcr_results::ResultsUrl;
 use crcr_store::{SqliteStore, StoreRole};
 
-use crate::allowlist::Source;
+use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
-use crate::config::config_file;
-use crate::config::{AllowlistUrl, Config, Problem, StoreUrl};
+use crate::config::config_file::{self, FileUrl};
+use crate::config::{Config, SettingProblem, StoreUrl};
 use crate::limits;
 
-/// What doesn't work with these settings; nothing when the relay can serve. A relay may be running
-/// on the same store.
-pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
-    let mut found = Found(vec![]);
+/// Everything that doesn't work with these settings; empty if the relay can serve. A relay may be
+/// running on the same store.
+pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
+    let mut found = ProblemList(vec![]);
     let StoreUrl::Sqlite(path) = &config.store;
     if let Err(error) = SqliteStore::open(path, StoreRole::Tool) {
-        found.note("CRCR_STORE", format!("`{}`: {error}", path.display()));
+        found.add("CRCR_STORE", format!("`{}`: {error}", path.display()));
     }
     if let Some(url @ ResultsUrl::ClickHouse(_)) = &config.results {
         let tried = async { crcr_results::open(url, StoreRole::Tool).await?.prepare().await };
         if let Err(error) = tried.await {
-            found.note("CRCR_RESULTS", error.to_string());
+            found.add("CRCR_RESULTS", error.to_string());
         }
     }
     for (name, address) in
@@ -31,66 +31,69 @@ pub async fn problems(config: &Config, clock: Clock) -> Vec<Problem> {
         if let Some(address) = address
             && let Err(error) = tokio::net::lookup_host(address).await
         {
-            found.note(name, format!("`{address}` is no address: {error}"));
+            found.add(name, format!("`{address}` can't be resolved: {error}"));
         }
     }
     let client = match http::client() {
         Ok(client) => client,
         Err(error) => {
-            found.note("SSL_CERT_FILE", format!("the HTTP client can't be set up: {error}"));
+            found.add("SSL_CERT_FILE", format!("the HTTP client can't be set up: {error}"));
             return found.0;
         }
     };
-    let verifier =
-        Verifier::new(&client, Issuer::of(&config.issuers, &config.api_url), &config.audience);
+    let verifier = Verifier::new(
+        &client,
+        Issuer::from_settings(&config.issuers, &config.api_url),
+        &config.audience,
+    );
     verifier.refresh(clock()).await;
     for issuer in verifier.unready(clock()) {
-        found.note("CRCR_OIDC_ISSUERS", format!("the keys of `{issuer}` can't be fetched"));
+        found.add("CRCR_OIDC_ISSUERS", format!("the keys of `{issuer}` can't be fetched"));
     }
     let id = config.app_id.clone();
     match GithubApp::new(client, &config.api_url, id, &config.private_key.first(), clock.clone()) {
         Ok(app) => found.try_app(config, &app, &clock).await,
-        Err(error) => found.note("GITHUB_APP_PRIVATE_KEY", error.to_string()),
+        Err(error) => found.add("GITHUB_APP_PRIVATE_KEY", error.to_string()),
     }
     found.0
 }
 
-struct Found(Vec<Problem>);
+struct ProblemList(Vec<SettingProblem>);
 
-impl Found {
-    fn note(&mut self, name: &str, what: String) {
-        self.0.push(Problem { name: name.to_owned(), what });
+impl ProblemList {
+    fn add(&mut self, name: &str, what: String) {
+        self.0.push(SettingProblem { name: name.to_owned(), what });
     }
 
     async fn try_app(&mut self, config: &Config, app: &GithubApp, clock: &Clock) {
         match app.slug().await {
             Ok(_) => self.try_installation(config, app).await,
             Err(error @ crcr_github::GithubError::Unauthorized(_)) => {
-                self.note("GITHUB_APP_ID", format!("not the App of this private key: {error}"));
+                self.add("GITHUB_APP_ID", format!("not the App of this private key: {error}"));
             }
-            Err(error) => self.note("GITHUB_API_URL", told(&error)),
+            Err(error) => self.add("GITHUB_API_URL", with_source(&error)),
         }
         let (url, upstream) = (config.allowlist.clone(), config.upstream.clone());
-        let allowlist = Source::new(url, upstream, config.allowlist_ttl);
+        let allowlist = AllowlistSource::new(url, upstream, config.allowlist_ttl);
         allowlist.refresh(app, clock()).await;
-        if let Some(problem) = allowlist.standing().problem {
-            self.note("ALLOWLIST_URL", format!("{problem} (see `crcr allowlist validate`)"));
+        if let Some(problem) = allowlist.status().problem {
+            self.add("ALLOWLIST_URL", format!("{problem} (see `crcr allowlist validate`)"));
         }
         if let Some(url) = &config.providers_url
             && let Err(problem) = providers(url, app).await
         {
-            self.note("CI_PROVIDERS_URL", problem);
+            self.add("CI_PROVIDERS_URL", problem);
         }
     }
 
-    /// What the App has to be allowed upstream.
+    /// Checks the App's permissions on the upstream repository.
     async fn try_installation(&mut self, config: &Config, app: &GithubApp) {
         let installation = match app.installation(config.upstream.as_str()).await {
             Ok(installation) => installation,
-            Err(error) => return self.note("UPSTREAM_REPO", told(&error)),
+            Err(error) => return self.add("UPSTREAM_REPO", with_source(&error)),
         };
         if installation.suspended_at.is_some() {
-            self.note("UPSTREAM_REPO", "the App's installation there is suspended".to_owned());
+            self.add("UPSTREAM_REPO", "the App's installation there is suspended".to_owned());
         }
         let comments = if config.oncall_comments { "write" } else { "read" };
         for (permission, wanted) in [
@@ -102,21 +105,21 @@ impl Found {
             let granted = installation.permissions.get(permission).map_or("none", String::as_str);
             if granted != wanted && granted != "write" {
                 let what = format!("the App has `{permission}: {granted}`, and needs `{wanted}`");
-                self.note("UPSTREAM_REPO", what);
+                self.add("UPSTREAM_REPO", what);
             }
         }
     }
 }
 
-/// The mapping of other CI systems' pipelines at `url`.
-pub(crate) async fn providers(url: &AllowlistUrl, app: &GithubApp) -> Result<ProviderMap, String> {
+/// Reads the map from pipelines of other CI systems to repositories.
+pub(crate) async fn providers(url: &FileUrl, app: &GithubApp) -> Result<ProviderMap, String> {
     let found = config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await?;
     let (bytes, _) = found.unwrap_or_default();
     let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
     ProviderMap::parse(&text).map_err(|error| error.to_string())
 }
 
-fn told(error: &crcr_github::GithubError) -> String {
+fn with_source(error: &crcr_github::GithubError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

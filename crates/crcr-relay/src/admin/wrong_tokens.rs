@@ -1,4 +1,4 @@
-//! How many wrong admin tokens are looked at in a minute.
+//! Limits how fast admin tokens can be guessed.
 
 use std::time::Duration;
 
@@ -10,32 +10,32 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::config::secrets::Secret;
 use crate::limits;
 
-/// Wrong tokens of the current minute.
+/// The start of the current minute, and the wrong tokens since then.
 #[derive(Default)]
-pub(crate) struct Guesses(Mutex<(Timestamp, u32)>);
+pub(crate) struct WrongTokens(Mutex<(Timestamp, u32)>);
 
-impl Guesses {
-    /// Whether a token is right; a wrong one is counted. Fails with how long to wait when there were
-    /// so many that no token is looked at, not even the right one.
+impl WrongTokens {
+    /// Whether a token is right. A wrong one is counted; after too many, even the right one is refused,
+    /// with the time to wait.
     pub(crate) fn check(
         &self,
         token: &Secret,
         given: &str,
         now: Timestamp,
     ) -> Result<bool, Duration> {
-        let mut guesses = self.0.lock();
-        let (since, wrong) = &mut *guesses;
+        let mut counter = self.0.lock();
+        let (since, wrong) = &mut *counter;
         let age = now.duration_since(*since);
         if age.is_negative() || age >= SignedDuration::from_mins(1) {
             (*since, *wrong) = (now, 0);
         }
         if *wrong >= limits::WRONG_TOKENS {
-            let left = (*since + Duration::from_secs(60)).duration_since(now);
-            return Err(left.unsigned_abs());
+            let wait = (*since + Duration::from_secs(60)).duration_since(now);
+            return Err(wait.unsigned_abs());
         }
-        let right = is_token(token, given);
-        *wrong += u32::from(!right);
-        Ok(right)
+        let is_right = is_token(token, given);
+        *wrong += u32::from(!is_right);
+        Ok(is_right)
     }
 }
 

@@ -1,7 +1,7 @@
-//! The callback token: proves that a run received this dispatch, and what the dispatch was.
+//! The callback token proves that a run received a certain dispatch.
 //!
-//! `v1.<key id>.<HMAC>` over delivery, repository, head, pull request and dispatch time. It
-//! travels in a public payload, so it is no secret and nothing treats it as one.
+//! `v1.<key id>.<HMAC>` over delivery, repository, head, pull request and dispatch time. It is sent in
+//! a public payload, so it isn't a secret.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -11,32 +11,31 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::config::Config;
 use crate::limits;
 
-/// The keys: the first one signs, all of them verify.
+/// The first key signs; all keys verify.
 pub struct CallbackKeys(RwLock<Vec<(String, hmac::Key)>>);
 
 impl CallbackKeys {
-    /// Keys from their texts, the new one first.
     pub fn new(secrets: &[SecretString]) -> Self {
         Self(RwLock::new(keys(secrets)))
     }
 
-    /// Puts other keys into force.
-    pub fn set(&self, secrets: &[SecretString]) {
+    pub(crate) fn replace(&self, secrets: &[SecretString]) {
         *self.0.write() = keys(secrets);
     }
 
-    /// The token of a dispatch.
-    pub fn sign(&self, dispatch: &Dispatch) -> Option<String> {
+    /// The token of a dispatch; `None` without a key.
+    pub(crate) fn sign(&self, dispatch: &Dispatch) -> Option<String> {
         let keys = self.0.read();
         let (id, key) = keys.first()?;
         let tag = hmac::sign(key, message(dispatch).as_bytes());
         Some(format!("v1.{id}.{}", URL_SAFE_NO_PAD.encode(tag)))
     }
 
-    /// Whether `token` is this dispatch's, signed with one of the keys, and young enough.
-    pub fn verify(&self, token: &str, dispatch: &Dispatch, now: Timestamp) -> bool {
+    /// Whether `token` belongs to this dispatch, is signed with one of the keys, and isn't too old.
+    pub(crate) fn verify(&self, token: &str, dispatch: &Dispatch, now: Timestamp) -> bool {
         let mut parts = token.split('.');
         let (Some("v1"), Some(id), Some(tag), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -53,6 +52,19 @@ impl CallbackKeys {
     }
 }
 
+/// The secrets of the settings, the new one first.
+pub(crate) fn signing_secrets(config: &Config) -> Vec<SecretString> {
+    match &config.callback_keys {
+        Some(keys) => keys.all().to_vec(),
+        None => config.webhook_secret.all().iter().map(derived_key).collect(),
+    }
+}
+
+fn derived_key(webhook_secret: &SecretString) -> SecretString {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, webhook_secret.expose_secret().as_bytes());
+    SecretString::from(hex::encode(hmac::sign(&key, b"crcr callback key")))
+}
+
 fn keys(secrets: &[SecretString]) -> Vec<(String, hmac::Key)> {
     let keys = secrets.iter().map(|secret| {
         let bytes = secret.expose_secret().as_bytes();
@@ -62,7 +74,7 @@ fn keys(secrets: &[SecretString]) -> Vec<(String, hmac::Key)> {
     keys.collect()
 }
 
-/// What is signed: JSON, so that no part can run into the next.
+/// The signed text. It is JSON, so that different parts never make the same text.
 fn message(dispatch: &Dispatch) -> String {
     serde_json::json!([
         "crcr-callback-v1",
@@ -108,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_holds_for_its_dispatch_only_and_for_35_days() {
+    fn token_is_valid_for_its_dispatch_only_and_for_35_days() {
         let keys = CallbackKeys::new(&["new".into(), "old".into()]);
         let token = keys.sign(&dispatch()).unwrap();
         let at = |days: i64| Timestamp::from_second(1_000_000 + days * 86_400).unwrap();
@@ -129,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_key_still_verifies_after_a_rotation() {
+    fn old_key_still_verifies_after_rotation() {
         let before = CallbackKeys::new(&["old".into()]);
         let after = CallbackKeys::new(&["new".into(), "old".into()]);
         let gone = CallbackKeys::new(&["new".into()]);

@@ -1,5 +1,5 @@
-//! `POST /api/crcr/results`: takes what the deployed relay sends to its HUD, so that the pages can
-//! stand alone.
+//! `POST /api/crcr/results`: accepts results from another relay, in the format that the deployed relay
+//! sends to its HUD.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use crate::http::http_response::{self, Refusal};
 use crate::limits;
 use crate::relay::Relay;
 
-/// 401 without the token, 413 over [`limits::FORWARD_BYTES`], 400 for what can't be read.
+/// 401 without the token, 413 over [`limits::FORWARD_BYTES`], 400 for an invalid body.
 pub(crate) async fn handle(
     State(relay): State<Arc<Relay>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    match take(&relay, &headers, body).await {
+    match receive(&relay, &headers, body).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
+async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response, Refusal> {
     let given = headers.get("x-hud-internal-bot").map(|value| value.as_bytes()).unwrap_or_default();
     let known = relay.config.results_token.as_ref().is_some_and(|token| {
         token.all().iter().any(|token| {
@@ -60,7 +60,7 @@ async fn take(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Response
     parts.extend(received.key());
     let place = StoreKey::new(&parts);
     for _ in 0..limits::CONFLICTS {
-        // The end of a job comes without its queue time: what was told before is kept for it.
+        // The end of a job comes without its time in the queue, which its start has.
         let before = crcr_store::read_record::<AttemptFact>(&*relay.store, place.clone()).await;
         let before = before.map_err(|error| Refusal::unavailable(error.to_string()))?;
         let mut batch = WriteBatch::default();

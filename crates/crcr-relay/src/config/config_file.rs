@@ -1,19 +1,68 @@
-//! A file that a setting names, on this machine or in a repository: only its new versions.
+//! A file that a setting names: on this machine, or in a repository on GitHub.
 
+use std::path::PathBuf;
+
+use crcr_domain::RepoName;
 use crcr_github::GithubApp;
 use crcr_github::contents::FileContents;
+use percent_encoding::percent_decode_str;
 
-use crate::config::AllowlistUrl;
+use super::settings::secure_url;
 
-/// Reads the file, at most `limit` bytes; `None` when it is what `etag` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileUrl {
+    /// `file:PATH`.
+    File(PathBuf),
+    /// `https://github.com/OWNER/REPO/blob/REF/PATH`.
+    GitHub { repo: RepoName, reference: String, path: String },
+}
+
+impl std::fmt::Display for FileUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::GitHub { repo, reference, path } => {
+                write!(f, "https://github.com/{repo}/blob/{reference}/{path}")
+            }
+        }
+    }
+}
+
+impl FileUrl {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("file:") {
+            return Ok(Self::File(path.trim_start_matches("//").into()));
+        }
+        Self::parse_github(text).ok_or_else(|| {
+            format!("`{text}` is neither https://github.com/OWNER/REPO/blob/REF/PATH nor file:PATH")
+        })
+    }
+
+    fn parse_github(text: &str) -> Option<Self> {
+        let url = secure_url(text).ok()?;
+        let segments: Vec<&str> = url.path_segments()?.collect();
+        let [owner, repo, "blob", reference, path @ ..] = &segments[..] else { return None };
+        if path.is_empty() {
+            return None;
+        }
+        let decode = |text: &str| Some(percent_decode_str(text).decode_utf8().ok()?.into_owned());
+        Some(Self::GitHub {
+            repo: RepoName::new(&format!("{owner}/{repo}")).ok()?,
+            reference: decode(reference)?,
+            path: decode(&path.join("/"))?,
+        })
+    }
+}
+
+/// Reads the file, at most `limit` bytes, with its ETag. `None` when `etag` is still that of the file.
 pub(crate) async fn fetch(
-    url: &AllowlistUrl,
+    url: &FileUrl,
     app: &GithubApp,
     etag: Option<&str>,
     limit: usize,
 ) -> Result<Option<(Vec<u8>, Option<String>)>, String> {
     match url {
-        AllowlistUrl::File(path) => {
+        FileUrl::File(path) => {
             let size = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?.len();
             if size > limit as u64 {
                 return Err(format!("it has {size} bytes"));
@@ -21,7 +70,7 @@ pub(crate) async fn fetch(
             let text = tokio::fs::read(path).await.map_err(|error| error.to_string())?;
             Ok(Some((text, None)))
         }
-        AllowlistUrl::GitHub { repo, reference, path } => {
+        FileUrl::GitHub { repo, reference, path } => {
             let found = app
                 .contents(repo.as_str(), path, Some(reference), etag, limit)
                 .await

@@ -1,4 +1,4 @@
-//! Secrets that change while the relay runs: two values at a time, and files that are read again.
+//! Secrets that can be rotated while the relay runs: two values at a time, in files that are read again.
 
 use std::fmt;
 use std::fs;
@@ -11,68 +11,67 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::limits;
 
-/// The largest secret that is read, in bytes.
+/// The largest secret file.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Values that hold at a time: the new one and the old one.
+/// The new value and the old one.
 const MAX_VALUES: usize = 2;
 
-/// How the values of a secret are told apart.
+/// How the values of a secret are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// A value a line, at most two. A comma may be part of a value.
+pub enum SecretFormat {
+    /// One value on each line, at most two. A value may contain commas.
     Lines,
-    /// The same, each long enough that it can't be guessed.
+    /// The same, and each value is long enough that it can't be guessed.
     Tokens,
-    /// Values between commas or line feeds.
+    /// Values separated by commas or line feeds.
     List,
-    /// One text, whose reader takes it apart: PEM.
+    /// One value, such as PEM.
     Whole,
 }
 
-/// A secret with its values, the new one first. Printing shows its name only.
+/// A secret's values, the new one first. `Debug` prints its name only.
 pub struct Secret {
     name: &'static str,
-    format: Format,
+    format: SecretFormat,
     file: Option<PathBuf>,
-    state: RwLock<State>,
+    state: RwLock<SecretState>,
 }
 
-struct State {
+struct SecretState {
     values: Arc<[SecretString]>,
-    /// The file when it was read last.
-    stamp: Option<Stamp>,
-    /// Why what is there now isn't in force.
+    /// The file as it was last read.
+    stamp: Option<FileStamp>,
+    /// Why the file's present content isn't in force.
     problem: Option<String>,
 }
 
-/// Changes when the file does.
+/// Differs when the file has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: Option<SystemTime>,
     bytes: u64,
 }
 
-/// What became of a look at a secret's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reloaded {
+pub enum ReloadResult {
     Unchanged,
     /// The new values are in force.
     New,
-    /// The new file can't be used, and the old values stay. Told once for each change.
+    /// The new file can't be used, and the old values stay. Returned once for each change.
     Broken(String),
 }
 
 impl Secret {
-    /// The secret of the setting `name`, whose text was given or came from `file`.
+    /// The secret of the setting `name`, with `text` from `file` if that is given.
     pub fn new(
         name: &'static str,
-        format: Format,
+        format: SecretFormat,
         text: &str,
         file: Option<PathBuf>,
     ) -> Result<Self, String> {
         let values = format.read(text)?;
-        let stamp = file.as_deref().and_then(|file| Stamp::of(file).ok());
-        let state = RwLock::new(State { values, stamp, problem: None });
+        let stamp = file.as_deref().and_then(|file| FileStamp::of(file).ok());
+        let state = RwLock::new(SecretState { values, stamp, problem: None });
         Ok(Self { name, format, file, state })
     }
 
@@ -80,7 +79,7 @@ impl Secret {
         self.name
     }
 
-    /// Every value that holds now, the new one first; there is at least one.
+    /// All valid values, the new one first; there is at least one.
     pub fn all(&self) -> Arc<[SecretString]> {
         Arc::clone(&self.state.read().values)
     }
@@ -89,24 +88,27 @@ impl Secret {
         self.all()[0].clone()
     }
 
-    /// Reads the file again if it has changed. `accept` may refuse the new values.
-    pub fn reload(&self, accept: impl FnOnce(&[SecretString]) -> Result<(), String>) -> Reloaded {
-        let Some(file) = &self.file else { return Reloaded::Unchanged };
-        let before = Stamp::of(file);
+    /// Reads the file again if it has changed. `accept` can reject the new values.
+    pub fn reload(
+        &self,
+        accept: impl FnOnce(&[SecretString]) -> Result<(), String>,
+    ) -> ReloadResult {
+        let Some(file) = &self.file else { return ReloadResult::Unchanged };
+        let before = FileStamp::of(file);
         let mut state = self.state.write();
         if before.as_ref().is_ok_and(|stamp| state.stamp == Some(*stamp)) {
-            return Reloaded::Unchanged;
+            return ReloadResult::Unchanged;
         }
         let read = before.and_then(|stamp| {
             let text = read(file)?;
-            // Somebody is still writing it: the next look takes it.
-            if Stamp::of(file)? != stamp {
+            // It is still being written, and is read at the next call.
+            if FileStamp::of(file)? != stamp {
                 return Ok(None);
             }
             Ok(Some((stamp, text)))
         });
         let taken = match read {
-            Ok(None) => return Reloaded::Unchanged,
+            Ok(None) => return ReloadResult::Unchanged,
             Ok(Some((stamp, text))) => {
                 state.stamp = Some(stamp);
                 self.format.read(&text).and_then(|values| accept(&values).map(|()| values))
@@ -117,12 +119,12 @@ impl Secret {
             Ok(values) => {
                 state.values = values;
                 state.problem = None;
-                Reloaded::New
+                ReloadResult::New
             }
-            Err(problem) if state.problem.as_ref() == Some(&problem) => Reloaded::Unchanged,
+            Err(problem) if state.problem.as_ref() == Some(&problem) => ReloadResult::Unchanged,
             Err(problem) => {
                 state.problem = Some(problem.clone());
-                Reloaded::Broken(problem)
+                ReloadResult::Broken(problem)
             }
         }
     }
@@ -134,7 +136,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl Format {
+impl SecretFormat {
     fn read(self, text: &str) -> Result<Arc<[SecretString]>, String> {
         let filled = |text: &&str| !text.trim().is_empty();
         let values: Arc<[SecretString]> = match self {
@@ -153,7 +155,7 @@ impl Format {
             Self::Whole => Some(text).filter(filled).map(SecretString::from).into_iter().collect(),
         };
         match values.len() {
-            0 => Err("holds no value".to_owned()),
+            0 => Err("has no value".to_owned()),
             count if self != Self::List && count > MAX_VALUES => Err(format!(
                 "has {count} lines: at most {MAX_VALUES}, the new value and the old one"
             )),
@@ -170,14 +172,14 @@ fn is_short(token: &SecretString) -> bool {
     token.expose_secret().chars().count() < limits::ADMIN_TOKEN_CHARS
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(file: &Path) -> Result<Self, String> {
         let metadata = fs::metadata(file).map_err(|error| unreadable(file, &error))?;
         Ok(Self { modified: metadata.modified().ok(), bytes: metadata.len() })
     }
 }
 
-/// Reads a secret's file, without the line feed at its end.
+/// Reads a secret's file, without line feeds at its end.
 pub fn read(file: &Path) -> Result<String, String> {
     use std::io::Read as _;
     let opened = fs::File::open(file).map_err(|error| unreadable(file, &error))?;
@@ -208,34 +210,36 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_in_force_and_a_broken_one_keeps_the_old_value() {
+    fn changed_file_is_used_and_invalid_file_keeps_the_old_value() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         fs::write(&path, "old, with a comma\n").unwrap();
         let text = read(&path).unwrap();
-        let secret = Secret::new("NAME", Format::Lines, &text, Some(path.clone())).unwrap();
-        assert_eq!(secret.reload(fine), Reloaded::Unchanged);
+        let secret = Secret::new("NAME", SecretFormat::Lines, &text, Some(path.clone())).unwrap();
+        assert_eq!(secret.reload(fine), ReloadResult::Unchanged);
         fs::write(&path, "new\r\nold, with a comma\r\n\r\n").unwrap();
-        assert_eq!(secret.reload(fine), Reloaded::New);
+        assert_eq!(secret.reload(fine), ReloadResult::New);
         assert_eq!(values(&secret), ["new", "old, with a comma"]);
         for broken in ["", " \n", "one\ntwo\nthree\n", &"x".repeat(70_000)] {
             fs::write(&path, broken).unwrap();
             let told = secret.reload(fine);
-            assert!(matches!(&told, Reloaded::Broken(why) if !why.contains("two")), "{told:?}");
-            assert_eq!(secret.reload(fine), Reloaded::Unchanged, "told once");
+            assert!(matches!(&told, ReloadResult::Broken(why) if !why.contains("two")), "{told:?}");
+            assert_eq!(secret.reload(fine), ReloadResult::Unchanged, "told once");
             assert_eq!(values(&secret), ["new", "old, with a comma"]);
             fs::write(&path, "new\nold, with a comma").unwrap();
-            assert_eq!(secret.reload(fine), Reloaded::New);
+            assert_eq!(secret.reload(fine), ReloadResult::New);
         }
         fs::remove_file(&path).unwrap();
-        assert!(matches!(secret.reload(fine), Reloaded::Broken(why) if why.contains("can't read")));
-        assert_eq!(secret.reload(fine), Reloaded::Unchanged);
+        assert!(
+            matches!(secret.reload(fine), ReloadResult::Broken(why) if why.contains("can't read"))
+        );
+        assert_eq!(secret.reload(fine), ReloadResult::Unchanged);
         fs::write(&path, "unacceptable").unwrap();
         let refuse = |_: &[SecretString]| Err("not a key".to_owned());
-        assert_eq!(secret.reload(refuse), Reloaded::Broken("not a key".to_owned()));
+        assert_eq!(secret.reload(refuse), ReloadResult::Broken("not a key".to_owned()));
         assert_eq!(values(&secret), ["new", "old, with a comma"]);
         fs::write(&path, "newest").unwrap();
-        assert_eq!(secret.reload(fine), Reloaded::New);
+        assert_eq!(secret.reload(fine), ReloadResult::New);
         assert_eq!(values(&secret), ["newest"]);
         assert!(!format!("{secret:?}").contains("newest"));
     }

@@ -1,4 +1,4 @@
-//! Connections of a listener: so many at a time, each bounded in time, ended in good order.
+//! The connections of a listener: limited in number and in time, and closed in order at a shutdown.
 
 use std::future::Future as _;
 use std::io;
@@ -20,35 +20,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits;
 
-/// What a stranger's connection may cost.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    /// Connections at a time; the next one waits in the kernel's queue.
-    pub(crate) most: usize,
-    /// How long a connection may be silent between requests, or take for a request's head.
-    pub(crate) head: Duration,
-    /// How old a connection gets before it is closed after its request.
-    pub(crate) life: Duration,
-    /// How long a client may leave an answer unread.
-    pub(crate) write: Duration,
+pub(crate) struct ConnectionLimits {
+    /// Further connections wait in the kernel's queue.
+    pub(crate) max_open: usize,
+    /// How long a connection may be idle between requests, or take to send a request's head.
+    pub(crate) head_timeout: Duration,
+    /// A connection of this age is closed after its current request.
+    pub(crate) max_age: Duration,
+    /// How long a client may not read from its connection while a response is sent.
+    pub(crate) write_timeout: Duration,
 }
 
-impl Default for Bounds {
+impl Default for ConnectionLimits {
     fn default() -> Self {
-        let (most, head) = (limits::CONNECTIONS, limits::HEAD);
-        Self { most, head, life: limits::CONNECTION_LIFE, write: limits::WRITE }
+        Self {
+            max_open: limits::CONNECTIONS,
+            head_timeout: limits::HEAD,
+            max_age: limits::CONNECTION_LIFE,
+            write_timeout: limits::WRITE,
+        }
     }
 }
 
-/// Answers with `router` until `stop`; a request that hasn't come whole [`limits::GRACE`] later is
-/// dropped.
+/// Serves `router` until `stop`. Requests that aren't complete [`limits::GRACE`] later are dropped.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    bounds: Bounds,
+    connection_limits: ConnectionLimits,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(bounds.most));
+    let places = Arc::new(Semaphore::new(connection_limits.max_open));
     let mut open = JoinSet::new();
     loop {
         let next = async {
@@ -65,12 +67,12 @@ pub(crate) async fn serve(
                 let (router, stop) = (router.clone(), stop.clone());
                 open.spawn(async move {
                     let _place = place;
-                    answer(stream, router, bounds, stop).await;
+                    serve_connection(stream, router, connection_limits, stop).await;
                 });
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection can't be accepted");
-                // Out of files, most likely: others have to close theirs first.
+                // Most likely there are too many open files, until other connections are closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -79,59 +81,63 @@ pub(crate) async fn serve(
     while open.join_next().await.is_some() {}
 }
 
-async fn answer(stream: TcpStream, router: Router, bounds: Bounds, stop: CancellationToken) {
+async fn serve_connection(
+    stream: TcpStream,
+    router: Router,
+    connection_limits: ConnectionLimits,
+    stop: CancellationToken,
+) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "answers may be late");
+        tracing::debug!(%error, "TCP_NODELAY can't be set; responses may be delayed");
     }
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(bounds.head)
+        .header_read_timeout(connection_limits.head_timeout)
         .max_buf_size(limits::HEAD_BYTES)
         .serve_connection(
-            TokioIo::new(Impatient::new(stream, bounds.write)),
+            TokioIo::new(TimedWriter::new(stream, connection_limits.write_timeout)),
             TowerToHyperService::new(router),
         );
     let mut connection = std::pin::pin!(connection);
-    // Whoever went away, was too slow or spoke no HTTP is no news.
+    // Errors are those of clients: they went away, were too slow, or didn't speak HTTP.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stop.cancelled() => {}
-        () = tokio::time::sleep(bounds.life) => {}
+        () = tokio::time::sleep(connection_limits.max_age) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = tokio::time::timeout(limits::GRACE, connection).await;
 }
 
-/// A connection that ends when what is written to it isn't taken in time.
-struct Impatient {
+/// A stream whose writes fail when the client doesn't read in time.
+struct TimedWriter {
     stream: TcpStream,
-    limit: Duration,
-    /// The end of the time for the write that waits.
-    until: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    /// When the pending write fails.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
-    fn new(stream: TcpStream, limit: Duration) -> Self {
-        Self { stream, limit, until: None }
+impl TimedWriter {
+    fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self { stream, timeout, deadline: None }
     }
 
-    /// Fails instead of waiting once the time is up.
-    fn in_time<T>(
+    fn fail_after_deadline<T>(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.until = None;
+            self.deadline = None;
             return written;
         }
-        let limit = self.limit;
-        let until = self.until.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-        until.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let timeout = self.timeout;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for Impatient {
+impl AsyncRead for TimedWriter {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -141,14 +147,14 @@ impl AsyncRead for Impatient {
     }
 }
 
-impl AsyncWrite for Impatient {
+impl AsyncWrite for TimedWriter {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.in_time(context, written)
+        self.fail_after_deadline(context, written)
     }
 
     fn poll_write_vectored(
@@ -157,7 +163,7 @@ impl AsyncWrite for Impatient {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.in_time(context, written)
+        self.fail_after_deadline(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -166,7 +172,7 @@ impl AsyncWrite for Impatient {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.in_time(context, flushed)
+        self.fail_after_deadline(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -184,9 +190,9 @@ mod tests {
 
     use super::*;
 
-    const LONG: Bounds = {
+    const LONG: ConnectionLimits = {
         let long = Duration::from_secs(600);
-        Bounds { most: 1, head: long, life: long, write: long }
+        ConnectionLimits { max_open: 1, head_timeout: long, max_age: long, write_timeout: long }
     };
 
     struct Server {
@@ -195,7 +201,7 @@ mod tests {
         task: tokio::task::JoinHandle<()>,
     }
 
-    async fn start(bounds: Bounds) -> Server {
+    async fn start(connection_limits: ConnectionLimits) -> Server {
         let read = async |request: Request| {
             let body = axum::body::to_bytes(request.into_body(), 100).await;
             body.map_or(0, |body| body.len()).to_string()
@@ -208,7 +214,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, router, bounds, stop.clone()));
+        let task = tokio::spawn(serve(listener, router, connection_limits, stop.clone()));
         Server { address, stop, task }
     }
 
@@ -231,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn connections_that_say_nothing_or_too_little_are_closed_and_others_get_their_place() {
         let head = Duration::from_millis(200);
-        let server = start(Bounds { most: 3, head, ..LONG }).await;
+        let server = start(ConnectionLimits { max_open: 3, head_timeout: head, ..LONG }).await;
         let silent = server.connect("").await;
         let half = server.connect("GET / HTTP/1.1\r\nhost: a\r\nx-slow: ").await;
         let mut kept = server.connect("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
@@ -249,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn who_never_reads_the_answer_loses_the_connection_and_others_get_its_place() {
         let write = Duration::from_millis(200);
-        let server = start(Bounds { most: 1, write, ..LONG }).await;
+        let server = start(ConnectionLimits { max_open: 1, write_timeout: write, ..LONG }).await;
         let deaf = server.connect("GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await;
         let next = server.connect("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
         let answered = tokio::time::timeout(Duration::from_secs(20), rest(next)).await;
@@ -259,13 +265,15 @@ mod tests {
 
     #[tokio::test]
     async fn an_old_connection_is_closed() {
-        let server = start(Bounds { most: 1, life: Duration::from_millis(50), ..LONG }).await;
+        let server =
+            start(ConnectionLimits { max_open: 1, max_age: Duration::from_millis(50), ..LONG })
+                .await;
         assert_eq!(rest(server.connect("").await).await, "");
     }
 
     #[tokio::test]
     async fn a_stop_lets_a_request_finish_and_takes_no_new_one() {
-        let server = start(Bounds { most: 10, ..LONG }).await;
+        let server = start(ConnectionLimits { max_open: 10, ..LONG }).await;
         let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n";
         let mut under_way = server.connect(head).await;
         under_way.write_all(b"a").await.unwrap();

@@ -1,4 +1,4 @@
-//! Answers as the deployed relay words them: JSON, errors as `{"detail": …}`.
+//! Responses in the format of the deployed relay: JSON, with errors as `{"detail": …}`.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -23,7 +23,7 @@ impl Refusal {
         Self { status, detail: detail.into(), retry_after: None }
     }
 
-    /// The store can't be used: nothing was recorded, and the same request may come again.
+    /// A 503: nothing was recorded, and the same request may be sent again.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         let retry_after = Some(5);
         Self { status: StatusCode::SERVICE_UNAVAILABLE, detail: detail.into(), retry_after }
@@ -44,32 +44,32 @@ pub fn ok(body: Value) -> Response {
     Json(body).into_response()
 }
 
-/// Large bodies that are in memory at a time; the next one waits for its place.
-static LARGE: Semaphore = Semaphore::const_new(limits::LARGE_BODIES);
+/// Further large bodies wait until one is dropped.
+static LARGE_BODIES: Semaphore = Semaphore::const_new(limits::LARGE_BODIES);
 
-/// The whole body of a request, of at most `limit` bytes. Bodies of strangers can't fill the memory:
-/// of those over [`limits::SMALL_BODY`] only [`limits::LARGE_BODIES`] are held at a time.
+/// Reads the body of a request, at most `limit` bytes. At most [`limits::LARGE_BODIES`] bodies larger
+/// than [`limits::SMALL_BODY`] are in memory at a time, so that nobody can fill the memory.
 pub async fn body(body: axum::body::Body, limit: usize) -> Result<Bytes, Refusal> {
     let mut body = Limited::new(body, limit);
-    let mut held = Held { bytes: BytesMut::new(), place: None };
+    let mut held = CountedBody { bytes: BytesMut::new(), permit: None };
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| refused(&*error, limit))?;
         let Ok(data) = frame.into_data() else { continue };
-        if held.place.is_none() && held.bytes.len() + data.len() > limits::SMALL_BODY {
-            held.place = Some(LARGE.acquire().await.expect("it is never closed"));
+        if held.permit.is_none() && held.bytes.len() + data.len() > limits::SMALL_BODY {
+            held.permit = Some(LARGE_BODIES.acquire().await.expect("it is never closed"));
         }
         held.bytes.extend_from_slice(&data);
     }
     Ok(Bytes::from_owner(held))
 }
 
-/// A body, with its place among the large ones for as long as somebody has it.
-struct Held {
+/// A body that releases its permit when it is dropped.
+struct CountedBody {
     bytes: BytesMut,
-    place: Option<SemaphorePermit<'static>>,
+    permit: Option<SemaphorePermit<'static>>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for CountedBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -84,7 +84,7 @@ fn refused(error: &(dyn std::error::Error + 'static), limit: usize) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "Body did not arrive whole")
 }
 
-/// The answer to a path that doesn't exist, or that the caller may not know of.
+/// The response for a path that doesn't exist, or that the caller must not know about.
 pub(crate) fn not_found() -> Response {
     Refusal::new(StatusCode::NOT_FOUND, "Not found").into_response()
 }

@@ -1,4 +1,4 @@
-//! What is counted, in Prometheus' words.
+//! Prometheus metrics.
 
 use crcr_store::QueueDepth;
 use prometheus_client::encoding::text::encode;
@@ -8,38 +8,37 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::allowlist::Standing;
+use crate::allowlist::AllowlistStatus;
 
-type Labels = Vec<(&'static str, &'static str)>;
+type LabelSet = Vec<(&'static str, &'static str)>;
 
-/// All counters; cheap to count on, read as text.
 pub struct Metrics {
     registry: Registry,
-    webhooks: Family<Labels, Counter>,
-    callbacks: Family<Labels, Counter>,
-    tasks: Family<Labels, Counter>,
-    repository_changes: Family<Labels, Counter>,
+    webhooks: Family<LabelSet, Counter>,
+    callbacks: Family<LabelSet, Counter>,
+    tasks: Family<LabelSet, Counter>,
+    repository_changes: Family<LabelSet, Counter>,
     dispatch_seconds: Histogram,
     callback_seconds: Histogram,
-    queue: Family<Labels, Gauge>,
+    queue: Family<LabelSet, Gauge>,
     open_dispatches: Gauge,
     allowlist_repositories: Gauge,
     allowlist_good: Gauge,
-    fed: Counter,
-    feed_failures: Counter,
+    copied_facts: Counter,
+    fact_copy_failures: Counter,
     outbox: Gauge,
 }
 
 impl Metrics {
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("crcr");
-        let webhooks = Family::<Labels, Counter>::default();
+        let webhooks = Family::<LabelSet, Counter>::default();
         registry.register("webhooks", "Webhook deliveries by answer", webhooks.clone());
-        let callbacks = Family::<Labels, Counter>::default();
+        let callbacks = Family::<LabelSet, Counter>::default();
         registry.register("callbacks", "Reports by outcome", callbacks.clone());
-        let tasks = Family::<Labels, Counter>::default();
+        let tasks = Family::<LabelSet, Counter>::default();
         registry.register("tasks", "Tasks by kind and outcome", tasks.clone());
-        let repository_changes = Family::<Labels, Counter>::default();
+        let repository_changes = Family::<LabelSet, Counter>::default();
         let help = "Dispatches and reports refused because the name belongs to another repository";
         registry.register("repository_changes", help, repository_changes.clone());
         let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 20));
@@ -48,7 +47,7 @@ impl Metrics {
         registry.register("dispatch_seconds", help, dispatch_seconds.clone());
         let help = "Seconds from a report to its answer";
         registry.register("callback_seconds", help, callback_seconds.clone());
-        let queue = Family::<Labels, Gauge>::default();
+        let queue = Family::<LabelSet, Gauge>::default();
         registry.register("queue_tasks", "Tasks in the queue by state", queue.clone());
         let open_dispatches = Gauge::default();
         let help = "Dispatches that were sent to L2 or above and are not known to be over";
@@ -59,11 +58,11 @@ impl Metrics {
         let allowlist_good = Gauge::default();
         let help = "1 when the newest allowlist is in force, 0 when an older one had to stay";
         registry.register("allowlist_good", help, allowlist_good.clone());
-        let (fed, feed_failures, outbox) = Default::default();
+        let (copied_facts, fact_copy_failures, outbox) = Default::default();
         let help = "Facts that were copied to the results";
-        registry.register("results_facts", help, Counter::clone(&fed));
+        registry.register("results_facts", help, Counter::clone(&copied_facts));
         let help = "Batches of facts that the results did not take";
-        registry.register("results_failures", help, Counter::clone(&feed_failures));
+        registry.register("results_failures", help, Counter::clone(&fact_copy_failures));
         let help = "Facts that wait to be copied to the results";
         registry.register("results_waiting", help, Gauge::clone(&outbox));
         Self {
@@ -78,8 +77,8 @@ impl Metrics {
             open_dispatches,
             allowlist_repositories,
             allowlist_good,
-            fed,
-            feed_failures,
+            copied_facts,
+            fact_copy_failures,
             outbox,
         }
     }
@@ -93,12 +92,11 @@ impl Metrics {
         self.callback_seconds.observe(seconds);
     }
 
-    /// A task was worked on.
     pub fn task(&self, kind: &'static str, outcome: &'static str) {
         self.tasks.get_or_create(&vec![("kind", kind), ("outcome", outcome)]).inc();
     }
 
-    /// A `dispatch` or a `report` was refused because the name belongs to another repository.
+    /// `refused` is `dispatch` or `report`.
     pub fn repository_changed(&self, refused: &'static str) {
         self.repository_changes.get_or_create(&vec![("refused", refused)]).inc();
     }
@@ -107,17 +105,15 @@ impl Metrics {
         self.dispatch_seconds.observe(seconds);
     }
 
-    /// Facts were copied to the results.
-    pub fn fed(&self, count: usize) {
-        self.fed.inc_by(count as u64);
+    pub fn facts_copied(&self, count: usize) {
+        self.copied_facts.inc_by(count as u64);
     }
 
-    /// The results did not take a batch.
-    pub fn feed_failed(&self) {
-        self.feed_failures.inc();
+    pub fn fact_copy_failed(&self) {
+        self.fact_copy_failures.inc();
     }
 
-    pub fn text(&self, depth: QueueDepth, open: u64, allowlist: &Standing) -> String {
+    pub fn text(&self, depth: QueueDepth, open: u64, allowlist: &AllowlistStatus) -> String {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (state, count) in
             [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]

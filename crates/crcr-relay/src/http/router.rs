@@ -1,4 +1,4 @@
-//! Every path of the relay, on one page.
+//! All paths of the relay.
 
 use std::sync::Arc;
 
@@ -24,23 +24,22 @@ use crate::queue::open_dispatches;
 use crate::relay::Relay;
 use crate::{callback, limits, webhook};
 
-/// The public listener. Every listener of a relay shares one `hud`, and so what it has computed.
+/// The public listener. All listeners share one `hud` with its caches.
 pub fn public(relay: &Arc<Relay>, hud: &Arc<Hud>) -> Router {
     build(relay, hud, Listener::Public)
 }
 
-/// The operators' listener: the same, and their pages. On `loopback` these are for whoever names this
-/// machine; elsewhere they ask for the admin token, where there is one.
+/// The operators' listener, with the same paths. See `Listener` for who may use the operators' pages.
 pub fn admin(relay: &Arc<Relay>, hud: &Arc<Hud>, loopback: bool) -> Router {
     build(relay, hud, if loopback { Listener::Loopback } else { Listener::Network })
 }
 
 fn build(relay: &Arc<Relay>, hud: &Arc<Hud>, listener: Listener) -> Router {
     let state = (Arc::clone(relay), listener);
-    let operators =
-        admin_routes().route_layer(middleware::from_fn_with_state(state, operators::only));
+    let operators = admin_routes()
+        .route_layer(middleware::from_fn_with_state(state, operators::require_operator));
     let login = Router::new()
-        .route(LOGIN, get(operators::form).post(operators::log_in))
+        .route(LOGIN, get(operators::login_form).post(operators::log_in))
         .route("/crcr/logout", post(operators::log_out))
         .layer(DefaultBodyLimit::max(operators::FORM_BYTES));
     routes()
@@ -56,7 +55,7 @@ fn build(relay: &Arc<Relay>, hud: &Arc<Hud>, listener: Listener) -> Router {
         .layer(CatchPanicLayer::custom(|_| {
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error").into_response()
         }))
-        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn(time_out_slow_requests))
 }
 
 fn routes() -> Router<Arc<Relay>> {
@@ -82,8 +81,8 @@ fn admin_routes() -> Router<Arc<Relay>> {
         )
 }
 
-/// Whoever sends a body byte by byte gets no more than [`limits::REQUEST`].
-async fn in_time(request: Request, next: Next) -> Response {
+/// Ends requests that take longer than [`limits::REQUEST`], for example with a slow body.
+async fn time_out_slow_requests(request: Request, next: Next) -> Response {
     match tokio::time::timeout(limits::REQUEST, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "The request did not arrive in time")
@@ -95,21 +94,21 @@ async fn healthz() -> Response {
     http_response::ok(json!({ "ok": true }))
 }
 
-/// Green when the store takes what is written, an allowlist is in force, and every issuer's keys are
-/// known. Operators read what is wrong; everybody else gets a word for it, and no address.
+/// Ready when the store can be written, an allowlist is in force, and the keys of all issuers are known.
+/// Operators see the errors; everybody else only gets codes, because errors can contain addresses.
 async fn readyz(
     State(relay): State<Arc<Relay>>,
     Extension(listener): Extension<Listener>,
     headers: HeaderMap,
 ) -> Response {
     let store = relay.can_write().await.err().map(|error| error.to_string());
-    let allowlist = relay.allowlist.standing();
+    let allowlist = relay.allowlist.status();
     let issuers = relay.verifier.unready(relay.now());
     let ready = store.is_none() && allowlist.loaded && issuers.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    // Results that can't be written wait in the store: no reason to send webhooks elsewhere.
+    // Facts wait in the store while the results can't be written, so the relay is still ready.
     let results = relay.results_problem.lock().clone();
-    let body = if operators::lets_in(&relay, listener, &headers) == Ok(true) {
+    let body = if operators::is_operator(&relay, listener, &headers) == Ok(true) {
         json!({
             "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
             "results": results,
@@ -134,7 +133,7 @@ async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
     match counted.await {
         Ok((depth, open)) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            let text = relay.metrics.text(depth, open, &relay.allowlist.standing());
+            let text = relay.metrics.text(depth, open, &relay.allowlist.status());
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),

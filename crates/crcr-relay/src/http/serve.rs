@@ -1,4 +1,4 @@
-//! The relay as a server: listeners, workers, timers, and a graceful stop.
+//! Runs the relay: listeners, workers, timers, and a graceful shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::connections::{self, Bounds};
+use crate::http::connections::{self, ConnectionLimits};
 use crate::http::router;
 use crate::limits;
 use crate::queue::fact_feed;
@@ -18,13 +18,12 @@ use crate::queue::open_dispatches;
 use crate::queue::workers;
 use crate::relay::Relay;
 
-/// Listeners that are bound and not served yet.
-pub struct Bound {
+/// Listeners that are bound but not served yet.
+pub struct BoundListeners {
     public: TcpListener,
     admin: Option<TcpListener>,
 }
 
-/// An address that can't be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on `{address}`")]
 pub struct BindError {
@@ -33,8 +32,8 @@ pub struct BindError {
     source: std::io::Error,
 }
 
-impl Bound {
-    /// Binds what the settings name; port 0 takes a free one.
+impl BoundListeners {
+    /// Binds the addresses; port 0 takes a free port.
     pub async fn new(listen: &str, admin_listen: Option<&str>) -> Result<Self, BindError> {
         let public = bind(listen).await?;
         let admin = match admin_listen {
@@ -52,14 +51,14 @@ impl Bound {
         self.admin.as_ref().and_then(|admin| admin.local_addr().ok())
     }
 
-    /// Serves until `stop`: then no new request and no new work is taken, and what is under way is
-    /// finished or given back.
+    /// Serves until `stop`. Then no new requests are accepted and no new tasks are leased; open ones are
+    /// finished, or released if they take too long.
     pub async fn serve(self, relay: Arc<Relay>, stop: CancellationToken) {
         relay.allowlist.restore().await;
-        // GitHub sends a delivery once: those that come now wait for the allowlist.
+        // GitHub sends a delivery once, so the first ones wait for the allowlist.
         let first = relay.allowlist.refresh(&relay.app, relay.now());
         if tokio::time::timeout(limits::FIRST_ALLOWLIST, first).await.is_err() {
-            tracing::warn!("the allowlist takes its time; until it is read webhooks get 503");
+            tracing::warn!("the allowlist isn't read yet; until it is, webhooks get a 503");
         }
         let mut parts = JoinSet::new();
         parts.spawn(workers::run(
@@ -75,23 +74,25 @@ impl Bound {
                     () = stop.cancelled() => {}
                     () = relay.allowlist.keep_fresh(&relay.app, &relay.clock) => {}
                     () = relay.verifier.keep_fresh(|| relay.now()) => {}
-                    () = providers(&relay) => {}
-                    () = prune(&relay) => {}
-                    () = secrets(&relay) => {}
-                    () = retain(&relay) => {}
+                    () = read_providers_periodically(&relay) => {}
+                    () = delete_expired_periodically(&relay) => {}
+                    () = reload_secrets_periodically(&relay) => {}
+                    () = roll_up_periodically(&relay) => {}
                 }
             }
         };
         parts.spawn(timers);
-        let bounds = Bounds::default();
+        let connection_limits = ConnectionLimits::default();
         let hud = Arc::new(hud_of(&relay));
         let loopback = self.admin_address().is_some_and(|address| address.ip().is_loopback());
         if let Some(admin) = self.admin {
             let router = router::admin(&relay, &hud, loopback);
-            let bounds = Bounds { most: limits::ADMIN_CONNECTIONS, ..bounds };
-            parts.spawn(connections::serve(admin, router, bounds, stop.clone()));
+            let admin_limits =
+                ConnectionLimits { max_open: limits::ADMIN_CONNECTIONS, ..connection_limits };
+            parts.spawn(connections::serve(admin, router, admin_limits, stop.clone()));
         }
-        connections::serve(self.public, router::public(&relay, &hud), bounds, stop).await;
+        connections::serve(self.public, router::public(&relay, &hud), connection_limits, stop)
+            .await;
         while parts.join_next().await.is_some() {}
     }
 }
@@ -102,13 +103,13 @@ async fn bind(address: &str) -> Result<TcpListener, BindError> {
         .map_err(|source| BindError { address: address.to_owned(), source })
 }
 
-async fn prune(relay: &Relay) {
+async fn delete_expired_periodically(relay: &Relay) {
     loop {
         tokio::time::sleep(limits::PRUNE).await;
-        match prune_all(relay).await {
+        match delete_all_expired(relay).await {
             Ok(0) => {}
-            Ok(count) => tracing::debug!(count, "expired records are forgotten"),
-            Err(error) => tracing::warn!(%error, "expired records can't be forgotten"),
+            Ok(count) => tracing::debug!(count, "expired records were deleted"),
+            Err(error) => tracing::warn!(%error, "expired records can't be deleted"),
         }
         if let Some(most) = relay.config.warn_open {
             match open_dispatches(&*relay.store).await {
@@ -122,8 +123,8 @@ async fn prune(relay: &Relay) {
     }
 }
 
-/// Forgets everything that has expired, in portions; returns how many rows.
-pub(crate) async fn prune_all(relay: &Relay) -> Result<u64, StoreError> {
+/// Deletes everything that has expired, in small transactions; returns how many rows.
+pub(crate) async fn delete_all_expired(relay: &Relay) -> Result<u64, StoreError> {
     let mut all = 0;
     loop {
         match relay.store.delete_expired(relay.now()).await? {
@@ -134,36 +135,37 @@ pub(crate) async fn prune_all(relay: &Relay) -> Result<u64, StoreError> {
     }
 }
 
-async fn retain(relay: &Relay) {
+async fn roll_up_periodically(relay: &Relay) {
     loop {
         tokio::time::sleep(limits::RETAIN).await;
         let before = relay.now() - relay.config.results_retention;
         match retention::roll_up(&*relay.results, before).await {
             Ok(0) => {}
-            Ok(days) => tracing::info!(days, %before, "old results are kept as sums of days"),
+            Ok(days) => {
+                tracing::info!(days, %before, "old results were rolled up into daily aggregates");
+            }
             Err(error) => tracing::warn!(%error, "old results can't be rolled up"),
         }
     }
 }
 
-async fn providers(relay: &Relay) {
+async fn read_providers_periodically(relay: &Relay) {
     loop {
         let good = relay.refresh_providers().await;
         tokio::time::sleep(if good { limits::PROVIDERS } else { limits::PROVIDERS_AGAIN }).await;
     }
 }
 
-async fn secrets(relay: &Arc<Relay>) {
+async fn reload_secrets_periodically(relay: &Arc<Relay>) {
     loop {
         tokio::time::sleep(limits::SECRETS).await;
         let relay = Arc::clone(relay);
         if let Err(error) = tokio::task::spawn_blocking(move || relay.reload_secrets()).await {
-            tracing::error!(%error, "the files of secrets can't be looked at");
+            tracing::error!(%error, "the files of secrets can't be read");
         }
     }
 }
 
-/// The HUD of a relay: its facts, its allowlist, its clock.
 pub fn hud_of(relay: &Arc<Relay>) -> Hud {
     let (policy, clock) = (Arc::clone(relay), Arc::clone(relay));
     let mut hud = Hud::new(

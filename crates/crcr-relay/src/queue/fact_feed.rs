@@ -33,14 +33,14 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
             Ok(count) => {
                 failed = 0;
                 *relay.results_problem.lock() = None;
-                relay.metrics.fed(count);
+                relay.metrics.facts_copied(count);
                 if count < limits::FEED_ROWS { limits::FEED_LINGER } else { Duration::ZERO }
             }
             Err(error) => {
                 failed = failed.saturating_add(1);
                 tracing::warn!(%error, failed, "facts wait in the outbox");
                 *relay.results_problem.lock() = Some(error.to_string());
-                relay.metrics.feed_failed();
+                relay.metrics.fact_copy_failed();
                 limits::FEED_RETRY.pause(failed, None)
             }
         };

@@ -20,7 +20,7 @@ async fn ready(world: &World) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn a_dispatch_that_github_refused_is_a_dead_letter_and_not_sent() {
+async fn dispatch_that_github_rejects_is_a_dead_letter() {
     for status in [StatusCode::NOT_FOUND, StatusCode::UNPROCESSABLE_ENTITY] {
         let world = World::new().await;
         let body = json!({ "message": "refused" }).to_string();
@@ -51,7 +51,7 @@ async fn a_dispatch_that_github_refused_is_a_dead_letter_and_not_sent() {
 }
 
 #[tokio::test]
-async fn the_same_delivery_again_dispatches_nothing_again() {
+async fn repeated_delivery_dispatches_nothing() {
     let world = World::new().await;
     let delivery = world.pull_request("opened");
     world.send(&delivery).await;
@@ -66,7 +66,7 @@ async fn the_same_delivery_again_dispatches_nothing_again() {
 }
 
 #[tokio::test]
-async fn twenty_targets_are_acknowledged_before_any_call_to_github() {
+async fn webhook_is_acknowledged_before_any_request_to_github() {
     let world = World::new().await;
     let list: Vec<String> = (0..20).map(|n| format!("acme/backend-{n}")).collect();
     for repo in &list {
@@ -82,11 +82,11 @@ async fn twenty_targets_are_acknowledged_before_any_call_to_github() {
 }
 
 #[tokio::test]
-async fn a_broken_allowlist_keeps_the_last_good_one_and_says_so() {
+async fn invalid_allowlist_keeps_the_last_good_one_and_is_reported() {
     let world = World::new().await;
     world.allow("L1: [a, b\nL9:");
     world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-    let standing = world.relay.allowlist.standing();
+    let standing = world.relay.allowlist.status();
     assert!(standing.loaded && standing.problem.is_some() && standing.repositories == 4);
     let (status, body) = world.send(&world.pull_request("opened")).await;
     assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(5)));
@@ -99,7 +99,7 @@ async fn a_broken_allowlist_keeps_the_last_good_one_and_says_so() {
 }
 
 #[tokio::test]
-async fn the_last_good_allowlist_is_in_force_after_a_restart_beside_a_broken_file() {
+async fn last_good_allowlist_is_in_force_after_a_restart() {
     for (broken, code) in [(Some("L1: [a, b\nL9:"), "broken"), (None, "unreadable")] {
         let world = World::new().await;
         match broken {
@@ -107,7 +107,7 @@ async fn the_last_good_allowlist_is_in_force_after_a_restart_beside_a_broken_fil
             None => world.remove_allowlist(),
         }
         let world = world.restart(&[]).await;
-        let standing = world.relay.allowlist.standing();
+        let standing = world.relay.allowlist.status();
         let problem = standing.problem.clone().unwrap();
         assert!(problem.contains("before the restart"), "{problem}");
         let (status, body) = world.send(&world.pull_request("opened")).await;
@@ -120,18 +120,18 @@ async fn the_last_good_allowlist_is_in_force_after_a_restart_beside_a_broken_fil
         // Once it is repaired, that is what the next process begins with.
         world.allow("L2: [acme/two]");
         world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-        assert_eq!(world.relay.allowlist.standing().problem, None);
+        assert_eq!(world.relay.allowlist.status().problem, None);
         world.remove_allowlist();
         let world = world.restart(&[]).await;
-        assert_eq!(world.relay.allowlist.standing().repositories, 1);
+        assert_eq!(world.relay.allowlist.status().repositories, 1);
         // A file at another address is another allowlist.
         let world = world.restart(&[("ALLOWLIST_URL", "file:/nowhere/allowlist.yml")]).await;
-        assert!(!world.relay.allowlist.standing().loaded);
+        assert!(!world.relay.allowlist.status().loaded);
     }
 }
 
 #[tokio::test]
-async fn a_store_that_can_be_read_and_not_written_is_not_ready() {
+async fn read_only_store_is_not_ready() {
     let world = World::new().await;
     assert_eq!(ready(&world).await.0, StatusCode::OK);
     world.sql(
@@ -184,7 +184,7 @@ async fn a_store_outage_is_503_and_the_same_delivery_is_taken_afterwards() {
 const PATH: &str = ".github/allowlist.yml";
 
 #[tokio::test]
-async fn a_stop_gives_back_what_takes_too_long_and_loses_nothing() {
+async fn shutdown_releases_slow_tasks() {
     let world = World::new().await;
     let route = "POST /repos/acme/two/dispatches";
     world.github.state().world.fail(route, 1, Fault::Stall);
@@ -214,14 +214,14 @@ async fn a_stop_gives_back_what_takes_too_long_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn the_allowlist_comes_through_the_app_and_only_new_versions_are_sent() {
+async fn allowlist_is_read_through_the_app_with_etags() {
     let url = format!("https://github.com/{UPSTREAM}/blob/main/{PATH}");
     let world = World::with(&[("ALLOWLIST_URL", &url)]).await;
     let github = &world.github.state().world;
     let route = format!("GET /repos/{UPSTREAM}/contents/{PATH}");
     let refresh = async || {
         world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-        world.relay.allowlist.standing()
+        world.relay.allowlist.status()
     };
     let standing = refresh().await;
     assert!(!standing.loaded && standing.problem.is_some(), "there is no file yet");

@@ -10,7 +10,7 @@ use crcr_standin::traffic::Fault;
 use tokio_util::sync::CancellationToken;
 
 use super::support::World;
-use crate::http::serve::Bound;
+use crate::http::serve::BoundListeners;
 
 const TOKEN: (&str, &str) = ("CRCR_ADMIN_TOKEN", "let me in; please");
 
@@ -50,7 +50,7 @@ async fn log_in(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn a_login_lets_a_browser_in_for_twelve_hours() {
+async fn login_is_valid_for_twelve_hours() {
     let world = World::with(&[TOKEN]).await;
     assert_eq!(get(&world, "/crcr/deliveries", "").await.0, StatusCode::NOT_FOUND);
     assert_eq!(get(&world, "/crcr/login", "").await.0, StatusCode::OK);
@@ -66,7 +66,7 @@ async fn a_login_lets_a_browser_in_for_twelve_hours() {
 }
 
 #[tokio::test]
-async fn a_wrong_login_sets_nothing_and_many_are_refused() {
+async fn wrong_login_sets_no_cookie_and_many_are_429() {
     let world = World::with(&[TOKEN]).await;
     let other = send(&world, "/crcr/login", "https://evil.example", "", RIGHT).await;
     assert_eq!(other.status(), StatusCode::FORBIDDEN);
@@ -91,7 +91,7 @@ async fn a_wrong_login_sets_nothing_and_many_are_refused() {
 }
 
 #[tokio::test]
-async fn without_a_token_there_is_no_login() {
+async fn login_is_404_without_an_admin_token() {
     let world = World::new().await;
     assert_eq!(get(&world, "/crcr/login", "").await.0, StatusCode::NOT_FOUND);
     let answer = send(&world, "/crcr/login", HERE, "", "token=").await;
@@ -99,7 +99,7 @@ async fn without_a_token_there_is_no_login() {
 }
 
 #[tokio::test]
-async fn a_dispatch_that_was_given_up_comes_again_at_a_button() {
+async fn button_redelivers_a_dead_dispatch() {
     let world = World::with(&[TOKEN]).await;
     let refused = Fault::status(422);
     world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, refused);
@@ -131,9 +131,9 @@ async fn a_dispatch_that_was_given_up_comes_again_at_a_button() {
 }
 
 #[tokio::test]
-async fn a_page_whose_name_leads_to_loopback_reads_and_presses_nothing() {
+async fn dns_rebinding_on_admin_listener_is_403() {
     let world = World::with(&[TOKEN]).await;
-    let bound = Bound::new("127.0.0.1:0", Some("127.0.0.1:0")).await.unwrap();
+    let bound = BoundListeners::new("127.0.0.1:0", Some("127.0.0.1:0")).await.unwrap();
     let address = bound.admin_address().unwrap();
     let stop = CancellationToken::new();
     let served = tokio::spawn(bound.serve(Arc::clone(&world.relay), stop.clone()));
@@ -168,7 +168,7 @@ async fn a_page_whose_name_leads_to_loopback_reads_and_presses_nothing() {
 }
 
 #[tokio::test]
-async fn guessing_the_token_as_a_bearer_is_stopped_and_a_login_goes_on() {
+async fn guessed_bearer_tokens_are_429_and_login_still_works() {
     let world = World::with(&[TOKEN]).await;
     let cookie = log_in(&world).await;
     let bearer = async |token: &str| {
@@ -188,7 +188,7 @@ async fn guessing_the_token_as_a_bearer_is_stopped_and_a_login_goes_on() {
 }
 
 #[tokio::test]
-async fn the_operators_listener_on_the_network_asks_for_the_token_where_there_is_one() {
+async fn admin_listener_on_the_network_needs_the_token_if_configured() {
     let ask = async |world: &World, path: &str, bearer: &str| {
         let router = crate::http::router::admin(&world.relay, &world.hud, false);
         let request = Request::get(path).header("authorization", bearer).header("host", "relay");
@@ -209,7 +209,7 @@ async fn the_operators_listener_on_the_network_asks_for_the_token_where_there_is
 }
 
 #[tokio::test]
-async fn a_dead_task_is_discarded_at_a_button() {
+async fn button_discards_a_dead_task() {
     let world = World::with(&[TOKEN]).await;
     let refused = Fault::status(422);
     world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, refused);

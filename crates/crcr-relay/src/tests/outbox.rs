@@ -50,7 +50,7 @@ async fn text(world: &World, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn facts_wait_in_the_store_until_the_results_have_them() {
+async fn facts_stay_in_the_outbox_until_the_results_have_them() {
     let folder = tempfile::tempdir().unwrap();
     let elsewhere = format!("sqlite:{}", folder.path().join("results.db").display());
     let world = world(&elsewhere).await;
@@ -71,7 +71,7 @@ async fn facts_wait_in_the_store_until_the_results_have_them() {
 }
 
 #[tokio::test]
-async fn results_that_can_not_be_reached_stop_nothing_and_are_told_of() {
+async fn unreachable_results_are_reported_and_stop_nothing() {
     let world = world("clickhouse+http://me:hush@127.0.0.1:9/crcr").await;
     let stop = feed(&world);
     assert_eq!(world.forwarded(TOKEN, "a").await, StatusCode::OK);
@@ -89,7 +89,7 @@ async fn results_that_can_not_be_reached_stop_nothing_and_are_told_of() {
 }
 
 #[tokio::test]
-async fn facts_that_waited_are_taken_when_results_come_back_into_the_store() {
+async fn outbox_is_emptied_when_results_move_back_to_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crcr.db");
     let facts = crcr_results::generate::facts(3, jiff::Timestamp::UNIX_EPOCH, 1, 3, "a/b");
@@ -107,7 +107,7 @@ async fn facts_that_waited_are_taken_when_results_come_back_into_the_store() {
 
 #[tokio::test]
 #[ignore = "needs clickhouse-server"]
-async fn a_clickhouse_that_is_killed_and_comes_back_misses_nothing_and_has_nothing_twice() {
+async fn killed_clickhouse_loses_and_duplicates_no_fact() {
     let mut server = ClickHouse::debian().unwrap();
     let world = world(&server.url()).await;
     let stop = feed(&world);

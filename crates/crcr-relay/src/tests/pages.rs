@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use super::support::World;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hundreds_of_pages_on_results_that_never_answer_hold_up_nothing_else() {
+async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
     // Takes connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("clickhouse+http://{}/crcr", silent.local_addr().unwrap());
@@ -32,7 +32,7 @@ async fn hundreds_of_pages_on_results_that_never_answer_hold_up_nothing_else() {
         // Reading a file takes a thread of the pool that the pages have theirs of.
         world.allow("L2: [acme/two]");
         world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
-        assert_eq!(world.relay.allowlist.standing().repositories, 1);
+        assert_eq!(world.relay.allowlist.status().repositories, 1);
     };
     let in_time = async {
         tokio::select! {
@@ -44,7 +44,7 @@ async fn hundreds_of_pages_on_results_that_never_answer_hold_up_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deleting_old_results_lets_webhooks_write_in_between() {
+async fn webhooks_are_written_while_old_results_are_deleted() {
     let world = World::new().await;
     let now = world.relay.now();
     let fact = |n: u64| {

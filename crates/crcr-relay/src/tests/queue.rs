@@ -1,11 +1,11 @@
 //! What the queue promises when handlers, servers and clocks misbehave.
 
-use crcr_domain::event::EventName;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::event::EventName;
 use crcr_standin::traffic::Fault;
 use crcr_store::{LeaseRequest, TaskOutcome, TaskState, WriteBatch};
 use serde_json::json;
@@ -49,7 +49,7 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_handler_that_hangs_is_a_failed_try_and_not_a_second_worker() {
+async fn hanging_handler_is_a_failed_try_without_a_second_worker() {
     let world = World::new().await;
     let route = "POST /repos/acme/two/dispatches";
     world.github.state().world.fail(route, 1, Fault::Stall);
@@ -81,7 +81,7 @@ async fn a_handler_that_hangs_is_a_failed_try_and_not_a_second_worker() {
 }
 
 #[tokio::test]
-async fn a_worker_that_lost_its_lease_records_nothing() {
+async fn worker_without_its_lease_records_nothing() {
     let world = World::with(&[("UPSTREAM_REPO", super::support::UPSTREAM)]).await;
     let delivery = world.pull_request("closed");
     world.send(&delivery).await;
@@ -97,7 +97,7 @@ async fn a_worker_that_lost_its_lease_records_nothing() {
 }
 
 #[tokio::test]
-async fn a_sweep_is_tried_for_ever_however_often_it_fails() {
+async fn failing_sweep_is_never_given_up() {
     let world = World::new().await;
     world.send(&world.pull_request("opened")).await;
     world.work().await;
@@ -136,20 +136,20 @@ async fn with_a_dead_task(settings: &[(&str, &str)]) -> (World, String) {
 }
 
 #[tokio::test]
-async fn what_was_given_up_is_forgotten_after_the_retention_and_not_before() {
+async fn dead_task_is_deleted_after_the_retention() {
     let (world, _) = with_a_dead_task(&[("CRCR_STATUS_TTL", "2d")]).await;
     let dead =
         async || deliveries::dead_letters(world.relay.store.as_ref(), 9).await.unwrap().len();
     world.later(Duration::from_secs(2 * 86_400 - 60));
-    serve::prune_all(&world.relay).await.unwrap();
+    serve::delete_all_expired(&world.relay).await.unwrap();
     assert_eq!(dead().await, 1);
     world.later(Duration::from_secs(120));
-    serve::prune_all(&world.relay).await.unwrap();
+    serve::delete_all_expired(&world.relay).await.unwrap();
     assert_eq!(dead().await, 0);
 }
 
 #[tokio::test]
-async fn an_operator_discards_one_dead_task_by_name_and_lists_no_payload() {
+async fn dead_task_is_discarded_by_key_and_listed_without_payload() {
     let token = "a-token-of-some-length";
     let (world, key) = with_a_dead_task(&[("CRCR_ADMIN_TOKEN", token)]).await;
     let path = "/api/v1/deliveries";
@@ -172,7 +172,7 @@ async fn an_operator_discards_one_dead_task_by_name_and_lists_no_payload() {
 }
 
 #[tokio::test]
-async fn everything_that_has_expired_goes_in_portions_that_let_others_write() {
+async fn expired_records_are_deleted_in_small_transactions() {
     let world = World::new().await;
     let expires_at = world.relay.now() + Duration::from_secs(60);
     let mut batch = WriteBatch::default();
@@ -184,12 +184,12 @@ async fn everything_that_has_expired_goes_in_portions_that_let_others_write() {
     world.later(Duration::from_secs(61));
     let one = world.relay.store.delete_expired(world.relay.now()).await.unwrap();
     assert!((1..1000).contains(&one), "{one}");
-    serve::prune_all(&world.relay).await.unwrap();
+    serve::delete_all_expired(&world.relay).await.unwrap();
     assert_eq!(world.rows("record"), before - 3000, "nothing is left for the next minute");
 }
 
 #[tokio::test]
-async fn an_alert_webhook_that_asks_to_wait_stops_no_check_run() {
+async fn slow_alert_webhook_does_not_pause_check_runs() {
     let alert = TaskKind::Alert {
         repo: "acme/two".parse().unwrap(),
         event: EventName::Push,

@@ -53,7 +53,7 @@ async fn sent(world: &World, body: &Value) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn a_forwarded_result_is_on_the_pages_with_the_times_of_both_of_its_reports() {
+async fn forwarded_result_has_the_times_of_both_reports() {
     let world = world().await;
     let (status, answer) = sent(&world, &forward("in_progress", None)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
@@ -79,7 +79,7 @@ async fn a_forwarded_result_is_on_the_pages_with_the_times_of_both_of_its_report
 }
 
 #[tokio::test]
-async fn only_the_bots_token_lets_a_result_in() {
+async fn forwarded_result_without_the_bot_token_is_401() {
     let world = world().await;
     let body = forward("completed", Some("success")).to_string();
     for token in [None, Some(""), Some("the-bot's-toke"), Some("the-bot's-token2")] {
@@ -98,7 +98,7 @@ async fn only_the_bots_token_lets_a_result_in() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_taken_is_refused_with_its_field() {
+async fn invalid_forwarded_result_is_400_with_the_field() {
     let world = world().await;
     let large = send(&world, Some(TOKEN), vec![b' '; 2 * 1024 * 1024 + 1]).await;
     assert_eq!(large.0, StatusCode::PAYLOAD_TOO_LARGE);

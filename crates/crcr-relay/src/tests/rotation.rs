@@ -34,7 +34,7 @@ async fn as_operator(world: &World, token: &str) -> StatusCode {
 }
 
 #[tokio::test]
-async fn while_a_secret_is_changed_both_values_hold_and_its_file_is_read_again() {
+async fn both_values_are_valid_during_a_rotation_and_files_are_reloaded() {
     let folder = tempfile::tempdir().unwrap();
     let (secret, token) = (folder.path().join("secret"), folder.path().join("token"));
     std::fs::write(&secret, "first\n").unwrap();
@@ -70,7 +70,7 @@ async fn while_a_secret_is_changed_both_values_hold_and_its_file_is_read_again()
 }
 
 #[tokio::test]
-async fn callback_tokens_that_hang_on_the_webhook_secret_outlive_its_change() {
+async fn derived_callback_tokens_survive_a_rotation_of_the_webhook_secret() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "first").unwrap();
@@ -101,7 +101,7 @@ async fn result(world: &World) {
 }
 
 #[tokio::test]
-async fn a_hud_that_knows_only_the_other_key_gets_the_result_at_once() {
+async fn external_hud_with_the_old_key_gets_the_result_at_once() {
     let hud = MockServer::start().await;
     let knows = Mock::given(with_header("x-hud-internal-bot", "old"));
     knows.respond_with(ResponseTemplate::new(200)).mount(&hud).await;
@@ -119,7 +119,7 @@ async fn a_hud_that_knows_only_the_other_key_gets_the_result_at_once() {
 }
 
 #[tokio::test]
-async fn a_result_waits_an_hour_for_a_hud_whose_key_is_being_changed() {
+async fn result_is_retried_for_an_hour_after_a_401_of_the_external_hud() {
     for (minutes, dead) in [(50, 0), (70, 1)] {
         let hud = MockServer::start().await;
         Mock::given(any()).respond_with(ResponseTemplate::new(401)).mount(&hud).await;

@@ -82,8 +82,8 @@ impl World {
         world.address = Some(listener.local_addr().unwrap());
         let router = router::public(&world.relay, &world.hud);
         let forever = tokio_util::sync::CancellationToken::new();
-        let bounds = crate::http::connections::Bounds::default();
-        tokio::spawn(crate::http::connections::serve(listener, router, bounds, forever));
+        let limits = crate::http::connections::ConnectionLimits::default();
+        tokio::spawn(crate::http::connections::serve(listener, router, limits, forever));
         world
     }
 

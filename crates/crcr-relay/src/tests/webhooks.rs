@@ -22,7 +22,7 @@ fn detail(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_signed_event_is_accepted_and_reaches_every_level() {
+async fn signed_event_is_dispatched_to_every_level() {
     let world = World::new().await;
     let delivery = world.pull_request("opened");
     let (status, body) = world.send(&delivery).await;
@@ -50,7 +50,7 @@ async fn a_signed_event_is_accepted_and_reaches_every_level() {
 }
 
 #[tokio::test]
-async fn the_order_of_checks_is_size_signature_json_delivery_upstream_event() {
+async fn webhook_checks_run_in_the_documented_order() {
     let world = World::new().await;
     let good = world.pull_request("opened");
     let post = |headers: &[(&str, &str)], body: Vec<u8>| {
@@ -95,7 +95,7 @@ async fn the_order_of_checks_is_size_signature_json_delivery_upstream_event() {
 }
 
 #[tokio::test]
-async fn other_paths_and_methods_answer_as_json() {
+async fn unknown_paths_and_methods_are_json_errors() {
     let world = World::new().await;
     let get = |path: &str| world.call(Request::get(path).body(Body::empty()).unwrap());
     let not_found = (StatusCode::NOT_FOUND, detail("Not found"));
@@ -107,7 +107,7 @@ async fn other_paths_and_methods_answer_as_json() {
 }
 
 #[tokio::test]
-async fn operators_pages_are_nowhere_without_the_token() {
+async fn operators_pages_are_404_without_the_token() {
     let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in; please")]).await;
     let get = |token: &str| {
         let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
@@ -122,7 +122,7 @@ async fn operators_pages_are_nowhere_without_the_token() {
 }
 
 #[tokio::test]
-async fn what_operators_ask_wrongly_is_answered_in_our_own_words() {
+async fn invalid_operator_requests_are_400_with_the_reason() {
     let world = World::with(&[("CRCR_ADMIN_TOKEN", "let-me-in; please")]).await;
     let path = "/api/v1/deliveries";
     let ask = |request: http::request::Builder, body: &'static str| {
@@ -147,7 +147,7 @@ async fn what_operators_ask_wrongly_is_answered_in_our_own_words() {
 }
 
 #[tokio::test]
-async fn a_push_to_the_default_branch_is_dispatched_and_others_are_not() {
+async fn only_pushes_to_the_default_branch_are_dispatched() {
     let world = World::new().await;
     let state = world.github.state();
     let push =
@@ -163,7 +163,7 @@ async fn a_push_to_the_default_branch_is_dispatched_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn a_newer_head_cancels_what_was_not_sent_yet() {
+async fn newer_head_cancels_unsent_dispatches() {
     let world = World::new().await;
     let first = world.pull_request("opened");
     world.send(&first).await;
@@ -186,7 +186,7 @@ async fn a_newer_head_cancels_what_was_not_sent_yet() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_on_one_pull_request_is_accepted_whole_with_a_bounded_record() {
+async fn burst_on_one_pull_request_is_accepted_with_a_bounded_record() {
     let world = World::new().await;
     let deliveries: Vec<_> = (0..300).map(|_| world.pull_request("synchronize")).collect();
     let answers = deliveries.iter().map(|delivery| world.send(delivery));
@@ -207,7 +207,7 @@ async fn a_burst_on_one_pull_request_is_accepted_whole_with_a_bounded_record() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_heads_at_once_only_the_newest_is_dispatched_and_one_delivery_counts_once() {
+async fn concurrent_heads_dispatch_only_the_newest_once() {
     let world = World::new().await;
     let mut deliveries = vec![];
     for n in 0..30_u8 {
@@ -239,7 +239,7 @@ async fn of_many_heads_at_once_only_the_newest_is_dispatched_and_one_delivery_co
 }
 
 #[tokio::test]
-async fn an_older_event_that_arrives_late_is_recorded_as_superseded() {
+async fn late_older_event_is_superseded() {
     let world = World::new().await;
     let older = world.pull_request("opened");
     world.change(|pull| pull.head_sha = NEWER.to_owned());
@@ -255,7 +255,7 @@ async fn an_older_event_that_arrives_late_is_recorded_as_superseded() {
 }
 
 #[tokio::test]
-async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
+async fn repository_without_the_app_is_unreachable() {
     let world = World::new().await;
     world.github.state().world.uninstall("acme/two");
     world.github.state().world.suspend("acme/one", Some(world.relay.now()));
@@ -283,7 +283,7 @@ async fn a_repository_without_the_app_is_a_state_and_not_an_exception() {
 }
 
 #[tokio::test]
-async fn githubs_wish_to_wait_is_honoured_and_then_the_dispatch_goes_out() {
+async fn retry_after_of_github_delays_the_dispatch() {
     let world = World::new().await;
     let fault = Fault::Answer {
         status: StatusCode::FORBIDDEN,
@@ -306,7 +306,7 @@ async fn githubs_wish_to_wait_is_honoured_and_then_the_dispatch_goes_out() {
 }
 
 #[tokio::test]
-async fn a_dispatch_costs_one_call_in_the_steady_state() {
+async fn dispatch_takes_one_request_when_cached() {
     let world = World::new().await;
     world.send(&world.pull_request("opened")).await;
     world.work().await;
@@ -321,7 +321,7 @@ async fn a_dispatch_costs_one_call_in_the_steady_state() {
 }
 
 #[tokio::test]
-async fn expired_records_are_forgotten() {
+async fn expired_records_are_deleted() {
     let world = World::new().await;
     let delivery = world.pull_request("opened");
     world.send(&delivery).await;
@@ -332,7 +332,7 @@ async fn expired_records_are_forgotten() {
 }
 
 #[tokio::test]
-async fn a_dispatch_that_is_sent_again_is_kept_as_long_as_every_other_record() {
+async fn redelivered_dispatch_is_kept_for_the_full_retention() {
     let world = World::with(&[("CRCR_STATUS_TTL", "8h")]).await;
     world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
     let delivery = world.pull_request("opened");
@@ -352,7 +352,7 @@ async fn a_dispatch_that_is_sent_again_is_kept_as_long_as_every_other_record() {
 
 #[tokio::test]
 #[ignore = "needs the npm package @octokit/webhooks-examples below tests/peers"]
-async fn every_published_webhook_is_acted_on_or_ignored() {
+async fn every_published_webhook_is_accepted_or_ignored() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(
         "../../tests/peers/node_modules/@octokit/webhooks-examples/api.github.com/index.json",
     );

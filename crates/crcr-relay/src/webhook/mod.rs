@@ -1,4 +1,5 @@
-//! `POST /github/webhook`: bounded bytes, signature, our event, one transaction, 202.
+//! `POST /github/webhook`: checks size and signature, reads the event, and stores what follows from it in
+//! one transaction before the response.
 
 pub(crate) mod payload;
 mod planner;
@@ -29,12 +30,12 @@ use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord};
 
-/// What became of a delivery.
-enum Accepted {
+enum DeliveryOutcome {
     Ping,
     Ignored,
     Duplicate,
-    Tasks(usize),
+    /// With the number of tasks.
+    Accepted(usize),
 }
 
 pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
@@ -45,12 +46,12 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
     };
     let id = text(&head.headers, "x-github-delivery");
     let (label, response) = match result {
-        Ok(Accepted::Ping) => ("ping", http_response::ok(json!({ "ok": true }))),
-        Ok(Accepted::Ignored) => ("ignored", http_response::ok(json!({ "ignored": true }))),
-        Ok(Accepted::Duplicate) => {
+        Ok(DeliveryOutcome::Ping) => ("ping", http_response::ok(json!({ "ok": true }))),
+        Ok(DeliveryOutcome::Ignored) => ("ignored", http_response::ok(json!({ "ignored": true }))),
+        Ok(DeliveryOutcome::Duplicate) => {
             ("duplicate", http_response::ok(json!({ "ok": true, "duplicate": true })))
         }
-        Ok(Accepted::Tasks(tasks)) => {
+        Ok(DeliveryOutcome::Accepted(tasks)) => {
             let body = json!({ "ok": true, "delivery": id, "tasks": tasks });
             ("accepted", (StatusCode::ACCEPTED, Json(body)).into_response())
         }
@@ -65,40 +66,44 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
 }
 
 /// The order of these checks is part of the contract.
-async fn receive(relay: &Relay, headers: &HeaderMap, body: &Bytes) -> Result<Accepted, Refusal> {
+async fn receive(
+    relay: &Relay,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<DeliveryOutcome, Refusal> {
     verify(headers, body, &relay.config.webhook_secret)?;
     let name = text(headers, "x-github-event");
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let id = delivery_id(headers)?;
     let Some(event) = event else {
-        return Ok(if name == "ping" { Accepted::Ping } else { Accepted::Ignored });
+        return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
-    let webhook = Webhook { id, name, event: &event, body, stored_body: OnceLock::new() };
+    let webhook = VerifiedWebhook { id, name, event: &event, body, stored_body: OnceLock::new() };
     for _ in 0..limits::CONFLICTS {
         match accept(relay, &webhook).await {
             Ok(Some(accepted)) => return Ok(accepted),
             Ok(None) => {}
-            Err(Problem::Refused(refusal)) => return Err(refusal),
-            Err(Problem::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
+            Err(WebhookError::Refused(refusal)) => return Err(refusal),
+            Err(WebhookError::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
         }
     }
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
 }
 
-enum Problem {
+enum WebhookError {
     Refused(Refusal),
     Store(StoreError),
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for WebhookError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-/// A webhook whose signature is good.
-struct Webhook<'a> {
+/// A webhook with a valid signature.
+struct VerifiedWebhook<'a> {
     id: &'a str,
     name: &'a str,
     event: &'a UpstreamEvent,
@@ -107,9 +112,12 @@ struct Webhook<'a> {
     stored_body: OnceLock<StoredBody>,
 }
 
-/// `Ok(None)`: somebody else's change came first, so everything is to be decided anew.
-async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>, Problem> {
-    let Webhook { id, name, event, .. } = *webhook;
+/// `Ok(None)` when another change came first, so that the decision has to be made again.
+async fn accept(
+    relay: &Relay,
+    webhook: &VerifiedWebhook<'_>,
+) -> Result<Option<DeliveryOutcome>, WebhookError> {
+    let VerifiedWebhook { id, name, event, .. } = *webhook;
     let store = relay.store.as_ref();
     let upstream = &relay.config.upstream;
     let pull_key = match event {
@@ -119,11 +127,11 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
         _ => None,
     };
     let turn = match &pull_key {
-        Some(key) => Some(relay.turns.take(key).await),
+        Some(key) => Some(relay.turns.wait(key).await),
         None => None,
     };
-    if let Some(turn) = turn.as_ref().filter(|turn| turn.has(id)) {
-        turn.settled().await;
+    if let Some(turn) = turn.as_ref().filter(|turn| turn.may_have(id)) {
+        turn.wait_for_disk().await;
     }
     let keys: Vec<_> =
         [state_records::delivery_key(id)].into_iter().chain(pull_key.clone()).collect();
@@ -131,7 +139,7 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     let seen: Versioned<DeliveryRecord> =
         decode_record(state_records::delivery_key(id), found.next().flatten())?;
     if seen.value.is_some() {
-        return Ok(Some(Accepted::Duplicate));
+        return Ok(Some(DeliveryOutcome::Duplicate));
     }
     let mut newest = None;
     let now = relay.now();
@@ -151,8 +159,8 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
             landed_now = (pull.has_landed && !had_landed).then_some(pull);
             let order = planner::order(known.value.as_ref(), pull, id);
             delivery.superseded_by = order.superseded_by;
-            // What is to be replaced must be in the store before it can be read there.
-            if !order.replaces.is_empty() && !turn.settled().await {
+            // The replaced deliveries have to be in the store before they can be read from it.
+            if !order.replaces.is_empty() && !turn.wait_for_disk().await {
                 return Ok(None);
             }
             for replaced in &order.replaces {
@@ -174,14 +182,14 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
         }
         UpstreamEvent::Push(push) => {
             delivery.head_sha.clone_from(&push.head_sha);
-            relay.allowlist.ask();
+            relay.allowlist.refresh_soon();
         }
         UpstreamEvent::MergeGroup(group) => delivery.head_sha.clone_from(&group.head_sha),
         UpstreamEvent::CheckRunRerequested(run) => {
             delivery.head_sha.clone_from(&run.head_sha);
             let Some(work) = TaskKind::rerun_of(&run.name, &run.external_id, &run.head_sha, true)
             else {
-                return Ok(Some(Accepted::Ignored));
+                return Ok(Some(DeliveryOutcome::Ignored));
             };
             batch.tasks.push(work.task(&relay.config.upstream, now));
         }
@@ -194,43 +202,44 @@ async fn accept(relay: &Relay, webhook: &Webhook<'_>) -> Result<Option<Accepted>
     }
     if is_dispatched(event) {
         let Some(allowlist) = relay.allowlist.get() else {
-            return Err(Problem::Refused(Refusal::unavailable("the allowlist is not loaded yet")));
+            return Err(WebhookError::Refused(Refusal::unavailable(
+                "the allowlist is not loaded yet",
+            )));
         };
         let dispatches = planner::dispatches(event, id, upstream, &allowlist, now);
-        enqueue(relay, &mut batch, &mut delivery, dispatches);
+        add_dispatches(relay, &mut batch, &mut delivery, dispatches);
         if let Some(pull) = landed_now {
-            // A delivery of its own: a repository gets one dispatch of each delivery.
+            // It needs a delivery of its own, because a backend gets one dispatch for each delivery.
             let event = EventName::Landed;
             let mut landed = DeliveryRecord::new(&format!("{id}:{event}"), event.as_str(), now);
             landed.pull_request = Some(pull.number);
             landed.head_sha.clone_from(&pull.head_sha);
             let dispatches = planner::landed(pull, &landed.id, upstream, &allowlist, now);
-            enqueue(relay, &mut batch, &mut landed, dispatches);
+            add_dispatches(relay, &mut batch, &mut landed, dispatches);
             let unseen =
                 Versioned { key: state_records::delivery_key(&landed.id), version: 0, value: None };
-            record(relay, &mut batch, &unseen, &landed, webhook);
+            add_delivery(relay, &mut batch, &unseen, &landed, webhook);
         }
     }
     let tasks = batch.tasks.len();
-    record(relay, &mut batch, &seen, &delivery, webhook);
+    add_delivery(relay, &mut batch, &seen, &delivery, webhook);
     let submitted = relay.submit(batch).await?;
-    let on_the_way = turn.zip(newest).map(|(turn, newest)| turn.end(id, newest));
+    let pending = turn.zip(newest).map(|(turn, newest)| turn.submitted(id, newest));
     let commit = relay.durable(submitted).await;
-    if let Some(on_the_way) = on_the_way
+    if let Some(pending) = pending
         && !matches!(commit, Ok(CommitOutcome::Done))
     {
-        on_the_way.refused();
+        pending.reject();
     }
     Ok(match commit? {
         CommitOutcome::Done => {
             tracing::info!(delivery = id, event = name, tasks, "webhook accepted");
-            Some(Accepted::Tasks(tasks))
+            Some(DeliveryOutcome::Accepted(tasks))
         }
         CommitOutcome::Conflict | CommitOutcome::Limited(_) | CommitOutcome::LeaseLost => None,
     })
 }
 
-/// Whether such an event may be dispatched.
 fn is_dispatched(event: &UpstreamEvent) -> bool {
     matches!(
         event,
@@ -238,8 +247,8 @@ fn is_dispatched(event: &UpstreamEvent) -> bool {
     )
 }
 
-/// Writes down the dispatches of a delivery, and the tasks that send and show them.
-fn enqueue(
+/// Adds a delivery's dispatches to a batch, and the tasks that send them and create their check runs.
+fn add_dispatches(
     relay: &Relay,
     batch: &mut WriteBatch,
     delivery: &mut DeliveryRecord,
@@ -267,13 +276,13 @@ fn enqueue(
     }
 }
 
-/// The delivery itself: what is known of it, and its bytes for as long as they can be needed.
-fn record(
+/// Adds a delivery to a batch, with its body if it is dispatched.
+fn add_delivery(
     relay: &Relay,
     batch: &mut WriteBatch,
     seen: &Versioned<DeliveryRecord>,
     delivery: &DeliveryRecord,
-    webhook: &Webhook<'_>,
+    webhook: &VerifiedWebhook<'_>,
 ) {
     let now = delivery.received_at;
     batch.update(seen, delivery, relay.expiry());
@@ -316,7 +325,7 @@ impl StoredBody {
     }
 }
 
-/// Cancels what has not been sent yet of an older delivery.
+/// Cancels the dispatches of an older delivery that weren't sent yet.
 async fn supersede(
     relay: &Relay,
     older: &str,
@@ -338,7 +347,7 @@ async fn supersede(
         batch.update(&known, &dispatch, relay.expiry());
         record_dispatch_change(relay, batch, &dispatch);
         if was_given_up {
-            // The dead task comes back, sees that there is nothing to send, and is done.
+            // The dead task runs once more, finds nothing to send, and is removed.
             batch
                 .tasks
                 .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));

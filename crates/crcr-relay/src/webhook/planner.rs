@@ -1,5 +1,5 @@
-//! What an event means for whom: pure, from the event, the policy and what is known of the pull
-//! request.
+//! Decides which backends get an event, and which event of a pull request is the newest. Nothing here
+//! reads or writes the state.
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::{EventName, PullRequest, PullRequestAction, UpstreamEvent};
@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use crate::limits;
 use crate::state_records::PullRecord;
 
-/// What is dispatched, to whomever it is.
-struct Subject<'a> {
+/// The part of a dispatch that is the same for every backend.
+struct DispatchContent<'a> {
     event: EventName,
     action: Option<PullRequestAction>,
     pull: Option<&'a PullRequest>,
@@ -19,7 +19,7 @@ struct Subject<'a> {
 }
 
 /// The dispatches of an event: one for every repository of the allowlist that takes it, in the order
-/// of the file. Where the App isn't installed, the dispatch says so.
+/// of the file.
 pub fn dispatches(
     event: &UpstreamEvent,
     delivery: &str,
@@ -27,41 +27,41 @@ pub fn dispatches(
     allowlist: &Allowlist,
     now: Timestamp,
 ) -> Vec<Dispatch> {
-    let (subject, takes): (_, fn(&AllowlistEntry) -> bool) = match event {
+    let (content, takes): (_, fn(&AllowlistEntry) -> bool) = match event {
         UpstreamEvent::PullRequest(pull) if pull.action.dispatches() => (
-            Subject::of_pull(EventName::PullRequest, Some(pull.action), pull),
+            DispatchContent::of_pull(EventName::PullRequest, Some(pull.action), pull),
             AllowlistEntry::is_dispatched_to,
         ),
         UpstreamEvent::Push(push) => {
             let head_sha = push.head_sha.as_str();
-            let subject = Subject {
+            let content = DispatchContent {
                 event: EventName::Push,
                 action: None,
                 pull: None,
                 head_sha,
                 base_sha: None,
             };
-            (subject, AllowlistEntry::is_dispatched_to)
+            (content, AllowlistEntry::is_dispatched_to)
         }
         UpstreamEvent::MergeGroup(group) => {
             let (head_sha, base_sha) = (group.head_sha.as_str(), group.base_sha.as_deref());
-            let subject = Subject {
+            let content = DispatchContent {
                 event: EventName::MergeGroup,
                 action: None,
                 pull: None,
                 head_sha,
                 base_sha,
             };
-            (subject, AllowlistEntry::takes_merge_groups)
+            (content, AllowlistEntry::takes_merge_groups)
         }
         _ => return vec![],
     };
     let entries = allowlist.iter().filter(|entry| takes(entry));
-    entries.map(|entry| subject.dispatch(entry, delivery, upstream, now)).collect()
+    entries.map(|entry| content.dispatch(entry, delivery, upstream, now)).collect()
 }
 
-/// The dispatches that say that a pull request has landed, under a delivery id of their own: the event
-/// that says so may be dispatched as what it is, too.
+/// The dispatches that announce that a pull request has landed. They have a delivery id of their own,
+/// because the event itself may be dispatched, too.
 pub fn landed(
     pull: &PullRequest,
     delivery: &str,
@@ -69,12 +69,12 @@ pub fn landed(
     allowlist: &Allowlist,
     now: Timestamp,
 ) -> Vec<Dispatch> {
-    let subject = Subject::of_pull(EventName::Landed, None, pull);
+    let content = DispatchContent::of_pull(EventName::Landed, None, pull);
     let entries = allowlist.iter().filter(|entry| entry.is_dispatched_to());
-    entries.map(|entry| subject.dispatch(entry, delivery, upstream, now)).collect()
+    entries.map(|entry| content.dispatch(entry, delivery, upstream, now)).collect()
 }
 
-impl<'a> Subject<'a> {
+impl<'a> DispatchContent<'a> {
     fn of_pull(event: EventName, action: Option<PullRequestAction>, pull: &'a PullRequest) -> Self {
         let (head_sha, base_sha) = (pull.head_sha.as_str(), pull.base_sha.as_deref());
         Self { event, action, pull: Some(pull), head_sha, base_sha }
@@ -111,19 +111,20 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// How an event of a pull request stands to those that came before.
+/// An event's position among the events of its pull request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
-    /// What is known of the pull request from now on.
+pub struct EventOrder {
+    /// The pull request's record after the event.
     pub pull: PullRecord,
-    /// The event is older than this delivery's, which came before.
+    /// The newer delivery that arrived before this event.
     pub superseded_by: Option<String>,
-    /// Deliveries of an older head, whose unsent dispatches this event replaces.
+    /// Deliveries of an older head. Their unsent dispatches are cancelled.
     pub replaces: Vec<String>,
 }
 
-/// Whether an event is older than what is known though both have the same `updated_at`, which counts
-/// whole seconds: its head is the one that was replaced, or it opened what was pushed to since.
+/// Whether an event is older than the record although both have the same `updated_at`, which has a
+/// resolution of one second: the event's head is the one that was replaced, or the event opened the
+/// pull request.
 fn precedes_within_second(event: &PullRequest, known: &PullRecord) -> bool {
     let same = event.updated_at == known.updated_at && event.head_sha != known.head_sha;
     let opened = event.action == PullRequestAction::Opened;
@@ -131,8 +132,8 @@ fn precedes_within_second(event: &PullRequest, known: &PullRecord) -> bool {
     same && known.before.as_ref().is_some_and(replaced)
 }
 
-/// Orders an event among those of its pull request, by `updated_at` and never by arrival.
-pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) -> Order {
+/// Orders an event among those of its pull request by `updated_at`, not by arrival.
+pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) -> EventOrder {
     let Some(known) = known else {
         let dispatched = event.action.dispatches();
         let pull = PullRecord {
@@ -144,7 +145,7 @@ pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) ->
             labels_at: event.updated_at,
             has_landed: event.has_landed,
         };
-        return Order { pull, superseded_by: None, replaces: vec![] };
+        return EventOrder { pull, superseded_by: None, replaces: vec![] };
     };
     let mut pull = known.clone();
     pull.has_landed |= event.has_landed;
@@ -153,11 +154,11 @@ pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) ->
         pull.labels_at = event.updated_at;
     }
     if !event.action.dispatches() {
-        return Order { pull, superseded_by: None, replaces: vec![] };
+        return EventOrder { pull, superseded_by: None, replaces: vec![] };
     }
     if event.updated_at < known.updated_at || precedes_within_second(event, known) {
         let by = known.deliveries.last().cloned();
-        return Order { pull, superseded_by: by, replaces: vec![] };
+        return EventOrder { pull, superseded_by: by, replaces: vec![] };
     }
     pull.updated_at = event.updated_at;
     let replaces = if known.head_sha == event.head_sha {
@@ -170,7 +171,7 @@ pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) ->
     pull.deliveries.push(delivery.to_owned());
     let surplus = pull.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
     pull.deliveries.drain(..surplus);
-    Order { pull, superseded_by: None, replaces }
+    EventOrder { pull, superseded_by: None, replaces }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub fn is_valid(secret: &SecretString, body: &[u8], given: &[u8]) -> bool {
         .is_some_and(|tag| hmac::verify(&key(secret), body, &tag).is_ok())
 }
 
-/// SHA-256 as hexadecimal digits.
+/// The SHA-256, in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, bytes))
 }

@@ -1,10 +1,10 @@
-//! Deliveries of one pull request take turns, so that none is decided on a record that another one
-//! is just changing.
+//! Deliveries of one pull request are handled one after the other, so that none is decided on a record
+//! that another one is about to change.
 //!
-//! A turn ends when its batch has its place in the writer's order, before it is on disk: the next
-//! delivery is decided on the record that the batch will leave behind, and expects its version. So a
-//! burst on one pull request shares the waits for the disk like a burst on many. If a batch of such a
-//! chain is refused, so are those that were decided on it, and all are decided anew.
+//! A turn ends when its batch is in line for the writer, before it is on disk. The next delivery is
+//! decided on the record that the batch will leave behind, and expects that version. In this way a
+//! burst of deliveries shares the waits for the disk, even if they are all of one pull request. If a
+//! batch is rejected, so are the ones that were decided on it, and all of them are decided again.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
@@ -17,100 +17,102 @@ use tokio::sync::{Mutex, MutexGuard, OwnedRwLockReadGuard, RwLock};
 
 use crate::state_records::PullRecord;
 
-/// Records whose turns are told apart. Two that share a place wait for each other and nothing worse,
-/// and the memory is bounded whatever numbers come.
-const PLACES: usize = 1024;
+/// Two pull requests with the same slot wait for each other, which is harmless. The number of slots
+/// bounds the memory.
+const SLOTS: usize = 1024;
 
-/// Batches that follow each other before one waits for all of them to be on disk.
-const LONGEST: usize = 256;
+/// After this many batches, the next delivery waits until all of them are on disk.
+const MAX_CHAIN: usize = 256;
 
-/// Turns by the key of the record.
-pub(crate) struct Turns {
-    places: Vec<Mutex<Chain>>,
+pub(crate) struct PullRequestTurns {
+    slots: Vec<Mutex<BatchChain>>,
     hasher: RandomState,
 }
 
-/// Batches of one record that follow each other and are not known to be on disk.
+/// The batches for one record that may not be on disk yet.
 #[derive(Default)]
-struct Chain {
-    /// The record as the last batch leaves it.
+struct BatchChain {
+    /// The record after the last batch.
     newest: Option<Versioned<PullRecord>>,
-    /// The deliveries whose batches these are.
     deliveries: HashSet<String>,
-    /// Held for reading by every batch that is on its way.
-    on_the_way: Arc<RwLock<()>>,
-    /// One of them was refused.
+    /// Every batch that isn't on disk yet holds a read lock.
+    pending: Arc<RwLock<()>>,
+    /// Whether a batch was rejected.
     broken: Arc<AtomicBool>,
 }
 
-/// The right to decide on a record.
-pub(crate) struct Turn<'a> {
+/// While it is held, no other delivery changes the record.
+pub(crate) struct RecordTurn<'a> {
     key: StoreKey,
-    chain: MutexGuard<'a, Chain>,
+    chain: MutexGuard<'a, BatchChain>,
 }
 
-/// A batch on its way to the disk.
-pub(crate) struct OnTheWay {
+/// A batch that isn't on disk yet.
+pub(crate) struct PendingBatch {
     _held: OwnedRwLockReadGuard<()>,
     broken: Arc<AtomicBool>,
 }
 
-impl Turns {
+impl PullRequestTurns {
     pub(crate) fn new() -> Self {
-        let places = std::iter::repeat_with(Mutex::default).take(PLACES).collect();
-        Self { places, hasher: RandomState::new() }
+        let slots = std::iter::repeat_with(Mutex::default).take(SLOTS).collect();
+        Self { slots, hasher: RandomState::new() }
     }
 
-    /// Waits for the turn of the record at `key`.
-    pub(crate) async fn take(&self, key: &StoreKey) -> Turn<'_> {
-        let place = self.hasher.hash_one(key) % PLACES as u64;
-        let mut chain = self.places[place as usize].lock().await;
-        if chain.deliveries.len() >= LONGEST {
-            drop(chain.on_the_way.write().await);
-            *chain = Chain::default();
+    /// Waits until no other delivery has the turn of this record.
+    pub(crate) async fn wait(&self, key: &StoreKey) -> RecordTurn<'_> {
+        let slot = self.hasher.hash_one(key) % SLOTS as u64;
+        let mut chain = self.slots[slot as usize].lock().await;
+        if chain.deliveries.len() >= MAX_CHAIN {
+            drop(chain.pending.write().await);
+            *chain = BatchChain::default();
         }
-        Turn { key: key.clone(), chain }
+        RecordTurn { key: key.clone(), chain }
     }
 }
 
-impl Turn<'_> {
-    /// The record as the batches on their way leave it; `None` when there are none, so that the store
-    /// has the newest.
+impl RecordTurn<'_> {
+    /// The record after the pending batches; `None` when there are none, so that the store has the newest
+    /// version.
     pub(crate) fn newest(&self) -> Option<Versioned<PullRecord>> {
         let newest = self.chain.newest.as_ref().filter(|newest| newest.key == self.key)?;
-        let idle = self.chain.on_the_way.try_write().is_ok();
+        let idle = self.chain.pending.try_write().is_ok();
         (!idle && !self.chain.broken.load(Ordering::Acquire)).then(|| newest.clone())
     }
 
-    /// Whether this delivery may be on its way already.
-    pub(crate) fn has(&self, delivery: &str) -> bool {
+    /// Whether a batch of this delivery may be pending.
+    pub(crate) fn may_have(&self, delivery: &str) -> bool {
         self.chain.deliveries.contains(delivery)
     }
 
-    /// Waits until everything on its way is on disk or refused; `false` when something was refused.
-    pub(crate) async fn settled(&self) -> bool {
-        drop(self.chain.on_the_way.write().await);
+    /// Waits until no batch is pending; returns `false` if one was rejected.
+    pub(crate) async fn wait_for_disk(&self) -> bool {
+        drop(self.chain.pending.write().await);
         !self.chain.broken.load(Ordering::Acquire)
     }
 
-    /// Ends the turn: the batch that was decided has its place, and leaves `newest` behind.
-    pub(crate) fn end(mut self, delivery: &str, newest: Versioned<PullRecord>) -> OnTheWay {
+    /// Ends the turn when its batch, which changes the record to `newest`, is in line for the writer.
+    pub(crate) fn submitted(
+        mut self,
+        delivery: &str,
+        newest: Versioned<PullRecord>,
+    ) -> PendingBatch {
         if self.newest().is_none() {
-            *self.chain = Chain::default();
+            *self.chain = BatchChain::default();
         }
         self.chain.newest = Some(newest);
         self.chain.deliveries.insert(delivery.to_owned());
-        let held = Arc::clone(&self.chain.on_the_way).try_read_owned();
-        OnTheWay {
-            _held: held.expect("only a turn waits for writing, and this is the turn"),
+        let held = Arc::clone(&self.chain.pending).try_read_owned();
+        PendingBatch {
+            _held: held.expect("only the holder of the turn takes the write lock"),
             broken: Arc::clone(&self.chain.broken),
         }
     }
 }
 
-impl OnTheWay {
-    /// The batch was refused or lost: nobody may decide on what it would have left behind.
-    pub(crate) fn refused(self) {
+impl PendingBatch {
+    /// The batch was rejected: nothing may be decided on the record that it would have left behind.
+    pub(crate) fn reject(self) {
         self.broken.store(true, Ordering::Release);
     }
 }

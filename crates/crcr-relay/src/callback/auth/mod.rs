@@ -1,4 +1,4 @@
-//! Who is calling: a verified OIDC token becomes an [`CallerIdentity`].
+//! Verifies OIDC tokens: a valid token proves a [`CallerIdentity`].
 //!
 //! Only `iss` is read before the signature is checked, and only to choose whose keys check it.
 
@@ -29,39 +29,39 @@ pub const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 
 /// Which claims an issuer's tokens have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum IssuerKind {
     /// `repository`, `run_id` and so on, as GitHub Actions has them.
     GitHub,
     /// `organization_id`, `pipeline_id` and so on, as Buildkite has them.
     Buildkite,
 }
 
-/// An issuer whose tokens are taken.
+/// An issuer whose tokens are accepted.
 #[derive(Debug, Clone)]
 pub struct Issuer {
-    /// The claim `iss`, compared as text.
+    /// The claim `iss`, compared character by character.
     pub name: String,
     pub jwks_url: Url,
-    pub kind: Kind,
+    pub kind: IssuerKind,
 }
 
 impl Issuer {
     /// The issuer called `name`, whose keys are at `jwks_url` or else at `<name>/.well-known/jwks`.
     ///
-    /// `https://agent.buildkite.com` says what Buildkite says, every other one what GitHub says.
-    /// `None` when the name is no URL.
+    /// Tokens of `https://agent.buildkite.com` have Buildkite's claims, all others GitHub's. `None` if the
+    /// name isn't a URL.
     pub fn new(name: &str, jwks_url: Option<Url>) -> Option<Self> {
         let usual = || Url::parse(&format!("{}/.well-known/jwks", name.trim_end_matches('/'))).ok();
         let kind = match Url::parse(name).ok()?.host_str() {
-            Some("agent.buildkite.com") => Kind::Buildkite,
-            _ => Kind::GitHub,
+            Some("agent.buildkite.com") => IssuerKind::Buildkite,
+            _ => IssuerKind::GitHub,
         };
         Some(Self { name: name.to_owned(), jwks_url: jwks_url.or_else(usual)?, kind })
     }
 
-    /// The issuers that the settings name, or else that of the GitHub whose API is at `api_url`, and
-    /// Buildkite's.
-    pub fn of(named: &[(String, Option<Url>)], api_url: &Url) -> Vec<Self> {
+    /// The issuers that the settings name. By default, those of Buildkite and of the GitHub whose API is at
+    /// `api_url`.
+    pub fn from_settings(named: &[(String, Option<Url>)], api_url: &Url) -> Vec<Self> {
         if !named.is_empty() {
             return named.iter().filter_map(|(name, keys)| Self::new(name, keys.clone())).collect();
         }
@@ -84,7 +84,7 @@ impl Issuer {
     }
 }
 
-/// Why a caller is turned away, as the callback answers it.
+/// The response to a caller without a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthError {
     /// 401, 403 or 503.
@@ -119,15 +119,15 @@ impl std::error::Error for AuthError {}
 
 /// Verifies tokens of a set of issuers for one audience.
 pub struct Verifier {
-    issuers: BTreeMap<String, (Kind, IssuerKeys)>,
+    issuers: BTreeMap<String, (IssuerKind, IssuerKeys)>,
     audience: String,
-    /// None until the map that is configured has been read.
+    /// `None` until the map has been read.
     providers: RwLock<Option<Arc<ProviderMap>>>,
 }
 
 impl Verifier {
-    /// A verifier without keys: the first token of an issuer, or [`Verifier::keep_fresh`], fetches
-    /// them. Pipelines of Buildkite are told to come back until [`Verifier::set_providers`].
+    /// The keys of an issuer are fetched by its first token or by [`Verifier::keep_fresh`]. Until
+    /// [`Verifier::set_providers`] is called, Buildkite's pipelines get a 503.
     pub fn new(client: &Client, issuers: Vec<Issuer>, audience: &str) -> Self {
         let issuers = issuers
             .into_iter()
@@ -136,15 +136,14 @@ impl Verifier {
         Self { issuers, audience: audience.to_owned(), providers: RwLock::default() }
     }
 
-    /// Puts a new version of the provider map into force.
     pub fn set_providers(&self, providers: ProviderMap) {
         *self.providers.write() = Some(Arc::new(providers));
     }
 
     /// The identity that the header `Authorization` proves at `now`.
     ///
-    /// 401 and 403 are final. 503 says that the issuer's keys can't be had now, and when to ask
-    /// again: never is a good token refused because of that.
+    /// 401 and 403 are final. 503 means that the issuer's keys can't be fetched now: a valid token is
+    /// never rejected because of that.
     pub async fn verify(
         &self,
         authorization: Option<&str>,
@@ -159,7 +158,7 @@ impl Verifier {
             let name = issuer.map_or("None".to_owned(), |name| printable(&name));
             return Err(AuthError::unauthorized(format!("Unsupported OIDC issuer: {name}")));
         };
-        // Before any key is looked for: no other algorithm, and a key that is named.
+        // Checked before any key is fetched: the algorithm is RS256, and the token names a key.
         let kid = token.rs256_key_id().ok_or_else(AuthError::invalid)?;
         let key = jwks.key(&kid, now).await.map_err(|error| match error {
             IssuerKeyError::Unknown => AuthError::invalid(),
@@ -174,8 +173,8 @@ impl Verifier {
             AuthError::invalid()
         })?;
         match kind {
-            Kind::GitHub => github::identity(issuer, &verified),
-            Kind::Buildkite => {
+            IssuerKind::GitHub => github::identity(issuer, &verified),
+            IssuerKind::Buildkite => {
                 let providers = self.providers.read();
                 let providers = providers.clone().ok_or_else(|| AuthError {
                     status: StatusCode::SERVICE_UNAVAILABLE,
@@ -188,7 +187,7 @@ impl Verifier {
         }
     }
 
-    /// Fetches every issuer's keys. `false` when one of them failed.
+    /// Fetches the keys of all issuers; returns `false` if one of the requests failed.
     pub async fn refresh(&self, now: Timestamp) -> bool {
         let fetches = self.issuers.iter().map(async |(issuer, (_, jwks))| {
             let fetched = jwks.refresh(now).await;
@@ -200,7 +199,7 @@ impl Verifier {
         futures_util::future::join_all(fetches).await.into_iter().all(|fetched| fetched)
     }
 
-    /// Fetches the keys every five minutes, sooner after a failure, for ever. To be spawned.
+    /// Fetches the keys every five minutes, or sooner after a failure, forever.
     pub async fn keep_fresh(&self, clock: impl Fn() -> Timestamp) {
         loop {
             let good = self.refresh(clock()).await;
@@ -208,15 +207,15 @@ impl Verifier {
         }
     }
 
-    /// The issuers whose tokens can't be verified: no good fetch within 24 hours. `/readyz` is red
-    /// while there are any.
+    /// The issuers whose tokens can't be verified, because their keys couldn't be fetched for 24 hours.
+    /// `/readyz` isn't ready while there are any.
     pub fn unready(&self, now: Timestamp) -> Vec<&str> {
         let unready = self.issuers.iter().filter(|(_, (_, jwks))| !jwks.is_ready(now));
         unready.map(|(name, _)| name.as_str()).collect()
     }
 }
 
-/// The token of the header; `Bearer ` before it is optional and has no case.
+/// The token of the header. `Bearer ` before it is optional and compares without case.
 fn bearer(authorization: Option<&str>) -> Option<&str> {
     let text = authorization?.trim();
     let token = match text.get(..7) {
@@ -227,7 +226,7 @@ fn bearer(authorization: Option<&str>) -> Option<&str> {
     Some(token).filter(|token| !token.is_empty())
 }
 
-/// A stranger's text as part of an answer: short, on one line.
+/// Makes untrusted text safe for a response: short, and on one line.
 fn printable(text: &str) -> String {
     text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

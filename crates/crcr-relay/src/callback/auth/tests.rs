@@ -22,7 +22,7 @@ struct World {
     claims: Value,
 }
 
-fn world(kind: Kind) -> World {
+fn world(kind: IssuerKind) -> World {
     let github = StandIn::start().unwrap();
     let name = github.state().origin().to_owned();
     let issuer = Issuer { kind, ..Issuer::new(&name, None).unwrap() };
@@ -75,7 +75,7 @@ fn forged(header: &Value, claims: &Value, signature: &[u8]) -> String {
 
 #[tokio::test]
 async fn a_job_of_github_is_who_its_token_says() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     let got = world.verify(&world.good()).await.unwrap();
     assert_eq!(got.repository.as_str(), "acme/backend");
     assert_eq!((got.jti.as_deref(), got.expires_at), (Some("j-1"), at(300)));
@@ -91,7 +91,7 @@ async fn a_job_of_github_is_who_its_token_says() {
 
 #[tokio::test]
 async fn bearer_has_no_case_and_may_be_left_out() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     let token = world.good();
     for header in [
         token.clone(),
@@ -109,7 +109,7 @@ async fn bearer_has_no_case_and_may_be_left_out() {
 
 #[tokio::test]
 async fn an_issuer_that_is_not_ours_is_named_and_never_asked() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     let none = "Unsupported OIDC issuer: None";
     for (token, detail) in [
         ("rubbish".to_owned(), none),
@@ -136,7 +136,7 @@ async fn an_issuer_that_is_not_ours_is_named_and_never_asked() {
 
 #[tokio::test]
 async fn claims_that_are_wrong_missing_or_too_late_are_invalid() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     for (name, value) in [
         ("aud", json!("sts.amazonaws.com")),
         ("aud", json!(["a", "b"])),
@@ -166,7 +166,7 @@ async fn claims_that_are_wrong_missing_or_too_late_are_invalid() {
 
 #[tokio::test]
 async fn a_token_needs_a_repository() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     for value in [Value::Null, json!(""), json!("acme"), json!("../x")] {
         let error = world.verify(&world.with("repository", value)).await.unwrap_err();
         assert_eq!(error.status, 401);
@@ -176,7 +176,7 @@ async fn a_token_needs_a_repository() {
 
 #[tokio::test]
 async fn no_other_algorithm_than_rs256_is_tried() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     let jwks = world.github.state().oidc.jwks();
     let kid = &jwks["keys"][0]["kid"];
     let modulus = URL_SAFE_NO_PAD.decode(jwks["keys"][0]["n"].as_str().unwrap()).unwrap();
@@ -197,7 +197,7 @@ async fn no_other_algorithm_than_rs256_is_tried() {
 
 #[tokio::test]
 async fn a_signature_must_be_the_named_keys_own() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     let good = world.good();
     let (message, signature) = good.rsplit_once('.').unwrap();
     let other = world.with("repository", json!("acme/victim"));
@@ -218,7 +218,7 @@ async fn a_signature_must_be_the_named_keys_own() {
 
 #[tokio::test]
 async fn a_flood_of_random_keys_reaches_the_issuer_once_and_locks_nobody_out() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     assert!(world.verifier.refresh(at(-10)).await);
     let old = world.good();
     // Each has a signature of its own and a key that the issuer doesn't have.
@@ -248,7 +248,7 @@ async fn a_flood_of_random_keys_reaches_the_issuer_once_and_locks_nobody_out() {
 
 #[tokio::test]
 async fn an_issuer_that_is_down_means_later_and_never_no() {
-    let world = world(Kind::GitHub);
+    let world = world(IssuerKind::GitHub);
     let traffic = &world.github.state().traffic;
     traffic.fail("jwks", 2, Fault::status(503));
     assert_eq!(world.verifier.unready(at(0)), [world.github.state().origin()]);
@@ -275,7 +275,7 @@ async fn an_issuer_that_is_down_means_later_and_never_no() {
 
 #[tokio::test]
 async fn a_pipeline_of_buildkite_speaks_for_the_repository_it_is_mapped_to() {
-    let world = world(Kind::Buildkite);
+    let world = world(IssuerKind::Buildkite);
     let map = |text: &str| world.verifier.set_providers(ProviderMap::parse(text).unwrap());
     let error = world.verify(&world.good()).await.unwrap_err();
     assert_eq!((error.status.as_u16(), error.retry_after), (503, Some(Duration::from_secs(30))));
@@ -316,11 +316,11 @@ fn by_default_the_issuer_is_that_of_the_github_whose_api_is_used() {
         ("https://ghe.test:8443/api/v3/", "https://ghe.test:8443/_services/token"),
         ("https://api.acme.ghe.com", "https://token.actions.acme.ghe.com"),
     ] {
-        let issuers = Issuer::of(&[], &api.parse().unwrap());
+        let issuers = Issuer::from_settings(&[], &api.parse().unwrap());
         let seen: Vec<_> = issuers.iter().map(|i| (i.jwks_url.to_string(), i.kind)).collect();
         let keys = format!("{issuer}/.well-known/jwks");
         let buildkite = "https://agent.buildkite.com/.well-known/jwks".to_owned();
-        assert_eq!(seen, [(keys, Kind::GitHub), (buildkite, Kind::Buildkite)], "{api}");
+        assert_eq!(seen, [(keys, IssuerKind::GitHub), (buildkite, IssuerKind::Buildkite)], "{api}");
         assert_eq!(issuers[0].name, issuer);
     }
 }

@@ -1,4 +1,4 @@
-//! Tells a webhook that a backend turned red, once for each commit on which it did.
+//! Sends alerts to a webhook: a backend turned red, or a name belongs to another repository.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
 
-/// How far back an earlier success is looked for.
+/// How far back an earlier success counts.
 const LOOK_BACK: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// How long a failure waits for the other jobs of its commit, so that one message tells of all.
-const PAUSE: Duration = Duration::from_secs(60);
+/// How long an alert waits for the other jobs of its commit, so that one message names all of them.
+const DELAY: Duration = Duration::from_secs(60);
 
-/// The task that looks whether this failure turned its backend red; `None` when nobody is to be
-/// told, when it belongs to a pull request, and when it is no failure.
+/// The task that checks whether a failure turned its backend red; `None` if the attempt didn't fail or
+/// belongs to a pull request, or no webhook is configured.
 pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask> {
     let failed = match fact.state {
         JobState::Completed(conclusion) => !conclusion.is_good(),
@@ -35,7 +35,7 @@ pub fn task(relay: &Relay, fact: &AttemptFact, now: Timestamp) -> Option<NewTask
     }
     let repo = RepoName::new(&fact.repo).ok()?;
     let work = TaskKind::Alert { repo, event: fact.event.clone(), head_sha: fact.head_sha.clone() };
-    Some(work.task(&relay.config.upstream, now + PAUSE))
+    Some(work.task(&relay.config.upstream, now + DELAY))
 }
 
 pub async fn run(
@@ -45,35 +45,36 @@ pub async fn run(
     head_sha: &str,
 ) -> Result<TaskDone, TaskError> {
     let Some(url) = &relay.config.alert_url else { return Ok(TaskDone::Finished) };
-    let told: Versioned<bool> =
+    let sent: Versioned<bool> =
         read_record(relay.store.as_ref(), state_records::alert_key(repo, event.as_str(), head_sha))
             .await?;
-    if told.value.is_some() {
+    if sent.value.is_some() {
         return Ok(TaskDone::Finished);
     }
     let to = relay.now();
     let window = Window::all(to - LOOK_BACK, to).of(vec![repo.as_str().to_owned()]);
     let results = &relay.results;
-    let unread = |error: ResultsError| TaskError::retry(error.to_string());
-    let attempts = results.pushes(&window).await.map_err(unread)?;
-    let dispatches = results.dispatches(&window).await.map_err(unread)?;
-    let turns = find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches);
-    let ours = turns.iter().find(|turn| turn.event == *event && turn.head_sha == head_sha);
-    let Some(turn) = ours else { return Ok(TaskDone::Finished) };
-    let mut text = regression_text(turn);
+    let unavailable = |error: ResultsError| TaskError::retry(error.to_string());
+    let attempts = results.pushes(&window).await.map_err(unavailable)?;
+    let dispatches = results.dispatches(&window).await.map_err(unavailable)?;
+    let regressions = find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches);
+    let this_commit =
+        regressions.iter().find(|found| found.event == *event && found.head_sha == head_sha);
+    let Some(regression) = this_commit else { return Ok(TaskDone::Finished) };
+    let mut text = regression_text(regression);
     let page = relay.config.public_url.as_ref().map(|base| format!("{base}/crcr/{repo}"));
     if let Some(page) = &page {
         text = format!("{text}\n{page}");
     }
-    let body = json!({ "event": "backend_turned_red", "turn": turn, "text": text, "url": page });
+    let body =
+        json!({ "event": "backend_turned_red", "turn": regression, "text": text, "url": page });
     post(relay, url, &body).await?;
     let mut batch = WriteBatch::default();
-    batch.set(told.key, &true, relay.expiry());
+    batch.set(sent.key, &true, relay.expiry());
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)
 }
 
-/// Tells that a name of the allowlist belongs to another repository than before.
 pub async fn repository_changed(
     relay: &Relay,
     repo: &RepoName,

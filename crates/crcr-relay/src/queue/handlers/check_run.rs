@@ -1,7 +1,7 @@
-//! Makes a check run on the upstream pull request show what the store knows now.
+//! Updates a check run on the upstream pull request from the store.
 //!
-//! Whatever asked for it, the newest state is what is sent, so that nothing is overtaken; the task's
-//! key lets one check run be worked on once at a time.
+//! The newest state is sent, whatever change asked for the update. The task's key makes sure that a
+//! check run has only one update at a time.
 
 use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
@@ -17,7 +17,6 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, CheckRunRecord};
 
-/// Brings one check run up to date.
 pub async fn run(
     relay: &Relay,
     delivery: &str,
@@ -54,10 +53,10 @@ pub async fn run(
     let key = state_records::check_run_key(head_sha, &name);
     let known: Versioned<CheckRunRecord> = read_record(store, key.clone()).await?;
     let (run, shown) = if head.check_runs == CheckRunVisibility::Shown {
-        let Some(found) = wanted(relay, &context, &head, job) else {
+        let Some(found) = content(relay, &context, &head, job) else {
             let undecided = job.is_some_and(|id| head.is_undecided(id));
-            let again = relay.now() + limits::PROOF_POLL;
-            return Ok(if undecided { TaskDone::RunAgain(again) } else { TaskDone::Finished });
+            let retry_at = relay.now() + limits::PROOF_POLL;
+            return Ok(if undecided { TaskDone::RunAgain(retry_at) } else { TaskDone::Finished });
         };
         found
     } else {
@@ -74,9 +73,10 @@ pub async fn run(
         return Ok(TaskDone::Finished);
     }
     send(relay, &dispatch, head_sha, &name, key, &known, run, &shown).await?;
-    let worry = matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
+    let needs_oncall =
+        matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
     if let Some(pull) = dispatch.pull_request
-        && worry
+        && needs_oncall
         && relay.config.oncall_comments
         && !oncalls.is_empty()
     {
@@ -87,8 +87,8 @@ pub async fn run(
     Ok(TaskDone::Finished)
 }
 
-/// What a check run that stands shows; `None` while no proven report of the job is known.
-fn wanted(
+/// The content of a check run; `None` while no report of the job is proven.
+fn content(
     relay: &Relay,
     context: &CheckRunContext<'_>,
     head: &Head,
@@ -105,7 +105,7 @@ fn wanted(
     Some((run_order(&job.id), shown))
 }
 
-/// Creates or updates, unless the same was sent before.
+/// Creates or updates the check run, unless it has this content already.
 #[expect(clippy::too_many_arguments, reason = "all of them name one check run")]
 async fn send(
     relay: &Relay,
@@ -141,7 +141,7 @@ async fn send(
             relay.app.update_check_run(upstream, before.id, &body).await?;
             before.id
         }
-        // One may have been created just before a crash.
+        // It may have been created just before a crash.
         None => match relay.app.own_check_run(upstream, head_sha, name).await? {
             Some(id) => match relay.app.update_check_run(upstream, id, &body).await {
                 Ok(()) => id,
@@ -171,5 +171,5 @@ async fn send(
             return Ok(());
         }
     }
-    Err(TaskError::retry("a check run's record changes all the time"))
+    Err(TaskError::retry("a check run's record changed in every try to change it"))
 }

@@ -1,5 +1,4 @@
-//! Calls the oncalls of a repository to a pull request: one comment per pull request and
-//! repository, ever.
+//! Mentions the oncalls of a repository on a pull request, once for each pull request and repository.
 
 use std::fmt::Write as _;
 
@@ -11,7 +10,7 @@ use crate::queue::task_kind::{TaskDone, TaskError};
 use crate::relay::Relay;
 use crate::state_records;
 
-/// Comments, unless somebody did: the relay, or the deployed bot with the same marker.
+/// Does nothing if the relay, or the deployed bot with the same marker, has commented already.
 pub async fn run(
     relay: &Relay,
     number: u64,

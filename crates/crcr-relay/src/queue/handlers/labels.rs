@@ -1,4 +1,4 @@
-//! A label came or went: every check run that hangs on it follows.
+//! Updates the check runs that depend on a pull request's labels.
 
 use crcr_domain::dispatch::Dispatch;
 use crcr_store::{WriteBatch, read_record, read_records};
@@ -8,7 +8,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, DeliveryRecord, PullRecord};
 
-/// Asks for every check run that the pull request's current head has or may have.
+/// Queues an update of every check run that the current head has or may have.
 pub async fn run(relay: &Relay, number: u64) -> Result<TaskDone, TaskError> {
     let store = relay.store.as_ref();
     let pull = read_record::<PullRecord>(

@@ -1,5 +1,5 @@
-//! Learns where a pull request branched off, once for each head on which something failed: only then
-//! does anybody ask whether the failure is new.
+//! Looks up where a pull request branched off. It is needed to tell whether a failure is new, so this
+//! happens once for each head on which a job failed.
 
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{AttemptFact, Fact, MergeBaseFact};
@@ -11,8 +11,8 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
 
-/// The task for the pull request of this dispatch, when the attempt failed; `None` when it didn't,
-/// when it was no pull request's, and when the event didn't tell the base.
+/// `None` if the attempt didn't fail, the dispatch isn't of a pull request, or its event didn't name the
+/// base.
 pub fn task(
     relay: &Relay,
     dispatch: &Dispatch,
@@ -26,8 +26,7 @@ pub fn task(
         .then(|| TaskKind::MergeBase { pull, head_sha, base_sha }.task(&relay.config.upstream, now))
 }
 
-/// Asks GitHub, unless that was done. Commits that have nothing in common have no merge base: then
-/// nothing is recorded but that it was asked.
+/// If the commits have no merge base, only the fact that GitHub was asked is recorded.
 pub async fn run(
     relay: &Relay,
     pull: u64,
@@ -51,7 +50,7 @@ pub async fn run(
             merge_base: found.sha,
             committed_at: found.committed_at,
         })),
-        None => tracing::info!(pull, head_sha, base_sha, "GitHub knows no merge base"),
+        None => tracing::info!(pull, head_sha, base_sha, "the commits have no merge base"),
     }
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)

@@ -1,4 +1,4 @@
-//! Runs downstream runs again, as somebody upstream asked.
+//! Handles "Re-run" on the relay's check runs.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, CheckRunRecord};
 
-/// Runs one downstream run again. Below L3 nothing happens: it has no check runs to ask on.
+/// Re-runs one downstream run. Below L3 there are no check runs, so nothing happens.
 pub async fn run(
     relay: &Relay,
     repo: &RepoName,
@@ -21,7 +21,7 @@ pub async fn run(
     failed_only: bool,
 ) -> Result<TaskDone, TaskError> {
     if !may_rerun(relay, repo)? {
-        tracing::info!(%repo, run_id, "not run again: the repository is not at L3 or L4");
+        tracing::info!(%repo, run_id, "not re-run: the repository isn't at L3 or L4");
         return Ok(TaskDone::Finished);
     }
     let asked = if failed_only {
@@ -33,7 +33,7 @@ pub async fn run(
         Ok(()) | Err(GithubError::AlreadyRunning(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    // The check run is open again as soon as GitHub says so, also before the first report.
+    // The sweep reopens the check run as soon as GitHub reports the new run, before its first job does.
     let claim = state_records::run_claim_key(repo, &run_id.to_string());
     if let Some(delivery) = read_record::<String>(relay.store.as_ref(), claim).await?.value {
         let work = TaskKind::Sweep { delivery, repo: repo.clone() };
@@ -43,7 +43,7 @@ pub async fn run(
     Ok(TaskDone::Finished)
 }
 
-/// Sends a dispatch again that no run answered: it was never started, given up or unreachable.
+/// Sends a dispatch again that never started, was given up, or couldn't be made.
 pub async fn redispatch(
     relay: &Relay,
     repo: &RepoName,
@@ -72,11 +72,11 @@ pub async fn redispatch(
     batch.tasks.push(TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, now));
     match relay.commit(batch).await? {
         CommitOutcome::Done => Ok(TaskDone::Finished),
-        _ => Err(TaskError::retry("the dispatch changed meanwhile")),
+        _ => Err(TaskError::retry("the dispatch was changed in the meantime")),
     }
 }
 
-/// Runs every downstream run of a check suite again, each once.
+/// Re-runs every downstream run of a check suite, each once.
 pub(crate) async fn rerun_suite(relay: &Relay, suite: u64) -> Result<TaskDone, TaskError> {
     let listed = relay.app.check_runs_of_suite(relay.config.upstream.as_str(), suite).await?;
     let mut tasks = BTreeMap::new();

@@ -39,7 +39,7 @@ async fn push(world: &World, run: u64, sha: &str, conclusion: &str) {
 }
 
 #[tokio::test]
-async fn a_backend_that_turns_red_on_a_push_is_told_once() {
+async fn regression_on_a_push_is_alerted_once() {
     let listener = listener().await;
     let url = format!("{}/red", listener.uri());
     let page = ("CRCR_PUBLIC_URL", "https://relay.test/");

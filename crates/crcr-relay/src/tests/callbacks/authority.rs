@@ -45,7 +45,7 @@ async fn press_rerun(world: &World) {
 }
 
 #[tokio::test]
-async fn an_unproven_success_never_turns_a_blocking_check_green() {
+async fn unproven_success_does_not_pass_a_blocking_check() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("success"));
@@ -62,7 +62,7 @@ async fn an_unproven_success_never_turns_a_blocking_check_green() {
 }
 
 #[tokio::test]
-async fn an_unproven_report_is_stored_and_named_on_the_hud_with_its_reason() {
+async fn unproven_report_is_stored_and_shown_with_its_reason() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.without_token().end(&world, "success").await;
@@ -81,7 +81,7 @@ async fn an_unproven_report_is_stored_and_named_on_the_hud_with_its_reason() {
 }
 
 #[tokio::test]
-async fn an_unproven_run_with_a_higher_number_shows_in_no_check_run() {
+async fn unproven_newer_run_has_no_check_run() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     let forged = Downstream { run: four.run + 1000, ..four.without_token() };
@@ -98,7 +98,7 @@ async fn an_unproven_run_with_a_higher_number_shows_in_no_check_run() {
 }
 
 #[tokio::test]
-async fn an_unproven_job_that_is_lost_or_labelled_shows_in_no_check_run() {
+async fn unproven_lost_or_labelled_job_has_no_check_run() {
     let world = World::listening().await;
     let run = open(&world).await;
     run("acme/three").without_token().start(&world).await;
@@ -116,7 +116,7 @@ async fn an_unproven_job_that_is_lost_or_labelled_shows_in_no_check_run() {
 }
 
 #[tokio::test]
-async fn an_unproven_end_of_a_proven_job_closes_its_check_run_and_turns_nothing_green() {
+async fn unproven_end_of_a_proven_job_closes_its_check_run_without_success() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -135,7 +135,7 @@ async fn an_unproven_end_of_a_proven_job_closes_its_check_run_and_turns_nothing_
 }
 
 #[tokio::test]
-async fn a_proven_report_replaces_what_was_reported_without_proof() {
+async fn proven_report_replaces_unproven_ones() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -147,7 +147,7 @@ async fn a_proven_report_replaces_what_was_reported_without_proof() {
 }
 
 #[tokio::test]
-async fn a_failed_run_that_passes_when_it_is_run_again_unblocks_the_merge() {
+async fn passing_rerun_unblocks_the_merge() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "completed", Some("failure"));
@@ -170,7 +170,7 @@ async fn a_failed_run_that_passes_when_it_is_run_again_unblocks_the_merge() {
 }
 
 #[tokio::test]
-async fn a_quick_lint_run_never_turns_the_check_green_before_the_build_has_ended() {
+async fn check_stays_open_until_the_slowest_run_ends() {
     let world = World::listening().await;
     let build = open(&world).await("acme/four");
     build.workflow_on_github(&world, "build.yml", "queued", None);
@@ -189,7 +189,7 @@ async fn a_quick_lint_run_never_turns_the_check_green_before_the_build_has_ended
 }
 
 #[tokio::test]
-async fn a_run_that_github_calls_failed_is_no_success_though_its_only_report_was_one() {
+async fn run_that_failed_on_github_is_not_a_success() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -201,7 +201,7 @@ async fn a_run_that_github_calls_failed_is_no_success_though_its_only_report_was
 }
 
 #[tokio::test]
-async fn a_check_run_of_that_name_by_somebody_else_is_neither_adopted_nor_in_the_way() {
+async fn foreign_check_run_of_the_same_name_is_ignored() {
     let world = World::listening().await;
     world.github.state().world.add_foreign_check_run(UPSTREAM, HEAD, DISPATCH, "success");
     let _ = open(&world).await;
@@ -211,7 +211,7 @@ async fn a_check_run_of_that_name_by_somebody_else_is_neither_adopted_nor_in_the
 }
 
 #[tokio::test]
-async fn a_reopened_pull_request_is_judged_by_its_new_run_and_never_stays_running() {
+async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     let world = World::listening().await;
     let first = open(&world).await("acme/four");
     first.on_github(&world, "completed", Some("success"));
@@ -245,7 +245,7 @@ async fn a_reopened_pull_request_is_judged_by_its_new_run_and_never_stays_runnin
 }
 
 #[tokio::test]
-async fn rerun_on_a_silent_backend_dispatches_again() {
+async fn rerun_on_a_silent_backend_redispatches() {
     let world = World::listening().await;
     let _ = open(&world).await;
     wait(&world, 2 * HOUR + MINUTE).await;
@@ -258,7 +258,7 @@ async fn rerun_on_a_silent_backend_dispatches_again() {
 }
 
 #[tokio::test]
-async fn rerun_on_a_backend_that_was_given_up_or_unreachable_dispatches_again() {
+async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
     for unreachable in [true, false] {
         let world = World::listening().await;
         let github = &world.github.state().world;
@@ -280,7 +280,7 @@ async fn rerun_on_a_backend_that_was_given_up_or_unreachable_dispatches_again() 
 }
 
 #[tokio::test]
-async fn a_report_that_beats_githubs_answer_to_the_dispatch_shows_once_that_came() {
+async fn report_before_the_dispatch_response_is_shown_after_it() {
     let world = World::listening().await;
     let github = &world.github.state().world;
     // GitHub starts the run, and its answer is lost.
@@ -298,7 +298,7 @@ async fn a_report_that_beats_githubs_answer_to_the_dispatch_shows_once_that_came
 }
 
 #[tokio::test]
-async fn a_demoted_repositorys_open_check_runs_end_and_nothing_is_asked_of_github_for_it() {
+async fn demotion_closes_check_runs_without_further_requests() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
     four.on_github(&world, "in_progress", None);
@@ -330,8 +330,7 @@ async fn unlabelled_dispatches_at_l3_cost_no_call_to_github() {
 }
 
 #[tokio::test]
-async fn a_merge_group_is_dispatched_where_its_check_is_required_and_its_checks_stand_on_its_head()
-{
+async fn merge_group_is_dispatched_to_required_backends_with_checks_on_its_head() {
     let world = World::listening().await;
     let group = "cc".repeat(20);
     world.github.state().world.add_commit(UPSTREAM, &group);
@@ -362,7 +361,7 @@ async fn a_merge_group_is_dispatched_where_its_check_is_required_and_its_checks_
 }
 
 #[tokio::test]
-async fn a_pull_request_that_a_bot_landed_is_told_downstream_once_and_owes_no_result() {
+async fn landed_pull_request_is_dispatched_once_and_expects_no_report() {
     let world = World::listening().await;
     let _ = open(&world).await;
     world.change(|pull| pull.open = false);
@@ -392,7 +391,7 @@ async fn a_pull_request_that_a_bot_landed_is_told_downstream_once_and_owes_no_re
 }
 
 #[tokio::test]
-async fn what_was_given_up_for_an_older_head_is_never_sent_again() {
+async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
     let world = World::listening().await;
     let github = &world.github.state().world;
     let refused = Fault::status(422);
@@ -417,7 +416,7 @@ async fn what_was_given_up_for_an_older_head_is_never_sent_again() {
 }
 
 #[tokio::test]
-async fn a_pull_request_that_is_reopened_without_end_keeps_a_bounded_record() {
+async fn often_reopened_pull_request_has_a_bounded_record() {
     let world = World::listening().await;
     for _ in 0..2 * limits::DELIVERIES_PER_HEAD {
         world.change(|_| {});

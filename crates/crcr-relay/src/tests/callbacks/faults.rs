@@ -9,7 +9,7 @@ use crate::admin::deliveries;
 use crate::limits;
 
 #[tokio::test]
-async fn a_report_that_beats_the_record_of_its_dispatch_is_taken() {
+async fn report_before_the_dispatch_is_recorded_is_accepted() {
     let world = World::new().await;
     let delivery = world.pull_request("opened");
     world.send(&delivery).await;
@@ -67,7 +67,7 @@ async fn an_l3_repository_cannot_grant_itself_the_label() {
 }
 
 #[tokio::test]
-async fn without_the_dispatched_token_or_the_default_branch_a_result_is_not_shown() {
+async fn result_without_token_or_default_branch_is_not_shown() {
     for change in ["token", "another's token", "older token", "event_name", "ref", "nothing"] {
         let world = World::new().await;
         let run = open(&world).await;
@@ -97,7 +97,7 @@ async fn without_the_dispatched_token_or_the_default_branch_a_result_is_not_show
 }
 
 #[tokio::test]
-async fn another_run_gains_nothing() {
+async fn token_of_another_run_is_401() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     let body = four.body("completed", Some("success"));
@@ -113,7 +113,7 @@ async fn another_run_gains_nothing() {
 }
 
 #[tokio::test]
-async fn job_names_with_colons_or_digits_only_keep_their_own_lives() {
+async fn jobs_with_similar_names_are_separate() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     for job in ["a:b", "a", "b", "1", "0:0", "None", "a\",\"b"] {
@@ -124,7 +124,7 @@ async fn job_names_with_colons_or_digits_only_keep_their_own_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_equal_reports_at_once_one_is_taken_and_the_others_are_duplicates() {
+async fn one_of_many_equal_concurrent_reports_is_accepted() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     let body = two.body("in_progress", None);
@@ -137,7 +137,7 @@ async fn of_equal_reports_at_once_one_is_taken_and_the_others_are_duplicates() {
 }
 
 #[tokio::test]
-async fn a_quick_end_is_never_overtaken_by_its_start() {
+async fn end_is_never_overwritten_by_a_later_start() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -149,7 +149,7 @@ async fn a_quick_end_is_never_overtaken_by_its_start() {
 }
 
 #[tokio::test]
-async fn a_null_or_odd_conclusion_is_refused_by_name() {
+async fn null_or_unknown_conclusion_is_400_with_the_field() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     for conclusion in [Value::Null, json!("great"), json!(1)] {
@@ -163,7 +163,7 @@ async fn a_null_or_odd_conclusion_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_large_report_is_refused_before_it_is_kept() {
+async fn large_report_is_413_before_it_is_buffered() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     let before = ["record", "task", "fact_callback"].map(|table| world.rows(table));
@@ -182,7 +182,7 @@ async fn a_large_report_is_refused_before_it_is_kept() {
 }
 
 #[tokio::test]
-async fn a_nightly_report_cannot_carry_a_pull_request() {
+async fn nightly_report_with_a_pull_request_is_400() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     world.github.state().world.add_commit(UPSTREAM, HEAD);
@@ -198,7 +198,7 @@ async fn a_nightly_report_cannot_carry_a_pull_request() {
 }
 
 #[tokio::test]
-async fn a_random_kid_never_makes_a_good_token_fail() {
+async fn flood_of_unknown_key_ids_does_not_reject_valid_tokens() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     assert_eq!(two.start(&world).await, said("in_progress"));
@@ -230,7 +230,7 @@ async fn keys_serve_for_a_day_after_the_last_good_fetch_and_then_the_answer_is_5
 }
 
 #[tokio::test]
-async fn what_is_refused_can_not_fill_the_disk() {
+async fn refused_reports_can_not_fill_the_disk() {
     let world = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await;
     let run = open(&world).await;
     let two = run("acme/two");
@@ -252,7 +252,7 @@ async fn what_is_refused_can_not_fill_the_disk() {
 }
 
 #[tokio::test]
-async fn the_hud_is_tried_again_as_often_as_is_set() {
+async fn external_hud_gets_the_configured_number_of_retries() {
     let hud = wiremock::MockServer::start().await;
     let url = format!("{}/api", hud.uri());
     let settings = [("HUD_API_URL", url.as_str()), ("HUD_BOT_KEY", "k"), ("HUD_MAX_RETRIES", "1")];
@@ -270,7 +270,7 @@ async fn the_hud_is_tried_again_as_often_as_is_set() {
 }
 
 #[tokio::test]
-async fn the_hud_gets_what_was_recorded_even_when_it_was_down() {
+async fn external_hud_gets_results_after_an_outage() {
     let hud = wiremock::MockServer::start().await;
     let path = wiremock::matchers::path("/api/crcr/results");
     let down = wiremock::ResponseTemplate::new(502);
@@ -315,7 +315,7 @@ async fn a_store_outage_is_503_and_never_the_end_of_a_report() {
 }
 
 #[tokio::test]
-async fn a_run_of_buildkite_has_a_uuid_and_is_taken_like_any_other() {
+async fn buildkite_run_with_a_uuid_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let map = folder.path().join("providers.yml");
     std::fs::write(
@@ -369,7 +369,7 @@ async fn a_run_of_buildkite_has_a_uuid_and_is_taken_like_any_other() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
+async fn dead_task_is_requeued_by_an_operator() {
     let hud = wiremock::MockServer::start().await;
     let answers = [(400, 1), (200, 1)];
     for (status, times) in answers {
@@ -397,7 +397,7 @@ async fn what_was_given_up_is_sent_again_when_an_operator_says_so() {
 }
 
 #[tokio::test]
-async fn a_start_that_is_tried_again_never_reaches_the_hud_after_the_end() {
+async fn retried_start_never_reaches_the_external_hud_after_the_end() {
     let hud = wiremock::MockServer::start().await;
     let path = wiremock::matchers::path("/api/crcr/results");
     let down = wiremock::ResponseTemplate::new(502);
@@ -431,7 +431,7 @@ async fn a_start_that_is_tried_again_never_reaches_the_hud_after_the_end() {
 }
 
 #[tokio::test]
-async fn an_unknown_commit_of_a_self_report_is_looked_up_once_and_always_charged() {
+async fn unknown_commit_is_looked_up_once_and_always_charged() {
     let world = World::with(&[("RATE_LIMIT_PER_MIN", "3")]).await;
     let two = open(&world).await("acme/two");
     world.github.state().world.add_commit(UPSTREAM, NEWER);
@@ -466,7 +466,7 @@ async fn an_unknown_commit_of_a_self_report_is_looked_up_once_and_always_charged
 }
 
 #[tokio::test]
-async fn an_external_hud_that_asks_for_it_hears_of_dispatches_too() {
+async fn external_hud_gets_dispatches_if_configured() {
     let hud = wiremock::MockServer::start().await;
     let up = wiremock::ResponseTemplate::new(200);
     wiremock::Mock::given(wiremock::matchers::any()).respond_with(up).mount(&hud).await;

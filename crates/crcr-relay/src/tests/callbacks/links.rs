@@ -5,7 +5,7 @@ use super::*;
 const PAGE: &str = "https://relay.test/ci/pr/7";
 
 #[tokio::test]
-async fn dispatches_check_runs_and_comments_name_the_public_address() {
+async fn dispatches_check_runs_and_comments_link_to_the_public_url() {
     let settings = [("CRCR_PUBLIC_URL", "https://relay.test/ci/"), ("CRCR_ONCALL_COMMENTS", "on")];
     let world = World::with(&settings).await;
     let four = open(&world).await("acme/four");
@@ -24,7 +24,7 @@ async fn dispatches_check_runs_and_comments_name_the_public_address() {
 }
 
 #[tokio::test]
-async fn without_a_public_address_nothing_is_added() {
+async fn no_links_without_a_public_url() {
     let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
     let four = open(&world).await("acme/four");
     let keys: Vec<_> = four.client_payload.as_object().unwrap().keys().cloned().collect();

@@ -196,7 +196,7 @@ async fn below_l2_results_are_ignored_and_at_l2_they_reach_the_hud_only() {
 }
 
 #[tokio::test]
-async fn the_end_comes_from_github_when_the_run_is_over() {
+async fn check_run_ends_when_github_ends_the_run() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -260,7 +260,7 @@ async fn a_silent_repository_ends_as_is_set_and_at_l3_as_timed_out() {
 }
 
 #[tokio::test]
-async fn a_job_whose_end_is_never_heard_is_lost_and_a_late_end_wins() {
+async fn silent_job_is_lost_until_a_late_end_arrives() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -285,7 +285,7 @@ async fn a_job_whose_end_is_never_heard_is_lost_and_a_late_end_wins() {
 }
 
 #[tokio::test]
-async fn a_run_that_can_not_be_asked_ends_by_its_reports_and_by_time() {
+async fn unreadable_run_ends_by_its_reports_and_by_time() {
     for uninstalled in [false, true] {
         let world = World::new().await;
         let four = open(&world).await("acme/four");
@@ -353,7 +353,7 @@ async fn a_label_brings_the_check_runs_of_l3_and_takes_them_away() {
 }
 
 #[tokio::test]
-async fn rerequested_runs_the_downstream_run_again() {
+async fn rerequested_check_run_reruns_the_downstream_run() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     four.start(&world).await;
@@ -415,7 +415,7 @@ async fn a_check_suite_runs_each_downstream_run_of_l3_and_l4_again_once() {
 }
 
 #[tokio::test]
-async fn where_a_pull_request_branched_off_is_learned_once_something_failed() {
+async fn merge_base_is_looked_up_after_a_failure() {
     let world = World::new().await;
     let github = &world.github.state().world;
     let [fork, tip, head] = ["f0", "f1", "f2"].map(|byte| byte.repeat(20));
@@ -458,7 +458,7 @@ async fn where_a_pull_request_branched_off_is_learned_once_something_failed() {
 }
 
 #[tokio::test]
-async fn oncalls_are_called_once() {
+async fn oncalls_are_mentioned_once() {
     let world = World::with(&[("CRCR_ONCALL_COMMENTS", "on")]).await;
     let four = open(&world).await("acme/four");
     for job in ["test", "build"] {
@@ -473,7 +473,7 @@ async fn oncalls_are_called_once() {
 }
 
 #[tokio::test]
-async fn a_retry_of_the_same_report_is_a_duplicate_with_either_token() {
+async fn repeated_report_is_a_duplicate_with_either_token() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     let (claims, body) = (two.claims(&world), two.body("in_progress", None));
@@ -487,7 +487,7 @@ async fn a_retry_of_the_same_report_is_a_duplicate_with_either_token() {
 }
 
 #[tokio::test]
-async fn an_end_without_a_start_counts_and_its_times_are_unknown() {
+async fn end_without_start_is_recorded_with_unknown_times() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     assert_eq!(two.end(&world, "success").await, said("completed"));
@@ -500,7 +500,7 @@ async fn an_end_without_a_start_counts_and_its_times_are_unknown() {
 }
 
 #[tokio::test]
-async fn the_rate_limit_is_per_repository_and_refused_calls_cost_nothing() {
+async fn rate_limit_is_per_repository_and_refused_reports_are_free() {
     let world = World::with(&[("RATE_LIMIT_PER_MIN", "2")]).await;
     let run = open(&world).await;
     let two = run("acme/two");
@@ -521,7 +521,7 @@ async fn the_rate_limit_is_per_repository_and_refused_calls_cost_nothing() {
 }
 
 #[tokio::test]
-async fn every_report_is_a_fact_with_its_outcome() {
+async fn every_report_is_recorded_with_its_outcome() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     two.start(&world).await;
@@ -548,7 +548,7 @@ async fn every_report_is_a_fact_with_its_outcome() {
 }
 
 #[tokio::test]
-async fn a_nightly_report_needs_a_scheduled_run_and_a_commit_of_upstream() {
+async fn nightly_report_needs_a_scheduled_run_and_an_upstream_commit() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     world.github.state().world.add_commit(UPSTREAM, HEAD);

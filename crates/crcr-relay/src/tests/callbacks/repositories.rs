@@ -47,7 +47,7 @@ async fn push_new_head(world: &World, head: char) -> String {
 }
 
 #[tokio::test]
-async fn whoever_registers_a_freed_name_gets_nothing_until_an_operator_confirms() {
+async fn re_registered_name_gets_nothing_until_confirmed() {
     let listener = wiremock::MockServer::start().await;
     let answer = wiremock::ResponseTemplate::new(200);
     wiremock::Mock::given(wiremock::matchers::any()).respond_with(answer).mount(&listener).await;
@@ -107,7 +107,7 @@ async fn whoever_registers_a_freed_name_gets_nothing_until_an_operator_confirms(
 }
 
 #[tokio::test]
-async fn a_self_report_of_a_re_registered_name_is_refused() {
+async fn self_report_of_a_re_registered_name_is_403() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     world.github.state().world.add_commit(UPSTREAM, HEAD);
@@ -127,7 +127,7 @@ async fn a_self_report_of_a_re_registered_name_is_refused() {
 }
 
 #[tokio::test]
-async fn the_first_caller_pins_nothing_and_a_refused_dispatch_neither() {
+async fn reports_and_refused_dispatches_pin_nothing() {
     let world = World::new().await;
     let refused = Fault::status(422);
     world.github.state().world.fail("POST /repos/acme/four/dispatches", 1, refused);
@@ -157,7 +157,7 @@ async fn the_first_caller_pins_nothing_and_a_refused_dispatch_neither() {
 }
 
 #[tokio::test]
-async fn an_operator_pins_a_name_that_is_never_dispatched_to() {
+async fn operator_pins_a_name_without_dispatches() {
     let world = World::with(&[ADMIN]).await;
     let number = world.github.state().world.add_repo("acme/nightly");
     world.allow("L2:\n  - acme/nightly: {events: [nightly]}\n");

@@ -1,0 +1,173 @@
+//! Reads settings by the names of their environment variables, and collects everything that is wrong.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crcr_github::{SecureUrl, SecureUrlError};
+use url::Url;
+
+use super::SettingProblem;
+use super::secrets::{self, Secret, SecretFormat};
+
+/// Ten years.
+const MAX_DURATION_SECONDS: u64 = 3660 * 86_400;
+
+pub(super) struct Settings<'a> {
+    /// The value of a flag or of its environment variable.
+    lookup: &'a dyn Fn(&str) -> Option<String>,
+    /// The settings from a secret store, for names that `lookup` doesn't know.
+    stored: BTreeMap<String, String>,
+    pub(super) problems: Vec<SettingProblem>,
+}
+
+/// Every method that returns an `Option<T>` for a setting adds a problem when it returns `None`.
+impl<'a> Settings<'a> {
+    pub(super) fn new(
+        lookup: &'a dyn Fn(&str) -> Option<String>,
+        stored: BTreeMap<String, String>,
+    ) -> Self {
+        Self { lookup, stored, problems: vec![] }
+    }
+
+    /// The value of NAME, or the content of the file NAME_FILE. An empty value counts as absent.
+    pub(super) fn get(&mut self, name: &str) -> Option<String> {
+        self.get_with_file(name).map(|(text, _)| text)
+    }
+
+    /// The value of NAME, and the file it was read from.
+    pub(super) fn get_with_file(&mut self, name: &str) -> Option<(String, Option<PathBuf>)> {
+        let filled = |text: String| (!text.trim().is_empty()).then_some(text);
+        if let Some(value) = (self.lookup)(name).and_then(filled) {
+            return Some((value, None));
+        }
+        if let Some(path) = (self.lookup)(&format!("{name}_FILE")).and_then(filled) {
+            let path = PathBuf::from(path);
+            return match secrets::read(&path) {
+                Ok(text) => filled(text).map(|text| (text, Some(path))),
+                Err(problem) => self.invalid(&format!("{name}_FILE"), problem),
+            };
+        }
+        self.stored.get(name).cloned().and_then(filled).map(|text| (text, None))
+    }
+
+    /// An optional secret; `None` when it is invalid.
+    pub(super) fn secret(
+        &mut self,
+        name: &'static str,
+        format: SecretFormat,
+    ) -> Option<Option<Secret>> {
+        let before = self.problems.len();
+        let Some((text, file)) = self.get_with_file(name) else {
+            return (self.problems.len() == before).then_some(None);
+        };
+        match Secret::new(name, format, &text, file) {
+            Ok(secret) => Some(Some(secret)),
+            Err(what) => self.invalid(name, what),
+        }
+    }
+
+    pub(super) fn required_secret(
+        &mut self,
+        name: &'static str,
+        format: SecretFormat,
+    ) -> Option<Secret> {
+        let secret = self.secret(name, format)?;
+        if secret.is_none() {
+            self.add_problem(name, "missing".to_owned());
+        }
+        secret
+    }
+
+    pub(super) fn get_or(&mut self, name: &str, default: &str) -> String {
+        self.get(name).unwrap_or_else(|| default.to_owned())
+    }
+
+    pub(super) fn required(&mut self, name: &str) -> Option<String> {
+        let before = self.problems.len();
+        let value = self.get(name);
+        if value.is_none() && self.problems.len() == before {
+            self.add_problem(name, "missing".to_owned());
+        }
+        value
+    }
+
+    pub(super) fn positive_number(&mut self, name: &str, default: u32) -> Option<u32> {
+        let Some(text) = self.get(name) else { return Some(default) };
+        match text.trim().parse() {
+            Ok(number) if number > 0 => Some(number),
+            _ => self.invalid(name, format!("`{text}` isn't a whole number above 0")),
+        }
+    }
+
+    /// A number of seconds, or a number with the unit `s`, `m`, `h` or `d`.
+    pub(super) fn duration(&mut self, name: &str, default: u64) -> Option<Duration> {
+        let Some(text) = self.get(name) else { return Some(Duration::from_secs(default)) };
+        let text = text.trim();
+        let (digits, unit) = match text.char_indices().last() {
+            Some((at, 's')) => (&text[..at], 1),
+            Some((at, 'm')) => (&text[..at], 60),
+            Some((at, 'h')) => (&text[..at], 3600),
+            Some((at, 'd')) => (&text[..at], 86_400),
+            _ => (text, 1),
+        };
+        match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+            Some(seconds) if (1..=MAX_DURATION_SECONDS).contains(&seconds) => {
+                Some(Duration::from_secs(seconds))
+            }
+            _ => self.invalid(name, format!("`{text}` isn't a duration such as 90s, 30m or 2h")),
+        }
+    }
+
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        name: &str,
+        default: &str,
+        known: &[(&str, T)],
+    ) -> Option<T> {
+        let text = self.get_or(name, default);
+        if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
+            return Some(*value);
+        }
+        let words: Vec<_> = known.iter().map(|(word, _)| *word).collect();
+        self.invalid(name, format!("`{text}` isn't one of {}", words.join(", ")))
+    }
+
+    pub(super) fn url(&mut self, name: &str, default: &str) -> Option<SecureUrl> {
+        let text = self.get_or(name, default);
+        match secure_url(&text) {
+            Ok(url) => Some(url),
+            Err(what) => self.invalid(name, what),
+        }
+    }
+
+    pub(super) fn optional_number(&mut self, name: &str) -> Option<Option<u32>> {
+        if self.get(name).is_some() { self.positive_number(name, 1).map(Some) } else { Some(None) }
+    }
+
+    pub(super) fn invalid<T>(&mut self, name: &str, what: String) -> Option<T> {
+        self.add_problem(name, what);
+        None
+    }
+
+    pub(super) fn add_problem(&mut self, name: &str, what: String) {
+        self.problems.push(SettingProblem { name: name.to_owned(), what });
+    }
+}
+
+/// The error repeats `text`, unless a password may be in it.
+pub(super) fn secure_url(text: &str) -> Result<SecureUrl, String> {
+    text.parse().map_err(|error: SecureUrlError| {
+        if text.contains('@') { error.to_string() } else { format!("`{text}` {error}") }
+    })
+}
+
+/// Whether a URL would be a [`SecureUrl`] without the user name and password that may be in it.
+pub(super) fn is_secure_with_password(text: &str) -> bool {
+    let bare = Url::parse(text.trim()).ok().and_then(|mut url| {
+        url.set_username("").ok()?;
+        url.set_password(None).ok()?;
+        Some(url)
+    });
+    bare.is_some_and(|url| SecureUrl::try_from(url).is_ok())
+}

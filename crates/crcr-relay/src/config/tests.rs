@@ -1,0 +1,167 @@
+use secrecy::ExposeSecret as _;
+
+use super::*;
+
+fn read(pairs: &[(&str, &str)]) -> Result<Config, Vec<SettingProblem>> {
+    let map: BTreeMap<String, String> =
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    Config::read(&|name| map.get(name).cloned(), BTreeMap::new())
+}
+
+const NEEDED: [(&str, &str); 4] = [
+    ("GITHUB_APP_ID", "1"),
+    ("GITHUB_APP_SECRET", "s"),
+    ("GITHUB_APP_PRIVATE_KEY", "k"),
+    ("ALLOWLIST_URL", "https://github.com/acme/upstream/blob/main/.github/allowlist.yml"),
+];
+
+#[test]
+fn all_missing_and_invalid_settings_are_reported_together() {
+    let problems = read(&[
+        ("GITHUB_APP_ID", "1"),
+        ("CRCR_STORE", "mongodb://x"),
+        ("RATE_LIMIT_PER_MIN", "0"),
+        ("GITHUB_API_URL", "http://ghe.test/api/v3"),
+        ("CRCR_SILENT_L4", "success"),
+        ("ZOMBIE_TIMEOUT_SECONDS", "soon"),
+        ("CRCR_CRITERIA", "job-pass-share: 90"),
+    ])
+    .unwrap_err();
+    let names: Vec<_> = problems.iter().map(|problem| problem.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "GITHUB_APP_SECRET",
+            "GITHUB_APP_PRIVATE_KEY",
+            "ALLOWLIST_URL",
+            "GITHUB_API_URL",
+            "CRCR_STORE",
+            "RATE_LIMIT_PER_MIN",
+            "ZOMBIE_TIMEOUT_SECONDS",
+            "CRCR_SILENT_L4",
+            "CRCR_CRITERIA",
+        ]
+    );
+}
+
+#[test]
+fn short_admin_token_is_rejected() {
+    let with = |token| read(&[&NEEDED[..], &[("CRCR_ADMIN_TOKEN", token)]].concat());
+    let problems = with("fifteen letters").unwrap_err();
+    assert_eq!((problems.len(), problems[0].name.as_str()), (1, "CRCR_ADMIN_TOKEN"));
+    assert!(problems[0].what.contains("fewer than 16") && !problems[0].what.contains("fift"));
+    assert!(with("sixteen letters!").is_ok());
+}
+
+#[test]
+fn settings_without_effect_are_reported() {
+    let lookup = |name: &str| {
+        ["MAX_CLEANUP_WORKERS", "MAX_DISPATCH_WORKERS"].contains(&name).then(|| "7".to_owned())
+    };
+    let told = settings_without_effect(&lookup);
+    assert!(told.len() == 1 && told[0].name == "MAX_CLEANUP_WORKERS", "{told:?}");
+    let mut pairs = NEEDED.to_vec();
+    pairs.push(("MAX_DISPATCH_WORKERS", "7"));
+    assert_eq!(read(&pairs).unwrap().workers, 7);
+}
+
+#[test]
+fn settings_of_the_deployed_relay_are_used_or_rejected() {
+    let with = |more: &[(&str, &str)]| read(&[&NEEDED[..], more].concat());
+    let asked = |more: &[(&str, &str)]| {
+        let problems = with(more).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        problems[0].name.clone()
+    };
+    let hud = [("HUD_API_URL", "https://hud.test/api"), ("HUD_BOT_KEY", "k")];
+    let known = with(&hud).unwrap();
+    assert_eq!(known.hud.unwrap().retries, limits::TRIES - 1);
+    assert_eq!((known.keep, known.warn_open), (limits::KEEP, None));
+    let more = [
+        ("HUD_MAX_RETRIES", "0"),
+        ("CRCR_STATUS_TTL", "259200"),
+        ("IN_PROGRESS_WARN_THRESHOLD", "9"),
+    ];
+    let config = with(&[&hud[..], &more].concat()).unwrap();
+    assert_eq!(config.hud.unwrap().retries, 0);
+    assert_eq!(config.keep, Duration::from_secs(3 * 86_400));
+    assert_eq!(config.warn_open, Some(9));
+    // The deployed relay had a default for the one, and no need of the other.
+    assert_eq!(asked(&[hud[1]]), "HUD_API_URL");
+    assert_eq!(asked(&[hud[0]]), "HUD_BOT_KEY");
+    assert_eq!(asked(&[("REDIS_ENDPOINT", "redis.test:6379")]), "CRCR_STORE");
+    assert!(with(&[("HUD_API_URL", "off"), hud[1]]).unwrap().hud.is_none());
+    assert!(with(&[("REDIS_ENDPOINT", "r"), ("CRCR_STORE", "sqlite:a.db")]).is_ok());
+    // What is waited for has to be known for as long.
+    assert_eq!(asked(&[("CRCR_STATUS_TTL", "1h")]), "CRCR_STATUS_TTL");
+    assert_eq!(asked(&[("HUD_MAX_RETRIES", "-1")]), "HUD_MAX_RETRIES");
+    assert_eq!(asked(&[("IN_PROGRESS_WARN_THRESHOLD", "0")]), "IN_PROGRESS_WARN_THRESHOLD");
+}
+
+#[test]
+fn four_settings_are_required() {
+    let config = read(&NEEDED).unwrap();
+    assert_eq!((config.workers, config.allowlist_ttl), (32, Duration::from_secs(60)));
+    assert_eq!(config.upstream.as_str(), "pytorch/pytorch");
+    assert_eq!(config.store, StoreUrl::Sqlite("crcr.db".into()));
+    assert!(config.hud.is_none() && config.admin_token.is_none());
+    assert_eq!(config.lost_after, Duration::from_secs(21_600));
+    let FileUrl::GitHub { reference, path, .. } = config.allowlist else { panic!("on GitHub") };
+    assert_eq!((reference.as_str(), path.as_str()), ("main", ".github/allowlist.yml"));
+}
+
+#[test]
+fn secret_is_read_from_a_file_and_never_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, "hush\n").unwrap();
+    let mut pairs = NEEDED.to_vec();
+    pairs[1] = ("GITHUB_APP_SECRET_FILE", path.to_str().unwrap());
+    let config = read(&pairs).unwrap();
+    assert_eq!(config.webhook_secret.first().expose_secret(), "hush");
+    assert!(!format!("{config:?}").contains("hush"));
+}
+
+#[test]
+fn flag_or_variable_overrides_the_secret_store() {
+    let stored = [("GITHUB_APP_SECRET", "stored"), ("GITHUB_APP_PRIVATE_KEY", "stored")];
+    let stored = stored.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let lookup = |name: &str| match name {
+        "GITHUB_APP_SECRET" => Some("own".to_owned()),
+        "GITHUB_APP_ID" => Some("1".to_owned()),
+        "ALLOWLIST_URL" => Some("file:allow.yml".to_owned()),
+        _ => None,
+    };
+    let config = Config::read(&lookup, stored).unwrap();
+    assert_eq!(config.webhook_secret.first().expose_secret(), "own");
+    assert_eq!(config.private_key.first().expose_secret(), "stored");
+}
+
+#[test]
+fn public_url_must_be_a_plain_https_or_loopback_url() {
+    let with = |url: &str| read(&[&NEEDED[..], &[("CRCR_PUBLIC_URL", url)]].concat());
+    for (given, kept) in [
+        ("https://relay.test", "https://relay.test"),
+        ("https://relay.test/", "https://relay.test"),
+        ("https://relay.test/ci//", "https://relay.test/ci"),
+        ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+    ] {
+        let config = with(given).unwrap();
+        assert_eq!(config.public_url.as_deref(), Some(kept));
+        assert_eq!(config.callback_url().unwrap(), format!("{kept}/github/callback"));
+        assert_eq!(config.pull_request_page(7).unwrap(), format!("{kept}/pr/7"));
+    }
+    for odd in [
+        "http://relay.test",
+        "relay.test",
+        "https://relay.test/?x=1",
+        "https://relay.test/#x",
+        "https://me:secret@relay.test",
+        "javascript:alert(1)",
+    ] {
+        let problems = with(odd).unwrap_err();
+        assert_eq!(problems[0].name, "CRCR_PUBLIC_URL", "{odd}");
+        assert!(!problems[0].what.contains("secret"), "{}", problems[0].what);
+    }
+    assert!(read(&NEEDED).unwrap().callback_url().is_none());
+}
