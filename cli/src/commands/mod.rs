@@ -2,12 +2,7 @@
 
 mod allowlist;
 mod allowlist_file;
-mod artifact_download;
-mod artifact_inputs;
-mod artifact_list;
-mod artifact_merge;
-mod artifact_sources;
-mod artifact_upload;
+mod artifact;
 mod checkout;
 mod completions;
 #[cfg(feature = "relay")]
@@ -24,7 +19,6 @@ mod report;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::cli::artifact::ArtifactCommand;
 #[cfg(feature = "relay")]
 use crate::cli::levels::LevelsCommand;
 use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
@@ -40,7 +34,7 @@ pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> 
     let printer = Printer::new(&global, env);
     if set_empty_artifact_outputs(args, env, &printer) && is_not_required(args, env) {
         let failure = Failure::unexpected("usage", usage_text(error)).hint(FLAGS);
-        artifact_sources::warn_instead(&failure, &printer);
+        artifact::sources::warn_instead(&failure, &printer);
         return ExitCode::SUCCESS;
     }
     let job_continues = oidc::misused(args, env, &printer).unwrap_or_else(|failure| {
@@ -85,13 +79,13 @@ fn set_empty_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -
     let is =
         |command: &str| args.windows(2).any(|pair| pair[0] == "artifact" && pair[1] == command);
     let outputs: &[&str] = match () {
-        () if is("upload") || is("merge") => &artifact_upload::OUTPUTS,
-        () if is("download") => &artifact_download::OUTPUTS,
+        () if is("upload") || is("merge") => &artifact::upload::OUTPUTS,
+        () if is("download") => &artifact::download::OUTPUTS,
         () => return false,
     };
     if env.get(env_vars::GITHUB_OUTPUT).is_some() {
         let runner = Runner::new(env, printer);
-        artifact_sources::set_empty_outputs(outputs, "usage", &runner, printer);
+        artifact::sources::set_empty_outputs(outputs, "usage", &runner, printer);
     }
     true
 }
@@ -99,18 +93,7 @@ fn set_empty_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -
 pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
     match cli.command {
         CliCommand::Allowlist(command) => Box::pin(allowlist::run(command, env, printer)).await,
-        CliCommand::Artifact(ArtifactCommand::Upload(args)) => {
-            Box::pin(artifact_upload::run(&args, env, printer)).await
-        }
-        CliCommand::Artifact(ArtifactCommand::Download(args)) => {
-            artifact_download::run(&args, env, printer).await
-        }
-        CliCommand::Artifact(ArtifactCommand::Merge(args)) => {
-            Box::pin(artifact_merge::run(&args, env, printer)).await
-        }
-        CliCommand::Artifact(ArtifactCommand::List(args)) => {
-            artifact_list::run(&args, env, printer).await
-        }
+        CliCommand::Artifact(command) => Box::pin(artifact::run(command, env, printer)).await,
         CliCommand::Oidc(command) => oidc::run(command, env, printer).await,
         #[cfg(feature = "relay")]
         CliCommand::Relay(command) => relay::run(command, env, printer).await,

@@ -14,7 +14,7 @@ use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
 
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
-use crate::commands::artifact_sources::{
+use crate::commands::artifact::sources::{
     Row, files_text, github_url, not_found, run_of, s3_page, set_empty_outputs, sources,
     store_failed, summarize_failure, table, warn_instead,
 };

@@ -7,8 +7,8 @@ use crcr_artifacts::find::{ArtifactSelection, FoundArtifact};
 
 use crate::cli::DataFormat;
 use crate::cli::artifact::ListArgs;
-use crate::commands::artifact_download::name_pattern;
-use crate::commands::artifact_sources::{not_found, run_of, sources};
+use crate::commands::artifact::download::name_pattern;
+use crate::commands::artifact::sources::{not_found, run_of, sources};
 use crate::env_vars::Env;
 use crate::escape::neutralize;
 use crate::failure::Outcome;

@@ -20,8 +20,8 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 use tokio_util::sync::CancellationToken;
 
-use super::artifact_inputs as inputs;
-use super::artifact_sources::{
+use super::inputs;
+use super::sources::{
     NO_V4, Row, files_text, github_url, is_enterprise, s3_page, set_empty_outputs, store_hint,
     summarize_failure, table, warn_instead,
 };
@@ -132,7 +132,7 @@ async fn attempt(
     let folder = inputs::folder(&args.s3, &run, attempt, &job, &name)?;
     let stores = UploadStores {
         s3: if matches!(plan, StorePlan::S3ThenGitHub | StorePlan::S3Only) {
-            let config = super::artifact_sources::s3(&args.s3, env, printer)?;
+            let config = super::sources::s3(&args.s3, env, printer)?;
             let checksum = args.s3_checksum == S3Checksum::Crc64nvme;
             let object_headers = inputs::object_headers(&args.s3_objects)?;
             let region = args.region.as_deref().map(|region| region.trim().to_owned());

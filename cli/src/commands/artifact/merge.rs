@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crcr_artifacts::download::{self, DownloadedArtifact};
 use crcr_artifacts::find::ArtifactLocation;
 
-use super::artifact_sources::{service, set_empty_outputs, summarize_failure};
-use super::{artifact_download, artifact_upload};
+use super::sources::{service, set_empty_outputs, summarize_failure};
+use super::{download as download_command, upload};
 use crate::cli::artifact::{
     ArchiveArg, DigestMismatch, DownloadArgs, FallbackArg, MergeArgs, NoFiles, OnCollisionArg,
     OnQuota, RunArgs, UploadArgs,
@@ -23,13 +23,13 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
     let (folder, parts) = match Box::pin(fetch_parts(args, &runner, printer)).await {
         Ok(fetched) => fetched,
         Err(failure) => {
-            set_empty_outputs(&artifact_upload::OUTPUTS, failure.code(), &runner, printer);
+            set_empty_outputs(&upload::OUTPUTS, failure.code(), &runner, printer);
             summarize_failure(&args.name, &failure, &runner, printer);
             return Err(failure);
         }
     };
     let upload = upload_args(args, &folder.content());
-    let outcome = Box::pin(artifact_upload::run(&upload, env, printer)).await;
+    let outcome = Box::pin(upload::run(&upload, env, printer)).await;
     if outcome.is_ok() && args.delete_merged {
         for part in parts.iter().filter(|part| part.found.name != args.name) {
             if let Err(why) = delete(part, env, printer).await {
@@ -82,7 +82,7 @@ async fn fetch_parts(
         run: RunArgs { github_token: None, repository: None, run_id: None },
         s3: args.s3.clone(),
     };
-    let (done, _) = Box::pin(artifact_download::fetch(&download, runner, printer)).await?;
+    let (done, _) = Box::pin(download_command::fetch(&download, runner, printer)).await?;
     if done.artifacts.is_empty() {
         let text = format!("no artifact of this run matches `{}`", args.pattern);
         return Err(Failure::user("no-artifacts", text)

@@ -18,8 +18,8 @@ use crcr_github::runs_artifacts::ActionsApi;
 use secrecy::SecretString;
 use url::Url;
 
-use super::oidc::Renewing;
 use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
+use crate::commands::oidc::Renewing;
 use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
 use crate::failure::Failure;

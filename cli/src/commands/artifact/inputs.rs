@@ -5,20 +5,20 @@ use crcr_artifacts::layout::LayoutFacts;
 use crcr_artifacts::store::github::GitHubStore;
 use crcr_artifacts::upload::UploadRun;
 
-use super::artifact_sources::{self, NO_V4, is_enterprise};
+use super::sources::{self, NO_V4, is_enterprise};
 use crate::cli::artifact::{FallbackArg, S3Args, S3ObjectArgs, UploadArgs};
 use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
 pub fn plan(args: &UploadArgs, env: &Env) -> StorePlan {
-    let mode = artifact_sources::auth_mode(&args.s3, env);
+    let mode = sources::auth_mode(&args.s3, env);
     let fallback = match args.fallback {
         FallbackArg::Auto => FallbackPolicy::Auto,
         FallbackArg::Never => FallbackPolicy::Never,
         FallbackArg::Always => FallbackPolicy::Always,
     };
-    choose::plan(mode, artifact_sources::bucket(&args.s3), fallback)
+    choose::plan(mode, sources::bucket(&args.s3), fallback)
 }
 
 /// The headers of new objects, in S3's names.
@@ -55,7 +55,7 @@ pub fn folder(
     job: &str,
     name: &str,
 ) -> Result<String, Failure> {
-    let layout = artifact_sources::layout(args)?;
+    let layout = sources::layout(args)?;
     Ok(layout.render(&LayoutFacts {
         repository: Some(&run.repository),
         run_id: Some(run.run_id),
@@ -70,7 +70,7 @@ pub fn github(env: &Env, printer: &Printer) -> Result<GitHubStore, String> {
     if is_enterprise(env) {
         return Err(NO_V4.to_owned());
     }
-    match artifact_sources::service(env, printer) {
+    match sources::service(env, printer) {
         Ok(Some(service)) => Ok(service),
         Ok(None) => Err("this step has no runtime token of the job".to_owned()),
         Err(failure) => Err(format!("{failure}: {}", failure.causes().join(": "))),
