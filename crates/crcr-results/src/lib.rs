@@ -76,7 +76,7 @@ impl From<StoreError> for ResultsError {
     }
 }
 
-/// What one UTC day of one repository came to.
+/// The aggregate of one repository's UTC day, kept after the facts of that day are deleted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rolled {
     pub day: RepoDay,
@@ -92,86 +92,85 @@ pub struct Answer {
     pub latency_ms: f64,
 }
 
-/// How often something of a repository's day was written: more often now than then when its facts
-/// may have changed.
+/// How many facts of one repository's day have been written. A cached aggregate of the day is
+/// stale once this number has grown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// The repository, in lower case; none for reports.
     pub repo: String,
     /// The day, as days since 1970.
     pub day: i64,
-    /// Facts that were written of the day, those that changed nothing included.
+    /// Counts every write, including those that changed nothing.
     pub changes: u64,
 }
 
 /// Where facts are kept and read.
 ///
-/// Every implementation gives the same rows for the same facts; rates are computed from those rows
-/// by `crcr_domain::results`.
+/// Every implementation returns the same rows for the same facts. `crcr_domain::results` computes
+/// the rates from those rows.
 #[async_trait]
 pub trait Results: Send + Sync {
-    /// Creates or upgrades what facts are kept in; quick when there is nothing to do.
+    /// Creates or upgrades the tables; quick when there is nothing to do.
     async fn prepare(&self) -> Result<(), ResultsError>;
 
-    /// Keeps facts, durably before this returns. Of the rows of one dispatch or attempt the one
-    /// with the greatest version stays, in whatever order they come; the same row again changes
+    /// Stores facts durably before it returns. For one dispatch or attempt, the row with the
+    /// highest version wins, regardless of arrival order. Writing the same row twice changes
     /// nothing.
     async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError>;
 
-    /// Dispatches that were accepted in the window, in that order.
+    /// Dispatches that were accepted in the window, oldest first.
     async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError>;
 
-    /// Attempts of dispatches that were accepted in the window, in the order of arrival; one that
-    /// nobody dispatched counts when it arrived.
+    /// Attempts whose dispatch was accepted in the window, in the order of arrival. An attempt
+    /// without a dispatch counts from its own arrival.
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
 
-    /// Of the attempts of the window those on upstream's own commits: without a pull request.
+    /// The attempts of the window that have no pull request: those on upstream's own commits.
     async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
 
-    /// Reports that were received in the window, in that order.
+    /// Reports that were received in the window, oldest first.
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError>;
 
-    /// Of the reports of the window those that were refused, the newest first, `limit` at most.
+    /// The refused reports of the window, newest first, `limit` at most.
     async fn refused(
         &self,
         window: &Window,
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError>;
 
-    /// What became of each report of the window, in no order.
+    /// The outcome of each report of the window, in no particular order.
     async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError>;
 
-    /// Since when the repositories of the window, which is one, are at `level`, looking back to
-    /// `window.from`: when the oldest dispatch was accepted after which all were at that level.
+    /// Since when the window's only repository has been at `level`: the time of the oldest
+    /// dispatch in the window after which every dispatch was at that level.
     async fn at_level_since(
         &self,
         window: &Window,
         level: Level,
     ) -> Result<Option<Timestamp>, ResultsError>;
 
-    /// The days of the window that have facts, whole days that it only touches included.
+    /// The days of the window that have facts. A day that the window covers in part is included.
     async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError>;
 
-    /// The rolled-up days of the window, whole days that it only touches included.
+    /// The rolled-up days of the window. A day that the window covers in part is included.
     async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError>;
 
-    /// Keeps rolled-up days in place of their facts; of a day that was rolled up before, the new
-    /// one.
+    /// Stores rolled-up days. A day that was rolled up before is replaced.
     async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError>;
 
-    /// Deletes the facts of before `time`, in time.
+    /// Deletes the facts from before `time`. A server may finish this after the call returns.
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
 
-    /// Everything about one pull request: its attempts in the order of arrival, and its dispatches. The
-    /// upstream repository compares without case.
+    /// One pull request's attempts, in the order of arrival, and its dispatches. The name of the
+    /// upstream repository is compared without case.
     async fn of_pull(
         &self,
         upstream: &str,
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
 
-    /// Where the heads of a pull request branched off, as far as that was learned, in no order. The
-    /// upstream repository compares without case.
+    /// The known merge bases of a pull request's heads, in no particular order. The name of the
+    /// upstream repository is compared without case.
     async fn merge_bases(
         &self,
         upstream: &str,
@@ -179,7 +178,7 @@ pub trait Results: Send + Sync {
     ) -> Result<Vec<MergeBaseFact>, ResultsError>;
 }
 
-/// Puts attempts into the order of arrival; the rest of their keys decides within a millisecond.
+/// Sorts by arrival. The other key columns make the order stable within one millisecond.
 fn sort_attempts(rows: &mut [AttemptFact]) {
     rows.sort_by(|a, b| {
         (a.received_at.cmp(&b.received_at))

@@ -1,4 +1,4 @@
-//! Old facts become days: what is older than the retention is rolled up, and its facts go.
+//! Facts older than the retention are rolled up into daily aggregates and deleted.
 
 use crcr_domain::results::RepoDay;
 use crcr_domain::results::totals::by_day;
@@ -8,11 +8,11 @@ use super::{Results, ResultsError, Rolled, Window};
 
 /// Milliseconds of a day.
 pub const DAY: i64 = 86_400_000;
-/// How long after a dispatch a newer head may still have replaced it, in days.
+/// For how many days after a dispatch a newer head of its pull request can supersede it.
 const LATER: i64 = 2;
 
-/// Rolls up the whole UTC days before `before`, the oldest first; returns how many days of
-/// repositories. A day whose facts came after it was rolled up stays as it was.
+/// Rolls up the whole UTC days before `before`, oldest first, and returns how many aggregates were
+/// stored. A day that was rolled up earlier isn't changed by facts that arrived since.
 pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, ResultsError> {
     let cutoff = before.as_millisecond().div_euclid(DAY);
     let ever = Window::all(Timestamp::UNIX_EPOCH, midnight(cutoff));
@@ -41,12 +41,12 @@ pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, 
     Ok(count)
 }
 
-/// The window after this one in which a newer head may still come.
+/// The window after this one in which a newer head can still supersede a dispatch of this one.
 pub fn after(window: &Window) -> Window {
     Window { from: window.to, to: heads_until(window.to), repos: window.repos.clone() }
 }
 
-/// Until when a newer head may still have replaced a dispatch of before `time`.
+/// Until when a newer head can supersede a dispatch from before `time`.
 pub fn heads_until(time: Timestamp) -> Timestamp {
     midnight(day_of(time) + LATER)
 }

@@ -1,9 +1,9 @@
 //! Facts in ClickHouse, over its HTTP interface.
 //!
-//! Rows are replaced by key: the one with the greatest version stays, when a merge comes to it, and
-//! every query asks for that one row, so that a batch may be sent twice and rows may come in any
-//! order. Works with every version since 18.16, which knows neither query parameters nor common
-//! table expressions.
+//! The tables replace rows by key: a merge keeps the row with the highest version. Merges run at
+//! some later time, so every query selects that row itself. A batch can therefore be sent twice,
+//! and rows can arrive in any order. The oldest supported version is 18.16, which has neither query
+//! parameters nor common table expressions.
 
 mod rows;
 mod schema;
@@ -38,7 +38,7 @@ const MAX_ANSWER: usize = 512 * 1024 * 1024;
 /// <https://clickhouse.com/docs/interfaces/http#cli-queries-with-parameters>
 const WITH_PARAMETERS: (u32, u32) = (19, 14);
 
-/// Where a ClickHouse is, and who asks.
+/// The address and credentials of a ClickHouse server.
 #[derive(Debug, Clone)]
 pub struct Server {
     endpoint: SecureUrl,
