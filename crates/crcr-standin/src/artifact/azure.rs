@@ -74,11 +74,7 @@ impl BlobRequest {
     ) -> Result<StoredBody, Response> {
         let length = self.header("content-length").and_then(|text| text.parse::<u64>().ok());
         let length = length.ok_or_else(|| {
-            error(
-                StatusCode::LENGTH_REQUIRED,
-                "MissingContentLengthHeader",
-                "no Content-Length",
-            )
+            error(StatusCode::LENGTH_REQUIRED, "MissingContentLengthHeader", "no Content-Length")
         })?;
         if length > limit {
             let text = "The request body is too large and exceeds the maximum permissible limit.";
