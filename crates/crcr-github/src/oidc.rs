@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::http::{self, HttpError, RetryPolicy};
 
-/// A token has one or two thousand bytes.
+/// A token usually has one or two thousand bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Where a job asks for tokens: `ACTIONS_ID_TOKEN_REQUEST_URL` and `…_TOKEN`.

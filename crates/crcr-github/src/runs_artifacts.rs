@@ -1,4 +1,4 @@
-//! Artifacts of any run over the REST API. The job's own run has the artifact service.
+//! Artifacts of any run over the REST API. For the job's own run, see [`crate::artifact`].
 //!
 //! <https://docs.github.com/en/rest/actions/artifacts>
 

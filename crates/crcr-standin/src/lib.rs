@@ -1,8 +1,8 @@
 //! A stateful stand-in for GitHub on loopback: repositories, apps, OIDC issuer, artifact service.
 //!
-//! One server carries everything, on one router ([`server`]), over one [`State`]. The code under
-//! test is the shipped code: only its base URLs differ. Everything that the stand-in can do wrong
-//! on purpose is a [`traffic::Fault`] queued under the operation's name.
+//! It is one HTTP server ([`server`]) with one [`State`]. The code under test is the shipped code;
+//! only its base URLs differ. To make a call fail, queue a [`traffic::Fault`] under the operation's
+//! name.
 //!
 //! ```
 //! let github = crcr_standin::StandIn::start()?;
@@ -13,7 +13,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-#![expect(clippy::result_large_err, reason = "what a handler refuses with is its whole answer")]
+#![expect(clippy::result_large_err, reason = "a handler's error is a whole HTTP response")]
 
 pub mod artifact;
 pub mod clock;
@@ -29,28 +29,22 @@ use std::sync::Arc;
 
 use url::Url;
 
-/// Everything the stand-in knows. Each part has its own lock; no part holds one while it waits.
+/// The state of the stand-in. Each part has its own lock, which isn't held across an `.await`.
 #[derive(Debug)]
 pub struct State {
-    /// Where the stand-in listens, without a path: `http://127.0.0.1:PORT/`.
+    /// `http://127.0.0.1:PORT/`.
     pub url: Url,
-    /// The stand-in's time: the machine's, moved forward by whoever asks.
     pub clock: clock::Clock,
-    /// Calls counted and faults queued, by operation.
     pub traffic: traffic::Traffic,
-    /// Workflow runs and their jobs.
     pub runs: runs::Runs,
     pub oidc: oidc::Issuer,
-    /// Repositories, the App, pull requests, checks: GitHub itself.
+    /// Repositories, the App, pull requests and checks.
     pub world: world::World,
-    /// The artifact service and its blob storage.
     pub artifacts: artifact::Artifacts,
 }
 
 impl State {
-    /// An empty world for a server at `url`, which serves it by [`server::router`].
-    ///
-    /// Fails when no temporary folder is to be had.
+    /// The empty state of a server at `url`. Fails when no temporary folder can be made.
     pub fn new(url: Url) -> io::Result<Self> {
         Ok(Self {
             url,
@@ -63,7 +57,7 @@ impl State {
         })
     }
 
-    /// [`State::url`] as GitHub's environment writes origins: without the last slash.
+    /// [`State::url`] without the last slash, as GitHub's variables write it.
     pub fn origin(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }
@@ -71,12 +65,12 @@ impl State {
     /// The variables that GitHub sets for `job`: `GITHUB_*`, `ACTIONS_RUNTIME_TOKEN`,
     /// `ACTIONS_RESULTS_URL`, and the OIDC pair when the job may mint (`id-token: write`).
     ///
-    /// The event payload is [`runs::Run::payload`]; its file is the caller's to write.
+    /// The caller writes the event file, from [`runs::Run::payload`].
     pub fn job_environment(&self, job: &runs::Job) -> BTreeMap<&'static str, String> {
         let mut environment = job.environment();
         let origin = self.origin();
         environment.insert("GITHUB_API_URL", origin.to_owned());
-        // Any other host means GitHub Enterprise Server to clients, which has no artifacts v4.
+        // With any other host, clients expect GitHub Enterprise Server, which has no artifacts v4.
         environment.insert("GITHUB_SERVER_URL", "https://github.com".to_owned());
         environment.insert("ACTIONS_RESULTS_URL", self.url.to_string());
         environment.insert("ACTIONS_RUNTIME_TOKEN", self.oidc.runtime_token(job, self.clock.now()));
@@ -97,10 +91,8 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    /// Starts on a free loopback port, with threads of its own, so that callers may be
-    /// synchronous or asynchronous.
-    ///
-    /// Fails when no port, thread or temporary folder is to be had.
+    /// Starts on a free loopback port, with its own threads, so that it also serves synchronous
+    /// tests.
     pub fn start() -> io::Result<Self> {
         let bound = server::Bound::loopback()?;
         let state = Arc::new(State::new(bound.url().clone())?);
@@ -108,12 +100,12 @@ impl StandIn {
         Ok(Self { server, state })
     }
 
-    /// Where it listens, without a path: `http://127.0.0.1:PORT/`.
+    /// `http://127.0.0.1:PORT/`.
     pub fn url(&self) -> &Url {
         self.server.url()
     }
 
-    /// What it knows: read it in assertions, change it to arrange.
+    /// The state, for tests to set up and to assert on.
     pub fn state(&self) -> &Arc<State> {
         &self.state
     }

@@ -1,12 +1,12 @@
-//! The OIDC issuer and every token the stand-in signs.
+//! The OIDC issuer, and all tokens that the stand-in signs.
 //!
-//! Claims and lifetimes as in
-//! <https://docs.github.com/en/actions/concepts/security/openid-connect>; the request URL as the
-//! runner hands it out: it has a query already, `&audience=` is appended, the request token is a
-//! bearer.
+//! Claims and lifetimes follow
+//! <https://docs.github.com/en/actions/concepts/security/openid-connect>. As on a real runner, the
+//! request URL already has a query, to which clients append `&audience=`.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
@@ -28,34 +28,33 @@ use crate::server::Peer;
 
 /// Seconds from `iat` to `exp` of an OIDC token.
 const TOKEN_SECONDS: i64 = 300;
-/// Seconds that `nbf` lies before `iat`.
+/// Seconds from `nbf` to `iat`.
 const SKEW_SECONDS: i64 = 600;
-/// Hours that a runtime token lives.
 const RUNTIME_HOURS: i64 = 6;
 
-/// Signs as GitHub's issuer does: RS256, a key id, keys that rotate.
+/// Signs as GitHub's issuer does: with RS256, a key id, and rotating keys.
 #[derive(Debug)]
 pub struct Issuer {
-    keys: Mutex<Keys>,
+    keys: Mutex<SigningKeys>,
     runtime: hmac::Key,
 }
 
 #[derive(Debug)]
-struct Keys {
-    /// What the JWKS shows, oldest first; the last one signs.
-    published: Vec<Arc<Key>>,
+struct SigningKeys {
+    /// The keys in the JWKS, oldest first. The last one signs.
+    published: Vec<Arc<SigningKey>>,
 }
 
 #[derive(Debug)]
-struct Key {
+struct SigningKey {
     id: String,
     pair: KeyPair,
 }
 
-/// Making a key takes tens of milliseconds, so a process makes its first one once.
-static FIRST: LazyLock<Arc<Key>> = LazyLock::new(|| Arc::new(Key::generate()));
+/// Generating a key takes tens of milliseconds, so all issuers of a process share the first one.
+static FIRST: LazyLock<Arc<SigningKey>> = LazyLock::new(|| Arc::new(SigningKey::generate()));
 
-impl Key {
+impl SigningKey {
     fn generate() -> Self {
         let pair = KeyPair::generate(KeySize::Rsa2048).expect("the generator of RSA keys works");
         let digest = digest::digest(&digest::SHA256, pair.public_key().as_ref());
@@ -91,12 +90,12 @@ fn unsigned(header: &Value, claims: &Value) -> String {
 
 impl Default for Issuer {
     fn default() -> Self {
-        // The first key is made while the caller arranges its world.
+        // Generates the first key while the test sets up its world.
         std::thread::spawn(|| LazyLock::force(&FIRST));
         let mut secret = [0; 32];
         aws_lc_rs::rand::fill(&mut secret).expect("the system gives random bytes");
         Self {
-            keys: Mutex::new(Keys { published: Vec::new() }),
+            keys: Mutex::new(SigningKeys { published: Vec::new() }),
             runtime: hmac::Key::new(hmac::HMAC_SHA256, &secret),
         }
     }
@@ -109,18 +108,18 @@ impl Issuer {
         key.expect("there is always a key").sign(claims)
     }
 
-    /// Signs with a key that the JWKS never shows: its `kid` is unknown to everyone.
+    /// Signs with a key that isn't in the JWKS.
     pub fn sign_with_foreign_key(claims: &Value) -> String {
-        Key::generate().sign(claims)
+        SigningKey::generate().sign(claims)
     }
 
-    /// Starts to sign with a new key. The old ones stay in the JWKS until [`Issuer::retire`].
+    /// Signs with a new key from now on. The old keys stay in the JWKS until [`Issuer::retire`].
     pub fn rotate(&self) {
-        let key = Arc::new(Key::generate());
+        let key = Arc::new(SigningKey::generate());
         self.keys().published.push(key);
     }
 
-    /// Takes all keys but the current one out of the JWKS.
+    /// Removes all keys but the current one from the JWKS.
     pub fn retire(&self) {
         let mut keys = self.keys();
         let old = keys.published.len() - 1;
@@ -133,7 +132,7 @@ impl Issuer {
         json!({ "keys": keys })
     }
 
-    /// `ACTIONS_RUNTIME_TOKEN` of `job`: its `scp` names the run and the job.
+    /// `ACTIONS_RUNTIME_TOKEN` of `job`, with the run and the job in `scp`.
     pub fn runtime_token(&self, job: &Job, now: Timestamp) -> String {
         let results = format!("Actions.Results:{}:{}", job.run.backend_id(), job.backend_id);
         let issued = now.as_second();
@@ -162,8 +161,8 @@ impl Issuer {
         valid.contains(&now.as_second()).then_some(claims)
     }
 
-    fn keys(&self) -> MutexGuard<'_, Keys> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+    fn keys(&self) -> MutexGuard<'_, SigningKeys> {
+        let mut keys = self.keys.lock();
         if keys.published.is_empty() {
             keys.published.push(FIRST.clone());
         }
@@ -171,7 +170,7 @@ impl Issuer {
     }
 }
 
-/// The claims of `job`'s OIDC token for `audience`, with the job's own changes applied last.
+/// The claims of `job`'s OIDC token for `audience`, after its `changed_claims`.
 pub fn claims(job: &Job, issuer: &str, audience: &str, now: Timestamp) -> Value {
     let issued = now.as_second();
     let run = &job.run;
@@ -198,7 +197,7 @@ pub fn claims(job: &Job, issuer: &str, audience: &str, now: Timestamp) -> Value 
     Value::Object(claims)
 }
 
-/// The issuer's routes; operations `discovery`, `jwks` and `mint`.
+/// The issuer's routes, with the operations `discovery`, `jwks` and `mint`.
 pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/.well-known/openid-configuration", get(discovery))
@@ -286,7 +285,7 @@ mod tests {
         answer["value"].as_str().unwrap().to_owned()
     }
 
-    /// Verifies as a stranger does: discovery, JWKS, key id, signature, issuer, audience.
+    /// Verifies a token as any service does: discovery, JWKS, key id, signature, issuer, audience.
     async fn verified(github: &StandIn, token: &str, audience: &str) -> Option<Value> {
         let origin = github.state().origin();
         let document = format!("{origin}/.well-known/openid-configuration");
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_minted_token_verifies_and_says_what_github_says() {
+    async fn minted_token_verifies_and_has_githubs_claims() {
         let github = StandIn::start().unwrap();
         let runs = &github.state().runs;
         let mut job = runs.add_job(runs.add(Run::same_repository()), "build");
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fork_gets_no_variables_and_no_token() {
+    async fn fork_job_gets_no_oidc_variables_and_no_token() {
         let github = StandIn::start().unwrap();
         let runs = &github.state().runs;
         for run in [Run::fork(), Run::dependabot()] {
@@ -351,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_without_its_token_or_its_own_query_is_refused() {
+    async fn mint_without_request_token_or_query_is_refused() {
         let github = StandIn::start().unwrap();
         let runs = &github.state().runs;
         let job = runs.add_job(runs.add(Run::push()), "build");
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_rotation_old_tokens_verify_until_the_old_key_is_retired() {
+    async fn old_tokens_verify_after_rotation_until_the_key_is_retired() {
         let github = StandIn::start().unwrap();
         let issuer = &github.state().oidc;
         let now = github.state().clock.now().as_second();
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faults_come_in_order_and_then_it_works() {
+    async fn faults_apply_in_order_and_then_calls_succeed() {
         let github = StandIn::start().unwrap();
         let state = github.state();
         state.traffic.fail("jwks", 1, Fault::Reset);

@@ -1,7 +1,8 @@
-//! Workflow runs and their jobs: what tokens, artifacts and the runs API are about.
+//! Workflow runs and their jobs.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::extract::{Path, Query, State as Shared};
 use axum::http::StatusCode;
@@ -15,7 +16,6 @@ use serde_json::{Map, Value, json};
 use crate::State;
 use crate::server::Peer;
 
-/// A workflow run, as its jobs, its OIDC tokens and the API see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// `GITHUB_RUN_ID`; unique over all repositories.
@@ -26,15 +26,15 @@ pub struct Run {
     pub repository: String,
     pub repository_id: u64,
     pub owner_id: u64,
-    /// `owner/name` of the repository that the head commit is in; `None` once it is deleted.
+    /// `owner/name` of the repository with the head commit; `None` when it was deleted.
     pub head_repository: Option<String>,
     /// `GITHUB_EVENT_NAME`.
     pub event: String,
     /// `GITHUB_REF`.
     pub git_ref: String,
-    /// `GITHUB_HEAD_REF`, empty unless it is a pull request's.
+    /// `GITHUB_HEAD_REF`; empty without a pull request.
     pub head_ref: String,
-    /// `GITHUB_BASE_REF`, likewise.
+    /// `GITHUB_BASE_REF`; empty without a pull request.
     pub base_ref: String,
     /// `GITHUB_SHA`.
     pub sha: String,
@@ -98,7 +98,7 @@ impl Run {
         }
     }
 
-    /// The same run for a pull request of Dependabot's, whose branch is in the same repository.
+    /// The same run for Dependabot's pull request, whose branch is in the same repository.
     pub fn dependabot() -> Self {
         Self {
             head_ref: "dependabot/cargo/serde-1.0.300".to_owned(),
@@ -108,7 +108,7 @@ impl Run {
         }
     }
 
-    /// Whether the head commit comes from another repository, or from one that is gone.
+    /// Whether the head commit is in another repository, or in a deleted one.
     pub fn is_fork(&self) -> bool {
         self.head_repository.as_ref() != Some(&self.repository)
     }
@@ -117,12 +117,12 @@ impl Run {
         self.repository.split('/').next().unwrap_or_default()
     }
 
-    /// The artifact service's own id of the run: the same for every attempt and job.
+    /// The artifact service's id of the run, the same for all attempts and jobs.
     pub fn backend_id(&self) -> String {
         uuid::Uuid::from_u64_pair(0x5eed, self.id).to_string()
     }
 
-    /// The event payload (`GITHUB_EVENT_PATH`), as far as credentials and artifacts look at it.
+    /// The event payload (`GITHUB_EVENT_PATH`), with the fields that the actions read.
     pub fn payload(&self) -> Value {
         let repository = |name: &str, id: u64| {
             json!({ "id": id, "full_name": name, "fork": name != self.repository,
@@ -146,7 +146,7 @@ impl Run {
         payload
     }
 
-    /// The OIDC claims that are about the run.
+    /// The OIDC claims of every job of the run.
     pub(crate) fn claims(&self) -> Map<String, Value> {
         let workflow_ref = format!("{}/{}@{}", self.repository, self.workflow_path, self.git_ref);
         let kind = if self.git_ref.starts_with("refs/tags/") { "tag" } else { "branch" };
@@ -164,11 +164,11 @@ impl Run {
         });
         match claims {
             Value::Object(claims) => claims,
-            _ => unreachable!("an object was just written"),
+            _ => unreachable!("`json!` made an object"),
         }
     }
 
-    /// The run as `GET /repos/{owner}/{repo}/actions/runs/{id}` shows it.
+    /// The answer of `GET /repos/{owner}/{repo}/actions/runs/{id}`.
     pub fn api(&self, origin: &str) -> Value {
         let repository = |name: &str, id: u64| {
             json!({ "id": id, "full_name": name, "name": name.rsplit('/').next(),
@@ -197,23 +197,23 @@ impl Run {
     }
 }
 
-/// One job of a run: what holds tokens.
+/// One job of a run, with its tokens.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Its run, as it was when the job was added.
+    /// The run as it was when the job was added.
     pub run: Arc<Run>,
     /// `GITHUB_JOB`.
     pub name: String,
-    /// The artifact service's own id of the job.
+    /// The artifact service's id of the job.
     pub backend_id: String,
     /// The check run of the job.
     pub check_run_id: u64,
-    /// Whether it has `id-token: write`; a fork's and Dependabot's never have.
+    /// Whether it has `id-token: write`; jobs of forks and of Dependabot never have.
     pub may_mint: bool,
     /// `ACTIONS_ID_TOKEN_REQUEST_TOKEN`.
     pub request_token: String,
     pub environment: Option<String>,
-    /// Claims to set in its OIDC tokens, or (`null`) to leave out.
+    /// Claims to replace in its OIDC tokens; `null` removes one.
     pub changed_claims: BTreeMap<String, Value>,
 }
 
@@ -255,16 +255,16 @@ impl Job {
 }
 
 #[derive(Debug, Default)]
-pub struct Runs(Mutex<Known>);
+pub struct Runs(Mutex<RunRecords>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct RunRecords {
     runs: BTreeMap<u64, Arc<Run>>,
     jobs: BTreeMap<String, Job>,
 }
 
 impl Runs {
-    /// Adds a run, or replaces the one with its id (a later attempt), and gives its id.
+    /// Adds a run, or replaces the one with its id by a later attempt; returns its id.
     pub fn add(&self, run: Run) -> u64 {
         let id = run.id;
         self.lock().runs.insert(id, Arc::new(run));
@@ -276,12 +276,12 @@ impl Runs {
         self.lock().runs.last_key_value().map_or(4242, |(id, _)| id + 1)
     }
 
-    /// The run, in its latest attempt.
+    /// The latest attempt of the run.
     pub fn get(&self, id: u64) -> Option<Arc<Run>> {
         self.lock().runs.get(&id).cloned()
     }
 
-    /// Adds a job to a run. It may mint unless the run is a fork's or Dependabot's.
+    /// Adds a job to a run. It gets `id-token: write` unless the run is a fork's or Dependabot's.
     ///
     /// # Panics
     /// When there is no such run.
@@ -302,29 +302,28 @@ impl Runs {
         job
     }
 
-    /// Makes the stand-in know `job` as it is now: after its fields were changed.
+    /// Stores `job` after a test has changed its fields.
     pub fn update_job(&self, job: &Job) {
         self.lock().jobs.insert(job.backend_id.clone(), job.clone());
     }
 
-    /// The job with the service's own id.
+    /// The job with the artifact service's id.
     pub fn job(&self, backend_id: &str) -> Option<Job> {
         self.lock().jobs.get(backend_id).cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RunRecords> {
+        self.0.lock()
     }
 }
 
-/// The runs API; operation `run`.
+/// The runs API, with the operations `runs` and `run`.
 pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/repos/{owner}/{repo}/actions/runs", get(list))
         .route("/repos/{owner}/{repo}/actions/runs/{run}", get(show))
 }
 
-/// The filters of the list that are understood.
 #[derive(Debug, Deserialize)]
 struct ListFilters {
     event: Option<String>,
@@ -366,7 +365,7 @@ async fn show(
     Ok(Json(run.api(state.origin())).into_response())
 }
 
-/// GitHub's answer for what isn't there, or isn't the caller's to see.
+/// GitHub's 404, also for what the caller may not see.
 pub(crate) fn not_found() -> Response {
     (StatusCode::NOT_FOUND, Json(json!({ "message": "Not Found", "status": "404" })))
         .into_response()

@@ -1,4 +1,4 @@
-//! One loopback server, one router.
+//! The HTTP server on loopback, whose connections can be reset on purpose.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,15 +28,15 @@ pub fn router(state: Arc<State>) -> Router {
         .merge(crate::runs::routes())
         .merge(crate::world::routes(&state))
         .fallback(|uri: Uri| async move {
-            (StatusCode::NOT_FOUND, format!("the stand-in has nothing at {}", uri.path()))
+            (StatusCode::NOT_FOUND, format!("the stand-in has no route for {}", uri.path()))
         })
         .with_state(state)
 }
 
-/// The connection of a request: handlers take it as an argument.
+/// The argument by which a handler gets its connection.
 pub type Peer = ConnectInfo<Connection>;
 
-/// A port that is taken but not served yet, so that routes may know their own address.
+/// A port that is bound but not served yet, so that routes can know their own address.
 #[derive(Debug)]
 pub struct Bound {
     listener: std::net::TcpListener,
@@ -44,7 +44,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Takes a free port of 127.0.0.1.
+    /// Binds a free port of 127.0.0.1.
     pub fn loopback() -> io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -53,12 +53,12 @@ impl Bound {
         Ok(Self { listener, url })
     }
 
-    /// Its address, without a path.
+    /// `http://127.0.0.1:PORT/`.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Serves `router` on two threads of its own until the [`Server`] is dropped.
+    /// Serves `router` on two new threads until the [`Server`] is dropped.
     pub fn serve(self, router: Router) -> io::Result<Server> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -70,13 +70,13 @@ impl Bound {
         let thread = std::thread::Builder::new().name("standin".to_owned()).spawn(move || {
             runtime.block_on(async move {
                 let listener = match TcpListener::from_std(listener) {
-                    Ok(listener) => Listener(listener),
+                    Ok(listener) => BreakableListener(listener),
                     Err(error) => return tracing::error!(%error, "no listener"),
                 };
                 let service = router.into_make_service_with_connect_info::<Connection>();
                 tokio::select! {
                     _ = axum::serve(listener, service) => {}
-                    // An error means that the server was dropped, which is the same wish.
+                    // An error means that the server was dropped, so it stops as well.
                     _ = stopped => {}
                 }
             });
@@ -95,7 +95,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Its address, without a path.
+    /// `http://127.0.0.1:PORT/`.
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -105,24 +105,24 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in the server's thread was printed there.
+            // A panic of that thread was printed when it happened.
             let _ = thread.join();
         }
     }
 }
 
-/// A handle on a request's connection that can break it.
+/// A handle to a request's connection, to reset it.
 #[derive(Debug, Clone, Default)]
-pub struct Connection(Arc<Break>);
+pub struct Connection(Arc<BreakSignal>);
 
 #[derive(Debug, Default)]
-struct Break {
+struct BreakSignal {
     broken: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Connection {
-    /// Resets the connection (RST). Never returns: the connection's task ends.
+    /// Resets the connection (TCP RST). Never returns, because the connection's task ends.
     pub async fn reset(&self) -> ! {
         self.break_now();
         std::future::pending().await
@@ -144,24 +144,24 @@ impl Connection {
     }
 }
 
-impl Connected<IncomingStream<'_, Listener>> for Connection {
-    fn connect_info(stream: IncomingStream<'_, Listener>) -> Self {
+impl Connected<IncomingStream<'_, BreakableListener>> for Connection {
+    fn connect_info(stream: IncomingStream<'_, BreakableListener>) -> Self {
         stream.io().connection.clone()
     }
 }
 
-struct Listener(TcpListener);
+struct BreakableListener(TcpListener);
 
-impl axum::serve::Listener for Listener {
-    type Io = Stream;
+impl axum::serve::Listener for BreakableListener {
+    type Io = BreakableStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Stream, SocketAddr) {
+    async fn accept(&mut self) -> (BreakableStream, SocketAddr) {
         let (tcp, address) = axum::serve::Listener::accept(&mut self.0).await;
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
-        (Stream { tcp, connection: Connection::default() }, address)
+        (BreakableStream { tcp, connection: Connection::default() }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -169,13 +169,13 @@ impl axum::serve::Listener for Listener {
     }
 }
 
-/// A connection whose every step fails once it is broken.
-struct Stream {
+/// A connection that fails at the next read or write once it is broken.
+struct BreakableStream {
     tcp: TcpStream,
     connection: Connection,
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for BreakableStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -186,7 +186,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for BreakableStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

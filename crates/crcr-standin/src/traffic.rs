@@ -1,8 +1,8 @@
-//! What the stand-in was asked, and what it does wrong on purpose.
+//! Counts calls, and makes them fail on purpose.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::http::{StatusCode, header};
@@ -12,36 +12,36 @@ use futures_util::{Stream, StreamExt as _, stream};
 
 use crate::server::Connection;
 
-/// One thing that goes wrong.
+/// One way for a call to fail.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// Answers with a status and a body instead of doing it.
+    /// Answers with a status and a body, and does nothing else.
     Answer {
         status: StatusCode,
-        /// `Retry-After`, in seconds.
+        /// In seconds.
         retry_after: Option<u64>,
         body: String,
     },
-    /// Does it after this long.
+    /// Works, but only after this time.
     Delay(Duration),
     /// Never answers; the connection stays open.
     Stall,
-    /// Resets the connection instead of doing it.
+    /// Resets the connection, and does nothing else.
     Reset,
-    /// Does it, and resets the connection instead of answering: the caller can't know.
+    /// Does what was asked, then resets the connection instead of answering.
     ResetAfterwards,
-    /// Resets the connection after this many bytes of the body that flows (the request's of an
-    /// upload, the answer's of a download).
+    /// Resets the connection after this many bytes of the body: the request's body of an upload, the
+    /// answer's body of a download.
     ResetAfterBytes(u64),
-    /// Stops after this many bytes of the body that flows, and keeps the connection open.
+    /// Stops after this many bytes of the body, and keeps the connection open.
     StallAfterBytes(u64),
-    /// Ends an answer after this many bytes, although `Content-Length` says more.
+    /// Ends an answer after this many bytes, though `Content-Length` is larger.
     CutAfterBytes(u64),
-    /// Answers a download with this many bytes as if they were all: the length is a lie.
+    /// Answers a download with its first bytes only, with a matching `Content-Length`.
     ShortenTo(u64),
-    /// Answers a download with its first bytes turned over: the digest is a lie.
+    /// Answers a download with its first chunk inverted, so that the digest doesn't match.
     Corrupt,
-    /// Signs a URL that is expired already.
+    /// Returns a signed URL that has already expired.
     ExpiredUrl,
 }
 
@@ -49,26 +49,26 @@ impl Fault {
     /// An answer with `status` and no body.
     ///
     /// # Panics
-    /// When `status` isn't one.
+    /// When `status` isn't an HTTP status.
     pub fn status(status: u16) -> Self {
         let status = StatusCode::from_u16(status).expect("a test names a valid status");
         Self::Answer { status, retry_after: None, body: String::new() }
     }
 }
 
-/// Calls counted and faults queued, by operation. The names are the services' own
-/// (`CreateArtifact`, `PutBlock`, `mint`, …): see the handlers.
+/// Counted calls and queued faults by operation. The handlers name the operations, such as
+/// `CreateArtifact`, `PutBlock` or `mint`.
 #[derive(Debug, Default)]
-pub struct Traffic(Mutex<BTreeMap<&'static str, Place>>);
+pub struct Traffic(Mutex<BTreeMap<&'static str, OperationTraffic>>);
 
 #[derive(Debug, Default)]
-struct Place {
+struct OperationTraffic {
     calls: usize,
     faults: VecDeque<Fault>,
 }
 
 impl Traffic {
-    /// Lets the next `times` calls of `operation` meet `fault`, after those queued before.
+    /// Queues `fault` for the next `times` calls of `operation`.
     pub fn fail(&self, operation: &'static str, times: usize, fault: Fault) {
         let queue = std::iter::repeat_n(fault, times);
         self.lock().entry(operation).or_default().faults.extend(queue);
@@ -76,37 +76,37 @@ impl Traffic {
 
     /// How often `operation` was called, failures included.
     pub fn calls(&self, operation: &'static str) -> usize {
-        self.lock().get(operation).map_or(0, |place| place.calls)
+        self.lock().get(operation).map_or(0, |traffic| traffic.calls)
     }
 
-    /// The operations whose faults nobody met: a test that queued them and passes proves nothing.
+    /// The operations with faults left in their queues. A test that ends with some proves nothing.
     pub fn unmet(&self) -> Vec<&'static str> {
         self.lock().iter().filter(|(_, p)| !p.faults.is_empty()).map(|(name, _)| *name).collect()
     }
 
-    /// Counts a call of `operation` and meets its next fault: an answer to give instead, or the
-    /// fault that the handler itself has to act out ([`Fault::ResetAfterwards`] and those that
-    /// count bytes).
+    /// Counts a call of `operation` and applies its next fault. `Err` is the answer to give instead;
+    /// `Ok(Some)` is a fault that the handler has to apply: [`Fault::ResetAfterwards`] and those
+    /// that count bytes.
     pub async fn pass(
         &self,
         operation: &'static str,
         connection: &Connection,
     ) -> Result<Option<Fault>, Response> {
         let fault = {
-            let mut places = self.lock();
-            let place = places.entry(operation).or_default();
-            place.calls += 1;
-            place.faults.pop_front()
+            let mut operations = self.lock();
+            let traffic = operations.entry(operation).or_default();
+            traffic.calls += 1;
+            traffic.faults.pop_front()
         };
         meet(fault, connection).await
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Place>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<&'static str, OperationTraffic>> {
+        self.0.lock()
     }
 }
 
-/// Passes a body on and acts out `fault` on its bytes.
+/// The chunks of a body, with `fault` applied to them.
 pub fn flow(
     chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     fault: Option<Fault>,
@@ -127,7 +127,7 @@ pub fn flow(
                 Fault::ResetAfterBytes(at) | Fault::StallAfterBytes(at) | Fault::CutAfterBytes(at),
             ) if passed + chunk.len() as u64 > at => {
                 if passed == at {
-                    // What came before the fault is to leave: a pause lets the connection flush.
+                    // Lets the connection send what came before the fault.
                     tokio::task::yield_now().await;
                     match fault {
                         Some(Fault::ResetAfterBytes(_)) => peer.reset().await,
@@ -147,8 +147,7 @@ pub fn flow(
     })
 }
 
-/// Acts out a fault as far as it can be without the handler: an answer to give instead of serving,
-/// or the fault that is left to act out.
+/// Applies a fault that needs no handler, and returns the others. `Err` is the answer to give.
 pub(crate) async fn meet(
     fault: Option<Fault>,
     connection: &Connection,

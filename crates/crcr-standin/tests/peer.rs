@@ -1,5 +1,4 @@
-//! The stand-in as GitHub's own client meets it: if that client is content, the stand-in is close
-//! enough to what it stands in for.
+//! GitHub's own client against the stand-in, which shows that the stand-in is close enough to GitHub.
 #![expect(clippy::unwrap_used, reason = "tests say what went wrong by stopping")]
 
 #[path = "../../../tests/peers/client.rs"]

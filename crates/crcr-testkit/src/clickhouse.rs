@@ -1,5 +1,4 @@
-//! Real ClickHouse servers on loopback: Debian's, which speaks the dialect of 2018, and the engine
-//! of PyPI's `chdb`, which is of today.
+//! Real ClickHouse servers on loopback: Debian's of 2018, and the current engine in PyPI's `chdb`.
 
 use std::io::{self, BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -9,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 const CONFIG: &str = "<yandex>
   <logger><level>warning</level><console>1</console></logger>
@@ -37,7 +35,7 @@ const USERS: &str = "<yandex>
 </yandex>
 ";
 
-/// A running server with a folder of its own. Dropping it stops the server.
+/// A running server with its own folder. Dropping it stops the server.
 #[derive(Debug)]
 pub struct ClickHouse {
     child: Child,
@@ -58,23 +56,23 @@ impl ClickHouse {
         Self::start(Engine::Debian)
     }
 
-    /// The engine of `chdb` behind the HTTP interface of `tests/peers/clickhouse_chdb.py`.
+    /// The engine of `chdb`, served by `tests/peers/clickhouse_chdb.py`.
     pub fn chdb() -> io::Result<Self> {
         Self::start(Engine::Chdb)
     }
 
-    /// Its address, as `--results` takes it; the database isn't there yet.
+    /// Its address for `--results`. The database doesn't exist yet.
     pub fn url(&self) -> String {
         format!("clickhouse+http://crcr:let%20%27me%27%20in@127.0.0.1:{}/crcr_test", self.port)
     }
 
-    /// Kills the server; its files stay.
+    /// Kills the server and keeps its files.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 
-    /// Starts it again after [`ClickHouse::kill`], at the same address.
+    /// Starts it again after [`ClickHouse::kill`], on the same port.
     pub fn again(&mut self) -> io::Result<()> {
         self.child = spawn(self.engine, self.folder.path(), self.port)?;
         Ok(())
@@ -90,7 +88,7 @@ impl ClickHouse {
 
 impl Drop for ClickHouse {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // It may have ended already.
         drop(self.kill());
     }
 }
@@ -119,7 +117,7 @@ fn spawn(engine: Engine, folder: &Path, port: u16) -> io::Result<Child> {
     }
     let started = Instant::now();
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if started.elapsed() > PATIENCE || child.try_wait()?.is_some() {
+        if started.elapsed() > START_TIMEOUT || child.try_wait()?.is_some() {
             drop(child.kill());
             return Err(io::Error::other("the server doesn't start"));
         }

@@ -1,7 +1,8 @@
-//! A proxy in front of a loopback server that lets chosen requests go wrong and remembers all.
+//! A proxy in front of a loopback server that makes chosen requests fail, and records all of them.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,7 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 use url::Url;
 
-/// Which requests meet a fault, and which.
+/// Which requests fail, and how.
 #[derive(Debug, Clone)]
 pub struct Rule {
     method: Option<Method>,
@@ -33,15 +34,15 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Every request waits until [`FaultProxy::release`], and is served then.
+    /// Requests wait until [`FaultProxy::release`], and are served then.
     pub fn hold() -> Self {
         Self { fault: None, ..Self::any(Fault::Stall) }
     }
 
-    /// Every request meets `fault`.
+    /// Requests fail with `fault`.
     ///
-    /// [`Fault::ResetAfterBytes`] and [`Fault::StallAfterBytes`] count the request's body when it
-    /// has one, else the answer's; the other faults of bodies act on the answer.
+    /// [`Fault::ResetAfterBytes`] and [`Fault::StallAfterBytes`] count the request's body if it has
+    /// one, else the answer's. The other faults of bodies apply to the answer.
     pub fn any(fault: Fault) -> Self {
         Self {
             method: None,
@@ -63,14 +64,14 @@ impl Rule {
         self
     }
 
-    /// Only requests whose path has `part` in it, as sent.
+    /// Only requests whose encoded path contains `part`.
     #[must_use]
     pub fn path(mut self, part: &str) -> Self {
         part.clone_into(&mut self.path);
         self
     }
 
-    /// Only requests whose query has `part` in it, as sent.
+    /// Only requests whose encoded query contains `part`.
     #[must_use]
     pub fn query(mut self, part: &str) -> Self {
         part.clone_into(&mut self.query);
@@ -105,7 +106,7 @@ impl Rule {
         self
     }
 
-    /// A header of the answer, in the place of the server's.
+    /// Sets a header of the answer.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
@@ -121,19 +122,19 @@ impl Rule {
     }
 }
 
-/// A request that came, and what became of it.
+/// A request, and the answer that it got.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct SeenRequest {
     pub method: Method,
     pub path: String,
-    /// The query, as sent, without its question mark.
+    /// Encoded, without its question mark.
     pub query: String,
     pub headers: HeaderMap,
-    /// The answer's status; `None` while there is none, and for ever after a reset or a stall.
+    /// The status of the answer; `None` before it, and after a reset or a stall.
     pub status: Option<StatusCode>,
 }
 
-/// A running proxy. Dropping it stops it; the server behind it goes on.
+/// A running proxy. Dropping it stops the proxy, but not the server behind it.
 #[derive(Debug)]
 pub struct FaultProxy {
     server: Server,
@@ -144,20 +145,18 @@ pub struct FaultProxy {
 struct Shared {
     upstream: Url,
     client: Client<HttpConnector, Body>,
-    known: Mutex<Known>,
+    known: Mutex<ProxyState>,
     released: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ProxyState {
     rules: Vec<Rule>,
-    seen: Vec<Seen>,
+    seen: Vec<SeenRequest>,
 }
 
 impl FaultProxy {
     /// Starts in front of `upstream`, without rules.
-    ///
-    /// Fails when no port or thread is to be had.
     pub fn start(upstream: &Url) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             upstream: upstream.clone(),
@@ -177,7 +176,7 @@ impl FaultProxy {
         self.server.url()
     }
 
-    /// Adds a rule. The first one that matches a request acts.
+    /// Adds a rule. The first one that matches a request applies.
     pub fn add(&self, rule: Rule) {
         self.shared.lock().rules.push(rule);
     }
@@ -186,17 +185,17 @@ impl FaultProxy {
         self.shared.lock().rules.clear();
     }
 
-    /// Lets everything pass that [`Rule::hold`] holds, now and later.
+    /// Ends the waiting of [`Rule::hold`], also for later requests.
     pub fn release(&self) {
         self.shared.released.send_replace(true);
     }
 
-    /// Every request so far, in order.
-    pub fn seen(&self) -> Vec<Seen> {
+    /// All requests so far, in order.
+    pub fn seen(&self) -> Vec<SeenRequest> {
         self.shared.lock().seen.clone()
     }
 
-    /// How many requests came with this method, path part and query part.
+    /// The number of requests with this method whose path and query contain these parts.
     pub fn count(&self, method: &Method, path: &str, query: &str) -> usize {
         let known = self.shared.lock();
         let seen = known.seen.iter().filter(|seen| {
@@ -207,8 +206,8 @@ impl FaultProxy {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ProxyState> {
+        self.known.lock()
     }
 
     async fn handle(&self, peer: Connection, request: Request) -> Response {
@@ -221,10 +220,10 @@ impl Shared {
         response
     }
 
-    /// Remembers a request and finds the rule that is its turn.
+    /// Records a request, and finds the rule that applies to it.
     fn record(&self, request: &Request) -> (usize, Option<Rule>) {
         let mut known = self.lock();
-        known.seen.push(Seen {
+        known.seen.push(SeenRequest {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
@@ -249,7 +248,7 @@ impl Shared {
     async fn act(&self, rule: Rule, peer: Connection, request: Request) -> Response {
         let has_body = !request.body().is_end_stream();
         let Some(fault) = rule.fault else {
-            // The sender lives as long as `self`, so the wait ends by a release only.
+            // The sender lives as long as `self`, so only a release ends the wait.
             let _ = self.released.subscribe().wait_for(|released| *released).await;
             return self.forward(request).await;
         };
@@ -268,7 +267,7 @@ impl Shared {
                 self.forward(request).await
             }
             Fault::ResetAfterwards => {
-                // The server is to have done it before the caller hears of the reset.
+                // Waits until the server has done its work.
                 let response = self.forward(request).await;
                 let _ = axum::body::to_bytes(response.into_body(), usize::MAX).await;
                 peer.reset().await
@@ -289,7 +288,7 @@ impl Shared {
         response
     }
 
-    /// Sends a request on, unchanged but for its address: what is signed stays signed.
+    /// Forwards a request. Only its address changes, so that signatures stay valid.
     async fn forward(&self, mut request: Request) -> Response {
         let mut parts = request.uri().clone().into_parts();
         parts.scheme = self.upstream.scheme().parse().ok();
@@ -302,7 +301,7 @@ impl Shared {
     }
 }
 
-/// A body with `fault` acted out on its bytes.
+/// A body with `fault` applied to its bytes.
 fn through(body: Body, fault: Fault, peer: Connection) -> Body {
     let limit = match fault {
         Fault::ShortenTo(bytes) => Some(bytes),
@@ -329,7 +328,7 @@ fn limited(
     })
 }
 
-/// An answer that says it has as many bytes as [`Fault::ShortenTo`] leaves it.
+/// Sets the `Content-Length` that [`Fault::ShortenTo`] leaves.
 fn shortened(mut response: Response, fault: &Fault) -> Response {
     if let Fault::ShortenTo(bytes) = fault {
         response.headers_mut().insert(header::CONTENT_LENGTH, (*bytes).into());
@@ -348,10 +347,10 @@ pub fn slow_down() -> Fault {
     }
 }
 
-/// A refusal of S3; its answer to a HEAD has no body.
+/// An error of S3; its answer to a HEAD has no body.
 ///
 /// # Panics
-/// When `status` isn't one.
+/// When `status` isn't an HTTP status.
 pub fn s3_error(status: u16, code: &str) -> Fault {
     Fault::Answer {
         status: StatusCode::from_u16(status).expect("a test names a valid status"),
@@ -377,7 +376,7 @@ pub fn other_region(region: &str) -> Rule {
     Rule::any(fault).header("x-amz-bucket-region", region)
 }
 
-/// Every reply takes this much longer: a network with a round trip.
+/// Delays all answers by this time, like the round trip of a network.
 pub fn round_trip(time: Duration) -> Rule {
     Rule::any(Fault::Delay(time))
 }
@@ -388,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers with the bytes it got, after a mark of its own.
+    /// A server that answers with a prefix and the bytes that it got.
     fn echo() -> Server {
         let answer = async |request: Request| {
             let host = request.headers()["host"].to_str().unwrap().to_owned();
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_rule_requests_pass_unchanged_and_are_remembered() {
+    async fn requests_without_a_rule_pass_unchanged_and_are_recorded() {
         let server = echo();
         let proxy = FaultProxy::start(server.url()).unwrap();
         let response = post(proxy.url(), "a/b%20c?d=e").await.unwrap();
@@ -421,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rule_acts_on_its_requests_in_its_turn() {
+    async fn rules_apply_to_matching_requests_in_order() {
         let server = echo();
         let proxy = FaultProxy::start(server.url()).unwrap();
         let rule = Rule::any(Fault::status(503)).method(Method::POST).path("/a").query("q");
@@ -438,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_break_on_the_way_there_and_back() {
+    async fn body_faults_apply_to_uploads_and_downloads() {
         let server = echo();
         let proxy = FaultProxy::start(server.url()).unwrap();
         for fault in [Fault::Reset, Fault::ResetAfterwards, Fault::ResetAfterBytes(1000)] {

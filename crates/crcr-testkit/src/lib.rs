@@ -1,4 +1,4 @@
-//! Servers and keys that only tests need: STS, S3, ClickHouse, a fault proxy, an environment scrubber.
+//! Servers that only tests need: STS, S3, ClickHouse, a fault proxy.
 
 pub mod clickhouse;
 pub mod fault;

@@ -1,16 +1,17 @@
-//! A small S3 in front of a folder.
+//! A small S3 server that stores objects in a folder.
 //!
-//! The protocol, its signatures and its files are `s3s` and `s3s-fs`. What those leave out and
-//! clients rely on is here: anonymous readers, refusals by operation, 403 for a missing key when
-//! the caller may not list, conditional reads, tags, the list of unfinished uploads, checksums and
-//! entity tags of parts, the region. Keys are limited to about 150 bytes, because `s3s-fs` keeps
-//! attributes in files whose names hold the key.
+//! `s3s` and `s3s-fs` do the protocol, signatures and files. Added here is what clients need and
+//! those lack: anonymous readers, refusals by operation, 403 for a missing key when the caller may
+//! not list, conditional reads, tags, the list of unfinished uploads, checksums and entity tags of
+//! parts, the region. Keys can have about 150 bytes, because `s3s-fs` stores attributes in files
+//! that are named after the key.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use axum::Router;
@@ -41,7 +42,7 @@ use tempfile::TempDir;
 use url::Url;
 use url::form_urlencoded::parse;
 
-/// The access key that every server knows.
+/// The access key of all servers.
 pub const ACCESS_KEY: &str = "AKIAEXAMPLESTANDIN01";
 pub const SECRET_KEY: &str = "stand-in/secret/key/of/no/account/0123456";
 
@@ -49,13 +50,13 @@ pub const SECRET_KEY: &str = "stand-in/secret/key/of/no/account/0123456";
 pub struct Rules {
     /// What callers without credentials may do.
     pub anonymous: Anonymous,
-    /// Whether callers with credentials may list: if not, a missing key is 403 for them.
+    /// Whether callers with credentials may list. If not, a missing key is 403 for them.
     pub may_list: bool,
     /// Operations (`PutObject`, `PutObjectTagging`, …) that are refused with 403.
     pub denied: BTreeSet<&'static str>,
-    /// Operations that this server doesn't know: 501.
+    /// Operations that answer 501, as on a server that doesn't have them.
     pub unknown: BTreeSet<&'static str>,
-    /// The bucket's region; a request signed for another one is refused and told this one.
+    /// The bucket's region. A request signed for another one is refused, with this one in the answer.
     pub region: String,
 }
 
@@ -81,7 +82,7 @@ pub enum Anonymous {
     ReadAndList,
 }
 
-/// A running S3 with one bucket. Dropping it stops the server and removes what it stored.
+/// A running S3 server with one bucket. Dropping it stops the server and deletes the objects.
 #[derive(Debug)]
 pub struct S3Server {
     server: Server,
@@ -91,10 +92,10 @@ pub struct S3Server {
 }
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<Known>);
+struct Shared(Mutex<BucketState>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct BucketState {
     rules: Rules,
     keys: BTreeMap<String, String>,
     tags: BTreeMap<String, BTreeMap<String, String>>,
@@ -119,16 +120,14 @@ struct SentPart {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BucketState> {
+        self.0.lock()
     }
 }
 
 impl S3Server {
-    /// Starts on a free loopback port with an empty `bucket` in `us-east-1`, the keys
-    /// [`ACCESS_KEY`] and [`SECRET_KEY`], and threads of its own.
-    ///
-    /// Fails when no port, thread or temporary folder is to be had.
+    /// Starts on a free loopback port with an empty `bucket` in `us-east-1`, and the keys
+    /// [`ACCESS_KEY`] and [`SECRET_KEY`].
     pub fn start(bucket: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("s3-").tempdir()?;
         std::fs::create_dir(folder.path().join(bucket))?;
@@ -137,9 +136,9 @@ impl S3Server {
         let shared = Arc::new(Shared::default());
         shared.lock().keys.insert(ACCESS_KEY.to_owned(), SECRET_KEY.to_owned());
 
-        let mut builder = S3ServiceBuilder::new(Store { files, shared: shared.clone() });
-        builder.set_auth(Guard { shared: shared.clone(), root: folder.path().to_owned() });
-        builder.set_access(Guard { shared: shared.clone(), root: folder.path().to_owned() });
+        let mut builder = S3ServiceBuilder::new(ObjectStore { files, shared: shared.clone() });
+        builder.set_auth(AccessGuard { shared: shared.clone(), root: folder.path().to_owned() });
+        builder.set_access(AccessGuard { shared: shared.clone(), root: folder.path().to_owned() });
         let service = builder.build();
         let known = shared.clone();
         let router = Router::new().fallback(async move |request: Request| {
@@ -160,27 +159,26 @@ impl S3Server {
         Ok(Self { server, shared, folder, bucket: bucket.to_owned() })
     }
 
-    /// Where it listens: the endpoint for clients, which have to use path style.
+    /// The endpoint for clients, which have to use path style.
     pub fn url(&self) -> &Url {
         self.server.url()
     }
 
-    /// Changes who may do what, from the next request on.
+    /// Changes the rules for later requests.
     pub fn rules(&self, change: impl FnOnce(&mut Rules)) {
         change(&mut self.shared.lock().rules);
     }
 
-    /// Makes another key known. Session tokens are not checked.
+    /// Accepts another key. Session tokens aren't checked.
     pub fn add_key(&self, access_key: &str, secret_key: &str) {
         self.shared.lock().keys.insert(access_key.to_owned(), secret_key.to_owned());
     }
 
-    /// The bytes of an object.
     pub fn object(&self, key: &str) -> Option<Vec<u8>> {
         std::fs::read(self.path(key)).ok()
     }
 
-    /// Overwrites an object's bytes behind the server's back: its attributes stay.
+    /// Overwrites the bytes of an object, but not its attributes.
     pub fn tamper(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         std::fs::write(self.path(key), bytes)
     }
@@ -203,18 +201,16 @@ impl S3Server {
         keys
     }
 
-    /// The keys of multipart uploads that were neither completed nor aborted.
+    /// The keys of multipart uploads that are neither completed nor aborted.
     pub fn unfinished(&self) -> Vec<String> {
         self.shared.lock().uploads.values().map(|upload| upload.key.clone()).collect()
     }
 
-    /// The tags of an object.
     pub fn tags(&self, key: &str) -> BTreeMap<String, String> {
         self.shared.lock().tags.get(key).cloned().unwrap_or_default()
     }
 
-    /// Every operation that was asked for, refused ones included, with its key (empty for the
-    /// bucket's own).
+    /// All operations so far, including refused ones, with their keys (empty for the bucket).
     pub fn calls(&self) -> Vec<(String, String)> {
         self.shared.lock().calls.clone()
     }
@@ -224,8 +220,8 @@ impl S3Server {
     }
 }
 
-/// Carries a request out to its end, even when the caller goes away: `s3s-fs` would leave an object
-/// without its attributes then, where S3 has all of it or nothing.
+/// Finishes a request even when the caller disconnects. Otherwise `s3s-fs` would leave an object
+/// without its attributes, which S3 never does.
 async fn whole(service: S3Service, request: Request) -> Response {
     let call = async move { service.call(request.map(s3s::Body::http_body_unsync)).await };
     match tokio::spawn(call).await {
@@ -251,13 +247,13 @@ fn signed_for_another_region(headers: &HeaderMap, region: &str) -> Option<Respon
     Some((StatusCode::BAD_REQUEST, kind, body).into_response())
 }
 
-struct Guard {
+struct AccessGuard {
     shared: Arc<Shared>,
     root: PathBuf,
 }
 
 #[async_trait]
-impl S3Auth for Guard {
+impl S3Auth for AccessGuard {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         let secret = self.shared.lock().keys.get(access_key).cloned();
         secret.map(SecretKey::from).ok_or_else(|| s3_error!(InvalidAccessKeyId))
@@ -265,7 +261,7 @@ impl S3Auth for Guard {
 }
 
 #[async_trait]
-impl S3Access for Guard {
+impl S3Access for AccessGuard {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let operation = context.s3_op().name();
         let path = context.s3_path();
@@ -294,14 +290,14 @@ impl S3Access for Guard {
     }
 }
 
-/// `s3s-fs` and what it leaves out.
-struct Store {
+/// `s3s-fs` with the missing features.
+struct ObjectStore {
     files: FileSystem,
     shared: Arc<Shared>,
 }
 
-impl Store {
-    /// The tags of a header; refused where the caller may not tag.
+impl ObjectStore {
+    /// The tags of a header; an error when the caller may not tag.
     fn allowed_tags(&self, header: Option<&str>) -> S3Result<BTreeMap<String, String>> {
         if header.is_some() && self.shared.lock().rules.denied.contains("PutObjectTagging") {
             return Err(s3_error!(AccessDenied, "Access Denied"));
@@ -342,12 +338,12 @@ fn check_conditions(
     Ok(())
 }
 
-/// `a=1&b=2`, as the header `x-amz-tagging` has it.
+/// The tags in the header `x-amz-tagging`, such as `a=1&b=2`.
 fn tags_of_header(header: Option<&str>) -> BTreeMap<String, String> {
     parse(header.unwrap_or_default().as_bytes()).into_owned().collect()
 }
 
-/// The digests of a part as its headers or trailers told them, in a fixed order of algorithms.
+/// The digests of a part in its headers or trailers, in a fixed order of algorithms.
 fn told(input: &UploadPartInput, trailers: &HeaderMap) -> [Option<String>; 5] {
     let trailer = |name| trailers.get(name).and_then(|it: &HeaderValue| it.to_str().ok());
     [
@@ -371,7 +367,7 @@ fn hasher_of_all() -> ChecksumHasher {
 }
 
 #[async_trait]
-impl S3 for Store {
+impl S3 for ObjectStore {
     async fn head_bucket(
         &self,
         request: S3Request<HeadBucketInput>,
@@ -441,7 +437,7 @@ impl S3 for Store {
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let key = request.input.key.clone();
         let answer = match self.files.delete_object(request).await {
-            // Deleting what isn't there succeeds.
+            // Deleting a missing object succeeds.
             Err(error) if *error.code() == S3ErrorCode::NoSuchKey => {
                 S3Response::new(DeleteObjectOutput::default())
             }
@@ -497,7 +493,7 @@ impl S3 for Store {
         if let Some(body) = request.input.body.take() {
             let body = body.map_err(io::Error::other).inspect_ok(move |chunk| {
                 count.fetch_add(chunk.len() as i64, Ordering::Relaxed);
-                update.lock().unwrap_or_else(PoisonError::into_inner).update(chunk);
+                update.lock().update(chunk);
             });
             request.input.body = Some(StreamingBlob::wrap(body));
         }
@@ -509,7 +505,7 @@ impl S3 for Store {
             .into_iter()
             .zip(told(&UploadPartInput::default(), &trailers))
             .map(|(header, trailer)| header.or(trailer));
-        let hasher = std::mem::take(&mut *hasher.lock().unwrap_or_else(PoisonError::into_inner));
+        let hasher = std::mem::take(&mut *hasher.lock());
         let Checksum {
             checksum_crc32,
             checksum_crc32c,

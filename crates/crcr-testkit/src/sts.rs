@@ -1,10 +1,11 @@
-//! AWS STS on loopback: roles that trust an OIDC issuer, every field of a request checked.
+//! AWS STS on loopback, with roles that trust an OIDC issuer. All fields of a request are checked.
 //!
 //! <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html>
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Form, State};
@@ -20,27 +21,27 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::Value;
 use url::Url;
 
-/// The name of the one operation that meets [`Sts::traffic`]'s faults.
+/// The operation to queue faults for in [`Sts::traffic`].
 pub const OPERATION: &str = "AssumeRoleWithWebIdentity";
 
-/// A role and whom it trusts.
+/// A role and its trust policy.
 #[derive(Debug, Clone)]
 pub struct Role {
     /// `arn:aws:iam::ACCOUNT:role/NAME`.
     pub arn: String,
-    /// The identity provider: `iss` of the tokens, and where the keys are.
+    /// The `iss` of trusted tokens, and the address of its keys.
     pub issuer: String,
-    /// `aud` of the tokens.
+    /// The `aud` of trusted tokens.
     pub audience: String,
-    /// `sub` of the tokens; one `*` at the end stands for anything.
+    /// The `sub` of trusted tokens, which may end with `*`.
     pub subject: String,
     pub max_seconds: u32,
 }
 
-/// A request that was granted.
+/// A request that got credentials.
 #[derive(Debug, Clone)]
 pub struct Granted {
-    /// The form, without the token.
+    /// The form fields, without the token.
     pub form: BTreeMap<String, String>,
     pub token: String,
 }
@@ -55,12 +56,12 @@ pub struct Sts {
 #[derive(Debug, Default)]
 struct Shared {
     traffic: Traffic,
-    known: Mutex<Known>,
+    known: Mutex<StsState>,
     client: reqwest::Client,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct StsState {
     roles: Vec<Role>,
     granted: Vec<Granted>,
     clock_ahead: SignedDuration,
@@ -68,8 +69,6 @@ struct Known {
 
 impl Sts {
     /// Starts on a free loopback port.
-    ///
-    /// Fails when no port or thread is to be had.
     pub fn start(roles: Vec<Role>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         shared.known().roles = roles;
@@ -82,30 +81,29 @@ impl Sts {
         self.server.url()
     }
 
-    /// Calls counted and faults queued, under [`OPERATION`].
+    /// Counts calls and queues faults, for [`OPERATION`].
     pub fn traffic(&self) -> &Traffic {
         &self.shared.traffic
     }
 
-    /// Every request that was granted, in order.
+    /// All requests that got credentials, in order.
     pub fn granted(&self) -> Vec<Granted> {
         self.shared.known().granted.clone()
     }
 
-    /// Puts the clock of the answers (`Date`) ahead of the machine's.
+    /// Sets the header `Date` ahead of the machine's clock.
     pub fn set_clock_ahead(&self, by: SignedDuration) {
         self.shared.known().clock_ahead = by;
     }
 }
 
 impl Shared {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, StsState> {
+        self.known.lock()
     }
 }
 
-/// The id and the secret of the credentials of grant `n`, from 1. The id is the same length as
-/// AWS's.
+/// The access key and secret key of grant number `n`, from 1. The access key is as long as AWS's.
 pub fn key(n: usize) -> (String, String) {
     (format!("ASIASTANDIN{n:09}"), format!("standin/secret+{n:025}"))
 }
@@ -119,10 +117,10 @@ pub fn error_xml(code: &str, message: &str) -> String {
     )
 }
 
-/// An error of STS, to be queued in [`Sts::traffic`].
+/// An error of STS, to queue in [`Sts::traffic`].
 ///
 /// # Panics
-/// When `status` isn't one.
+/// When `status` isn't an HTTP status.
 pub fn error(status: u16, code: &str, message: &str) -> Fault {
     let status = StatusCode::from_u16(status).expect("a test names a valid status");
     Fault::Answer { status, retry_after: None, body: error_xml(code, message) }
@@ -219,7 +217,7 @@ async fn assume(
     Ok(credentials(n, &role, &session, seconds, subject))
 }
 
-/// The claims of a token whose signature, issuer, audience and time are good.
+/// The claims of a token, after its signature, issuer, audience and time were checked.
 async fn verify(shared: &Shared, role: &Role, token: &str) -> Result<Value, Refusal> {
     let bad = |message: &str| (400, "InvalidIdentityToken", message.to_owned());
     let head = jsonwebtoken::decode_header(token);
@@ -279,7 +277,7 @@ fn credentials(n: usize, role: &Role, session: &str, seconds: u32, subject: &str
     )
 }
 
-/// Whose key signed; the signature itself is not looked at.
+/// The identity of the key that signed; the signature isn't checked.
 fn identify(headers: &HeaderMap) -> Result<String, Refusal> {
     let signed = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let id = signed.and_then(|text| text.split("Credential=").nth(1)?.split('/').next());

@@ -1,7 +1,8 @@
 //! Whether the names in an allowlist exist: repositories, people, teams, labels, workflows.
 //!
 //! Reads only, with the token of a person or a job. Answers are cached on disk with their `ETag`
-//! ([`cache`]): asking again for something unchanged doesn't count against the rate limit, <https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api>
+//! ([`cache`]), because asking again for something unchanged doesn't count against the rate limit:
+//! <https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api>
 
 pub mod cache;
 
@@ -30,14 +31,14 @@ use crate::{ClientSetupError, SecureUrl};
 /// GitHub's own limit for a workflow is lower.
 const MAX_WORKFLOW_BYTES: usize = 1024 * 1024;
 
-/// Read-only questions to GitHub, with a cache.
+/// Asks GitHub whether names exist, with a cache of the answers.
 pub struct GithubLookup {
     client: RestClient,
     token: SecretString,
     base: String,
     retry: RetryPolicy,
     cache: Mutex<LookupCache>,
-    /// GitHub answers no call before this time.
+    /// The rate limit is used up until then.
     limited_until: Mutex<Option<Timestamp>>,
 }
 
@@ -53,7 +54,7 @@ pub struct RepositoryInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TeamStatus {
     Exists,
-    /// Nor does the organisation have to exist.
+    /// The organisation may be missing, too.
     Missing,
     /// The token can't read the organisation's teams.
     Hidden,

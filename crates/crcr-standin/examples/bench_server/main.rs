@@ -1,13 +1,13 @@
-//! The server of the artifact benchmarks: GitHub's artifact store or a bucket, with a line's
-//! latency, TLS and faults on top.
+//! The server of the artifact benchmarks: GitHub's artifact store or a bucket, optionally with
+//! latency, TLS and connection resets.
 //!
 //! usage: cargo run -p crcr-standin --example bench_server -- github|s3 [drop] [delay-ms=N]
 //!        [tls=CERTIFICATE,KEY] [break-mib=N]
 //!
 //! Prints the environment of a job as `NAME=value` lines and then an empty one; serves until its
-//! standard input ends, and then prints how many bytes of bodies it got. `drop` counts GitHub's
-//! bodies and forgets them, as the bucket always does. Each answer waits for `delay-ms`; each
-//! connection is reset after `break-mib` in both directions together.
+//! standard input ends, and then prints how many bytes of bodies it got. With `drop` GitHub's
+//! bodies are counted and dropped, as the bucket always does. Each answer is delayed by `delay-ms`;
+//! each connection is reset after `break-mib`, counting both directions.
 #![expect(clippy::print_stdout, reason = "what it prints is what it is for")]
 
 mod sink;
@@ -35,10 +35,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::sink::Received;
 
-/// Nobody's: the bucket doesn't look at them.
+/// Not real keys; the bucket doesn't check them.
 const KEYS: &str = "AWS_ACCESS_KEY_ID=AKIAEXAMPLESTANDIN01\nAWS_SECRET_ACCESS_KEY=of/no/account";
 
-/// What is on top of the service.
+/// The simulated network.
 #[derive(Default)]
 struct Line {
     delay: Duration,
@@ -63,7 +63,7 @@ async fn main() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let scheme = if line.tls.is_some() { "https" } else { "http" };
     let port = listener.local_addr()?.port();
-    // The name that certificates of this machine are for.
+    // Certificates for this machine name `localhost`.
     let url: url::Url =
         format!("{scheme}://localhost:{port}/").parse().map_err(io::Error::other)?;
     let received = Arc::new(Received::default());
@@ -139,7 +139,7 @@ async fn serve(listener: TcpListener, router: Router, line: Line) {
             let tcp = Counted { tcp, left: break_after.unwrap_or(u64::MAX) };
             let service = TowerToHyperService::new(router);
             let http = hyper::server::conn::http1::Builder::new();
-            // A connection that ends early is the client's affair, or a fault that was asked for.
+            // A connection may end early, by the client or by `break-mib`.
             let _ = match tls {
                 Some(tls) => match tls.accept(tcp).await {
                     Ok(stream) => http.serve_connection(TokioIo::new(stream), service).await,

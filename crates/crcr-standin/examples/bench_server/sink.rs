@@ -1,8 +1,7 @@
-//! A bucket that takes every object and keeps none, for measuring uploads: a server that hashes and
-//! stores would be slower than its clients.
+//! A bucket that accepts all objects and stores none, for measuring uploads: a server that hashed
+//! and stored them would be slower than its clients.
 //!
-//! It answers as S3 does to a client that uploads; nothing is checked, nothing can be read back,
-//! and every list is empty.
+//! Nothing is checked, nothing can be read back, and all lists are empty.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +15,7 @@ use futures_util::TryStreamExt as _;
 
 #[derive(Debug, Default)]
 pub(crate) struct Received {
-    /// Bytes of bodies, those of broken requests included.
+    /// Bytes of bodies, including those of broken requests.
     pub(crate) bytes: AtomicU64,
 }
 

@@ -1,7 +1,7 @@
-//! Block blob storage over HTTP, as a signed URL sees it.
+//! Azure block blob storage over HTTP, behind signed URLs.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/put-block>, `put-block-list`, `put-blob`,
-//! `get-blob`. Not here: MD5 checks of what arrives, leases, snapshots, tiers.
+//! `get-blob`. MD5 checks of uploads, leases, snapshots and tiers are left out.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,32 +18,28 @@ use futures_util::{TryStreamExt as _, stream};
 use jiff::Timestamp;
 use url::form_urlencoded::parse;
 
-use super::blob::{About, Content, Piece, Source};
-use super::sas::{Permission, Refused};
+use super::blob::{BlobContent, BlobProperties, BlockSource, StoredBody};
+use super::sas::{SasError, SasPermission};
 use crate::State;
 use crate::server::{Connection, Peer};
 use crate::traffic::{Fault, flow};
 
-/// The container that GitHub's signed URLs point into.
+/// The container that signed URLs point to.
 pub(super) const CONTAINER: &str = "/_blob/actions-results";
-/// The most bytes of a block.
-const BLOCK_LIMIT: u64 = 4000 << 20;
-/// The most bytes of a blob that is put whole.
-const BLOB_LIMIT: u64 = 5000 << 20;
-/// The most blocks that a list may name.
-const LISTED: usize = 50_000;
-/// The most blocks that may wait for a list.
-const STAGED: usize = 100_000;
-/// The most bytes of a block list.
-const LIST_LIMIT: usize = 8 << 20;
+const MAX_BLOCK_BYTES: u64 = 4000 << 20;
+/// For a blob in one request.
+const MAX_BLOB_BYTES: u64 = 5000 << 20;
+const MAX_LISTED_BLOCKS: usize = 50_000;
+/// Blocks that no list has committed yet.
+const MAX_STAGED_BLOCKS: usize = 100_000;
+const MAX_LIST_BYTES: usize = 8 << 20;
 
 /// Operations `PutBlock`, `PutBlockList`, `PutBlob`, `GetBlob`, `HeadBlob`.
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route(&format!("{CONTAINER}/{{blob}}"), put(write).get(read))
 }
 
-/// One request about one blob.
-struct Request {
+struct BlobRequest {
     state: Arc<State>,
     connection: Connection,
     blob: String,
@@ -51,7 +47,7 @@ struct Request {
     query: Vec<(String, String)>,
 }
 
-impl Request {
+impl BlobRequest {
     fn parameter(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_str())
@@ -61,21 +57,21 @@ impl Request {
         self.headers.get(name)?.to_str().ok()
     }
 
-    fn about(&self) -> About {
+    fn about(&self) -> BlobProperties {
         let text = |name| self.header(name).map(str::to_owned);
-        About {
+        BlobProperties {
             content_type: text("x-ms-blob-content-type").or_else(|| text("content-type")),
             content_md5: text("x-ms-blob-content-md5"),
         }
     }
 
-    /// Checks the length that the request declares, then takes in the body and acts out `fault`.
+    /// Checks the declared length, then stores the body, with `fault` applied.
     async fn receive(
         &self,
         body: Body,
         limit: u64,
         fault: Option<&Fault>,
-    ) -> Result<Piece, Response> {
+    ) -> Result<StoredBody, Response> {
         let length = self.header("content-length").and_then(|text| text.parse::<u64>().ok());
         let length = length.ok_or_else(|| {
             error(StatusCode::LENGTH_REQUIRED, "MissingContentLengthHeader", "no Content-Length")
@@ -100,8 +96,8 @@ fn open(
     blob: String,
     uri: &Uri,
     headers: HeaderMap,
-    wanted: Permission,
-) -> Result<(Request, super::sas::Answer), Response> {
+    wanted: SasPermission,
+) -> Result<(BlobRequest, super::sas::ResponseOverrides), Response> {
     if headers.contains_key(header::AUTHORIZATION) {
         let text = "Authentication information is not given in the correct format. Check the value \
                     of Authorization header.";
@@ -109,12 +105,12 @@ fn open(
     }
     let query = uri.query().unwrap_or_default();
     let now = state.clock.now();
-    let answer = state.artifacts.signer.check(uri.path(), query, wanted, now).map_err(refused)?;
+    let answer = state.artifacts.signer.check(uri.path(), query, wanted, now).map_err(sas_error)?;
     if !state.artifacts.blobs.exists(&blob) {
         return Err(not_found());
     }
     let query = parse(query.as_bytes()).into_owned().collect();
-    Ok((Request { state, connection: peer.0, blob, headers, query }, answer))
+    Ok((BlobRequest { state, connection: peer.0, blob, headers, query }, answer))
 }
 
 async fn write(
@@ -125,7 +121,7 @@ async fn write(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
-    let (request, _) = open(state, peer, blob, &uri, headers, Permission::Write)?;
+    let (request, _) = open(state, peer, blob, &uri, headers, SasPermission::Write)?;
     match request.parameter("comp") {
         Some("block") => put_block(&request, body).await,
         Some("blocklist") => put_block_list(&request, body).await,
@@ -134,7 +130,7 @@ async fn write(
     }
 }
 
-async fn put_block(request: &Request, body: Body) -> Result<Response, Response> {
+async fn put_block(request: &BlobRequest, body: Body) -> Result<Response, Response> {
     let state = &request.state;
     let fault = state.traffic.pass("PutBlock", &request.connection).await?;
     let id = request.parameter("blockid").ok_or_else(|| invalid_parameter("blockid"))?;
@@ -146,34 +142,34 @@ async fn put_block(request: &Request, body: Body) -> Result<Response, Response> 
         let text = "The specified blob or block content is invalid.";
         return Err(error(StatusCode::BAD_REQUEST, "InvalidBlobOrBlock", text));
     }
-    let piece = request.receive(body, BLOCK_LIMIT, fault.as_ref()).await?;
+    let piece = request.receive(body, MAX_BLOCK_BYTES, fault.as_ref()).await?;
     if piece.length == 0 {
         let text = "The value for one of the HTTP headers is not in the correct format.";
         return Err(error(StatusCode::BAD_REQUEST, "InvalidHeaderValue", text));
     }
-    if state.artifacts.blobs.stage(&request.blob, id.to_owned(), piece) > STAGED {
+    if state.artifacts.blobs.stage(&request.blob, id.to_owned(), piece) > MAX_STAGED_BLOCKS {
         let text = "The uncommitted block count cannot exceed the maximum limit of 100,000 blocks.";
         return Err(error(StatusCode::CONFLICT, "BlockCountExceedsLimit", text));
     }
     answer_or_reset(request, fault, created(None)).await
 }
 
-async fn put_block_list(request: &Request, body: Body) -> Result<Response, Response> {
+async fn put_block_list(request: &BlobRequest, body: Body) -> Result<Response, Response> {
     let state = &request.state;
     let fault = state.traffic.pass("PutBlockList", &request.connection).await?;
-    let text = axum::body::to_bytes(body, LIST_LIMIT).await.map_err(|failed| {
+    let text = axum::body::to_bytes(body, MAX_LIST_BYTES).await.map_err(|failed| {
         error(StatusCode::PAYLOAD_TOO_LARGE, "RequestBodyTooLarge", &failed.to_string())
     })?;
     let list = block_list(&text).ok_or_else(|| {
         let text = "XML specified is not syntactically valid.";
         error(StatusCode::BAD_REQUEST, "InvalidXmlDocument", text)
     })?;
-    if list.len() > LISTED {
+    if list.len() > MAX_LISTED_BLOCKS {
         let text = "The block list may not contain more than 50,000 blocks.";
         return Err(error(StatusCode::BAD_REQUEST, "BlockListTooLong", text));
     }
     let now = state.clock.now();
-    let about = About {
+    let about = BlobProperties {
         content_type: request.header("x-ms-blob-content-type").map(str::to_owned),
         ..request.about()
     };
@@ -185,7 +181,7 @@ async fn put_block_list(request: &Request, body: Body) -> Result<Response, Respo
     answer_or_reset(request, fault, created(Some(&content))).await
 }
 
-async fn put_blob(request: &Request, body: Body) -> Result<Response, Response> {
+async fn put_blob(request: &BlobRequest, body: Body) -> Result<Response, Response> {
     let state = &request.state;
     let fault = state.traffic.pass("PutBlob", &request.connection).await?;
     match request.header("x-ms-blob-type") {
@@ -199,15 +195,15 @@ async fn put_blob(request: &Request, body: Body) -> Result<Response, Response> {
             return Err(error(StatusCode::BAD_REQUEST, "MissingRequiredHeader", text));
         }
     }
-    let piece = request.receive(body, BLOB_LIMIT, fault.as_ref()).await?;
+    let piece = request.receive(body, MAX_BLOB_BYTES, fault.as_ref()).await?;
     let now = state.clock.now();
     let content = state.artifacts.blobs.put(&request.blob, piece, request.about(), now);
     answer_or_reset(request, fault, created(Some(&content))).await
 }
 
-/// Answers, unless the caller is never to learn that it worked.
+/// Answers, unless the fault is to reset the connection after the work is done.
 async fn answer_or_reset(
-    request: &Request,
+    request: &BlobRequest,
     fault: Option<Fault>,
     response: Response,
 ) -> Result<Response, Response> {
@@ -227,7 +223,7 @@ async fn read(
 ) -> Result<Response, Response> {
     let operation = if method == Method::HEAD { "HeadBlob" } else { "GetBlob" };
     let fault = state.traffic.pass(operation, &peer).await?;
-    let (request, answer) = open(state, peer, blob, &uri, headers, Permission::Read)?;
+    let (request, answer) = open(state, peer, blob, &uri, headers, SasPermission::Read)?;
     let content = request.state.artifacts.blobs.get(&request.blob);
     let content = content.filter(|content| content.is_kept()).ok_or_else(not_found)?;
     check_conditions(&request, &content)?;
@@ -267,8 +263,13 @@ async fn read(
     Ok(response)
 }
 
-/// The bytes of `range`, with `fault` acted out.
-fn body(content: Arc<Content>, range: Range<u64>, fault: Option<Fault>, peer: Connection) -> Body {
+/// The bytes of `range`, with `fault` applied.
+fn body(
+    content: Arc<BlobContent>,
+    range: Range<u64>,
+    fault: Option<Fault>,
+    peer: Connection,
+) -> Body {
     let chunks = stream::unfold(content.read(range), async |mut receiver| {
         let chunk = receiver.recv().await?;
         Some((chunk, receiver))
@@ -276,7 +277,7 @@ fn body(content: Arc<Content>, range: Range<u64>, fault: Option<Fault>, peer: Co
     Body::from_stream(flow(chunks, fault, peer))
 }
 
-fn check_conditions(request: &Request, content: &Content) -> Result<(), Response> {
+fn check_conditions(request: &BlobRequest, content: &BlobContent) -> Result<(), Response> {
     let matches = |tags: &str| {
         tags.split(',').any(|tag| {
             let tag = tag.trim();
@@ -293,8 +294,8 @@ fn check_conditions(request: &Request, content: &Content) -> Result<(), Response
     Ok(())
 }
 
-/// The one range that a read asks for; several or odd ones read as none, as the protocol allows.
-fn wanted_range(request: &Request, length: u64) -> Result<Option<Range<u64>>, Response> {
+/// The range that a read asks for. Several or malformed ranges are ignored, as HTTP allows.
+fn wanted_range(request: &BlobRequest, length: u64) -> Result<Option<Range<u64>>, Response> {
     let text = request.header("x-ms-range").or_else(|| request.header("range"));
     let Some((first, last)) =
         text.and_then(|text| text.strip_prefix("bytes=")).and_then(|text| text.split_once('-'))
@@ -317,8 +318,8 @@ fn wanted_range(request: &Request, length: u64) -> Result<Option<Range<u64>>, Re
     Ok(Some(first..last.saturating_add(1).min(length)))
 }
 
-/// The block ids of a list, in order; `None` when it isn't one.
-fn block_list(text: &[u8]) -> Option<Vec<(Source, String)>> {
+/// The block ids of a list, in order; `None` for malformed XML.
+fn block_list(text: &[u8]) -> Option<Vec<(BlockSource, String)>> {
     let text = std::str::from_utf8(text).ok()?;
     let (_, rest) = text.split_once("<BlockList>").or_else(|| text.split_once("<BlockList/>"))?;
     let mut rest = rest.split("</BlockList>").next()?.trim();
@@ -326,9 +327,9 @@ fn block_list(text: &[u8]) -> Option<Vec<(Source, String)>> {
     while !rest.is_empty() {
         let (tag, after) = rest.strip_prefix('<')?.split_once('>')?;
         let source = match tag {
-            "Latest" => Source::Latest,
-            "Committed" => Source::Committed,
-            "Uncommitted" => Source::Uncommitted,
+            "Latest" => BlockSource::Latest,
+            "Committed" => BlockSource::Committed,
+            "Uncommitted" => BlockSource::Uncommitted,
             _ => return None,
         };
         let (id, after) = after.split_once("</")?;
@@ -338,7 +339,7 @@ fn block_list(text: &[u8]) -> Option<Vec<(Source, String)>> {
     Some(list)
 }
 
-fn created(content: Option<&Content>) -> Response {
+fn created(content: Option<&BlobContent>) -> Response {
     let mut response = StatusCode::CREATED.into_response();
     let fields = response.headers_mut();
     match content {
@@ -349,7 +350,7 @@ fn created(content: Option<&Content>) -> Response {
     response
 }
 
-fn common_headers(fields: &mut HeaderMap, content: &Content) {
+fn common_headers(fields: &mut HeaderMap, content: &BlobContent) {
     service_headers(fields);
     let modified = http_date(content.modified);
     for (name, value) in [(header::ETAG, &content.etag), (header::LAST_MODIFIED, &modified)] {
@@ -367,19 +368,18 @@ fn service_headers(fields: &mut HeaderMap) {
     }
 }
 
-/// A time as HTTP writes it.
 fn http_date(time: Timestamp) -> String {
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-fn refused(reason: Refused) -> Response {
+fn sas_error(reason: SasError) -> Response {
     match reason {
-        Refused::Signature => {
+        SasError::Signature => {
             let text = "Server failed to authenticate the request. Make sure the value of \
                         Authorization header is formed correctly including the signature.";
             error(StatusCode::FORBIDDEN, "AuthenticationFailed", text)
         }
-        Refused::Permission => {
+        SasError::Permission => {
             let text = "This request is not authorized to perform this operation using this \
                         permission.";
             error(StatusCode::FORBIDDEN, "AuthorizationPermissionMismatch", text)

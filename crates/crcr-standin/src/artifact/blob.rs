@@ -1,13 +1,14 @@
-//! Blobs on disk: blocks as they come, lists that put them in order.
+//! Blobs on disk: uploaded blocks, and lists that put them in order.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -17,20 +18,18 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 
-/// Bytes read from disk at a time.
-const CHUNK: usize = 256 * 1024;
-/// Bytes gathered before they are written.
-const BUFFER: usize = 1024 * 1024;
+const READ_BYTES: usize = 256 * 1024;
+const WRITE_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// Bytes that arrived in one request; its file goes with it.
+/// The body of one upload request. Dropping it deletes its file.
 #[derive(Debug)]
-pub(super) struct Piece {
-    /// `None` when bodies are dropped.
+pub(super) struct StoredBody {
+    /// `None` with [`BlobStore::drop_bodies`].
     path: Option<PathBuf>,
     pub(super) length: u64,
 }
 
-impl Drop for Piece {
+impl Drop for StoredBody {
     fn drop(&mut self) {
         if let Some(path) = &self.path
             && let Err(error) = std::fs::remove_file(path)
@@ -40,27 +39,27 @@ impl Drop for Piece {
     }
 }
 
-/// What a reader of a blob sees; never changed, only replaced.
+/// One version of a blob. A new upload replaces it, so that readers keep theirs.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct BlobContent {
     pub(super) etag: String,
     pub(super) modified: Timestamp,
     pub(super) content_type: Option<String>,
     pub(super) content_md5: Option<String>,
     pub(super) length: u64,
-    /// With the block's id; a blob put whole has one piece without.
-    pieces: Vec<(String, Arc<Piece>)>,
+    /// With their block ids; a blob from one request has one piece without an id.
+    pieces: Vec<(String, Arc<StoredBody>)>,
 }
 
-/// What a writer tells about a blob.
+/// The headers that an upload sets.
 #[derive(Debug, Default)]
-pub(super) struct About {
+pub(super) struct BlobProperties {
     pub(super) content_type: Option<String>,
     pub(super) content_md5: Option<String>,
 }
 
-impl Content {
-    fn new(pieces: Vec<(String, Arc<Piece>)>, about: About, now: Timestamp) -> Self {
+impl BlobContent {
+    fn new(pieces: Vec<(String, Arc<StoredBody>)>, about: BlobProperties, now: Timestamp) -> Self {
         Self {
             etag: format!("\"0x{:X}\"", rand::random::<u64>()),
             modified: now,
@@ -71,12 +70,12 @@ impl Content {
         }
     }
 
-    /// Whether the bytes are there at all: they aren't when bodies are dropped.
+    /// Whether the bytes are on disk; false with [`BlobStore::drop_bodies`].
     pub(super) fn is_kept(&self) -> bool {
         self.pieces.iter().all(|(_, piece)| piece.path.is_some())
     }
 
-    /// Gives `range` of the content to `take`, a chunk at a time, until it says stop.
+    /// Passes `range` of the content to `take` in chunks, until `take` returns false.
     pub(super) fn each_chunk(
         &self,
         range: Range<u64>,
@@ -90,8 +89,8 @@ impl Content {
                 file.seek(SeekFrom::Start(wanted.start - start))?;
                 let mut file = file.take(wanted.end - wanted.start);
                 loop {
-                    let mut chunk = Vec::with_capacity(CHUNK);
-                    let read = (&mut file).take(CHUNK as u64).read_to_end(&mut chunk)?;
+                    let mut chunk = Vec::with_capacity(READ_BYTES);
+                    let read = (&mut file).take(READ_BYTES as u64).read_to_end(&mut chunk)?;
                     if read == 0 {
                         break;
                     }
@@ -124,13 +123,13 @@ impl Content {
         Ok(format!("sha256:{}", hex::encode(context.finish())))
     }
 
-    /// `range` of the content as a stream with a few chunks of room.
+    /// `range` of the content, read by another thread.
     pub(super) fn read(self: Arc<Self>, range: Range<u64>) -> mpsc::Receiver<io::Result<Bytes>> {
         let (sender, receiver) = mpsc::channel(4);
         tokio::task::spawn_blocking(move || {
             let read = self.each_chunk(range, |chunk| sender.blocking_send(Ok(chunk)).is_ok());
             if let Err(error) = read {
-                // Without a reader nobody wants the error either.
+                // The reader may be gone.
                 let _ = sender.blocking_send(Err(error));
             }
         });
@@ -139,29 +138,29 @@ impl Content {
 }
 
 #[derive(Debug, Default)]
-struct Blob {
-    staged: BTreeMap<String, Arc<Piece>>,
-    committed: Option<Arc<Content>>,
+struct StoredBlob {
+    staged: BTreeMap<String, Arc<StoredBody>>,
+    committed: Option<Arc<BlobContent>>,
 }
 
-/// Where a block list looks for a block.
+/// Where a block list takes a block from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum BlockSource {
     Latest,
     Committed,
     Uncommitted,
 }
 
 #[derive(Debug)]
-pub(super) struct Blobs {
+pub(super) struct BlobStore {
     folder: TempDir,
-    known: Mutex<BTreeMap<String, Blob>>,
+    known: Mutex<BTreeMap<String, StoredBlob>>,
     files: AtomicU64,
     dropping: AtomicBool,
     received: AtomicU64,
 }
 
-impl Blobs {
+impl BlobStore {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             folder: tempfile::Builder::new().prefix("standin-blobs-").tempdir()?,
@@ -176,11 +175,11 @@ impl Blobs {
         self.dropping.store(true, Ordering::SeqCst);
     }
 
-    /// Takes in a body, with at most a buffer of it in memory.
+    /// Stores a body, with at most one buffer of it in memory.
     pub(super) async fn receive(
         &self,
         chunks: impl Stream<Item = io::Result<Bytes>>,
-    ) -> io::Result<Piece> {
+    ) -> io::Result<StoredBody> {
         let dropping = self.dropping.load(Ordering::SeqCst);
         let number = self.files.fetch_add(1, Ordering::SeqCst);
         let path = (!dropping).then(|| self.folder.path().join(number.to_string()));
@@ -188,8 +187,8 @@ impl Blobs {
             Some(path) => Some(tokio::fs::File::create(path).await?),
             None => None,
         }
-        .map(|file| tokio::io::BufWriter::with_capacity(BUFFER, file));
-        let mut piece = Piece { path, length: 0 };
+        .map(|file| tokio::io::BufWriter::with_capacity(WRITE_BUFFER_BYTES, file));
+        let mut piece = StoredBody { path, length: 0 };
         let mut chunks = pin!(chunks);
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk?;
@@ -205,7 +204,7 @@ impl Blobs {
         Ok(piece)
     }
 
-    /// Lets a blob exist, without content.
+    /// Creates a blob without content.
     pub(super) fn create(&self, name: &str) {
         self.lock().entry(name.to_owned()).or_default();
     }
@@ -218,11 +217,11 @@ impl Blobs {
         self.lock().remove(name);
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Arc<Content>> {
+    pub(super) fn get(&self, name: &str) -> Option<Arc<BlobContent>> {
         self.lock().get(name)?.committed.clone()
     }
 
-    /// Whether a block of this id would have the length that the blob's other ids have.
+    /// Whether the id is as long as the ids of the blob's other blocks, as Azure demands.
     pub(super) fn fits(&self, name: &str, id: &str) -> bool {
         let known = self.lock();
         let Some(blob) = known.get(name) else { return true };
@@ -231,49 +230,49 @@ impl Blobs {
         ids.all(|other| other.is_empty() || other.len() == id.len())
     }
 
-    /// Keeps a block until a list names it. Gives the number of staged blocks.
-    pub(super) fn stage(&self, name: &str, id: String, piece: Piece) -> usize {
+    /// Stores a block until a list commits it. Returns the number of staged blocks.
+    pub(super) fn stage(&self, name: &str, id: String, piece: StoredBody) -> usize {
         let mut known = self.lock();
         let blob = known.entry(name.to_owned()).or_default();
         blob.staged.insert(id, Arc::new(piece));
         blob.staged.len()
     }
 
-    /// Makes the listed blocks the content and forgets the others; `None` when one is missing.
+    /// Makes the listed blocks the content and deletes the others; `None` when one is missing.
     pub(super) fn commit(
         &self,
         name: &str,
-        list: Vec<(Source, String)>,
-        about: About,
+        list: Vec<(BlockSource, String)>,
+        about: BlobProperties,
         now: Timestamp,
-    ) -> Option<Arc<Content>> {
+    ) -> Option<Arc<BlobContent>> {
         let mut known = self.lock();
         let blob = known.get_mut(name)?;
         let mut pieces = Vec::with_capacity(list.len());
         for (source, id) in list {
-            let staged = blob.staged.get(&id).filter(|_| source != Source::Committed);
-            let old = blob.committed.as_ref().filter(|_| source != Source::Uncommitted);
+            let staged = blob.staged.get(&id).filter(|_| source != BlockSource::Committed);
+            let old = blob.committed.as_ref().filter(|_| source != BlockSource::Uncommitted);
             let old = || old?.pieces.iter().find(|(other, _)| *other == id).map(|(_, piece)| piece);
             let piece = staged.or_else(old)?.clone();
             pieces.push((id, piece));
         }
         blob.staged.clear();
-        let content = Arc::new(Content::new(pieces, about, now));
+        let content = Arc::new(BlobContent::new(pieces, about, now));
         blob.committed = Some(content.clone());
         Some(content)
     }
 
-    /// Makes one piece the content.
+    /// Makes the body of one request the content.
     pub(super) fn put(
         &self,
         name: &str,
-        piece: Piece,
-        about: About,
+        piece: StoredBody,
+        about: BlobProperties,
         now: Timestamp,
-    ) -> Arc<Content> {
+    ) -> Arc<BlobContent> {
         let pieces = vec![(String::new(), Arc::new(piece))];
-        let content = Arc::new(Content::new(pieces, about, now));
-        let blob = Blob { staged: BTreeMap::new(), committed: Some(content.clone()) };
+        let content = Arc::new(BlobContent::new(pieces, about, now));
+        let blob = StoredBlob { staged: BTreeMap::new(), committed: Some(content.clone()) };
         self.lock().insert(name.to_owned(), blob);
         content
     }
@@ -282,13 +281,12 @@ impl Blobs {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes of files on disk.
     pub(super) fn stored_bytes(&self) -> u64 {
         let files = std::fs::read_dir(self.folder.path()).into_iter().flatten().flatten();
         files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Blob>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, StoredBlob>> {
+        self.known.lock()
     }
 }

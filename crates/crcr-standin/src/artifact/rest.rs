@@ -1,4 +1,4 @@
-//! What a GitHub token opens: the artifacts of any run, by the public API.
+//! The public API for artifacts of any run, which needs a GitHub token.
 //!
 //! <https://docs.github.com/rest/actions/artifacts>
 
@@ -21,7 +21,7 @@ use crate::runs::{Run, not_found};
 use crate::server::Peer;
 use crate::traffic::Fault;
 
-/// Operations `run-artifacts`, `artifact`, `artifact-zip`.
+/// The operations are `run-artifacts`, `artifact` and `artifact-zip`.
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/repos/{owner}/{repo}/actions/runs/{run}/artifacts", get(list))
@@ -30,7 +30,6 @@ pub(super) fn routes() -> Router<Arc<State>> {
 }
 
 impl Artifacts {
-    /// A signed URL to read an artifact's blob.
     pub(super) fn download_url(&self, state: &State, artifact: &Artifact, now: Timestamp) -> Url {
         let mut url = state.url.clone();
         url.set_path(&format!("{}/{}", super::azure::CONTAINER, artifact.blob));
@@ -38,8 +37,7 @@ impl Artifacts {
     }
 }
 
-/// Whether the token has the form of one of GitHub's; `None` without one. The stand-in doesn't
-/// know who was given which.
+/// Whether there is a token. Only its form is checked: the stand-in doesn't record these tokens.
 fn token(headers: &HeaderMap) -> Result<bool, Response> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(false) };
     let token = value.to_str().ok().and_then(|value| value.split_once(' '));

@@ -1,8 +1,8 @@
-//! Signed URLs: who holds one may write or read one blob until it expires.
+//! Signed URLs, which allow anybody to write or read one blob until they expire.
 //!
-//! The parameters are those of a shared access signature
-//! (<https://learn.microsoft.com/rest/api/storageservices/create-service-sas>); what is signed is
-//! the stand-in's own affair.
+//! The parameters are those of Azure's shared access signatures (SAS,
+//! <https://learn.microsoft.com/rest/api/storageservices/create-service-sas>). The signature covers
+//! other text than Azure's, because only the stand-in checks it.
 
 use std::time::Duration;
 
@@ -13,37 +13,34 @@ use jiff::Timestamp;
 use url::Url;
 use url::form_urlencoded::{Serializer, parse};
 
-/// How long an upload URL lives.
-const UPLOAD: Duration = Duration::from_secs(3600);
-/// How long a download URL lives.
-const DOWNLOAD: Duration = Duration::from_secs(600);
+const UPLOAD_URL_LIFE: Duration = Duration::from_secs(3600);
+const DOWNLOAD_URL_LIFE: Duration = Duration::from_secs(600);
 
-/// What a signed URL allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Permission {
+pub(super) enum SasPermission {
     Write,
     Read,
 }
 
-/// Why a URL opens nothing.
+/// Why a URL is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// No signature, a wrong one, or one that is too old.
+pub(super) enum SasError {
+    /// No signature, a wrong one, or an expired one.
     Signature,
     Permission,
 }
 
-/// What the signature says about the answer to a read.
+/// Headers of the answer to a read, from the signed URL.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ResponseOverrides {
     pub(super) disposition: Option<String>,
     pub(super) content_type: Option<String>,
 }
 
 #[derive(Debug)]
-pub(super) struct Signer(hmac::Key);
+pub(super) struct SasSigner(hmac::Key);
 
-impl Signer {
+impl SasSigner {
     pub(super) fn new() -> Self {
         let mut secret = [0; 32];
         aws_lc_rs::rand::fill(&mut secret).expect("the system gives random bytes");
@@ -52,7 +49,7 @@ impl Signer {
 
     /// A URL to write the blob at `url`, for about an hour.
     pub(super) fn upload(&self, url: Url, now: Timestamp) -> Url {
-        self.sign(url, "cw", now + UPLOAD, &[])
+        self.sign(url, "cw", now + UPLOAD_URL_LIFE, &[])
     }
 
     /// A URL to read the blob at `url`, for about ten minutes, as a file of this name and type.
@@ -61,7 +58,7 @@ impl Signer {
         let encoded: String = url::form_urlencoded::byte_serialize(file.as_bytes()).collect();
         let encoded = encoded.replace('+', "%20");
         let disposition = format!("attachment; filename=\"{quoted}\"; filename*=UTF-8''{encoded}");
-        self.sign(url, "r", now + DOWNLOAD, &[("rscd", &disposition), ("rsct", mime)])
+        self.sign(url, "r", now + DOWNLOAD_URL_LIFE, &[("rscd", &disposition), ("rsct", mime)])
     }
 
     fn sign(&self, mut url: Url, allowed: &str, until: Timestamp, more: &[(&str, &str)]) -> Url {
@@ -83,18 +80,18 @@ impl Signer {
         STANDARD.encode(hmac::sign(&self.0, format!("{path}\n{query}").as_bytes()))
     }
 
-    /// Checks the query of a request for `path`; what it doesn't sign (`comp`, `blockid`, …) is
-    /// free.
+    /// Checks the query of a request for `path`. Parameters such as `comp` and `blockid` aren't
+    /// signed.
     pub(super) fn check(
         &self,
         path: &str,
         query: &str,
-        wanted: Permission,
+        wanted: SasPermission,
         now: Timestamp,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<ResponseOverrides, SasError> {
         let mut signed = Serializer::new(String::new());
         let (mut signature, mut until, mut allowed) = (None, None, None);
-        let mut answer = Answer::default();
+        let mut answer = ResponseOverrides::default();
         for (name, value) in parse(query.as_bytes()) {
             match name.as_ref() {
                 "sig" => {
@@ -112,16 +109,16 @@ impl Signer {
         }
         let expected = self.signature(path, &signed.finish());
         if signature != Some(expected) || until.is_none_or(|until| until <= now) {
-            return Err(Refused::Signature);
+            return Err(SasError::Signature);
         }
         let wanted = match wanted {
-            Permission::Write => 'w',
-            Permission::Read => 'r',
+            SasPermission::Write => 'w',
+            SasPermission::Read => 'r',
         };
         if allowed.is_some_and(|allowed| allowed.contains(wanted)) {
             Ok(answer)
         } else {
-            Err(Refused::Permission)
+            Err(SasError::Permission)
         }
     }
 }

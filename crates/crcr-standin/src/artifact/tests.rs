@@ -1,4 +1,4 @@
-//! Each rule of the service and of the storage, as a client meets it.
+//! The rules of the service and the storage, seen by a client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::StandIn;
 use crate::runs::{Job, Run};
 use crate::traffic::Fault;
 
-/// One job that talks to the service.
+/// A client with one job's token.
 struct Caller {
     job: Job,
     environment: BTreeMap<&'static str, String>,
@@ -114,7 +114,7 @@ async fn code(response: Response) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn an_artifact_goes_up_in_blocks_and_comes_down() {
+async fn artifact_uploaded_in_blocks_can_be_downloaded() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::fork());
     let url = caller.create("logs").await;
@@ -143,7 +143,7 @@ async fn an_artifact_goes_up_in_blocks_and_comes_down() {
 }
 
 #[tokio::test]
-async fn only_finished_artifacts_are_listed_and_a_name_is_taken_from_create_on() {
+async fn unfinished_artifacts_reserve_their_name_but_arent_listed() {
     let github = StandIn::start().unwrap();
     let first = Caller::new(&github, Run::push());
     let url = first.create("logs").await;
@@ -170,7 +170,7 @@ async fn only_finished_artifacts_are_listed_and_a_name_is_taken_from_create_on()
 }
 
 #[tokio::test]
-async fn an_unfinished_upload_can_be_deleted_by_name() {
+async fn unfinished_upload_can_be_deleted_by_name() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     caller.create("logs").await;
@@ -180,7 +180,7 @@ async fn an_unfinished_upload_can_be_deleted_by_name() {
 }
 
 #[tokio::test]
-async fn both_spellings_of_fields_and_filters_work() {
+async fn snake_case_and_camel_case_fields_work() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     let id = caller.upload("a", b"a").await;
@@ -194,7 +194,7 @@ async fn both_spellings_of_fields_and_filters_work() {
 }
 
 #[tokio::test]
-async fn finalize_refuses_what_the_blob_is_not() {
+async fn finalize_with_wrong_size_or_digest_is_refused() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     assert_eq!(caller.finalize("logs", 3, &sha256(b"one")).await.0, 404);
@@ -211,7 +211,7 @@ async fn finalize_refuses_what_the_blob_is_not() {
 }
 
 #[tokio::test]
-async fn names_versions_and_expiry_are_checked() {
+async fn create_checks_name_version_and_expiry() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     for name in ["", "a/b", "a\\b", "a:b", "a\"b", "a\nb", "a*", "a?", "<", ">", "|", "a\rb"] {
@@ -236,7 +236,7 @@ async fn names_versions_and_expiry_are_checked() {
 }
 
 #[tokio::test]
-async fn a_token_opens_its_own_run_and_job_until_it_expires() {
+async fn runtime_token_works_for_its_own_run_and_job_until_it_expires() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     let other = Caller::new(&github, Run { id: 5, ..Run::push() });
@@ -261,7 +261,7 @@ async fn a_token_opens_its_own_run_and_job_until_it_expires() {
 }
 
 #[tokio::test]
-async fn a_spent_quota_says_insufficient_usage() {
+async fn full_storage_is_insufficient_usage() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     github.state().artifacts.spend_quota(true);
@@ -274,7 +274,7 @@ async fn a_spent_quota_says_insufficient_usage() {
 }
 
 #[tokio::test]
-async fn block_ids_have_one_length_and_lists_name_blocks_that_are_there() {
+async fn block_ids_of_other_length_and_missing_blocks_are_refused() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     let url = caller.create("logs").await;
@@ -306,7 +306,7 @@ async fn block_ids_have_one_length_and_lists_name_blocks_that_are_there() {
 }
 
 #[tokio::test]
-async fn a_signed_url_opens_one_blob_one_way_for_a_while() {
+async fn signed_url_works_for_one_blob_and_one_direction_until_it_expires() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     let upload = caller.create("logs").await;
@@ -335,7 +335,7 @@ async fn a_signed_url_opens_one_blob_one_way_for_a_while() {
 }
 
 #[tokio::test]
-async fn reads_have_ranges_and_conditions() {
+async fn reads_honour_ranges_and_conditions() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     let url = caller.create("logs").await;
@@ -374,7 +374,7 @@ async fn reads_have_ranges_and_conditions() {
 }
 
 #[tokio::test]
-async fn other_runs_are_read_through_the_api() {
+async fn artifacts_of_other_runs_are_read_through_the_rest_api() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::fork());
     for name in ["a", "b", "c"] {
@@ -415,7 +415,7 @@ async fn other_runs_are_read_through_the_api() {
 }
 
 #[tokio::test]
-async fn bodies_break_where_the_fault_says() {
+async fn body_faults_happen_at_the_given_byte() {
     let github = StandIn::start().unwrap();
     let traffic = &github.state().traffic;
     let caller = Caller::new(&github, Run::push());
@@ -463,7 +463,7 @@ async fn bodies_break_where_the_fault_says() {
 }
 
 #[tokio::test]
-async fn a_service_that_lies_about_an_artifact_is_arranged_by_altering_it() {
+async fn altered_artifact_is_listed_as_altered() {
     let github = StandIn::start().unwrap();
     let caller = Caller::new(&github, Run::push());
     let id = caller.upload("logs", b"one").await;
@@ -475,7 +475,7 @@ async fn a_service_that_lies_about_an_artifact_is_arranged_by_altering_it() {
 }
 
 #[tokio::test]
-async fn dropped_bodies_are_counted_but_not_kept() {
+async fn dropped_bodies_are_counted_but_not_stored() {
     let github = StandIn::start().unwrap();
     github.state().artifacts.drop_bodies();
     let caller = Caller::new(&github, Run::push());

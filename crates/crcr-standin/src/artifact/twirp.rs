@@ -1,7 +1,7 @@
-//! The service that the runtime token opens: five methods, JSON in the proto mapping.
+//! The artifact service for the runtime token: five Twirp methods with JSON.
 //!
-//! Fields are read in both spellings and written in the proto one; `int64` is a string, wrapper
-//! values are bare, defaults are left out. Messages:
+//! Fields are read in snake case and camel case and written in snake case. `int64` is a string,
+//! wrapper values are plain, defaults are left out. Messages:
 //! <https://github.com/actions/toolkit/tree/main/packages/artifact/src/generated>.
 
 use std::sync::Arc;
@@ -24,23 +24,21 @@ use crate::runs::Job;
 use crate::server::Peer;
 use crate::traffic::Fault;
 
-/// The most artifacts of a job.
-const PER_JOB: usize = 500;
-/// How long artifacts are kept, at most.
-const RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
-/// What a name may not have in it.
+const MAX_PER_JOB: usize = 500;
+const MAX_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Characters that a name may not contain.
 const FORBIDDEN: &[char] = &['"', ':', '<', '>', '|', '*', '?', '\r', '\n', '\\', '/'];
 
-/// Operations `CreateArtifact`, `FinalizeArtifact`, `ListArtifacts`, `GetSignedArtifactURL`,
-/// `DeleteArtifact`.
+/// The operations are `CreateArtifact`, `FinalizeArtifact`, `ListArtifacts`, `GetSignedArtifactURL`
+/// and `DeleteArtifact`.
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/twirp/github.actions.results.api.v1.ArtifactService/{method}", post(call))
 }
 
-/// A refusal as Twirp writes it: `{"code", "msg"}`.
-struct Refusal(StatusCode, &'static str, String);
+/// A Twirp error: `{"code", "msg"}`.
+struct TwirpError(StatusCode, &'static str, String);
 
-impl Refusal {
+impl TwirpError {
     fn invalid(text: impl Into<String>) -> Self {
         Self(StatusCode::BAD_REQUEST, "invalid_argument", text.into())
     }
@@ -50,7 +48,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for TwirpError {
     fn into_response(self) -> Response {
         (self.0, Json(json!({ "code": self.1, "msg": self.2 }))).into_response()
     }
@@ -71,12 +69,12 @@ async fn call(
         "DeleteArtifact" => "DeleteArtifact",
         _ => {
             let text = format!("no handler for method {method}");
-            return Err(Refusal(StatusCode::NOT_FOUND, "bad_route", text).into_response());
+            return Err(TwirpError(StatusCode::NOT_FOUND, "bad_route", text).into_response());
         }
     };
     let fault = state.traffic.pass(operation, &peer).await?;
-    let call =
-        Call::open(state, &headers, &body, fault.as_ref()).map_err(Refusal::into_response)?;
+    let call = TwirpCall::open(state, &headers, &body, fault.as_ref())
+        .map_err(TwirpError::into_response)?;
     let answer = match operation {
         "CreateArtifact" => call.create(),
         "FinalizeArtifact" => call.finalize().await,
@@ -84,51 +82,51 @@ async fn call(
         "GetSignedArtifactURL" => call.signed_url(),
         _ => call.delete(),
     };
-    let answer = answer.map_err(Refusal::into_response)?;
+    let answer = answer.map_err(TwirpError::into_response)?;
     match fault {
         Some(Fault::ResetAfterwards) => peer.reset().await,
         _ => Ok(Json(answer).into_response()),
     }
 }
 
-/// One call by a job that showed its token.
-struct Call {
+/// One call, after its token was checked.
+struct TwirpCall {
     state: Arc<State>,
     job: Job,
     request: Map<String, Value>,
-    /// When signed URLs are said to be signed.
+    /// The time at which URLs are signed.
     signed_at: Timestamp,
 }
 
-impl Call {
+impl TwirpCall {
     fn open(
         state: Arc<State>,
         headers: &HeaderMap,
         body: &[u8],
         fault: Option<&Fault>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, TwirpError> {
         let json = headers.get("content-type").and_then(|value| value.to_str().ok());
         if !json.is_some_and(|kind| kind.starts_with("application/json")) {
             let text = "unexpected Content-Type".to_owned();
-            return Err(Refusal(StatusCode::NOT_FOUND, "bad_route", text));
+            return Err(TwirpError(StatusCode::NOT_FOUND, "bad_route", text));
         }
         let now = state.clock.now();
         let claims = bearer(headers)
             .and_then(|token| state.oidc.verified_runtime_claims(token, now))
             .ok_or_else(|| {
                 let text = "invalid or expired runtime token".to_owned();
-                Refusal(StatusCode::UNAUTHORIZED, "unauthenticated", text)
+                TwirpError(StatusCode::UNAUTHORIZED, "unauthenticated", text)
             })?;
         let scopes = claims["scp"].as_str().unwrap_or_default();
         let ids = scopes.split(' ').find_map(|scope| scope.strip_prefix("Actions.Results:"));
         let (run, job) = ids.and_then(|ids| ids.split_once(':')).unwrap_or_default();
         let forbidden =
-            |text: &str| Refusal(StatusCode::FORBIDDEN, "permission_denied", text.to_owned());
+            |text: &str| TwirpError(StatusCode::FORBIDDEN, "permission_denied", text.to_owned());
         let job = state.runs.job(job).filter(|job| job.run.backend_id() == run);
         let job = job.ok_or_else(|| forbidden("the token's job isn't known"))?;
         let request = serde_json::from_slice(body).map_err(|failed| {
             let text = format!("the json request could not be decoded: {failed}");
-            Refusal(StatusCode::BAD_REQUEST, "malformed", text)
+            TwirpError(StatusCode::BAD_REQUEST, "malformed", text)
         })?;
         let expired = matches!(fault, Some(Fault::ExpiredUrl));
         let signed_at = if expired { now - Duration::from_secs(24 * 3600) } else { now };
@@ -137,12 +135,12 @@ impl Call {
             return Err(forbidden("the token is another run's"));
         }
         if call.text("workflow_job_run_backend_id")?.is_empty() {
-            return Err(Refusal::invalid("workflow_job_run_backend_id is empty"));
+            return Err(TwirpError::invalid("workflow_job_run_backend_id is empty"));
         }
         Ok(call)
     }
 
-    /// A field by its proto name, or in lower camel case.
+    /// A field by its name in snake case or in camel case.
     fn field(&self, name: &str) -> Option<&Value> {
         let value = self.request.get(name).or_else(|| {
             let mut words = name.split('_');
@@ -156,40 +154,42 @@ impl Call {
         value.filter(|value| !value.is_null())
     }
 
-    /// A string field; the empty string when it is left out.
-    fn text(&self, name: &str) -> Result<&str, Refusal> {
+    /// A string field; empty when it is absent.
+    fn text(&self, name: &str) -> Result<&str, TwirpError> {
         match self.field(name) {
             None => Ok(""),
             Some(Value::String(text)) => Ok(text),
-            Some(_) => Err(Refusal::invalid(format!("{name} isn't a string"))),
+            Some(_) => Err(TwirpError::invalid(format!("{name} isn't a string"))),
         }
     }
 
     /// An `int64` field, a string or a number.
-    fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+    fn number(&self, name: &str) -> Result<Option<u64>, TwirpError> {
         let number = match self.field(name) {
             None => return Ok(None),
             Some(Value::String(text)) => text.parse().ok(),
             Some(value) => value.as_u64(),
         };
-        number.map(Some).ok_or_else(|| Refusal::invalid(format!("{name} isn't an integer")))
+        number.map(Some).ok_or_else(|| TwirpError::invalid(format!("{name} isn't an integer")))
     }
 
-    fn name(&self) -> Result<&str, Refusal> {
+    fn name(&self) -> Result<&str, TwirpError> {
         let name = self.text("name")?;
         if name.is_empty() || name.len() > 255 || name.contains(FORBIDDEN) {
-            return Err(Refusal::invalid("the artifact's name is empty, too long or not allowed"));
+            return Err(TwirpError::invalid(
+                "the artifact's name is empty, too long or not allowed",
+            ));
         }
         Ok(name)
     }
 
-    /// Whether the request is about the job that calls.
-    fn only_own_job(&self) -> Result<(), Refusal> {
+    /// Fails unless the request is about the caller's job.
+    fn only_own_job(&self) -> Result<(), TwirpError> {
         if self.text("workflow_job_run_backend_id")? == self.job.backend_id {
             return Ok(());
         }
         let text = "the token is another job's".to_owned();
-        Err(Refusal(StatusCode::FORBIDDEN, "permission_denied", text))
+        Err(TwirpError(StatusCode::FORBIDDEN, "permission_denied", text))
     }
 
     fn blob_url(&self, blob: &str) -> url::Url {
@@ -198,36 +198,36 @@ impl Call {
         url
     }
 
-    fn create(&self) -> Result<Value, Refusal> {
+    fn create(&self) -> Result<Value, TwirpError> {
         self.only_own_job()?;
         let name = self.name()?;
         if !matches!(self.number("version")?, Some(4..=7)) {
-            return Err(Refusal::invalid("this version of artifacts isn't known"));
+            return Err(TwirpError::invalid("this version of artifacts isn't known"));
         }
         let now = self.state.clock.now();
-        let latest = now + RETENTION;
+        let latest = now + MAX_RETENTION;
         let expires = match self.text("expires_at")? {
             "" => latest,
             text => match text.parse::<Timestamp>() {
                 Ok(time) if time > now => time.min(latest),
-                _ => return Err(Refusal::invalid("expires_at isn't a time to come")),
+                _ => return Err(TwirpError::invalid("expires_at isn't a time to come")),
             },
         };
         let artifacts = &self.state.artifacts;
         if artifacts.quota_spent.load(Ordering::SeqCst) {
             let text = "insufficient usage to create artifact".to_owned();
-            return Err(Refusal(StatusCode::FORBIDDEN, "resource_exhausted", text));
+            return Err(TwirpError(StatusCode::FORBIDDEN, "resource_exhausted", text));
         }
         let mut records = artifacts.lock();
         let run_id = self.job.run.id;
         if records.iter().any(|other| other.run_id == run_id && other.name == name) {
             let text = "an artifact with this name already exists on the workflow run".to_owned();
-            return Err(Refusal(StatusCode::CONFLICT, "already_exists", text));
+            return Err(TwirpError(StatusCode::CONFLICT, "already_exists", text));
         }
         let own = |other: &&Artifact| other.job_backend_id == self.job.backend_id;
-        if records.iter().filter(own).count() >= PER_JOB {
-            let text = format!("a job can have {PER_JOB} artifacts at most");
-            return Err(Refusal(StatusCode::BAD_REQUEST, "failed_precondition", text));
+        if records.iter().filter(own).count() >= MAX_PER_JOB {
+            let text = format!("a job can have {MAX_PER_JOB} artifacts at most");
+            return Err(TwirpError(StatusCode::BAD_REQUEST, "failed_precondition", text));
         }
         let blob = uuid::Uuid::new_v4().simple().to_string();
         artifacts.blobs.create(&blob);
@@ -253,7 +253,7 @@ impl Call {
         Ok(json!({ "ok": true, "signed_upload_url": url }))
     }
 
-    async fn finalize(&self) -> Result<Value, Refusal> {
+    async fn finalize(&self) -> Result<Value, TwirpError> {
         self.only_own_job()?;
         let (name, size) = (self.name()?, self.number("size")?.unwrap_or(0));
         let artifacts = &self.state.artifacts;
@@ -261,36 +261,39 @@ impl Call {
             other.job_backend_id == self.job.backend_id && other.name == name && !other.finalized
         };
         let blob = artifacts.lock().iter().find(|other| own(other)).map(|it| it.blob.clone());
-        let blob = blob.ok_or_else(|| Refusal::not_found("no such artifact is being uploaded"))?;
+        let blob =
+            blob.ok_or_else(|| TwirpError::not_found("no such artifact is being uploaded"))?;
         let content = artifacts.blobs.get(&blob).ok_or_else(|| {
             let text = "the artifact has no content yet".to_owned();
-            Refusal(StatusCode::PRECONDITION_FAILED, "failed_precondition", text)
+            TwirpError(StatusCode::PRECONDITION_FAILED, "failed_precondition", text)
         })?;
         if content.length != size {
             let text = format!("the blob has {} bytes, not {size}", content.length);
-            return Err(Refusal::invalid(text));
+            return Err(TwirpError::invalid(text));
         }
         let told = Some(self.text("hash")?).filter(|hash| !hash.is_empty());
         if let Some(told) = told.filter(|_| content.is_kept()) {
             let digest = tokio::task::spawn_blocking(move || content.digest()).await;
             let digest = digest.ok().and_then(Result::ok).ok_or_else(|| {
                 let text = "the blob can't be read".to_owned();
-                Refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
+                TwirpError(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
             })?;
             if told != digest {
-                return Err(Refusal::invalid(format!("the blob's hash is {digest}, not {told}")));
+                return Err(TwirpError::invalid(format!(
+                    "the blob's hash is {digest}, not {told}"
+                )));
             }
         }
         let mut records = artifacts.lock();
         let artifact = records.iter_mut().find(|other| own(other));
-        let artifact = artifact.ok_or_else(|| Refusal::not_found("the artifact was deleted"))?;
+        let artifact = artifact.ok_or_else(|| TwirpError::not_found("the artifact was deleted"))?;
         artifact.size = size;
         artifact.digest = told.map(str::to_owned);
         artifact.finalized = true;
         Ok(json!({ "ok": true, "artifact_id": artifact.id.to_string() }))
     }
 
-    fn list(&self) -> Result<Value, Refusal> {
+    fn list(&self) -> Result<Value, TwirpError> {
         let (name, id) = (self.text("name_filter")?, self.number("id_filter")?);
         let records = self.state.artifacts.lock();
         let listed = records.iter().filter(|artifact| {
@@ -321,7 +324,7 @@ impl Call {
         entry
     }
 
-    fn signed_url(&self) -> Result<Value, Refusal> {
+    fn signed_url(&self) -> Result<Value, TwirpError> {
         let (job, name) = (self.text("workflow_job_run_backend_id")?, self.name()?);
         let records = self.state.artifacts.lock();
         let artifact = records.iter().find(|artifact| {
@@ -331,20 +334,20 @@ impl Call {
                 && artifact.finalized
                 && artifact.expires > self.state.clock.now()
         });
-        let artifact = artifact.ok_or_else(|| Refusal::not_found("no such artifact"))?;
+        let artifact = artifact.ok_or_else(|| TwirpError::not_found("no such artifact"))?;
         let url = self.state.artifacts.download_url(&self.state, artifact, self.signed_at);
         Ok(json!({ "signed_url": url }))
     }
 
-    /// Deletes by run and name, unfinished ones too: nobody can know the job of an upload that was
-    /// never listed.
-    fn delete(&self) -> Result<Value, Refusal> {
+    /// Deletes by run and name, whichever job it is of: the job of an unfinished upload, which isn't
+    /// listed, can't be known.
+    fn delete(&self) -> Result<Value, TwirpError> {
         let name = self.name()?;
         let mut records = self.state.artifacts.lock();
         let found = records
             .iter()
             .position(|artifact| artifact.run_id == self.job.run.id && artifact.name == name);
-        let found = found.ok_or_else(|| Refusal::not_found("no such artifact"))?;
+        let found = found.ok_or_else(|| TwirpError::not_found("no such artifact"))?;
         let artifact = records.remove(found);
         self.state.artifacts.blobs.remove(&artifact.blob);
         Ok(json!({ "ok": true, "artifact_id": artifact.id.to_string() }))

@@ -1,4 +1,4 @@
-//! The REST API's routes, but for checks.
+//! The routes of the REST API, except those for checks and look-ups.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::auth::Wanted;
+use super::auth::TokenRequest;
 use super::model::{Comment, Dispatch, Repo, Started, label, user};
 use super::{calls, checks, lookups};
 use crate::State;
 use crate::runs::Run;
 
-/// What a handler gives: GitHub's answer, or its refusal.
-pub(super) type Answer = Result<Response, Response>;
+/// `Err` is GitHub's error response.
+pub(super) type ApiResult = Result<Response, Response>;
 
 /// The most keys and characters of a `client_payload`.
 const PAYLOAD_KEYS: usize = 10;
 const PAYLOAD_CHARS: usize = 65_535;
 
-/// Every route of the world, at the root and below `/api/v3` as GitHub Enterprise has them.
+/// All routes, at the root and below `/api/v3`, where GitHub Enterprise Server has them.
 pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
     let below = "/repos/{owner}/{repo}";
     let at = |path: &str| format!("{below}{path}");
@@ -49,7 +49,7 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
     Router::new().nest("/api/v3", routes.clone()).merge(routes)
 }
 
-/// An error as GitHub writes them.
+/// An error response as GitHub writes it.
 pub(super) fn refusal(status: u16, message: &str) -> Response {
     let body = json!({
         "message": message, "status": status.to_string(),
@@ -58,7 +58,7 @@ pub(super) fn refusal(status: u16, message: &str) -> Response {
     (StatusCode::from_u16(status).unwrap_or(StatusCode::IM_A_TEAPOT), Json(body)).into_response()
 }
 
-/// The body as JSON; GitHub's 400 when it isn't, 422 when it has another shape.
+/// The body as JSON; fails with GitHub's 400 for other text and 422 for other fields.
 pub(super) fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Response> {
     let value: Value =
         serde_json::from_slice(body).map_err(|_| refusal(400, "Problems parsing JSON"))?;
@@ -80,7 +80,7 @@ pub(super) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
 type Names = Path<(String, String)>;
 type Numbered = Path<(String, String, u64)>;
 
-async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> Answer {
+async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
     let id: u64 = state.world.app().id.parse().unwrap_or_default();
     let body = json!({
@@ -96,7 +96,7 @@ async fn installation(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo)): Names,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
     let inner = state.world.lock();
     let name = format!("{owner}/{repo}");
@@ -129,10 +129,10 @@ async fn access_token(
     Path(id): Path<u64>,
     headers: HeaderMap,
     body: axum::body::Bytes,
-) -> Answer {
+) -> ApiResult {
     let now = state.clock.now();
     state.world.check_app(&headers, now)?;
-    let wanted = if body.is_empty() { Wanted::default() } else { parse(&body)? };
+    let wanted = if body.is_empty() { TokenRequest::default() } else { parse(&body)? };
     let answer = state.world.lock().issue(id, wanted, now, state.origin())?;
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
@@ -142,7 +142,7 @@ async fn dispatch(
     Path((owner, repo)): Names,
     headers: HeaderMap,
     body: axum::body::Bytes,
-) -> Answer {
+) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         event_type: String,
@@ -151,7 +151,7 @@ async fn dispatch(
     }
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
-    // A POST keeps its method: GitHub answers 307 and not 301.
+    // GitHub answers 307 and not 301, which keeps the method POST.
     let to = StatusCode::TEMPORARY_REDIRECT;
     if let Some(moved) = inner.moved_to(&name, "/dispatches", to, state.origin()) {
         return Ok(moved);
@@ -178,7 +178,7 @@ async fn dispatch(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The length of the JSON as GitHub stores it, where `<`, `>` and `&` take six characters.
+/// The length of the JSON as GitHub stores it, with `<`, `>` and `&` as six characters each.
 fn escaped_chars(payload: &Value) -> usize {
     payload.to_string().chars().map(|c| if matches!(c, '<' | '>' | '&') { 6 } else { 1 }).sum()
 }
@@ -187,7 +187,7 @@ async fn contents(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo, path)): Path<(String, String, String)>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
@@ -217,7 +217,7 @@ async fn commit(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo, sha)): Path<(String, String, String)>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
@@ -241,7 +241,7 @@ async fn compare(
     Path((owner, repo, both)): Path<(String, String, String)>,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
@@ -275,14 +275,14 @@ async fn compare(
     Ok(Json(body).into_response())
 }
 
-/// Lets `act` at a pull request, for whoever may do what needs `level` there.
+/// Runs `act` on a pull request, if the caller has `pull_requests` at `level`.
 fn at_pull(
     state: &State,
     Path((owner, repo, number)): Numbered,
     headers: &HeaderMap,
     level: &str,
-    act: impl FnOnce(&mut Repo, u64) -> Answer,
-) -> Answer {
+    act: impl FnOnce(&mut Repo, u64) -> ApiResult,
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(headers, &name, ("pull_requests", level), state.clock.now())?;
@@ -292,7 +292,7 @@ fn at_pull(
     act(repo, number)
 }
 
-async fn pull(Shared(state): Shared<Arc<State>>, at: Numbered, headers: HeaderMap) -> Answer {
+async fn pull(Shared(state): Shared<Arc<State>>, at: Numbered, headers: HeaderMap) -> ApiResult {
     at_pull(&state, at, &headers, "read", |repo, number| {
         Ok(Json(repo.pull_json(&repo.pulls[&number], state.origin())).into_response())
     })
@@ -303,7 +303,7 @@ async fn labels(
     at: Numbered,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
+) -> ApiResult {
     at_pull(&state, at, &headers, "read", |repo, number| {
         let names = repo.pulls[&number].labels.iter();
         let all = names.map(|name| label(name, state.origin())).collect();
@@ -328,7 +328,7 @@ async fn comments(
     at: Numbered,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
+) -> ApiResult {
     at_pull(&state, at, &headers, "read", |repo, number| {
         let of_this = repo.comments.iter().filter(|comment| comment.number == number);
         let show = |comment| comment_json(comment, &repo.full_name, state.origin());
@@ -341,7 +341,7 @@ async fn create_comment(
     at: Numbered,
     headers: HeaderMap,
     body: axum::body::Bytes,
-) -> Answer {
+) -> ApiResult {
     #[derive(Deserialize)]
     struct Body {
         body: String,
@@ -356,11 +356,11 @@ async fn create_comment(
     })
 }
 
-async fn rerun(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> Answer {
+async fn rerun(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> ApiResult {
     rerun_with(&shared.0, path, &headers, false)
 }
 
-async fn rerun_failed(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> Answer {
+async fn rerun_failed(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> ApiResult {
     rerun_with(&shared.0, path, &headers, true)
 }
 
@@ -369,7 +369,7 @@ fn rerun_with(
     Path((owner, repo, run_id)): Numbered,
     headers: &HeaderMap,
     failed_only: bool,
-) -> Answer {
+) -> ApiResult {
     let name = format!("{owner}/{repo}");
     let mut inner = state.world.lock();
     let repo = inner.permitted(headers, &name, ("actions", "write"), state.clock.now())?;

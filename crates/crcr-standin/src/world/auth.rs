@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 
 use super::api::refusal;
 use super::model::Repo;
-use super::{Inner, World};
+use super::{World, WorldState};
 use crate::oidc::bearer;
 
 /// GitHub gives an installation token an hour, and an App's JWT at most ten minutes.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(1);
 const JWT_LIFE: i64 = 600;
-/// By how much clocks may differ.
+/// How far clocks may differ, in seconds.
 const JWT_SKEW: i64 = 60;
 
-/// What the owner of a GitHub App has in hand.
+/// What the owner of a GitHub App configures.
 #[derive(Clone)]
 pub struct AppIdentity {
-    /// The App's number, as its owner configures it.
+    /// The App's number.
     pub id: String,
     /// PEM, PKCS#8.
     pub private_key: String,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for AppIdentity {
 }
 
 impl AppIdentity {
-    /// A new key and secret under the number of the world's own App: an impostor, for tests.
+    /// A new key and secret for the number of the world's App, so that tests can play an impostor.
     ///
     /// # Panics
     /// When the system has no randomness.
@@ -67,24 +67,24 @@ impl AppIdentity {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Token {
+pub(super) struct IssuedToken {
     pub(super) installation: u64,
-    /// Numbers of the repositories that it reaches.
+    /// Numbers of the repositories that it is for.
     repositories: Vec<u64>,
     permissions: BTreeMap<String, String>,
     expires_at: Timestamp,
 }
 
-/// What `POST /app/installations/{id}/access_tokens` may ask for.
+/// The body of `POST /app/installations/{id}/access_tokens`.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct TokenRequest {
     repositories: Option<Vec<String>>,
     repository_ids: Option<Vec<u64>>,
     permissions: Option<BTreeMap<String, String>>,
 }
 
 impl World {
-    /// Whether the App itself calls; GitHub's refusal otherwise.
+    /// Fails with GitHub's 401 unless the caller has the App's JWT.
     pub(super) fn check_app(&self, headers: &HeaderMap, now: Timestamp) -> Result<(), Response> {
         #[derive(Deserialize)]
         struct Claims {
@@ -126,12 +126,12 @@ impl World {
     }
 }
 
-impl Inner {
-    /// Makes a token of installation `id`, no wider than it.
+impl WorldState {
+    /// A new token of installation `id`, with no more permissions than it has.
     pub(super) fn issue(
         &mut self,
         id: u64,
-        wanted: Wanted,
+        wanted: TokenRequest,
         now: Timestamp,
         origin: &str,
     ) -> Result<Value, Response> {
@@ -150,7 +150,7 @@ impl Inner {
                 "The permissions requested are not granted to this installation.",
             ));
         }
-        // Every token reads metadata, asked for or not.
+        // Every token may read metadata.
         permissions.insert("metadata".to_owned(), "read".to_owned());
         let reach: Vec<&Repo> =
             self.repos.values().filter(|repo| repo.installation == Some(id)).collect();
@@ -182,14 +182,15 @@ impl Inner {
         let repositories = chosen.iter().map(|repo| repo.id).collect();
         let secret = format!("ghs_{}", uuid::Uuid::new_v4().simple());
         answer["token"] = json!(secret);
-        self.tokens
-            .insert(secret, Token { installation: id, repositories, permissions, expires_at });
+        self.tokens.insert(
+            secret,
+            IssuedToken { installation: id, repositories, permissions, expires_at },
+        );
         Ok(answer)
     }
 
-    /// The repository `name`, if the caller may do what needs `permission` at `level` there.
-    ///
-    /// Without any token public repositories can be read, as on GitHub.
+    /// The repository `name`, if the caller has `permission` at `level` there. As on GitHub, reading
+    /// a public repository needs no token.
     pub(super) fn permitted(
         &mut self,
         headers: &HeaderMap,
@@ -235,7 +236,7 @@ fn allows(granted: Option<&str>, wanted: &str) -> bool {
     granted.is_some_and(|granted| rank(granted) >= rank(wanted))
 }
 
-/// The token in `Authorization`, of whatever scheme.
+/// The token in `Authorization`, with any scheme.
 pub(super) fn secret_of(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get("authorization")?.to_str().ok()?;
     value.split_once(' ').map(|(_, token)| token.trim())

@@ -1,4 +1,4 @@
-//! What was called, what goes wrong on purpose, and the rate limit: before any route.
+//! Middleware in front of all routes: records calls, applies faults and the rate limit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,22 +16,20 @@ use crate::State;
 use crate::server::{Connection, Peer};
 use crate::traffic::{Fault, meet};
 
-/// The largest body that the REST API takes, in bytes.
-const MAX_BODY: usize = 4 * 1024 * 1024;
-/// Requests an hour, as an installation has them.
-const LIMIT: u64 = 5000;
+const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+/// Calls an hour, as for an installation.
+const CALLS_PER_HOUR: u64 = 5000;
 
 /// One call of the REST API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Like `POST`.
     pub method: String,
     pub path: String,
     /// Without the `?`; empty when there is none.
     pub query: String,
     /// The JSON body; `null` when there is none.
     pub body: Value,
-    /// The status of the answer; 0 when the connection was broken instead.
+    /// The status of the answer; 0 when the connection was reset instead.
     pub status: u16,
 }
 
@@ -43,7 +41,7 @@ impl Call {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct ApiCalls {
     pub(super) all: Vec<Call>,
     faults: Vec<(String, VecDeque<Fault>)>,
     rate: Option<(u64, Timestamp)>,
@@ -54,7 +52,7 @@ pub(super) fn matches(pattern: &str, route: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == route, |start| route.starts_with(start))
 }
 
-impl Calls {
+impl ApiCalls {
     pub(super) fn fail(&mut self, route: &str, times: usize, fault: Fault) {
         self.faults.push((route.to_owned(), std::iter::repeat_n(fault, times).collect()));
     }
@@ -75,17 +73,17 @@ impl Calls {
         self.faults.iter_mut().find(of_route)?.1.pop_front()
     }
 
-    /// Takes one request off the limit: what remains after it, and when that ends; `Err` when
-    /// nothing was left.
+    /// Counts one call against the limit. Returns what remains and when the limit is reset; `Err`
+    /// with that time when nothing was left.
     fn spend(&mut self, now: Timestamp) -> Result<(u64, Timestamp), Timestamp> {
-        let fresh = (LIMIT, now + SignedDuration::from_hours(1));
+        let fresh = (CALLS_PER_HOUR, now + SignedDuration::from_hours(1));
         let (remaining, reset) = self.rate.filter(|(_, reset)| *reset > now).unwrap_or(fresh);
         let left = remaining.checked_sub(1).ok_or(reset)?;
         self.rate = Some((left, reset));
         Ok((left, reset))
     }
 
-    /// An answer that nothing has changed costs nothing.
+    /// A 304 doesn't count against the limit.
     fn give_back(&mut self) {
         if let Some((left, _)) = &mut self.rate {
             *left += 1;
@@ -93,7 +91,7 @@ impl Calls {
     }
 }
 
-/// Records the call, lets it meet its fault and the limit, and lets it through.
+/// Records a call, applies its fault and the rate limit, and passes it on.
 pub(super) async fn observe(
     Shared(state): Shared<Arc<State>>,
     peer: Peer,
@@ -101,7 +99,7 @@ pub(super) async fn observe(
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(bytes) = axum::body::to_bytes(body, MAX_BODY).await else {
+    let Ok(bytes) = axum::body::to_bytes(body, MAX_BODY_BYTES).await else {
         return refusal(413, "Payload too large");
     };
     let call = Call {
@@ -126,9 +124,9 @@ pub(super) async fn observe(
     };
     let (left, reset) = spent.unwrap_or_else(|reset| (0, reset));
     let numbers = [
-        ("x-ratelimit-limit", LIMIT),
+        ("x-ratelimit-limit", CALLS_PER_HOUR),
         ("x-ratelimit-remaining", left),
-        ("x-ratelimit-used", LIMIT.saturating_sub(left)),
+        ("x-ratelimit-used", CALLS_PER_HOUR.saturating_sub(left)),
         ("x-ratelimit-reset", u64::try_from(reset.as_second()).unwrap_or_default()),
     ];
     for (name, number) in numbers {

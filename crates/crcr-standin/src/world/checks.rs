@@ -1,4 +1,4 @@
-//! Check runs; a check suite is what the runs of one commit share.
+//! Check runs. All check runs of a commit are in one check suite.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Answer, page, parse, refusal};
+use super::api::{ApiResult, page, parse, refusal};
 use super::model::{CheckRun, Repo, node_id};
 use crate::State;
 
@@ -24,20 +24,20 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route(&at("/commits/{sha}/check-runs"), get(of_commit))
 }
 
-/// What creation and updates may say.
+/// The body of a creation or update.
 #[derive(Debug, Deserialize)]
-struct Fields {
+struct CheckRunFields {
     name: Option<String>,
     head_sha: Option<String>,
     external_id: Option<String>,
     details_url: Option<String>,
     status: Option<String>,
     conclusion: Option<String>,
-    output: Option<Output>,
+    output: Option<OutputFields>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Output {
+struct OutputFields {
     title: Option<String>,
     summary: String,
 }
@@ -46,8 +46,8 @@ const STATUSES: [&str; 3] = ["queued", "in_progress", "completed"];
 const CONCLUSIONS: [&str; 7] =
     ["action_required", "cancelled", "failure", "neutral", "success", "skipped", "timed_out"];
 
-impl Fields {
-    /// GitHub's rules: known words, `completed` exactly with a conclusion, texts that fit.
+impl CheckRunFields {
+    /// GitHub's rules: known values, a conclusion with `completed`, no text that is too long.
     fn check(&self) -> Result<(), String> {
         let known = |value: &Option<String>, words: &[&str]| {
             value.as_deref().is_none_or(|value| words.contains(&value))
@@ -111,13 +111,13 @@ async fn create(
     Path((owner, repo)): Path<(String, String)>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let (id, new_suite) = (inner.next_id(), inner.next_id());
     let app = state.world.app_id();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("checks", "write"), state.clock.now())?;
-    let fields: Fields = parse(&body)?;
+    let fields: CheckRunFields = parse(&body)?;
     fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
     let (Some(name), Some(head_sha)) = (fields.name.clone(), fields.head_sha.clone()) else {
         return Err(refusal(
@@ -155,11 +155,11 @@ async fn update(
     Path((owner, repo, id)): Path<(String, String, u64)>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("checks", "write"), state.clock.now())?;
-    let fields: Fields = parse(&body)?;
+    let fields: CheckRunFields = parse(&body)?;
     fields.check().map_err(|error| refusal(422, &format!("Invalid request.\n\n{error}")))?;
     let run = repo.check_runs.get_mut(&id).ok_or_else(|| refusal(404, "Not Found"))?;
     if run.app != state.world.app_id() {
@@ -178,7 +178,7 @@ async fn show(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo, id)): Path<(String, String, u64)>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("checks", "read"), state.clock.now())?;
@@ -191,7 +191,7 @@ async fn of_suite(
     Path((owner, repo, id)): Path<(String, String, u64)>,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
+) -> ApiResult {
     list(&state, &format!("{owner}/{repo}"), &headers, &uri, |run| run.suite == id)
 }
 
@@ -200,7 +200,7 @@ async fn of_commit(
     Path((owner, repo, sha)): Path<(String, String, String)>,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
+) -> ApiResult {
     let query: Vec<(String, String)> =
         url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
             .into_owned()
@@ -221,7 +221,7 @@ fn list(
     headers: &HeaderMap,
     uri: &Uri,
     wanted: impl Fn(&CheckRun) -> bool,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let repo = inner.permitted(headers, name, ("checks", "read"), state.clock.now())?;
     let runs = repo.check_runs.values().filter(|run| wanted(run));

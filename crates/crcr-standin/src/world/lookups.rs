@@ -1,4 +1,4 @@
-//! What anybody may look up: repositories and where they moved, people, teams, labels, folders.
+//! Look-ups: repositories and their new names, people, teams, labels, folders.
 
 use std::sync::Arc;
 
@@ -10,22 +10,21 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::api::{Answer, refusal};
+use super::api::{ApiResult, refusal};
 use super::auth::secret_of;
 use super::model::{Repo, label, user};
-use super::{Inner, World};
+use super::{World, WorldState};
 use crate::State;
 
 impl World {
-    /// A person's token that reads everything public, and the teams of organisations when `teams`
-    /// says so (`read:org`).
+    /// A user's token that can read everything public, and teams when `teams` is set (`read:org`).
     pub fn reader_token(&self, teams: bool) -> String {
         let secret = format!("ghp_{}", uuid::Uuid::new_v4().simple());
         self.lock().readers.insert(secret.clone(), teams);
         secret
     }
 
-    /// Renames a repository: its old name leads to the new one.
+    /// Renames a repository; calls under its old name are redirected.
     pub fn rename_repo(&self, name: &str, to: &str) {
         let mut inner = self.lock();
         let mut repo = inner.repos.remove(&name.to_lowercase()).expect("it was added before");
@@ -55,8 +54,8 @@ impl World {
     }
 }
 
-impl Inner {
-    /// Where a call below a renamed repository's old name is led.
+impl WorldState {
+    /// The redirect for a call under a renamed repository's old name.
     pub(super) fn moved_to(
         &self,
         name: &str,
@@ -85,7 +84,7 @@ async fn repository(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     if let Some(moved) = inner.moved_to(&name, "", StatusCode::MOVED_PERMANENTLY, state.origin()) {
@@ -99,7 +98,7 @@ async fn repository_by_id(
     Shared(state): Shared<Arc<State>>,
     Path(id): Path<u64>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let name = inner.repos.values().find(|repo| repo.id == id).map(|repo| repo.full_name.clone());
     let name = name.ok_or_else(|| refusal(404, "Not Found"))?;
@@ -111,7 +110,7 @@ async fn repository_label(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo, name)): Path<(String, String, String)>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let mut inner = state.world.lock();
     let full = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &full, ("metadata", "read"), state.clock.now())?;
@@ -124,7 +123,7 @@ async fn person(
     Shared(state): Shared<Arc<State>>,
     Path(login): Path<String>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let inner = state.world.lock();
     if !inner.people.contains(&login.to_lowercase()) {
         return Err(refusal(404, "Not Found"));
@@ -132,12 +131,12 @@ async fn person(
     Ok(conditional(&headers, &user(&login, state.origin())))
 }
 
-/// Who may not list an organisation's teams is told that there is no such thing.
+/// As on GitHub, 404 when the token may not read teams.
 async fn teams(
     Shared(state): Shared<Arc<State>>,
     Path(org): Path<String>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let inner = state.world.lock();
     if !inner.reads_teams(&headers) || !inner.people.contains(&org.to_lowercase()) {
         return Err(refusal(404, "Not Found"));
@@ -151,7 +150,7 @@ async fn team(
     Shared(state): Shared<Arc<State>>,
     Path((org, slug)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Answer {
+) -> ApiResult {
     let inner = state.world.lock();
     let known = inner.teams.contains(&(org.to_lowercase(), slug.to_lowercase()));
     if !known || !inner.reads_teams(&headers) {
@@ -160,13 +159,13 @@ async fn team(
     Ok(conditional(&headers, &json!({ "slug": slug, "name": slug })))
 }
 
-impl Inner {
+impl WorldState {
     fn reads_teams(&self, headers: &HeaderMap) -> bool {
         secret_of(headers).and_then(|secret| self.readers.get(secret)).copied().unwrap_or(false)
     }
 }
 
-/// The files and folders right below `path`, as the contents API lists them.
+/// The files directly in the folder `path`, as the contents API lists them.
 pub(super) fn folder(repo: &Repo, path: &str) -> Option<Value> {
     let below = format!("{}/", path.trim_matches('/'));
     let files = repo.files.iter().filter_map(|(name, bytes)| {
@@ -180,7 +179,7 @@ pub(super) fn folder(repo: &Repo, path: &str) -> Option<Value> {
     (!list.is_empty()).then_some(Value::Array(list))
 }
 
-/// The answer with its `ETag`, or 304 for a caller who has it.
+/// The answer with its `ETag`, or 304 when the caller has that version.
 pub(super) fn conditional(headers: &HeaderMap, body: &Value) -> Response {
     let text = body.to_string();
     let sha = digest::digest(&digest::SHA256, text.as_bytes());

@@ -1,14 +1,11 @@
-//! GitHub itself: repositories, an App and its installations, pull requests, check runs, comments,
-//! dispatches, runs that are run again, rate limits, webhooks.
+//! The GitHub behind the REST API and the webhooks: repositories, an App and its installations, pull
+//! requests, check runs, comments, dispatches, re-runs and rate limits.
 //!
-//! Tests and the demo arrange and read it through [`World`]; the code under test talks to its REST
-//! API over HTTP. Everything that a call changes counts as unseen until somebody reads it back, so
-//! that a test can end with [`World::leftovers`] and notice what nobody expected.
+//! Tests and the demo use [`World`]; the code under test uses the REST API. Whatever a call changes
+//! counts as unseen until the test reads it, so that [`World::leftovers`] shows at the end of a test
+//! what the code did and nobody expected.
 
-#![expect(
-    clippy::result_large_err,
-    reason = "a refusal is the HTTP answer itself, made once a call"
-)]
+#![expect(clippy::result_large_err, reason = "a handler's error is a whole HTTP response")]
 
 mod api;
 mod auth;
@@ -18,8 +15,9 @@ mod lookups;
 mod model;
 mod webhooks;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -32,38 +30,38 @@ pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
 pub use webhooks::{Answer, Delivery};
 
 use crate::traffic::Fault;
-use calls::Calls;
+use calls::ApiCalls;
 use model::{Installation, Repo};
 
-/// GitHub's state. Every method locks it for as long as it runs and no longer.
+/// GitHub's state. Each method locks it while it runs.
 #[derive(Debug, Default)]
 pub struct World {
-    inner: Mutex<Inner>,
+    inner: Mutex<WorldState>,
 }
 
-/// Making a key takes a moment, so all worlds of a process share one.
+/// Generating a key is slow, so all worlds of a process share one.
 static APP: LazyLock<AppIdentity> = LazyLock::new(AppIdentity::generate);
 
 #[derive(Debug, Default)]
-struct Inner {
-    /// By name in lower case: GitHub's names keep their case and compare without it.
+struct WorldState {
+    /// By name in lower case, because GitHub ignores case.
     repos: BTreeMap<String, Repo>,
     installations: BTreeMap<u64, Installation>,
-    tokens: BTreeMap<String, auth::Token>,
-    /// People's tokens, and whether each reads teams.
+    tokens: BTreeMap<String, auth::IssuedToken>,
+    /// Users' tokens, and whether each may read teams.
     readers: BTreeMap<String, bool>,
-    /// Names that lead to a repository's number now.
+    /// Old names of renamed repositories, with the repository's number.
     moved: BTreeMap<String, u64>,
     people: BTreeSet<String>,
     teams: BTreeSet<(String, String)>,
     dispatches: Vec<Dispatch>,
     reruns: Vec<Started>,
-    calls: Calls,
+    calls: ApiCalls,
     started: Option<mpsc::UnboundedSender<Started>>,
     ids: u64,
 }
 
-impl Inner {
+impl WorldState {
     fn next_id(&mut self) -> u64 {
         self.ids += 1;
         700_000 + self.ids
@@ -83,20 +81,20 @@ impl Inner {
 
     fn tell(&self, started: Started) {
         if let Some(listener) = &self.started {
-            // A listener that has gone away wants no more news.
+            // The receiver may have been dropped.
             let _ = listener.send(started);
         }
     }
 }
 
 impl World {
-    /// The one App of this GitHub: its number, private key and webhook secret, made on first use.
+    /// The only App of this GitHub.
     pub fn app(&self) -> &AppIdentity {
         &APP
     }
 
-    /// Adds the public repository `owner/name` with a default branch `main`; returns its number.
-    /// One that exists already is left as it is.
+    /// Adds the public repository `owner/name` with the default branch `main`, unless it exists;
+    /// returns its number.
     pub fn add_repo(&self, name: &str) -> u64 {
         let mut inner = self.lock();
         if let Some(known) = inner.repo(name) {
@@ -107,13 +105,13 @@ impl World {
         id
     }
 
-    /// Deletes a repository: its name is free again, its number is gone for good.
+    /// Deletes a repository. Its name can be used again, its number can't.
     pub fn delete_repo(&self, name: &str) {
         self.lock().repos.remove(&name.to_lowercase());
     }
 
-    /// Installs the App on `name` (adding the repository when it is new) with everything that the
-    /// relay asks for; returns the installation's number.
+    /// Installs the App on `name`, which is added when it is new, with all permissions that the relay
+    /// needs; returns the installation's number.
     pub fn install(&self, name: &str) -> u64 {
         let all = ["actions", "checks", "contents", "pull_requests"];
         self.install_with(name, &all.map(|permission| (permission, "write")))
@@ -131,7 +129,7 @@ impl World {
         id
     }
 
-    /// Removes the App from `name`; its tokens die.
+    /// Removes the App from `name`, and revokes its tokens.
     pub fn uninstall(&self, name: &str) {
         let mut inner = self.lock();
         if let Some(id) = inner.expect(name).installation.take() {
@@ -149,7 +147,7 @@ impl World {
         }
     }
 
-    /// Every installation token dies, as after a change of its permissions.
+    /// Revokes all installation tokens, as GitHub does when permissions change.
     pub fn revoke_tokens(&self) {
         self.lock().tokens.clear();
     }
@@ -159,18 +157,18 @@ impl World {
         self.lock().expect(name).files.insert(path.to_owned(), bytes.into());
     }
 
-    /// Makes `name` have the commit `sha`, which has no parent.
+    /// Adds the commit `sha`, which has no parent, to the repository `name`.
     pub fn add_commit(&self, name: &str, sha: &str) {
         self.lock().expect(name).commit(sha, None, Timestamp::UNIX_EPOCH);
     }
 
-    /// Makes `name` have the commit `sha`, committed at `at` on top of `parent`.
+    /// Adds the commit `sha`, committed at `at` on top of `parent`, to the repository `name`.
     pub fn add_commit_on(&self, name: &str, sha: &str, parent: &str, at: Timestamp) {
         self.lock().expect(name).commit(sha, Some(parent), at);
     }
 
-    /// Opens a pull request, or replaces the one of that number; its head becomes a commit, on top
-    /// of its base when it is new.
+    /// Opens a pull request, or replaces the one of that number. Its head commit is added, on top of
+    /// its base.
     pub fn put_pull(&self, name: &str, pull: PullRequest) {
         let mut inner = self.lock();
         let repo = inner.expect(name);
@@ -196,15 +194,15 @@ impl World {
         self.lock().repo(name)?.pulls.get(&number).cloned()
     }
 
-    /// Everything that starts downstream from now on is sent to the receiver: what GitHub's own
-    /// runners would hear. A second call replaces the first.
+    /// A receiver of everything that starts workflow runs from now on, as GitHub's runners get it. A
+    /// second call replaces the first receiver.
     pub fn listen(&self) -> mpsc::UnboundedReceiver<Started> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.lock().started = Some(sender);
         receiver
     }
 
-    /// The dispatches since the last call of this, in the order of their arrival.
+    /// The dispatches since the last call of this, oldest first.
     pub fn take_dispatches(&self) -> Vec<Dispatch> {
         std::mem::take(&mut self.lock().dispatches)
     }
@@ -218,8 +216,7 @@ impl World {
         self.app().id.parse().unwrap_or_default()
     }
 
-    /// Adds a check run that another App made, as a job of a pull request's own workflow can: GitHub
-    /// Actions is App 15368.
+    /// Adds a check run of GitHub Actions (App 15368), as a workflow of the pull request could.
     pub fn add_foreign_check_run(&self, name: &str, head_sha: &str, run: &str, conclusion: &str) {
         let mut inner = self.lock();
         let (id, suite) = (inner.next_id(), inner.next_id());
@@ -242,7 +239,7 @@ impl World {
         repo.check_runs.insert(id, run);
     }
 
-    /// The check runs of `name` as they are now, by number; they count as seen until they change.
+    /// The check runs of `name`, by number. They count as seen until they change.
     pub fn check_runs(&self, name: &str) -> Vec<CheckRun> {
         let mut inner = self.lock();
         let Some(repo) = inner.repo_mut(name) else { return vec![] };
@@ -250,7 +247,7 @@ impl World {
         repo.check_runs.values().cloned().collect()
     }
 
-    /// The comments on a pull request, oldest first; they count as seen.
+    /// The comments on a pull request, oldest first. They count as seen.
     pub fn comments(&self, name: &str, number: u64) -> Vec<Comment> {
         let mut inner = self.lock();
         let Some(repo) = inner.repo_mut(name) else { return vec![] };
@@ -263,29 +260,29 @@ impl World {
             .collect()
     }
 
-    /// Every call so far, refused ones included.
+    /// All calls so far, including refused ones.
     pub fn calls(&self) -> Vec<Call> {
         self.lock().calls.all.clone()
     }
 
-    /// How many calls were made whose `METHOD /path` is `route`, or starts with it up to a `*`.
+    /// How many calls matched `route`, as in [`World::fail`].
     pub fn count(&self, route: &str) -> usize {
         self.lock().calls.all.iter().filter(|call| calls::matches(route, &call.route())).count()
     }
 
-    /// The next `times` calls of `route` meet `fault`. A route is `METHOD /path` without a query,
-    /// like `POST /repos/acme/backend/dispatches`; a `*` at its end stands for anything.
+    /// Lets the next `times` calls of `route` fail with `fault`. A route is `METHOD /path` without a
+    /// query, like `POST /repos/acme/backend/dispatches`, and may end with `*`.
     pub fn fail(&self, route: &str, times: usize, fault: Fault) {
         self.lock().calls.fail(route, times, fault);
     }
 
-    /// Lets `remaining` more calls through until `reset`; after that the limit is 5,000 again.
+    /// Sets the rate limit: `remaining` calls until `reset`, then 5,000 an hour again.
     pub fn limit(&self, remaining: u64, reset: Timestamp) {
         self.lock().calls.limit(remaining, reset);
     }
 
-    /// What nobody expected or met: dispatches, re-runs, comments and check runs that weren't read
-    /// back, and faults that nothing ran into. Empty at the end of a good test.
+    /// Dispatches, re-runs, comments and check runs that the test hasn't read, and faults that didn't
+    /// happen. Empty at the end of a good test.
     pub fn leftovers(&self) -> Vec<String> {
         let inner = self.lock();
         let mut left: Vec<String> =
@@ -301,12 +298,12 @@ impl World {
         left
     }
 
-    /// A repository as GitHub's API and webhooks show it.
+    /// A repository as the API and webhooks show it.
     pub fn repository_json(&self, name: &str, origin: &str) -> Option<Value> {
         self.lock().repo(name).map(|repo| repo.json(origin))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WorldState> {
+        self.inner.lock()
     }
 }

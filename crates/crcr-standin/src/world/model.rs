@@ -1,4 +1,4 @@
-//! What GitHub remembers, and how its API shows it.
+//! The stored objects, and their JSON in the API.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,22 +39,21 @@ pub struct PullRequest {
     pub title: String,
     pub body: String,
     pub author: String,
-    /// `owner/name` of the repository that its commits are in; `None` once it is deleted.
+    /// `owner/name` of the repository with its commits; `None` when it was deleted.
     pub head_repository: Option<String>,
     pub head_ref: String,
     pub head_sha: String,
-    /// The branch it is to be merged into.
+    /// The branch that it targets.
     pub base_ref: String,
-    /// Where that branch was when the pull request last changed.
+    /// The commit of that branch when the pull request last changed.
     pub base_sha: String,
-    /// The names of its labels.
     pub labels: BTreeSet<String>,
     pub open: bool,
     pub updated_at: Timestamp,
 }
 
 impl PullRequest {
-    /// Number `number` of a stranger, from their fork's branch `topic` into `main`.
+    /// A pull request from the branch `topic` of a fork into `main`.
     pub fn from_fork(number: u64, upstream: &str, head_sha: &str, updated_at: Timestamp) -> Self {
         let name = upstream.rsplit('/').next().unwrap_or_default();
         Self {
@@ -77,7 +76,7 @@ impl PullRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckRun {
     pub id: u64,
-    /// The check suite it belongs to: one per commit.
+    /// Its check suite; there is one for each commit.
     pub suite: u64,
     pub head_sha: String,
     /// The number of the App that made it.
@@ -88,11 +87,9 @@ pub struct CheckRun {
     /// `queued`, `in_progress` or `completed`.
     pub status: String,
     pub conclusion: Option<String>,
-    /// The title of its page.
     pub title: String,
-    /// The text of its page.
     pub summary: String,
-    /// How often it was changed after its creation.
+    /// The number of updates since its creation.
     pub updates: u32,
     pub(super) seen: bool,
 }
@@ -109,25 +106,18 @@ pub struct Comment {
 /// A `repository_dispatch` event that GitHub accepted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dispatch {
-    /// Which repository it starts workflows in.
+    /// The repository whose workflows it starts.
     pub repository: String,
-    /// The `types:` that listen.
+    /// Matched against `types:` of the workflows.
     pub event_type: String,
     pub client_payload: Value,
 }
 
-/// What makes a runner start.
+/// Something that starts a workflow run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Started {
     Dispatch(Dispatch),
-    /// A run that is run again.
-    Rerun {
-        repository: String,
-        run_id: u64,
-        attempt: u32,
-        /// Only the failed jobs, or all.
-        failed_only: bool,
-    },
+    Rerun { repository: String, run_id: u64, attempt: u32, failed_only: bool },
 }
 
 impl Repo {
@@ -169,7 +159,7 @@ impl Repo {
         })
     }
 
-    /// Adds a commit; one that is there already stays.
+    /// Adds a commit unless it exists.
     pub(super) fn commit(&mut self, sha: &str, parent: Option<&str>, committed_at: Timestamp) {
         let parent = parent.map(str::to_owned);
         self.commits.entry(sha.to_owned()).or_insert(Commit { parent, committed_at });
@@ -181,14 +171,14 @@ impl Repo {
         self.commit(&pull.head_sha, Some(&pull.base_sha), pull.updated_at);
     }
 
-    /// The commit and its ancestors, the newest first; none when there is no such commit.
+    /// The commit and its ancestors, newest first; empty when it doesn't exist.
     pub(super) fn history<'a>(&'a self, sha: &'a str) -> Vec<&'a str> {
         let sha = self.commits.get_key_value(sha).map(|(sha, _)| sha.as_str());
         let parent = |sha: &&str| self.commits.get(*sha)?.parent.as_deref();
         std::iter::successors(sha, parent).collect()
     }
 
-    /// A commit as comparisons show it.
+    /// A commit as the compare API shows it.
     pub(super) fn commit_json(&self, sha: &str, origin: &str) -> Value {
         let full_name = &self.full_name;
         let url = format!("{origin}/repos/{full_name}/commits/{sha}");
@@ -242,7 +232,7 @@ impl Repo {
     }
 }
 
-/// A user or organisation; its number is made of its name.
+/// A user or organisation; its number is computed from its name.
 pub(super) fn user(login: &str, origin: &str) -> Value {
     let id = login.bytes().fold(5381_u64, |hash, byte| (hash * 33 + u64::from(byte)) % 99_999_989);
     json!({

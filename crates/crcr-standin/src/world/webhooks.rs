@@ -1,4 +1,4 @@
-//! Webhooks: their payloads, their signature, and how they get to the App's URL.
+//! Webhooks: payloads, signatures, and sending them to the App's URL.
 //!
 //! <https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries>
 
@@ -10,7 +10,7 @@ use super::World;
 use super::model::{label, user};
 use crate::State;
 
-/// A webhook ready to be sent, as often as one likes.
+/// A signed webhook, which can be sent several times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// `X-GitHub-Delivery`.
@@ -23,11 +23,11 @@ pub struct Delivery {
     pub signature: String,
 }
 
-/// What the App's URL answered.
+/// The answer of the App's URL.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     pub status: u16,
-    /// The JSON body; `null` when it is none.
+    /// The JSON body; `null` for anything else.
     pub body: Value,
 }
 
@@ -43,7 +43,7 @@ impl Delivery {
         ]
     }
 
-    /// Posts it to `url`, once, with the ten seconds that GitHub waits.
+    /// Posts it to `url` once. Like GitHub, waits ten seconds for the answer.
     pub async fn send(&self, client: &reqwest::Client, url: &Url) -> reqwest::Result<Answer> {
         let mut request = client.post(url.clone()).timeout(std::time::Duration::from_secs(10));
         for (name, value) in self.headers() {
@@ -57,12 +57,12 @@ impl Delivery {
 }
 
 impl World {
-    /// Signs `payload` as a webhook of `event`, with a delivery id of its own.
+    /// A signed webhook of `event` with a new delivery id.
     pub fn delivery(&self, event: &str, payload: &Value) -> Delivery {
         self.delivery_of_bytes(event, payload.to_string().into_bytes())
     }
 
-    /// Signs bytes as they are, JSON or not.
+    /// A signed webhook of any bytes, JSON or not.
     pub fn delivery_of_bytes(&self, event: &str, body: Vec<u8>) -> Delivery {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.app().webhook_secret.as_bytes());
         let signature = format!("sha256={}", hex::encode(hmac::sign(&key, &body)));
@@ -71,7 +71,7 @@ impl World {
 }
 
 impl State {
-    /// The payload of a `pull_request` event of `repository`'s pull request `number`, as it is now.
+    /// The payload of a `pull_request` event for the present state of the pull request.
     ///
     /// # Panics
     /// When the world has no such pull request.
@@ -87,7 +87,7 @@ impl State {
         })
     }
 
-    /// [`State::pull_request_payload`] of `labeled` or `unlabeled`, after the change was made.
+    /// The payload of `labeled` or `unlabeled`. Change the pull request's labels first.
     pub fn label_payload(&self, repository: &str, number: u64, name: &str, on: bool) -> Value {
         let action = if on { "labeled" } else { "unlabeled" };
         let mut payload = self.pull_request_payload(repository, number, action);

@@ -1,4 +1,4 @@
-//! The server as the AWS SDK meets it.
+//! The AWS SDK against the server.
 
 use aws_credential_types::Credentials;
 use aws_sdk_s3::Client;
@@ -32,7 +32,6 @@ fn signed(server: &S3Server) -> Client {
     client(server, Some(SECRET_KEY), "us-east-1")
 }
 
-/// Status and code of a refusal.
 fn refusal<T: std::fmt::Debug, E: ProvideErrorMetadata + std::fmt::Debug>(
     result: Result<T, SdkError<E>>,
 ) -> (u16, String) {
@@ -47,7 +46,7 @@ async fn put(client: &Client, key: &str, bytes: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn an_object_keeps_its_bytes_attributes_and_tags() {
+async fn object_keeps_its_bytes_attributes_and_tags() {
     let server = S3Server::start(BUCKET).unwrap();
     let client = signed(&server);
     let request = client.put_object().bucket(BUCKET).key("acme/upstream/1/logs/a b.txt");
@@ -69,7 +68,7 @@ async fn an_object_keeps_its_bytes_attributes_and_tags() {
 }
 
 #[tokio::test]
-async fn writes_can_be_conditional() {
+async fn conditional_writes_are_honoured() {
     let server = S3Server::start(BUCKET).unwrap();
     let client = signed(&server);
     let put = || {
@@ -85,7 +84,7 @@ async fn writes_can_be_conditional() {
 }
 
 #[tokio::test]
-async fn a_multipart_upload_is_listed_until_it_ends() {
+async fn multipart_upload_is_listed_until_it_ends() {
     let server = S3Server::start(BUCKET).unwrap();
     let client = signed(&server);
     let create = client.create_multipart_upload().bucket(BUCKET).key("big");
@@ -131,7 +130,7 @@ async fn a_multipart_upload_is_listed_until_it_ends() {
 }
 
 #[tokio::test]
-async fn an_aborted_upload_leaves_nothing() {
+async fn aborted_upload_leaves_nothing() {
     let server = S3Server::start(BUCKET).unwrap();
     let client = signed(&server);
     let create = client.create_multipart_upload().bucket(BUCKET).key("big");
@@ -147,7 +146,7 @@ async fn an_aborted_upload_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn anonymous_callers_get_what_the_rules_give() {
+async fn anonymous_access_follows_the_rules() {
     let server = S3Server::start(BUCKET).unwrap();
     put(&signed(&server), "public", b"hello").await;
     let anonymous = client(&server, None, "us-east-1");
@@ -167,7 +166,7 @@ async fn anonymous_callers_get_what_the_rules_give() {
 }
 
 #[tokio::test]
-async fn refusals_look_like_those_of_s3() {
+async fn refusals_have_the_status_and_code_of_s3() {
     let server = S3Server::start(BUCKET).unwrap();
     let good = signed(&server);
     let missing = good.get_object().bucket(BUCKET).key("missing").send().await;
@@ -195,7 +194,7 @@ async fn refusals_look_like_those_of_s3() {
 }
 
 #[tokio::test]
-async fn the_region_is_told_and_a_wrong_one_is_refused() {
+async fn request_signed_for_another_region_is_refused_with_the_right_one() {
     let server = S3Server::start(BUCKET).unwrap();
     server.rules(|rules| rules.region = "eu-west-1".to_owned());
     let wrong = signed(&server).head_bucket().bucket(BUCKET).send().await.unwrap_err();
@@ -210,7 +209,7 @@ async fn the_region_is_told_and_a_wrong_one_is_refused() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages() {
+async fn lists_have_pages() {
     let server = S3Server::start(BUCKET).unwrap();
     let client = signed(&server);
     for key in ["p/1", "p/2", "p/3", "q/1"] {
