@@ -362,7 +362,7 @@ fn an_upload_without_the_hand_over_fails() {
     assert!(!succeeded, "the poisoned variables were enough\n{log}");
     for text in [
         "the artifact `build` isn't stored",
-        "the runtime token is none of GitHub Actions",
+        "the runtime token isn't one of GitHub Actions",
         "use the action `upload-artifact-with-fallback`, which hands over the runtime token",
     ] {
         assert!(log.contains(text), "{text}\n{log}");
