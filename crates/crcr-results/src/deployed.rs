@@ -21,33 +21,33 @@ const UPSTREAM: &str = "pytorch/pytorch";
 
 /// What the deployed relay sends to its HUD.
 #[derive(Debug, Deserialize)]
-pub struct Forward {
-    trusted: Trusted,
-    untrusted: Untrusted,
+pub struct ForwardedResult {
+    trusted: TrustedPart,
+    untrusted: UntrustedPart,
 }
 
 #[derive(Debug, Deserialize)]
-struct Trusted {
+struct TrustedPart {
     #[serde(default)]
-    ci_metrics: Metrics,
+    ci_metrics: CiMetrics,
     verified_repo: String,
     downstream_repo_level: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Metrics {
+struct CiMetrics {
     queue_time: Option<f64>,
     execution_time: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Untrusted {
+struct UntrustedPart {
     callback_payload: Value,
 }
 
 /// A result that can't be taken: a code, and what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableResult {
     /// Stays the same when the text is reworded.
     pub code: &'static str,
     /// The field, what came and what is expected.
@@ -56,7 +56,7 @@ pub struct Unreadable {
 
 /// A result that was read.
 #[derive(Debug, Clone)]
-pub struct Received {
+pub struct ReceivedResult {
     pub repo: RepoName,
     level: Level,
     queue_seconds: Option<f64>,
@@ -67,13 +67,13 @@ pub struct Received {
     head_sha: String,
 }
 
-fn unreadable(code: &'static str, what: impl Into<String>) -> Unreadable {
-    Unreadable { code, what: what.into() }
+fn unreadable(code: &'static str, what: impl Into<String>) -> UnreadableResult {
+    UnreadableResult { code, what: what.into() }
 }
 
-impl Forward {
+impl ForwardedResult {
     /// Validates it as the HUD in the field does, and then as a report.
-    pub fn read(self) -> Result<Received, Unreadable> {
+    pub fn read(self) -> Result<ReceivedResult, UnreadableResult> {
         let payload = self.untrusted.callback_payload;
         for field in ["job_name", "check_run_id"] {
             let value = &payload["workflow"][field];
@@ -100,7 +100,7 @@ impl Forward {
         let head_sha = [&pull["head"]["sha"], &event["head_sha"]].into_iter().find_map(text);
         let seconds =
             |value: Option<f64>| value.filter(|s| (0.0..1e8).contains(s)).map(thousandths);
-        Ok(Received {
+        Ok(ReceivedResult {
             repo,
             level,
             queue_seconds: seconds(self.trusted.ci_metrics.queue_time),
@@ -113,7 +113,7 @@ impl Forward {
     }
 }
 
-impl Forward {
+impl ForwardedResult {
     /// What another relay of this kind tells of a dispatch; `None` when it is a job's report.
     ///
     /// `now` stands in for a time that can't be read.
@@ -157,7 +157,7 @@ impl Forward {
     }
 }
 
-impl Received {
+impl ReceivedResult {
     /// What tells it from other results: repository, delivery, workflow, job and check run.
     pub fn key(&self) -> [&str; 5] {
         let Callback { delivery, job, details, .. } = &self.callback;
@@ -259,7 +259,7 @@ pub fn facts(attempt: AttemptFact) -> Vec<Fact> {
 /// Reads a row of the deployed system's table, as ClickHouse prints it with `FORMAT JSONEachRow`.
 ///
 /// Times are the row's own: it was received when it ended or, while it runs, when it started.
-pub fn row(line: &[u8]) -> Result<Vec<Fact>, Unreadable> {
+pub fn row(line: &[u8]) -> Result<Vec<Fact>, UnreadableResult> {
     let row: Map<String, Value> = serde_json::from_slice(line)
         .map_err(|error| unreadable("no-json", format!("no JSON object: {error}")))?;
     let get = |name: &str| row.get(name).unwrap_or(&Value::Null);
@@ -322,13 +322,13 @@ pub fn row(line: &[u8]) -> Result<Vec<Fact>, Unreadable> {
                 .and_then(|list| serde_json::from_str::<Value>(&list).ok()),
         },
     });
-    let forward = Forward {
-        trusted: Trusted {
-            ci_metrics: Metrics { queue_time: number("queue_time"), execution_time: execution },
+    let forward = ForwardedResult {
+        trusted: TrustedPart {
+            ci_metrics: CiMetrics { queue_time: number("queue_time"), execution_time: execution },
             verified_repo: text("downstream_repo").unwrap_or_default(),
             downstream_repo_level: text("downstream_repo_level").unwrap_or_default(),
         },
-        untrusted: Untrusted { callback_payload: payload },
+        untrusted: UntrustedPart { callback_payload: payload },
     };
     Ok(facts(forward.read()?.attempt(None, received)))
 }

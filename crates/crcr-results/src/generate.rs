@@ -1,5 +1,4 @@
-//! Plausible results of invented backends, from a seed: what a demonstration shows, and what tests
-//! of pages and rates read. Never written into a relay's own store.
+//! Generates plausible facts of invented backends for the demo, tests and benchmarks.
 
 use std::time::Duration;
 
@@ -15,24 +14,24 @@ use jiff::{Timestamp, ToSpan as _};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-/// An invented backend and how well it does.
+/// An invented backend and its reliability.
 #[derive(Debug, Clone, Copy)]
-pub struct Backend {
+pub struct GeneratedBackend {
     /// `owner/repo`.
     pub repo: &'static str,
     pub level: Level,
-    /// Share of jobs that pass at once.
+    /// Share of jobs that pass at the first attempt.
     pub passes: f64,
-    /// Share of jobs that infrastructure breaks.
+    /// Share of jobs that fail because of infrastructure.
     pub breaks: f64,
     /// Typical seconds in the queue.
     pub queue: f64,
     pub jobs: &'static [&'static str],
 }
 
-/// The backends of the generated month; their names exist nowhere.
-pub const BACKENDS: [Backend; 5] = [
-    Backend {
+/// Invented names; no such repositories exist.
+pub const BACKENDS: [GeneratedBackend; 5] = [
+    GeneratedBackend {
         repo: "aurora-example/torch-aurora",
         level: Level::L4,
         passes: 0.97,
@@ -40,7 +39,7 @@ pub const BACKENDS: [Backend; 5] = [
         queue: 90.0,
         jobs: &["build", "test (1, 3)", "test (2, 3)", "test (3, 3)"],
     },
-    Backend {
+    GeneratedBackend {
         repo: "basalt-example/torch-basalt",
         level: Level::L3,
         passes: 0.93,
@@ -48,7 +47,7 @@ pub const BACKENDS: [Backend; 5] = [
         queue: 400.0,
         jobs: &["build", "ops", "models"],
     },
-    Backend {
+    GeneratedBackend {
         repo: "cedar-example/torch-cedar",
         level: Level::L2,
         passes: 0.96,
@@ -56,7 +55,7 @@ pub const BACKENDS: [Backend; 5] = [
         queue: 240.0,
         jobs: &["ci"],
     },
-    Backend {
+    GeneratedBackend {
         repo: "dune-example/torch-dune",
         level: Level::L2,
         passes: 0.7,
@@ -64,7 +63,7 @@ pub const BACKENDS: [Backend; 5] = [
         queue: 2500.0,
         jobs: &["build", "unit", "distributed"],
     },
-    Backend {
+    GeneratedBackend {
         repo: "ember-example/torch-ember",
         level: Level::L1,
         passes: 0.9,
@@ -74,7 +73,7 @@ pub const BACKENDS: [Backend; 5] = [
     },
 ];
 
-/// The allowlist of [`BACKENDS`].
+/// An allowlist that grants [`BACKENDS`] their levels.
 pub const ALLOWLIST: &str = "\
 L1:
   - ember-example/torch-ember
@@ -88,10 +87,10 @@ L4:
   - aurora-example/torch-aurora: [aurora-oncall, aurora-backup]
 ";
 
-/// The facts of `days` days before `until`, `per_day` upstream events each, in the order of time.
-/// The same seed gives the same facts.
+/// Facts of the `days` days before `until` with `per_day` upstream events each, in order of time. The
+/// same seed gives the same facts.
 pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &str) -> Vec<Fact> {
-    let mut month = Month {
+    let mut month = GeneratedMonth {
         random: StdRng::seed_from_u64(seed),
         upstream,
         facts: vec![],
@@ -121,7 +120,7 @@ pub fn facts(seed: u64, until: Timestamp, days: u32, per_day: u32, upstream: &st
     month.facts.into_iter().take_while(|(at, _)| *at < until).map(|(_, fact)| fact).collect()
 }
 
-struct Month<'a> {
+struct GeneratedMonth<'a> {
     random: StdRng,
     upstream: &'a str,
     facts: Vec<(Timestamp, Fact)>,
@@ -129,10 +128,10 @@ struct Month<'a> {
     tip: Option<(String, Timestamp)>,
 }
 
-impl Month<'_> {
+impl GeneratedMonth<'_> {
     fn dispatch(
         &mut self,
-        backend: &Backend,
+        backend: &GeneratedBackend,
         delivery: &str,
         pull_request: Option<u64>,
         sha: &str,
@@ -140,7 +139,7 @@ impl Month<'_> {
         until: Timestamp,
     ) {
         let silent = backend.level > Level::L1 && self.random.random_bool(backend.breaks / 4.0);
-        // Silence counts once the relay has waited for two hours.
+        // The relay records a silent dispatch after two hours.
         let noticed = silent && at + 2.hours() < until;
         let sent = at + seconds(self.random.random_range(0.05..0.25));
         self.facts.push((
@@ -225,7 +224,7 @@ impl Month<'_> {
     #[expect(clippy::too_many_arguments, reason = "the parts of one row")]
     fn job(
         &mut self,
-        backend: &Backend,
+        backend: &GeneratedBackend,
         delivery: &str,
         pull_request: Option<u64>,
         sha: &str,

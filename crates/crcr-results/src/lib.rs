@@ -23,50 +23,49 @@ use jiff::Timestamp;
 
 use self::sqlite::SqliteResults;
 
-/// Reports whose sender wants to know why they changed nothing, in SQL over the columns of a report.
+/// SQL for the reports that were refused or had no effect.
 pub(crate) const REFUSED: &str = "answer >= 400 OR outcome = 'unproven'";
 
-/// Which facts: of a time span, and of some downstream repositories when they are named.
+/// Selects facts by time and, optionally, by downstream repository.
 #[derive(Debug, Clone)]
 pub struct Window {
     pub from: Timestamp,
     pub to: Timestamp,
-    /// These repositories, compared without case; else all.
+    /// Only these repositories, compared without case. `None` selects all.
     pub repos: Option<Vec<String>>,
 }
 
 impl Window {
-    /// The facts of all repositories from `from` on and before `to`.
+    /// All repositories, from `from` (inclusive) to `to` (exclusive).
     pub fn all(from: Timestamp, to: Timestamp) -> Self {
         Self { from, to, repos: None }
     }
 
-    /// The same of these repositories alone.
+    /// The same time span, restricted to these repositories.
     #[must_use]
-    pub fn of(self, repos: Vec<String>) -> Self {
+    pub fn of_repos(self, repos: Vec<String>) -> Self {
         Self { repos: Some(repos), ..self }
     }
 
-    /// Whether something that happened at `time` is in it.
-    pub fn has(&self, time: Timestamp) -> bool {
+    pub fn contains(&self, time: Timestamp) -> bool {
         self.from <= time && time < self.to
     }
 
-    /// The names of the repositories in lower case.
+    /// The repositories in lower case.
     fn keys(&self) -> Option<Vec<String>> {
         let repos = self.repos.as_ref()?;
         Some(repos.iter().map(|repo| repo.to_ascii_lowercase()).collect())
     }
 }
 
-/// Facts that can't be read or written.
+/// Why facts can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    /// They can't be reached; nothing is known of what was to be written.
+    /// The store can't be reached. A write may or may not have happened.
     #[error("the results can't be used: {0}")]
     Unavailable(String),
-    /// They hold what can't be read.
-    #[error("the results hold what can't be read: {0}")]
+    /// A stored row is invalid.
+    #[error("the results contain an invalid row: {0}")]
     Malformed(String),
 }
 
@@ -78,24 +77,24 @@ impl From<StoreError> for ResultsError {
 
 /// The aggregate of one repository's UTC day, kept after the facts of that day are deleted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rolled {
+pub struct RolledUpDay {
     pub day: RepoDay,
     pub tally: ResultTotals,
 }
 
-/// What became of a report.
+/// When a report was received and how it was answered.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Answer {
+pub struct ReportOutcome {
     pub at: Timestamp,
     pub outcome: CallbackOutcome,
     /// Milliseconds from the request to the answer.
     pub latency_ms: f64,
 }
 
-/// How many facts of one repository's day have been written. A cached aggregate of the day is
-/// stale once this number has grown.
+/// The revision of one repository's day. A cached aggregate of the day is stale once `changes` has
+/// grown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Mark {
+pub struct DayRevision {
     /// The repository, in lower case; none for reports.
     pub repo: String,
     /// The day, as days since 1970.
@@ -126,20 +125,20 @@ pub trait Results: Send + Sync {
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
 
     /// The attempts of the window that have no pull request: those on upstream's own commits.
-    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
+    async fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError>;
 
     /// Reports that were received in the window, oldest first.
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError>;
 
     /// The refused reports of the window, newest first, `limit` at most.
-    async fn refused(
+    async fn refused_callbacks(
         &self,
         window: &Window,
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError>;
 
     /// The outcome of each report of the window, in no particular order.
-    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError>;
+    async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError>;
 
     /// Since when the window's only repository has been at `level`: the time of the oldest
     /// dispatch in the window after which every dispatch was at that level.
@@ -150,20 +149,20 @@ pub trait Results: Send + Sync {
     ) -> Result<Option<Timestamp>, ResultsError>;
 
     /// The days of the window that have facts. A day that the window covers in part is included.
-    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError>;
+    async fn day_revisions(&self, window: &Window) -> Result<Vec<DayRevision>, ResultsError>;
 
     /// The rolled-up days of the window. A day that the window covers in part is included.
-    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError>;
+    async fn rolled_up_days(&self, window: &Window) -> Result<Vec<RolledUpDay>, ResultsError>;
 
     /// Stores rolled-up days. A day that was rolled up before is replaced.
-    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError>;
+    async fn store_rolled_up_days(&self, days: &[RolledUpDay]) -> Result<(), ResultsError>;
 
     /// Deletes the facts from before `time`. A server may finish this after the call returns.
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
 
     /// One pull request's attempts, in the order of arrival, and its dispatches. The name of the
     /// upstream repository is compared without case.
-    async fn of_pull(
+    async fn pull_request_facts(
         &self,
         upstream: &str,
         number: u64,
@@ -210,14 +209,14 @@ pub enum ResultsUrl {
     /// `sqlite:PATH`: a relay's store, or a file of its own.
     Sqlite(PathBuf),
     /// `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
-    ClickHouse(clickhouse::Server),
+    ClickHouse(clickhouse::ClickHouseServer),
 }
 
 impl ResultsUrl {
-    /// Reads it; refuses anything else with what was expected, and never with a password.
+    /// The error says what was expected and never repeats a password.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with("clickhouse+") {
-            return clickhouse::Server::parse(text).map(Self::ClickHouse);
+            return clickhouse::ClickHouseServer::parse(text).map(Self::ClickHouse);
         }
         match text.strip_prefix("sqlite:") {
             Some(path) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
@@ -227,18 +226,18 @@ impl ResultsUrl {
     }
 }
 
-/// Opens facts. For a tool, a file that isn't there is an error.
+/// For a tool, a missing SQLite file is an error.
 pub async fn open(url: &ResultsUrl, role: StoreRole) -> Result<Arc<dyn Results>, ResultsError> {
     match url {
         ResultsUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, role)?)),
         ResultsUrl::ClickHouse(server) => {
-            Ok(Arc::new(clickhouse::ClickHouse::new(server.clone())?))
+            Ok(Arc::new(clickhouse::ClickHouseResults::new(server.clone())?))
         }
     }
 }
 
-/// Opens facts for a tool that only reads: of a file nothing is created or changed, and one that
-/// isn't there is an error.
+/// Opens results to read them only. A SQLite file is neither created nor changed; a missing one is an
+/// error.
 pub async fn open_to_read(url: &ResultsUrl) -> Result<Arc<dyn Results>, ResultsError> {
     match url {
         ResultsUrl::Sqlite(path) => {

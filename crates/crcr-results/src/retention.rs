@@ -4,19 +4,20 @@ use crcr_domain::results::RepoDay;
 use crcr_domain::results::totals::by_day;
 use jiff::Timestamp;
 
-use super::{Results, ResultsError, Rolled, Window};
+use super::{Results, ResultsError, RolledUpDay, Window};
 
-/// Milliseconds of a day.
+/// In milliseconds.
 pub const DAY: i64 = 86_400_000;
 /// For how many days after a dispatch a newer head of its pull request can supersede it.
-const LATER: i64 = 2;
+const SUPERSEDE_DAYS: i64 = 2;
 
 /// Rolls up the whole UTC days before `before`, oldest first, and returns how many aggregates were
 /// stored. A day that was rolled up earlier isn't changed by facts that arrived since.
 pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, ResultsError> {
     let cutoff = before.as_millisecond().div_euclid(DAY);
     let ever = Window::all(Timestamp::UNIX_EPOCH, midnight(cutoff));
-    let mut days: Vec<i64> = results.marks(&ever).await?.into_iter().map(|mark| mark.day).collect();
+    let mut days: Vec<i64> =
+        results.day_revisions(&ever).await?.into_iter().map(|mark| mark.day).collect();
     days.sort_unstable();
     days.dedup();
     let mut count = 0;
@@ -27,16 +28,16 @@ pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, 
             &results.dispatches(&window).await?,
             &results.dispatches(&after(&window)).await?,
         );
-        let known = results.rolled(&window).await?;
+        let known = results.rolled_up_days(&window).await?;
         let rolled: Vec<_> = tallies
             .into_iter()
             .filter(|(day, _)| known.iter().all(|known| known.day != *day))
-            .map(|(day, tally)| Rolled { day, tally })
+            .map(|(day, tally)| RolledUpDay { day, tally })
             .collect();
-        results.keep(&rolled).await?;
+        results.store_rolled_up_days(&rolled).await?;
         count += rolled.len();
     }
-    // The heads of the last days are still asked for, by the first days that stay.
+
     results.delete_before(midnight(cutoff)).await?;
     Ok(count)
 }
@@ -48,26 +49,25 @@ pub fn after(window: &Window) -> Window {
 
 /// Until when a newer head can supersede a dispatch from before `time`.
 pub fn heads_until(time: Timestamp) -> Timestamp {
-    midnight(day_of(time) + LATER)
+    midnight(day_of(time) + SUPERSEDE_DAYS)
 }
 
-/// The beginning of a day.
 pub fn midnight(day: i64) -> Timestamp {
     Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or(Timestamp::MAX)
 }
 
-/// The day of a time.
+/// Days since 1970.
 pub fn day_of(time: Timestamp) -> i64 {
     time.as_millisecond().div_euclid(DAY)
 }
 
-/// The number of a day.
+/// Days since 1970.
 pub fn day_number(day: &RepoDay) -> i64 {
     let midnight = day.day.to_zoned(jiff::tz::TimeZone::UTC);
     midnight.map(|midnight| day_of(midnight.timestamp())).unwrap_or_default()
 }
 
-/// The last day that a window touches.
+/// The last day that a window covers, at least in part.
 pub fn last_day(window: &Window) -> i64 {
     (window.to.as_millisecond() - 1).div_euclid(DAY)
 }

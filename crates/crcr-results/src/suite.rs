@@ -1,5 +1,5 @@
-//! What every keeper of results does: one suite, run for each against the real server. The numbers
-//! it has to give are computed from the facts themselves, without any store.
+//! Tests that every implementation of [`Results`] must pass, on its real server. The expected numbers
+//! are computed from the facts directly, without a store.
 
 use std::collections::BTreeMap;
 
@@ -31,21 +31,21 @@ const GOOD: JobState = JobState::Completed(Conclusion::Success);
 const BAD: JobState = JobState::Completed(Conclusion::Failure);
 const CANCELLED: JobState = JobState::Completed(Conclusion::Cancelled);
 
-/// Runs everything on `results`, which are empty.
+/// Runs every test. `results` must be empty.
 pub(super) async fn all(results: &dyn Results) {
     results.prepare().await.unwrap();
     results.prepare().await.unwrap();
-    nothing_is_an_answer(results).await;
+    empty_results_answer_every_query(results).await;
     let facts = facts();
     write_out_of_order_and_twice(results, &facts).await;
-    every_window_has_the_rows_and_rates_of_its_facts(results, &facts).await;
-    a_pull_request_is_its_own_upstreams(results).await;
-    the_merge_base_of_a_head_is_the_one_learned_last(results).await;
-    each_known_defect_of_the_old_dashboards_is_none_here(results).await;
-    hostile_texts_come_back_as_they_were(results).await;
-    the_time_at_a_level_is_the_newest_run_at_it(results, &facts).await;
-    a_days_mark_changes_with_its_facts(results).await;
-    whole_days_keep_their_numbers_when_their_facts_go(results).await;
+    each_window_returns_the_rows_and_rates_of_its_facts(results, &facts).await;
+    pull_requests_with_one_number_are_told_apart_by_upstream(results).await;
+    the_merge_base_written_last_wins(results).await;
+    known_defects_of_the_old_dashboards_do_not_occur(results).await;
+    hostile_texts_are_stored_unchanged(results).await;
+    at_level_since_is_the_start_of_the_newest_unbroken_span(results, &facts).await;
+    the_revision_of_a_day_grows_with_each_write(results).await;
+    rolled_up_days_keep_their_numbers_after_deletion(results).await;
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -108,11 +108,11 @@ fn dispatch(repo: &str, sha: &str, s: i64) -> DispatchFact {
     }
 }
 
-/// A generated week, and by hand what dashboards got wrong.
+/// A generated week, plus the cases that older dashboards got wrong.
 fn facts() -> Vec<Fact> {
     let mut facts = generate::facts(11, at(0), 7, 8, UPSTREAM);
     let mut row = |row: AttemptFact| facts.push(Fact::Attempt(Box::new(row)));
-    // A late start, received after the end.
+    // The start report arrives after the end report.
     row(attempt("Acme/Late", "a", "1", 1, GOOD, 1000));
     row(AttemptFact {
         dispatched_at: at(400),
@@ -128,13 +128,13 @@ fn facts() -> Vec<Fact> {
     row(attempt("acme/old", "old", "4", 1, BAD, 1000));
     row(attempt("acme/old", "new", "5", 1, BAD, 2000));
     row(AttemptFact { dispatched_at: at(400), ..attempt("acme/old", "old", "4", 2, GOOD, 3000) });
-    // Cancelled, because a newer head came.
+    // Cancelled by a newer head.
     row(attempt("acme/superseded", "h1", "6", 1, CANCELLED, 1600));
     row(attempt("acme/superseded", "h2", "7", 1, GOOD, 2100));
-    // Red, then green on a re-run.
+    // Failed, then passed on a re-run.
     row(attempt("acme/rerun", "d", "8", 1, BAD, 1000));
     row(AttemptFact { dispatched_at: at(400), ..attempt("acme/rerun", "d", "8", 2, GOOD, 2000) });
-    // The start was never heard.
+    // The start report never arrived.
     row(AttemptFact {
         start_unknown: true,
         queue_seconds: None,
@@ -190,12 +190,12 @@ fn facts() -> Vec<Fact> {
 
 const HOSTILE: &str = "'; DROP TABLE crcr_attempt; -- \\ \" {to:Int64} \u{0} \t\n \u{202e}é";
 
-async fn nothing_is_an_answer(results: &dyn Results) {
+async fn empty_results_answer_every_query(results: &dyn Results) {
     let window = window(-1_000_000, 1_000_000, None);
     assert!(results.attempts(&window).await.unwrap().is_empty());
     assert!(results.dispatches(&window).await.unwrap().is_empty());
     assert!(results.callbacks(&window).await.unwrap().is_empty());
-    let (attempts, dispatches) = results.of_pull(UPSTREAM, 7).await.unwrap();
+    let (attempts, dispatches) = results.pull_request_facts(UPSTREAM, 7).await.unwrap();
     assert!(attempts.is_empty() && dispatches.is_empty());
     results.append(vec![]).await.unwrap();
 }
@@ -211,10 +211,10 @@ async fn write_out_of_order_and_twice(results: &dyn Results, facts: &[Fact]) {
 }
 
 /// Rows of a window, in order.
-type Rows = (Vec<DispatchFact>, Vec<AttemptFact>, Vec<CallbackFact>);
+type FactRows = (Vec<DispatchFact>, Vec<AttemptFact>, Vec<CallbackFact>);
 
 /// The rows that hold, by the definitions and by nothing else.
-fn expected(facts: &[Fact], window: &Window) -> Rows {
+fn expected(facts: &[Fact], window: &Window) -> FactRows {
     let inside = |time: Timestamp| {
         let (time, from) = (time.as_millisecond(), window.from.as_millisecond());
         time >= from && time < window.to.as_millisecond()
@@ -292,7 +292,10 @@ fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timesta
     })
 }
 
-async fn every_window_has_the_rows_and_rates_of_its_facts(results: &dyn Results, facts: &[Fact]) {
+async fn each_window_returns_the_rows_and_rates_of_its_facts(
+    results: &dyn Results,
+    facts: &[Fact],
+) {
     let mut seen = 0;
     for repo in [None, Some("AURORA-example/torch-aurora"), Some("acme/late"), Some("no/such")] {
         for (from, to) in [(-700_000, 10_000), (-400_000, -200_000), (-90_000, -86_400), (9, 10)] {
@@ -329,7 +332,11 @@ async fn parts_of_them_are_the_same_rows(
     callbacks: &[CallbackFact],
 ) {
     let pushes = attempts.iter().filter(|row| row.pull_request.is_none()).cloned();
-    assert_eq!(results.pushes(window).await.unwrap(), pushes.collect::<Vec<_>>(), "{window:?}");
+    assert_eq!(
+        results.push_attempts(window).await.unwrap(),
+        pushes.collect::<Vec<_>>(),
+        "{window:?}"
+    );
     let refused: Vec<_> = callbacks
         .iter()
         .rev()
@@ -337,11 +344,11 @@ async fn parts_of_them_are_the_same_rows(
         .cloned()
         .collect();
     let newest = &refused[..refused.len().min(5)];
-    assert_eq!(results.refused(window, 5).await.unwrap(), newest, "{window:?}");
+    assert_eq!(results.refused_callbacks(window, 5).await.unwrap(), newest, "{window:?}");
     let answer = |at: Timestamp, outcome: CallbackOutcome, latency_ms: f64| {
         (at, outcome, (latency_ms * 1000.0).round() as i64)
     };
-    let answers = results.answers(window).await.unwrap();
+    let answers = results.report_outcomes(window).await.unwrap();
     let mut answers: Vec<_> =
         answers.iter().map(|row| answer(row.at, row.outcome, row.latency_ms)).collect();
     let mut of_all: Vec<_> =
@@ -352,14 +359,14 @@ async fn parts_of_them_are_the_same_rows(
     // Several repositories are asked for as one is.
     let Some(repos) = &window.repos else { return };
     let others = ["acme/old", "dune-example/torch-dune"].map(str::to_owned);
-    let more = window.clone().of(repos.iter().cloned().chain(others.clone()).collect());
+    let more = window.clone().of_repos(repos.iter().cloned().chain(others.clone()).collect());
     let more = results.attempts(&more).await.unwrap();
-    let alone = window.clone().of(others.into());
+    let alone = window.clone().of_repos(others.into());
     assert_eq!(more.len(), attempts.len() + results.attempts(&alone).await.unwrap().len());
     assert!(attempts.iter().all(|row| more.contains(row)));
-    let none = window.clone().of(vec![]);
+    let none = window.clone().of_repos(vec![]);
     assert!(results.attempts(&none).await.unwrap().is_empty());
-    assert!(results.marks(&none).await.unwrap().is_empty());
+    assert!(results.day_revisions(&none).await.unwrap().is_empty());
 }
 
 /// The rows with their times in whole milliseconds.
@@ -380,17 +387,17 @@ fn rounded<T: serde::Serialize>(rows: &[T]) -> Value {
     round(json!(rows))
 }
 
-async fn a_pull_request_is_its_own_upstreams(results: &dyn Results) {
-    let (attempts, dispatches) = results.of_pull("Acme/Upstream", 7).await.unwrap();
+async fn pull_requests_with_one_number_are_told_apart_by_upstream(results: &dyn Results) {
+    let (attempts, dispatches) = results.pull_request_facts("Acme/Upstream", 7).await.unwrap();
     assert!(attempts.iter().all(|row| row.upstream == UPSTREAM && row.pull_request == Some(7)));
     assert!(attempts.iter().any(|row| row.head_sha == "c"));
     assert_eq!(dispatches.len(), 3);
-    let (attempts, dispatches) = results.of_pull("other/upstream", 7).await.unwrap();
+    let (attempts, dispatches) = results.pull_request_facts("other/upstream", 7).await.unwrap();
     assert_eq!((attempts.len(), dispatches.len()), (1, 0));
     assert_eq!(attempts[0].head_sha, "b");
 }
 
-async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results) {
+async fn the_merge_base_written_last_wins(results: &dyn Results) {
     let learned = |upstream: &str, number, seconds, base: &str| MergeBaseFact {
         at: at(seconds),
         upstream: upstream.into(),
@@ -401,7 +408,7 @@ async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results)
     };
     let newest = learned(UPSTREAM, 7, 1000, "newest");
     let eight = learned(UPSTREAM, 8, 400, HOSTILE);
-    let before = results.marks(&window(-900_000, 10_000, None)).await.unwrap();
+    let before = results.day_revisions(&window(-900_000, 10_000, None)).await.unwrap();
     for facts in [
         vec![newest.clone(), learned("other/upstream", 7, 3000, "others")],
         vec![learned(UPSTREAM, 7, 900, "older"), eight.clone(), newest.clone()],
@@ -414,8 +421,8 @@ async fn the_merge_base_of_a_head_is_the_one_learned_last(results: &dyn Results)
     for (upstream, number) in [(UPSTREAM, 9), ("no/such", 7), (HOSTILE, 7)] {
         assert_eq!(of(upstream, number).await, [], "{upstream} {number}");
     }
-    let after = results.marks(&window(-900_000, 10_000, None)).await.unwrap();
-    let sum = |marks: &[super::Mark]| marks.iter().map(|mark| mark.changes).sum::<u64>();
+    let after = results.day_revisions(&window(-900_000, 10_000, None)).await.unwrap();
+    let sum = |marks: &[super::DayRevision]| marks.iter().map(|mark| mark.changes).sum::<u64>();
     assert_eq!(sum(&before), sum(&after), "no day changes");
 }
 
@@ -428,7 +435,7 @@ async fn jobs(results: &dyn Results, repo: &str) -> (Vec<JobOfRecord<'static>>, 
     (jobs, sums)
 }
 
-async fn each_known_defect_of_the_old_dashboards_is_none_here(results: &dyn Results) {
+async fn known_defects_of_the_old_dashboards_do_not_occur(results: &dyn Results) {
     let (late, sums) = jobs(results, "acme/late").await;
     assert_eq!((late.len(), late[0].outcome, sums.running), (1, Some(JobOutcome::Passed), 0));
 
@@ -456,14 +463,14 @@ async fn each_known_defect_of_the_old_dashboards_is_none_here(results: &dyn Resu
     assert_eq!(jobs(results, "acme/four").await.0[0].record.level, Level::L4);
 }
 
-async fn hostile_texts_come_back_as_they_were(results: &dyn Results) {
+async fn hostile_texts_are_stored_unchanged(results: &dyn Results) {
     let (odd, _) = jobs(results, "acme/odd").await;
     let row = &odd[0].record;
     assert_eq!((row.workflow.as_str(), row.environment.as_deref()), (HOSTILE, Some(HOSTILE)));
     assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
     assert_eq!((&row.job, &row.check_run_id, row.pull_request), (&None, &None, None));
     for hostile in [HOSTILE, "' OR '1' = '1", "\\", "a\tb"] {
-        let (attempts, _) = results.of_pull(hostile, 7).await.unwrap();
+        let (attempts, _) = results.pull_request_facts(hostile, 7).await.unwrap();
         assert!(attempts.is_empty(), "{hostile}");
         assert!(jobs(results, hostile).await.0.is_empty(), "{hostile}");
     }
@@ -473,7 +480,10 @@ async fn hostile_texts_come_back_as_they_were(results: &dyn Results) {
     assert!(rows.iter().all(|row| row.dispatched_at > week), "no row is in 1970");
 }
 
-async fn the_time_at_a_level_is_the_newest_run_at_it(results: &dyn Results, facts: &[Fact]) {
+async fn at_level_since_is_the_start_of_the_newest_unbroken_span(
+    results: &dyn Results,
+    facts: &[Fact],
+) {
     for (repo, level) in [
         ("aurora-example/torch-aurora", Level::L4),
         ("aurora-example/torch-aurora", Level::L2),
@@ -490,9 +500,9 @@ fn millisecond(time: Timestamp) -> i64 {
     time.as_millisecond()
 }
 
-async fn a_days_mark_changes_with_its_facts(results: &dyn Results) {
+async fn the_revision_of_a_day_grows_with_each_write(results: &dyn Results) {
     let of = async |repo| {
-        let mut marks = results.marks(&window(0, 1, Some(repo))).await.unwrap();
+        let mut marks = results.day_revisions(&window(0, 1, Some(repo))).await.unwrap();
         assert_eq!(marks.len(), 1, "{repo}");
         marks.remove(0)
     };
@@ -511,12 +521,12 @@ async fn tallies(results: &dyn Results, window: &Window) -> BTreeMap<RepoDay, Re
     let attempts = results.attempts(window).await.unwrap();
     let dispatches = results.dispatches(window).await.unwrap();
     let mut days = by_day(&attempts, &dispatches, &later);
-    let rolled = results.rolled(window).await.unwrap();
+    let rolled = results.rolled_up_days(window).await.unwrap();
     days.extend(rolled.into_iter().map(|rolled| (rolled.day, rolled.tally)));
     days
 }
 
-async fn whole_days_keep_their_numbers_when_their_facts_go(results: &dyn Results) {
+async fn rolled_up_days_keep_their_numbers_after_deletion(results: &dyn Results) {
     let cut = retention::day_of(at(-200_000));
     let (from, to) = (retention::midnight(cut - 4), retention::midnight(cut));
     let window = Window::all(from, to);

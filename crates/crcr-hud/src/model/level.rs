@@ -2,7 +2,7 @@
 
 use crcr_domain::results::RepoReview;
 use crcr_domain::{Level, RepoName};
-use crcr_results::review::{self, Beside};
+use crcr_results::review::{self, ReviewInputs};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ pub(crate) async fn build(
     let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
     let level = level.or(entry.as_ref().map(|entry| entry.level));
     let window = review::window(repo, level, window, &hud.criteria);
-    let beside = Beside::read(&*hud.results, &window, callback_outcomes(hud, &window));
+    let beside = ReviewInputs::read(&*hud.results, &window, callback_outcomes(hud, &window));
     let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
     let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
     let review = beside.review(repo, level, &window, facts, &hud.criteria);

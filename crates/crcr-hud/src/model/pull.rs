@@ -80,7 +80,7 @@ pub(crate) async fn build(
     number: u64,
 ) -> Result<PullModel, PageError> {
     let ((attempts, dispatches), merge_bases) = tokio::try_join!(
-        hud.results.of_pull(upstream.as_str(), number),
+        hud.results.pull_request_facts(upstream.as_str(), number),
         hud.results.merge_bases(upstream.as_str(), number),
     )?;
     let Some(head_sha) = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()))
@@ -230,7 +230,7 @@ async fn attempts_on_pushes(
     let days = |days| jiff::SignedDuration::from_hours(24 * days);
     let to = (hud.clock)();
     let from = to - days(PUSH_LOOKBACK_DAYS);
-    let recent = Window::all(from, to).of(repos);
+    let recent = Window::all(from, to).of_repos(repos);
     let known = push_facts(hud, &recent).await?;
     let mut rows: Vec<_> = known.attempts(&recent).cloned().collect();
     if let Some(MergeBaseFact { committed_at, merge_base, .. }) = merge_base
@@ -238,7 +238,7 @@ async fn attempts_on_pushes(
     {
         let pushed = committed_at.checked_add(days(PUSH_DELAY_DAYS)).unwrap_or(from);
         let then = Window { from: *committed_at, to: from.min(pushed), ..recent };
-        let old = hud.results.pushes(&then).await?;
+        let old = hud.results.push_attempts(&then).await?;
         rows.extend(old.into_iter().filter(|row| row.head_sha == *merge_base));
     }
     rows.retain(|row| {

@@ -6,7 +6,7 @@ use crcr_domain::facts::CallbackOutcome;
 use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
-use crcr_results::review::{self, Beside};
+use crcr_results::review::{self, ReviewInputs};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -99,11 +99,11 @@ pub(crate) async fn build(
     let entry = entry_of(hud, repo);
     let level = entry.as_ref().map(|entry| entry.level);
     let named = entry.as_ref().map_or(repo, |entry| &entry.repo);
-    let window = Window::all(span.from, span.to).of(vec![repo.as_str().to_owned()]);
+    let window = Window::all(span.from, span.to).of_repos(vec![repo.as_str().to_owned()]);
     let reviewed = review::window(named, level, (None, span.to), &hud.criteria);
     // The page usually covers the review's window already, so both are read together.
     let both_windows = Window { from: window.from.min(reviewed.from), ..window.clone() };
-    let refused = async { Ok(hud.results.refused(&window, MAX_REFUSED).await?) };
+    let refused = async { Ok(hud.results.refused_callbacks(&window, MAX_REFUSED).await?) };
     // Computed while the other reads wait for the store.
     let shown = async {
         let facts = days::facts(hud, &both_windows).await?;
@@ -117,7 +117,7 @@ pub(crate) async fn build(
     };
     let (days, beside, refused, (facts, newest, matrix, failing_tests)) = tokio::try_join!(
         days::day_tallies(hud, span, Some(repo.as_str())),
-        Beside::read(&*hud.results, &reviewed, days::callback_outcomes(hud, &reviewed)),
+        ReviewInputs::read(&*hud.results, &reviewed, days::callback_outcomes(hud, &reviewed)),
         refused,
         shown,
     )?;

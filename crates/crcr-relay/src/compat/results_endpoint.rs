@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use crcr_domain::facts::{AttemptFact, Fact};
-use crcr_results::deployed::{self, DISPATCH_JOB, DISPATCH_WORKFLOW, Forward};
+use crcr_results::deployed::{self, DISPATCH_JOB, DISPATCH_WORKFLOW, ForwardedResult};
 use crcr_store::{CommitOutcome, StoreKey, WriteBatch};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
@@ -44,7 +44,7 @@ async fn receive(relay: &Relay, headers: &HeaderMap, body: Body) -> Result<Respo
     }
     let refused = |detail: String| Refusal::new(StatusCode::BAD_REQUEST, detail);
     let body = http_response::body(body, limits::FORWARD_BYTES).await?;
-    let forward: Forward =
+    let forward: ForwardedResult =
         serde_json::from_slice(&body).map_err(|error| refused(format!("Invalid body: {error}")))?;
     if let Some(fact) = forward.dispatch(relay.now()) {
         let status = fact.status;

@@ -1,9 +1,12 @@
 //! Facts in ClickHouse, over its HTTP interface.
 //!
-//! The tables replace rows by key: a merge keeps the row with the highest version. Merges run at
-//! some later time, so every query selects that row itself. A batch can therefore be sent twice,
+//! The tables replace rows by key: a merge keeps the row with the highest version. ClickHouse merges
+//! at some later time, so every query selects that row itself. A batch can therefore be sent twice,
 //! and rows can arrive in any order. The oldest supported version is 18.16, which has neither query
 //! parameters nor common table expressions.
+//!
+//! Requests go through our own HTTP client. The `clickhouse` crate brings another one (hyper with its
+//! own connector), which wouldn't follow the proxy, the TLS roots and the time-outs of the rest.
 
 mod rows;
 mod schema;
@@ -24,57 +27,60 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use self::rows::{Fields, Table};
+use self::rows::{FactTable, RowReader};
 use super::retention::{DAY, day_number, day_of, last_day};
 use super::{
-    Answer, Mark, REFUSED, Results, ResultsError, Rolled, Window, sort_attempts, sort_dispatches,
+    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, sort_attempts,
+    sort_dispatches,
 };
 
-/// The longest that a query may take, here and on the server.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The largest answer that is read, in bytes.
-const MAX_ANSWER: usize = 512 * 1024 * 1024;
+/// The longest time that a query may take, for the client and on the server.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// In bytes. A larger response is an error.
+const MAX_RESPONSE: usize = 512 * 1024 * 1024;
 /// The first version with `{name:Type}` in queries.
 /// <https://clickhouse.com/docs/interfaces/http#cli-queries-with-parameters>
 const WITH_PARAMETERS: (u32, u32) = (19, 14);
 
 /// The address and credentials of a ClickHouse server.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct ClickHouseServer {
     endpoint: SecureUrl,
     user: String,
     password: SecretString,
     database: String,
 }
 
-pub struct ClickHouse {
-    server: Server,
+pub struct ClickHouseResults {
+    server: ClickHouseServer,
     client: Client,
-    /// Whether the server binds parameters itself, once it has told its version.
-    binds: OnceCell<bool>,
-    /// Whether the tables are there.
+    /// Whether the server binds query parameters itself; known once it has told its version.
+    server_binds: OnceCell<bool>,
+    /// Set once the tables have been created or upgraded.
     prepared: OnceCell<()>,
 }
 
-/// A value of a query's `{name:Type}`.
-enum Value<'a> {
+/// The value of a query parameter, which a query names as `{name:Type}`.
+enum QueryValue<'a> {
     Text(&'a str),
     Number(i64),
 }
 
-type Parameters<'a> = [(String, Value<'a>)];
+type QueryParameters<'a> = [(String, QueryValue<'a>)];
 
-impl Server {
-    /// Reads `clickhouse+https://user:password@host:port/database`, http for this machine only.
+impl ClickHouseServer {
+    /// Parses `clickhouse+https://user:password@host:port/database`; `clickhouse+http` for loopback only.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |what: &str| {
             format!(
                 "{what}, expected clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE (http for loopback only)"
             )
         };
-        let plain = text.strip_prefix("clickhouse+").ok_or_else(|| wrong("no ClickHouse"))?;
-        // The text may hold a password: no message repeats it.
-        let mut endpoint = Url::parse(plain).map_err(|error| wrong(&format!("no URL: {error}")))?;
+        let plain =
+            text.strip_prefix("clickhouse+").ok_or_else(|| wrong("not a ClickHouse address"))?;
+        // The text can contain a password, so no message repeats it.
+        let mut endpoint =
+            Url::parse(plain).map_err(|error| wrong(&format!("not a URL: {error}")))?;
         let decoded = |text: &str| {
             percent_encoding::percent_decode_str(text)
                 .decode_utf8()
@@ -101,24 +107,25 @@ impl Server {
     }
 }
 
-impl ClickHouse {
-    /// The facts on `server`; nothing is asked yet.
-    pub fn new(server: Server) -> Result<Self, ResultsError> {
+impl ClickHouseResults {
+    /// Sends nothing yet.
+    pub fn new(server: ClickHouseServer) -> Result<Self, ResultsError> {
         let client = crcr_github::http::client()
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
-        Ok(Self { server, client, binds: OnceCell::new(), prepared: OnceCell::new() })
+        Ok(Self { server, client, server_binds: OnceCell::new(), prepared: OnceCell::new() })
     }
 
     fn request(&self, settings: &[(&str, &str)]) -> reqwest::RequestBuilder {
         let mut url = Url::from(self.server.endpoint.clone());
-        // Errors come as a status and not at the end of half an answer.
+        // The server answers only when the query has ended, so an error is a status and not text at the
+        // end of half a response.
         url.query_pairs_mut()
             .append_pair("wait_end_of_query", "1")
-            .append_pair("max_execution_time", &PATIENCE.as_secs().to_string())
+            .append_pair("max_execution_time", &QUERY_TIMEOUT.as_secs().to_string())
             .extend_pairs(settings);
         self.client
             .post(url)
-            .timeout(PATIENCE)
+            .timeout(QUERY_TIMEOUT)
             .header("X-ClickHouse-User", &self.server.user)
             .header("X-ClickHouse-Key", self.server.password.expose_secret())
     }
@@ -128,20 +135,24 @@ impl ClickHouse {
             ResultsError::Unavailable(format!("ClickHouse at {}: {error}", self.server.endpoint))
         };
         let response = crcr_github::http::send_once(request).await.map_err(said)?;
-        Ok(crcr_github::http::read(response, MAX_ANSWER).await.map_err(said)?.to_vec())
+        Ok(crcr_github::http::read(response, MAX_RESPONSE).await.map_err(said)?.to_vec())
     }
 
-    /// Sends a statement outside of the database.
-    async fn bare(&self, statement: &str) -> Result<Vec<u8>, ResultsError> {
+    /// Runs a statement that must work before the database exists.
+    async fn run_outside_database(&self, statement: &str) -> Result<Vec<u8>, ResultsError> {
         self.send(self.request(&[]).body(statement.to_owned())).await
     }
 
-    /// Asks `query` with its `{name:Type}`s bound.
-    async fn ask(&self, query: &str, values: &Parameters<'_>) -> Result<Vec<u8>, ResultsError> {
-        let binds = self.binds.get_or_try_init(|| self.binds_parameters()).await?;
+    /// Runs `query` with its parameters bound.
+    async fn query(
+        &self,
+        query: &str,
+        values: &QueryParameters<'_>,
+    ) -> Result<Vec<u8>, ResultsError> {
+        let server_binds = self.server_binds.get_or_try_init(|| self.binds_parameters()).await?;
         let database = ("database", self.server.database.as_str());
-        if !binds {
-            return self.send(self.request(&[database]).body(filled(query, values))).await;
+        if !server_binds {
+            return self.send(self.request(&[database]).body(with_literals(query, values))).await;
         }
         let values: Vec<_> =
             values.iter().map(|(name, value)| (format!("param_{name}"), value.escaped())).collect();
@@ -151,38 +162,38 @@ impl ClickHouse {
     }
 
     async fn binds_parameters(&self) -> Result<bool, ResultsError> {
-        let version = self.bare("SELECT version()").await?;
+        let version = self.run_outside_database("SELECT version()").await?;
         let version = String::from_utf8_lossy(&version);
         let mut parts = version.trim().split('.').map(str::parse::<u32>);
         match (parts.next(), parts.next()) {
             (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= WITH_PARAMETERS),
-            _ => {
-                Err(ResultsError::Unavailable(format!("{} is no ClickHouse", self.server.endpoint)))
-            }
+            _ => Err(ResultsError::Unavailable(format!(
+                "{} isn't a ClickHouse server",
+                self.server.endpoint
+            ))),
         }
     }
 
-    /// The rows that `query` gives.
     async fn rows<T>(
         &self,
         query: &str,
-        values: &Parameters<'_>,
-        read: fn(&mut Fields<'_>) -> Result<T, String>,
+        values: &QueryParameters<'_>,
+        read: fn(&mut RowReader<'_>) -> Result<T, String>,
     ) -> Result<Vec<T>, ResultsError> {
-        let answer = self.ask(&format!("{query} FORMAT RowBinary"), values).await?;
-        Fields::rows(&answer, read)
+        let answer = self.query(&format!("{query} FORMAT RowBinary"), values).await?;
+        RowReader::rows(&answer, read)
             .map_err(|why| ResultsError::Malformed(format!("{why}, from ClickHouse")))
     }
 
-    /// The facts of the window to which `own` applies, too.
-    async fn in_window<T>(
+    /// The facts of the window that also meet `extra_condition`.
+    async fn select_window<T>(
         &self,
-        table: &Table<T>,
+        table: &FactTable<T>,
         window: &Window,
-        own: &str,
+        extra_condition: &str,
     ) -> Result<Vec<T>, ResultsError> {
         let repos = window.keys();
-        let condition = format!("{} {own}", of_window(table.time, repos.as_deref()));
+        let condition = format!("{} {extra_condition}", in_window(table.time, repos.as_deref()));
         let values = window_values(window, repos.as_deref());
         self.rows(&table.select(&condition), &values, table.read).await
     }
@@ -202,19 +213,19 @@ impl ClickHouse {
 }
 
 #[async_trait]
-impl Results for ClickHouse {
+impl Results for ClickHouseResults {
     async fn prepare(&self) -> Result<(), ResultsError> {
         self.prepared.get_or_try_init(|| schema::create(self)).await.copied()
     }
 
     async fn append(&self, facts: Vec<Fact>) -> Result<(), ResultsError> {
         self.prepare().await?;
-        // Days are found before their facts are there, and have changed once they are: who reads
-        // in between reads the day again.
-        let facts = [("crcr_pull", rows::pulls(&facts))]
+        // The order matters to readers in between: a pull request's day is listed before its facts
+        // exist, and a day counts as changed only once they do, so it is read again.
+        let facts = [("crcr_pull", rows::pull_request_days(&facts))]
             .into_iter()
-            .chain(rows::written(&facts))
-            .chain([("crcr_change", rows::changes(&facts))]);
+            .chain(rows::fact_rows(&facts))
+            .chain([("crcr_change", rows::day_changes(&facts))]);
         for (table, lines) in facts {
             if !lines.is_empty() {
                 self.insert(table, &lines).await?;
@@ -224,38 +235,38 @@ impl Results for ClickHouse {
     }
 
     async fn dispatches(&self, window: &Window) -> Result<Vec<DispatchFact>, ResultsError> {
-        let mut found = self.in_window(&rows::DISPATCH, window, "").await?;
+        let mut found = self.select_window(&rows::DISPATCH, window, "").await?;
         sort_dispatches(&mut found);
         Ok(found)
     }
 
     async fn attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
-        let mut found = self.in_window(&rows::ATTEMPT, window, "").await?;
+        let mut found = self.select_window(&rows::ATTEMPT, window, "").await?;
         sort_attempts(&mut found);
         Ok(found)
     }
 
-    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
-        let own = "AND isNull(pull_request)";
-        let mut found = self.in_window(&rows::ATTEMPT, window, own).await?;
+    async fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
+        let without_pull_request = "AND isNull(pull_request)";
+        let mut found = self.select_window(&rows::ATTEMPT, window, without_pull_request).await?;
         sort_attempts(&mut found);
         Ok(found)
     }
 
     async fn callbacks(&self, window: &Window) -> Result<Vec<CallbackFact>, ResultsError> {
-        let mut found = self.in_window(&rows::CALLBACK, window, "").await?;
+        let mut found = self.select_window(&rows::CALLBACK, window, "").await?;
         found.sort_by_cached_key(|fact| (fact.at, crcr_store::callback_id(fact).cast_signed()));
         Ok(found)
     }
 
-    async fn refused(
+    async fn refused_callbacks(
         &self,
         window: &Window,
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError> {
-        let Table { name, time, key, columns, read, .. } = &rows::CALLBACK;
+        let FactTable { name, time, key, columns, read, .. } = &rows::CALLBACK;
         let repos = window.keys();
-        let condition = of_window(time, repos.as_deref());
+        let condition = in_window(time, repos.as_deref());
         let query = format!(
             "SELECT {columns} FROM {name} WHERE {condition} AND ({REFUSED}) \
              ORDER BY at DESC, toInt64(id) DESC LIMIT 1 BY {key} LIMIT {limit}"
@@ -263,14 +274,14 @@ impl Results for ClickHouse {
         self.rows(&query, &window_values(window, repos.as_deref()), *read).await
     }
 
-    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError> {
-        let Table { name, time, key, .. } = &rows::CALLBACK;
+    async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError> {
+        let FactTable { name, time, key, .. } = &rows::CALLBACK;
         let repos = window.keys();
-        let condition = of_window(time, repos.as_deref());
+        let condition = in_window(time, repos.as_deref());
         let query = format!(
             "SELECT at, outcome, latency_us FROM {name} WHERE {condition} LIMIT 1 BY {key}"
         );
-        self.rows(&query, &window_values(window, repos.as_deref()), rows::answer).await
+        self.rows(&query, &window_values(window, repos.as_deref()), rows::report_outcome).await
     }
 
     async fn at_level_since(
@@ -279,52 +290,52 @@ impl Results for ClickHouse {
         level: Level,
     ) -> Result<Option<Timestamp>, ResultsError> {
         let repos = window.keys();
-        let condition = of_window("enqueued_at", repos.as_deref());
+        let condition = in_window("enqueued_at", repos.as_deref());
         let within = format!("FROM crcr_dispatch WHERE {condition}");
         let query = format!(
             "SELECT min(enqueued_at) {within} AND enqueued_at > \
              (SELECT max(enqueued_at) {within} AND level != {{level:String}})"
         );
         let mut values = window_values(window, repos.as_deref());
-        values.push(("level".to_owned(), Value::Text(level.as_str())));
+        values.push(("level".to_owned(), QueryValue::Text(level.as_str())));
         let found = self.rows(&query, &values, |row| row.integer()).await?;
-        // The least of nothing is 0.
+        // `min` of no rows is 0.
         let since = found.first().copied().filter(|since| *since > 0);
         Ok(since.and_then(|since| Timestamp::from_millisecond(since).ok()))
     }
 
-    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError> {
+    async fn day_revisions(&self, window: &Window) -> Result<Vec<DayRevision>, ResultsError> {
         let repos = window.keys();
         let query = format!(
             "SELECT repo, day, sum(changes) FROM crcr_change WHERE {} GROUP BY repo, day",
-            of_days(repos.as_deref())
+            in_days(repos.as_deref())
         );
-        let read = |row: &mut Fields<'_>| {
-            Ok(Mark { repo: row.text()?, day: row.integer()?, changes: row.u64()? })
+        let read = |row: &mut RowReader<'_>| {
+            Ok(DayRevision { repo: row.text()?, day: row.integer()?, changes: row.u64()? })
         };
         self.rows(&query, &day_values(window, repos.as_deref()), read).await
     }
 
-    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError> {
+    async fn rolled_up_days(&self, window: &Window) -> Result<Vec<RolledUpDay>, ResultsError> {
         let repos = window.keys();
         let query = format!(
             "SELECT repo, day, nightly, tally FROM crcr_day WHERE {} \
              ORDER BY version DESC LIMIT 1 BY repo, day, nightly",
-            of_days(repos.as_deref())
+            in_days(repos.as_deref())
         );
-        let read = |row: &mut Fields<'_>| {
+        let read = |row: &mut RowReader<'_>| {
             let (repo, day) = (row.text()?, row.integer()?);
             let at = Timestamp::from_millisecond(day.saturating_mul(DAY)).unwrap_or_default();
             let day = RepoDay::new(&repo, at, row.u8()? == 1);
-            Ok(Rolled { day, tally: row.json()? })
+            Ok(RolledUpDay { day, tally: row.json()? })
         };
         self.rows(&query, &day_values(window, repos.as_deref()), read).await
     }
 
-    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError> {
+    async fn store_rolled_up_days(&self, days: &[RolledUpDay]) -> Result<(), ResultsError> {
         let version = Timestamp::now().as_millisecond();
         let mut lines = Vec::new();
-        for Rolled { day, tally } in days {
+        for RolledUpDay { day, tally } in days {
             let tally = serde_json::to_string(tally).expect("tallies are always JSON");
             let row = serde_json::json!({
                 "repo": day.repo, "day": day_number(day), "nightly": u8::from(day.nightly),
@@ -345,20 +356,20 @@ impl Results for ClickHouse {
             ("crcr_change", "day", day_of(time)),
         ] {
             let statement = format!("ALTER TABLE {name} DELETE WHERE {column} < {{before:Int64}}");
-            self.ask(&statement, &[("before".to_owned(), Value::Number(before))]).await?;
+            self.query(&statement, &[("before".to_owned(), QueryValue::Number(before))]).await?;
         }
         Ok(())
     }
 
-    async fn of_pull(
+    async fn pull_request_facts(
         &self,
         upstream: &str,
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         let upstream = upstream.to_ascii_lowercase();
         let mut values = vec![
-            ("number".to_owned(), Value::Number(number.cast_signed())),
-            ("upstream".to_owned(), Value::Text(&upstream)),
+            ("number".to_owned(), QueryValue::Number(number.cast_signed())),
+            ("upstream".to_owned(), QueryValue::Text(&upstream)),
         ];
         let query = "SELECT DISTINCT day FROM crcr_pull \
                      WHERE upstream = {upstream:String} AND number = {number:Int64}";
@@ -367,14 +378,14 @@ impl Results for ClickHouse {
         let (Some(first), Some(last)) = (days.first(), days.last()) else {
             return Ok((vec![], vec![]));
         };
-        values.push(("from".to_owned(), Value::Number(first.saturating_mul(DAY))));
-        values.push(("to".to_owned(), Value::Number((last + 1).saturating_mul(DAY))));
+        values.push(("from".to_owned(), QueryValue::Number(first.saturating_mul(DAY))));
+        values.push(("to".to_owned(), QueryValue::Number((last + 1).saturating_mul(DAY))));
         let days: Vec<String> = days.iter().map(i64::to_string).collect();
         let condition = |time: &str| {
             format!(
                 "{} AND intDiv({time}, {DAY}) IN ({}) AND pull_request = {{number:Int64}} \
                  AND upstream_key = {{upstream:String}}",
-                of_window(time, None),
+                in_window(time, None),
                 days.join(", ")
             )
         };
@@ -396,8 +407,8 @@ impl Results for ClickHouse {
     ) -> Result<Vec<MergeBaseFact>, ResultsError> {
         let upstream = upstream.to_ascii_lowercase();
         let values = [
-            ("number".to_owned(), Value::Number(number.cast_signed())),
-            ("upstream".to_owned(), Value::Text(&upstream)),
+            ("number".to_owned(), QueryValue::Number(number.cast_signed())),
+            ("upstream".to_owned(), QueryValue::Text(&upstream)),
         ];
         let query = rows::MERGE_BASE
             .select("upstream_key = {upstream:String} AND pull_request = {number:Int64}");
@@ -405,17 +416,17 @@ impl Results for ClickHouse {
     }
 }
 
-/// The condition for facts of a window's time and repositories.
-fn of_window(time: &str, repos: Option<&[String]>) -> String {
-    format!("{time} >= {{from:Int64}} AND {time} < {{to:Int64}} {}", among("repo_key", repos))
+/// SQL for the facts of a window.
+fn in_window(time: &str, repos: Option<&[String]>) -> String {
+    format!("{time} >= {{from:Int64}} AND {time} < {{to:Int64}} {}", of_repos("repo_key", repos))
 }
 
-/// The condition for days that a window touches, of its repositories.
-fn of_days(repos: Option<&[String]>) -> String {
-    format!("day >= {{from:Int64}} AND day <= {{to:Int64}} {}", among("repo", repos))
+/// SQL for the days that a window covers, at least in part.
+fn in_days(repos: Option<&[String]>) -> String {
+    format!("day >= {{from:Int64}} AND day <= {{to:Int64}} {}", of_repos("repo", repos))
 }
 
-fn among(column: &str, repos: Option<&[String]>) -> String {
+fn of_repos(column: &str, repos: Option<&[String]>) -> String {
     let Some(repos) = repos else { return String::new() };
     if repos.is_empty() {
         return "AND 0".to_owned();
@@ -424,24 +435,30 @@ fn among(column: &str, repos: Option<&[String]>) -> String {
     format!("AND {column} IN ({})", names.join(", "))
 }
 
-fn window_values<'a>(window: &Window, repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
-    values((window.from.as_millisecond(), window.to.as_millisecond()), repos)
+fn window_values<'a>(
+    window: &Window,
+    repos: Option<&'a [String]>,
+) -> Vec<(String, QueryValue<'a>)> {
+    bounds_and_repos((window.from.as_millisecond(), window.to.as_millisecond()), repos)
 }
 
-fn day_values<'a>(window: &Window, repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
-    values((day_of(window.from), last_day(window)), repos)
+fn day_values<'a>(window: &Window, repos: Option<&'a [String]>) -> Vec<(String, QueryValue<'a>)> {
+    bounds_and_repos((day_of(window.from), last_day(window)), repos)
 }
 
-fn values<'a>((from, to): (i64, i64), repos: Option<&'a [String]>) -> Vec<(String, Value<'a>)> {
+fn bounds_and_repos<'a>(
+    (from, to): (i64, i64),
+    repos: Option<&'a [String]>,
+) -> Vec<(String, QueryValue<'a>)> {
     let repos = repos.unwrap_or_default().iter().enumerate();
-    [("from".to_owned(), Value::Number(from)), ("to".to_owned(), Value::Number(to))]
+    [("from".to_owned(), QueryValue::Number(from)), ("to".to_owned(), QueryValue::Number(to))]
         .into_iter()
-        .chain(repos.map(|(n, repo)| (format!("repo{n}"), Value::Text(repo))))
+        .chain(repos.map(|(n, repo)| (format!("repo{n}"), QueryValue::Text(repo))))
         .collect()
 }
 
-impl Value<'_> {
-    /// As a `param_…` takes it: the text of a tab-separated field.
+impl QueryValue<'_> {
+    /// The text of a tab-separated field, as a `param_NAME` setting expects it.
     fn escaped(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
@@ -451,7 +468,7 @@ impl Value<'_> {
         }
     }
 
-    /// As a literal that can't end early: of a text only its bytes' digits are written.
+    /// An SQL literal. Texts are written as hexadecimal digits, so they can't end the literal.
     fn literal(&self) -> String {
         match self {
             Self::Number(number) => format!("({number})"),
@@ -460,8 +477,8 @@ impl Value<'_> {
     }
 }
 
-/// The query for a server that doesn't bind `{name:Type}`.
-fn filled(query: &str, values: &Parameters<'_>) -> String {
+/// Replaces each `{name:Type}` by a literal, for servers without query parameters.
+fn with_literals(query: &str, values: &QueryParameters<'_>) -> String {
     let mut query = query.to_owned();
     for (name, value) in values {
         for kind in ["Int64", "String"] {
@@ -476,13 +493,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_and_its_password_is_never_shown() {
-        let server = Server::parse("clickhouse+https://me:p%40ss@ch.test:8443/crcr").unwrap();
+    fn address_is_parsed_and_its_password_never_shown() {
+        let server =
+            ClickHouseServer::parse("clickhouse+https://me:p%40ss@ch.test:8443/crcr").unwrap();
         assert_eq!(server.endpoint.as_str(), "https://ch.test:8443/");
         assert_eq!((server.user.as_str(), server.database.as_str()), ("me", "crcr"));
         assert_eq!(server.password.expose_secret(), "p@ss");
         assert!(!format!("{server:?}").contains("p@ss"));
-        assert!(Server::parse("clickhouse+http://127.0.0.1:8123").is_ok());
+        assert!(ClickHouseServer::parse("clickhouse+http://127.0.0.1:8123").is_ok());
         for odd in [
             "clickhouse+http://ch.test:8123/crcr",
             "clickhouse+ftp://ch.test/crcr",
@@ -490,19 +508,19 @@ mod tests {
             "clickhouse+https://me:hush@ch.test/a?x=1",
             "https://me:hush@ch.test/crcr",
         ] {
-            let what = Server::parse(odd).unwrap_err();
+            let what = ClickHouseServer::parse(odd).unwrap_err();
             assert!(!what.contains("hush"), "{what}");
         }
     }
 
     #[test]
-    fn a_text_never_leaves_its_literal() {
+    fn a_text_cannot_end_its_literal() {
         let values = [
-            ("a".to_owned(), Value::Text("' OR 1 = 1 -- \\")),
-            ("b".to_owned(), Value::Number(-1)),
+            ("a".to_owned(), QueryValue::Text("' OR 1 = 1 -- \\")),
+            ("b".to_owned(), QueryValue::Number(-1)),
         ];
-        let query = filled("SELECT {a:String}, {b:Int64}", &values);
+        let query = with_literals("SELECT {a:String}, {b:Int64}", &values);
         assert_eq!(query, "SELECT unhex('27204f522031203d2031202d2d205c'), (-1)");
-        assert_eq!(Value::Text("a\\b\tc\n").escaped(), "a\\\\b\\tc\\n");
+        assert_eq!(QueryValue::Text("a\\b\tc\n").escaped(), "a\\\\b\\tc\\n");
     }
 }

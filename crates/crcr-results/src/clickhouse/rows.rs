@@ -1,5 +1,7 @@
-//! Facts as rows of tables: the fact's own JSON, with times as numbers, lists as texts and the
-//! columns that make keys and versions; and rows as facts.
+//! Converts facts to rows of ClickHouse tables and back.
+//!
+//! A row is the fact's JSON with times as numbers and lists as JSON text, plus the columns of the key
+//! and of the version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,24 +17,24 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::Answer;
+use crate::ReportOutcome;
 use crate::retention::day_of;
 
-/// A table, whose rows are facts.
-pub(super) struct Table<T> {
+/// A table whose rows are facts.
+pub(super) struct FactTable<T> {
     pub(super) name: &'static str,
-    /// The column that windows ask for.
+    /// The time by which a window selects rows.
     pub(super) time: &'static str,
-    /// What makes two rows the same one.
+    /// The columns that identify a fact: two rows with the same key are versions of one fact.
     pub(super) key: &'static str,
-    /// What `read` reads, in its order.
+    /// The columns that `read` expects, in this order.
     pub(super) columns: &'static str,
-    /// The newest row has the greatest.
+    /// Of the rows with one key, the row with the highest value in this column wins.
     version: &'static str,
-    pub(super) read: fn(&mut Fields<'_>) -> Result<T, String>,
+    pub(super) read: fn(&mut RowReader<'_>) -> Result<T, String>,
 }
 
-pub(super) static DISPATCH: Table<DispatchFact> = Table {
+pub(super) static DISPATCH: FactTable<DispatchFact> = FactTable {
     name: "crcr_dispatch",
     time: "enqueued_at",
     key: "repo_key, delivery",
@@ -44,23 +46,23 @@ pub(super) static DISPATCH: Table<DispatchFact> = Table {
             at: row.time()?,
             delivery: row.text()?,
             upstream: row.text()?,
-            pull_request: row.maybe(Fields::integer)?.map(i64::cast_unsigned),
+            pull_request: row.nullable(RowReader::integer)?.map(i64::cast_unsigned),
             head_sha: row.text()?,
             event: row.text()?.into(),
             repo: row.text()?,
             level: row.level()?,
             labels: row.json()?,
             enqueued_at: row.time()?,
-            sent_at: row.maybe(Fields::time)?,
+            sent_at: row.nullable(RowReader::time)?,
             status: row.dispatch_status()?,
-            superseded_by: row.maybe(Fields::text)?,
+            superseded_by: row.nullable(RowReader::text)?,
             tries: row.u32()?,
-            last_error: row.maybe(Fields::text)?,
+            last_error: row.nullable(RowReader::text)?,
         })
     },
 };
 
-pub(super) static ATTEMPT: Table<AttemptFact> = Table {
+pub(super) static ATTEMPT: FactTable<AttemptFact> = FactTable {
     name: "crcr_attempt",
     time: "dispatched_at",
     key: "repo_key, delivery, workflow, job, run_id, run_attempt, check_run_id",
@@ -76,35 +78,35 @@ pub(super) static ATTEMPT: Table<AttemptFact> = Table {
             repo: row.text()?,
             delivery: row.text()?,
             workflow: row.text()?,
-            job: row.filled()?,
+            job: row.non_empty_text()?,
             run_id: row.text()?,
             run_attempt: row.u32()?,
-            check_run_id: row.filled()?,
+            check_run_id: row.non_empty_text()?,
             state: row.json()?,
             start_unknown: row.u8()? == 1,
-            phase: row.maybe(Fields::text)?,
-            queue_seconds: row.maybe(Fields::thousandths)?,
-            execution_seconds: row.maybe(Fields::thousandths)?,
-            started_at: row.maybe(Fields::time)?,
-            completed_at: row.maybe(Fields::time)?,
-            tests: row.maybe(Fields::json)?,
+            phase: row.nullable(RowReader::text)?,
+            queue_seconds: row.nullable(RowReader::thousandths)?,
+            execution_seconds: row.nullable(RowReader::thousandths)?,
+            started_at: row.nullable(RowReader::time)?,
+            completed_at: row.nullable(RowReader::time)?,
+            tests: row.nullable(RowReader::json)?,
             failed_tests: row.json()?,
-            url: row.maybe(Fields::text)?,
-            artifact_url: row.maybe(Fields::text)?,
-            environment: row.maybe(Fields::text)?,
+            url: row.nullable(RowReader::text)?,
+            artifact_url: row.nullable(RowReader::text)?,
+            environment: row.nullable(RowReader::text)?,
             missing_proof: row
-                .maybe(Fields::text)?
+                .nullable(RowReader::text)?
                 .and_then(|name: String| MissingProof::from_name(&name)),
             level: row.level()?,
             event: row.text()?.into(),
             upstream: row.text()?,
-            pull_request: row.maybe(Fields::integer)?.map(i64::cast_unsigned),
+            pull_request: row.nullable(RowReader::integer)?.map(i64::cast_unsigned),
             head_sha: row.text()?,
         })
     },
 };
 
-pub(super) static CALLBACK: Table<CallbackFact> = Table {
+pub(super) static CALLBACK: FactTable<CallbackFact> = FactTable {
     name: "crcr_callback",
     time: "at",
     key: "at, id",
@@ -114,21 +116,21 @@ pub(super) static CALLBACK: Table<CallbackFact> = Table {
     read: |row| {
         Ok(CallbackFact {
             at: row.time()?,
-            repo: row.maybe(Fields::text)?,
-            delivery: row.maybe(Fields::text)?,
-            run_id: row.maybe(Fields::text)?,
-            job: row.maybe(Fields::text)?,
-            status: row.maybe(Fields::text)?,
-            conclusion: row.maybe(Fields::text)?,
+            repo: row.nullable(RowReader::text)?,
+            delivery: row.nullable(RowReader::text)?,
+            run_id: row.nullable(RowReader::text)?,
+            job: row.nullable(RowReader::text)?,
+            status: row.nullable(RowReader::text)?,
+            conclusion: row.nullable(RowReader::text)?,
             outcome: row.outcome()?,
             answer: row.u16()?,
-            detail: row.maybe(Fields::text)?,
+            detail: row.nullable(RowReader::text)?,
             latency_ms: row.thousandths()?,
         })
     },
 };
 
-pub(super) static MERGE_BASE: Table<MergeBaseFact> = Table {
+pub(super) static MERGE_BASE: FactTable<MergeBaseFact> = FactTable {
     name: "crcr_merge_base",
     time: "at",
     key: "upstream_key, pull_request, head_sha",
@@ -146,15 +148,14 @@ pub(super) static MERGE_BASE: Table<MergeBaseFact> = Table {
     },
 };
 
-/// Reads a report's time, outcome and latency.
-pub(super) fn answer(row: &mut Fields<'_>) -> Result<Answer, String> {
-    Ok(Answer { at: row.time()?, outcome: row.outcome()?, latency_ms: row.thousandths()? })
+pub(super) fn report_outcome(row: &mut RowReader<'_>) -> Result<ReportOutcome, String> {
+    Ok(ReportOutcome { at: row.time()?, outcome: row.outcome()?, latency_ms: row.thousandths()? })
 }
 
-impl<T> Table<T> {
-    /// The query for the rows that hold, of those that `condition` names.
+impl<T> FactTable<T> {
+    /// A query for the winning rows that meet `condition`.
     ///
-    /// The condition may only name columns that are the same in every version of a row.
+    /// The condition may only use columns that are equal in all versions of a fact.
     pub(super) fn select(&self, condition: &str) -> String {
         let Self { name, columns, key, version, .. } = self;
         format!(
@@ -164,12 +165,11 @@ impl<T> Table<T> {
     }
 }
 
-/// The fields of an answer in `RowBinary`, one after the other: text takes several times as long
-/// to read. <https://clickhouse.com/docs/interfaces/formats/RowBinary>
-pub(super) struct Fields<'a>(&'a [u8]);
+/// Reads the fields of a response in `RowBinary`, in order. Text formats take several times as long. <https://clickhouse.com/docs/interfaces/formats/RowBinary>
+pub(super) struct RowReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
-    /// All rows of an answer; the error says what can't be read.
+impl<'a> RowReader<'a> {
+    /// All rows of a response. The error describes the value that can't be read.
     pub(super) fn rows<T>(
         answer: &'a [u8],
         read: impl Fn(&mut Self) -> Result<T, String>,
@@ -233,19 +233,22 @@ impl<'a> Fields<'a> {
                 return text.map_err(|_| "a text that isn't UTF-8".to_owned());
             }
         }
-        Err("a text without an end".to_owned())
+        Err("a text with an invalid length".to_owned())
     }
 
     pub(super) fn text(&mut self) -> Result<String, String> {
         self.str().map(str::to_owned)
     }
 
-    /// A text that is empty where the fact has none.
-    fn filled(&mut self) -> Result<Option<String>, String> {
+    /// An optional text of a key column, where an empty text stands for none.
+    fn non_empty_text(&mut self) -> Result<Option<String>, String> {
         Ok(Some(self.text()?).filter(|text| !text.is_empty()))
     }
 
-    fn maybe<T>(&mut self, read: fn(&mut Self) -> Result<T, String>) -> Result<Option<T>, String> {
+    fn nullable<T>(
+        &mut self,
+        read: fn(&mut Self) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
         if self.u8()? == 1 { Ok(None) } else { read(self).map(Some) }
     }
 
@@ -270,7 +273,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Fields that are times, in either table.
+/// Columns that hold times, in any table.
 const TIMES: [&str; 8] = [
     "at",
     "enqueued_at",
@@ -281,18 +284,18 @@ const TIMES: [&str; 8] = [
     "completed_at",
     "committed_at",
 ];
-/// Fields that are lists or objects: texts of JSON in the table.
+/// Columns that hold lists or objects, as JSON text.
 const NESTED: [&str; 4] = ["labels", "state", "tests", "failed_tests"];
-/// Fields in seconds or milliseconds, and their columns in thousandths of that: old servers read
-/// fractions inexactly.
+/// Fields in seconds or milliseconds that are stored as integers of a thousandth of that unit, and
+/// their columns. Version 18.16 reads fractions inexactly.
 const THOUSANDTHS: [(&str, &str); 3] = [
     ("queue_seconds", "queue_ms"),
     ("execution_seconds", "execution_ms"),
     ("latency_ms", "latency_us"),
 ];
 
-/// The rows of `facts` for each table, one a line.
-pub(super) fn written(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
+/// The rows of `facts` for each table, as lines of JSON.
+pub(super) fn fact_rows(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
     let (mut dispatches, mut attempts, mut callbacks) = (vec![], vec![], vec![]);
     let mut merge_bases = vec![];
     for fact in facts {
@@ -343,9 +346,9 @@ pub(super) fn written(facts: &[Fact]) -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// The days of pull requests that `facts` tell of, one a line.
-pub(super) fn pulls(facts: &[Fact]) -> Vec<u8> {
-    let of = |fact: &Fact| {
+/// On which days there are facts about which pull request, as lines of JSON.
+pub(super) fn pull_request_days(facts: &[Fact]) -> Vec<u8> {
+    let pull_request_day = |fact: &Fact| {
         let (upstream, number, at) = match fact {
             Fact::Dispatch(fact) => (&fact.upstream, fact.pull_request?, fact.enqueued_at),
             Fact::Attempt(fact) => (&fact.upstream, fact.pull_request?, fact.dispatched_at),
@@ -354,26 +357,28 @@ pub(super) fn pulls(facts: &[Fact]) -> Vec<u8> {
         Some((upstream.to_ascii_lowercase(), number.cast_signed(), day_of(at)))
     };
     let mut lines = vec![];
-    for (upstream, number, day) in facts.iter().filter_map(of).collect::<BTreeSet<_>>() {
+    for (upstream, number, day) in
+        facts.iter().filter_map(pull_request_day).collect::<BTreeSet<_>>()
+    {
         line(&mut lines, &json!({ "upstream": upstream, "number": number, "day": day }));
     }
     lines
 }
 
-/// How often the days of repositories are written with `facts`, one a line.
-pub(super) fn changes(facts: &[Fact]) -> Vec<u8> {
+/// How many of `facts` belong to each day of each repository, as lines of JSON.
+pub(super) fn day_changes(facts: &[Fact]) -> Vec<u8> {
     let mut changes: BTreeMap<(String, i64), u64> = BTreeMap::new();
     for fact in facts {
         let (repo, at) = match fact {
             Fact::Dispatch(fact) => (&*fact.repo, fact.enqueued_at),
             Fact::Attempt(fact) => (&*fact.repo, fact.dispatched_at),
             Fact::Callback(fact) => ("", fact.at),
-            // It changes no number of a day.
+            // No number of a day depends on it.
             Fact::MergeBase(_) => continue,
         };
         *changes.entry((repo.to_ascii_lowercase(), day_of(at))).or_default() += 1;
     }
-    // A replicated table drops a block that it has seen: no two batches are the same.
+    // A replicated table ignores a block that it has already received, so each batch is made unique.
     let batch: u64 = rand::random();
     let mut lines = vec![];
     for ((repo, day), changes) in changes {
@@ -388,8 +393,7 @@ pub(super) fn line(lines: &mut Vec<u8>, row: &impl Serialize) {
     lines.push(b'\n');
 }
 
-/// The fact's fields as the table has them; those of `never_null` are empty where the fact has
-/// none.
+/// The fact's fields as columns of its table. Fields in `never_null` become an empty text if absent.
 fn row<T: Serialize>(fact: &T, never_null: &[&str]) -> Map<String, Value> {
     let Value::Object(fields) = serde_json::to_value(fact).expect("facts are always JSON") else {
         return Map::new();

@@ -1,12 +1,13 @@
-//! The tables, and the steps that lead to them.
+//! The tables of ClickHouse, created and upgraded in steps.
 
-use super::ClickHouse;
+use super::ClickHouseResults;
 use crate::ResultsError;
 
-/// Each step is a list of statements that may be repeated; a new version of crcr adds a step.
+/// Each step is a list of statements that can be repeated safely. A version of crcr that changes the
+/// tables appends a step.
 ///
-/// Times are milliseconds since 1970. `job` and `check_run_id` of an attempt are empty where there
-/// is none: keys can't be null.
+/// Times are milliseconds since 1970. An attempt without a `job` or `check_run_id` has an empty text
+/// there, because the columns of a key can't be null.
 const STEPS: [&[&str]; 5] = [
     &[
         "CREATE TABLE IF NOT EXISTS crcr_dispatch (
@@ -43,8 +44,8 @@ const STEPS: [&[&str]; 5] = [
     &["CREATE TABLE IF NOT EXISTS crcr_day (
         repo String, day Int64, nightly UInt8, tally String, version UInt64
      ) ENGINE = ReplacingMergeTree(version) ORDER BY (repo, day, nightly)"],
-    // What pages ask first, so that they needn't read all facts for it: which days changed, and on
-    // which days a pull request was heard of.
+    // Pages read these two first: which days have changed, and which days have facts about a pull
+    // request. Without them a page would read all facts.
     &[
         "CREATE TABLE IF NOT EXISTS crcr_change (
         repo String, day Int64, changes UInt64, batch UInt64
@@ -62,8 +63,8 @@ const STEPS: [&[&str]; 5] = [
         "INSERT INTO crcr_pull SELECT DISTINCT upstream_key, assumeNotNull(pull_request),
      intDiv(dispatched_at, 86400000) FROM crcr_attempt WHERE isNotNull(pull_request)",
     ],
-    // From here on nothing is written to a dispatch's `base_sha`: it told where the base branch was,
-    // not where the pull request had left it.
+    // `base_sha` of a dispatch isn't written any more. It was the tip of the base branch, not the
+    // commit where the pull request branched off.
     &["CREATE TABLE IF NOT EXISTS crcr_merge_base (
         upstream_key String, version UInt64, at Int64, upstream String, pull_request Int64,
         head_sha String, merge_base String, committed_at Int64
@@ -74,13 +75,13 @@ const STEPS: [&[&str]; 5] = [
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.
-pub(super) async fn create(server: &ClickHouse) -> Result<(), ResultsError> {
+pub(super) async fn create(server: &ClickHouseResults) -> Result<(), ResultsError> {
     let database = &server.server.database;
-    server.bare(&format!("CREATE DATABASE IF NOT EXISTS {database}")).await?;
+    server.run_outside_database(&format!("CREATE DATABASE IF NOT EXISTS {database}")).await?;
     let log = "CREATE TABLE IF NOT EXISTS crcr_schema (step UInt32) ENGINE = MergeTree()
         ORDER BY step";
-    server.ask(log, &[]).await?;
-    let answer = server.ask("SELECT max(step) FROM crcr_schema", &[]).await?;
+    server.query(log, &[]).await?;
+    let answer = server.query("SELECT max(step) FROM crcr_schema", &[]).await?;
     let done: usize = String::from_utf8_lossy(&answer).trim().parse().unwrap_or(0);
     if done > STEPS.len() {
         return Err(ResultsError::Unavailable(format!(
@@ -90,15 +91,15 @@ pub(super) async fn create(server: &ClickHouse) -> Result<(), ResultsError> {
     }
     for (at, statements) in STEPS.iter().enumerate().skip(done) {
         for statement in *statements {
-            match server.ask(statement, &[]).await {
-                // Added by an upgrade that was killed: servers of 2018 know no `IF NOT EXISTS` here.
+            match server.query(statement, &[]).await {
+                // A killed upgrade has added it already. Version 18.16 has no `ADD COLUMN IF NOT EXISTS`.
                 Err(error)
                     if statement.contains("ADD COLUMN")
                         && error.to_string().contains("already exists") => {}
                 answer => drop(answer?),
             }
         }
-        server.ask(&format!("INSERT INTO crcr_schema VALUES ({})", at + 1), &[]).await?;
+        server.query(&format!("INSERT INTO crcr_schema VALUES ({})", at + 1), &[]).await?;
     }
     Ok(())
 }
@@ -108,58 +109,65 @@ mod tests {
     use crcr_testkit::clickhouse::ClickHouse as TestServer;
     use jiff::Timestamp;
 
-    use super::super::{ClickHouse, Server};
+    use super::super::{ClickHouseResults, ClickHouseServer};
     use super::STEPS;
     use crate::{Results as _, Window, generate};
 
-    /// What the newer tables tell. How often a day was written isn't known of rows that were
-    /// replaced and merged before.
-    async fn answers(results: &ClickHouse) -> (Vec<(String, i64)>, usize, usize) {
+    /// The rows of the tables that later steps added. The number of writes of each day is left out:
+    /// it isn't known for rows that a merge has replaced.
+    async fn rows_of_newer_tables(
+        results: &ClickHouseResults,
+    ) -> (Vec<(String, i64)>, usize, usize) {
         let ever = Window::all(Timestamp::MIN, Timestamp::MAX);
-        let marks = results.marks(&ever).await.unwrap().into_iter();
-        let mut marks: Vec<_> = marks.map(|mark| (mark.repo, mark.day)).collect();
-        marks.sort();
-        let (attempts, dispatches) = results.of_pull("Acme/Upstream", 101_010).await.unwrap();
-        (marks, attempts.len(), dispatches.len())
+        let days = results.day_revisions(&ever).await.unwrap().into_iter();
+        let mut days: Vec<_> = days.map(|day| (day.repo, day.day)).collect();
+        days.sort();
+        let (attempts, dispatches) =
+            results.pull_request_facts("Acme/Upstream", 101_010).await.unwrap();
+        (days, attempts.len(), dispatches.len())
     }
 
-    async fn tables_of_before_are_upgraded_with_their_rows(server: &TestServer) {
-        let open = || ClickHouse::new(Server::parse(&server.url()).unwrap()).unwrap();
+    async fn old_tables_are_upgraded_and_keep_their_rows(server: &TestServer) {
+        let open =
+            || ClickHouseResults::new(ClickHouseServer::parse(&server.url()).unwrap()).unwrap();
         let now = "2026-09-15T12:00:00Z".parse().unwrap();
         let (results, facts) = (open(), generate::facts(3, now, 12, 6, "acme/upstream"));
         results.append(facts).await.unwrap();
-        let expected = answers(&results).await;
+        let expected = rows_of_newer_tables(&results).await;
         assert!(expected.0.len() > 50 && expected.1 > 5 && expected.2 >= 5, "{expected:?}");
-        // What the second step had made, with the rows that were written then.
+        // Back to the tables of the second step, with the rows of that time.
         for table in ["crcr_change", "crcr_pull", "crcr_merge_base", "crcr_schema"] {
-            results.ask(&format!("DROP TABLE {table}"), &[]).await.unwrap();
+            results.query(&format!("DROP TABLE {table}"), &[]).await.unwrap();
         }
         for statement in [
             "CREATE TABLE crcr_schema (step UInt32) ENGINE = MergeTree() ORDER BY step",
             "INSERT INTO crcr_schema VALUES (1), (2)",
         ] {
-            results.ask(statement, &[]).await.unwrap();
+            results.query(statement, &[]).await.unwrap();
         }
-        assert!(results.marks(&Window::all(now, now)).await.is_err(), "the tables are gone");
+        assert!(
+            results.day_revisions(&Window::all(now, now)).await.is_err(),
+            "the tables are gone"
+        );
         let upgraded = open();
         upgraded.prepare().await.unwrap();
-        assert_eq!(answers(&upgraded).await, expected);
+        assert_eq!(rows_of_newer_tables(&upgraded).await, expected);
         assert_eq!(upgraded.merge_bases("acme/upstream", 101_010).await.unwrap(), []);
         let newer = format!("INSERT INTO crcr_schema VALUES ({})", STEPS.len() + 1);
-        upgraded.ask(&newer, &[]).await.unwrap();
+        upgraded.query(&newer, &[]).await.unwrap();
         let refused = open().prepare().await.unwrap_err().to_string();
         assert!(refused.contains("are of a newer crcr: step 6, this one knows 5"), "{refused}");
     }
 
     #[tokio::test]
     #[ignore = "needs clickhouse-server"]
-    async fn tables_of_before_are_upgraded_in_clickhouse_of_2018() {
-        tables_of_before_are_upgraded_with_their_rows(&TestServer::debian().unwrap()).await;
+    async fn old_tables_are_upgraded_on_clickhouse_18() {
+        old_tables_are_upgraded_and_keep_their_rows(&TestServer::debian().unwrap()).await;
     }
 
     #[tokio::test]
     #[ignore = "needs chdb"]
-    async fn tables_of_before_are_upgraded_in_clickhouse_of_today() {
-        tables_of_before_are_upgraded_with_their_rows(&TestServer::chdb().unwrap()).await;
+    async fn old_tables_are_upgraded_on_current_clickhouse() {
+        old_tables_are_upgraded_and_keep_their_rows(&TestServer::chdb().unwrap()).await;
     }
 }

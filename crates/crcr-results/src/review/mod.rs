@@ -25,7 +25,7 @@ pub fn window(
     let second = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let to = second(to);
     let from = from.map_or_else(|| ReviewQuestion::at(level).from(to, criteria), second);
-    Window::all(from, to).of(vec![repo.as_str().to_owned()])
+    Window::all(from, to).of_repos(vec![repo.as_str().to_owned()])
 }
 
 /// Reviews a repository at `level` by the facts of its [`window`].
@@ -38,25 +38,25 @@ pub async fn review(
 ) -> Result<RepoReview, ResultsError> {
     let window = window(repo, level, span, criteria);
     let reports = async {
-        let answers = results.answers(&window).await?;
+        let answers = results.report_outcomes(&window).await?;
         Ok(answers.into_iter().map(|answer| answer.outcome).collect())
     };
     let (attempts, dispatches, beside) = tokio::try_join!(
         results.attempts(&window),
         results.dispatches(&window),
-        Beside::read(results, &window, reports),
+        ReviewInputs::read(results, &window, reports),
     )?;
     let facts = (attempts.iter().collect(), dispatches.iter().collect());
     Ok(beside.review(repo, level, &window, facts, criteria))
 }
 
 /// What a review reads beside attempts and dispatches.
-pub struct Beside {
+pub struct ReviewInputs {
     at_l2_since: Option<Timestamp>,
     reports: Vec<CallbackOutcome>,
 }
 
-impl Beside {
+impl ReviewInputs {
     /// Reads it, for a review of this window; what became of its reports is `reports`.
     pub async fn read<E: From<ResultsError>>(
         results: &dyn Results,

@@ -1,4 +1,4 @@
-//! Facts in SQLite: four tables, written by the store's own transactions.
+//! Reads facts from the SQLite store, whose own transactions write them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,13 @@ use serde::de::DeserializeOwned;
 
 use super::retention::{DAY, day_number, day_of, last_day};
 use super::{
-    Answer, Mark, REFUSED, Results, ResultsError, Rolled, Window, sort_attempts, sort_dispatches,
+    DayRevision, REFUSED, ReportOutcome, Results, ResultsError, RolledUpDay, Window, sort_attempts,
+    sort_dispatches,
 };
 
-/// Rows that one portion deletes: a few milliseconds of the writer's time.
-const DELETED: usize = 500;
-/// The pause between two portions, so that the relay's own writes come first.
+/// Rows per transaction: one takes the writer a few milliseconds.
+const DELETE_BATCH: usize = 500;
+/// The pause between two batches, so that the relay's own writes aren't held up.
 const DELETE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads facts of a SQLite store.
@@ -61,23 +62,23 @@ impl Results for SqliteResults {
         self.blocking(move |this| this.callbacks(&window)).await
     }
 
-    async fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
+    async fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.pushes(&window)).await
+        self.blocking(move |this| this.push_attempts(&window)).await
     }
 
-    async fn refused(
+    async fn refused_callbacks(
         &self,
         window: &Window,
         limit: usize,
     ) -> Result<Vec<CallbackFact>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.refused(&window, limit)).await
+        self.blocking(move |this| this.refused_callbacks(&window, limit)).await
     }
 
-    async fn answers(&self, window: &Window) -> Result<Vec<Answer>, ResultsError> {
+    async fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.answers(&window)).await
+        self.blocking(move |this| this.report_outcomes(&window)).await
     }
 
     async fn at_level_since(
@@ -89,20 +90,20 @@ impl Results for SqliteResults {
         self.blocking(move |this| this.at_level_since(&window, level)).await
     }
 
-    async fn marks(&self, window: &Window) -> Result<Vec<Mark>, ResultsError> {
+    async fn day_revisions(&self, window: &Window) -> Result<Vec<DayRevision>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.marks(&window)).await
+        self.blocking(move |this| this.day_revisions(&window)).await
     }
 
-    async fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, ResultsError> {
+    async fn rolled_up_days(&self, window: &Window) -> Result<Vec<RolledUpDay>, ResultsError> {
         let window = window.clone();
-        self.blocking(move |this| this.rolled(&window)).await
+        self.blocking(move |this| this.rolled_up_days(&window)).await
     }
 
-    async fn keep(&self, days: &[Rolled]) -> Result<(), ResultsError> {
+    async fn store_rolled_up_days(&self, days: &[RolledUpDay]) -> Result<(), ResultsError> {
         let rows: Vec<_> = days
             .iter()
-            .map(|Rolled { day, tally }| {
+            .map(|RolledUpDay { day, tally }| {
                 (day_number(day), day.repo.clone(), day.nightly, json(tally))
             })
             .collect();
@@ -129,14 +130,14 @@ impl Results for SqliteResults {
             let columns = key.trim_matches(['(', ')']);
             let delete = format!(
                 "DELETE FROM {table} WHERE {key} IN
-                   (SELECT {columns} FROM {table} WHERE {column} < ?1 LIMIT {DELETED})"
+                   (SELECT {columns} FROM {table} WHERE {column} < ?1 LIMIT {DELETE_BATCH})"
             );
             loop {
                 let delete = delete.clone();
-                let portion = move |tx: &Transaction<'_>| {
+                let delete_batch = move |tx: &Transaction<'_>| {
                     Ok(tx.prepare_cached(&delete)?.execute([end])? as u64)
                 };
-                if self.store.write(portion).await? == 0 {
+                if self.store.write(delete_batch).await? == 0 {
                     break;
                 }
                 tokio::time::sleep(DELETE_PAUSE).await;
@@ -145,13 +146,13 @@ impl Results for SqliteResults {
         Ok(())
     }
 
-    async fn of_pull(
+    async fn pull_request_facts(
         &self,
         upstream: &str,
         number: u64,
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
         let upstream = upstream.to_owned();
-        self.blocking(move |this| this.of_pull(&upstream, number)).await
+        self.blocking(move |this| this.pull_request_facts(&upstream, number)).await
     }
 
     async fn merge_bases(
@@ -169,7 +170,7 @@ impl Results for SqliteResults {
                          WHERE upstream = ?1 AND pull_request = ?2",
                     )?
                     .query_map(params![upstream, number.cast_signed()], |row| {
-                        read_merge_base(&mut Columns::of(row))
+                        read_merge_base(&mut ColumnReader::of(row))
                     })?
                     .collect()
             })
@@ -179,12 +180,11 @@ impl Results for SqliteResults {
 }
 
 impl SqliteResults {
-    /// The facts that `store` holds.
     pub fn new(store: Arc<SqliteStore>) -> Self {
         Self { store }
     }
 
-    /// Reads off the threads that serve requests.
+    /// Runs a query on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
@@ -208,10 +208,10 @@ impl SqliteResults {
         found.map(sorted(sort_attempts))
     }
 
-    /// See [`Results::pushes`].
-    fn pushes(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
-        let own = "AND pull_request IS NULL";
-        let found = self.select(ATTEMPT, "dispatched_at", window, own, read_attempt);
+    /// See [`Results::push_attempts`].
+    fn push_attempts(&self, window: &Window) -> Result<Vec<AttemptFact>, StoreError> {
+        let condition = "AND pull_request IS NULL";
+        let found = self.select(ATTEMPT, "dispatched_at", window, condition, read_attempt);
         found.map(sorted(sort_attempts))
     }
 
@@ -220,20 +220,24 @@ impl SqliteResults {
         self.select(CALLBACK, "at", window, "ORDER BY at, id", read_callback)
     }
 
-    fn refused(&self, window: &Window, limit: usize) -> Result<Vec<CallbackFact>, StoreError> {
+    fn refused_callbacks(
+        &self,
+        window: &Window,
+        limit: usize,
+    ) -> Result<Vec<CallbackFact>, StoreError> {
         let newest = format!("AND ({REFUSED}) ORDER BY at DESC, id DESC LIMIT {limit}");
         self.select(CALLBACK, "at", window, &newest, read_callback)
     }
 
-    fn answers(&self, window: &Window) -> Result<Vec<Answer>, StoreError> {
+    fn report_outcomes(&self, window: &Window) -> Result<Vec<ReportOutcome>, StoreError> {
         let answers = "at, outcome, latency_ms FROM fact_callback";
         self.select(answers, "at", window, "", |row| {
-            Ok(Answer { at: row.time()?, outcome: row.outcome()?, latency_ms: row.get()? })
+            Ok(ReportOutcome { at: row.time()?, outcome: row.outcome()?, latency_ms: row.get()? })
         })
     }
 
-    /// See [`Results::of_pull`].
-    pub fn of_pull(
+    /// See [`Results::pull_request_facts`].
+    pub fn pull_request_facts(
         &self,
         upstream: &str,
         number: u64,
@@ -242,10 +246,11 @@ impl SqliteResults {
         let of = "WHERE pull_request = ?2 AND upstream = ?1 COLLATE NOCASE";
         self.store.slow_readers().with(|connection| {
             let mut attempts = connection.prepare_cached(&format!("SELECT {ATTEMPT} {of}"))?;
-            let attempts = attempts.query_map(asked, |row| read_attempt(&mut Columns::of(row)))?;
+            let attempts =
+                attempts.query_map(asked, |row| read_attempt(&mut ColumnReader::of(row)))?;
             let attempts = attempts.collect::<rusqlite::Result<_>>().map(sorted(sort_attempts))?;
             let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
-            let sent = sent.query_map(asked, |row| read_dispatch(&mut Columns::of(row)))?;
+            let sent = sent.query_map(asked, |row| read_dispatch(&mut ColumnReader::of(row)))?;
             Ok((attempts, sent.collect::<rusqlite::Result<_>>().map(sorted(sort_dispatches))?))
         })
     }
@@ -273,33 +278,33 @@ impl SqliteResults {
         })
     }
 
-    fn marks(&self, window: &Window) -> Result<Vec<Mark>, StoreError> {
-        self.of_days("repo, day, changes FROM fact_day", window, |row| {
+    fn day_revisions(&self, window: &Window) -> Result<Vec<DayRevision>, StoreError> {
+        self.select_days("repo, day, changes FROM fact_day", window, |row| {
             let changes = row.get::<_, i64>(2)?.cast_unsigned();
-            Ok(Mark { repo: row.get(0)?, day: row.get(1)?, changes })
+            Ok(DayRevision { repo: row.get(0)?, day: row.get(1)?, changes })
         })
     }
 
-    fn rolled(&self, window: &Window) -> Result<Vec<Rolled>, StoreError> {
-        self.of_days("repo, day, nightly, tally FROM rolled_day", window, |row| {
+    fn rolled_up_days(&self, window: &Window) -> Result<Vec<RolledUpDay>, StoreError> {
+        self.select_days("repo, day, nightly, tally FROM rolled_day", window, |row| {
             let day = timestamp(row.get::<_, i64>(1)?.saturating_mul(DAY));
-            let mut columns = Columns { row, at: 2 };
-            Ok(Rolled {
+            let mut columns = ColumnReader { row, at: 2 };
+            Ok(RolledUpDay {
                 day: RepoDay::new(&row.get::<_, String>(0)?, day, columns.get()?),
                 tally: columns.json()?,
             })
         })
     }
 
-    /// Rows of the days that the window touches.
-    fn of_days<T>(
+    /// Rows of the days that the window covers, at least in part. `what` is columns and their table.
+    fn select_days<T>(
         &self,
         what: &str,
         window: &Window,
         read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
         let repos = window.keys();
-        let only = among(repos.as_deref());
+        let only = of_repos(repos.as_deref());
         let query = format!("SELECT {what} WHERE day >= ?1 AND day <= ?2 {only}");
         let asked = params![day_of(window.from), last_day(window), repos.map(|all| json(&all))];
         self.store
@@ -307,37 +312,39 @@ impl SqliteResults {
             .with(|connection| connection.prepare_cached(&query)?.query_map(asked, read)?.collect())
     }
 
-    /// Rows of the window: `what` is columns and their table, `time` the column of the window.
+    /// Rows of the window. `what` is columns and their table, `time` is the column that the window is
+    /// compared with.
     fn select<T>(
         &self,
         what: &str,
         time: &str,
         window: &Window,
         rest: &str,
-        read: impl Fn(&mut Columns<'_>) -> rusqlite::Result<T>,
+        read: impl Fn(&mut ColumnReader<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
         let repos = window.keys();
-        let only = among(repos.as_deref());
+        let only = of_repos(repos.as_deref());
         let query = format!("SELECT {what} WHERE {time} >= ?1 AND {time} < ?2 {only} {rest}");
         let asked = params![millis(window.from), millis(window.to), repos.map(|all| json(&all))];
         self.store.slow_readers().with(|connection| {
             connection
                 .prepare_cached(&query)?
-                .query_map(asked, |row| read(&mut Columns::of(row)))?
+                .query_map(asked, |row| read(&mut ColumnReader::of(row)))?
                 .collect()
         })
     }
 }
 
-/// The condition for the repositories that `?3` lists; the parameter is there in any case.
-fn among(repos: Option<&[String]>) -> &'static str {
+/// SQL for the repositories that parameter 3 lists. It is used in either case, because it is always
+/// bound.
+fn of_repos(repos: Option<&[String]>) -> &'static str {
     match repos {
         None => "AND ?3 IS NULL",
         Some(_) => "AND repo IN (SELECT value FROM json_each(?3))",
     }
 }
 
-/// Rows in order. SQLite would sort copies of whole rows.
+/// Sorts here, because SQLite would sort copies of whole rows.
 fn sorted<T>(sort: fn(&mut [T])) -> impl Fn(Vec<T>) -> Vec<T> {
     move |mut rows| {
         sort(&mut rows);
@@ -345,14 +352,14 @@ fn sorted<T>(sort: fn(&mut [T])) -> impl Fn(Vec<T>) -> Vec<T> {
     }
 }
 
-/// The columns of a row, one after the other: finding each by its name takes as long as
-/// everything else.
-struct Columns<'a> {
+/// Reads the columns of a row in order. A look-up by name takes as long as everything else
+/// together.
+struct ColumnReader<'a> {
     row: &'a Row<'a>,
     at: usize,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> ColumnReader<'a> {
     fn of(row: &'a Row<'a>) -> Self {
         Self { row, at: 0 }
     }
@@ -400,12 +407,12 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What [`read_dispatch`] reads, in its order.
+/// The columns that [`read_dispatch`] expects, in this order.
 const DISPATCH: &str = "at, delivery, upstream, pull_request, head_sha, event, repo, level,
     labels, enqueued_at, sent_at, status, superseded_by, tries, last_error
     FROM fact_dispatch";
 
-fn read_dispatch(row: &mut Columns<'_>) -> rusqlite::Result<DispatchFact> {
+fn read_dispatch(row: &mut ColumnReader<'_>) -> rusqlite::Result<DispatchFact> {
     Ok(DispatchFact {
         at: row.time()?,
         delivery: row.get()?,
@@ -425,13 +432,13 @@ fn read_dispatch(row: &mut Columns<'_>) -> rusqlite::Result<DispatchFact> {
     })
 }
 
-/// What [`read_attempt`] reads, in its order.
+/// The columns that [`read_attempt`] expects, in this order.
 const ATTEMPT: &str = "received_at, dispatched_at, repo, delivery, workflow, job, run_id,
     run_attempt, check_run_id, state, start_unknown, phase, queue_seconds, execution_seconds,
     started_at, completed_at, ifnull(tests, 'null'), failed_tests, url, artifact_url, environment,
     missing_proof, level, event, upstream, pull_request, head_sha FROM fact_attempt";
 
-fn read_attempt(row: &mut Columns<'_>) -> rusqlite::Result<AttemptFact> {
+fn read_attempt(row: &mut ColumnReader<'_>) -> rusqlite::Result<AttemptFact> {
     Ok(AttemptFact {
         received_at: row.time()?,
         dispatched_at: row.time()?,
@@ -463,11 +470,11 @@ fn read_attempt(row: &mut Columns<'_>) -> rusqlite::Result<AttemptFact> {
     })
 }
 
-/// What [`read_callback`] reads, in its order.
+/// The columns that [`read_callback`] expects, in this order.
 const CALLBACK: &str = "at, repo, delivery, run_id, job, status, conclusion, outcome, answer,
     detail, latency_ms FROM fact_callback";
 
-fn read_callback(row: &mut Columns<'_>) -> rusqlite::Result<CallbackFact> {
+fn read_callback(row: &mut ColumnReader<'_>) -> rusqlite::Result<CallbackFact> {
     Ok(CallbackFact {
         at: row.time()?,
         repo: row.get()?,
@@ -483,7 +490,7 @@ fn read_callback(row: &mut Columns<'_>) -> rusqlite::Result<CallbackFact> {
     })
 }
 
-fn read_merge_base(row: &mut Columns<'_>) -> rusqlite::Result<MergeBaseFact> {
+fn read_merge_base(row: &mut ColumnReader<'_>) -> rusqlite::Result<MergeBaseFact> {
     Ok(MergeBaseFact {
         at: row.time()?,
         upstream: row.get()?,

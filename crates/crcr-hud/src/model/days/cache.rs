@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crcr_domain::facts::{AttemptFact, DispatchFact};
 use crcr_domain::results::{Regression, ResultTotals};
 use crcr_results::retention::midnight;
-use crcr_results::{Answer, Mark};
+use crcr_results::{DayRevision, ReportOutcome};
 use jiff::Timestamp;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
@@ -24,7 +24,7 @@ const FACT_BYTES: usize = 1024;
 pub(crate) struct DayCaches {
     pub(super) tallies: DayCache<Vec<DayTally>>,
     pub(super) reports: DayCache<Arc<ReportSummary>>,
-    pub(super) outcomes: DayCache<Arc<Vec<Answer>>>,
+    pub(super) outcomes: DayCache<Arc<Vec<ReportOutcome>>>,
     pub(super) regressions: DayCache<Arc<Vec<Regression>>>,
     pub(super) facts: DayCache<Arc<DayFacts>>,
     pub(super) pushes: DayCache<Arc<DayFacts>>,
@@ -125,12 +125,12 @@ impl<T: Clone + CacheWeight> DayCache<T> {
         Self { entries }
     }
 
-    pub(super) fn get(&self, mark: &Mark, slice: &DaySlice) -> Option<T> {
+    pub(super) fn get(&self, mark: &DayRevision, slice: &DaySlice) -> Option<T> {
         let entry = self.entries.get(&(mark.repo.clone(), mark.day, slice.scope?))?;
         (entry.revision == mark.changes && entry.from == slice.from).then_some(entry.value)
     }
 
-    pub(super) fn insert(&self, mark: Mark, slice: &DaySlice, value: T) {
+    pub(super) fn insert(&self, mark: DayRevision, slice: &DaySlice, value: T) {
         let Some(scope) = slice.scope else { return };
         let bytes = (value.bytes() + ENTRY_BYTES) as u64;
         let entry = CachedDay { revision: mark.changes, from: slice.from, bytes, value };
@@ -155,7 +155,7 @@ impl CacheWeight for Arc<ReportSummary> {
     }
 }
 
-impl CacheWeight for Arc<Vec<Answer>> {
+impl CacheWeight for Arc<Vec<ReportOutcome>> {
     fn bytes(&self) -> usize {
         size_of_val(&***self)
     }
@@ -189,8 +189,8 @@ mod tests {
         }
     }
 
-    fn mark(day: i64, changes: u64) -> Mark {
-        Mark { repo: "acme/one".to_owned(), day, changes }
+    fn mark(day: i64, changes: u64) -> DayRevision {
+        DayRevision { repo: "acme/one".to_owned(), day, changes }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crcr_domain::results::{
     DurationStats, Regression, RepoDay, ResultTotals, find_regressions, jobs_of_record,
 };
 use crcr_results::retention::{day_number, day_of, heads_until, midnight};
-use crcr_results::{Answer, Mark, Window};
+use crcr_results::{DayRevision, ReportOutcome, Window};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 
@@ -32,7 +32,7 @@ const CONCURRENT_BATCHES: usize = 2;
 pub(super) type DayTally = (RepoDay, Arc<ResultTotals>);
 
 /// Days that have to be read, each with the repositories whose revision isn't cached.
-type StaleDays = BTreeMap<i64, Vec<Mark>>;
+type StaleDays = BTreeMap<i64, Vec<DayRevision>>;
 
 /// Counts and latencies of the reports of one or more days.
 #[derive(Debug, Clone, Default)]
@@ -43,12 +43,12 @@ pub(crate) struct ReportSummary {
 }
 
 impl ReportSummary {
-    fn new(answers: &[Answer]) -> Self {
+    fn new(answers: &[ReportOutcome]) -> Self {
         let mut outcomes: BTreeMap<&'static str, u64> = BTreeMap::new();
         for answer in answers {
             *outcomes.entry(answer.outcome.as_str()).or_default() += 1;
         }
-        let microseconds = |answer: &Answer| (answer.latency_ms * 1000.0).round() as i64;
+        let microseconds = |answer: &ReportOutcome| (answer.latency_ms * 1000.0).round() as i64;
         let mut latencies: Vec<i64> = answers.iter().map(microseconds).collect();
         latencies.sort_unstable();
         Self { outcomes, latencies }
@@ -77,10 +77,10 @@ pub(crate) async fn day_tallies(
 ) -> Result<Vec<DayTally>, PageError> {
     let all = Window::all(span.from, span.to);
     let window = match repo {
-        Some(repo) => all.of(vec![repo.to_owned()]),
+        Some(repo) => all.of_repos(vec![repo.to_owned()]),
         None => all,
     };
-    let marks = async { hud.results.marks(&window).await.map_err(PageError::from) };
+    let marks = async { hud.results.day_revisions(&window).await.map_err(PageError::from) };
     let (rolled_up, marks) = tokio::try_join!(rolled_up_days(hud, &window), marks)?;
     combine_days(hud, span, rolled_up, &marks).await
 }
@@ -91,7 +91,7 @@ pub(crate) async fn day_tallies_and_reports(
     span: &TimeSpan,
 ) -> Result<(Vec<DayTally>, ReportSummary), PageError> {
     let window = Window::all(span.from, span.to);
-    let marks = async { hud.results.marks(&window).await.map_err(PageError::from) };
+    let marks = async { hud.results.day_revisions(&window).await.map_err(PageError::from) };
     let (rolled_up, marks) = tokio::try_join!(rolled_up_days(hud, &window), marks)?;
     tokio::try_join!(
         combine_days(hud, span, rolled_up, &marks),
@@ -100,7 +100,7 @@ pub(crate) async fn day_tallies_and_reports(
 }
 
 async fn rolled_up_days(hud: &Hud, window: &Window) -> Result<Vec<DayTally>, PageError> {
-    let rolled_up = hud.results.rolled(window).await?;
+    let rolled_up = hud.results.rolled_up_days(window).await?;
     Ok(rolled_up.into_iter().map(|rolled| (rolled.day, Arc::new(rolled.tally))).collect())
 }
 
@@ -109,7 +109,7 @@ async fn combine_days(
     hud: &Hud,
     span: &TimeSpan,
     rolled_up: Vec<DayTally>,
-    marks: &[Mark],
+    marks: &[DayRevision],
 ) -> Result<Vec<DayTally>, PageError> {
     let slice = |day| DaySlice::within(span, day);
     // Facts that remain of a rolled-up day don't count.
@@ -209,7 +209,7 @@ async fn read_batch(
 ) -> Result<FactBatch, PageError> {
     let from = slices.first().map_or(Timestamp::MIN, |slice| slice.from);
     let to = slices.last().map_or(Timestamp::MIN, |slice| slice.to);
-    let window = Window::all(from, to).of(repos);
+    let window = Window::all(from, to).of_repos(repos);
     let with_later_heads = Window { to: heads_until(to), ..window.clone() };
     let (attempts, dispatches) =
         tokio::try_join!(hud.results.attempts(&window), hud.results.dispatches(&with_later_heads))?;
@@ -238,7 +238,7 @@ impl FactBatch {
 async fn summarize_reports(
     hud: &Hud,
     span: &TimeSpan,
-    marks: &[Mark],
+    marks: &[DayRevision],
 ) -> Result<ReportSummary, PageError> {
     let mut sum = ReportSummary::default();
     let mut stale = StaleDays::new();
@@ -266,9 +266,9 @@ async fn summarize_reports(
 async fn answers_by_day(
     hud: &Hud,
     window: &Window,
-) -> Result<HashMap<i64, Vec<Answer>>, PageError> {
-    let mut by_day: HashMap<i64, Vec<Answer>> = HashMap::new();
-    for answer in hud.results.answers(window).await? {
+) -> Result<HashMap<i64, Vec<ReportOutcome>>, PageError> {
+    let mut by_day: HashMap<i64, Vec<ReportOutcome>> = HashMap::new();
+    for answer in hud.results.report_outcomes(window).await? {
         by_day.entry(day_of(answer.at)).or_default().push(answer);
     }
     Ok(by_day)
@@ -281,18 +281,18 @@ pub(crate) async fn callback_outcomes(
 ) -> Result<Vec<CallbackOutcome>, PageError> {
     let repo = window.repos.iter().flatten().next().cloned().unwrap_or_default();
     // Reports have one revision a day for all repositories together.
-    let marks = hud.results.marks(&window.clone().of(vec![String::new()])).await?;
+    let marks = hud.results.day_revisions(&window.clone().of_repos(vec![String::new()])).await?;
     let mut found = vec![];
     let mut stale = StaleDays::new();
     for mark in marks {
-        let mark = Mark { repo: repo.to_ascii_lowercase(), ..mark };
+        let mark = DayRevision { repo: repo.to_ascii_lowercase(), ..mark };
         match hud.days.outcomes.get(&mark, &DaySlice::whole(mark.day)) {
             Some(answers) => found.push(answers),
             None => stale.entry(mark.day).or_default().push(mark),
         }
     }
     for batch in split_into_batches(stale) {
-        let days = window_of(&batch).of(vec![repo.clone()]);
+        let days = window_of(&batch).of_repos(vec![repo.clone()]);
         let mut by_day = answers_by_day(hud, &days).await?;
         for mark in batch.into_values().flatten() {
             let answers = Arc::new(by_day.remove(&mark.day).unwrap_or_default());
@@ -302,7 +302,7 @@ pub(crate) async fn callback_outcomes(
         }
     }
     let all = found.iter().flat_map(|day| &**day);
-    Ok(all.filter(|answer| window.has(answer.at)).map(|answer| answer.outcome).collect())
+    Ok(all.filter(|answer| window.contains(answer.at)).map(|answer| answer.outcome).collect())
 }
 
 /// From the start of the first day to the end of the last.
@@ -326,18 +326,18 @@ pub(crate) struct SharedFacts(Vec<Arc<DayFacts>>);
 impl SharedFacts {
     pub(crate) fn attempts(&self, window: &Window) -> impl Iterator<Item = &AttemptFact> {
         let all = self.0.iter().flat_map(|day| &day.attempts);
-        all.filter(|row| window.has(row.dispatched_at))
+        all.filter(|row| window.contains(row.dispatched_at))
     }
 
     pub(crate) fn dispatches(&self, window: &Window) -> impl Iterator<Item = &DispatchFact> {
         let all = self.0.iter().flat_map(|day| &day.dispatches);
-        all.filter(|sent| window.has(sent.enqueued_at))
+        all.filter(|sent| window.contains(sent.enqueued_at))
     }
 }
 
 /// The attempts and dispatches of every day that the window touches.
 pub(crate) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
-    let marks = hud.results.marks(window).await?;
+    let marks = hud.results.day_revisions(window).await?;
     read_whole_days(marks, &hud.days.facts, async |window: &Window| {
         let (attempts, dispatches) =
             tokio::try_join!(hud.results.attempts(window), hud.results.dispatches(window))?;
@@ -348,14 +348,14 @@ pub(crate) async fn facts(hud: &Hud, window: &Window) -> Result<SharedFacts, Pag
 
 /// The attempts on upstream's own commits, on every day that the window touches.
 pub(crate) async fn push_facts(hud: &Hud, window: &Window) -> Result<SharedFacts, PageError> {
-    push_facts_of_days(hud, hud.results.marks(window).await?).await
+    push_facts_of_days(hud, hud.results.day_revisions(window).await?).await
 }
 
 /// Attempts on upstream's own commits, and dispatches of such commits that never started.
-async fn push_facts_of_days(hud: &Hud, marks: Vec<Mark>) -> Result<SharedFacts, PageError> {
+async fn push_facts_of_days(hud: &Hud, marks: Vec<DayRevision>) -> Result<SharedFacts, PageError> {
     read_whole_days(marks, &hud.days.pushes, async |window: &Window| {
         let (attempts, mut dispatches) =
-            tokio::try_join!(hud.results.pushes(window), hud.results.dispatches(window))?;
+            tokio::try_join!(hud.results.push_attempts(window), hud.results.dispatches(window))?;
         dispatches.retain(|sent| {
             sent.pull_request.is_none() && sent.status == DispatchFactStatus::NeverStarted
         });
@@ -371,8 +371,8 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
     let window = Window { to: midnight(day_of(window.to) + 1), ..window.clone() };
     let scope = Some(CacheScope::Feed);
     let slice = DaySlice { day, from: window.from, to: window.to, scope };
-    let mut by_repo: BTreeMap<String, Vec<Mark>> = BTreeMap::new();
-    for mark in hud.results.marks(&window).await? {
+    let mut by_repo: BTreeMap<String, Vec<DayRevision>> = BTreeMap::new();
+    for mark in hud.results.day_revisions(&window).await? {
         by_repo.entry(mark.repo.clone()).or_default().push(mark);
     }
     // The revision without a repository is that of the reports.
@@ -383,7 +383,7 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
         // One entry for the whole feed, valid while none of its days has changed.
         let mut changes = DefaultHasher::new();
         marks.hash(&mut changes);
-        let mark = Mark { repo, day, changes: changes.finish() };
+        let mark = DayRevision { repo, day, changes: changes.finish() };
         match hud.days.regressions.get(&mark, &slice) {
             Some(regressions) => found.extend(regressions.iter().cloned()),
             None => {
@@ -409,7 +409,7 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
 
 /// Takes days from the cache, and reads the others.
 async fn read_whole_days(
-    marks: Vec<Mark>,
+    marks: Vec<DayRevision>,
     cache: &DayCache<Arc<DayFacts>>,
     read: impl AsyncFn(&Window) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), PageError>,
 ) -> Result<SharedFacts, PageError> {
@@ -422,7 +422,8 @@ async fn read_whole_days(
         }
     }
     for batch in split_into_batches(stale) {
-        let (attempts, dispatches) = read(&window_of(&batch).of(repositories(&batch))).await?;
+        let (attempts, dispatches) =
+            read(&window_of(&batch).of_repos(repositories(&batch))).await?;
         let mut by_day: HashMap<(String, i64), DayFacts> = HashMap::new();
         for row in attempts {
             let key = (row.repo.to_ascii_lowercase(), day_of(row.dispatched_at));

@@ -52,10 +52,10 @@ pub async fn run(
         return Ok(TaskDone::Finished);
     }
     let to = relay.now();
-    let window = Window::all(to - LOOK_BACK, to).of(vec![repo.as_str().to_owned()]);
+    let window = Window::all(to - LOOK_BACK, to).of_repos(vec![repo.as_str().to_owned()]);
     let results = &relay.results;
     let unavailable = |error: ResultsError| TaskError::retry(error.to_string());
-    let attempts = results.pushes(&window).await.map_err(unavailable)?;
+    let attempts = results.push_attempts(&window).await.map_err(unavailable)?;
     let dispatches = results.dispatches(&window).await.map_err(unavailable)?;
     let regressions = find_regressions(&jobs_of_record(&attempts, &dispatches), &dispatches);
     let this_commit =
