@@ -4,6 +4,7 @@
 pub mod allowlist;
 pub mod callback;
 pub mod check_run;
+pub mod ci_data;
 pub mod diagnostic;
 pub mod dispatch;
 pub mod downstream_run;

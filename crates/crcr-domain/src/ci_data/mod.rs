@@ -1,0 +1,3 @@
+//! Data that CI jobs leave behind, as both its readers and the results database know it.
+
+pub mod test_run;

@@ -1,0 +1,166 @@
+//! A test of one report, and its result.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// In bytes. A longer text is cut and ends with [`CUT_MARK`].
+pub const MAX_TEXT: usize = 16 * 1024;
+/// The last line of a text that was cut.
+pub const CUT_MARK: &str = "\n[cut]";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TestResult {
+    Success,
+    /// An assertion failed.
+    Failure,
+    /// Something other than an assertion failed, such as the setup.
+    Error,
+    /// Also a test that is disabled, or that the tool didn't run.
+    Skipped,
+    /// The report ends within this test, before a failure.
+    Unfinished,
+}
+
+impl TestResult {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Error => "error",
+            Self::Skipped => "skipped",
+            Self::Unfinished => "unfinished",
+        }
+    }
+
+    pub fn is_failed(self) -> bool {
+        matches!(self, Self::Failure | Self::Error)
+    }
+}
+
+/// What a row is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TestRowKind {
+    /// A test.
+    Test,
+    /// A suite that failed outside its tests: it couldn't be loaded, or its setup failed.
+    Suite,
+    /// A suite that began and has no end.
+    Crashed,
+    /// A failed job whose reports contain no failure.
+    NoReport,
+}
+
+impl TestRowKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Test => "test",
+            Self::Suite => "suite",
+            Self::Crashed => "crashed",
+            Self::NoReport => "no_report",
+        }
+    }
+}
+
+/// A test of one report, with all its attempts.
+///
+/// `suite`, `classname` and `name` identify a test within its repository; each is empty if the report
+/// doesn't have it. Parameters are part of the name. `file` can change without making it another test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TestCase {
+    pub kind: TestRowKind,
+    /// The name of the innermost suite that has one.
+    pub suite: Arc<str>,
+    pub classname: Arc<str>,
+    pub name: String,
+    pub file: Option<Arc<str>>,
+    /// Of the last attempt.
+    pub result: TestResult,
+    /// Of all attempts, in seconds. `None` if the report has no usable time.
+    pub time: Option<f64>,
+    /// At least 1. More if the report repeats the test, or says that it was rerun.
+    pub attempts: u32,
+    /// Whether it succeeded after an attempt that failed.
+    pub flaky: bool,
+    /// What the report says about failures, skips and reruns, of all attempts in their order.
+    pub details: Vec<TestDetail>,
+}
+
+impl TestCase {
+    /// Message or text of the detail that explains the result.
+    pub fn message(&self) -> Option<&str> {
+        let kind = match self.result {
+            TestResult::Failure => TestDetailKind::Failure,
+            TestResult::Error => TestDetailKind::Error,
+            TestResult::Skipped => TestDetailKind::Skipped,
+            TestResult::Success | TestResult::Unfinished => return None,
+        };
+        let details = self.details.iter().rev().filter(|detail| detail.kind == kind);
+        details.filter_map(|detail| detail.message.as_deref().or(detail.text.as_deref())).next()
+    }
+}
+
+/// A child of a test's element, such as `<failure>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestDetail {
+    pub kind: TestDetailKind,
+    /// The attribute `type`, often an exception's class.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_name: Option<String>,
+    /// The attribute `message`, at most [`MAX_TEXT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The text in the element, at most [`MAX_TEXT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TestDetailKind {
+    Failure,
+    Error,
+    Skipped,
+    /// An attempt that failed before the last one, whatever the tool calls its element.
+    Rerun,
+}
+
+/// Numbers of tests. Each test counts once, however many attempts it had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestTally {
+    /// The sum of the next five.
+    pub tests: u64,
+    pub successes: u64,
+    pub failures: u64,
+    pub errors: u64,
+    pub skipped: u64,
+    pub unfinished: u64,
+    /// Those of `successes` that failed first.
+    pub flaky: u64,
+}
+
+impl TestTally {
+    pub fn count(&mut self, case: &TestCase) {
+        self.tests += 1;
+        self.flaky += u64::from(case.flaky);
+        *match case.result {
+            TestResult::Success => &mut self.successes,
+            TestResult::Failure => &mut self.failures,
+            TestResult::Error => &mut self.errors,
+            TestResult::Skipped => &mut self.skipped,
+            TestResult::Unfinished => &mut self.unfinished,
+        } += 1;
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.tests += other.tests;
+        self.successes += other.successes;
+        self.failures += other.failures;
+        self.errors += other.errors;
+        self.skipped += other.skipped;
+        self.unfinished += other.unfinished;
+        self.flaky += other.flaky;
+    }
+}
