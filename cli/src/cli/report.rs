@@ -39,6 +39,14 @@ pub struct ReportArgs {
     /// JUnit reports to count, with their failing tests; repeats, or one glob a line
     #[arg(long, value_name = "GLOB")]
     pub junit: Vec<String>,
+    /// Failing tests as a JSON array of objects with `name`, `classname`, `message`, `stacktrace` and
+    /// `duration` (seconds); they are added to those of `--junit`
+    #[arg(long, value_name = "JSON")]
+    pub failed_tests_detail: Option<String>,
+    /// Whose fault a failure is, as a JSON object with `schema_version`, `category`, `confidence` and
+    /// `summary`
+    #[arg(long, value_name = "JSON")]
+    pub triage_verdict: Option<String>,
     /// Where the job's artifact is (https)
     #[arg(long, value_name = "URL")]
     pub artifact_url: Option<String>,

@@ -3,6 +3,7 @@
 //! The body is the dispatched `client_payload` with an additional key `workflow`. Facts about the upstream
 //! pull request are never taken from it.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -10,19 +11,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::lifecycle::{Conclusion, JobState};
+use crate::triage::TriageVerdict;
 
 /// In characters.
 pub const NAME_CHARS: usize = 200;
 /// In bytes.
 pub const URL_CHARS: usize = 2000;
 /// More failing tests of one report are dropped.
-pub const FAILED_TESTS: usize = 50;
-/// Messages of failing tests are cut to this many characters.
+pub const FAILED_TESTS: usize = 1000;
+/// In characters. A longer message of a failing test is cut.
 pub const MESSAGE_CHARS: usize = 1000;
+/// In characters. A longer stack trace is cut.
+pub const STACK_TRACE_CHARS: usize = 4000;
+/// All texts of a report's failing tests, in bytes. What doesn't fit is dropped.
+pub const FAILED_TESTS_BYTES: usize = 128 * 1024;
 /// Maximum nesting of arrays and objects.
 pub const DEPTH: usize = 64;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Callback {
     pub kind: CallbackKind,
     /// The delivery that caused the run. For self-reports the upstream commit.
@@ -33,6 +39,8 @@ pub struct Callback {
     pub state: JobState,
     pub job: JobId,
     pub details: ReportDetails,
+    /// What was dropped from the report, for its sender.
+    pub warnings: Vec<String>,
 }
 
 /// What caused the run that a report is about.
@@ -65,7 +73,7 @@ pub struct JobId {
     pub job: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReportDetails {
     pub url: Option<String>,
     /// The check run of the downstream job, or `<run id>-<attempt>`.
@@ -75,8 +83,11 @@ pub struct ReportDetails {
     /// According to the reporter.
     pub completed_at: Option<Timestamp>,
     pub tests: Option<TestCounts>,
-    /// At most [`FAILED_TESTS`].
+    /// At most [`FAILED_TESTS`] and [`FAILED_TESTS_BYTES`].
     pub failed_tests: Vec<FailedTest>,
+    /// The downstream repository's own verdict on a failure.
+    #[serde(default)]
+    pub triage: Option<TriageVerdict>,
     pub artifact_url: Option<String>,
     /// The phase in which the job ended, such as `checkout`, `setup`, `build` or `test`.
     pub phase: Option<String>,
@@ -93,13 +104,55 @@ pub struct TestCounts {
     pub total: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FailedTest {
     pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classname: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacktrace: Option<String>,
+    /// In seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<f64>,
+}
+
+impl FailedTest {
+    fn text_bytes(&self) -> usize {
+        let texts = [&self.classname, &self.file, &self.message, &self.stacktrace];
+        self.name.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+    }
+}
+
+/// Keeps the first tests within [`FAILED_TESTS`] and [`FAILED_TESTS_BYTES`]. The names of all tests go
+/// before messages, and messages before stack traces. Returns whether something was dropped.
+pub fn limit_failed_tests(tests: &mut Vec<FailedTest>) -> bool {
+    let mut is_cut = tests.len() > FAILED_TESTS;
+    tests.truncate(FAILED_TESTS);
+    let mut total: usize = tests.iter().map(FailedTest::text_bytes).sum();
+    let parts: [fn(&mut FailedTest) -> &mut Option<String>; 2] =
+        [|test| &mut test.stacktrace, |test| &mut test.message];
+    for part in parts {
+        for test in tests.iter_mut().rev() {
+            if total <= FAILED_TESTS_BYTES {
+                return is_cut;
+            }
+            if let Some(dropped) = part(test).take() {
+                total -= dropped.len();
+                is_cut = true;
+            }
+        }
+    }
+    while total > FAILED_TESTS_BYTES
+        && let Some(dropped) = tests.pop()
+    {
+        total -= dropped.text_bytes();
+        is_cut = true;
+    }
+    is_cut
 }
 
 /// Why a body is rejected: the field, what was received and what is expected.
@@ -154,6 +207,7 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
     if kind.is_self_report() && !crate::event::is_sha(&delivery) {
         return Err(unexpected("delivery_id", &raw.delivery_id, "the upstream commit's 40 digits"));
     }
+    let (details, warnings) = details(&workflow)?;
     Ok(Callback {
         kind,
         delivery,
@@ -170,7 +224,8 @@ pub fn read(body: &[u8]) -> Result<Callback, BodyError> {
                 .ok_or(BodyError::Missing("workflow.name"))?,
             job: name(workflow.get("job_name"), "workflow.job_name")?,
         },
-        details: details(&workflow)?,
+        details,
+        warnings,
     })
 }
 
@@ -248,8 +303,40 @@ fn run_attempt(workflow: &WorkflowFields) -> Result<u32, BodyError> {
         .ok_or_else(|| unexpected("workflow.run_attempt", value, "a whole number from 1"))
 }
 
-fn details(workflow: &WorkflowFields) -> Result<ReportDetails, BodyError> {
-    Ok(ReportDetails {
+/// The details and what was dropped from them. A fault in what explains a failure never costs the result.
+fn details(workflow: &WorkflowFields) -> Result<(ReportDetails, Vec<String>), BodyError> {
+    let mut warnings = vec![];
+    let mut failed_tests = failed_tests(workflow.get("failed_tests"))?;
+    match detailed_tests(workflow.get("failed_tests_detail")) {
+        Ok(mut detailed) => {
+            let known: HashSet<String> = detailed.iter().map(|test| test.name.clone()).collect();
+            detailed.extend(failed_tests.into_iter().filter(|test| !known.contains(&test.name)));
+            failed_tests = detailed;
+        }
+        Err(problem) => {
+            warnings.push(format!("`workflow.failed_tests_detail` was dropped: {problem}"));
+        }
+    }
+    if limit_failed_tests(&mut failed_tests) {
+        warnings.push(format!(
+            "failing tests were cut to {FAILED_TESTS} and {} KiB of text",
+            FAILED_TESTS_BYTES / 1024
+        ));
+    }
+    let triage = match json_text(workflow.get("triage_verdict")).as_ref() {
+        Ok(Value::Null) => None,
+        Ok(value) => TriageVerdict::read(value)
+            .map_err(|fault| warnings.push(format!("the triage verdict was dropped: {fault}")))
+            .ok(),
+        Err(problem) => {
+            warnings.push(format!("the triage verdict was dropped: {problem}"));
+            None
+        }
+    };
+    if triage.as_ref().is_some_and(|verdict| verdict.truncated) {
+        warnings.push("the triage verdict was too long and was cut".to_owned());
+    }
+    let details = ReportDetails {
         url: url(workflow.get("url"), "workflow.url")?,
         check_run_id: match workflow.get("check_run_id") {
             Value::Number(number) => Some(number.to_string()),
@@ -258,11 +345,22 @@ fn details(workflow: &WorkflowFields) -> Result<ReportDetails, BodyError> {
         started_at: time(workflow.get("started_at"), "workflow.started_at")?,
         completed_at: time(workflow.get("completed_at"), "workflow.completed_at")?,
         tests: tests(workflow.get("test_results"))?,
-        failed_tests: failed_tests(workflow.get("failed_tests"))?,
+        failed_tests,
+        triage,
         artifact_url: url(workflow.get("artifact_url"), "workflow.artifact_url")?,
         phase: name(workflow.get("phase"), "workflow.phase")?,
         environment: name(workflow.get("environment"), "workflow.environment")?,
-    })
+    };
+    Ok((details, warnings))
+}
+
+/// A value that an action's input can also carry as JSON text.
+fn json_text(value: &Value) -> Result<Value, String> {
+    match value {
+        Value::String(text) if text.trim().is_empty() => Ok(Value::Null),
+        Value::String(text) => serde_json::from_str(text).map_err(|error| error.to_string()),
+        other => Ok(other.clone()),
+    }
 }
 
 /// 1 to 200 characters without control characters. A blank string counts as absent.
@@ -283,7 +381,7 @@ fn name(value: &Value, field: &'static str) -> Result<Option<String>, BodyError>
     }
 }
 
-fn url(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
+pub(crate) fn url(value: &Value, field: &'static str) -> Result<Option<String>, BodyError> {
     let is_valid = |text: &str| {
         let host = text.strip_prefix("https://").unwrap_or_default();
         text.len() <= URL_CHARS
@@ -332,7 +430,6 @@ fn tests(value: &Value) -> Result<Option<TestCounts>, BodyError> {
     Ok(Some(TestCounts { passed, failed, skipped, total }))
 }
 
-/// Failing tests: what is over the caps is cut, not refused.
 fn failed_tests(value: &Value) -> Result<Vec<FailedTest>, BodyError> {
     const FIELD: &str = "workflow.failed_tests";
     let list = match value {
@@ -340,24 +437,39 @@ fn failed_tests(value: &Value) -> Result<Vec<FailedTest>, BodyError> {
         Value::Array(list) => list,
         other => return Err(unexpected(FIELD, other, "a list")),
     };
-    let cut = |text: &str, most: usize| -> String {
+    let test =
+        |test| failed_test(test).ok_or_else(|| unexpected(FIELD, test, "objects with a `name`"));
+    list.iter().take(FAILED_TESTS + 1).map(test).collect()
+}
+
+/// The list that the deployed action's input `failed-tests-detail` becomes.
+fn detailed_tests(value: &Value) -> Result<Vec<FailedTest>, String> {
+    match json_text(value)? {
+        Value::Null => Ok(vec![]),
+        Value::Array(list) => list
+            .iter()
+            .take(FAILED_TESTS + 1)
+            .map(|test| failed_test(test).ok_or_else(|| "an entry has no `name`".to_owned()))
+            .collect(),
+        other => Err(format!("received {}, expected a list", kind_of(&other))),
+    }
+}
+
+/// Texts are cut, and odd optional values are left out. `None` if there is no name.
+fn failed_test(test: &Value) -> Option<FailedTest> {
+    let text = |name: &str, most: usize| -> Option<String> {
+        let text = test.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())?;
         let shown = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
-        text.chars().take(most).map(shown).collect()
+        Some(text.chars().take(most).map(shown).collect())
     };
-    list.iter()
-        .take(FAILED_TESTS)
-        .map(|test| {
-            let text = |name: &str| test.get(name).and_then(Value::as_str);
-            Ok(FailedTest {
-                name: cut(
-                    text("name").ok_or_else(|| unexpected(FIELD, test, "objects with a `name`"))?,
-                    NAME_CHARS,
-                ),
-                file: text("file").map(|file| cut(file, NAME_CHARS)),
-                message: text("message").map(|message| cut(message, MESSAGE_CHARS)),
-            })
-        })
-        .collect()
+    Some(FailedTest {
+        name: text("name", NAME_CHARS)?,
+        classname: text("classname", NAME_CHARS),
+        file: text("file", NAME_CHARS),
+        message: text("message", MESSAGE_CHARS),
+        stacktrace: text("stacktrace", STACK_TRACE_CHARS),
+        duration: test.get("duration").and_then(Value::as_f64).filter(|s| (0.0..1e8).contains(s)),
+    })
 }
 
 fn unexpected(field: &'static str, received: &Value, expected: &str) -> BodyError {
@@ -531,8 +643,53 @@ mod tests {
         let test = json!({"name": "n".repeat(300), "message": "m\u{7}".repeat(2000)});
         let callback = with("failed_tests", Value::Array(vec![test; 80])).unwrap();
         let kept = &callback.details.failed_tests;
-        assert_eq!(kept.len(), FAILED_TESTS);
+        assert_eq!(kept.len(), 80);
         assert_eq!(kept[0].name.len(), NAME_CHARS);
         assert!(!kept[0].message.as_ref().unwrap().contains('\u{7}'));
+        assert!(callback.warnings.is_empty());
+        let names = (0..2000).map(|n| json!({"name": format!("{n:0200}"), "message": "why"}));
+        let callback = with("failed_tests", Value::Array(names.collect())).unwrap();
+        let kept = &callback.details.failed_tests;
+        assert!((500..FAILED_TESTS).contains(&kept.len()), "{}", kept.len());
+        assert!(kept.iter().all(|test| test.message.is_none()), "names go first");
+        assert_eq!(callback.warnings, ["failing tests were cut to 1000 and 128 KiB of text"]);
+    }
+
+    #[test]
+    fn details_of_failing_tests_are_merged_with_their_names() {
+        let mut body = body();
+        body["workflow"]["failed_tests"] = json!([{"name": "a"}, {"name": "b", "file": "b.py"}]);
+        let detail = json!([
+            {"name": "a", "classname": "TestA", "message": "1 != 2", "stacktrace": "a.py:7",
+             "duration": 0.5, "colour": "red"},
+            {"name": "c", "duration": -1}
+        ]);
+        for detail in [detail.clone(), Value::String(detail.to_string())] {
+            body["workflow"]["failed_tests_detail"] = detail;
+            let callback = read(body.to_string().as_bytes()).unwrap();
+            let tests = callback.details.failed_tests;
+            let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
+            assert_eq!(names, ["a", "c", "b"]);
+            assert_eq!(tests[0].classname.as_deref(), Some("TestA"));
+            assert_eq!(tests[0].stacktrace.as_deref(), Some("a.py:7"));
+            assert_eq!((tests[0].duration, tests[1].duration), (Some(0.5), None));
+            assert_eq!(tests[2].file.as_deref(), Some("b.py"));
+        }
+    }
+
+    #[test]
+    fn faulty_explanation_is_dropped_with_a_warning_and_the_result_is_kept() {
+        for (field, value, expected) in [
+            ("failed_tests_detail", json!("[{"), "`workflow.failed_tests_detail` was dropped: EOF"),
+            ("failed_tests_detail", json!([{"message": "m"}]), "an entry has no `name`"),
+            ("failed_tests_detail", json!({}), "received an object, expected a list"),
+            ("triage_verdict", json!({"schema_version": 1}), "`category`: expected one of"),
+            ("triage_verdict", json!("{"), "the triage verdict was dropped: EOF"),
+        ] {
+            let callback = with(field, value).unwrap();
+            assert_eq!(callback.warnings.len(), 1, "{:?}", callback.warnings);
+            assert!(callback.warnings[0].contains(expected), "{:?}", callback.warnings);
+            assert_eq!(callback.details.triage, None);
+        }
     }
 }

@@ -390,7 +390,11 @@ mod tests {
     #[test]
     fn texts_of_any_length_fit() {
         let name = "é".repeat(200);
-        let failed = FailedTest { name: name.clone(), file: Some(name.repeat(400)), message: None };
+        let failed = FailedTest {
+            name: name.clone(),
+            file: Some(name.repeat(400)),
+            ..FailedTest::default()
+        };
         let details = ReportDetails { failed_tests: vec![failed; 50], ..ReportDetails::default() };
         let ended = JobState::Completed(Conclusion::Failure);
         let shown = job_content(&context(Level::L4), &job(), ended, &details, false);
@@ -419,6 +423,7 @@ mod tests {
                 name: "test_add`@everyone`\n# big".to_owned(),
                 file: Some("test_ops.py".to_owned()),
                 message: None,
+                ..FailedTest::default()
             }],
             ..ReportDetails::default()
         };

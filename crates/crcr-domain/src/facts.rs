@@ -10,6 +10,7 @@ use crate::event::EventName;
 use crate::level::Level;
 use crate::lifecycle::JobState;
 use crate::proof::MissingProof;
+use crate::triage::TriageVerdict;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "fact")]
@@ -87,6 +88,9 @@ pub struct AttemptFact {
     pub completed_at: Option<Timestamp>,
     pub tests: Option<TestCounts>,
     pub failed_tests: Vec<FailedTest>,
+    /// The downstream repository's own verdict on a failure.
+    #[serde(default)]
+    pub triage: Option<TriageVerdict>,
     pub url: Option<String>,
     pub artifact_url: Option<String>,
     pub environment: Option<String>,

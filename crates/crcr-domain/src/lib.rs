@@ -17,6 +17,7 @@ pub mod lifecycle;
 pub mod proof;
 pub mod repo;
 pub mod results;
+pub mod triage;
 
 pub use self::allowlist::{Allowlist, AllowlistEntry};
 pub use self::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};

@@ -238,6 +238,7 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
             completed_at: None,
             tests: None,
             failed_tests: vec![],
+            triage: None,
             url: Some(format!("https://github.com/{}/actions/runs/{run}", repo(backend))),
             artifact_url: None,
             environment: None,

@@ -264,21 +264,62 @@ fn branched(days: i64, learned: bool) -> Vec<Fact> {
 }
 
 #[tokio::test]
-async fn a_failure_is_new_when_the_merge_base_passed_however_old_it_is() {
+async fn verdict_rests_on_the_merge_base_however_old_it_is() {
     for days in [2, 60] {
         let site = site(branched(days, true)).await;
         let pull = site.json("/api/v1/pulls/7").await;
         assert_eq!(pull["merge_base"], "f0".repeat(20));
-        let before = &pull["backends"][0]["jobs"][0]["before"];
-        assert_eq!((&before["passed"], &before["is_merge_base"]), (&true.into(), &true.into()));
+        let verdict = &pull["backends"][0]["verdict"];
+        assert_eq!(
+            (&verdict["category"], &verdict["confidence"]),
+            (&"unknown".into(), &"medium".into())
+        );
         let (_, page) = site.get("/pr/7").await;
-        assert!(page.contains("</strong>: it passed on the merge base <code>f0f0f0f"), "{page}");
+        let sentence = "This pull request or the backend: it passed on the merge base";
+        assert!(page.contains(sentence), "{page}");
+        assert!(page.contains(" on f0f0f0f0f0f0"), "the evidence names the commit: {page}");
         assert!(page.contains(" · merge base <code>f0f0f0f"), "{page}");
     }
     let pull = site(branched(2, false)).await.json("/api/v1/pulls/7").await;
-    let before = &pull["backends"][0]["jobs"][0]["before"];
-    assert_eq!((&before["passed"], &before["is_merge_base"]), (&false.into(), &false.into()));
-    assert_eq!((&pull["merge_base"], &before["head_sha"]), (&().into(), &"f1".repeat(20).into()));
+    let verdict = &pull["backends"][0]["verdict"];
+    assert_eq!(
+        verdict["summary"],
+        "Not this pull request: it failed on the newest commit upstream with a result, too"
+    );
+    assert_eq!(pull["merge_base"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn verdict_of_the_backend_is_shown_with_its_analyzer_and_whom_it_suspects() {
+    let mut facts = branched(2, true);
+    let triage = serde_json::json!({
+        "schema_version": 1, "category": "upstream", "confidence": "low",
+        "summary": "<b>it</b> broke", "analyzer": "acme-triage",
+        "suspected_upstream": {"pr": 99, "reason": "it renamed `foo`"},
+        "evidence": [{"test": "test_foo", "log_url": "https://logs.acme.test/1"}],
+    });
+    for fact in &mut facts {
+        if let Fact::Attempt(row) = fact {
+            row.triage = Some(crcr_domain::triage::TriageVerdict::read(&triage).unwrap());
+            row.environment = Some("npu-910b".to_owned());
+            row.artifact_url = Some("https://artifacts.acme.test/7".to_owned());
+        }
+    }
+    let site = site(facts).await;
+    let (_, page) = site.get("/pr/7").await;
+    for expected in [
+        "acme-triage</bdi> says: upstream (low confidence): <bdi>&lt;b&gt;it&lt;/b&gt; broke",
+        "suspects <a href=\"/pr/99\">pull request 99</a>",
+        "href=\"https://logs.acme.test/1\"",
+        "on <bdi>npu-910b</bdi>",
+        "href=\"https://artifacts.acme.test/7\"",
+    ] {
+        assert!(page.contains(expected), "{expected}\n{page}");
+    }
+    let pull = site.json("/api/v1/pulls/7").await;
+    let job = &pull["backends"][0]["jobs"][0];
+    assert_eq!(job["reported_verdict"]["suspected_upstream"]["pr"], 99);
+    assert_eq!(job["verdict"]["analyzer"], "crcr");
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ pub(crate) fn attempt_fact(cause: &JobCause<'_>, job: &JobRecord, now: Timestamp
         completed_at: job.details.completed_at,
         tests: job.details.tests,
         failed_tests: job.details.failed_tests.clone(),
+        triage: job.details.triage.clone(),
         url: job.details.url.clone(),
         artifact_url: job.details.artifact_url.clone(),
         environment: job.details.environment.clone(),

@@ -190,8 +190,16 @@ impl ReceivedResult {
             |row| row.dispatched_at,
         );
         let Callback { kind, delivery, state, job, details, .. } = self.callback;
-        let ReportDetails { url, check_run_id, tests, failed_tests, artifact_url, phase, .. } =
-            details;
+        let ReportDetails {
+            url,
+            check_run_id,
+            tests,
+            failed_tests,
+            triage,
+            artifact_url,
+            phase,
+            ..
+        } = details;
         let ended = !matches!(state, JobState::InProgress);
         let started_at = details.started_at.or(known.and_then(|row| row.started_at));
         AttemptFact {
@@ -213,6 +221,7 @@ impl ReceivedResult {
             completed_at: details.completed_at,
             tests,
             failed_tests,
+            triage,
             url,
             artifact_url,
             environment: details.environment,

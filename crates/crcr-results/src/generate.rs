@@ -272,6 +272,7 @@ impl GeneratedMonth<'_> {
                 total: 1231,
             }),
             failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
+            triage: None,
             url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
             artifact_url: None,
             environment: None,
@@ -289,6 +290,7 @@ impl GeneratedMonth<'_> {
             phase: None,
             tests: None,
             failed_tests: vec![],
+            triage: None,
             ..row.clone()
         };
         let rerun =
@@ -300,6 +302,7 @@ impl GeneratedMonth<'_> {
                     state: JobState::Completed(Conclusion::Success),
                     phase: None,
                     failed_tests: vec![],
+                    triage: None,
                     ..row.clone()
                 }
             });
@@ -344,6 +347,7 @@ impl GeneratedMonth<'_> {
             name: name.to_owned(),
             file: Some("test/test_backend.py".to_owned()),
             message: Some("AssertionError: Tensor-likes are not close!".to_owned()),
+            ..FailedTest::default()
         }
     }
 

@@ -76,6 +76,7 @@ fn attempt(repo: &str, sha: &str, run: &str, number: u32, state: JobState, s: i6
         completed_at: (state != JobState::InProgress).then_some(at(s)),
         tests: None,
         failed_tests: vec![],
+        triage: None,
         url: None,
         artifact_url: None,
         environment: None,

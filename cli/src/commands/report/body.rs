@@ -10,6 +10,7 @@ use super::left::Left;
 use crate::cli::report::{ReportArgs, Status};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
+use crate::printer::Printer;
 use crate::runner::Runner;
 
 /// A body ready to be sent.
@@ -42,6 +43,10 @@ struct Workflow<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed_tests: Vec<FailedTest>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    failed_tests_detail: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    triage_verdict: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     artifact_url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<&'a str>,
@@ -64,6 +69,7 @@ pub fn build(
     left: &Left,
     runner: &Runner,
     tests: Option<Tests>,
+    printer: &Printer,
     now: Timestamp,
 ) -> Result<Body, Failure> {
     let conclusion = match (args.status, args.conclusion) {
@@ -102,19 +108,35 @@ pub fn build(
         completed_at: ended,
         test_results: given.or(counted),
         failed_tests,
+        failed_tests_detail: args.failed_tests_detail.as_deref(),
+        triage_verdict: args.triage_verdict.as_deref(),
         artifact_url: args.artifact_url.as_deref(),
         phase: args.phase.as_deref().or(left.phase.as_deref()),
         environment: args.environment.as_deref(),
     };
     echo.insert("workflow".to_owned(), json!(workflow));
-    let json = Value::Object(echo).to_string().into_bytes();
-    // The relay's own rules: what it would refuse is better said here, by its name.
-    crcr_domain::callback::read(&json).map_err(|error| {
+    let json = Value::Object(echo.clone()).to_string().into_bytes();
+    // The relay's own rules, so that what it would refuse is explained by the name of the input.
+    let report = crcr_domain::callback::read(&json).map_err(|error| {
         Failure::user("report", "this report isn't what a relay takes").because(error).hint(
             "correct what the field is made from: the input of that name, or the workflow's own \
              `name`",
         )
     })?;
+    for warning in &report.warnings {
+        printer.warning(warning, Some("the rest of the report is sent"));
+    }
+    // What was read replaces what was given, which could be larger than a relay accepts.
+    let fields = &mut echo["workflow"];
+    for (name, value) in [
+        ("failed_tests_detail", json!(report.details.failed_tests)),
+        ("triage_verdict", json!(report.details.triage)),
+    ] {
+        if fields.get(name).is_some() {
+            fields[name] = value;
+        }
+    }
+    let json = Value::Object(echo).to_string().into_bytes();
     let conclusion = conclusion.map_or(String::new(), |conclusion| format!(" ({conclusion})"));
     Ok(Body {
         json,

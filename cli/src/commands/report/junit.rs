@@ -16,7 +16,7 @@ use crate::printer::Printer;
 const MAX_REPORT: u64 = 256 * 1024 * 1024;
 
 /// What the reports say together.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct Tests {
     pub counts: TestCounts,
     /// The first ones, in the order of the files' names.
@@ -95,5 +95,6 @@ fn failed(case: &TestCase) -> FailedTest {
         name: cut(&name, NAME_CHARS),
         file: case.file.as_deref().map(|file| cut(file, NAME_CHARS)),
         message: case.message.as_deref().map(|message| cut(message, MESSAGE_CHARS)),
+        ..FailedTest::default()
     }
 }

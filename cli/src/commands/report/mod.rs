@@ -33,7 +33,7 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let tests = junit::read(&args.junit, env, printer)?;
     let left = left::read(args.outcome_file.as_deref(), printer);
-    let body = body::build(args, &left, &runner, tests, jiff::Timestamp::now())?;
+    let body = body::build(args, &left, &runner, tests, printer, jiff::Timestamp::now())?;
     let url = callback_url(args, env, body.callback_url.as_deref())?;
     let (job, state) = (body.job, body.state);
     let source = token::Source::find(args.audience.as_deref(), env)?;

@@ -2,6 +2,7 @@
 //!
 //! All pages, commands and comments use these functions, so they agree on which attempt counts.
 
+pub mod blame;
 pub mod criteria;
 pub mod jobs;
 pub mod outcome;
@@ -10,6 +11,7 @@ pub mod regressions;
 pub mod review;
 pub mod totals;
 
+pub use self::blame::{BaseResult, BlameContext};
 pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria};
 pub use self::jobs::{JobOfRecord, jobs_of_record};
 pub use self::outcome::JobOutcome;

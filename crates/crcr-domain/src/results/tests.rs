@@ -52,6 +52,7 @@ pub(super) fn attempt(
         completed_at: None,
         tests: None,
         failed_tests: vec![],
+        triage: None,
         url: None,
         artifact_url: None,
         environment: None,

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crcr_domain::callback::{FailedTest, TestCounts};
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
 use crcr_domain::proof::MissingProof;
-use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record};
+use crcr_domain::results::{BlameContext, JobOfRecord, JobOutcome, jobs_of_record};
+use crcr_domain::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
 use jiff::Timestamp;
@@ -13,7 +14,6 @@ use serde::Serialize;
 
 use super::days::push_facts;
 use super::overview::entry_of;
-use crate::query::EventFilter;
 use crate::{Hud, PageError};
 
 /// How many days back to look for the last result on an upstream push.
@@ -45,6 +45,8 @@ pub(crate) struct PullBackend {
     pub(crate) oncalls: Vec<String>,
     pub(crate) dispatch: DispatchFactStatus,
     pub(crate) last_error: Option<String>,
+    /// The verdict on its most telling failure.
+    pub(crate) verdict: Option<TriageVerdict>,
     pub(crate) jobs: Vec<PullJob>,
 }
 
@@ -57,21 +59,17 @@ pub(crate) struct PullJob {
     pub(crate) url: Option<String>,
     pub(crate) tests: Option<TestCounts>,
     pub(crate) failed_tests: Vec<FailedTest>,
-    /// The same job without this pull request; `None` if its tests didn't fail here or nothing is
-    /// known.
-    pub(crate) before: Option<EarlierResult>,
+    /// Whether each failing test is new; `None` if there is nothing to compare with.
+    pub(crate) new_tests: Option<Vec<bool>>,
+    /// Whose fault it is, computed from stored results; `None` if nothing failed.
+    pub(crate) verdict: Option<TriageVerdict>,
+    /// The verdict of the backend itself.
+    pub(crate) reported_verdict: Option<TriageVerdict>,
+    /// Where it ran, as the backend says.
+    pub(crate) environment: Option<String>,
+    pub(crate) artifact_url: Option<String>,
     /// What its reports lack as proof. An unproven result changes no check run.
     pub(crate) missing_proof: Option<MissingProof>,
-}
-
-/// The result of the same job on an upstream push.
-#[derive(Debug, Serialize)]
-pub(crate) struct EarlierResult {
-    pub(crate) head_sha: String,
-    /// Whether it ran on the merge base; otherwise on the newest push with a result.
-    pub(crate) is_merge_base: bool,
-    pub(crate) passed: bool,
-    pub(crate) at: Timestamp,
 }
 
 pub(crate) async fn build(
@@ -99,25 +97,26 @@ pub(crate) async fn build(
         .filter(|job| job.record.head_sha == head_sha)
         .collect();
     let newest = jobs.iter().map(|job| job.record.received_at).max();
-    let mut by_repo: HashMap<String, Vec<JobOfRecord<'_>>> = HashMap::new();
-    for job in jobs {
-        by_repo.entry(job.record.repo.to_ascii_lowercase()).or_default().push(job);
-    }
-    let failing: Vec<String> = by_repo
+    let mut failing: Vec<String> = jobs
         .iter()
-        .filter(|(_, jobs)| jobs.iter().any(|job| job.outcome == Some(JobOutcome::TestFailed)))
-        .map(|(repo, _)| repo.clone())
+        .filter(|job| job.outcome == Some(JobOutcome::TestFailed))
+        .map(|job| job.record.repo.to_ascii_lowercase())
         .collect();
+    failing.sort_unstable();
+    failing.dedup();
     let merge_base = merge_bases.into_iter().find(|found| found.head_sha == head_sha);
     let branch = attempts_on_pushes(hud, upstream, failing, merge_base.as_ref()).await?;
     let branch = jobs_of_record(&branch, &[]);
     let merge_base = merge_base.map(|found| found.merge_base);
+    let context = BlameContext {
+        head: &jobs,
+        branch: &branch,
+        merge_base: merge_base.as_deref(),
+        pull_request: Some(number),
+    };
     let mut backends: Vec<PullBackend> = newest_of_head(&dispatches, &head_sha)
         .into_iter()
-        .map(|dispatch| {
-            let jobs = by_repo.remove(&dispatch.repo.to_ascii_lowercase()).unwrap_or_default();
-            backend(hud, dispatch, jobs, &branch, merge_base.as_deref())
-        })
+        .map(|dispatch| backend(hud, dispatch, &context))
         .collect();
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
     Ok(PullModel {
@@ -153,27 +152,31 @@ fn newest_of_head<'a>(dispatches: &'a [DispatchFact], head: &str) -> Vec<&'a Dis
     newest.into_values().collect()
 }
 
-fn backend(
-    hud: &Hud,
-    dispatch: &DispatchFact,
-    jobs: Vec<JobOfRecord<'_>>,
-    branch: &[JobOfRecord<'_>],
-    merge_base: Option<&str>,
-) -> PullBackend {
+fn backend(hud: &Hud, dispatch: &DispatchFact, context: &BlameContext<'_>) -> PullBackend {
     let entry = RepoName::new(&dispatch.repo).ok().and_then(|repo| entry_of(hud, &repo));
-    let jobs = jobs
-        .into_iter()
+    let own =
+        context.head.iter().filter(|job| job.record.repo.eq_ignore_ascii_case(&dispatch.repo));
+    let jobs: Vec<PullJob> = own
         .map(|job| PullJob {
-            before: earlier_result(&job, branch, merge_base),
+            new_tests: context.new_tests(job),
+            verdict: context.verdict(job),
+            reported_verdict: job.record.triage.clone(),
             name: job.name(),
             outcome: job.outcome,
             attempts: job.attempts,
             url: job.record.url.clone(),
             tests: job.record.tests,
             failed_tests: job.record.failed_tests.clone(),
+            environment: job.record.environment.clone(),
+            artifact_url: job.record.artifact_url.clone(),
             missing_proof: job.record.missing_proof,
         })
         .collect();
+    let judged = jobs.iter().filter_map(|job| Some((job.outcome, job.verdict.as_ref()?)));
+    // A failed test says most about a pull request, and a passed re-run least.
+    let verdict = judged.max_by_key(|(outcome, verdict)| {
+        (*outcome == Some(JobOutcome::TestFailed), verdict.category != TriageCategory::Flake)
+    });
     PullBackend {
         repo: dispatch.repo.clone(),
         level: dispatch.level,
@@ -185,38 +188,12 @@ fn backend(
             .collect(),
         dispatch: dispatch.status,
         last_error: dispatch.last_error.clone(),
+        verdict: verdict.map(|(_, verdict)| verdict.clone()),
         jobs,
     }
 }
 
-/// The result of `job` on the merge base, or else on the newest push reported before it.
-fn earlier_result(
-    job: &JobOfRecord<'_>,
-    branch: &[JobOfRecord<'_>],
-    merge_base: Option<&str>,
-) -> Option<EarlierResult> {
-    if job.outcome != Some(JobOutcome::TestFailed) {
-        return None;
-    }
-    let is_base = |other: &JobOfRecord<'_>| merge_base == Some(&*other.record.head_sha);
-    // Only jobs that ran their tests to the end count.
-    let known = branch.iter().filter(|other| {
-        other.record.repo.eq_ignore_ascii_case(&job.record.repo)
-            && (&other.record.workflow, &other.record.job)
-                == (&job.record.workflow, &job.record.job)
-            && other.outcome.is_some_and(|o| o.is_pass() || o == JobOutcome::TestFailed)
-            && (is_base(other) || other.record.received_at < job.record.received_at)
-    });
-    let other = known.max_by_key(|other| (is_base(other), other.record.received_at))?;
-    Some(EarlierResult {
-        head_sha: other.record.head_sha.clone(),
-        is_merge_base: is_base(other),
-        passed: other.outcome.is_some_and(JobOutcome::is_pass),
-        at: other.record.received_at,
-    })
-}
-
-/// The attempts of these backends on upstream's latest pushes, and on the merge base if that is
+/// The attempts of these backends on upstream's latest commits, and on the merge base if that is
 /// older.
 async fn attempts_on_pushes(
     hud: &Hud,
@@ -241,8 +218,6 @@ async fn attempts_on_pushes(
         let old = hud.results.push_attempts(&then).await?;
         rows.extend(old.into_iter().filter(|row| row.head_sha == *merge_base));
     }
-    rows.retain(|row| {
-        EventFilter::Pr.includes(&row.event) && row.upstream.eq_ignore_ascii_case(upstream.as_str())
-    });
+    rows.retain(|row| row.upstream.eq_ignore_ascii_case(upstream.as_str()));
     Ok(rows)
 }

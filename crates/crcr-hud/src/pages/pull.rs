@@ -3,10 +3,11 @@
 use crcr_domain::Level;
 use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::JobOutcome;
+use crcr_domain::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
 use crate::layout::{external_link, outcome, shell, short_sha, time};
-use crate::model::pull::{EarlierResult, PullBackend, PullJob, PullModel};
+use crate::model::pull::{PullBackend, PullJob, PullModel};
 
 /// Failing tests shown for each job.
 const MAX_FAILED_TESTS: usize = 10;
@@ -115,6 +116,7 @@ fn backend(backend: &PullBackend) -> Markup {
                 span.tag { (backend.level) @if backend.blocks { " · blocks the merge" } @else { " · doesn't block" } }
             }
             @if backend.level.shows_results() {
+                @if let Some(found) = &backend.verdict { (verdict(found)) }
                 @if backend.jobs.is_empty() {
                     p.muted { (dispatch_status_text(backend.dispatch)) }
                     @if let Some(error) = &backend.last_error { p.detail { bdi { (error) } } }
@@ -168,26 +170,74 @@ fn job(job: &PullJob) -> Markup {
         @if let Some(missing) = job.missing_proof {
             div.detail { strong { "Reported without proof" } ": " (missing) ". It changes no check run." }
         }
-        @if job.outcome == Some(JobOutcome::TestFailed) { div.detail { (is_new_failure(job.before.as_ref())) } }
+        @if let Some(environment) = &job.environment { span.detail { " · on " bdi { (environment) } } }
+        @if let Some(url) = &job.artifact_url { span.detail { " · " (external_link(url, "artifact")) } }
+        @if let Some(reported) = &job.reported_verdict { (reported_verdict(reported)) }
         @if !job.failed_tests.is_empty() {
-            ul.tests { @for test in job.failed_tests.iter().take(MAX_FAILED_TESTS) {
-                li { bdi { (test.name) } @if let Some(message) = &test.message { div.detail { bdi { (message) } } } }
+            ul.tests { @for (n, test) in job.failed_tests.iter().enumerate().take(MAX_FAILED_TESTS) {
+                li {
+                    @if let Some(is_new) = job.new_tests.as_ref().and_then(|tests| tests.get(n)) {
+                        span.tag { @if *is_new { "new" } @else { "known" } } " "
+                    }
+                    bdi { (test.name) }
+                    @if let Some(message) = &test.message { div.detail { bdi { (message) } } }
+                    @if let Some(trace) = &test.stacktrace {
+                        details { summary.detail { "Stack trace" } pre { bdi { (trace) } } }
+                    }
+                }
             } }
             @if job.failed_tests.len() > MAX_FAILED_TESTS { p.detail { "and " (job.failed_tests.len() - MAX_FAILED_TESTS) " more" } }
         }
     }
 }
 
-/// Whether a failure came with this pull request.
-fn is_new_failure(before: Option<&EarlierResult>) -> Markup {
+/// Whose fault the failure is, in one sentence, with the results that say so.
+fn verdict(verdict: &TriageVerdict) -> Markup {
     html! {
-        @match before {
-            Some(before) => {
-                @if before.passed { strong { "New" } ": it passed on " } @else { strong { "Not new" } ": it failed on " }
-                @if before.is_merge_base { "the merge base " } @else { "the newest push with a result, " }
-                code { (short_sha(&before.head_sha)) } ", " (time(before.at)) " UTC"
+        p { strong { (verdict.summary) } " " span.tag { (category_text(verdict.category)) " · " (verdict.confidence.as_str()) " confidence" } }
+        @if !verdict.evidence.is_empty() { (evidence(verdict)) }
+    }
+}
+
+/// The backend's own verdict. It accuses whom it likes, so it is attributed to its analyzer.
+fn reported_verdict(verdict: &TriageVerdict) -> Markup {
+    html! {
+        div.detail {
+            bdi { (verdict.analyzer.as_deref().unwrap_or("The backend")) } " says: "
+            (category_text(verdict.category)) " (" (verdict.confidence.as_str()) " confidence): "
+            bdi { (verdict.summary) }
+            @if let Some(suspect) = &verdict.suspected_upstream {
+                @if let Some(number) = suspect.pr { " · suspects " a href=(format!("/pr/{number}")) { "pull request " (number) } }
+                @if let Some(commit) = &suspect.commit { " · suspects commit " code { (short_sha(commit)) } }
+                @if let Some(reason) = &suspect.reason { ": " bdi { (reason) } }
             }
-            None => { strong { "Unknown" } " whether it is new: the backend has no result for the merge base or a recent push" }
+            @if verdict.reproduced_on_retry == Some(true) { " · reproduced on a re-run" }
+            @if verdict.truncated { " · shortened" }
+            @if !verdict.evidence.is_empty() { (evidence(verdict)) }
         }
+    }
+}
+
+fn evidence(verdict: &TriageVerdict) -> Markup {
+    html! {
+        details {
+            summary.detail { "Evidence" }
+            ul.tests { @for item in &verdict.evidence { li.detail {
+                @let what = item.job.as_deref().or(item.test.as_deref()).unwrap_or("log");
+                @match &item.log_url { Some(url) => (external_link(url, what)), None => bdi { (what) } }
+                @if let Some(test) = item.test.as_ref().filter(|_| item.job.is_some()) { " · " bdi { (test) } }
+                @if let Some(excerpt) = &item.excerpt { ": " bdi { (excerpt) } }
+            } } }
+        }
+    }
+}
+
+fn category_text(category: TriageCategory) -> &'static str {
+    match category {
+        TriageCategory::Upstream => "upstream",
+        TriageCategory::Backend => "backend",
+        TriageCategory::Infra => "infrastructure",
+        TriageCategory::Flake => "flaky",
+        TriageCategory::Unknown => "undecided",
     }
 }

@@ -212,6 +212,7 @@ fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> Repor
         completed_at: report.completed_at.or(before.completed_at),
         tests: report.tests.or(before.tests),
         failed_tests: report.failed_tests,
+        triage: report.triage,
         artifact_url: report.artifact_url.or(before.artifact_url),
         phase: report.phase.or(before.phase),
         environment: report.environment.or(before.environment),

@@ -41,13 +41,17 @@ pub(super) struct ReportSummary {
 }
 
 impl CallbackAnswer {
-    fn into_response(self) -> Response {
-        http_response::ok(match self {
+    fn into_response(self, report: Option<&Callback>) -> Response {
+        let mut body = match self {
             Self::Recorded(state) => json!({ "ok": true, "status": state.status() }),
             Self::Ignored => json!({ "ok": true, "status": "ignored" }),
             Self::Duplicate => json!({ "ok": true, "duplicate": true }),
             Self::Stale => json!({ "ok": true, "stale": true }),
-        })
+        };
+        if let Some(report) = report.filter(|report| !report.warnings.is_empty()) {
+            body["warnings"] = json!(report.warnings);
+        }
+        http_response::ok(body)
     }
 }
 
@@ -87,7 +91,7 @@ impl CallbackResponse {
 
     pub(super) fn into_response(self, report: &ReportSummary) -> Response {
         match self.result {
-            Ok(answer) => answer.into_response(),
+            Ok(answer) => answer.into_response(report.callback.as_ref()),
             Err(refusal) => {
                 let repo = report.repo.as_ref().map(RepoName::as_str);
                 let delivery = report.callback.as_ref().map(|callback| callback.delivery.as_str());

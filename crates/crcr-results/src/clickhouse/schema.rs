@@ -8,7 +8,7 @@ use crate::ResultsError;
 ///
 /// Times are milliseconds since 1970. An attempt without a `job` or `check_run_id` has an empty text
 /// there, because the columns of a key can't be null.
-const STEPS: [&[&str]; 5] = [
+const STEPS: [&[&str]; 6] = [
     &[
         "CREATE TABLE IF NOT EXISTS crcr_dispatch (
         repo_key String, upstream_key String, version UInt64, at Int64, delivery String,
@@ -72,6 +72,7 @@ const STEPS: [&[&str]; 5] = [
      PARTITION BY toYYYYMM(toDateTime(intDiv(at, 1000), 'UTC'))
      ORDER BY (upstream_key, pull_request, head_sha)"],
     &["ALTER TABLE crcr_attempt ADD COLUMN missing_proof Nullable(String)"],
+    &["ALTER TABLE crcr_attempt ADD COLUMN triage Nullable(String)"],
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.
@@ -156,7 +157,7 @@ mod tests {
         let newer = format!("INSERT INTO crcr_schema VALUES ({})", STEPS.len() + 1);
         upgraded.query(&newer, &[]).await.unwrap();
         let refused = open().prepare().await.unwrap_err().to_string();
-        assert!(refused.contains("are of a newer crcr: step 6, this one knows 5"), "{refused}");
+        assert!(refused.contains("are of a newer crcr: step 7, this one knows 6"), "{refused}");
     }
 
     #[tokio::test]

@@ -436,7 +436,8 @@ fn read_dispatch(row: &mut ColumnReader<'_>) -> rusqlite::Result<DispatchFact> {
 const ATTEMPT: &str = "received_at, dispatched_at, repo, delivery, workflow, job, run_id,
     run_attempt, check_run_id, state, start_unknown, phase, queue_seconds, execution_seconds,
     started_at, completed_at, ifnull(tests, 'null'), failed_tests, url, artifact_url, environment,
-    missing_proof, level, event, upstream, pull_request, head_sha FROM fact_attempt";
+    missing_proof, level, event, upstream, pull_request, head_sha, ifnull(triage, 'null')
+    FROM fact_attempt";
 
 fn read_attempt(row: &mut ColumnReader<'_>) -> rusqlite::Result<AttemptFact> {
     Ok(AttemptFact {
@@ -467,6 +468,7 @@ fn read_attempt(row: &mut ColumnReader<'_>) -> rusqlite::Result<AttemptFact> {
         upstream: row.get()?,
         pull_request: row.number()?,
         head_sha: row.get()?,
+        triage: row.json()?,
     })
 }
 

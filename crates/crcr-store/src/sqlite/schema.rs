@@ -40,7 +40,9 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TE
 /// Sweeps are never given up any more, so dead ones come back.
 ///
 /// Version 2: an attempt records which proof its reports lack.
-const UPGRADES: [&str; 2] = [
+///
+/// Version 3: an attempt has the downstream repository's triage verdict.
+const UPGRADES: [&str; 3] = [
     "
 DROP INDEX IF EXISTS task_due;
 CREATE INDEX task_lane ON task (lane, due_at) WHERE state < 2;
@@ -49,6 +51,7 @@ UPDATE task SET state = 0, failed = 0 WHERE state = 2 AND key LIKE '[\"sweep\",%
 UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
 ",
     "ALTER TABLE fact_attempt ADD COLUMN missing_proof TEXT",
+    "ALTER TABLE fact_attempt ADD COLUMN triage TEXT",
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;

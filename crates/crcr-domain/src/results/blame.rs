@@ -1,0 +1,477 @@
+//! Whose fault is a failed job? Answered by comparing it with other results: the same job on the merge
+//! base and on the newest nightly run, and the other backends on the same commit.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::event::EventName;
+use crate::facts::AttemptFact;
+use crate::triage::{
+    SuspectedUpstream, TriageCategory, TriageConfidence, TriageEvidence, TriageVerdict,
+};
+
+use super::jobs::JobOfRecord;
+use super::outcome::JobOutcome;
+
+/// A test that failed in one of so many earlier runs of its job on upstream's own commits isn't new.
+const KNOWN_FAILURE_RUNS: usize = 10;
+/// [`TriageVerdict::analyzer`] of the verdicts that are computed here.
+pub const ANALYZER: &str = "crcr";
+
+/// The results that a failed job is compared with.
+#[derive(Debug, Clone, Copy)]
+pub struct BlameContext<'a> {
+    /// The jobs of every backend on the same commit.
+    pub head: &'a [JobOfRecord<'a>],
+    /// The failing backends' jobs on upstream's own commits: pushes, nightly and periodic runs.
+    pub branch: &'a [JobOfRecord<'a>],
+    /// The commit that the head and its base branch have in common, if it is known.
+    pub merge_base: Option<&'a str>,
+    pub pull_request: Option<u64>,
+}
+
+/// The result of the same job on one of upstream's own commits.
+#[derive(Debug, Clone, Copy)]
+pub struct BaseResult<'a> {
+    pub record: &'a AttemptFact,
+    /// Whether it ran on the merge base, and not on some other commit before.
+    pub is_merge_base: bool,
+    pub passed: bool,
+}
+
+impl<'a> BlameContext<'a> {
+    /// A verdict on a job that failed or needed a re-run. `None` for other jobs.
+    pub fn verdict(&self, job: &JobOfRecord<'_>) -> Option<TriageVerdict> {
+        use {TriageCategory as Category, TriageConfidence as Confidence};
+        let (category, confidence, summary) = match job.outcome? {
+            JobOutcome::PassedAfterRerun => (
+                Category::Flake,
+                Confidence::High,
+                "Flaky: it failed and then passed on the same commit".to_owned(),
+            ),
+            JobOutcome::InfraFailed => {
+                let phase = job.record.phase.as_deref();
+                let phase = phase.map_or(String::new(), |phase| format!(" in `{phase}`,"));
+                let summary = format!("Infrastructure: it failed{phase} before its tests");
+                (Category::Infra, Confidence::High, summary)
+            }
+            JobOutcome::TimedOut | JobOutcome::Lost | JobOutcome::NeverStarted => (
+                Category::Infra,
+                Confidence::Low,
+                "Probably infrastructure: it didn't end in time".to_owned(),
+            ),
+            JobOutcome::TestFailed => return Some(self.test_failure(job)),
+            JobOutcome::Passed
+            | JobOutcome::Neutral
+            | JobOutcome::Cancelled
+            | JobOutcome::Superseded => return None,
+        };
+        let evidence = vec![evidence(job.record, "")];
+        let verdict = verdict(category, confidence, summary, evidence);
+        let flaky = category == Category::Flake;
+        Some(TriageVerdict { reproduced_on_retry: flaky.then_some(false), ..verdict })
+    }
+
+    fn test_failure(&self, job: &JobOfRecord<'_>) -> TriageVerdict {
+        use {TriageCategory as Category, TriageConfidence as Confidence};
+        let mut found = vec![];
+        for base in [self.base_result(job), self.newest_nightly(job)].into_iter().flatten() {
+            found.push(evidence(base.record, if base.passed { "passed" } else { "failed" }));
+            if !is_same_failure(job.record, &base) {
+                continue;
+            }
+            let others = self.failing_at(&base.record.head_sha);
+            let place = place(&base);
+            let mut verdict = if others >= 2 {
+                let summary = format!(
+                    "Not this pull request: upstream is broken {place}, where {others} backends failed"
+                );
+                verdict(Category::Upstream, Confidence::High, summary, found)
+            } else {
+                let summary = format!("Not this pull request: it failed {place}, too");
+                verdict(Category::Backend, Confidence::Medium, summary, found)
+            };
+            verdict.suspected_upstream = (others >= 2).then(|| SuspectedUpstream {
+                commit: Some(base.record.head_sha.clone()),
+                ..SuspectedUpstream::default()
+            });
+            return reproduced(verdict, job);
+        }
+        let Some(base) = self.base_result(job) else {
+            let summary =
+                "Unknown: this backend has no result on the merge base or a recent commit \
+                           upstream"
+                    .to_owned();
+            return reproduced(verdict(Category::Unknown, Confidence::Low, summary, found), job);
+        };
+        let (broken, judged) = self.newly_broken(job);
+        let result = if base.passed { "passed" } else { "failed in other tests" };
+        let place = place(&base);
+        let certain = base.is_merge_base;
+        let verdict = if broken.len() >= 2 {
+            let summary = format!(
+                "This pull request: {} of {judged} backends have failures that they didn't have {place}",
+                broken.len()
+            );
+            found.extend(broken.values().map(|other| evidence(other.record, "fails here")));
+            let confidence = if certain && broken.len() == judged {
+                Confidence::High
+            } else {
+                Confidence::Medium
+            };
+            let suspected = SuspectedUpstream { pr: self.pull_request, ..Default::default() };
+            TriageVerdict {
+                suspected_upstream: Some(suspected),
+                ..verdict(Category::Upstream, confidence, summary, found)
+            }
+        } else {
+            let alone = match judged {
+                0 | 1 => String::new(),
+                judged => format!(", and no other of {judged} backends has a new failure"),
+            };
+            let summary = format!("This pull request or the backend: it {result} {place}{alone}");
+            let confidence = if certain { Confidence::Medium } else { Confidence::Low };
+            verdict(Category::Unknown, confidence, summary, found)
+        };
+        reproduced(verdict, job)
+    }
+
+    /// The result of the same job on the merge base, or else on the newest push before it.
+    pub fn base_result(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
+        let is_base = |other: &JobOfRecord<'_>| self.merge_base == Some(&*other.record.head_sha);
+        let pushes = self.same_job(job).filter(|other| {
+            !other.record.event.is_self_reported()
+                && (is_base(other) || other.record.received_at < job.record.received_at)
+        });
+        let other = pushes.max_by_key(|other| (is_base(other), other.record.received_at))?;
+        Some(base_result(other, is_base(other)))
+    }
+
+    fn newest_nightly(&self, job: &JobOfRecord<'_>) -> Option<BaseResult<'a>> {
+        let nightly = self.same_job(job).filter(|other| {
+            other.record.event == EventName::Nightly
+                && other.record.received_at < job.record.dispatched_at
+        });
+        let other = nightly.max_by_key(|other| other.record.received_at)?;
+        Some(base_result(other, self.merge_base == Some(&*other.record.head_sha)))
+    }
+
+    /// Whether each failing test of the job is new: it failed in none of the job's last runs on
+    /// upstream's own commits. `None` if there are no such runs.
+    pub fn new_tests(&self, job: &JobOfRecord<'_>) -> Option<Vec<bool>> {
+        let mut runs: Vec<_> = self.same_job(job).map(|other| other.record).collect();
+        runs.retain(|record| record.received_at < job.record.received_at);
+        runs.sort_by_key(|record| std::cmp::Reverse(record.received_at));
+        runs.truncate(KNOWN_FAILURE_RUNS);
+        if runs.is_empty() {
+            return None;
+        }
+        let known: HashSet<&str> = runs.iter().flat_map(|record| test_names(record)).collect();
+        Some(test_names(job.record).map(|name| !known.contains(name)).collect())
+    }
+
+    /// The job's earlier results on upstream's own commits. Only runs whose tests ended count.
+    fn same_job(&self, job: &JobOfRecord<'_>) -> impl Iterator<Item = &'a JobOfRecord<'a>> {
+        let (repo, workflow, name) =
+            (job.record.repo.clone(), job.record.workflow.clone(), job.record.job.clone());
+        self.branch.iter().filter(move |other| {
+            other.record.repo.eq_ignore_ascii_case(&repo)
+                && (&other.record.workflow, &other.record.job) == (&workflow, &name)
+                && has_test_result(other)
+        })
+    }
+
+    /// How many backends failed on this commit of upstream.
+    fn failing_at(&self, sha: &str) -> usize {
+        let failing = self.branch.iter().filter(|job| {
+            job.record.head_sha == sha && job.outcome == Some(JobOutcome::TestFailed)
+        });
+        failing.map(|job| job.record.repo.to_ascii_lowercase()).collect::<HashSet<_>>().len()
+    }
+
+    /// A job of each backend with a new failure on this commit, and how many backends
+    /// have a result of their tests on it. Both include the job's own backend.
+    fn newly_broken(
+        &self,
+        job: &JobOfRecord<'_>,
+    ) -> (BTreeMap<String, &'a JobOfRecord<'a>>, usize) {
+        let mut broken = BTreeMap::new();
+        let mut judged = HashSet::from([job.record.repo.to_ascii_lowercase()]);
+        for other in self.head.iter().filter(|other| has_test_result(other)) {
+            let repo = other.record.repo.to_ascii_lowercase();
+            judged.insert(repo.clone());
+            let is_new = || {
+                self.base_result(other).is_some_and(|base| !is_same_failure(other.record, &base))
+            };
+            if other.outcome == Some(JobOutcome::TestFailed) && is_new() {
+                broken.entry(repo).or_insert(other);
+            }
+        }
+        (broken, judged.len())
+    }
+}
+
+fn base_result<'a>(job: &'a JobOfRecord<'a>, is_merge_base: bool) -> BaseResult<'a> {
+    BaseResult {
+        record: job.record,
+        is_merge_base,
+        passed: job.outcome.is_some_and(JobOutcome::is_pass),
+    }
+}
+
+fn has_test_result(job: &JobOfRecord<'_>) -> bool {
+    job.outcome.is_some_and(|outcome| outcome.is_pass() || outcome == JobOutcome::TestFailed)
+}
+
+fn test_names(record: &AttemptFact) -> impl Iterator<Item = &str> {
+    record.failed_tests.iter().map(|test| test.name.as_str())
+}
+
+/// Whether the base failed in the same way: all tests that fail now failed there, as far as both are
+/// known.
+fn is_same_failure(record: &AttemptFact, base: &BaseResult<'_>) -> bool {
+    if base.passed {
+        return false;
+    }
+    let known: HashSet<&str> = test_names(base.record).collect();
+    known.is_empty() || test_names(record).all(|name| known.contains(name))
+}
+
+fn place(base: &BaseResult<'_>) -> String {
+    if base.is_merge_base {
+        "on the merge base".to_owned()
+    } else if base.record.event == EventName::Nightly {
+        "in the newest nightly run before it".to_owned()
+    } else {
+        "on the newest commit upstream with a result".to_owned()
+    }
+}
+
+fn evidence(record: &AttemptFact, result: &str) -> TriageEvidence {
+    let short = record.head_sha.get(..12).unwrap_or(&record.head_sha);
+    let job = record.job.as_deref().unwrap_or(&record.workflow);
+    TriageEvidence {
+        job: Some(format!("{} · {job} on {short}", record.repo)),
+        test: None,
+        excerpt: Some(result).filter(|text| !text.is_empty()).map(str::to_owned),
+        log_url: record.url.clone(),
+    }
+}
+
+fn verdict(
+    category: TriageCategory,
+    confidence: TriageConfidence,
+    summary: String,
+    mut evidence: Vec<TriageEvidence>,
+) -> TriageVerdict {
+    evidence.truncate(crate::triage::MAX_EVIDENCE);
+    TriageVerdict {
+        schema_version: 1,
+        category,
+        confidence,
+        summary,
+        suspected_upstream: None,
+        evidence,
+        reproduced_on_retry: None,
+        analyzer: Some(ANALYZER.to_owned()),
+        analyzed_at: None,
+        truncated: false,
+    }
+}
+
+fn reproduced(verdict: TriageVerdict, job: &JobOfRecord<'_>) -> TriageVerdict {
+    TriageVerdict { reproduced_on_retry: (job.attempts > 1).then_some(true), ..verdict }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::jobs_of_record;
+    use super::super::tests::{at, attempt};
+    use super::*;
+    use crate::callback::FailedTest;
+    use crate::lifecycle::{Conclusion, JobState};
+
+    const GOOD: JobState = JobState::Completed(Conclusion::Success);
+    const BAD: JobState = JobState::Completed(Conclusion::Failure);
+
+    /// A result of a backend's job on the pull request's head, at second 1,000.
+    fn here(repo: &str, state: JobState, tests: &[&str]) -> AttemptFact {
+        let failed = |name: &&str| FailedTest { name: (*name).to_owned(), ..FailedTest::default() };
+        AttemptFact {
+            repo: repo.into(),
+            failed_tests: tests.iter().map(failed).collect(),
+            url: Some(format!("https://ci.test/{repo}")),
+            ..attempt(&format!("d-{repo}"), "head", &format!("1-{repo}"), 1, state, 1000)
+        }
+    }
+
+    /// A result on one of upstream's own commits.
+    fn upstream(repo: &str, sha: &str, state: JobState, tests: &[&str], s: i64) -> AttemptFact {
+        AttemptFact {
+            event: EventName::Push,
+            pull_request: None,
+            head_sha: sha.into(),
+            delivery: format!("{sha}-{repo}"),
+            run_id: format!("{sha}-{repo}"),
+            received_at: at(s),
+            dispatched_at: at(s - 60),
+            ..here(repo, state, tests)
+        }
+    }
+
+    fn nightly(row: AttemptFact) -> AttemptFact {
+        AttemptFact { event: EventName::Nightly, ..row }
+    }
+
+    /// The verdict on the job of `acme/one`, the first row of the head.
+    fn verdict_on_first(head: &[AttemptFact], branch: &[AttemptFact]) -> Option<TriageVerdict> {
+        let (head, branch) = (jobs_of_record(head, &[]), jobs_of_record(branch, &[]));
+        let context = BlameContext {
+            head: &head,
+            branch: &branch,
+            merge_base: Some("base"),
+            pull_request: Some(7),
+        };
+        let job = head.iter().find(|job| job.record.repo == "acme/one").unwrap();
+        context.verdict(job)
+    }
+
+    fn summary(head: &[AttemptFact], branch: &[AttemptFact]) -> String {
+        let Some(verdict) = verdict_on_first(head, branch) else { return "no verdict".to_owned() };
+        let (category, confidence) = (verdict.category.as_str(), verdict.confidence.as_str());
+        format!("{category} {confidence}: {}", verdict.summary)
+    }
+
+    #[test]
+    fn every_case_has_its_verdict() {
+        let bad = || here("acme/one", BAD, &[]);
+        let base_good = || upstream("acme/one", "base", GOOD, &[], 100);
+        let base_bad = || upstream("acme/one", "base", BAD, &[], 100);
+        let infra = AttemptFact { phase: Some("setup".into()), ..bad() };
+        let second = |state| AttemptFact {
+            run_attempt: 2,
+            received_at: at(2000),
+            ..here("acme/one", state, &[])
+        };
+        let cases = [
+            ("passed", vec![here("acme/one", GOOD, &[])], vec![]),
+            ("flaky", vec![bad(), second(GOOD)], vec![]),
+            ("setup failed", vec![infra], vec![]),
+            (
+                "timed out",
+                vec![here("acme/one", JobState::Completed(Conclusion::TimedOut), &[])],
+                vec![],
+            ),
+            ("lost", vec![here("acme/one", JobState::Lost, &[])], vec![]),
+            (
+                "cancelled",
+                vec![here("acme/one", JobState::Completed(Conclusion::Cancelled), &[])],
+                vec![],
+            ),
+            ("nothing known of the base", vec![bad()], vec![]),
+            ("red on the base", vec![bad()], vec![base_bad()]),
+            (
+                "red on the base for two backends",
+                vec![bad()],
+                vec![base_bad(), upstream("acme/two", "base", BAD, &[], 100)],
+            ),
+            (
+                "green on the base and red in the newest nightly",
+                vec![bad()],
+                vec![base_good(), nightly(upstream("acme/one", "night", BAD, &[], 500))],
+            ),
+            (
+                "a nightly after the dispatch counts for nothing",
+                vec![bad()],
+                vec![base_good(), nightly(upstream("acme/one", "night", BAD, &[], 990))],
+            ),
+            ("green on the base, alone", vec![bad()], vec![base_good()]),
+            (
+                "green on the base, the others pass",
+                vec![bad(), here("acme/two", GOOD, &[]), here("acme/three", GOOD, &[])],
+                vec![base_good()],
+            ),
+            (
+                "green on the base for all, and all fail",
+                vec![bad(), here("acme/two", BAD, &[])],
+                vec![base_good(), upstream("acme/two", "base", GOOD, &[], 100)],
+            ),
+            (
+                "two of three fail",
+                vec![bad(), here("acme/two", BAD, &[]), here("acme/three", GOOD, &[])],
+                vec![base_good(), upstream("acme/two", "base", GOOD, &[], 100)],
+            ),
+            (
+                "the other one failed before, too",
+                vec![bad(), here("acme/two", BAD, &[])],
+                vec![base_good(), upstream("acme/two", "base", BAD, &[], 100)],
+            ),
+            (
+                "the other one's infrastructure says nothing",
+                vec![
+                    bad(),
+                    AttemptFact { phase: Some("checkout".into()), ..here("acme/two", BAD, &[]) },
+                ],
+                vec![base_good()],
+            ),
+            (
+                "green on an earlier push only",
+                vec![bad()],
+                vec![upstream("acme/one", "push", GOOD, &[], 100)],
+            ),
+            (
+                "red on the base in other tests",
+                vec![here("acme/one", BAD, &["a", "b"])],
+                vec![upstream("acme/one", "base", BAD, &["b"], 100)],
+            ),
+            (
+                "red on the base in the same tests",
+                vec![here("acme/one", BAD, &["b"])],
+                vec![upstream("acme/one", "base", BAD, &["b", "c"], 100)],
+            ),
+        ];
+        let table =
+            cases.map(|(case, head, branch)| format!("{case}: {}", summary(&head, &branch)));
+        insta::assert_snapshot!(table.join("\n"));
+    }
+
+    #[test]
+    fn verdict_links_the_results_that_it_rests_on() {
+        let head = [here("acme/one", BAD, &[]), here("acme/two", BAD, &[])];
+        let branch = [
+            upstream("acme/one", "base", GOOD, &[], 100),
+            upstream("acme/two", "base", GOOD, &[], 100),
+        ];
+        let verdict = verdict_on_first(&head, &branch).unwrap();
+        assert_eq!(verdict.suspected_upstream.as_ref().unwrap().pr, Some(7));
+        let links = verdict
+            .evidence
+            .iter()
+            .map(|item| (item.job.as_deref().unwrap(), item.log_url.as_deref().unwrap()));
+        assert_eq!(
+            links.collect::<Vec<_>>(),
+            [
+                ("acme/one · test on base", "https://ci.test/acme/one"),
+                ("acme/one · test on head", "https://ci.test/acme/one"),
+                ("acme/two · test on head", "https://ci.test/acme/two"),
+            ]
+        );
+        let json = serde_json::to_value(&verdict).unwrap();
+        let read = TriageVerdict::read(&json).expect("it is a verdict of version 1");
+        assert_eq!(read, verdict);
+    }
+
+    #[test]
+    fn test_is_new_if_it_failed_in_none_of_the_last_runs_upstream() {
+        let head = [here("acme/one", BAD, &["old", "new", "long ago"])];
+        let mut branch: Vec<_> = (0..KNOWN_FAILURE_RUNS as i64)
+            .map(|n| upstream("acme/one", &format!("push{n}"), BAD, &["old"], 200 + n))
+            .collect();
+        branch.push(upstream("acme/one", "ancient", BAD, &["long ago"], 100));
+        let (head, branch) = (jobs_of_record(&head, &[]), jobs_of_record(&branch, &[]));
+        let mut context =
+            BlameContext { head: &head, branch: &branch, merge_base: None, pull_request: Some(7) };
+        assert_eq!(context.new_tests(&head[0]), Some(vec![false, true, true]));
+        context.branch = &[];
+        assert_eq!(context.new_tests(&head[0]), None, "nothing to compare with");
+    }
+}
