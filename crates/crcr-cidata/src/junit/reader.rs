@@ -336,7 +336,7 @@ impl<F: FnMut(TestCase)> Elements<F> {
                         suite.file = Some(LimitedText::of_attribute(raw, &mut this.flaws).into());
                     }
                     "failures" | "errors" => {
-                        suite.declared_failures = suite.declared_failures.saturating_add(number())
+                        suite.declared_failures = suite.declared_failures.saturating_add(number());
                     }
                     "tests" => suite.declared_tests = number(),
                     "timestamp" => timestamp = parse_timestamp(raw),
@@ -541,10 +541,10 @@ impl<F: FnMut(TestCase)> Elements<F> {
         match kind {
             TestDetailKind::Failure => case.result = TestResult::Failure,
             TestDetailKind::Error if case.result != TestResult::Failure => {
-                case.result = TestResult::Error
+                case.result = TestResult::Error;
             }
             TestDetailKind::Skipped if case.result == TestResult::Success => {
-                case.result = TestResult::Skipped
+                case.result = TestResult::Skipped;
             }
             TestDetailKind::Rerun => case.attempts = case.attempts.saturating_add(1),
             TestDetailKind::Error | TestDetailKind::Skipped => {}
