@@ -447,3 +447,27 @@ fn a_job_of_buildkite_reports_with_its_agents_token() {
     assert_eq!((&workflow["name"], &workflow["job_name"]), (&json!("npu-ci"), &json!("test")));
     assert_eq!(workflow["run_attempt"], "2");
 }
+
+#[test]
+fn explanations_of_a_failure_are_checked_before_they_are_sent() {
+    let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK), Answer::Say(200, OK)]));
+    let failure = ["--status", "completed", "--conclusion", "failure"];
+    let detail = r#"[{"name": "test_add", "stacktrace": "ops.py:7", "duration": 0.5}]"#;
+    let verdict =
+        r#"{"schema_version": 1, "category": "flake", "confidence": "low", "summary": "again"}"#;
+    let given = ["--failed-tests-detail", detail, "--triage-verdict", verdict];
+    job.report(&relay, &[&failure[..], &given].concat()).run().expect_code(0);
+    let sent = relay.next().body["workflow"].clone();
+    assert_eq!(sent["failed_tests_detail"], serde_json::from_str::<Value>(detail).unwrap());
+    assert_eq!(sent["triage_verdict"]["category"], "flake");
+    let faulty = ["--failed-tests-detail", "[{}]", "--triage-verdict", r#"{"category": "x"}"#];
+    let ran = job.report(&relay, &[&failure[..], &faulty].concat()).run().expect_code(0);
+    let shown = ran.report();
+    assert!(
+        shown.contains("`workflow.failed_tests_detail` was dropped: an entry has no `name`"),
+        "{shown}"
+    );
+    assert!(shown.contains("the triage verdict was dropped: `schema_version`"), "{shown}");
+    let sent = relay.next().body["workflow"].clone();
+    assert_eq!((&sent["conclusion"], &sent["triage_verdict"]), (&json!("failure"), &Value::Null));
+}

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crcr_domain::Level;
+use crcr_domain::callback::FailedTest;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
@@ -19,6 +20,7 @@ use crcr_domain::results::{
     DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoDay, ResultCounts,
     ResultTotals, jobs_of_record,
 };
+use crcr_domain::triage::TriageVerdict;
 use jiff::{SignedDuration, Timestamp};
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -109,6 +111,14 @@ fn dispatch(repo: &str, sha: &str, s: i64) -> DispatchFact {
     }
 }
 
+fn hostile_verdict() -> TriageVerdict {
+    let verdict = json!({
+        "schema_version": 1, "category": "upstream", "confidence": "low", "summary": HOSTILE,
+        "suspected_upstream": {"pr": 1, "reason": HOSTILE}, "evidence": [{"excerpt": HOSTILE}],
+    });
+    TriageVerdict::read(&verdict).unwrap()
+}
+
 /// A generated week, plus the cases that older dashboards got wrong.
 fn facts() -> Vec<Fact> {
     let mut facts = generate::facts(11, at(0), 7, 8, UPSTREAM);
@@ -158,6 +168,13 @@ fn facts() -> Vec<Fact> {
         event: EventName::Nightly,
         workflow: HOSTILE.into(),
         environment: Some(HOSTILE.into()),
+        triage: Some(hostile_verdict()),
+        failed_tests: vec![FailedTest {
+            name: HOSTILE.into(),
+            stacktrace: Some(HOSTILE.into()),
+            duration: Some(0.1),
+            ..FailedTest::default()
+        }],
         missing_proof: Some(crcr_domain::proof::MissingProof::Branch),
         ..attempt("acme/odd", "g", "12", 1, GOOD, 1000)
     });

@@ -1,6 +1,6 @@
 //! The callback's body, schema version 1: what was dispatched, and one key `workflow`.
 
-use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::callback::{FailedTest, TestCounts, limit_failed_tests};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -84,8 +84,9 @@ pub fn build(
     let callback_url = echo.get("callback_url").and_then(Value::as_str).map(str::to_owned);
     let job = Job::find(args, runner.env())?;
     let given = args.test_results.as_deref().map(counts).transpose()?;
-    let (counted, failed_tests) =
+    let (counted, mut failed_tests) =
         tests.map_or((None, vec![]), |tests| (Some(tests.counts), tests.failed));
+    limit_failed_tests(&mut failed_tests);
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     // A run of one's own is reported once, when it is over: it says when that was in both.
     let (started, ended) = match args.status {

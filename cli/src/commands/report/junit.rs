@@ -1,19 +1,18 @@
 //! Counts of JUnit reports, and the tests that failed.
 
 use std::fs::File;
-use std::io::{BufReader, Read as _};
 use std::path::Path;
 
 use crcr_artifacts::collect::{FileQuery, collect};
-use crcr_cidata::junit::{self, ReportEnd, TestCase, TestVerdict};
-use crcr_domain::callback::{FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, TestCounts};
+use crcr_cidata::junit::TestReport;
+use crcr_domain::callback::{
+    FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, STACK_TRACE_CHARS, TestCounts,
+};
+use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally};
 
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
-
-/// The most bytes of one report that are read.
-const MAX_REPORT: u64 = 256 * 1024 * 1024;
 
 /// What the reports say together.
 #[derive(Debug, PartialEq)]
@@ -37,14 +36,12 @@ pub fn read(globs: &[String], env: &Env, printer: &Printer) -> Result<Option<Tes
     let found = collect(&query).map_err(|error| {
         Failure::user("junit-glob", "the input `junit` finds nothing to read").because(error)
     })?;
-    let mut tests = Tests {
-        counts: TestCounts { passed: 0, failed: 0, skipped: 0, total: 0 },
-        failed: Vec::new(),
-    };
+    let mut tally = TestTally::default();
+    let mut failed = Vec::new();
     let mut reports = 0;
     for entry in found.entries.iter().filter(|entry| entry.path.ends_with(".xml")) {
         reports += 1;
-        if let Err(why) = add(&found.root.join(&entry.path), &mut tests) {
+        if let Err(why) = add(&found.root.join(&entry.path), &mut tally, &mut failed) {
             printer.warning(&format!("`{}`: {why}", entry.path), None);
         }
     }
@@ -54,47 +51,53 @@ pub fn read(globs: &[String], env: &Env, printer: &Printer) -> Result<Option<Tes
         printer.warning(&format!("no JUnit report at `{globs}`"), Some(hint));
         return Ok(None);
     }
-    Ok(Some(tests))
+    let counts = TestCounts {
+        passed: tally.successes,
+        // A test without an end took its process down, or was killed with it.
+        failed: tally.failures + tally.errors + tally.unfinished,
+        skipped: tally.skipped,
+        total: tally.tests,
+    };
+    Ok(Some(Tests { counts, failed }))
 }
 
-fn add(path: &Path, tests: &mut Tests) -> Result<(), String> {
+fn add(path: &Path, tally: &mut TestTally, failed: &mut Vec<FailedTest>) -> Result<(), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let ending = junit::read(BufReader::new(file.take(MAX_REPORT)), |case| tests.count(&case));
-    match ending {
-        Ok(ReportEnd::Complete) => Ok(()),
-        Ok(ReportEnd::Truncated) => {
-            Err("the report stops in the middle; what it says up to there counts".to_owned())
-        }
-        Err(error) => Err(error.to_string()),
+    let report = TestReport::read(file).map_err(|error| error.to_string())?;
+    tally.add(&report.tally);
+    let cases = report.cases.iter();
+    let of_file = cases.filter(|case| case.result.is_failed() || is_unfinished(case));
+    failed.extend(of_file.take(FAILED_TESTS - failed.len()).map(failed_test));
+    if report.summary.is_truncated {
+        return Err("the report stops in the middle; what it says up to there counts".to_owned());
     }
+    Ok(())
 }
 
-impl Tests {
-    fn count(&mut self, case: &TestCase) {
-        self.counts.total += 1;
-        match case.verdict {
-            TestVerdict::Success => self.counts.passed += 1,
-            TestVerdict::Skipped => self.counts.skipped += 1,
-            TestVerdict::Failure | TestVerdict::Error => {
-                self.counts.failed += 1;
-                if self.failed.len() < FAILED_TESTS {
-                    self.failed.push(failed(case));
-                }
-            }
-        }
-    }
+fn is_unfinished(case: &TestCase) -> bool {
+    case.result == TestResult::Unfinished
 }
 
-fn failed(case: &TestCase) -> FailedTest {
-    let name = match &case.classname {
-        Some(class) => format!("{class}.{}", case.name),
-        None => case.name.clone(),
+fn failed_test(case: &TestCase) -> FailedTest {
+    let class = if case.classname.is_empty() { &case.suite } else { &case.classname };
+    let name = match (case.classname.is_empty(), case.name.is_empty()) {
+        (true, false) => case.name.clone(),
+        (_, true) => class.to_string(),
+        (false, false) => format!("{class}.{}", case.name),
     };
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+    let message =
+        if is_unfinished(case) { Some("the report ends within this test") } else { case.message() };
+    // A tool without messages puts all it knows into the text, which then is the message.
+    let stacktrace = case.details.iter().rev().find_map(|detail| {
+        detail.message.as_ref().and(detail.text.as_deref()).filter(|text| !text.trim().is_empty())
+    });
     FailedTest {
         name: cut(&name, NAME_CHARS),
         file: case.file.as_deref().map(|file| cut(file, NAME_CHARS)),
-        message: case.message.as_deref().map(|message| cut(message, MESSAGE_CHARS)),
-        ..FailedTest::default()
+        message: message.map(|message| cut(message, MESSAGE_CHARS)),
+        stacktrace: stacktrace.map(|text| cut(text, STACK_TRACE_CHARS)),
+        duration: case.time,
+        classname: None,
     }
 }

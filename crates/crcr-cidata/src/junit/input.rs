@@ -1,0 +1,333 @@
+//! A report as UTF-8 text in buffers of a fixed size, with line numbers and limits.
+
+use std::io::{self, BufRead, Read};
+
+use encoding_rs::{CoderResult, Decoder, Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
+
+use super::text::{MAX_ENTITY, TextSink, unescape};
+
+/// In bytes.
+const MAX_FILE: u64 = 1 << 30;
+/// In bytes. quick-xml holds a tag in memory, with its attributes.
+const MAX_TAG: usize = 16 << 20;
+/// In bytes.
+const RAW_BUFFER: usize = 64 << 10;
+/// UTF-8 of [`RAW_BUFFER`] bytes that had to be decoded can be longer.
+const TEXT_BUFFER: usize = 2 * RAW_BUFFER;
+
+/// The limit that was exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExceededLimit {
+    FileSize,
+    TagSize,
+}
+
+/// What follows a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterText {
+    Markup,
+    End,
+    /// The input ends in a comment or CDATA section.
+    CutSection,
+}
+
+pub(super) struct ReportText<R> {
+    input: R,
+    decoder: Option<Decoder>,
+    raw: Box<[u8]>,
+    raw_start: usize,
+    raw_end: usize,
+    raw_ended: bool,
+    bytes_left: u64,
+    text: Box<[u8]>,
+    start: usize,
+    end: usize,
+    ended: bool,
+    tag_bytes_left: usize,
+    exceeded: Option<ExceededLimit>,
+    /// Of the next byte, from 1.
+    line: u64,
+    /// The first line with bytes that aren't text in the encoding.
+    invalid_line: Option<u64>,
+    unknown_encoding: Option<String>,
+}
+
+impl<R: Read> ReportText<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self {
+            input,
+            decoder: None,
+            raw: vec![0; RAW_BUFFER].into(),
+            raw_start: 0,
+            raw_end: 0,
+            raw_ended: false,
+            bytes_left: MAX_FILE,
+            text: vec![0; TEXT_BUFFER].into(),
+            start: 0,
+            end: 0,
+            ended: false,
+            tag_bytes_left: MAX_TAG,
+            exceeded: None,
+            line: 1,
+            invalid_line: None,
+            unknown_encoding: None,
+        }
+    }
+
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+
+    pub(super) fn exceeded(&self) -> Option<ExceededLimit> {
+        self.exceeded
+    }
+
+    pub(super) fn invalid_line(&self) -> Option<u64> {
+        self.invalid_line
+    }
+
+    /// The declared encoding, if it isn't one of those that are decoded.
+    pub(super) fn unknown_encoding(&self) -> Option<&str> {
+        self.unknown_encoding.as_deref()
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.ended && self.start == self.end
+    }
+
+    /// Reads text, CDATA sections and comments up to the next tag. They can be longer than memory.
+    pub(super) fn read_text(&mut self, sink: &mut impl TextSink) -> io::Result<AfterText> {
+        self.tag_bytes_left = usize::MAX;
+        let after = self.read_text_unlimited(sink);
+        self.tag_bytes_left = MAX_TAG;
+        after
+    }
+
+    fn read_text_unlimited(&mut self, sink: &mut impl TextSink) -> io::Result<AfterText> {
+        loop {
+            self.read_characters(sink)?;
+            let next = self.peek(b"<![CDATA[".len())?;
+            if next.is_empty() {
+                return Ok(AfterText::End);
+            }
+            let is_complete = if next.starts_with(b"<![CDATA[") {
+                self.consume(b"<![CDATA[".len());
+                self.read_section(b"]]>", |text| sink.push(text))?
+            } else if next.starts_with(b"<!--") {
+                self.consume(b"<!--".len());
+                self.read_section(b"-->", |_| {})?
+            } else {
+                return Ok(AfterText::Markup);
+            };
+            if !is_complete {
+                return Ok(AfterText::CutSection);
+            }
+        }
+    }
+
+    /// Reads up to the next `<`.
+    fn read_characters(&mut self, sink: &mut impl TextSink) -> io::Result<()> {
+        loop {
+            let available = self.fill_buf()?;
+            if available.is_empty() {
+                return Ok(());
+            }
+            let markup = memchr::memchr(b'<', available);
+            let mut length = markup.unwrap_or(available.len());
+            if markup.is_none() && sink.is_wanted() {
+                // An entity may continue in the next buffer.
+                let tail = length.saturating_sub(MAX_ENTITY);
+                if let Some(at) = memchr::memrchr(b'&', &available[tail..]) {
+                    length = tail + at;
+                    if length == 0 {
+                        self.peek(MAX_ENTITY)?;
+                        self.read_entity(sink);
+                        continue;
+                    }
+                }
+            }
+            if sink.is_wanted() && length > 0 {
+                let text = &self.text[self.start..self.start + length];
+                unescape(&String::from_utf8_lossy(text), sink);
+            }
+            self.consume(length);
+            if markup.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the entity, or the `&`, that the text begins with.
+    fn read_entity(&mut self, sink: &mut impl TextSink) {
+        let available = &self.text[self.start..self.end];
+        let available = &available[..available.len().min(MAX_ENTITY)];
+        let length = match memchr::memchr2(b';', b'<', available) {
+            Some(at) if available[at] == b';' => at + 1,
+            _ => 1,
+        };
+        unescape(&String::from_utf8_lossy(&available[..length]), sink);
+        self.consume(length);
+    }
+
+    /// Reads up to `end` and skips it. `false` if the input ends before.
+    fn read_section(&mut self, end: &[u8], mut push: impl FnMut(&str)) -> io::Result<bool> {
+        loop {
+            let available = self.peek(end.len())?;
+            let found = memchr::memmem::find(available, end);
+            let is_last = available.len() < end.len();
+            let length = match found {
+                Some(at) => at,
+                None if is_last => available.len(),
+                None => available.len() - (end.len() - 1),
+            };
+            // Not within a character: `end` and what precedes it are compared bytewise.
+            let length = (0..=length)
+                .rev()
+                .find(|at| available.get(*at).is_none_or(|byte| (*byte as i8) >= -0x40));
+            let length = length.unwrap_or(0);
+            push(&String::from_utf8_lossy(&available[..length]));
+            self.consume(length + if found.is_some() { end.len() } else { 0 });
+            if found.is_some() {
+                return Ok(true);
+            }
+            if is_last {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// At least `length` bytes, unless the input ends before.
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        while self.end - self.start < length && !self.ended {
+            self.fill()?;
+        }
+        Ok(&self.text[self.start..self.end])
+    }
+
+    /// Decodes some more text.
+    fn fill(&mut self) -> io::Result<()> {
+        self.text.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        if self.decoder.is_none() {
+            self.detect_encoding()?;
+        }
+        loop {
+            if self.raw_start == self.raw_end && !self.raw_ended {
+                self.raw_start = 0;
+                self.raw_end = 0;
+                self.read_raw()?;
+            }
+            let Some(decoder) = &mut self.decoder else { return Ok(()) };
+            let (result, read, written, has_errors) = decoder.decode_to_utf8(
+                &self.raw[self.raw_start..self.raw_end],
+                &mut self.text[self.end..],
+                self.raw_ended,
+            );
+            self.raw_start += read;
+            if has_errors && self.invalid_line.is_none() {
+                let new = &self.text[self.end..self.end + written];
+                let at = memchr::memmem::find(new, "\u{FFFD}".as_bytes()).unwrap_or_default();
+                let before = &self.text[..self.end + at];
+                self.invalid_line = Some(self.line + count_lines(before));
+            }
+            self.end += written;
+            if self.raw_ended && result == CoderResult::InputEmpty {
+                self.ended = true;
+                return Ok(());
+            }
+            if written > 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_raw(&mut self) -> io::Result<()> {
+        loop {
+            match self.input.read(&mut self.raw[self.raw_end..]) {
+                Ok(0) => self.raw_ended = true,
+                Ok(length) if length as u64 > self.bytes_left => {
+                    self.exceeded = Some(ExceededLimit::FileSize);
+                    return Err(io::ErrorKind::FileTooLarge.into());
+                }
+                Ok(length) => {
+                    self.raw_end += length;
+                    self.bytes_left -= length as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            return Ok(());
+        }
+    }
+
+    /// By the byte order mark, else by the first characters, which can only be `<?` or `<`, and the
+    /// XML declaration.
+    fn detect_encoding(&mut self) -> io::Result<()> {
+        while self.raw_end < 256 && !self.raw_ended {
+            self.read_raw()?;
+        }
+        let raw = &self.raw[..self.raw_end];
+        let encoding = if let Some((encoding, mark)) = Encoding::for_bom(raw) {
+            self.raw_start = mark;
+            encoding
+        } else if raw.starts_with(b"<\0") {
+            UTF_16LE
+        } else if raw.starts_with(b"\0<") {
+            UTF_16BE
+        } else {
+            match declared_encoding(raw).map(|label| label.to_ascii_lowercase()) {
+                None => UTF_8,
+                Some(label) => match label.as_str() {
+                    "utf-8" | "utf8" | "us-ascii" | "ascii" => UTF_8,
+                    "iso-8859-1" | "iso8859-1" | "latin-1" | "latin1" | "windows-1252"
+                    | "cp1252" => WINDOWS_1252,
+                    _ => {
+                        self.unknown_encoding = Some(label);
+                        UTF_8
+                    }
+                },
+            }
+        };
+        self.decoder = Some(encoding.new_decoder_without_bom_handling());
+        Ok(())
+    }
+}
+
+fn declared_encoding(raw: &[u8]) -> Option<&str> {
+    let raw = raw.strip_prefix(b"<?xml")?;
+    let declaration = std::str::from_utf8(&raw[..memchr::memmem::find(raw, b"?>")?]).ok()?;
+    let (_, value) = declaration.split_once("encoding")?;
+    let value = value.trim_start().strip_prefix('=')?.trim_start();
+    let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    value[1..].split(quote).next()
+}
+
+pub(super) fn count_lines(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64
+}
+
+impl<R: Read> Read for ReportText<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.fill_buf()?.read(buffer)?;
+        self.consume(length);
+        Ok(length)
+    }
+}
+
+impl<R: Read> BufRead for ReportText<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.tag_bytes_left == 0 {
+            self.exceeded = Some(ExceededLimit::TagSize);
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.peek(1)
+    }
+
+    fn consume(&mut self, length: usize) {
+        let consumed = &self.text[self.start..self.start + length];
+        self.line += count_lines(consumed);
+        self.start += length;
+        self.tag_bytes_left = self.tag_bytes_left.saturating_sub(length);
+    }
+}

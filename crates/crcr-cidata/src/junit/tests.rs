@@ -1,0 +1,495 @@
+use crcr_domain::ci_data::test_run::{
+    CUT_MARK, MAX_TEXT, TestCase, TestDetailKind, TestResult, TestRowKind,
+};
+
+use super::{JunitError, JunitGrade, JunitRule, TestReport};
+
+fn read(xml: impl AsRef<[u8]>) -> TestReport {
+    TestReport::read(xml.as_ref()).unwrap()
+}
+
+fn refusal(xml: impl AsRef<[u8]>) -> String {
+    TestReport::read(xml.as_ref()).unwrap_err().to_string()
+}
+
+fn only(xml: impl AsRef<[u8]>) -> TestCase {
+    let mut report = read(xml);
+    assert_eq!(report.cases.len(), 1, "{:?}", report.cases);
+    report.cases.remove(0)
+}
+
+/// In a suite, each with a duration.
+fn suite(cases: &str) -> String {
+    format!("<testsuite name='s'>{}</testsuite>", cases.replace("<testcase", "<testcase time='1'"))
+}
+
+fn results(report: &TestReport) -> Vec<(&str, TestResult)> {
+    report.cases.iter().map(|case| (case.name.as_str(), case.result)).collect()
+}
+
+fn rules(report: &TestReport) -> Vec<(JunitRule, u64)> {
+    report.summary.findings.iter().map(|finding| (finding.rule, finding.line)).collect()
+}
+
+#[test]
+fn every_field_of_a_test_is_read() {
+    let report = read(
+        r#"<?xml version="1.0" encoding="utf-8"?>
+        <testsuites><testsuite name="pytest" tests="4" timestamp="2026-11-23T05:00:00.123">
+          <testcase classname="test.test_ops.TestOps" name="test_add" file="test/test_ops.py" time="0.01"/>
+          <testcase classname="c" name="test_mul"><failure message="assert 1 &lt; 0" type="E">Traceback &amp; more</failure></testcase>
+          <testcase name="test_div"><error>no &#60;<![CDATA[device>]]> &amp; x</error></testcase>
+          <testcase name="test_npu"><skipped type="pytest.skip" message="no NPU"/></testcase>
+        </testsuite></testsuites>"#,
+    );
+    let [add, mul, div, npu] = &report.cases[..] else { panic!("{:?}", report.cases) };
+    assert_eq!((&*add.suite, &*add.classname), ("pytest", "test.test_ops.TestOps"));
+    assert_eq!((add.file.as_deref(), add.time), (Some("test/test_ops.py"), Some(0.01)));
+    assert_eq!((add.result, add.message()), (TestResult::Success, None));
+    assert_eq!((mul.result, mul.message()), (TestResult::Failure, Some("assert 1 < 0")));
+    let detail = &mul.details[0];
+    assert_eq!(detail.type_name.as_deref(), Some("E"));
+    assert_eq!(detail.text.as_deref(), Some("Traceback & more"));
+    assert_eq!((div.result, div.message()), (TestResult::Error, Some("no <device> & x")));
+    assert_eq!((npu.result, npu.message()), (TestResult::Skipped, Some("no NPU")));
+    assert_eq!(report.tally.tests, 4);
+    assert!(!report.summary.is_truncated);
+    assert_eq!(report.summary.earliest.unwrap().0.to_string(), "2026-11-23T05:00:00.123Z");
+}
+
+#[test]
+fn failure_outranks_error_and_error_outranks_skipped_in_any_order() {
+    let report = read(suite(
+        "<testcase name='a'><skipped/><error/><failure/><error/></testcase>\
+         <testcase name='b'><error/><skipped/></testcase>\
+         <testcase name='c'><skipped/></testcase>",
+    ));
+    use TestResult::{Error, Failure, Skipped};
+    assert_eq!(results(&report), [("a", Failure), ("b", Error), ("c", Skipped)]);
+}
+
+#[test]
+fn test_that_passed_after_nested_reruns_is_flaky() {
+    for child in ["rerun", "flakyFailure", "flakyError", "rerunFailure", "rerunError"] {
+        let case = only(suite(&format!(
+            "<testcase name='a'><{child} message='m'><stackTrace>t</stackTrace>\
+             <system-out>o</system-out></{child}><{child}/></testcase>"
+        )));
+        assert_eq!((case.result, case.flaky, case.attempts), (TestResult::Success, true, 3));
+        assert_eq!(case.details[0].kind, TestDetailKind::Rerun);
+        assert_eq!(case.details[0].text.as_deref(), Some("t"));
+    }
+}
+
+#[test]
+fn test_that_failed_in_every_rerun_is_a_failure() {
+    let case =
+        only(suite("<testcase name='a'><failure/><rerunFailure/><rerunFailure/></testcase>"));
+    assert_eq!((case.result, case.flaky, case.attempts), (TestResult::Failure, false, 3));
+}
+
+#[test]
+fn repeated_test_is_one_test_whose_last_attempt_counts() {
+    let report = read(suite(
+        "<testcase name='a'><failure message='first'/></testcase>\
+         <testcase name='b'><failure/></testcase>\
+         <testcase name='a'><skipped/></testcase>\
+         <testcase name='a'/>\
+         <testcase name='b'><failure message='second'/></testcase>\
+         <testcase name='c'/><testcase name='c'/>\
+         <testcase name='a[1]'/><testcase name='a' classname='other'/>",
+    ));
+    let seen: Vec<_> = report
+        .cases
+        .iter()
+        .map(|case| (case.name.as_str(), case.result, case.attempts, case.flaky, case.time))
+        .collect();
+    use TestResult::{Failure, Success};
+    assert_eq!(
+        seen,
+        [
+            ("a", Success, 3, true, Some(3.0)),
+            ("b", Failure, 2, false, Some(2.0)),
+            ("c", Success, 2, false, Some(2.0)),
+            ("a[1]", Success, 1, false, Some(1.0)),
+            ("a", Success, 1, false, Some(1.0)),
+        ]
+    );
+    assert_eq!(report.cases[0].details[0].message.as_deref(), Some("first"));
+    assert_eq!(report.cases[1].message(), Some("second"));
+    assert_eq!((report.tally.tests, report.tally.flaky, report.time), (5, 1, 9.0));
+}
+
+#[test]
+fn tests_that_did_not_run_are_skipped() {
+    for status in [
+        "status='notrun'",
+        "status='disabled'",
+        "result='suppressed'",
+        "status='notrun' result='suppressed'",
+    ] {
+        let case = only(suite(&format!("<testcase name='a' {status}/>")));
+        assert_eq!(case.result, TestResult::Skipped, "{status}");
+    }
+    for status in ["status='run'", "status='run' result='completed'", "status='passed'"] {
+        let case = only(suite(&format!("<testcase name='a' {status}/>")));
+        assert_eq!(case.result, TestResult::Success, "{status}");
+    }
+}
+
+#[test]
+fn failed_status_without_an_element_is_a_failure() {
+    let report = read(suite("<testcase name='a' status='failed'/>"));
+    assert_eq!(results(&report), [("a", TestResult::Failure)]);
+    assert_eq!(rules(&report), [(JunitRule::StatusOnly, 1)]);
+}
+
+#[test]
+fn phpunit_warning_is_a_success_and_noted() {
+    let report = read(suite("<testcase name='a'><warning type='W'>w</warning></testcase>"));
+    assert_eq!(results(&report), [("a", TestResult::Success)]);
+    assert_eq!(rules(&report), [(JunitRule::Warning, 1)]);
+}
+
+#[test]
+fn failure_outside_the_tests_is_one_row_of_the_suite() {
+    let crash = "ok 1\npanic: runtime error\n\ngoroutine 1 [running]:\nmain.main()\n";
+    for (xml, result, message) in [
+        (
+            "<testcase name='' classname='C'><error message='setup'/></testcase>",
+            TestResult::Error,
+            "setup",
+        ),
+        (
+            "<testcase name='t.py' classname=''><error message='no module'/></testcase>",
+            TestResult::Error,
+            "no module",
+        ),
+        ("<testcase name='ok'/><failure message='teardown'/>", TestResult::Failure, "teardown"),
+        (&format!("<system-out>{crash}</system-out>"), TestResult::Error, "panic: runtime error"),
+        (
+            &format!("<system-err><![CDATA[{crash}]]></system-err>"),
+            TestResult::Error,
+            "panic: runtime error",
+        ),
+    ] {
+        let report = read(suite(xml));
+        let rows: Vec<_> =
+            report.cases.iter().filter(|case| case.kind == TestRowKind::Suite).collect();
+        assert_eq!(rows.len(), 1, "{xml}: {:?}", report.cases);
+        assert_eq!((&*rows[0].suite, rows[0].result), ("s", result), "{xml}");
+        assert_eq!(rows[0].message(), Some(message), "{xml}");
+        assert_eq!(report.tally.errors + report.tally.failures, 1, "{xml}");
+    }
+}
+
+#[test]
+fn suite_that_declares_failures_and_has_none_is_a_failure() {
+    let report = read(
+        "<testsuites><testsuite name='a' errors='1'><testsuite name='b' errors='1'>\
+                       <testcase name='x' time='1'/></testsuite></testsuite></testsuites>",
+    );
+    assert_eq!(report.cases[1].kind, TestRowKind::Suite);
+    assert_eq!((report.tally.tests, report.tally.errors), (2, 1), "once, in the inner suite");
+    for passed_later in ["<rerun/>", "<flakyFailure/>"] {
+        let xml = format!(
+            "<testsuite failures='1'><testcase name='x'>{passed_later}</testcase></testsuite>"
+        );
+        assert_eq!(read(xml).tally.failures, 0, "{passed_later}");
+    }
+}
+
+#[test]
+fn panic_that_a_passing_suite_prints_is_no_failure() {
+    let report = read(suite("<testcase name='a'/><system-out>recovered: panic: x\n</system-out>"));
+    assert_eq!(report.tally.tests, 1);
+    let report = read(suite("<testcase name='a'/><system-out>panic: not a crash\n</system-out>"));
+    assert_eq!(report.tally.tests, 1);
+}
+
+#[test]
+fn only_plain_durations_are_read() {
+    for (time, seconds) in [
+        ("1,234.5", Some(1234.5)),
+        ("1,234,567", Some(1_234_567.0)),
+        ("0.5", Some(0.5)),
+        (" 2 ", Some(2.0)),
+        ("1e-05", Some(0.00001)),
+        ("0", Some(0.0)),
+        ("0,123", None),
+        ("1,23", None),
+        ("-1", None),
+        ("NaN", None),
+        ("inf", None),
+        ("", None),
+        ("31622401", None),
+        ("soon", None),
+    ] {
+        let report = read(format!("<testsuite><testcase name='a' time='{time}'/></testsuite>"));
+        assert_eq!(report.cases[0].time, seconds, "{time}");
+        let noted = if seconds.is_none() { vec![(JunitRule::BadDuration, 1)] } else { vec![] };
+        assert_eq!(rules(&report), noted, "{time}");
+    }
+}
+
+#[test]
+fn names_that_look_like_numbers_stay_as_they_are() {
+    for name in ["1e5", "007", "nan", "1,000", " a "] {
+        assert_eq!(only(suite(&format!("<testcase name='{name}'/>"))).name, name);
+    }
+}
+
+#[test]
+fn file_of_the_suite_is_the_file_of_its_tests() {
+    let report = read(
+        "<testsuites><testsuite name='s' file='a.js'><testcase name='x'/>\
+         <testcase name='y' file='b.js'/></testsuite>\
+         <testsuite name='t' filepath='c.js'><testcase name='z'/></testsuite></testsuites>",
+    );
+    let files: Vec<_> = report.cases.iter().map(|case| case.file.as_deref().unwrap()).collect();
+    assert_eq!(files, ["a.js", "b.js", "c.js"]);
+}
+
+const SAMPLE: &str = "<?xml version=\"1.0\"?>\n<testsuites><testsuite name='s'>\n\
+     <testcase name='a' time='1'/><testcase name='b' time='1'><skipped/></testcase><!-- note -->\n\
+     <testcase name='c' time='1'><failure message='m'>x &amp; <![CDATA[y]]></failure></testcase>\
+     <testcase name='d' time='1'><system-out>o</system-out></testcase></testsuite></testsuites>\n";
+
+#[test]
+fn report_cut_anywhere_keeps_its_complete_tests_and_a_failure_that_had_begun() {
+    let at = |text: &str| SAMPLE.find(text).unwrap();
+    let end = at("</testsuites>") + "</testsuites>".len();
+    let mut complete = 0;
+    for cut in 0..end {
+        let text = &SAMPLE[..cut];
+        let report = match TestReport::read(text.as_bytes()) {
+            Ok(report) => report,
+            Err(error) => {
+                assert!(matches!(error, JunitError::NoElement), "{text}: {error}");
+                assert!(cut <= at("<testsuites>") + "<testsuites".len(), "{text}");
+                continue;
+            }
+        };
+        assert!(report.summary.is_truncated, "{text}");
+        assert_eq!(report.grade(), JunitGrade::Invalid, "{text}");
+        let now = report.tally.tests - report.tally.unfinished;
+        assert!(now >= complete, "{text}");
+        complete = now;
+        let third = report.cases.get(2).map(|case| case.result);
+        if cut >= at("<failure message") + "<failure".len() {
+            assert_eq!(third, Some(TestResult::Failure), "{text}");
+        } else if cut > at("name='c' time='1'>") + "name='c' time='1'>".len() {
+            assert_eq!(third, Some(TestResult::Unfinished), "{text}");
+        }
+        let is_open = cut >= at("name='s'>") + "name='s'>".len()
+            && cut < at("</testsuite>") + "</testsuite>".len();
+        assert_eq!(report.summary.open_suites.len(), usize::from(is_open), "{text}");
+    }
+    assert!(!read(SAMPLE).summary.is_truncated);
+    assert_eq!(read(SAMPLE).tally.tests, 4);
+}
+
+#[test]
+fn report_that_stops_being_xml_keeps_the_tests_before() {
+    let report =
+        read("<testsuite>\n<testcase name='a' time='1'/>\n<b></c><testcase name='d'/></testsuite>");
+    assert_eq!(results(&report), [("a", TestResult::Success)]);
+    assert_eq!(rules(&report), [(JunitRule::Malformed, 3)]);
+    assert!(report.summary.is_truncated);
+}
+
+#[test]
+fn two_reports_in_one_file_are_both_read() {
+    let one =
+        "<?xml version='1.0'?>\n<testsuite name='s'><testcase name='a' time='1'/></testsuite>\n";
+    let report = read(format!("{one}{}", one.replace("'a'", "'b'")));
+    assert_eq!(report.tally.tests, 2);
+    assert!(!report.summary.is_truncated);
+}
+
+#[test]
+fn file_that_is_no_report_is_refused_with_the_reason() {
+    for (xml, reason) in [
+        ("", "no XML element"),
+        ("  \n", "no XML element"),
+        ("plain text", "no XML element"),
+        ("<?xml version='1.0'?>", "no XML element"),
+        ("<html></html>", "starts with `<html>`"),
+        ("<1></2>", "starts with `<1>`"),
+        ("</a>", "isn't XML"),
+        ("<!bogus><testsuite/>", "isn't XML"),
+    ] {
+        let told = refusal(xml);
+        assert!(told.contains(reason), "{xml}: {told}");
+    }
+    assert!(refusal([0, 159, 146, 150, 0, 1, 2]).contains("no XML element"));
+}
+
+#[test]
+fn encodings_are_decoded() {
+    let text = "<testsuite name='s'><testcase name='ä€' time='1'/></testsuite>";
+    let utf16 = |bytes: fn(u16) -> [u8; 2], mark: &str| -> Vec<u8> {
+        format!("{mark}{text}").encode_utf16().flat_map(bytes).collect()
+    };
+    for (what, bytes) in [
+        ("UTF-8", text.as_bytes().to_vec()),
+        ("UTF-8 with a mark", format!("\u{feff}{text}").into_bytes()),
+        ("UTF-16LE", utf16(u16::to_le_bytes, "\u{feff}")),
+        ("UTF-16BE", utf16(u16::to_be_bytes, "\u{feff}")),
+        ("UTF-16LE without a mark", utf16(u16::to_le_bytes, "")),
+        ("UTF-16BE without a mark", utf16(u16::to_be_bytes, "")),
+    ] {
+        let report = read(bytes);
+        assert_eq!(report.cases[0].name, "ä€", "{what}");
+        assert_eq!(rules(&report), [], "{what}");
+    }
+    let latin1 = b"<?xml version=\"1.0\" encoding='ISO-8859-1'?><testsuite><testcase name='\xe4' time='1'/></testsuite>";
+    let report = read(latin1);
+    assert_eq!((report.cases[0].name.as_str(), rules(&report)), ("ä", vec![]));
+}
+
+#[test]
+fn bytes_in_another_encoding_are_replaced_and_noted() {
+    let report = read(b"<testsuite>\n<testcase name='\xe4b' time='1'/></testsuite>");
+    assert_eq!(report.cases[0].name, "\u{fffd}b");
+    assert_eq!(rules(&report), [(JunitRule::Encoding, 2)]);
+    let report = read(
+        "<?xml version='1.0' encoding='KOI8-R'?><testsuite><testcase name='a' time='1'/></testsuite>",
+    );
+    assert_eq!(rules(&report), [(JunitRule::Encoding, 1)]);
+}
+
+#[test]
+fn control_characters_are_replaced_and_noted() {
+    let report = read(
+        "<testsuite><testcase time='1' name='a\u{1b}[1m'>\n<failure message='&#x1b;'>x\0y\tz\r\n&#7;</failure></testcase></testsuite>",
+    );
+    let case = &report.cases[0];
+    assert_eq!(case.name, "a\u{fffd}[1m");
+    assert_eq!(case.details[0].message.as_deref(), Some("\u{fffd}"));
+    assert_eq!(case.details[0].text.as_deref(), Some("x\u{fffd}y\tz\n\u{fffd}"));
+    let rule = JunitRule::ControlCharacter;
+    assert_eq!(rules(&report), [(rule, 1), (rule, 2), (rule, 2)]);
+}
+
+#[test]
+fn entities_of_a_file_are_never_expanded() {
+    let bomb: String = (1..10)
+        .map(|i| format!("<!ENTITY l{i} '{}'>", format!("&l{};", i - 1).repeat(10)))
+        .collect();
+    let xml = format!(
+        "<!DOCTYPE r [<!ENTITY l0 'lol'>{bomb}<!ENTITY f SYSTEM \"file:///etc/passwd\">]>\
+         <testsuite><testcase name='&l9;' time='1'><failure>x&l9;&f; &amp; &; & <![CDATA[&f;]]></failure></testcase></testsuite>"
+    );
+    let report = read(xml);
+    assert_eq!(report.cases[0].name, "&l9;");
+    assert_eq!(report.cases[0].message(), Some("x&l9;&f; & &; & &f;"));
+    assert!(rules(&report).contains(&(JunitRule::UnknownEntity, 1)));
+}
+
+#[test]
+fn entity_at_the_end_of_a_buffer_is_resolved() {
+    // The buffers hold 64 KiB: every position of the entity around their end.
+    for before in (64 << 10) - 120..(64 << 10) + 4 {
+        let start = "<testsuite><testcase name='a' time='1'><failure>";
+        let filler = " ".repeat(before - start.len());
+        for (raw, text) in [
+            ("&lt;&#x1F600;&amp;b", "<😀&b"),
+            ("a<![CDATA[]]]]><!-- --->b", "a]]b"),
+            ("&am", "&am"),
+        ] {
+            let report = read(format!("{start}{filler}{raw}</failure></testcase></testsuite>"));
+            assert_eq!(report.cases[0].message(), Some(text), "{before}");
+        }
+    }
+}
+
+#[test]
+fn duplicate_and_broken_attributes_are_noted() {
+    let report = read(
+        "<testsuite>\n<testcase name='a' name='b' time='1'/>\n<testcase time=1 name='c'/></testsuite>",
+    );
+    assert_eq!(results(&report)[0], ("a", TestResult::Success));
+    let rules = rules(&report);
+    assert!(rules.contains(&(JunitRule::DuplicateAttribute, 2)), "{rules:?}");
+    assert!(rules.contains(&(JunitRule::BadAttribute, 3)), "{rules:?}");
+    assert_eq!(report.tally.tests, 2);
+}
+
+#[test]
+fn long_texts_are_cut_and_marked() {
+    for (length, is_cut) in [(MAX_TEXT, false), (MAX_TEXT + 1, true), (300_000, true)] {
+        for xml in [
+            format!("<testcase name='a'><failure message='{}'/></testcase>", "x".repeat(length)),
+            format!("<testcase name='a'><failure>{}</failure></testcase>", "x".repeat(length)),
+            format!(
+                "<testcase name='a'><failure><![CDATA[{}]]></failure></testcase>",
+                "x".repeat(length)
+            ),
+        ] {
+            let case = only(suite(&xml));
+            let message = case.message().unwrap();
+            assert_eq!(message.len(), length.min(MAX_TEXT));
+            assert_eq!(message.ends_with(CUT_MARK), is_cut);
+        }
+    }
+    let case = only(suite(&format!(
+        "<testcase name='a'><failure>{}</failure></testcase>",
+        "ö".repeat(20_000)
+    )));
+    assert!(case.message().unwrap().starts_with("öö"));
+}
+
+#[test]
+fn grade_and_findings_name_the_line() {
+    let long = "n".repeat(1001);
+    let mut report = read(format!(
+        "<testsuites>\n<testsuite name='s' timestamp='2026-01-01T00:00:00' tests='9'>\n<testcase name='a'/>\n\
+         <testcase name='{long}' time='1'/>\n<testcase\n time='1'/></testsuite></testsuites>"
+    ));
+    assert_eq!(report.grade(), JunitGrade::Invalid, "a test without a name");
+    report.check_age("2026-01-02T00:00:01Z".parse().unwrap());
+    assert_eq!(
+        rules(&report),
+        [
+            (JunitRule::TestCount, 2),
+            (JunitRule::StaleTimestamp, 2),
+            (JunitRule::NoDuration, 3),
+            (JunitRule::LongName, 4),
+            (JunitRule::MissingName, 5),
+        ]
+    );
+    assert_eq!(read(suite("<testcase name='a'/>")).grade(), JunitGrade::Valid);
+    assert_eq!(read("<testsuite><testcase name='a'/></testsuite>").grade(), JunitGrade::Suboptimal);
+    assert_eq!(read("<testsuite/>").grade(), JunitGrade::Suboptimal);
+}
+
+#[test]
+fn tests_without_a_name_each_count() {
+    let report = read(suite("<testcase classname='c'/><testcase classname='c'/>"));
+    assert_eq!((report.tally.tests, report.tally.successes), (2, 2));
+}
+
+#[test]
+fn each_limit_quarantines_the_file_and_is_named() {
+    let deep = |levels: usize| format!("<testsuite>{}", "<a>".repeat(levels));
+    assert!(refusal(deep(128)).contains("cap `depth`"));
+    assert!(TestReport::read(deep(127).as_bytes()).is_ok());
+    let tag = format!("<testsuite><testcase name='{}'/></testsuite>", "x".repeat(17 << 20));
+    assert!(refusal(tag).contains("cap `tag-size`"));
+    let name = format!("<testsuite><{0}></{0}></testsuite>", "x".repeat(2000));
+    assert!(refusal(name).contains("cap `tag-size`"));
+    let endless = std::io::Read::chain(&b"<testsuite>"[..], std::io::repeat(b'x'));
+    assert!(matches!(TestReport::read(endless), Err(JunitError::TooLarge)));
+}
+
+#[test]
+fn many_findings_of_one_rule_are_counted() {
+    let report = read(format!(
+        "<testsuite>{}</testsuite>",
+        (0..1500).map(|i| format!("<testcase name='{i}'/>\n")).collect::<String>()
+    ));
+    assert_eq!(report.summary.findings.len(), 1000);
+    let last = &report.summary.findings[999];
+    assert_eq!((last.line, last.message.as_str()), (1000, "`999` has no duration, and 500 more"));
+}

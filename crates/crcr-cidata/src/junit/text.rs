@@ -1,0 +1,207 @@
+//! Entities, control characters, and texts of a limited length.
+
+use crcr_domain::ci_data::test_run::{CUT_MARK, MAX_TEXT};
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::BytesRef;
+
+/// No entity that is resolved is longer, in bytes.
+pub(super) const MAX_ENTITY: usize = 12;
+
+/// Where text goes, piece by piece.
+pub(super) trait TextSink {
+    /// Whether more text has any effect.
+    fn is_wanted(&self) -> bool;
+    /// Takes text without entities.
+    fn push(&mut self, text: &str);
+    /// Takes a character that an entity stands for.
+    fn push_resolved(&mut self, text: &str) {
+        self.push(text);
+    }
+    /// Called for an entity other than XML's five, and for a `&` alone. It stays in the text.
+    fn note_unknown_entity(&mut self) {}
+}
+
+/// Drops everything.
+impl TextSink for () {
+    fn is_wanted(&self) -> bool {
+        false
+    }
+    fn push(&mut self, _: &str) {}
+}
+
+/// What a text contained that XML doesn't allow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct TextFlaws {
+    /// Replaced by U+FFFD.
+    pub control_character: bool,
+    pub unknown_entity: bool,
+}
+
+/// A text of at most [`MAX_TEXT`] bytes.
+#[derive(Debug, Default)]
+pub(super) struct LimitedText {
+    text: String,
+    is_attribute: bool,
+    pub flaws: TextFlaws,
+}
+
+impl LimitedText {
+    /// The value of an attribute. `raw` still has its entities.
+    pub(super) fn of_attribute(raw: &str, flaws: &mut TextFlaws) -> String {
+        let is_plain = |byte: u8| byte >= 0x20 && byte != b'&';
+        // No early exit, so that the compiler can vectorize it.
+        if raw.len() <= MAX_TEXT && raw.bytes().fold(true, |plain, byte| plain & is_plain(byte)) {
+            return raw.to_owned();
+        }
+        let mut value = Self { is_attribute: true, flaws: *flaws, ..Self::default() };
+        unescape(raw, &mut value);
+        *flaws = value.flaws;
+        value.limited()
+    }
+
+    /// Without blanks at both ends. `None` if nothing is left.
+    pub(super) fn trimmed(self) -> Option<String> {
+        let text = self.limited();
+        let trimmed = text.trim();
+        if trimmed.len() == text.len() {
+            return Some(text).filter(|text| !text.is_empty());
+        }
+        Some(trimmed.to_owned()).filter(|text| !text.is_empty())
+    }
+
+    fn limited(mut self) -> String {
+        cut(&mut self.text, MAX_TEXT);
+        self.text.shrink_to_fit();
+        self.text
+    }
+
+    fn push_clean(&mut self, text: &str) {
+        let is_control = |byte: u8| byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r');
+        if text.bytes().fold(false, |found, byte| found | is_control(byte)) {
+            self.flaws.control_character = true;
+            self.text.extend(text.chars().map(|c| match u8::try_from(c) {
+                Ok(byte) if is_control(byte) => char::REPLACEMENT_CHARACTER,
+                _ => c,
+            }));
+        } else {
+            self.text.push_str(text);
+        }
+    }
+}
+
+impl TextSink for LimitedText {
+    fn is_wanted(&self) -> bool {
+        self.text.len() <= MAX_TEXT
+    }
+
+    fn push(&mut self, text: &str) {
+        let is_start = self.text.is_empty() && !self.is_attribute;
+        let text = if is_start { text.trim_start() } else { text };
+        // More than fits, so that it can be told from a text that fits exactly.
+        let room = (MAX_TEXT + 4).saturating_sub(self.text.len());
+        let text = &text[..text.floor_char_boundary(room)];
+        // As XML normalizes line ends, and whitespace in attributes.
+        match (text.contains('\r'), self.is_attribute) {
+            (_, true) => {
+                self.push_clean(&text.replace("\r\n", " ").replace(['\n', '\r', '\t'], " "));
+            }
+            (true, false) => self.push_clean(&text.replace("\r\n", "\n")),
+            (false, false) => self.push_clean(text),
+        }
+    }
+
+    fn push_resolved(&mut self, text: &str) {
+        self.push_clean(text);
+    }
+
+    fn note_unknown_entity(&mut self) {
+        self.flaws.unknown_entity = true;
+    }
+}
+
+/// Cuts a text to `limit` bytes, which include [`CUT_MARK`].
+pub(super) fn cut(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit - CUT_MARK.len()));
+        text.push_str(CUT_MARK);
+    }
+}
+
+/// Passes on `raw` with its entities resolved: XML's five, and characters by number.
+pub(super) fn unescape(raw: &str, sink: &mut impl TextSink) {
+    let mut rest = raw;
+    while let Some(at) = memchr::memchr(b'&', rest.as_bytes()) {
+        if !sink.is_wanted() {
+            return;
+        }
+        sink.push(&rest[..at]);
+        rest = &rest[at..];
+        let name = match memchr::memchr(b';', &rest.as_bytes()[..rest.len().min(MAX_ENTITY)]) {
+            Some(end) => &rest[1..end],
+            None => "",
+        };
+        if let Some(text) = resolve_predefined_entity(name) {
+            sink.push_resolved(text);
+            rest = &rest[name.len() + 2..];
+        } else if let Ok(Some(c)) = BytesRef::new(name).resolve_char_ref() {
+            sink.push_resolved(c.encode_utf8(&mut [0; 4]));
+            rest = &rest[name.len() + 2..];
+        } else {
+            sink.push_resolved("&");
+            sink.note_unknown_entity();
+            rest = &rest[1..];
+        }
+    }
+    sink.push(rest);
+}
+
+/// Finds the report of a Go program that crashed: a line `panic: …` or `fatal error: …`, and below it
+/// a line `goroutine …`.
+#[derive(Debug, Default)]
+pub(super) struct GoCrashSearch {
+    /// The beginning of the current line.
+    line: String,
+    message: Option<String>,
+    has_goroutine: bool,
+}
+
+impl GoCrashSearch {
+    /// In bytes.
+    const MAX_LINE: usize = 1000;
+
+    pub(super) fn message(mut self) -> Option<String> {
+        self.end_line();
+        self.message.filter(|_| self.has_goroutine)
+    }
+
+    fn end_line(&mut self) {
+        let line = self.line.trim_end();
+        if self.message.is_none() {
+            if line.starts_with("panic: ") || line.starts_with("fatal error: ") {
+                self.message = Some(line.to_owned());
+            }
+        } else if line.starts_with("goroutine ") {
+            self.has_goroutine = true;
+        }
+        self.line.clear();
+    }
+}
+
+impl TextSink for GoCrashSearch {
+    fn is_wanted(&self) -> bool {
+        !self.has_goroutine
+    }
+
+    fn push(&mut self, text: &str) {
+        let mut lines = text.split('\n');
+        let mut next = lines.next();
+        while let Some(part) = next {
+            let room = Self::MAX_LINE.saturating_sub(self.line.len());
+            self.line.push_str(&part[..part.floor_char_boundary(room)]);
+            next = lines.next();
+            if next.is_some() {
+                self.end_line();
+            }
+        }
+    }
+}
