@@ -119,6 +119,9 @@ pub struct ServeArgs {
     /// Older results are rolled up into daily sums [env: CRCR_RESULTS_RETENTION] [default: 400d]
     #[arg(long, value_name = "TIME")]
     pub results_retention: Option<String>,
+    /// Keep every webhook here: file:FOLDER or s3://BUCKET/PREFIX [env: CRCR_ARCHIVE] [default: none]
+    #[arg(long, value_name = "URL")]
+    pub archive: Option<String>,
     /// The allowlist: https://github.com/OWNER/REPO/blob/REF/PATH or file:PATH [env: ALLOWLIST_URL]
     #[arg(long, value_name = "URL")]
     pub allowlist_url: Option<String>,

@@ -1,4 +1,5 @@
-//! Data that CI jobs produce: JUnit reports.
+//! Data that CI produces: JUnit reports and webhooks, and where they are kept.
 
 pub mod junit;
 pub mod object_store;
+pub mod webhook_archive;

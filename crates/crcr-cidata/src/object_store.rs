@@ -48,17 +48,18 @@ impl ObjectStore {
     /// Opens `file:FOLDER` or `s3://BUCKET/PREFIX`. S3 is configured as for every AWS tool: region,
     /// endpoint and credentials come from the environment, profiles or the machine's role.
     pub async fn open(url: &str) -> Result<Self, ObjectStoreError> {
-        if let Some(folder) = url.strip_prefix("file:").filter(|folder| !folder.is_empty()) {
-            return Ok(Self::Folder(folder.into()));
+        match parse(url).ok_or(ObjectStoreError::Url)? {
+            Place::Folder(folder) => Ok(Self::Folder(folder.into())),
+            Place::S3 { bucket, prefix } => {
+                let shared = aws_config::defaults(BehaviorVersion::latest()).load().await;
+                Ok(Self::S3(S3Prefix::new(bucket, prefix, &shared)))
+            }
         }
-        let place = url.strip_prefix("s3://").ok_or(ObjectStoreError::Url)?;
-        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        let prefix = prefix.trim_matches('/');
-        if bucket.is_empty() || (!prefix.is_empty() && !is_key(prefix)) {
-            return Err(ObjectStoreError::Url);
-        }
-        let shared = aws_config::defaults(BehaviorVersion::latest()).load().await;
-        Ok(Self::S3(S3Prefix::new(bucket, prefix, &shared)))
+    }
+
+    /// Whether [`Self::open`] takes it.
+    pub fn is_url(url: &str) -> bool {
+        parse(url).is_some()
     }
 
     /// Stores an object in place of the one that may be there.
@@ -226,6 +227,22 @@ impl S3Prefix {
         keys.truncate(limit);
         Ok(keys)
     }
+}
+
+enum Place<'a> {
+    Folder(&'a str),
+    S3 { bucket: &'a str, prefix: &'a str },
+}
+
+fn parse(url: &str) -> Option<Place<'_>> {
+    if let Some(folder) = url.strip_prefix("file:") {
+        return (!folder.is_empty()).then_some(Place::Folder(folder));
+    }
+    let place = url.strip_prefix("s3://")?;
+    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+    let prefix = prefix.trim_matches('/');
+    let is_valid = !bucket.is_empty() && (prefix.is_empty() || is_key(prefix));
+    is_valid.then_some(Place::S3 { bucket, prefix })
 }
 
 fn check_key(key: &str) -> Result<(), ObjectStoreError> {

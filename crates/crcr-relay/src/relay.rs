@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
+use crcr_cidata::webhook_archive::WebhookArchive;
 use crcr_github::app::{Clock, GithubApp};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{Results, ResultsError, ResultsUrl};
@@ -11,7 +13,7 @@ use crcr_store::{
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use secrecy::SecretString;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 use crate::admin::preflight;
 use crate::admin::wrong_tokens::WrongTokens;
@@ -42,6 +44,7 @@ pub struct Relay {
     pub facts: Notify,
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
     pub(crate) results_problem: Mutex<Option<String>>,
+    archive: OnceCell<WebhookArchive>,
     pub(crate) turns: PullRequestTurns,
     pub(crate) wrong_bearers: WrongTokens,
     pub(crate) wrong_logins: WrongTokens,
@@ -120,6 +123,7 @@ impl Relay {
             work: Notify::new(),
             facts: Notify::new(),
             results_problem: Mutex::default(),
+            archive: OnceCell::new(),
             turns: PullRequestTurns::new(),
             wrong_bearers: WrongTokens::default(),
             wrong_logins: WrongTokens::default(),
@@ -131,6 +135,13 @@ impl Relay {
             http,
             config,
         })
+    }
+
+    /// The archive of webhooks, if one is configured.
+    pub(crate) async fn archive(&self) -> Result<Option<&WebhookArchive>, ObjectStoreError> {
+        let Some(url) = &self.config.archive else { return Ok(None) };
+        let open = || async { ObjectStore::open(url).await.map(WebhookArchive::new) };
+        self.archive.get_or_try_init(open).await.map(Some)
     }
 
     pub fn now(&self) -> Timestamp {

@@ -122,6 +122,11 @@ pub(crate) fn reduced_body_key(id: &str) -> StoreKey {
     StoreKey::new(&["delivery", id, "reduced_body"])
 }
 
+/// The key of a webhook that waits to be archived.
+pub(crate) fn archived_body_key(event: &str, delivery: &str) -> StoreKey {
+    StoreKey::new(&["delivery", delivery, "archive", event])
+}
+
 /// Compresses a body. Most of a webhook is the same few links.
 pub fn pack(body: &[u8]) -> Vec<u8> {
     lz4_flex::compress_prepend_size(body)

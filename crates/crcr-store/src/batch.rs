@@ -26,7 +26,7 @@ pub struct WriteBatch {
     pub facts: Vec<Fact>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RecordWrite {
     pub key: StoreKey,
     pub value: Vec<u8>,

@@ -67,6 +67,7 @@ fn flags_by_variable(args: &ServeArgs) -> BTreeMap<&'static str, String> {
         ("CRCR_STORE", &args.store.store),
         ("CRCR_RESULTS", &args.results),
         ("CRCR_RESULTS_RETENTION", &args.results_retention),
+        ("CRCR_ARCHIVE", &args.archive),
         ("ALLOWLIST_URL", &args.allowlist_url),
         ("CRCR_PUBLIC_URL", &args.public_url),
         ("UPSTREAM_REPO", &args.upstream_repo),

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
 use crcr_domain::RepoName;
 use crcr_domain::event::EventFilter;
 use crcr_domain::level::LABEL_PREFIX;
@@ -59,6 +60,8 @@ pub struct Config {
     pub results: Option<ResultsUrl>,
     /// Facts older than this are rolled up into daily aggregates.
     pub results_retention: Duration,
+    /// Where every webhook is kept, `file:FOLDER` or `s3://BUCKET/PREFIX`.
+    pub archive: Option<String>,
     /// With this token, another relay can send results to this HUD.
     pub results_token: Option<Secret>,
     /// Token issuers, and the URL of their keys if it isn't the usual one.
@@ -191,6 +194,12 @@ impl Settings<'_> {
             Err(what) => self.invalid("CRCR_RESULTS", what),
         };
         let results_retention = self.duration("CRCR_RESULTS_RETENTION", 400 * 86_400);
+        let archive = match self.get("CRCR_ARCHIVE") {
+            Some(url) if !ObjectStore::is_url(&url) => {
+                self.invalid("CRCR_ARCHIVE", ObjectStoreError::Url.to_string())
+            }
+            archive => Some(archive),
+        };
         let hud = self.hud();
         let alert_url = self.alert_url();
         let issuers = self.issuers();
@@ -253,6 +262,7 @@ impl Settings<'_> {
             results: results?,
             results_retention: results_retention?,
             results_token: results_token?,
+            archive: archive?,
             issuers,
             audience: self.get_or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
             providers_url,

@@ -1,5 +1,6 @@
 //! The kinds of tasks in the queue, and how a task can end.
 
+use crcr_cidata::webhook_archive::WebhookHead;
 use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run as names;
@@ -88,6 +89,10 @@ pub(crate) enum TaskKind {
         /// The check run that failed.
         check_run: String,
     },
+    /// Put a webhook into the archive.
+    Archive {
+        webhook: WebhookHead,
+    },
 }
 
 /// The server that a task asks. Tasks of one lane share a limit on how many run at a time, and they
@@ -100,6 +105,8 @@ enum Lane {
     /// The external HUD, one lane for each account downstream.
     ExternalHud(String),
     AlertWebhook,
+    /// The object store of the archive.
+    Archive,
 }
 
 impl Lane {
@@ -111,6 +118,7 @@ impl Lane {
             Self::Account(account) => account.to_ascii_lowercase(),
             Self::ExternalHud(account) => format!("hud of {account}"),
             Self::AlertWebhook => "alert webhook".to_owned(),
+            Self::Archive => "webhook archive".to_owned(),
         }
     }
 }
@@ -238,12 +246,14 @@ impl TaskKind {
             Self::RepositoryChanged { .. } => "repository_changed",
             Self::MergeBase { .. } => "merge_base",
             Self::Comment { .. } => "comment",
+            Self::Archive { .. } => "archive",
         }
     }
 
-    /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep.
+    /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep, and an
+    /// archive must have no gaps after a long outage.
     pub(crate) fn is_never_given_up(&self) -> bool {
-        matches!(self, Self::Sweep { .. })
+        matches!(self, Self::Sweep { .. } | Self::Archive { .. })
     }
 
     /// How many tries the task gets.
@@ -304,6 +314,7 @@ impl TaskKind {
                 (repo, number) = (name.key(), pull.to_string());
                 &[self.name(), &number, &repo]
             }
+            Self::Archive { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
         };
         StoreKey::new(parts)
     }
@@ -316,6 +327,7 @@ impl TaskKind {
             | Self::Sweep { repo, .. } => Lane::Account(repo.owner().to_owned()),
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
             Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
+            Self::Archive { .. } => Lane::Archive,
             Self::CheckRun { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }

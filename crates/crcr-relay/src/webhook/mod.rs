@@ -25,6 +25,7 @@ use serde_json::json;
 use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
+use crate::queue::handlers::archive::{self, PendingArchive};
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
@@ -76,12 +77,19 @@ async fn receive(
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let id = delivery_id(headers)?;
+    let archived = archive::prepare(relay, headers, name, id, body);
     let Some(event) = event else {
+        keep_ignored(relay, archived).await?;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
-    let webhook = VerifiedWebhook { id, name, event: &event, body, stored_body: OnceLock::new() };
+    let webhook =
+        VerifiedWebhook { id, name, event: &event, body, archived, stored_body: OnceLock::new() };
     for _ in 0..limits::CONFLICTS {
         match accept(relay, &webhook).await {
+            Ok(Some(DeliveryOutcome::Ignored)) => {
+                keep_ignored(relay, webhook.archived).await?;
+                return Ok(DeliveryOutcome::Ignored);
+            }
             Ok(Some(accepted)) => return Ok(accepted),
             Ok(None) => {}
             Err(WebhookError::Refused(refusal)) => return Err(refusal),
@@ -89,6 +97,15 @@ async fn receive(
         }
     }
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
+}
+
+/// Puts a webhook that causes nothing else into the archive.
+async fn keep_ignored(relay: &Relay, archived: Option<PendingArchive>) -> Result<(), Refusal> {
+    let Some(archived) = archived else { return Ok(()) };
+    let mut batch = WriteBatch::default();
+    archived.add_to(&mut batch);
+    let commit = relay.commit(batch).await;
+    commit.map(drop).map_err(|error| Refusal::unavailable(error.to_string()))
 }
 
 enum WebhookError {
@@ -108,6 +125,8 @@ struct VerifiedWebhook<'a> {
     name: &'a str,
     event: &'a UpstreamEvent,
     body: &'a Bytes,
+    /// `None` without an archive.
+    archived: Option<PendingArchive>,
     /// The body as it is stored, computed once it is known that a backend gets it.
     stored_body: OnceLock<StoredBody>,
 }
@@ -222,6 +241,9 @@ async fn accept(
         }
     }
     let tasks = batch.tasks.len();
+    if let Some(archived) = &webhook.archived {
+        archived.add_to(&mut batch);
+    }
     add_delivery(relay, &mut batch, &seen, &delivery, webhook);
     let submitted = relay.submit(batch).await?;
     let pending = turn.zip(newest).map(|(turn, newest)| turn.submitted(id, newest));

@@ -1,6 +1,7 @@
 //! One file for each kind of task.
 
 pub(crate) mod alert;
+pub(crate) mod archive;
 mod check_run;
 mod comment;
 pub(crate) mod dispatch;
@@ -43,5 +44,6 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::Comment { pull, repo, check_run } => {
             comment::run(relay, *pull, repo, check_run).await
         }
+        TaskKind::Archive { webhook } => archive::run(relay, webhook).await,
     }
 }
