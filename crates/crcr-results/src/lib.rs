@@ -8,6 +8,9 @@ pub mod review;
 pub mod sqlite;
 #[cfg(test)]
 mod suite;
+pub mod test_runs;
+#[cfg(test)]
+mod test_runs_suite;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +25,7 @@ use crcr_store::{SqliteStore, StoreError, StoreRole};
 use jiff::Timestamp;
 
 use self::sqlite::SqliteResults;
+pub use self::test_runs::TestRunResults;
 
 /// SQL for the reports that were refused or had no effect.
 pub(crate) const REFUSED: &str = "answer >= 400 OR outcome = 'unproven'";
@@ -108,7 +112,7 @@ pub struct DayRevision {
 /// Every implementation returns the same rows for the same facts. `crcr_domain::results` computes
 /// the rates from those rows.
 #[async_trait]
-pub trait Results: Send + Sync {
+pub trait Results: TestRunResults {
     /// Creates or upgrades the tables; quick when there is nothing to do.
     async fn prepare(&self) -> Result<(), ResultsError>;
 

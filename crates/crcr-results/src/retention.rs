@@ -39,6 +39,7 @@ pub async fn roll_up(results: &dyn Results, before: Timestamp) -> Result<usize, 
     }
 
     results.delete_before(midnight(cutoff)).await?;
+    results.delete_test_runs_before(midnight(cutoff)).await?;
     Ok(count)
 }
 

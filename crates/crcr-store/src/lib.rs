@@ -173,8 +173,12 @@ pub fn decode_record<T: DeserializeOwned>(
 
 /// A hash of a report's fact: a report has no key of its own, and the same row can arrive twice.
 pub fn callback_id(fact: &CallbackFact) -> u64 {
-    let json = serde_json::to_vec(fact).expect("facts are always JSON");
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &json);
+    hash64(&serde_json::to_vec(fact).expect("facts are always JSON"))
+}
+
+/// The first eight bytes of the SHA-256 of `bytes`, as a key of a row.
+pub fn hash64(bytes: &[u8]) -> u64 {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
     let first = digest.as_ref().first_chunk().copied().unwrap_or_default();
     u64::from_le_bytes(first)
 }

@@ -1,3 +1,4 @@
 //! Data that CI jobs leave behind, as both its readers and the results database know it.
 
+pub mod test_row;
 pub mod test_run;

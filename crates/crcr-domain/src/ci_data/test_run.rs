@@ -34,6 +34,12 @@ impl TestResult {
         }
     }
 
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Success, Self::Failure, Self::Error, Self::Skipped, Self::Unfinished]
+            .into_iter()
+            .find(|result| result.as_str() == name)
+    }
+
     pub fn is_failed(self) -> bool {
         matches!(self, Self::Failure | Self::Error)
     }
@@ -61,6 +67,12 @@ impl TestRowKind {
             Self::Crashed => "crashed",
             Self::NoReport => "no_report",
         }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Test, Self::Suite, Self::Crashed, Self::NoReport]
+            .into_iter()
+            .find(|kind| kind.as_str() == name)
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod rows;
 mod schema;
+mod test_runs;
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -199,12 +200,21 @@ impl ClickHouseResults {
     }
 
     async fn insert(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
+        self.insert_as("JSONEachRow", table, lines).await
+    }
+
+    /// Inserts lines of all columns in their order, which takes half the time of [`Self::insert`].
+    async fn insert_tabs(&self, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
+        self.insert_as("TabSeparated", table, lines).await
+    }
+
+    async fn insert_as(&self, format: &str, table: &str, lines: &[u8]) -> Result<(), ResultsError> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         let packed = packed
             .write_all(lines)
             .and_then(|()| packed.finish())
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
-        let query = format!("INSERT INTO {table} FORMAT JSONEachRow");
+        let query = format!("INSERT INTO {table} FORMAT {format}");
         let database = ("database", self.server.database.as_str());
         let query = ("query", query.as_str());
         let request = self.request(&[database, query]).header("Content-Encoding", "gzip");

@@ -203,7 +203,7 @@ impl<'a> RowReader<'a> {
         self.array().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, String> {
+    pub(super) fn u32(&mut self) -> Result<u32, String> {
         self.array().map(u32::from_le_bytes)
     }
 
@@ -213,6 +213,19 @@ impl<'a> RowReader<'a> {
 
     pub(super) fn integer(&mut self) -> Result<i64, String> {
         self.array().map(i64::from_le_bytes)
+    }
+
+    pub(super) fn f64(&mut self) -> Result<f64, String> {
+        self.array().map(f64::from_le_bytes)
+    }
+
+    pub(super) fn parsed<T>(
+        &mut self,
+        what: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, String> {
+        let text = self.str()?;
+        parse(text).ok_or_else(|| format!("{text:?} as {what}"))
     }
 
     fn time(&mut self) -> Result<Timestamp, String> {
@@ -242,7 +255,7 @@ impl<'a> RowReader<'a> {
     }
 
     /// An optional text of a key column, where an empty text stands for none.
-    fn non_empty_text(&mut self) -> Result<Option<String>, String> {
+    pub(super) fn non_empty_text(&mut self) -> Result<Option<String>, String> {
         Ok(Some(self.text()?).filter(|text| !text.is_empty()))
     }
 
@@ -264,13 +277,11 @@ impl<'a> RowReader<'a> {
     }
 
     fn dispatch_status(&mut self) -> Result<DispatchFactStatus, String> {
-        let text = self.str()?;
-        DispatchFactStatus::from_name(text).ok_or_else(|| format!("{text:?} as a status"))
+        self.parsed("a status", DispatchFactStatus::from_name)
     }
 
     fn outcome(&mut self) -> Result<CallbackOutcome, String> {
-        let text = self.str()?;
-        CallbackOutcome::from_name(text).ok_or_else(|| format!("{text:?} as an outcome"))
+        self.parsed("an outcome", CallbackOutcome::from_name)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Reads facts from the SQLite store, whose own transactions write them.
 
+mod test_runs;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -42,7 +42,9 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TE
 /// Version 2: an attempt records which proof its reports lack.
 ///
 /// Version 3: an attempt has the downstream repository's triage verdict.
-const UPGRADES: [&str; 3] = [
+///
+/// Version 4: results of tests.
+const UPGRADES: &[&str] = &[
     "
 DROP INDEX IF EXISTS task_due;
 CREATE INDEX task_lane ON task (lane, due_at) WHERE state < 2;
@@ -52,6 +54,7 @@ UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
 ",
     "ALTER TABLE fact_attempt ADD COLUMN missing_proof TEXT",
     "ALTER TABLE fact_attempt ADD COLUMN triage TEXT",
+    include_str!("test_runs.sql"),
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;

@@ -1,0 +1,128 @@
+//! A test's result with the run, job and report that it comes from.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::test_run::TestCase;
+
+/// An attempt of a workflow run, as the event or the API describe it. Nothing here is taken from a
+/// report: a pull request can write anything into those.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestedRun {
+    pub repository: String,
+    pub workflow_id: Option<u64>,
+    pub workflow: Option<String>,
+    pub run_id: u64,
+    pub run_attempt: u32,
+    pub head_branch: Option<String>,
+    pub head_sha: Option<String>,
+    /// Whether the commit is on the repository's own default branch. A fork's branch of the same name
+    /// isn't.
+    pub on_default_branch: bool,
+    /// Its day is the day that the results count for.
+    pub started_at: Timestamp,
+}
+
+/// A report file of a run, and the job that left it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportSource {
+    /// A hash of the run, the artifact's name and the path in it.
+    pub report_id: u64,
+    /// Only an id that isn't known to belong to another run.
+    pub job_id: Option<u64>,
+    pub job_id_check: JobIdCheck,
+    /// The job's name; if that isn't known, what the artifact's name says.
+    pub job: Arc<str>,
+    pub artifact: Arc<str>,
+    pub path: String,
+    /// The test file that was started, if the report's folder is named after it.
+    pub invoking_file: Option<Arc<str>>,
+}
+
+/// What is known of the job id in an artifact's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobIdCheck {
+    /// It is a job of the run.
+    Verified,
+    /// The API wasn't asked.
+    Unverified,
+    /// The name has none.
+    Missing,
+    /// It isn't a number.
+    Malformed,
+    /// It isn't a job of the run, so the row has no job id.
+    OtherRun,
+}
+
+impl JobIdCheck {
+    pub const ALL: [Self; 5] =
+        [Self::Verified, Self::Unverified, Self::Missing, Self::Malformed, Self::OtherRun];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Unverified => "unverified",
+            Self::Missing => "missing",
+            Self::Malformed => "malformed",
+            Self::OtherRun => "other_run",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|check| check.as_str() == name)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestRunRow {
+    /// A hash of the repository and of what identifies the test in it.
+    pub test_id: u64,
+    pub case: TestCase,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReportRows {
+    pub source: ReportSource,
+    /// At most one row for each test.
+    pub rows: Vec<TestRunRow>,
+}
+
+impl ReportSource {
+    /// The file that a test's time counts for when tests are split into shards.
+    pub fn sharded_file<'a>(&'a self, case: &'a TestCase) -> &'a str {
+        self.invoking_file.as_deref().or(case.file.as_deref()).unwrap_or(&case.classname)
+    }
+}
+
+/// The job and the test configuration in a job's name: `linux / test (default, 1, 5, gpu)` is the job
+/// `linux` with the configuration `default`. The shard's number isn't part of either.
+pub fn job_and_config(job: &str) -> (&str, &str) {
+    let (base, rest) = job.split_once(" / ").unwrap_or((job, job));
+    let config = rest.split_once('(').and_then(|(_, list)| list.split([',', ')']).next());
+    let base = if base == rest { base.split('(').next().unwrap_or(base) } else { base };
+    let config = config.map(str::trim).filter(|config| !config.is_empty());
+    (base.trim(), config.unwrap_or("default"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_of_a_job_have_the_same_job_and_config() {
+        for (name, expected) in [
+            ("linux-jammy / test (default, 1, 5, linux.4xlarge)", ("linux-jammy", "default")),
+            ("linux-jammy / test (distributed, 2, 5)", ("linux-jammy", "distributed")),
+            ("test (slow, 1, 2)", ("test", "slow")),
+            ("build / test", ("build", "default")),
+            ("unit tests", ("unit tests", "default")),
+            ("odd ()", ("odd", "default")),
+            ("", ("", "default")),
+        ] {
+            assert_eq!(job_and_config(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! One suite for results of tests on every store. What it expects is computed from the rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crcr_domain::ci_data::test_row::{
+    JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun, job_and_config,
+};
+use crcr_domain::ci_data::test_run::{
+    TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
+};
+use jiff::Timestamp;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::Results;
+use crate::retention::day_of;
+use crate::test_runs::{FileTimesQuery, TestQuery, TestRanking, TestStats};
+
+const REPO: &str = "Acme/Widgets";
+const DAY: i64 = 86_400;
+
+type Load = (TestedRun, Vec<ReportRows>);
+
+pub(super) async fn all(results: &dyn Results) {
+    results.prepare().await.unwrap();
+    assert_eq!(results.test_stats(&query(TestRanking::Flaky)).await.unwrap(), []);
+    let loads = loads();
+    a_load_that_was_killed_and_repeated_stores_each_row_once(results, &loads).await;
+    rows_come_back_unchanged(results, &loads).await;
+    every_ranking_adds_up_the_rows_of_its_window(results, &loads).await;
+    filters_select_by_job_name_and_branch(results, &loads).await;
+    file_times_are_means_over_runs_with_shards_added_up(results).await;
+    a_test_is_known_once_it_ran_on_the_default_branch(results, &loads).await;
+    rollups_outlive_their_rows(results, &loads).await;
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_790_000_000 + second).unwrap()
+}
+
+fn run(repository: &str, run_id: u64, on_default_branch: bool, second: i64) -> TestedRun {
+    TestedRun {
+        repository: repository.to_owned(),
+        workflow_id: Some(11),
+        workflow: Some("CI".to_owned()),
+        run_id,
+        run_attempt: 1,
+        head_branch: Some("main".to_owned()),
+        head_sha: Some("c0ffee".to_owned()),
+        on_default_branch,
+        started_at: at(second),
+    }
+}
+
+fn report(id: u64, job: &str, rows: Vec<TestRunRow>) -> ReportRows {
+    let is_known = !id.is_multiple_of(3);
+    let source = ReportSource {
+        report_id: id,
+        job_id: is_known.then_some(id),
+        job_id_check: if is_known { JobIdCheck::Verified } else { JobIdCheck::OtherRun },
+        job: job.into(),
+        artifact: "test-reports-linux_7.zip".into(),
+        path: "test-reports/python-pytest/test_a/a.xml".to_owned(),
+        invoking_file: Some("test_a".into()),
+    };
+    ReportRows { source, rows }
+}
+
+fn row(test_id: u64, name: &str, result: TestResult) -> TestRunRow {
+    let case = TestCase {
+        kind: TestRowKind::Test,
+        suite: "suite".into(),
+        classname: "tests.Class".into(),
+        name: name.to_owned(),
+        file: None,
+        result,
+        time: None,
+        attempts: 1,
+        flaky: false,
+        details: vec![],
+    };
+    TestRunRow { test_id, case }
+}
+
+/// Ten days of two branches, three jobs, and names that a query or a line could trip over.
+fn loads() -> Vec<Load> {
+    let mut random = StdRng::seed_from_u64(5);
+    let names: Vec<String> = (0..40)
+        .map(|n| match n {
+            0 => "tab\tline\nback\\slash 'quote' \"double\"".to_owned(),
+            1 => "test_ü_{repo:String}".to_owned(),
+            n => format!("test_{n}[1e5]"),
+        })
+        .collect();
+    let mut loads = vec![];
+    for n in 0..30_u64 {
+        let run = run(REPO, 100 + n, !n.is_multiple_of(3), (n as i64 / 3) * DAY);
+        let mut reports = vec![];
+        for (at, job) in ["linux / test (default, 1, 2)", "mac", "linux / build"].iter().enumerate()
+        {
+            let mut rows = vec![];
+            // The last tests are added on later days.
+            for (test, name) in names.iter().enumerate().take(20 + n as usize) {
+                let result = match random.random_range(0..20) {
+                    0 => TestResult::Failure,
+                    1 => TestResult::Error,
+                    2 => TestResult::Skipped,
+                    3 => TestResult::Unfinished,
+                    _ => TestResult::Success,
+                };
+                let mut row = row(u64::MAX - test as u64 * 3, name, result);
+                row.case.flaky = result == TestResult::Success && random.random_ratio(1, 8);
+                row.case.attempts = 1 + u32::from(row.case.flaky);
+                row.case.time =
+                    (test % 4 > 0).then(|| f64::from(random.random_range(0..9_000)) / 256.0);
+                row.case.file = (test % 2 == 0).then(|| Arc::from("tests/a.py"));
+                if result.is_failed() {
+                    row.case.details = vec![TestDetail {
+                        kind: TestDetailKind::Failure,
+                        type_name: None,
+                        message: Some("1 != 2\n\t\\N".to_owned()),
+                        text: None,
+                    }];
+                }
+                rows.push(row);
+            }
+            reports.push(report(n * 10 + at as u64, job, rows));
+        }
+        loads.push((run, reports));
+    }
+    // Another repository with the same tests.
+    loads.push((
+        run("acme/other", 100, true, 0),
+        vec![report(9_000, "mac", vec![row(1, "a", TestResult::Failure)])],
+    ));
+    loads
+}
+
+fn query(ranking: TestRanking) -> TestQuery {
+    TestQuery {
+        repository: "acme/widgets".to_owned(),
+        ranking,
+        days: (day_of(at(2 * DAY)), day_of(at(8 * DAY))),
+        job: None,
+        all_branches: false,
+        search: None,
+        limit: 500,
+    }
+}
+
+async fn a_load_that_was_killed_and_repeated_stores_each_row_once(
+    results: &dyn Results,
+    loads: &[Load],
+) {
+    for (n, (run, reports)) in loads.iter().enumerate() {
+        match n % 3 {
+            // Killed after a part of a report, and before the roll-up.
+            0 => {
+                let mut part = reports[0].clone();
+                part.rows.truncate(7);
+                results.append_test_runs(run, vec![part]).await.unwrap();
+            }
+            // Killed before the roll-up.
+            1 => results.append_test_runs(run, reports.clone()).await.unwrap(),
+            _ => {}
+        }
+        for _ in 0..2 {
+            results.append_test_runs(run, reports[1..].to_vec()).await.unwrap();
+            results.append_test_runs(run, reports[..1].to_vec()).await.unwrap();
+            results.finish_test_runs(run).await.unwrap();
+        }
+    }
+}
+
+async fn rows_come_back_unchanged(results: &dyn Results, loads: &[Load]) {
+    for (run, reports) in loads {
+        let mut expected = reports.clone();
+        for report in &mut expected {
+            report.rows.sort_by_key(|row| row.test_id);
+            // Times are kept in microseconds.
+            for row in &mut report.rows {
+                row.case.time = row.case.time.map(micros);
+            }
+        }
+        let repository = run.repository.to_uppercase();
+        let mut found = results.test_runs(&repository, run.run_id, 1).await.unwrap();
+        for row in found.iter_mut().flat_map(|report| &mut report.rows) {
+            row.case.time = row.case.time.map(micros);
+        }
+        assert_eq!(found, expected, "{}", run.run_id);
+        let start = results.tested_run_start(&repository, run.run_id, 1).await.unwrap();
+        assert_eq!(start, Some(run.started_at));
+    }
+    assert_eq!(results.test_runs(REPO, 100, 2).await.unwrap(), []);
+    assert_eq!(results.tested_run_start(REPO, 100, 2).await.unwrap(), None);
+    assert_eq!(results.tested_repositories().await.unwrap(), [REPO, "acme/other"]);
+}
+
+fn micros(time: f64) -> f64 {
+    (time * 1e6).round() / 1e6
+}
+
+/// The statistics that the rows give, in no particular order.
+fn expected(loads: &[Load], query: &TestQuery) -> Vec<TestStats> {
+    let mut first_days: BTreeMap<u64, i64> = BTreeMap::new();
+    let mut found: BTreeMap<u64, (TestStats, f64, u64)> = BTreeMap::new();
+    for (run, reports) in loads {
+        if !run.repository.eq_ignore_ascii_case(&query.repository)
+            || !(run.on_default_branch || query.all_branches)
+        {
+            continue;
+        }
+        let day = day_of(run.started_at);
+        for report in reports {
+            for TestRunRow { test_id, case } in &report.rows {
+                let first = first_days.entry(*test_id).or_insert(day);
+                *first = day.min(*first);
+                if day < query.days.0
+                    || day > query.days.1
+                    || query.job.as_ref().is_some_and(|job| **job != *report.source.job)
+                {
+                    continue;
+                }
+                let (stats, time, timed) = found.entry(*test_id).or_insert_with(|| {
+                    let stats = TestStats {
+                        test_id: *test_id,
+                        suite: case.suite.to_string(),
+                        classname: case.classname.to_string(),
+                        name: case.name.clone(),
+                        file: case.file.as_deref().map(str::to_owned),
+                        runs: 0,
+                        failures: 0,
+                        skipped: 0,
+                        flaky: 0,
+                        mean_time: None,
+                        first_day: 0,
+                        last_day: 0,
+                    };
+                    (stats, 0.0, 0)
+                });
+                stats.runs += 1;
+                stats.failures += u64::from(case.result.is_failed());
+                stats.skipped += u64::from(case.result == TestResult::Skipped);
+                stats.flaky += u64::from(case.flaky);
+                stats.last_day = day.max(stats.last_day);
+                *timed += u64::from(case.time.is_some());
+                *time += case.time.unwrap_or_default();
+            }
+        }
+    }
+    let sums = found.into_values().map(|(stats, time, timed)| TestStats {
+        mean_time: (timed > 0).then(|| time / timed as f64),
+        first_day: first_days[&stats.test_id],
+        ..stats
+    });
+    sums.filter(|stats| match query.ranking {
+        TestRanking::Flaky => stats.flaky > 0,
+        TestRanking::Slow => stats.mean_time.is_some(),
+        TestRanking::Failing => stats.failures > 0,
+        TestRanking::New => stats.first_day >= query.days.0,
+    })
+    .filter(|stats| {
+        let search = query.search.as_deref().unwrap_or_default().to_lowercase();
+        format!("{}.{}", stats.classname, stats.name).to_lowercase().contains(&search)
+    })
+    .collect()
+}
+
+fn assert_same(found: Vec<TestStats>, expected: Vec<TestStats>, what: &TestQuery) {
+    let comparable = |stats: Vec<TestStats>| {
+        let mut stats: Vec<_> = stats
+            .into_iter()
+            .map(|stats| TestStats {
+                mean_time: stats.mean_time.map(|time| (time * 1e3).round()),
+                ..stats
+            })
+            .collect();
+        stats.sort_by_key(|stats| stats.test_id);
+        stats
+    };
+    assert_eq!(comparable(found), comparable(expected), "{what:?}");
+}
+
+async fn every_ranking_adds_up_the_rows_of_its_window(results: &dyn Results, loads: &[Load]) {
+    for ranking in [TestRanking::Flaky, TestRanking::Slow, TestRanking::Failing, TestRanking::New] {
+        let query = query(ranking);
+        let found = results.test_stats(&query).await.unwrap();
+        assert!(found.len() > 3, "{ranking:?}");
+        let order: Vec<f64> = found
+            .iter()
+            .map(|stats| match ranking {
+                TestRanking::Flaky => stats.flaky as f64,
+                TestRanking::Slow => stats.mean_time.unwrap(),
+                TestRanking::Failing => stats.failures as f64,
+                TestRanking::New => stats.first_day as f64,
+            })
+            .collect();
+        assert!(order.is_sorted_by(|a, b| a >= b), "{ranking:?}: {order:?}");
+        let top = TestQuery { limit: 3, ..query.clone() };
+        assert_eq!(results.test_stats(&top).await.unwrap(), found[..3], "{ranking:?}");
+        assert_same(found, expected(loads, &query), &query);
+    }
+}
+
+async fn filters_select_by_job_name_and_branch(results: &dyn Results, loads: &[Load]) {
+    for ranking in [TestRanking::Flaky, TestRanking::Slow, TestRanking::Failing, TestRanking::New] {
+        for query in [
+            TestQuery { all_branches: true, ..query(ranking) },
+            TestQuery { job: Some("mac".to_owned()), ..query(ranking) },
+            TestQuery { search: Some("CLASS.TEST_2".to_owned()), ..query(ranking) },
+            TestQuery { search: Some("' OR 1=1 --".to_owned()), ..query(ranking) },
+            TestQuery { repository: "acme/other".to_owned(), days: (0, 99_999), ..query(ranking) },
+        ] {
+            let found = results.test_stats(&query).await.unwrap();
+            assert_same(found, expected(loads, &query), &query);
+        }
+    }
+    let days = query(TestRanking::New).days;
+    let jobs = results.tested_jobs("acme/widgets", days).await.unwrap();
+    assert_eq!(jobs, ["linux / build", "linux / test (default, 1, 2)", "mac"]);
+    assert_eq!(results.tested_jobs("acme/other", days).await.unwrap(), [""; 0]);
+}
+
+async fn file_times_are_means_over_runs_with_shards_added_up(results: &dyn Results) {
+    let times = |runs: &[(u64, u64, &str, f64)]| -> Vec<Load> {
+        let load = |(run_id, id, job, time): &(u64, u64, &str, f64)| {
+            let mut row = row(77, "slow", TestResult::Success);
+            row.case.time = Some(*time);
+            (run("acme/timed", *run_id, true, 0), vec![report(*id, job, vec![row])])
+        };
+        runs.iter().map(load).collect()
+    };
+    // Two runs; in the first one the file is split between two shards.
+    for (run, reports) in times(&[
+        (1, 501, "linux / test (default, 1, 2, big)", 3.0),
+        (1, 502, "linux / test (default, 2, 2, big)", 5.0),
+        (2, 503, "linux / test (default, 2, 2, big)", 10.0),
+        (2, 504, "linux / test (slow, 1, 1, big)", 64.0),
+        (2, 505, "mac", 2.5),
+    ]) {
+        results.append_test_runs(&run, reports).await.unwrap();
+        results.finish_test_runs(&run).await.unwrap();
+    }
+    let query = FileTimesQuery {
+        repository: "ACME/timed".to_owned(),
+        days: (day_of(at(0)), day_of(at(0))),
+        job: None,
+        all_branches: false,
+    };
+    let seconds = |found: Vec<crate::test_runs::FileTime>| -> Vec<(String, String, String, f64)> {
+        found.into_iter().map(|time| (time.job, time.config, time.file, time.seconds)).collect()
+    };
+    let of = |job: &str, config: &str, time| {
+        (job.to_owned(), config.to_owned(), "test_a".to_owned(), time)
+    };
+    assert_eq!(job_and_config("linux / test (default, 1, 2, big)"), ("linux", "default"));
+    assert_eq!(
+        seconds(results.file_times(&query).await.unwrap()),
+        [of("linux", "default", 9.0), of("linux", "slow", 64.0), of("mac", "default", 2.5)]
+    );
+    let mac = FileTimesQuery { job: Some("mac".to_owned()), ..query };
+    assert_eq!(seconds(results.file_times(&mac).await.unwrap()), [of("mac", "default", 2.5)]);
+}
+
+async fn a_test_is_known_once_it_ran_on_the_default_branch(results: &dyn Results, loads: &[Load]) {
+    let ids = |on_default: bool| -> BTreeSet<u64> {
+        let runs = loads
+            .iter()
+            .filter(|(run, _)| run.on_default_branch == on_default && run.repository == REPO);
+        runs.flat_map(|(_, reports)| reports)
+            .flat_map(|report| &report.rows)
+            .map(|row| row.test_id)
+            .collect()
+    };
+    let mut asked: Vec<u64> = ids(true).union(&ids(false)).copied().collect();
+    asked.push(4);
+    assert_eq!(results.known_tests("acme/widgets", &asked).await.unwrap(), ids(true));
+}
+
+async fn rollups_outlive_their_rows(results: &dyn Results, loads: &[Load]) {
+    let query = query(TestRanking::Failing);
+    let before = results.test_stats(&query).await.unwrap();
+    results.delete_test_runs_before(at(5 * DAY)).await.unwrap();
+    // A server may take its time to delete.
+    while !results.test_runs(REPO, 100, 1).await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(results.test_stats(&query).await.unwrap(), before);
+    let last = &loads[29].0;
+    assert!(!results.test_runs(REPO, last.run_id, 1).await.unwrap().is_empty(), "newer rows stay");
+}
+
+#[tokio::test]
+async fn sqlite_keeps_results_of_tests() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = super::ResultsUrl::Sqlite(folder.path().join("results.db"));
+    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
+}
+
+async fn clickhouse(server: &crcr_testkit::clickhouse::ClickHouse) {
+    let url = super::ResultsUrl::parse(&server.url()).unwrap();
+    all(&*super::open(&url, crcr_store::StoreRole::Server).await.unwrap()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs clickhouse-server"]
+async fn clickhouse_of_2018_keeps_results_of_tests() {
+    clickhouse(&crcr_testkit::clickhouse::ClickHouse::debian().unwrap()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs chdb"]
+async fn clickhouse_of_today_keeps_results_of_tests() {
+    clickhouse(&crcr_testkit::clickhouse::ClickHouse::chdb().unwrap()).await;
+}
