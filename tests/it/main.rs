@@ -41,4 +41,5 @@ mod relay_import;
 mod relay_process;
 mod report;
 mod sccache;
+mod stats;
 mod support;

@@ -11,6 +11,7 @@ pub mod oidc;
 #[cfg(feature = "relay")]
 pub mod relay;
 pub mod report;
+pub mod stats;
 
 use std::ffi::OsString;
 
@@ -93,6 +94,9 @@ pub enum CliCommand {
     /// Tell the relay how a downstream job stands
     #[command(after_help = report::EXAMPLES)]
     Report(Box<report::ReportArgs>),
+    /// Test reports of a job: check them, pack them
+    #[command(subcommand)]
+    Stats(stats::StatsCommand),
     /// Check out the exact commit that the relay dispatched
     #[command(after_help = checkout::EXAMPLES)]
     Checkout(Box<checkout::CheckoutArgs>),

@@ -15,6 +15,7 @@ mod oidc;
 #[cfg(feature = "relay")]
 mod relay;
 mod report;
+mod stats;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -104,6 +105,7 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         #[cfg(feature = "relay")]
         CliCommand::Demo(args) => demo::run(&args, env, printer).await,
         CliCommand::Report(args) => report::run(&args, env, printer).await,
+        CliCommand::Stats(command) => stats::run(command, env, printer).await,
         CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
         CliCommand::Completions { shell } => completions::run(shell, printer),
     }

@@ -1,0 +1,37 @@
+//! `crcr stats …`
+
+mod explain;
+mod pack;
+
+use std::fmt::Write as _;
+
+use crcr_domain::ci_data::test_run::TestTally;
+
+use crate::cli::stats::StatsCommand;
+use crate::env_vars::Env;
+use crate::failure::Outcome;
+use crate::printer::Printer;
+
+pub async fn run(command: StatsCommand, env: &Env, printer: &Printer) -> Outcome {
+    match command {
+        StatsCommand::Explain(args) => explain::run(&args, printer),
+        StatsCommand::Pack(args) => pack::run(&args, env, printer).await,
+    }
+}
+
+/// Such as `4 tests: 2 passed, 1 failed, 1 skipped, 1 flaky`.
+fn counts(tally: &TestTally) -> String {
+    let mut text = format!("{} tests: {} passed", tally.tests, tally.successes);
+    for (number, what) in [
+        (tally.failures, "failed"),
+        (tally.errors, "with errors"),
+        (tally.skipped, "skipped"),
+        (tally.unfinished, "unfinished"),
+        (tally.flaky, "flaky"),
+    ] {
+        if number > 0 {
+            let _ = write!(text, ", {number} {what}");
+        }
+    }
+    text
+}

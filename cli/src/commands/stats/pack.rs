@@ -1,0 +1,268 @@
+//! `crcr stats pack`: the test reports of a job as one zip, for an upload step.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crcr_artifacts::blocks::{BlobBlocks, GrownFiles};
+use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
+use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
+use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
+use crcr_cidata::junit::TestReport;
+use crcr_domain::ci_data::test_run::TestTally;
+use tempfile::TempDir;
+
+use crate::cli::stats::PackArgs;
+use crate::env_vars::{self, Env};
+use crate::escape::escape_markdown;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+use crate::runner::Runner;
+
+/// The folder that every report is in, as readers of the packs expect.
+const FOLDER: &str = "test-reports";
+/// Where the packs of an attempt are in a bucket, as the input `s3-prefix` of the upload.
+const S3_PREFIX: &str = "{owner}/{repo}/{run_id}/{run_attempt}/artifact";
+/// In bytes. File systems allow 255 for the name.
+const MAX_SUFFIX: usize = 150;
+/// In bytes.
+const BLOCK: usize = 1 << 20;
+
+pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
+    let runner = Runner::new(env, printer);
+    let job_id = job_id(args, env)?;
+    if job_id.is_none() {
+        let hint = "set `job-id` to `${{ job.check_run_id }}`";
+        printer
+            .warning("the reports can't be told to be of this job: its id isn't known", Some(hint));
+    }
+    let name = pack_name(args, job_id, env);
+    let found = find(&args.path, env)?;
+    let mut manifest = JobManifest::new(
+        job_id,
+        env.get(env_vars::GITHUB_JOB).map(str::to_owned),
+        args.job_status.clone(),
+    );
+    for pattern in args.expect.iter().flat_map(|text| text.lines()).map(str::trim) {
+        if !pattern.is_empty() && find(&[pattern.to_owned()], env)?.entries.is_empty() {
+            manifest.missing.push(pattern.to_owned());
+        }
+    }
+    let failed = |what: &'static str| {
+        move |error: io::Error| {
+            Failure::unexpected("pack", what)
+                .because(error)
+                .hint("free some space on the runner's disk")
+        }
+    };
+    let folder = args.output.clone().unwrap_or_else(|| runner.temp_dir());
+    fs::create_dir_all(&folder).map_err(failed("the folder of the pack can't be made"))?;
+    let staging = TempDir::with_prefix_in(".crcr-pack-", &folder)
+        .map_err(failed("the reports can't be gathered"))?;
+    let mut tally = TestTally::default();
+    for (source, path) in packed_paths(&found) {
+        link_or_copy(&source, &staging.path().join(&path))
+            .map_err(failed("the reports can't be gathered"))?;
+        manifest.reports.push(describe(&source, path, &mut tally));
+    }
+    warn(&manifest, args, printer);
+    write_manifest(&manifest, staging.path()).map_err(failed("the reports can't be gathered"))?;
+    let path = folder.join(&name);
+    write_zip(staging.path(), &manifest, &path).await?;
+    let files = manifest.reports.len().to_string();
+    let path = path.to_string_lossy();
+    runner.set_outputs(&[
+        ("path", &path),
+        ("name", &name),
+        ("prefix", S3_PREFIX),
+        ("files", &files),
+        ("tests", &tally.tests.to_string()),
+        ("failed", &failed_tests(&tally).to_string()),
+    ])?;
+    let counts = super::counts(&tally);
+    printer.line(&format!("{files} reports ({counts}) are packed in `{path}`"));
+    runner.append_summary(&summary(&manifest, &counts))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failed_tests(tally: &TestTally) -> u64 {
+    tally.failures + tally.errors + tally.unfinished
+}
+
+fn job_id(args: &PackArgs, env: &Env) -> Result<Option<u64>, Failure> {
+    let given = args.job_id.as_deref().or_else(|| env.get(env_vars::CRCR_CHECK_RUN_ID));
+    given.map(str::trim).filter(|id| !id.is_empty()).map(str::parse).transpose().map_err(|error| {
+        Failure::user("job-id", "`job-id` isn't the number of a job")
+            .because(anyhow::Error::from(error))
+            .hint("set it to `${{ job.check_run_id }}`")
+    })
+}
+
+/// `test-reports-runattemptN-SUFFIX_JOBID.zip`: readers take the attempt and the job from it.
+fn pack_name(args: &PackArgs, job_id: Option<u64>, env: &Env) -> String {
+    let attempt = env.get(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or("1");
+    let suffix = match &args.suffix {
+        Some(suffix) => suffix.clone(),
+        None => {
+            let matrix =
+                env.get(env_vars::CRCR_MATRIX).and_then(|text| serde_json::from_str(text).ok());
+            let job = env.get(env_vars::GITHUB_JOB).unwrap_or("job");
+            [vec![job.to_owned()], matrix_values(matrix)].concat().join("-")
+        }
+    };
+    // Both stores forbid some characters; `_` separates the job id.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let suffix: String =
+        suffix.trim().chars().map(|c| if is_plain(c) { c } else { '-' }).take(MAX_SUFFIX).collect();
+    let id = job_id.map(|id| format!("_{id}")).unwrap_or_default();
+    format!("{FOLDER}-runattempt{attempt}-{suffix}{id}.zip")
+}
+
+fn matrix_values(matrix: Option<serde_json::Value>) -> Vec<String> {
+    let Some(serde_json::Value::Object(matrix)) = matrix else { return vec![] };
+    let values = matrix.into_iter().filter_map(|(_, value)| match value {
+        serde_json::Value::String(text) => Some(text),
+        serde_json::Value::Number(number) => Some(number.to_string()),
+        serde_json::Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    });
+    values.collect()
+}
+
+/// The XML files that the patterns match.
+fn find(patterns: &[String], env: &Env) -> Result<CollectedFiles, Failure> {
+    let cwd = std::env::current_dir()
+        .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
+    let home = env.get(env_vars::HOME).map(Path::new);
+    let query = FileQuery { patterns, cwd: &cwd, home, hidden: true };
+    let mut found = collect(&query).map_err(|error| {
+        Failure::user("report-glob", "the reports can't be found").because(error)
+    })?;
+    found.entries.retain(|entry| entry.path.ends_with(".xml"));
+    Ok(found)
+}
+
+/// Each file with its path in the zip, which begins with [`FOLDER`]: from the folder of that name on, or
+/// where that would give two files one path, below a new folder of that name.
+fn packed_paths(found: &CollectedFiles) -> Vec<(PathBuf, String)> {
+    let entries = || found.entries.iter().map(|entry| entry.path.as_str());
+    let inner = |path: &str| -> Option<String> {
+        let whole = format!("{}/{path}", found.root.to_string_lossy().replace('\\', "/"));
+        let at = whole.find(&format!("/{FOLDER}/"))?;
+        Some(whole[at + 1..].to_owned())
+    };
+    let outer = |path: &str| format!("{FOLDER}/{path}");
+    let shortened: Vec<_> =
+        entries().map(|path| inner(path).unwrap_or_else(|| outer(path))).collect();
+    let is_unique = shortened.iter().collect::<HashSet<_>>().len() == shortened.len();
+    let packed = if is_unique { shortened } else { entries().map(outer).collect() };
+    entries().map(|path| found.root.join(path)).zip(packed).collect()
+}
+
+fn link_or_copy(source: &Path, target: &Path) -> io::Result<()> {
+    if let Some(folder) = target.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    // A link to a symbolic link would be one, too.
+    let source = fs::canonicalize(source)?;
+    fs::hard_link(&source, target).or_else(|_| fs::copy(&source, target).map(drop))
+}
+
+fn describe(file: &Path, path: String, tally: &mut TestTally) -> ManifestReport {
+    let names = |suites: &[std::sync::Arc<str>]| -> Vec<String> {
+        suites
+            .iter()
+            .take(MAX_LISTED_SUITES)
+            .map(|name| name.chars().take(1000).collect())
+            .collect()
+    };
+    let report = File::open(file).map_err(|error| error.to_string());
+    let report = report.and_then(|file| TestReport::read(file).map_err(|error| error.to_string()));
+    match report {
+        Ok(report) => {
+            tally.add(&report.tally);
+            let truncated = report.summary.is_truncated;
+            ManifestReport {
+                path,
+                suites: names(&report.summary.suites),
+                open_suites: names(&report.summary.open_suites),
+                problem: truncated.then(|| "the report ends early".to_owned()),
+            }
+        }
+        Err(problem) => {
+            ManifestReport { path, suites: vec![], open_suites: vec![], problem: Some(problem) }
+        }
+    }
+}
+
+fn warn(manifest: &JobManifest, args: &PackArgs, printer: &Printer) {
+    for report in &manifest.reports {
+        if let Some(problem) = &report.problem {
+            let hint = "its tests crashed, or were stopped";
+            printer.warning(&format!("`{}`: {problem}", report.path), Some(hint));
+        }
+    }
+    for pattern in &manifest.missing {
+        let hint = "the tests may have died before they wrote it";
+        printer.warning(&format!("no report at `{pattern}`, which is expected"), Some(hint));
+    }
+    if manifest.reports.is_empty() {
+        let patterns = args.path.join("`, `");
+        let hint = "the pack says so; correct `path` if there are reports elsewhere";
+        printer.warning(&format!("no report at `{patterns}`"), Some(hint));
+    }
+}
+
+fn write_manifest(manifest: &JobManifest, folder: &Path) -> io::Result<()> {
+    let mut file = File::create(folder.join(MANIFEST_FILE))?;
+    serde_json::to_writer_pretty(&mut file, manifest)?;
+    file.write_all(b"\n")
+}
+
+/// Writes the manifest and the reports in `folder` to `path`, which appears when it is complete.
+async fn write_zip(folder: &Path, manifest: &JobManifest, path: &Path) -> Result<(), Failure> {
+    let failed = |error: anyhow::Error| {
+        Failure::unexpected("pack", format!("`{}` can't be written", path.display()))
+            .because(error)
+            .hint("free some space on the runner's disk")
+    };
+    let reports = manifest.reports.iter().map(|report| report.path.as_str());
+    let entries: io::Result<Vec<FileEntry>> = std::iter::once(MANIFEST_FILE)
+        .chain(reports)
+        .map(|path| {
+            let size = fs::metadata(folder.join(path))?.len();
+            Ok(FileEntry { path: path.to_owned(), size, mode: Some(0o644) })
+        })
+        .collect();
+    let entries = entries.map_err(|error| failed(error.into()))?;
+    let parent = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(parent).map_err(|error| failed(error.into()))?;
+    let root = folder.to_owned();
+    let mut blocks = BlobBlocks::start(BLOCK, move |sink| {
+        let grown = GrownFiles::default();
+        let files = FileSet { root: &root, entries: &entries, grown: &grown };
+        zip::write(sink, files, DeflateLevel::Auto, false, &|_| {})
+    });
+    while let Some(block) = blocks.next().await {
+        file.write_all(&block).map_err(|error| failed(error.into()))?;
+    }
+    blocks.finish().await.map_err(|error| failed(error.into()))?;
+    file.persist(path).map_err(|error| failed(error.into()))?;
+    Ok(())
+}
+
+fn summary(manifest: &JobManifest, counts: &str) -> String {
+    let mut text = format!("### Test reports\n\n{} reports: {counts}\n", manifest.reports.len());
+    let broken = manifest
+        .reports
+        .iter()
+        .filter_map(|report| Some((&report.path, report.problem.as_deref()?)));
+    let missing = manifest.missing.iter().map(|pattern| (pattern, "expected, and not there"));
+    for (what, problem) in broken.chain(missing).take(50) {
+        text.push_str(&format!("\n- {}: {}", escape_markdown(what), escape_markdown(problem)));
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,222 @@
+//! `crcr stats explain` and `crcr stats pack`.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::Crcr;
+
+const REPORT: &str = "<?xml version='1.0'?>\n<testsuites><testsuite name='s' timestamp='2001-02-03T04:05:06'>\n\
+     <testcase classname='c' name='good' file='t.py' time='0.1'/>\n\
+     <testcase classname='c' name='bad' time='0.2'><failure message='assert 1 == 2'>where</failure></testcase>\n\
+     <testcase classname='c' name='shaky' time='1'><failure message='timeout'/></testcase>\n\
+     <testcase classname='c' name='shaky' time='2'/>\n\
+     <testcase classname='c' name='off'><skipped message='no GPU'/></testcase>\n\
+     </testsuite></testsuites>\n";
+
+fn explain(report: &str, args: &[&str]) -> (i32, String) {
+    let args = [&["stats", "explain", "-"], args].concat();
+    let ran = Crcr::new(&args).stdin(report).run();
+    (ran.code, ran.stdout)
+}
+
+#[test]
+fn explain_as_json_has_counts_cases_flaky_tests_and_findings() {
+    let (code, stdout) = explain(REPORT, &["--format", "json"]);
+    assert_eq!(code, 0);
+    let mut json: Value = serde_json::from_str(&stdout).unwrap();
+    let shaky = json["cases"][2].take();
+    assert_eq!(
+        shaky,
+        json!({
+            "name": "shaky", "classname": "c", "file": null, "suite": "s", "result": "success",
+            "attempts": 2, "flaky": true, "time": 3.0, "message": null
+        })
+    );
+    let bad = json["cases"][1].take();
+    assert_eq!((&bad["result"], &bad["message"]), (&json!("failure"), &json!("assert 1 == 2")));
+    json["cases"] = json!(json["cases"].as_array().unwrap().len());
+    let stale = json["findings"][0]["message"].take();
+    assert!(stale.as_str().unwrap().contains("more than a day ago"), "{stale}");
+    assert_eq!(
+        json,
+        json!({
+            "file": "-", "grade": "suboptimal", "truncated": false, "quarantined": null,
+            "counts": {
+                "tests": 4, "successes": 2, "failures": 1, "errors": 0, "skipped": 1,
+                "unfinished": 0, "flaky": 1
+            },
+            "time": 3.3, "cases": 4, "flaky": ["shaky"],
+            "findings": [
+                { "rule": "stale-timestamp", "line": 2, "message": null },
+                { "rule": "no-duration", "line": 7, "message": "`off` has no duration" },
+            ],
+        })
+    );
+}
+
+#[test]
+fn explain_tells_a_person_what_failed_and_what_is_wrong() {
+    let (code, stdout) = explain(&REPORT.replace("2001-02-03T04:05:06", ""), &[]);
+    assert_eq!(code, 0);
+    insta::assert_snapshot!(stdout, @r"
+    -: suboptimal
+      4 tests: 2 passed, 1 failed, 1 skipped, 1 flaky, 3.3 s
+      failure: s › c › bad: assert 1 == 2
+      flaky: s › c › shaky
+      line 7: `off` has no duration [no-duration]
+    ");
+}
+
+#[test]
+fn explain_fails_for_an_invalid_report_and_for_what_is_no_report() {
+    let cut = &REPORT[..REPORT.find("where").unwrap()];
+    let (code, stdout) = explain(cut, &["--format", "json"]);
+    let json: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &json["grade"], &json["truncated"]), (1, &json!("invalid"), &json!(true)));
+    assert_eq!(json["counts"]["failures"], 1);
+    let (code, stdout) = explain("<html/>", &["--format", "json"]);
+    let json: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &json["grade"], &json["counts"]["tests"]), (1, &json!("invalid"), &json!(0)));
+    assert!(json["quarantined"].as_str().unwrap().contains("starts with `<html>`"), "{json}");
+    let ran = Crcr::new(&["stats", "explain", "absent.xml"]).run().expect_code(2);
+    assert!(ran.stderr.contains("`absent.xml` can't be read"), "{}", ran.report());
+}
+
+#[test]
+fn names_in_a_report_are_no_commands_to_the_runner() {
+    let report = "<testsuite><testcase name='&#10;::add-path::/tmp ##[error]x'><failure message='::stop-commands::x'/></testcase></testsuite>";
+    for format in ["text", "json"] {
+        let (_, stdout) = explain(report, &["--format", format]);
+        assert!(!stdout.contains("##["), "{stdout}");
+        assert!(!stdout.lines().any(|line| line.trim_start().starts_with("::")), "{stdout}");
+    }
+}
+
+fn zip_files(path: &str) -> Vec<(String, String)> {
+    let mut zip = zip::ZipArchive::new(fs::File::open(path).unwrap()).unwrap();
+    (0..zip.len())
+        .map(|at| {
+            let mut file = zip.by_index(at).unwrap();
+            let mut text = String::new();
+            file.read_to_string(&mut text).unwrap();
+            (file.name().to_owned(), text)
+        })
+        .collect()
+}
+
+fn write(folder: &Path, path: &str, text: &str) {
+    let path = folder.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn pack(args: &[&str]) -> Crcr {
+    let args = [&["stats", "pack"], args].concat();
+    Crcr::step(&args, "push", &json!({})).env("CRCR_CHECK_RUN_ID", "987")
+}
+
+#[test]
+fn pack_has_every_report_and_a_manifest_under_the_name_that_collectors_read() {
+    let run = pack(&["--path", "test/**/*.xml", "--job-status", "failure"])
+        .env("CRCR_MATRIX", r#"{"os":"linux/2","shard":1}"#)
+        .env("GITHUB_RUN_ATTEMPT", "2");
+    write(run.folder(), "test/test-reports/a/x.xml", REPORT);
+    write(
+        run.folder(),
+        "test/test-reports/b.xml",
+        "<testsuites><testsuite name='died'><testcase name='t'>",
+    );
+    write(run.folder(), "test/test-reports/b.log", "not a report");
+    let ran = run.run().expect_code(0);
+    let name = "test-reports-runattempt2-build-linux-2-1_987.zip";
+    assert_eq!(ran.outputs["name"], name);
+    assert!(ran.outputs["path"].ends_with(name));
+    assert_eq!(ran.outputs["prefix"], "{owner}/{repo}/{run_id}/{run_attempt}/artifact");
+    let counts = ["files", "tests", "failed"].map(|name| ran.outputs[name].as_str());
+    assert_eq!(counts, ["2", "5", "2"]);
+    let files = zip_files(&ran.outputs["path"]);
+    let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["crcr-job.json", "test-reports/a/x.xml", "test-reports/b.xml"]);
+    assert_eq!(files[1].1, REPORT);
+    let manifest: Value = serde_json::from_str(&files[0].1).unwrap();
+    assert_eq!(
+        manifest,
+        json!({
+            "version": 1, "job_id": 987, "job": "build", "job_status": "failure",
+            "reports": [
+                { "path": "test-reports/a/x.xml", "suites": ["s"], "open_suites": [], "problem": null },
+                {
+                    "path": "test-reports/b.xml", "suites": ["died"], "open_suites": ["died"],
+                    "problem": "the report ends early"
+                },
+            ],
+            "missing": [],
+        })
+    );
+    assert!(ran.stderr.contains("`test-reports/b.xml`: the report ends early"), "{}", ran.report());
+}
+
+#[test]
+fn reports_of_other_folders_go_below_the_folder_that_collectors_read() {
+    for (files, packed) in [
+        (
+            &["target/nextest/junit.xml", "build/ctest.xml"][..],
+            &["test-reports/build/ctest.xml", "test-reports/target/nextest/junit.xml"][..],
+        ),
+        (
+            &["a/test-reports/x.xml", "b/test-reports/x.xml"],
+            &["test-reports/a/test-reports/x.xml", "test-reports/b/test-reports/x.xml"],
+        ),
+    ] {
+        let run = pack(&["--path", "**/*.xml"]);
+        for file in files {
+            write(run.folder(), file, REPORT);
+        }
+        let ran = run.run().expect_code(0);
+        let names: Vec<_> =
+            zip_files(&ran.outputs["path"]).into_iter().skip(1).map(|(name, _)| name).collect();
+        assert_eq!(names, packed);
+    }
+}
+
+#[test]
+fn missing_reports_are_told_and_packed_as_missing() {
+    let run = pack(&["--path", "out/*.xml", "--expect", "out/fast.xml\nout/slow-*.xml"]);
+    write(run.folder(), "out/fast.xml", REPORT);
+    let ran = run.run().expect_code(0);
+    let manifest: Value = serde_json::from_str(&zip_files(&ran.outputs["path"])[0].1).unwrap();
+    assert_eq!(manifest["missing"], json!(["out/slow-*.xml"]));
+    assert!(
+        ran.stderr.contains("no report at `out/slow-*.xml`, which is expected"),
+        "{}",
+        ran.report()
+    );
+
+    let ran = pack(&[]).run().expect_code(0);
+    assert_eq!((ran.outputs["files"].as_str(), zip_files(&ran.outputs["path"]).len()), ("0", 1));
+    assert!(ran.stderr.contains("no report at `**/test-reports/**/*.xml`"), "{}", ran.report());
+}
+
+#[test]
+fn pack_without_a_job_id_warns_and_a_wrong_one_is_refused() {
+    let ran = pack(&[]).without("CRCR_CHECK_RUN_ID").run().expect_code(0);
+    assert_eq!(ran.outputs["name"], "test-reports-runattempt1-build.zip");
+    assert!(ran.stderr.contains("its id isn't known"), "{}", ran.report());
+    let ran = pack(&["--job-id", "12a"]).run().expect_code(1);
+    assert!(ran.stderr.contains("`job-id` isn't the number of a job"), "{}", ran.report());
+    assert!(!ran.outputs.contains_key("path"));
+}
+
+#[test]
+fn packing_the_same_reports_again_gives_the_same_bytes() {
+    let bytes = || {
+        let run = pack(&["--path", "r/*.xml"]);
+        write(run.folder(), "r/a.xml", REPORT);
+        let ran = run.run().expect_code(0);
+        fs::read(&ran.outputs["path"]).unwrap()
+    };
+    assert_eq!(bytes(), bytes());
+}
