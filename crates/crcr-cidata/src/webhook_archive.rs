@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use bytes::Bytes;
+use crcr_domain::ci_data::webhook::is_event_name;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -50,14 +51,6 @@ pub enum ArchiveError {
     Damaged { key: String, reason: String },
     #[error("`{0}` isn't the name of an event")]
     Event(String),
-}
-
-/// GitHub's names of events: letters, digits and `_`, at most 64.
-pub fn is_event_name(name: &str) -> bool {
-    (1..=64).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 impl WebhookHead {

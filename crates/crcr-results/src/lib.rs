@@ -11,6 +11,7 @@ mod suite;
 pub mod test_runs;
 #[cfg(test)]
 mod test_runs_suite;
+pub mod webhook_tables;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use jiff::Timestamp;
 
 use self::sqlite::SqliteResults;
 pub use self::test_runs::TestRunResults;
+pub use self::webhook_tables::WebhookResults;
 
 /// SQL for the reports that were refused or had no effect.
 pub(crate) const REFUSED: &str = "answer >= 400 OR outcome = 'unproven'";
@@ -112,7 +114,7 @@ pub struct DayRevision {
 /// Every implementation returns the same rows for the same facts. `crcr_domain::results` computes
 /// the rates from those rows.
 #[async_trait]
-pub trait Results: TestRunResults {
+pub trait Results: TestRunResults + WebhookResults {
     /// Creates or upgrades the tables; quick when there is nothing to do.
     async fn prepare(&self) -> Result<(), ResultsError>;
 

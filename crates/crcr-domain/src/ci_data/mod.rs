@@ -2,3 +2,4 @@
 
 pub mod test_row;
 pub mod test_run;
+pub mod webhook;

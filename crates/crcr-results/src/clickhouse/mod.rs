@@ -11,7 +11,9 @@
 mod rows;
 mod schema;
 mod test_runs;
+mod webhook_tables;
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use crcr_github::{SecureUrl, SecureUrlError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::OnceCell;
@@ -57,6 +60,8 @@ pub struct ClickHouseResults {
     client: Client,
     /// Whether the server binds query parameters itself; known once it has told its version.
     server_binds: OnceCell<bool>,
+    /// Events whose views exist.
+    viewed_events: Mutex<HashSet<String>>,
     /// Set once the tables have been created or upgraded.
     prepared: OnceCell<()>,
 }
@@ -113,7 +118,13 @@ impl ClickHouseResults {
     pub fn new(server: ClickHouseServer) -> Result<Self, ResultsError> {
         let client = crcr_github::http::client()
             .map_err(|error| ResultsError::Unavailable(error.to_string()))?;
-        Ok(Self { server, client, server_binds: OnceCell::new(), prepared: OnceCell::new() })
+        Ok(Self {
+            server,
+            client,
+            server_binds: OnceCell::new(),
+            prepared: OnceCell::new(),
+            viewed_events: Mutex::default(),
+        })
     }
 
     fn request(&self, settings: &[(&str, &str)]) -> reqwest::RequestBuilder {
@@ -362,6 +373,7 @@ impl Results for ClickHouseResults {
             (rows::ATTEMPT.name, rows::ATTEMPT.time, time.as_millisecond()),
             (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
             (rows::MERGE_BASE.name, rows::MERGE_BASE.time, time.as_millisecond()),
+            ("crcr_webhook", "received_at", time.as_millisecond()),
             ("crcr_pull", "day", day_of(time)),
             ("crcr_change", "day", day_of(time)),
         ] {

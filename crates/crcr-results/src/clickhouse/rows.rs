@@ -228,7 +228,7 @@ impl<'a> RowReader<'a> {
         parse(text).ok_or_else(|| format!("{text:?} as {what}"))
     }
 
-    fn time(&mut self) -> Result<Timestamp, String> {
+    pub(super) fn time(&mut self) -> Result<Timestamp, String> {
         let at = self.integer()?;
         Timestamp::from_millisecond(at).map_err(|_| format!("{at} as a time"))
     }

@@ -74,6 +74,7 @@ const STEPS: &[&[&str]] = &[
     &["ALTER TABLE crcr_attempt ADD COLUMN missing_proof Nullable(String)"],
     &["ALTER TABLE crcr_attempt ADD COLUMN triage Nullable(String)"],
     super::test_runs::TABLES,
+    super::webhook_tables::TABLES,
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.

@@ -1,6 +1,7 @@
 //! Reads facts from the SQLite store, whose own transactions write them.
 
 mod test_runs;
+mod webhook_tables;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +129,7 @@ impl Results for SqliteResults {
             ("fact_callback", "rowid", "at", millis(time)),
             ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
             ("fact_day", "(day, repo)", "day", day_of(time)),
+            ("webhook", "rowid", "received_at", millis(time)),
         ] {
             let columns = key.trim_matches(['(', ')']);
             let delete = format!(

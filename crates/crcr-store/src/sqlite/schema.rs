@@ -44,6 +44,8 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TE
 /// Version 3: an attempt has the downstream repository's triage verdict.
 ///
 /// Version 4: results of tests.
+///
+/// Version 5: rows of webhooks.
 const UPGRADES: &[&str] = &[
     "
 DROP INDEX IF EXISTS task_due;
@@ -55,6 +57,7 @@ UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
     "ALTER TABLE fact_attempt ADD COLUMN missing_proof TEXT",
     "ALTER TABLE fact_attempt ADD COLUMN triage TEXT",
     include_str!("test_runs.sql"),
+    include_str!("webhooks.sql"),
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;

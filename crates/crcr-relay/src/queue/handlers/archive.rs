@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
-use crcr_cidata::webhook_archive::{ArchiveError, ArchivedWebhook, WebhookHead, is_event_name};
+use crcr_cidata::webhook_archive::{ArchiveError, ArchivedWebhook, WebhookHead};
+use crcr_domain::ci_data::webhook::is_event_name;
 use crcr_store::{NewTask, RecordWrite, WriteBatch};
 use jiff::Timestamp;
 

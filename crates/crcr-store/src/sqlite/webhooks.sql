@@ -1,0 +1,13 @@
+-- One row for each delivery. Views `webhook_EVENT` and `current_EVENT` are made when an event is first seen.
+CREATE TABLE webhook (
+    event TEXT NOT NULL, delivery TEXT NOT NULL, received_at INTEGER NOT NULL,
+    repo TEXT NOT NULL COLLATE NOCASE, thing TEXT NOT NULL, action TEXT NOT NULL,
+    sha TEXT NOT NULL, branch TEXT NOT NULL, number INTEGER, version TEXT NOT NULL,
+    is_deleted INTEGER NOT NULL, document TEXT NOT NULL
+);
+CREATE UNIQUE INDEX webhook_key ON webhook (event, delivery);
+CREATE INDEX webhook_thing ON webhook (event, repo, thing, version);
+CREATE INDEX webhook_sha ON webhook (event, repo, sha, thing) WHERE sha <> '';
+CREATE INDEX webhook_branch ON webhook (event, repo, branch, received_at, thing) WHERE branch <> '';
+CREATE INDEX webhook_number ON webhook (event, repo, number, thing) WHERE number IS NOT NULL;
+CREATE INDEX webhook_time ON webhook (received_at);
