@@ -122,9 +122,9 @@ pub(crate) fn reduced_body_key(id: &str) -> StoreKey {
     StoreKey::new(&["delivery", id, "reduced_body"])
 }
 
-/// The key of a webhook that waits to be archived.
-pub(crate) fn archived_body_key(event: &str, delivery: &str) -> StoreKey {
-    StoreKey::new(&["delivery", delivery, "archive", event])
+/// The key of a webhook that waits to be kept in the archive and the results.
+pub(crate) fn pending_webhook_key(event: &str, delivery: &str) -> StoreKey {
+    StoreKey::new(&["delivery", delivery, "pending", event])
 }
 
 /// Compresses a body. Most of a webhook is the same few links.

@@ -6,12 +6,13 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
 use crcr_domain::RepoName;
+use crcr_domain::ci_data::webhook::is_event_name;
 use crcr_domain::event::EventFilter;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::lifecycle::Conclusion;
@@ -62,6 +63,8 @@ pub struct Config {
     pub results_retention: Duration,
     /// Where every webhook is kept, `file:FOLDER` or `s3://BUCKET/PREFIX`.
     pub archive: Option<String>,
+    /// The events whose webhooks are rows in the results.
+    pub webhook_events: WebhookEvents,
     /// With this token, another relay can send results to this HUD.
     pub results_token: Option<Secret>,
     /// Token issuers, and the URL of their keys if it isn't the usual one.
@@ -109,6 +112,21 @@ pub struct ExternalHud {
     pub retries: u32,
     /// Whether the status of dispatches is sent, too.
     pub dispatches: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WebhookEvents {
+    All,
+    Named(BTreeSet<String>),
+}
+
+impl WebhookEvents {
+    pub fn includes(&self, event: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(event),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,6 +218,7 @@ impl Settings<'_> {
             }
             archive => Some(archive),
         };
+        let webhook_events = self.webhook_events();
         let hud = self.hud();
         let alert_url = self.alert_url();
         let issuers = self.issuers();
@@ -263,6 +282,7 @@ impl Settings<'_> {
             results_retention: results_retention?,
             results_token: results_token?,
             archive: archive?,
+            webhook_events: webhook_events?,
             issuers,
             audience: self.get_or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
             providers_url,
@@ -281,6 +301,24 @@ impl Settings<'_> {
             warn_open: warn_open?,
             criteria: criteria?,
         })
+    }
+
+    fn webhook_events(&mut self) -> Option<WebhookEvents> {
+        const NAME: &str = "CRCR_WEBHOOK_EVENTS";
+        let text = self.get_or(NAME, "workflow_job,workflow_run,push");
+        let names: BTreeSet<String> = text
+            .split([',', '\n'])
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        match text.trim() {
+            "all" => Some(WebhookEvents::All),
+            "off" => Some(WebhookEvents::Named(BTreeSet::new())),
+            _ if names.iter().all(|name| is_event_name(name)) => Some(WebhookEvents::Named(names)),
+            _ => self
+                .invalid(NAME, "expected events of GitHub in a comma list, `all` or `off`".into()),
+        }
     }
 
     /// The store has a default, but not for somebody who moves from Redis: where to keep the file is

@@ -89,8 +89,8 @@ pub(crate) enum TaskKind {
         /// The check run that failed.
         check_run: String,
     },
-    /// Put a webhook into the archive.
-    Archive {
+    /// Put a webhook into the archive and the results.
+    KeepWebhook {
         webhook: WebhookHead,
     },
 }
@@ -105,8 +105,8 @@ enum Lane {
     /// The external HUD, one lane for each account downstream.
     ExternalHud(String),
     AlertWebhook,
-    /// The object store of the archive.
-    Archive,
+    /// The archive and the results.
+    KeptWebhooks,
 }
 
 impl Lane {
@@ -118,7 +118,7 @@ impl Lane {
             Self::Account(account) => account.to_ascii_lowercase(),
             Self::ExternalHud(account) => format!("hud of {account}"),
             Self::AlertWebhook => "alert webhook".to_owned(),
-            Self::Archive => "webhook archive".to_owned(),
+            Self::KeptWebhooks => "kept webhooks".to_owned(),
         }
     }
 }
@@ -246,14 +246,14 @@ impl TaskKind {
             Self::RepositoryChanged { .. } => "repository_changed",
             Self::MergeBase { .. } => "merge_base",
             Self::Comment { .. } => "comment",
-            Self::Archive { .. } => "archive",
+            Self::KeepWebhook { .. } => "keep_webhook",
         }
     }
 
     /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep, and an
     /// archive must have no gaps after a long outage.
     pub(crate) fn is_never_given_up(&self) -> bool {
-        matches!(self, Self::Sweep { .. } | Self::Archive { .. })
+        matches!(self, Self::Sweep { .. } | Self::KeepWebhook { .. })
     }
 
     /// How many tries the task gets.
@@ -314,7 +314,7 @@ impl TaskKind {
                 (repo, number) = (name.key(), pull.to_string());
                 &[self.name(), &number, &repo]
             }
-            Self::Archive { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
+            Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
         };
         StoreKey::new(parts)
     }
@@ -327,7 +327,7 @@ impl TaskKind {
             | Self::Sweep { repo, .. } => Lane::Account(repo.owner().to_owned()),
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
             Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
-            Self::Archive { .. } => Lane::Archive,
+            Self::KeepWebhook { .. } => Lane::KeptWebhooks,
             Self::CheckRun { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }

@@ -1,8 +1,8 @@
 //! The relay through its router, with GitHub's stand-in behind it.
 
-mod archive;
 mod callbacks;
 mod faults;
+mod kept_webhooks;
 mod operators;
 mod outbox;
 mod pages;

@@ -25,7 +25,7 @@ use serde_json::json;
 use crate::config::secrets::Secret;
 use crate::http::http_response::{self, Refusal};
 use crate::limits;
-use crate::queue::handlers::archive::{self, PendingArchive};
+use crate::queue::handlers::keep_webhook::{self, PendingWebhook};
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::TaskKind;
 use crate::relay::Relay;
@@ -77,17 +77,17 @@ async fn receive(
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let id = delivery_id(headers)?;
-    let archived = archive::prepare(relay, headers, name, id, body);
+    let pending = keep_webhook::prepare(relay, headers, name, id, body);
     let Some(event) = event else {
-        keep_ignored(relay, archived).await?;
+        keep_ignored(relay, pending).await?;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
     let webhook =
-        VerifiedWebhook { id, name, event: &event, body, archived, stored_body: OnceLock::new() };
+        VerifiedWebhook { id, name, event: &event, body, pending, stored_body: OnceLock::new() };
     for _ in 0..limits::CONFLICTS {
         match accept(relay, &webhook).await {
             Ok(Some(DeliveryOutcome::Ignored)) => {
-                keep_ignored(relay, webhook.archived).await?;
+                keep_ignored(relay, webhook.pending).await?;
                 return Ok(DeliveryOutcome::Ignored);
             }
             Ok(Some(accepted)) => return Ok(accepted),
@@ -99,11 +99,11 @@ async fn receive(
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
 }
 
-/// Puts a webhook that causes nothing else into the archive.
-async fn keep_ignored(relay: &Relay, archived: Option<PendingArchive>) -> Result<(), Refusal> {
-    let Some(archived) = archived else { return Ok(()) };
+/// Keeps a webhook that causes nothing else.
+async fn keep_ignored(relay: &Relay, pending: Option<PendingWebhook>) -> Result<(), Refusal> {
+    let Some(pending) = pending else { return Ok(()) };
     let mut batch = WriteBatch::default();
-    archived.add_to(&mut batch);
+    pending.add_to(&mut batch);
     let commit = relay.commit(batch).await;
     commit.map(drop).map_err(|error| Refusal::unavailable(error.to_string()))
 }
@@ -125,8 +125,8 @@ struct VerifiedWebhook<'a> {
     name: &'a str,
     event: &'a UpstreamEvent,
     body: &'a Bytes,
-    /// `None` without an archive.
-    archived: Option<PendingArchive>,
+    /// `None` if webhooks of this event aren't kept.
+    pending: Option<PendingWebhook>,
     /// The body as it is stored, computed once it is known that a backend gets it.
     stored_body: OnceLock<StoredBody>,
 }
@@ -241,8 +241,8 @@ async fn accept(
         }
     }
     let tasks = batch.tasks.len();
-    if let Some(archived) = &webhook.archived {
-        archived.add_to(&mut batch);
+    if let Some(pending) = &webhook.pending {
+        pending.add_to(&mut batch);
     }
     add_delivery(relay, &mut batch, &seen, &delivery, webhook);
     let submitted = relay.submit(batch).await?;

@@ -1,11 +1,11 @@
 //! One file for each kind of task.
 
 pub(crate) mod alert;
-pub(crate) mod archive;
 mod check_run;
 mod comment;
 pub(crate) mod dispatch;
 pub(crate) mod head;
+pub(crate) mod keep_webhook;
 mod labels;
 pub(crate) mod merge_base;
 mod rerun;
@@ -44,6 +44,6 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         TaskKind::Comment { pull, repo, check_run } => {
             comment::run(relay, *pull, repo, check_run).await
         }
-        TaskKind::Archive { webhook } => archive::run(relay, webhook).await,
+        TaskKind::KeepWebhook { webhook } => keep_webhook::run(relay, webhook).await,
     }
 }

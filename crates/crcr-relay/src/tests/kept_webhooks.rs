@@ -1,9 +1,10 @@
-//! The archive of webhooks.
+//! Webhooks in the archive and as rows.
 
 use axum::http::StatusCode;
 use crcr_cidata::object_store::ObjectStore;
 use crcr_cidata::webhook_archive::WebhookArchive;
-use serde_json::json;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use serde_json::{Value, json};
 
 use super::support::World;
 
@@ -33,7 +34,7 @@ impl Archived {
     }
 
     fn waiting(&self) -> i64 {
-        let waiting = "SELECT count(*) FROM record WHERE key LIKE '%\"archive\"%' AND value <> x''";
+        let waiting = "SELECT count(*) FROM record WHERE key LIKE '%\"pending\"%' AND value <> x''";
         self.world.value(waiting)
     }
 }
@@ -94,4 +95,32 @@ async fn without_an_archive_nothing_of_an_ignored_webhook_is_stored() {
     let before = (world.rows("record"), world.rows("task"));
     assert_eq!(world.send(&ignored).await, (StatusCode::OK, json!({ "ignored": true })));
     assert_eq!((world.rows("record"), world.rows("task")), before);
+}
+
+#[tokio::test]
+async fn jobs_of_any_repository_are_rows_and_a_late_start_undoes_no_end() {
+    let world = World::new().await;
+    let job = |status: &str| {
+        json!({
+            "action": status, "repository": { "full_name": "somebody/else" },
+            "workflow_job": {
+                "id": 5, "run_attempt": 1, "status": status, "head_sha": "abc",
+                "head_branch": "main", "created_at": "2026-08-01T10:00:00Z",
+            },
+        })
+    };
+    for status in ["queued", "completed", "in_progress"] {
+        let delivery = world.github.state().world.delivery("workflow_job", &job(status));
+        assert_eq!(world.send(&delivery).await, (StatusCode::OK, json!({ "ignored": true })));
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    let query = ThingQuery {
+        event: "workflow_job",
+        repository: "somebody/else",
+        selection: ThingSelection::Id("5"),
+    };
+    let found = world.relay.results.current_things(&query).await.unwrap();
+    assert_eq!(found.len(), 1);
+    let document: Value = serde_json::from_str(&found[0].document).unwrap();
+    assert_eq!(document["workflow_job"]["status"], "completed");
 }

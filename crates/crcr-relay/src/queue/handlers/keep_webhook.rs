@@ -1,0 +1,110 @@
+//! Keeps webhooks: in the archive as they came, and as rows in the results. Every verified webhook is stored
+//! with the task that keeps it, before it is acknowledged, so neither a crash nor an outage leaves a gap.
+
+use std::collections::BTreeMap;
+
+use axum::http::HeaderMap;
+use bytes::Bytes;
+use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
+use crcr_domain::ci_data::webhook::{WebhookRow, is_event_name};
+use crcr_store::{NewTask, RecordWrite, WriteBatch};
+use jiff::Timestamp;
+
+use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
+use crate::relay::Relay;
+use crate::state_records;
+
+/// Headers with this start are archived.
+const HEADER_PREFIX: &str = "x-github-";
+
+/// A webhook that is stored until its task has kept it.
+pub(crate) struct PendingWebhook {
+    body: RecordWrite,
+    task: NewTask,
+}
+
+impl PendingWebhook {
+    pub(crate) fn add_to(&self, batch: &mut WriteBatch) {
+        batch.records.push(self.body.clone());
+        batch.tasks.push(self.task.clone());
+    }
+}
+
+/// `None` if webhooks of this event aren't kept.
+pub(crate) fn prepare(
+    relay: &Relay,
+    headers: &HeaderMap,
+    event: &str,
+    delivery: &str,
+    body: &Bytes,
+) -> Option<PendingWebhook> {
+    if relay.config.archive.is_none() && !relay.config.webhook_events.includes(event) {
+        return None;
+    }
+    if !is_event_name(event) {
+        tracing::warn!(delivery, event, "not kept: this isn't the name of an event");
+        return None;
+    }
+    let now = relay.now();
+    let head = WebhookHead {
+        event: event.to_owned(),
+        delivery: delivery.to_owned(),
+        received_at: now,
+        headers: github_headers(headers),
+    };
+    let webhook = ArchivedWebhook { head, body: body.clone() };
+    let body = RecordWrite {
+        key: state_records::pending_webhook_key(event, delivery),
+        value: webhook.pack(),
+        expires_at: relay.expiry(),
+    };
+    let task = TaskKind::KeepWebhook { webhook: webhook.head }.task(&relay.config.upstream, now);
+    Some(PendingWebhook { body, task })
+}
+
+fn github_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
+    let named = headers.iter().filter(|(name, _)| name.as_str().starts_with(HEADER_PREFIX));
+    named
+        .filter_map(|(name, value)| {
+            Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+        })
+        .collect()
+}
+
+pub(crate) async fn run(relay: &Relay, webhook: &WebhookHead) -> Result<TaskDone, TaskError> {
+    let key = state_records::pending_webhook_key(&webhook.event, &webhook.delivery);
+    let stored = relay.store.records(std::slice::from_ref(&key)).await?.pop().flatten();
+    // An empty one was kept by a try whose end wasn't recorded.
+    let Some(stored) = stored.filter(|stored| !stored.value.is_empty()) else {
+        return Ok(TaskDone::Finished);
+    };
+    if relay.config.webhook_events.includes(&webhook.event) {
+        add_row(relay, &stored.value).await?;
+    }
+    let archive = relay.archive().await.map_err(|error| TaskError::retry(error.to_string()))?;
+    if let Some(archive) = archive {
+        let added = archive.add(webhook, stored.value.into()).await;
+        added.map_err(|error| TaskError::retry(error.to_string()))?;
+    }
+    let mut batch = WriteBatch::default();
+    batch.records.push(RecordWrite { key, value: vec![], expires_at: Timestamp::UNIX_EPOCH });
+    relay.commit(batch).await?;
+    Ok(TaskDone::Finished)
+}
+
+async fn add_row(relay: &Relay, packed: &[u8]) -> Result<(), TaskError> {
+    let webhook = ArchivedWebhook::unpack(packed).map_err(TaskError::permanent)?;
+    let WebhookHead { event, delivery, received_at, .. } = &webhook.head;
+    match WebhookRow::new(event, delivery, *received_at, &webhook.body) {
+        Ok(row) => relay
+            .results
+            .append_webhooks(vec![row])
+            .await
+            .map_err(|error| TaskError::retry(error.to_string())),
+        // The archive has it all the same.
+        Err(error) => {
+            tracing::warn!(delivery, event, %error, "a webhook has no row");
+            Ok(())
+        }
+    }
+}
