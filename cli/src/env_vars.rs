@@ -239,6 +239,9 @@ pub const CRCR_STORE: &str = "CRCR_STORE";
 pub const UPSTREAM_REPO: &str = "UPSTREAM_REPO";
 /// The results: `sqlite:PATH` or `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`.
 pub const CRCR_RESULTS: &str = "CRCR_RESULTS";
+
+/// Where the relay keeps webhooks.
+pub const CRCR_ARCHIVE: &str = "CRCR_ARCHIVE";
 pub const GITHUB_APP_ID: &str = "GITHUB_APP_ID";
 /// The GitHub App's private key, as PEM.
 pub const GITHUB_APP_PRIVATE_KEY: &str = "GITHUB_APP_PRIVATE_KEY";

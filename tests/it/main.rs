@@ -39,6 +39,7 @@ mod relay_cli;
 mod relay_crash;
 mod relay_import;
 mod relay_process;
+mod relay_replay;
 mod report;
 mod sccache;
 mod stats;

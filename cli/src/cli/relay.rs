@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 
 use super::DataFormat;
 
@@ -11,7 +12,7 @@ pub enum RelayCommand {
     /// Serve webhooks and reports until a signal stops it
     #[command(after_help = SERVE_HELP)]
     Serve(Box<ServeArgs>),
-    /// Sign stored webhook payloads and send them to a relay
+    /// Send stored webhook payloads to a relay, or write archived ones to its results
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
     /// Make the relay check its open dispatches now instead of when they are due
@@ -69,6 +70,11 @@ const REPLAY_EXAMPLES: &str = "\
 Examples:
   crcr relay replay --event pull_request opened.json
   crcr relay replay --url https://relay.example.com --event push push-1.json push-2.json
+
+  crcr relay replay --from 2026-10-01T00:00Z --until 2026-11-01T00:00Z --archive s3://ci/webhooks
+
+An archived webhook dispatches nothing: it becomes a row of the results again. Replaying it twice, or beside
+a running relay, changes nothing.
 
 The webhook secret is read from GITHUB_APP_SECRET or GITHUB_APP_SECRET_FILE. A file's delivery id is
 the SHA-256 of its bytes, so that the same file sent twice is dispatched once.";
@@ -178,15 +184,30 @@ pub struct ImportArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
-    /// Files with webhook payloads
-    #[arg(required = true, value_name = "FILE")]
+    /// Files with webhook payloads, to be sent to a relay
+    #[arg(required_unless_present = "from", value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Name of the webhook event
-    #[arg(long, value_name = "NAME", default_value = "pull_request")]
-    pub event: String,
-    /// Address of the relay
+    /// Name of the webhook event [default: pull_request for files, all events for the archive]
+    #[arg(long, value_name = "NAME")]
+    pub event: Option<String>,
+    /// Address of the relay that files are sent to
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub url: String,
+    /// Instead of files: write the archive's webhooks that were received since then to the results
+    #[arg(long, value_name = "TIME", conflicts_with = "files")]
+    pub from: Option<Timestamp>,
+    /// Only webhooks that were received before [default: now]
+    #[arg(long, value_name = "TIME", requires = "from")]
+    pub until: Option<Timestamp>,
+    /// The archive: file:FOLDER or s3://BUCKET/PREFIX [env: CRCR_ARCHIVE]
+    #[arg(long, value_name = "URL", requires = "from")]
+    pub archive: Option<String>,
+    /// The relay's results [env: CRCR_RESULTS, CRCR_STORE] [default: sqlite:crcr.db]
+    #[arg(long, value_name = "URL", requires = "from")]
+    pub results: Option<String>,
+    /// Read the archive and write nothing
+    #[arg(long, requires = "from")]
+    pub dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crcr_domain::facts::Fact;
-use crcr_results::{Results, ResultsError, ResultsUrl, deployed};
-use crcr_store::StoreRole;
+use crcr_results::{Results, deployed};
 
+use super::{open_results, results_failure};
 use crate::cli::relay::ImportArgs;
-use crate::env_vars::{self, Env};
+use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::{ByteProgress, Printer};
 
@@ -21,7 +21,7 @@ const MAX_WARNINGS: u64 = 100;
 
 /// Reads the files in order. Exit code 1 if a line can't be imported; the other lines are.
 pub async fn run(args: &ImportArgs, env: &Env, printer: &Printer) -> Outcome {
-    let results = open(args, env).await?;
+    let results = open_results(args.results.as_deref(), env).await?;
     let mut import = ImportRun { results: &*results, facts: vec![], rows: 0, bad: 0, printer };
     for path in &args.files {
         let name = path.display().to_string();
@@ -40,24 +40,6 @@ pub async fn run(args: &ImportArgs, env: &Env, printer: &Printer) -> Outcome {
     let ImportRun { rows, bad, .. } = import;
     printer.data_line(&format!("{rows} rows were imported, {bad} lines could not be imported"));
     Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-async fn open(args: &ImportArgs, env: &Env) -> Result<std::sync::Arc<dyn Results>, Failure> {
-    let named = args.results.as_deref().or(env.get(env_vars::CRCR_RESULTS));
-    let url = named.or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
-    let url = ResultsUrl::parse(url).map_err(|what| {
-        Failure::user("results", format!("`--results`: {what}"))
-            .hint("use the value of the relay's `--results` or `--store`")
-    })?;
-    let results = crcr_results::open(&url, StoreRole::Tool).await.map_err(unusable)?;
-    results.prepare().await.map_err(unusable)?;
-    Ok(results)
-}
-
-fn unusable(error: ResultsError) -> Failure {
-    Failure::unexpected("results", "the results can't be written").because(error).hint(
-        "import the same files again later; rows that were imported already aren't duplicated",
-    )
 }
 
 struct ImportRun<'a> {
@@ -120,7 +102,7 @@ impl ImportRun<'_> {
     }
 
     async fn write(&mut self) -> Result<(), Failure> {
-        self.results.append(std::mem::take(&mut self.facts)).await.map_err(unusable)
+        self.results.append(std::mem::take(&mut self.facts)).await.map_err(results_failure)
     }
 }
 

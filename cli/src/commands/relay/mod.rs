@@ -3,6 +3,7 @@
 mod deliveries;
 mod import;
 mod replay;
+mod replay_archive;
 mod repositories;
 mod secrets_manager;
 mod serve;
@@ -11,7 +12,9 @@ mod sweep;
 pub use self::serve::stop_on_signal;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crcr_results::{Results, ResultsError, ResultsUrl};
 use crcr_store::{SqliteStore, StoreRole};
 use jiff::Timestamp;
 
@@ -29,6 +32,25 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
         RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
         RelayCommand::Repository(command) => repositories::run(command, env, printer).await,
     }
+}
+
+/// Opens results to write to them: those of `--results`, else those of the relay's environment.
+async fn open_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>, Failure> {
+    let named = flag.or(env.get(env_vars::CRCR_RESULTS));
+    let url = named.or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
+    let url = ResultsUrl::parse(url).map_err(|what| {
+        Failure::user("results", format!("`--results`: {what}"))
+            .hint("use the value of the relay's `--results` or `--store`")
+    })?;
+    let results = crcr_results::open(&url, StoreRole::Tool).await.map_err(results_failure)?;
+    results.prepare().await.map_err(results_failure)?;
+    Ok(results)
+}
+
+fn results_failure(error: ResultsError) -> Failure {
+    Failure::unexpected("results", "the results can't be written")
+        .because(error)
+        .hint("run the same command again later; rows that are stored already aren't duplicated")
 }
 
 /// Opens the store of a relay that may be running.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crcr_relay::webhook::signature;
 use secrecy::SecretString;
 
+use super::replay_archive;
 use crate::cli::relay::ReplayArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -15,6 +16,10 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Sends the files in order and prints the responses.
 pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
+    if let Some(from) = args.from {
+        return replay_archive::run(args, from, env, printer).await;
+    }
+    let event = args.event.as_deref().unwrap_or("pull_request");
     let secret = webhook_secret(env)?;
     let client = crcr_github::http::client()
         .map_err(|error| Failure::unexpected("http", "no HTTP client").because(error))?;
@@ -27,7 +32,7 @@ pub async fn run(args: &ReplayArgs, env: &Env, printer: &Printer) -> Outcome {
         let request = client
             .post(&url)
             .header("content-type", "application/json")
-            .header("x-github-event", &args.event)
+            .header("x-github-event", event)
             .header("x-github-delivery", signature::digest(&body))
             .header("x-hub-signature-256", signature::sign(&secret, &body))
             .body(body);

@@ -1,0 +1,121 @@
+//! `crcr relay replay --from`: archived webhooks become rows of the results again.
+
+use std::process::ExitCode;
+
+use crcr_cidata::object_store::ObjectStore;
+use crcr_cidata::webhook_archive::{ArchiveError, ArchivedWebhook, WebhookArchive};
+use crcr_domain::ci_data::webhook::WebhookRow;
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use super::{open_results, results_failure};
+use crate::cli::relay::ReplayArgs;
+use crate::env_vars::{self, Env};
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// Objects that are read at the same time. Each has at most 25 MB in memory.
+const READS: usize = 16;
+const ROWS_PER_WRITE: usize = 500;
+/// Later bad objects are only counted.
+const MAX_WARNINGS: u64 = 100;
+
+/// Exit code 1 if an object can't be read; the others are replayed.
+pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printer) -> Outcome {
+    let until = args.until.unwrap_or_else(Timestamp::now);
+    if until <= from {
+        return Err(Failure::user("until", "`--until` isn't after `--from`"));
+    }
+    let url = args.archive.as_deref().or(env.get(env_vars::CRCR_ARCHIVE)).ok_or_else(|| {
+        Failure::user("archive", "no archive is named")
+            .hint("set `--archive` or CRCR_ARCHIVE to the relay's archive")
+    })?;
+    let store = ObjectStore::open(url)
+        .await
+        .map_err(|error| Failure::user("archive", "`--archive` can't be used").because(error))?;
+    let archive = WebhookArchive::new(store);
+    let results = match args.dry_run {
+        true => None,
+        false => Some(open_results(args.results.as_deref(), env).await?),
+    };
+    let (mut rows, mut count, mut bad) = (vec![], 0_u64, 0_u64);
+    let events = archive.events().await.map_err(unreadable)?;
+    let events: Vec<String> = match &args.event {
+        Some(event) => events.into_iter().filter(|known| known == event).collect(),
+        None => events,
+    };
+    for day in days(from, until) {
+        for event in &events {
+            let keys = archive.keys(event, day).await.map_err(unreadable)?;
+            let progress = printer.progress(&format!("{day} {event}"), keys.len() as u64);
+            let mut webhooks = stream::iter(&keys)
+                .map(|key| read_row(&archive, key, from, until))
+                .buffer_unordered(READS);
+            while let Some(read) = webhooks.next().await {
+                progress.advance(1);
+                match read {
+                    Ok(Some(row)) => rows.push(row),
+                    Ok(None) => continue,
+                    Err(what) => {
+                        bad += 1;
+                        if bad <= MAX_WARNINGS {
+                            printer.warning(&what, None);
+                        }
+                        continue;
+                    }
+                }
+                count += 1;
+                if rows.len() == ROWS_PER_WRITE {
+                    let batch = std::mem::take(&mut rows);
+                    if let Some(results) = &results {
+                        results.append_webhooks(batch).await.map_err(results_failure)?;
+                    }
+                }
+            }
+            progress.finish();
+        }
+    }
+    if let Some(results) = &results {
+        results.append_webhooks(rows).await.map_err(results_failure)?;
+    }
+    let done = if args.dry_run { "can be replayed" } else { "were replayed" };
+    printer.data_line(&format!("{count} webhooks {done}, {bad} can't be read"));
+    Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// `None` if the webhook was received at another time of the day.
+async fn read_row(
+    archive: &WebhookArchive,
+    key: &str,
+    from: Timestamp,
+    until: Timestamp,
+) -> Result<Option<WebhookRow>, String> {
+    let webhook = archive.read(key).await.map_err(|error| match error {
+        ArchiveError::Damaged { .. } => error.to_string(),
+        error => format!("`{key}`: {error}"),
+    })?;
+    let ArchivedWebhook { head, body } = webhook;
+    if head.key() != key {
+        return Err(format!("`{key}` says that it is `{}`", head.key()));
+    }
+    if head.received_at < from || until <= head.received_at {
+        return Ok(None);
+    }
+    WebhookRow::new(&head.event, &head.delivery, head.received_at, &body)
+        .map(Some)
+        .map_err(|error| format!("`{key}`: {error}"))
+}
+
+/// The UTC days that the time span covers, at least in part.
+fn days(from: Timestamp, until: Timestamp) -> impl Iterator<Item = Date> {
+    let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
+    let last = day(until);
+    std::iter::successors(Some(day(from)), |day| day.tomorrow().ok())
+        .take_while(move |day| *day <= last)
+}
+
+fn unreadable(error: ArchiveError) -> Failure {
+    Failure::unexpected("archive", "the archive can't be read").because(error)
+}
