@@ -4,6 +4,8 @@
 //! no other file is read.
 
 mod findings;
+#[cfg(test)]
+mod fixtures;
 mod input;
 mod reader;
 mod report;

@@ -8,6 +8,7 @@ use crcr_domain::ci_data::test_run::{
 };
 use jiff::Timestamp;
 use jiff::civil::DateTime;
+use jiff::fmt::rfc2822;
 use jiff::tz::TimeZone;
 use quick_xml::Reader;
 use quick_xml::events::attributes::{AttrError, Attribute};
@@ -29,6 +30,8 @@ const MAX_DETAILS: usize = 100;
 const MAX_NAME: usize = 1000;
 /// In seconds.
 const YEAR: f64 = 366.0 * 86_400.0;
+/// In seconds since 1970.
+const YEAR_2000: i64 = 946_684_800;
 /// More names of suites are dropped.
 const MAX_SUITES: usize = 10_000;
 
@@ -330,7 +333,8 @@ impl<F: FnMut(TestCase)> Elements<F> {
                 let number = || raw.trim().parse::<u64>().unwrap_or_default();
                 match key {
                     "name" if !raw.is_empty() => {
-                        suite.name = LimitedText::of_attribute(raw, &mut this.flaws).into();
+                        let name = LimitedText::of_attribute(raw, &mut this.flaws);
+                        suite.name = without_time(&name).into();
                     }
                     "file" | "filepath" if !raw.is_empty() => {
                         suite.file = Some(LimitedText::of_attribute(raw, &mut this.flaws).into());
@@ -495,7 +499,12 @@ impl<F: FnMut(TestCase)> Elements<F> {
         }
         case.flaky = case.result == TestResult::Success && case.attempts > 1;
         let is_nameless = case.name.trim().is_empty();
-        if case.result.is_failed() && (is_nameless || is_classname_blank) {
+        let is_of_suite = is_nameless
+            || is_classname_blank
+            // jest-junit and Vitest, for a file that can't be loaded.
+            || &*case.classname == "Test suite failed to run"
+            || (case.name == *case.classname && case.name == *case.suite);
+        if case.result.is_failed() && is_of_suite {
             case.kind = TestRowKind::Suite;
         } else if is_nameless {
             self.findings.add(JunitRule::MissingName, line, "a test has no name");
@@ -669,8 +678,9 @@ impl<F: FnMut(TestCase)> Elements<F> {
 
 /// The value of an attribute, which is often that of the test before.
 fn shared(raw: &str, last: &mut Arc<str>, flaws: &mut TextFlaws) -> Arc<str> {
-    // With entities, equal values needn't look equal.
-    if raw != &**last || raw.contains(['&', '\t', '\n', '\r']) {
+    // With entities or other whitespace, equal values needn't look equal.
+    let is_plain = raw.bytes().fold(true, |plain, byte| plain & (byte >= 0x20) & (byte != b'&'));
+    if !is_plain || raw != &**last {
         *last = LimitedText::of_attribute(raw, flaws).into();
     }
     Arc::clone(last)
@@ -710,10 +720,24 @@ fn parse_seconds(raw: &str) -> Option<f64> {
     (0.0..=YEAR).contains(&seconds).then_some(seconds)
 }
 
+/// `None` also for what tools write where they have no time, such as the years 1 and 1970.
 fn parse_timestamp(raw: &str) -> Option<Timestamp> {
     let raw = raw.trim();
-    raw.parse().ok().or_else(|| {
-        let local: DateTime = raw.parse().ok()?;
-        local.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
-    })
+    let local = || raw.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
+    let time = raw
+        .parse()
+        .ok()
+        .or_else(|| local().map(|zoned| zoned.timestamp()))
+        .or_else(|| rfc2822::parse(raw).ok().map(|zoned| zoned.timestamp()))?;
+    (time > Timestamp::constant(YEAR_2000, 0)).then_some(time)
+}
+
+/// The name of a suite without the time of the run, which unittest-xml-reporting adds as
+/// `-20261123061909`: it would be another suite in every run.
+fn without_time(name: &str) -> &str {
+    let is_time = |text: &str| text.len() == 14 && text.bytes().all(|byte| byte.is_ascii_digit());
+    match name.rsplit_once('-') {
+        Some((suite, time)) if is_time(time) => suite,
+        _ => name,
+    }
 }

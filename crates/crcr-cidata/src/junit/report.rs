@@ -90,19 +90,23 @@ fn identity(case: &TestCase) -> (&Arc<str>, &Arc<str>, &str) {
     (&case.suite, &case.classname, &case.name)
 }
 
-/// A later attempt of the same test: its result counts.
+/// A later attempt of the same test: its result counts. What is said of a suite repeatedly is one
+/// failure.
 fn add_attempt(case: &mut TestCase, later: TestCase) {
-    for detail in &mut case.details {
-        if detail.kind != TestDetailKind::Skipped {
-            detail.kind = TestDetailKind::Rerun;
+    if later.kind == TestRowKind::Test {
+        let has_failed = case.result.is_failed() || has_rerun(case) || has_rerun(&later);
+        for detail in &mut case.details {
+            if detail.kind != TestDetailKind::Skipped {
+                detail.kind = TestDetailKind::Rerun;
+            }
         }
+        case.kind = later.kind;
+        case.attempts = case.attempts.saturating_add(later.attempts);
+        case.result = later.result;
+        case.flaky = later.result == TestResult::Success && has_failed;
     }
-    let has_failed = case.result.is_failed() || has_rerun(case) || has_rerun(&later);
     case.details.extend(later.details);
     case.details.truncate(MAX_DETAILS);
-    case.attempts = case.attempts.saturating_add(later.attempts);
-    case.result = later.result;
-    case.flaky = later.result == TestResult::Success && has_failed;
     case.time = match (case.time, later.time) {
         (Some(first), Some(second)) => Some(first + second),
         (first, second) => first.or(second),

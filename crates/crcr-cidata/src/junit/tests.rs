@@ -493,3 +493,32 @@ fn many_findings_of_one_rule_are_counted() {
     let last = &report.summary.findings[999];
     assert_eq!((last.line, last.message.as_str()), (1000, "`999` has no duration, and 500 more"));
 }
+
+#[test]
+fn output_larger_than_any_limit_of_a_tag_is_skipped() {
+    let output = "some output <b>\n".repeat(5 << 18);
+    for (start, end) in [("<system-out><![CDATA[", "]]></system-out>"), ("<!-- ", " -->")] {
+        let report = read(format!(
+            "<testsuite><testcase name='a' time='1'>{start}{output}{end}</testcase>\n<testcase/></testsuite>"
+        ));
+        assert_eq!(report.tally.tests, 2);
+        let last = report.summary.findings.last().unwrap();
+        assert_eq!((last.rule, last.line), (JunitRule::MissingName, (5 << 18) + 2));
+    }
+}
+
+#[test]
+fn arbitrary_damage_never_panics_and_never_adds_tests() {
+    let whole = read(SAMPLE).tally.tests;
+    for at in 0..SAMPLE.len() {
+        for byte in [0, b'<', b'>', b'&', b'"', b'\'', b'/', b'!', 0xc3, 0xff] {
+            let mut bytes = SAMPLE.as_bytes().to_vec();
+            bytes[at] = byte;
+            if let Ok(report) = TestReport::read(&bytes[..]) {
+                assert!(report.tally.tests <= whole + 1, "{at} {byte}");
+            }
+            bytes.remove(at);
+            let _ = TestReport::read(&bytes[..]);
+        }
+    }
+}

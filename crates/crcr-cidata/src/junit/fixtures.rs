@@ -1,0 +1,104 @@
+//! Reports that the tools themselves wrote, against the counts that they printed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind, TestTally};
+
+use super::TestReport;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/junit")
+}
+
+fn reports(tool: &str) -> Vec<TestReport> {
+    let mut paths: Vec<_> =
+        fs::read_dir(root().join(tool)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "xml"));
+    paths.sort();
+    paths.iter().map(|path| TestReport::read(File::open(path).unwrap()).unwrap()).collect()
+}
+
+fn cases(tool: &str) -> Vec<TestCase> {
+    reports(tool).into_iter().flat_map(|report| report.cases).collect()
+}
+
+fn named(tool: &str, name: &str) -> TestCase {
+    let mut found: Vec<_> = cases(tool).into_iter().filter(|case| case.name == name).collect();
+    assert_eq!(found.len(), 1, "{tool}: {name}");
+    found.remove(0)
+}
+
+#[test]
+fn every_tool_printed_the_counts_that_are_read_from_its_report() {
+    let mut tools = 0;
+    for entry in fs::read_dir(root()).unwrap() {
+        let folder = entry.unwrap().path();
+        let tool = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let Ok(printed) = fs::read(folder.join("counts.json")) else { continue };
+        let printed: BTreeMap<String, u64> = serde_json::from_slice(&printed).unwrap();
+        let mut tally = TestTally::default();
+        let mut attempts = 0;
+        for report in reports(&tool) {
+            assert!(!report.summary.is_truncated, "{tool}");
+            tally.add(&report.tally);
+            attempts += report.cases.iter().map(|case| u64::from(case.attempts)).sum::<u64>();
+        }
+        for (what, number) in &printed {
+            let read = match what.as_str() {
+                "tests" => tally.tests,
+                "successes" => tally.successes,
+                "failures" => tally.failures,
+                "errors" => tally.errors,
+                "skipped" => tally.skipped,
+                "flaky" => tally.flaky,
+                "attempts" => attempts,
+                other => panic!("{tool}: {other}"),
+            };
+            assert_eq!(read, *number, "{tool}: {what} of {tally:?}");
+        }
+        assert!(printed.values().sum::<u64>() > 0, "{tool}");
+        assert_eq!(tally.unfinished, 0, "{tool}");
+        tools += 1;
+    }
+    assert!(tools >= 16, "{tools}");
+}
+
+#[test]
+fn test_that_passed_at_last_is_flaky_in_every_report_that_tells() {
+    for (tool, name) in [("nextest", "flaky"), ("surefire", "flaky"), ("gotestsum", "TestFlaky")] {
+        let case = named(tool, name);
+        assert_eq!(
+            (case.result, case.attempts, case.flaky),
+            (TestResult::Success, 3, true),
+            "{tool}"
+        );
+    }
+}
+
+#[test]
+fn file_that_cannot_be_loaded_is_one_failed_suite() {
+    for tool in ["pytest-collection", "jest", "vitest", "surefire", "unittest-xml-reporting"] {
+        let cases = cases(tool);
+        let suites: Vec<_> = cases.iter().filter(|case| case.kind == TestRowKind::Suite).collect();
+        assert_eq!(suites.len(), 1, "{tool}: {suites:?}");
+        assert!(suites[0].result.is_failed() && suites[0].message().is_some(), "{tool}");
+    }
+    assert_eq!(
+        cases("gotestsum-broken").iter().filter(|case| case.kind == TestRowKind::Suite).count(),
+        2
+    );
+}
+
+#[test]
+fn failed_test_whose_teardown_fails_too_is_one_test() {
+    let case = named("pytest-teardown", "test_fails_twice");
+    assert_eq!((case.result, case.attempts), (TestResult::Error, 2));
+}
+
+#[test]
+fn suite_has_the_same_name_in_every_run() {
+    let case = named("unittest-xml-reporting", "test_passes");
+    assert_eq!((&*case.suite, &*case.classname), ("test_all.TestAll", "test_all.TestAll"));
+}
