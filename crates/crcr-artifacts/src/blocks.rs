@@ -15,18 +15,18 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, DigestHasher};
 
 /// The memory of one blob's buffers in bytes: one being filled, up to two being hashed, the others
 /// on their way. What a line of some latency carries grows with it.
-const MEMORY: usize = 38 * 1024 * 1024;
+const BUFFER_MEMORY_BYTES: usize = 38 * 1024 * 1024;
 /// The fewest buffers, for blobs so long that their blocks are large.
 const MIN_BUFFERS: usize = 4;
 /// Pieces of files that wait for the thread that hashes them.
-const FILES_AHEAD: usize = 2;
+const QUEUED_FILE_PIECES: usize = 2;
 
 /// How much of a file is hashed at once where nothing else happens to it, in bytes.
-const DIGEST_BUFFER: usize = 256 * 1024;
+const DIGEST_BUFFER_BYTES: usize = 256 * 1024;
 
 /// Why the bytes can't be made.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ impl BlobBlocks {
         let (tell, made) = oneshot::channel();
         std::thread::spawn(move || {
             let hasher = std::thread::spawn(move || {
-                let (mut hasher, mut size) = (Hasher::default(), 0);
+                let (mut hasher, mut size) = (DigestHasher::default(), 0);
                 for block in hashing {
                     hasher.update(&block);
                     size += block.len() as u64;
@@ -83,11 +83,11 @@ impl BlobBlocks {
                 }
                 (hasher.finish(), size)
             });
-            let (of_files, file_bytes) = sync_channel(FILES_AHEAD);
+            let (file_bytes_out, file_bytes) = sync_channel(QUEUED_FILE_PIECES);
             let file_hasher = std::thread::spawn(move || hash_files(&file_bytes));
             let pool = BufferPool::new(block_size);
             let mut sink =
-                BlobSink { current: None, parts: Vec::new(), pool, out, of_files, at: 0 };
+                BlobSink { current: None, parts: Vec::new(), pool, out, file_bytes_out, at: 0 };
             let known = make(&mut sink).and_then(|known| sink.flush().map(|()| known));
             drop(sink);
             let (hashed, files) = (hasher.join(), file_hasher.join());
@@ -121,11 +121,11 @@ impl BlobBlocks {
 }
 
 /// Bytes of the file of this number.
-type OfFile = (usize, Bytes);
+type FileBytes = (usize, Bytes);
 
 /// The digests of files whose bytes may come in turns.
-fn hash_files(bytes: &Receiver<OfFile>) -> BTreeMap<usize, Digest> {
-    let mut hashers = BTreeMap::<usize, Hasher>::new();
+fn hash_files(bytes: &Receiver<FileBytes>) -> BTreeMap<usize, Digest> {
+    let mut hashers = BTreeMap::<usize, DigestHasher>::new();
     for (file, bytes) in bytes {
         hashers.entry(file).or_default().update(&bytes);
     }
@@ -139,7 +139,7 @@ pub struct BlobSink {
     parts: Vec<(usize, Range<usize>)>,
     pool: Arc<BufferPool>,
     out: SyncSender<Bytes>,
-    of_files: SyncSender<OfFile>,
+    file_bytes_out: SyncSender<FileBytes>,
     at: u64,
 }
 
@@ -163,7 +163,7 @@ impl BlobSink {
 
     /// Adds bytes to the digest of a file that isn't in the blob as it is.
     pub fn hash(&self, file: usize, bytes: Bytes) -> Result<(), BlobSourceError> {
-        self.of_files.send((file, bytes)).map_err(|_| BlobSourceError::Stopped)
+        self.file_bytes_out.send((file, bytes)).map_err(|_| BlobSourceError::Stopped)
     }
 
     /// Adds `len` bytes that `read` puts in place: it gets the room and how many bytes came before.
@@ -216,7 +216,9 @@ impl BlobSink {
                 self.out.send(bytes.clone()).map_err(|_| BlobSourceError::Stopped)?;
                 self.parts
                     .drain(..)
-                    .try_for_each(|(file, part)| self.of_files.send((file, bytes.slice(part))))
+                    .try_for_each(|(file, part)| {
+                        self.file_bytes_out.send((file, bytes.slice(part)))
+                    })
                     .map_err(|_| BlobSourceError::Stopped)
             }
             _ => Ok(()),
@@ -228,14 +230,14 @@ impl BlobSink {
 struct BufferPool {
     block_size: usize,
     free: Mutex<(Vec<Vec<u8>>, usize)>,
-    came_back: Condvar,
+    buffer_freed: Condvar,
 }
 
 impl BufferPool {
     fn new(block_size: usize) -> Arc<Self> {
         // Memory is touched, and so used, only as far as a buffer is filled.
-        let free = Mutex::new((Vec::new(), (MEMORY / block_size).max(MIN_BUFFERS)));
-        Arc::new(Self { block_size, free, came_back: Condvar::new() })
+        let free = Mutex::new((Vec::new(), (BUFFER_MEMORY_BYTES / block_size).max(MIN_BUFFERS)));
+        Arc::new(Self { block_size, free, buffer_freed: Condvar::new() })
     }
 
     fn take(self: &Arc<Self>) -> PooledBuffer {
@@ -253,7 +255,7 @@ impl BufferPool {
                     pool: self.clone(),
                 };
             }
-            free = self.came_back.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free = self.buffer_freed.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -274,7 +276,7 @@ impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
         self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(bytes);
-        self.pool.came_back.notify_one();
+        self.pool.buffer_freed.notify_one();
     }
 }
 
@@ -366,7 +368,7 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
 }
 
 /// The blocks of one file as it is.
-pub(crate) fn of_file(
+pub(crate) fn file_blocks(
     path: PathBuf,
     size: u64,
     block_size: usize,
@@ -392,8 +394,8 @@ pub(crate) fn digest_of_file(
     grown: &GrownFiles,
 ) -> Result<Digest, BlobSourceError> {
     let source = FilePrefix::open(path, size, grown)?;
-    let mut buffer = vec![0; size.min(DIGEST_BUFFER as u64) as usize];
-    let (mut hasher, mut at) = (Hasher::default(), 0);
+    let mut buffer = vec![0; size.min(DIGEST_BUFFER_BYTES as u64) as usize];
+    let (mut hasher, mut at) = (DigestHasher::default(), 0);
     while at < size {
         let n = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         source.read(&mut buffer[..n], at)?;
@@ -450,7 +452,7 @@ mod tests {
         let grown = GrownFiles::default();
         let digest = async |name: &str, size: u64| {
             let path = folder.path().join(name);
-            of_file(path, size, 1024, grown.clone(), |_| ()).digest().await
+            file_blocks(path, size, 1024, grown.clone(), |_| ()).digest().await
         };
         let shorter = digest("f", 6).await;
         assert!(matches!(shorter, Err(BlobSourceError::Changed(_))), "{shorter:?}");

@@ -13,8 +13,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-pub use pattern::BadPattern;
 use pattern::PathPattern;
+pub use pattern::PathPatternError;
 
 /// The most folders below one another that are entered.
 const MAX_DEPTH: usize = 256;
@@ -83,7 +83,7 @@ pub struct FileEntry {
 pub enum CollectError {
     /// A pattern that is none.
     #[error(transparent)]
-    Pattern(#[from] BadPattern),
+    Pattern(#[from] PathPatternError),
     /// A folder or file that can't be looked at.
     #[error("`{}` can't be read", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
@@ -113,12 +113,12 @@ pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
         out: CollectedFiles::default(),
     };
     for start in &starts {
-        walk.start(start)?;
+        walk.search(start)?;
     }
     let FolderWalk { found, mut out, .. } = walk;
     out.root = root(&starts, &found);
     for file in found {
-        out.entries.push(file.below(&out.root)?);
+        out.entries.push(file.relative_to(&out.root)?);
     }
     out.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     Ok(out)
@@ -162,7 +162,7 @@ struct FoundFile {
 }
 
 impl FoundFile {
-    fn below(self, root: &Path) -> Result<FileEntry, CollectError> {
+    fn relative_to(self, root: &Path) -> Result<FileEntry, CollectError> {
         let mut relative = String::new();
         for part in self.path.strip_prefix(root).unwrap_or(&self.path).components() {
             let Component::Normal(part) = part else { continue };
@@ -198,7 +198,7 @@ struct FolderWalk<'a> {
 }
 
 impl FolderWalk<'_> {
-    fn start(&mut self, path: &Path) -> Result<(), CollectError> {
+    fn search(&mut self, path: &Path) -> Result<(), CollectError> {
         match fs::symlink_metadata(path) {
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>

@@ -13,12 +13,12 @@ pub struct Digest([u8; 32]);
 /// A text that isn't `sha256:` and 64 hexadecimal digits.
 #[derive(Debug, thiserror::Error)]
 #[error("a digest is `sha256:` and 64 hexadecimal digits")]
-pub struct NotADigest;
+pub struct DigestParseError;
 
 impl Digest {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher::default();
+        let mut hasher = DigestHasher::default();
         hasher.update(bytes);
         hasher.finish()
     }
@@ -30,15 +30,15 @@ impl Digest {
 }
 
 /// Computes a [`Digest`] piece by piece.
-pub struct Hasher(aws_lc_rs::digest::Context);
+pub struct DigestHasher(aws_lc_rs::digest::Context);
 
-impl Default for Hasher {
+impl Default for DigestHasher {
     fn default() -> Self {
         Self(aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256))
     }
 }
 
-impl Hasher {
+impl DigestHasher {
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -64,25 +64,25 @@ impl fmt::Debug for Digest {
 }
 
 impl FromStr for Digest {
-    type Err = NotADigest;
+    type Err = DigestParseError;
 
     /// Takes `sha256:` in any case and the digits with or without it (S3 metadata hold the digits).
-    fn from_str(text: &str) -> Result<Self, NotADigest> {
+    fn from_str(text: &str) -> Result<Self, DigestParseError> {
         let digits = match text.split_once(':') {
             Some((kind, digits)) if kind.eq_ignore_ascii_case("sha256") => digits,
-            Some(_) => return Err(NotADigest),
+            Some(_) => return Err(DigestParseError),
             None => text,
         };
         let mut bytes = [0; 32];
-        hex::decode_to_slice(digits, &mut bytes).map_err(|_| NotADigest)?;
+        hex::decode_to_slice(digits, &mut bytes).map_err(|_| DigestParseError)?;
         Ok(Self(bytes))
     }
 }
 
 impl TryFrom<String> for Digest {
-    type Error = NotADigest;
+    type Error = DigestParseError;
 
-    fn try_from(text: String) -> Result<Self, NotADigest> {
+    fn try_from(text: String) -> Result<Self, DigestParseError> {
         text.parse()
     }
 }

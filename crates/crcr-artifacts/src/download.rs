@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::task::spawn_blocking;
 
+use crate::blob_file::BlobFile;
 use crate::digest::Digest;
-use crate::disk::Disk;
 use crate::fetch::{self, ByteProgress, FetchedBlob};
 use crate::find::{
     self, ArtifactLocation, ArtifactSelection, ArtifactSources, FoundArtifact, SourceRun,
@@ -25,7 +25,7 @@ use crate::trust;
 use crate::unpack::{self, OnCollision, StagedFiles, UnpackCounts, UnpackPolicy};
 
 /// How many artifacts are fetched at once; they are unpacked one after the other.
-const AT_ONCE: usize = 4;
+const PARALLEL_FETCHES: usize = 4;
 
 /// What to download, and how.
 pub struct DownloadRequest {
@@ -149,9 +149,9 @@ pub async fn download(
         .map(|(n, found)| {
             fetch_blob(sources, request, found, staging.path().join(format!("blob-{n}")))
         })
-        .buffered(AT_ONCE);
+        .buffered(PARALLEL_FETCHES);
     while let Some((found, fetched)) = fetches.try_next().await? {
-        let folder = if in_folders { folder(&found)? } else { String::new() };
+        let folder = if in_folders { artifact_folder(&found)? } else { String::new() };
         let artifact = match fetched {
             Some(fetched) => {
                 let raw = if request.keep_archives {
@@ -197,16 +197,17 @@ async fn check_trust(
     for one in found {
         // Without rights that the author lacks, a digest from beside the object will do.
         let digest = one.independent_digest || !request.privileged;
-        let verdict = trust::check(&run, repository, one.label(), digest, request.allow_fork);
+        let verdict =
+            trust::check(&run, repository, one.claimed_trust(), digest, request.allow_fork);
         trust = Some(verdict.map_err(|why| DownloadError::Trust { name: one.name.clone(), why })?);
     }
     Ok(trust)
 }
 
 /// The folder of one artifact of several. Its name may come from a stranger.
-fn folder(found: &FoundArtifact) -> Result<String, DownloadError> {
+fn artifact_folder(found: &FoundArtifact) -> Result<String, DownloadError> {
     let checked = paths::check(&found.name).and_then(|path| {
-        if path.contains('/') { Err(paths::RefusedPath::Parent) } else { Ok(path) }
+        if path.contains('/') { Err(paths::PathRefusal::Parent) } else { Ok(path) }
     });
     let name = || found.name.clone();
     checked.map_err(|why| DownloadError::Unpack {
@@ -230,7 +231,7 @@ async fn fetch_blob(
     let fetched = fetch::fetch(&blob, &path, found.size, &request.arrived).await;
     let fetched =
         fetched.map_err(|source| DownloadError::Fetch { name: found.name.clone(), source })?;
-    match differs(&found, fetched.digest).filter(|_| request.digest_must_match) {
+    match digest_mismatch(&found, fetched.digest).filter(|_| request.digest_must_match) {
         Some(why) => Err(DownloadError::Digest { name: found.name, why }),
         None => Ok((found, Some(fetched))),
     }
@@ -271,7 +272,7 @@ async fn unpack_blob(
     });
     let done = work.await.unwrap_or(Err(unpack::UnpackError::Cancelled));
     let (stage, unpacked) = done.map_err(|source| DownloadError::Unpack { name, source })?;
-    let mismatch = differs(&found, digest);
+    let mismatch = digest_mismatch(&found, digest);
     Ok((stage, DownloadedArtifact { found, digest, size, unpacked, trust: None, mismatch }))
 }
 
@@ -287,8 +288,10 @@ async fn fetch_objects(
     let fetched = objects::fetch(store, key, &found.files, stage, folder, &request.arrived).await;
     let fetched =
         fetched.map_err(|source| DownloadError::Objects { name: found.name.clone(), source })?;
-    let mismatch =
-        fetched.mismatch.map(|one| one.to_string()).or_else(|| differs(&found, fetched.digest));
+    let mismatch = fetched
+        .mismatch
+        .map(|one| one.to_string())
+        .or_else(|| digest_mismatch(&found, fetched.digest));
     if let Some(why) = mismatch.clone().filter(|_| request.digest_must_match) {
         return Err(DownloadError::Digest { name: found.name, why });
     }
@@ -297,7 +300,7 @@ async fn fetch_objects(
     Ok(DownloadedArtifact { found, digest, size, unpacked, trust: None, mismatch })
 }
 
-fn differs(found: &FoundArtifact, digest: Digest) -> Option<String> {
+fn digest_mismatch(found: &FoundArtifact, digest: Digest) -> Option<String> {
     let expected = found.digest.filter(|expected| *expected != digest)?;
     Some(format!("its digest is {digest}, not {expected}"))
 }
@@ -321,7 +324,7 @@ fn raw_name(found: &FoundArtifact, fetched: &FetchedBlob) -> Option<String> {
 
 fn take_raw(
     stage: &mut StagedFiles,
-    blob: Disk,
+    blob: BlobFile,
     name: &str,
     folder: &str,
     size: u64,

@@ -14,18 +14,18 @@ use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::blob::{ByteRange, OpenError, RemoteBlob};
-use crate::digest::{Digest, Hasher};
-use crate::disk::{BlockChecksums, Disk, MAX_HEAD, stored_head};
+use crate::blob_file::{BlobFile, BlockChecksums, MAX_HEAD_BYTES, stored_head};
+use crate::digest::{Digest, DigestHasher};
 use crate::store;
 
 /// How many ranges are in flight.
-const IN_FLIGHT: usize = 8;
+const PARALLEL_RANGES: usize = 8;
 /// The length of each range but the last, in bytes.
-const RANGE: u64 = 8 << 20;
+const RANGE_BYTES: u64 = 8 << 20;
 /// What the first request asks for; a small blob is whole then.
-const FIRST: u64 = 8 << 20;
+const FIRST_RANGE_BYTES: u64 = 8 << 20;
 /// Bytes that are hashed at once.
-const HASHED_AT_ONCE: usize = 1 << 20;
+const HASH_BUFFER_BYTES: usize = 1 << 20;
 
 /// Is told how many bytes have arrived.
 pub type ByteProgress = Arc<dyn Fn(u64) + Send + Sync>;
@@ -60,7 +60,7 @@ pub enum FetchError {
 pub(crate) struct FetchedBlob {
     pub(crate) path: PathBuf,
     /// The bytes.
-    pub(crate) disk: Disk,
+    pub(crate) disk: BlobFile,
     pub(crate) digest: Digest,
     pub(crate) size: u64,
     /// The type that the server gives.
@@ -91,21 +91,21 @@ async fn fetch_once(
     arrived: &ByteProgress,
 ) -> Result<FetchedBlob, FetchError> {
     let disk = |source| FetchError::Disk { path: path.to_owned(), source };
-    let mut first = open(blob, 0, FIRST, None).await?;
+    let mut first = open(blob, 0, FIRST_RANGE_BYTES, None).await?;
     let total = first.total;
     if let Some(expected) = size.filter(|size| *size != total) {
         return Err(FetchError::Length { announced: total, expected });
     }
-    let start = if first.start == 0 { first.look_ahead(MAX_HEAD).await } else { &[] };
+    let start = if first.start == 0 { first.look_ahead(MAX_HEAD_BYTES).await } else { &[] };
     let head = start[..stored_head(start).unwrap_or(0)].to_vec();
     // A server that knows no ranges sends everything for each of them.
-    let range = if first.whole { total.max(1) } else { RANGE };
+    let range = if first.whole { total.max(1) } else { RANGE_BYTES };
     let ranges = usize::try_from(total.div_ceil(range)).unwrap_or(usize::MAX);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
     let (content_type, file_name) = (first.content_type.take(), first.file_name.take());
     let shared = Arc::new(FetchState {
         blob: blob.clone(),
-        disk: Disk::new(head, file.map_err(disk)?, path.to_owned()),
+        disk: BlobFile::new(head, file.map_err(disk)?, path.to_owned()),
         path: path.to_owned(),
         etag: first.etag.clone(),
         total,
@@ -117,9 +117,9 @@ async fn fetch_once(
         next: AtomicUsize::new(1),
         arrived: arrived.clone(),
     });
-    let (digest, sums) = transfer(&shared, first).await?;
+    let (digest, checksums) = transfer(&shared, first).await?;
     let shared = Arc::into_inner(shared).expect("the readers and the hasher have ended");
-    let (path, disk) = (shared.path, shared.disk.with_sums(sums));
+    let (path, disk) = (shared.path, shared.disk.with_checksums(checksums));
     Ok(FetchedBlob { path, disk, digest, size: total, content_type, file_name })
 }
 
@@ -130,7 +130,7 @@ async fn transfer(
 ) -> Result<(Digest, BlockChecksums), FetchError> {
     let mut readers = JoinSet::new();
     let mut first = Some(first);
-    for _ in 0..IN_FLIGHT {
+    for _ in 0..PARALLEL_RANGES {
         let (shared, first) = (shared.clone(), first.take());
         readers.spawn(async move { shared.read_ranges(first).await });
     }
@@ -158,7 +158,7 @@ async fn transfer(
 /// What the readers of the ranges, and the hasher, share.
 struct FetchState {
     blob: Arc<RemoteBlob>,
-    disk: Disk,
+    disk: BlobFile,
     path: PathBuf,
     etag: Option<String>,
     total: u64,
@@ -232,9 +232,9 @@ impl FetchState {
 
     /// Hashes the bytes in order as they arrive; the digest is worth nothing when the readers fail.
     fn hash(&self) -> io::Result<(Digest, BlockChecksums)> {
-        let (mut hasher, mut sums) = (Hasher::default(), BlockChecksums::default());
+        let (mut hasher, mut checksums) = (DigestHasher::default(), BlockChecksums::default());
         let head = self.disk.head_len();
-        let mut buffer = vec![0; HASHED_AT_ONCE];
+        let mut buffer = vec![0; HASH_BUFFER_BYTES];
         let (mut at, mut there) = (0, 0);
         loop {
             if at == there {
@@ -247,7 +247,7 @@ impl FetchState {
                     progress = self.news.wait(progress).unwrap_or_else(PoisonError::into_inner);
                 }
                 if at == there {
-                    return Ok((hasher.finish(), sums));
+                    return Ok((hasher.finish(), checksums));
                 }
             }
             let want = usize::try_from(there - at).unwrap_or(usize::MAX).min(buffer.len());
@@ -255,7 +255,7 @@ impl FetchState {
             hasher.update(&buffer[..want]);
             if head > 0 {
                 let skip = head.saturating_sub(at).min(want as u64);
-                sums.add((at + skip).saturating_sub(head), &buffer[skip as usize..want]);
+                checksums.add((at + skip).saturating_sub(head), &buffer[skip as usize..want]);
             }
             at += want as u64;
         }
@@ -334,7 +334,7 @@ impl<'a> RangeReader<'a> {
                 Err(message) => message,
             };
             self.part = None;
-            if !self.tries.again(&message, None).await {
+            if !self.tries.wait_to_retry(&message, None).await {
                 return Err(FetchError::Broken { tries: self.tries.tried(), message });
             }
         }
@@ -356,7 +356,7 @@ pub(crate) async fn open(
             Err(OpenError::Changed) => return Err(FetchError::Changed),
             Err(OpenError::Store(error)) => return Err(error.into()),
             Err(OpenError::Transient { message, retry_after }) => {
-                if !tries.again(&message, retry_after).await {
+                if !tries.wait_to_retry(&message, retry_after).await {
                     return Err(FetchError::Broken { tries: tries.tried(), message });
                 }
             }

@@ -18,7 +18,7 @@ use serde_json::json;
 use self::github::ListedArtifact;
 use crate::digest::Digest;
 use crate::find::pattern::NamePattern;
-use crate::layout::{KeyLayout, LayoutFacts};
+use crate::layout::{KeyLayout, PlaceholderValues};
 use crate::locator::{
     self, ArchiveFormat, ArtifactTrust, LocatedFile, Locator, StoredPlace, is_locator_artifact,
 };
@@ -122,21 +122,21 @@ pub enum FindError {
     #[error("there is nowhere to look: no runtime token, no `github-token` and no `s3-bucket`")]
     Nowhere,
     /// It is in none of the places.
-    #[error("there is no {what}; looked at {}", .looked.join(", then at "))]
+    #[error("there is no {what}; searched at {}", .searched.join(", then at "))]
     Missing {
         what: String,
-        /// Where it was looked for, and what was there.
-        looked: Vec<String>,
+        /// Where it was searched for, and what was there.
+        searched: Vec<String>,
     },
     /// It is nowhere else, and the bucket doesn't say.
-    #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; looked at {}", .looked.join(", then at "))]
+    #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; searched at {}", .searched.join(", then at "))]
     Forbidden {
         what: String,
         bucket: String,
         /// Whether somebody with credentials asked.
         signed: bool,
-        /// Where it was looked for, and what was there.
-        looked: Vec<String>,
+        /// Where it was searched for, and what was there.
+        searched: Vec<String>,
     },
     /// A locator that may not be followed.
     #[error("the locator is refused: {0}")]
@@ -163,9 +163,10 @@ impl ArtifactSources {
             return Err(FindError::Nowhere);
         }
         let found = match select {
-            ArtifactSelection::Locator(locator) => {
-                self.follow(run, locator, &locator.name, true, None).await.map(|found| vec![found])
-            }
+            ArtifactSelection::Locator(locator) => self
+                .follow_locator(run, locator, &locator.name, true, None)
+                .await
+                .map(|found| vec![found]),
             ArtifactSelection::Name(name) => self.by_name(run, name).await.map(|found| vec![found]),
             ArtifactSelection::Ids(ids) => self.by_ids(run, ids).await,
             ArtifactSelection::Pattern(pattern) => {
@@ -182,14 +183,14 @@ impl ArtifactSources {
                 what: "what is wanted".to_owned(),
                 bucket: bucket.config.bucket.clone(),
                 signed: false,
-                looked: vec![refusal.to_string()],
+                searched: vec![refusal.to_string()],
             }),
             (found, _) => found,
         }
     }
 
     async fn by_name(&self, run: &SourceRun, name: &str) -> Result<FoundArtifact, FindError> {
-        let mut looked = Vec::new();
+        let mut searched = Vec::new();
         let mut is_listed = false;
         let listed = self.listed(run).await;
         if let (Err(FindError::Store(error)), Some(bucket), true) =
@@ -207,7 +208,7 @@ impl ArtifactSources {
             }
             is_listed = true;
             let there = listed.iter().filter(|one| !is_locator_artifact(&one.name)).count();
-            looked.push(format!(
+            searched.push(format!(
                 "GitHub's list of run {} of `{}` ({} of other names)",
                 run.id,
                 run.repository,
@@ -219,16 +220,16 @@ impl ArtifactSources {
             match bucket.by_name(run, name).await? {
                 Ok(found) => return Ok(found),
                 Err(not_there) => {
-                    looked.extend(not_there.looked);
+                    searched.extend(not_there.searched);
                     let signed = !matches!(bucket.config.access, S3Access::Anonymous);
                     if not_there.forbidden && (signed || !is_listed) {
                         let bucket = bucket.config.bucket.clone();
-                        return Err(FindError::Forbidden { what, bucket, signed, looked });
+                        return Err(FindError::Forbidden { what, bucket, signed, searched });
                     }
                 }
             }
         }
-        Err(FindError::Missing { what, looked })
+        Err(FindError::Missing { what, searched })
     }
 
     async fn all(
@@ -288,7 +289,7 @@ impl ArtifactSources {
     ///
     /// `independent` says that it doesn't come from the bucket that it points into; `listed` is
     /// GitHub's list of the run, where it is known already.
-    async fn follow(
+    async fn follow_locator(
         &self,
         run: &SourceRun,
         locator: &Locator,
@@ -296,10 +297,10 @@ impl ArtifactSources {
         independent: bool,
         listed: Option<&[ListedArtifact]>,
     ) -> Result<FoundArtifact, FindError> {
-        check_run(run, locator, name)?;
+        check_run_and_name(run, locator, name)?;
         match &locator.place {
             StoredPlace::S3 { bucket: named, .. } => match &self.bucket {
-                Some(bucket) => bucket.follow(run, locator, independent).await,
+                Some(bucket) => bucket.follow_locator(run, locator, independent).await,
                 None => Err(FindError::Locator(format!(
                     "it points into the bucket `{named}`, and no `s3-bucket` is configured"
                 ))),
@@ -345,7 +346,7 @@ fn keep_newer(found: &mut Vec<FoundArtifact>, there: FoundArtifact) {
 }
 
 /// Refuses a locator of another run, repository or name.
-fn check_run(run: &SourceRun, locator: &Locator, name: &str) -> Result<(), FindError> {
+fn check_run_and_name(run: &SourceRun, locator: &Locator, name: &str) -> Result<(), FindError> {
     let refused = |what: &str, theirs: &str, ours: &str| {
         Err(FindError::Locator(format!("it is for {what} `{theirs}`, and `{ours}` is wanted")))
     };
@@ -396,7 +397,7 @@ impl FoundArtifact {
     }
 
     /// What the uploader says about its own trust.
-    pub fn label(&self) -> Option<ArtifactTrust> {
+    pub fn claimed_trust(&self) -> Option<ArtifactTrust> {
         self.locator.as_ref().map(|locator| locator.trust)
     }
 
@@ -431,8 +432,8 @@ impl FoundArtifact {
 }
 
 /// What is known about the place of an artifact before it is found.
-fn facts<'a>(run: &'a SourceRun, name: Option<&'a str>) -> LayoutFacts<'a> {
-    LayoutFacts {
+fn placeholder_values<'a>(run: &'a SourceRun, name: Option<&'a str>) -> PlaceholderValues<'a> {
+    PlaceholderValues {
         repository: Some(&run.repository),
         run_id: Some(run.id),
         run_attempt: None,

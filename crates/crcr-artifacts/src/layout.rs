@@ -3,7 +3,7 @@
 //! The folder of an artifact holds the one object `artifacts.zip`, or an object per file; its
 //! locator lies beside the folder, as `<folder>.crcr.json`.
 
-use crate::locator::SUFFIX;
+use crate::locator::KEY_SUFFIX;
 
 /// The key below the artifact's folder of an artifact that is one zip.
 pub const ARCHIVE_OBJECT: &str = "artifacts.zip";
@@ -21,7 +21,7 @@ pub const META_MODE: &str = "crcr-mode";
 
 /// What a template's placeholders stand for. `None` leaves the placeholder in place.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LayoutFacts<'a> {
+pub struct PlaceholderValues<'a> {
     /// `owner/repo`.
     pub repository: Option<&'a str>,
     pub run_id: Option<u64>,
@@ -77,7 +77,7 @@ impl KeyLayout {
     ///
     /// What is filled in can't add a part of its own: a slash, `{` or `}` in a job or name becomes
     /// `_`.
-    pub fn render(&self, facts: &LayoutFacts<'_>) -> String {
+    pub fn render(&self, facts: &PlaceholderValues<'_>) -> String {
         let (owner, repo) = match facts.repository.and_then(|r| r.split_once('/')) {
             Some((owner, repo)) => (Some(owner), Some(repo)),
             None => (None, None),
@@ -103,7 +103,7 @@ impl KeyLayout {
 
 /// The key of the locator of the artifact in `folder`.
 pub fn locator_key(folder: &str) -> String {
-    format!("{folder}{SUFFIX}")
+    format!("{folder}{KEY_SUFFIX}")
 }
 
 /// The key of the zip of the artifact in `folder`.
@@ -115,7 +115,7 @@ pub fn archive_key(folder: &str) -> String {
 mod tests {
     use super::*;
 
-    const FACTS: LayoutFacts<'_> = LayoutFacts {
+    const FACTS: PlaceholderValues<'_> = PlaceholderValues {
         repository: Some("acme/upstream"),
         run_id: Some(42),
         run_attempt: Some(2),
@@ -138,7 +138,7 @@ mod tests {
         let layout =
             KeyLayout::new("\n  {owner}/{repo}/{run_id}/{run_attempt}/{job}-x/\n").unwrap();
         assert_eq!(layout.render(&FACTS), "acme/upstream/42/2/build-x");
-        let some = LayoutFacts { run_attempt: None, job: Some("a/../{name}"), ..FACTS };
+        let some = PlaceholderValues { run_attempt: None, job: Some("a/../{name}"), ..FACTS };
         assert_eq!(layout.render(&some), "acme/upstream/42/{run_attempt}/a_..__name_-x");
     }
 

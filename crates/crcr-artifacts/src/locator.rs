@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, DigestHasher};
 
 /// The version that this program writes, and the only one it reads.
 pub const VERSION: u32 = 1;
@@ -20,7 +20,7 @@ pub const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 /// lists and patterns.
 pub const ARTIFACT_PREFIX: &str = "crcr-locator-";
 /// The end of the key of a locator beside the objects that it describes.
-pub const SUFFIX: &str = ".crcr.json";
+pub const KEY_SUFFIX: &str = ".crcr.json";
 
 /// Where an artifact is and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,7 +175,7 @@ pub fn is_locator_artifact(name: &str) -> bool {
 
 /// Whether an object of this key is a locator.
 pub fn is_locator_key(key: &str) -> bool {
-    key.ends_with(SUFFIX)
+    key.ends_with(KEY_SUFFIX)
 }
 
 /// The digest of an artifact whose files are objects of their own: of the lines
@@ -183,7 +183,7 @@ pub fn is_locator_key(key: &str) -> bool {
 pub fn files_digest(files: &[LocatedFile]) -> Digest {
     let mut sorted: Vec<_> = files.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
-    let mut hasher = Hasher::default();
+    let mut hasher = DigestHasher::default();
     for file in sorted {
         let mode = file.mode.map_or_else(|| "-".to_owned(), |mode| format!("{mode:o}"));
         hasher.update(format!("{} {mode} {}\0", file.digest.hex(), file.path).as_bytes());

@@ -22,7 +22,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Err(format!("it has {} bytes, {MAX_NAME_BYTES} are allowed", name.len()));
     }
     if locator::is_locator_artifact(name) || locator::is_locator_key(name) {
-        let (prefix, suffix) = (locator::ARTIFACT_PREFIX, locator::SUFFIX);
+        let (prefix, suffix) = (locator::ARTIFACT_PREFIX, locator::KEY_SUFFIX);
         return Err(format!("`{prefix}…` and `…{suffix}` are names of locators"));
     }
     if let Some(c) = name.chars().find(|c| matches!(c, '/' | '\\')) {

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::blob::RemoteBlob;
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, DigestHasher};
 use crate::fetch::{self, ByteProgress, FetchError, RangeReader};
 use crate::locator::{LocatedFile, files_digest, is_locator_key};
 use crate::store::s3::S3Store;
@@ -15,7 +15,7 @@ use crate::store::s3::download::S3Blob;
 use crate::unpack::{self, StagedFiles};
 
 /// How many objects are in flight.
-const IN_FLIGHT: usize = 64;
+const PARALLEL_OBJECTS: usize = 64;
 
 /// Why the files aren't there.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub(crate) struct ObjectFetch {
     pub(crate) bytes: u64,
     /// The digest of the list of files.
     pub(crate) digest: Digest,
-    /// A file whose digest isn't the one noted beside the object or in the locator.
+    /// A file whose digest isn't the one recorded beside the object or in the locator.
     pub(crate) mismatch: Option<ObjectsError>,
 }
 
@@ -81,8 +81,8 @@ pub(crate) async fn fetch(
         job.to = to;
     }
     let fetched: Vec<(LocatedFile, Option<ObjectsError>)> = stream::iter(jobs)
-        .map(|job| one(store, key, job, arrived.clone()))
-        .buffer_unordered(IN_FLIGHT)
+        .map(|job| fetch_object(store, key, job, arrived.clone()))
+        .buffer_unordered(PARALLEL_OBJECTS)
         .try_collect()
         .await?;
     let (files, mismatches): (Vec<LocatedFile>, Vec<_>) = fetched.into_iter().unzip();
@@ -94,17 +94,17 @@ pub(crate) async fn fetch(
     })
 }
 
-async fn one(
+async fn fetch_object(
     store: &S3Store,
     key: &str,
     job: ObjectJob,
     arrived: ByteProgress,
 ) -> Result<(LocatedFile, Option<ObjectsError>), ObjectsError> {
     let blob = RemoteBlob::S3(S3Blob { store: store.clone(), key: format!("{key}{}", job.path) });
-    let fetched = whole(&blob, &job, &arrived).await;
-    let (digest, noted, mode) =
+    let fetched = write_object(&blob, &job, &arrived).await;
+    let (digest, recorded, mode) =
         fetched.map_err(|source| ObjectsError::Fetch { path: job.path.clone(), source })?;
-    let expected = job.digest.or(noted).filter(|expected| *expected != digest);
+    let expected = job.digest.or(recorded).filter(|expected| *expected != digest);
     let mismatch = expected.map(|expected| ObjectsError::Digest {
         path: job.path.clone(),
         found: digest,
@@ -113,20 +113,20 @@ async fn one(
     Ok((LocatedFile { path: job.path, size: job.size, digest, mode }, mismatch))
 }
 
-/// Fetches one object. Returns the digest, the digest and the mode that are noted beside the object.
-async fn whole(
+/// Fetches one object. Returns the digest, the digest and the mode that are recorded beside the object.
+async fn write_object(
     blob: &RemoteBlob,
     job: &ObjectJob,
     arrived: &ByteProgress,
 ) -> Result<(Digest, Option<Digest>, Option<u32>), FetchError> {
     let disk = |source| FetchError::Disk { path: job.to.clone(), source };
     let mut file = tokio::fs::File::create_new(&job.to).await.map_err(disk)?;
-    let mut hasher = Hasher::default();
+    let mut hasher = DigestHasher::default();
     let part = fetch::open(blob, 0, job.size.max(1), None).await?;
     if part.total != job.size {
         return Err(FetchError::Length { announced: part.total, expected: job.size });
     }
-    let (noted, mode, etag) = (part.sha256, job.mode.or(part.mode), part.etag.clone());
+    let (recorded, mode, etag) = (part.sha256, job.mode.or(part.mode), part.etag.clone());
     let mut reader = RangeReader::new(blob, Some(part), 0..job.size, job.size, etag);
     while let Some(bytes) = reader.next().await? {
         hasher.update(&bytes);
@@ -135,7 +135,7 @@ async fn whole(
     }
     file.flush().await.map_err(disk)?;
     set_mode(&job.to, mode).map_err(disk)?;
-    Ok((hasher.finish(), noted, mode))
+    Ok((hasher.finish(), recorded, mode))
 }
 
 #[cfg(unix)]

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// The start of the name of every temporary folder.
-const PREFIX: &str = ".crcr-download-";
+const FOLDER_PREFIX: &str = ".crcr-download-";
 /// The file in it that is locked as long as its process lives.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 /// How old a folder without a lock must be to count as left behind.
-const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Why the files can't be put where they belong. The destination is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,8 @@ impl StagingFolder {
             move |source| PublishError::Io { path, source }
         };
         let destination = std::path::absolute(destination).map_err(io(destination))?;
-        let make = |parent: &Path| tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
+        let make =
+            |parent: &Path| tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(parent);
         let folder = match fs::metadata(&destination) {
             Ok(there) if !there.is_dir() => return Err(PublishError::NotAFolder(destination)),
             Ok(_) => {
@@ -88,7 +89,8 @@ impl StagingFolder {
     pub fn folds_case(&self) -> bool {
         let folders = [self.folder.path(), &self.destination];
         folders.into_iter().filter(|folder| folder.is_dir()).any(|folder| {
-            let Ok(probe) = tempfile::Builder::new().prefix(PREFIX).tempfile_in(folder) else {
+            let Ok(probe) = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempfile_in(folder)
+            else {
                 return true;
             };
             let name = probe.path().file_name().unwrap_or_default();
@@ -125,14 +127,14 @@ fn lock(folder: &Path) -> io::Result<File> {
     let fresh = folder.join("lock.new");
     let file = File::create_new(&fresh)?;
     file.lock()?;
-    fs::rename(&fresh, folder.join(LOCK))?;
+    fs::rename(&fresh, folder.join(LOCK_FILE))?;
     Ok(file)
 }
 
 /// Removes the folders of downloads that were killed: those whose lock nobody holds, and old ones
 /// that never had one. What can't be removed stays.
 fn remove_abandoned(parent: &Path) {
-    let named = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+    let named = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX);
     for entry in fs::read_dir(parent).into_iter().flatten().flatten().filter(named) {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_abandoned(&path) {
@@ -143,12 +145,12 @@ fn remove_abandoned(parent: &Path) {
 }
 
 fn is_abandoned(folder: &Path) -> bool {
-    let lock = folder.join(LOCK);
+    let lock = folder.join(LOCK_FILE);
     match fs::symlink_metadata(&lock) {
         Ok(there) => there.is_file() && File::open(lock).is_ok_and(|lock| lock.try_lock().is_ok()),
         Err(_) => fs::metadata(folder)
             .and_then(|folder| folder.modified())
-            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED)),
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)),
     }
 }
 
@@ -344,7 +346,7 @@ mod tests {
         let second = StagingFolder::new(&out).unwrap();
         assert!(running.path().exists() && second.path().exists() && begun.exists());
         assert!(!killed.exists());
-        let long_ago = std::time::SystemTime::now() - 2 * ABANDONED;
+        let long_ago = std::time::SystemTime::now() - 2 * ABANDONED_AFTER;
         File::open(&begun).unwrap().set_modified(long_ago).unwrap();
         drop(StagingFolder::new(&out).unwrap());
         assert!(!begun.exists());

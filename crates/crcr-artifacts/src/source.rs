@@ -40,7 +40,7 @@ pub struct UploadSource {
     /// Whether an artifact of this attempt is replaced.
     pub overwrite: bool,
     /// A folder of the job for notes about uploads that have begun.
-    pub notes: PathBuf,
+    pub marker_folder: PathBuf,
     /// How long to keep it, in days; `None` is the store's own default.
     pub retention_days: Option<u32>,
     /// Ends the upload early, with nothing left behind.
@@ -59,11 +59,11 @@ pub struct StoredArtifact {
     /// The files, where there aren't too many to list.
     pub files: Vec<LocatedFile>,
     /// Whether it was there already.
-    pub already: bool,
+    pub already_stored: bool,
     /// Whether the bucket refused the tag for the retention.
-    pub untagged: bool,
+    pub tag_refused: bool,
     /// What is left of the artifact that was replaced and why, where something is.
-    pub leftover: Option<String>,
+    pub leftover_warning: Option<String>,
     /// GitHub's number of the artifact.
     pub artifact_id: Option<u64>,
     /// How the files are stored, which may differ from what was asked for.
@@ -72,7 +72,7 @@ pub struct StoredArtifact {
 
 impl UploadSource {
     /// The job with the leg of its matrix, as the metadata of an object names it.
-    pub fn owner(&self) -> String {
+    pub fn job_label(&self) -> String {
         match &self.leg {
             Some(leg) => format!("{}/{leg}", self.job),
             None => self.job.clone(),
@@ -93,7 +93,7 @@ impl UploadSource {
     }
 
     /// The files as one zip.
-    pub fn zip(&self, block_size: usize) -> BlobBlocks {
+    pub fn zip_blocks(&self, block_size: usize) -> BlobBlocks {
         let Self { root, entries, level, progress, grown, .. } = self.clone();
         BlobBlocks::start(block_size, move |sink| {
             let listed = entries.len() <= MAX_LISTED_FILES;
@@ -103,9 +103,9 @@ impl UploadSource {
     }
 
     /// One file as it is.
-    pub fn file(&self, entry: &FileEntry, block_size: usize) -> BlobBlocks {
+    pub fn file_blocks(&self, entry: &FileEntry, block_size: usize) -> BlobBlocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
-        blocks::of_file(path, entry.size, block_size, self.grown.clone(), move |n| progress(n))
+        blocks::file_blocks(path, entry.size, block_size, self.grown.clone(), move |n| progress(n))
     }
 
     /// The digest of each file, without a word about progress.
@@ -119,7 +119,7 @@ impl UploadSource {
     }
 
     /// The list of files for a locator.
-    pub fn files(&self, digests: &[Digest]) -> Vec<LocatedFile> {
+    pub fn located_files(&self, digests: &[Digest]) -> Vec<LocatedFile> {
         let file = |(entry, digest): (&FileEntry, &Digest)| LocatedFile {
             path: entry.path.clone(),
             size: entry.size,

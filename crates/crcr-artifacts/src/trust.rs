@@ -28,7 +28,7 @@ pub enum TrustRefusal {
 }
 
 /// What GitHub says about the code that `run` of `repository` worked on.
-pub fn of_run(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
+pub fn run_trust(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
     match &run.head_repository {
         Some(head) if head.full_name.eq_ignore_ascii_case(repository) => {
             (ArtifactTrust::SameRepo, head.full_name.clone())
@@ -48,7 +48,7 @@ pub fn check(
     independent_digest: bool,
     allow_fork: bool,
 ) -> Result<ArtifactTrust, TrustRefusal> {
-    let (trust, head) = of_run(run, repository);
+    let (trust, head) = run_trust(run, repository);
     if trust == ArtifactTrust::Fork && label == Some(ArtifactTrust::SameRepo) {
         return Err(TrustRefusal::Label(head));
     }

@@ -15,9 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use crate::disk::Disk;
-use crate::paths::{self, RefusedPath};
-use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipEntry, ZipReadError};
+use crate::blob_file::BlobFile;
+use crate::paths::{self, PathRefusal};
+use crate::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 
 /// The longest target of a symbolic link, in bytes.
 const MAX_TARGET_BYTES: u64 = 4096;
@@ -70,7 +70,7 @@ pub enum UnpackError {
     Zip(#[from] ZipReadError),
     /// A path or a link that could reach something else.
     #[error("`{path}` is refused: {why}")]
-    Path { path: String, why: RefusedPath },
+    Path { path: String, why: PathRefusal },
     #[error("`{0}` and `{1}` can't both be unpacked: the destination takes them for one path")]
     Case(String, String),
     /// A path that two artifacts hold, or that is both a file and a folder.
@@ -135,7 +135,7 @@ pub struct StagedFiles {
     policy: UnpackPolicy,
     hasher: RandomState,
     /// Hashes of the paths (folded where case doesn't count) of files and links of earlier artifacts, sorted.
-    leaves: Vec<u64>,
+    files: Vec<u64>,
     /// Hashes of the folders' paths, likewise.
     folders: HashSet<u64>,
     /// Links to create at the end: path and target.
@@ -153,7 +153,7 @@ impl StagedFiles {
             root,
             policy,
             hasher: RandomState::new(),
-            leaves: vec![],
+            files: vec![],
             folders: HashSet::new(),
             links: vec![],
         }
@@ -164,23 +164,23 @@ impl StagedFiles {
     /// one of them.
     pub fn unpack(
         &mut self,
-        disk: impl Into<Disk>,
+        disk: impl Into<BlobFile>,
         folder: &str,
         cancel: &AtomicBool,
     ) -> Result<UnpackCounts, UnpackError> {
-        let zip = Zip::open(disk)?;
+        let zip = ZipReader::open(disk)?;
         let packed = zip.disk().len().map_err(ZipReadError::Io)?;
         let policy = self.policy;
         let (unpacked, links) = measure(&zip, folder, packed, policy)?;
         check_space(&zip, &self.root, unpacked.bytes)?;
-        self.settle(&|each| {
-            zip.entries(|entry| match checked(&entry, folder, policy)? {
+        self.reserve_paths(&|each| {
+            zip.entries(|entry| match stage_path(&entry, folder, policy)? {
                 Some(path) => each(&path, entry.kind == EntryKind::Folder),
                 None => Ok(()),
             })
         })?;
         self.links.extend(links);
-        write::files(&zip, &self.root, cancel, |entry| checked(entry, folder, policy))?;
+        write::files(&zip, &self.root, cancel, |entry| stage_path(entry, folder, policy))?;
         Ok(unpacked)
     }
 
@@ -195,7 +195,7 @@ impl StagedFiles {
         }
         let paths = names.iter().map(|name| checked_path(name, folder, self.policy));
         let paths: Vec<String> = paths.collect::<Result<_, _>>()?;
-        self.settle(&|each| paths.iter().try_for_each(|path| each(path, false)))?;
+        self.reserve_paths(&|each| paths.iter().try_for_each(|path| each(path, false)))?;
         Ok(paths.iter().map(|path| self.root.join(path)).collect())
     }
 
@@ -212,23 +212,23 @@ impl StagedFiles {
 
     /// Refuses paths that are one at the destination, makes way for those that replace an
     /// earlier artifact's, and creates the folders of all.
-    fn settle(&mut self, paths: EachPath<'_>) -> Result<(), UnpackError> {
-        let mut leaves = vec![];
+    fn reserve_paths(&mut self, paths: EachPath<'_>) -> Result<(), UnpackError> {
+        let mut files = vec![];
         paths(&mut |path, is_folder| {
             self.add_folders(path, is_folder)?;
             if !is_folder {
-                leaves.push(self.hash(path));
+                files.push(self.hash(path));
             }
             Ok(())
         })?;
-        leaves.sort_unstable();
-        let twice = leaves.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        let both = || leaves.iter().chain(&self.leaves).find(|h| self.folders.contains(h)).copied();
+        files.sort_unstable();
+        let twice = files.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        let both = || files.iter().chain(&self.files).find(|h| self.folders.contains(h)).copied();
         if let Some(hash) = twice.or_else(both) {
             return Err(self.name_collision(paths, hash)?);
         }
         let again: HashSet<u64> =
-            leaves.iter().copied().filter(|h| self.leaves.binary_search(h).is_ok()).collect();
+            files.iter().copied().filter(|h| self.files.binary_search(h).is_ok()).collect();
         let mut last = PathBuf::new();
         paths(&mut |path, is_folder| {
             if !is_folder && again.contains(&self.hash(path)) {
@@ -243,9 +243,9 @@ impl StagedFiles {
             }
             Ok(())
         })?;
-        leaves.retain(|hash| !again.contains(hash));
-        self.leaves.extend(leaves);
-        self.leaves.sort_unstable();
+        files.retain(|hash| !again.contains(hash));
+        self.files.extend(files);
+        self.files.sort_unstable();
         Ok(())
     }
 
@@ -309,7 +309,7 @@ impl StagedFiles {
 /// Adds up what the directory announces and refuses it above the limits; returns the links with
 /// their targets too.
 fn measure(
-    zip: &Zip,
+    zip: &ZipReader,
     folder: &str,
     packed: u64,
     policy: UnpackPolicy,
@@ -329,10 +329,10 @@ fn measure(
             return Err(UnpackError::TooBig(limits.total));
         }
         unpacked.files += u64::from(entry.kind != EntryKind::Folder);
-        let Some(path) = checked(&entry, folder, policy)? else { return Ok(()) };
+        let Some(path) = stage_path(&entry, folder, policy)? else { return Ok(()) };
         if entry.kind == EntryKind::Symlink {
-            let target = target(zip, &entry)?;
-            check_target(&path, folder, &target, policy)?;
+            let target = link_target(zip, &entry)?;
+            check_link_target(&path, folder, &target, policy)?;
             links.push((path, target));
         }
         Ok(())
@@ -346,12 +346,12 @@ fn measure(
 }
 
 /// Refuses an archive whose files are larger than the disk's free space.
-fn check_space(zip: &Zip, root: &Path, bytes: u64) -> Result<(), UnpackError> {
+fn check_space(zip: &ZipReader, root: &Path, bytes: u64) -> Result<(), UnpackError> {
     let Some(have) = free_space(root).filter(|have| *have < bytes) else { return Ok(()) };
     // The archive's own file may become one of the entries, which then takes no further space.
     let mut reused = 0;
     zip.entries(|entry| -> Result<(), UnpackError> {
-        if zip.is_the_file(&entry) {
+        if zip.is_stored_at_start(&entry) {
             reused = entry.size;
         }
         Ok(())
@@ -373,7 +373,7 @@ fn free_space(_: &Path) -> Option<u64> {
 }
 
 /// The path of an entry below the stage's root; `None` for the root itself.
-fn checked(
+fn stage_path(
     entry: &ZipEntry,
     folder: &str,
     policy: UnpackPolicy,
@@ -382,7 +382,7 @@ fn checked(
         return Err(UnpackError::Setuid(entry.path.clone()));
     }
     match checked_path(&entry.path, folder, policy) {
-        Err(UnpackError::Path { why: RefusedPath::Empty, .. })
+        Err(UnpackError::Path { why: PathRefusal::Empty, .. })
             if entry.kind == EntryKind::Folder =>
         {
             Ok(None)
@@ -401,7 +401,7 @@ fn checked_path(path: &str, folder: &str, policy: UnpackPolicy) -> Result<String
 }
 
 /// Refuses a link that leads out of its own artifact's folder.
-fn check_target(
+fn check_link_target(
     path: &str,
     folder: &str,
     target: &str,
@@ -409,7 +409,7 @@ fn check_target(
 ) -> Result<(), UnpackError> {
     let refused = |why| UnpackError::Path { path: format!("{path} -> {target}"), why };
     let inner = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
-    paths::check_target(inner, target).map_err(refused)?;
+    paths::check_link_target(inner, target).map_err(refused)?;
     if policy.privileged {
         paths::check_privileged(target).map_err(refused)?;
     }
@@ -417,17 +417,17 @@ fn check_target(
 }
 
 /// The target of a link, which is its content.
-fn target(zip: &Zip, entry: &ZipEntry) -> Result<String, UnpackError> {
+fn link_target(zip: &ZipReader, entry: &ZipEntry) -> Result<String, UnpackError> {
     let refused = |why| UnpackError::Path { path: entry.path.clone(), why };
     if entry.size > MAX_TARGET_BYTES {
-        return Err(refused(RefusedPath::TooLong));
+        return Err(refused(PathRefusal::TooLong));
     }
     let mut target = vec![];
-    zip.content(entry, &mut ReadBuffers::default(), |bytes| {
+    zip.read_content(entry, &mut ReadBuffers::default(), |bytes| {
         target.extend_from_slice(bytes);
         Ok(())
     })?;
-    String::from_utf8(target).map_err(|_| refused(RefusedPath::NotUtf8))
+    String::from_utf8(target).map_err(|_| refused(PathRefusal::NotUtf8))
 }
 
 #[cfg(unix)]

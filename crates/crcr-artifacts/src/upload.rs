@@ -151,7 +151,7 @@ async fn store(
     };
     let (stored, refusal) = match (github.put(source).await, refusal) {
         (Ok(stored), refusal) => (stored, refusal),
-        (Err(github), Some(s3)) if !is_own_fault(&github) => {
+        (Err(github), Some(s3)) if !would_fail_anywhere(&github) => {
             return Err(UploadError::Neither { s3, github });
         }
         (Err(error), _) => return Err(error.into()),
@@ -184,12 +184,12 @@ async fn to_s3(
         }
         other => other?,
     };
-    if stored.untagged {
+    if stored.tag_refused {
         let why = "the bucket refused the tag `retention-days`, so no lifecycle rule will delete \
                    the artifact: the credentials need `s3:PutObjectTagging`";
         warnings.push(why.to_owned());
     }
-    warnings.extend(stored.leftover.clone());
+    warnings.extend(stored.leftover_warning.clone());
     let place = StoredPlace::S3 {
         bucket: config.bucket.clone(),
         key: match stored.archive {
@@ -202,7 +202,7 @@ async fn to_s3(
     let locator = locator(source, &stored, place, run, now());
     let (told, ()) = tokio::join!(
         bucket.put_locator(&locator, folder, &before),
-        bucket.abort_others(source, folder)
+        bucket.abort_unfinished(source, folder)
     );
     told?;
     let download_url = match (&locator.place, stores.presign) {
@@ -233,7 +233,7 @@ fn fallback_reason(error: &StoreError) -> Option<StoreReason> {
 }
 
 /// Whether the other store would have failed in the same way.
-fn is_own_fault(error: &StoreError) -> bool {
+fn would_fail_anywhere(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Conflict { .. }
@@ -286,7 +286,7 @@ async fn publish(
         Ok(github) => match github.publish_locator(locator, source).await {
             Ok(()) => return,
             // It was published with the artifact, which was there already.
-            Err(StoreError::Conflict { .. }) if stored.already => return,
+            Err(StoreError::Conflict { .. }) if stored.already_stored => return,
             Err(error) => error.to_string(),
         },
         Err(why) => why.clone(),

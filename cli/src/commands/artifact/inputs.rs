@@ -1,7 +1,7 @@
 //! What the inputs and the environment of an artifact command mean.
 
 use crcr_artifacts::choose::{self, FallbackPolicy, StorePlan};
-use crcr_artifacts::layout::LayoutFacts;
+use crcr_artifacts::layout::PlaceholderValues;
 use crcr_artifacts::store::github::GitHubStore;
 use crcr_artifacts::upload::UploadRun;
 
@@ -56,7 +56,7 @@ pub fn folder(
     name: &str,
 ) -> Result<String, Failure> {
     let layout = sources::layout(args)?;
-    Ok(layout.render(&LayoutFacts {
+    Ok(layout.render(&PlaceholderValues {
         repository: Some(&run.repository),
         run_id: Some(run.run_id),
         run_attempt: Some(attempt),

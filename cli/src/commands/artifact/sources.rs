@@ -350,7 +350,7 @@ pub fn table(rows: &[Row<'_>]) -> String {
     text
 }
 
-/// Puts a failure into the step summary, which is looked at first when a step has failed.
+/// Puts a failure into the step summary, which is searched at first when a step has failed.
 pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer: &Printer) {
     let mut why = failure.message().to_owned();
     for cause in failure.causes() {

@@ -158,7 +158,7 @@ async fn attempt(
         job,
         leg: leg(env),
         check_run_id: env.get(env_vars::CRCR_CHECK_RUN_ID).and_then(|id| id.parse().ok()),
-        notes: runner.temp_dir().join("crcr").join("uploads"),
+        marker_folder: runner.temp_dir().join("crcr").join("uploads"),
         root: found.root,
         entries: Arc::new(found.entries),
         level: match args.compression_level {
@@ -415,7 +415,7 @@ fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &P
     let (digest, size) = (done.stored.digest.hex(), done.stored.size);
     let count = source.entries.len();
     let (before, after) = (human_bytes(source.raw_size()), human_bytes(size));
-    let was = if done.stored.already { "was there already" } else { "is stored" };
+    let was = if done.stored.already_stored { "was there already" } else { "is stored" };
     printer.line(&format!(
         "`{}` {was} in {store} ({}): {}, {before}, {after} stored",
         source.name,

@@ -68,7 +68,7 @@ impl<'a> Git<'a> {
             // These answers stay: the server knows what was asked for and hasn't got it.
             let final_words = ["not our ref", "couldn't find remote ref", "not found", "denied"];
             let stays = final_words.iter().any(|word| text.contains(word));
-            if stays || failure.code() != "git" || !tries.again(&text, None).await {
+            if stays || failure.code() != "git" || !tries.wait_to_retry(&text, None).await {
                 return Err(failure);
             }
             self.printer.line(&format!("git failed ({text}); trying again"));

@@ -63,9 +63,9 @@ impl Exchange<'_> {
                 Err(error) => error,
             };
             let again = match error.class() {
-                StsErrorClass::Denied => after_denial.again(&error, None).await,
+                StsErrorClass::Denied => after_denial.wait_to_retry(&error, None).await,
                 StsErrorClass::Expired | StsErrorClass::Transient => {
-                    after_outage.again(&error, error.retry_after()).await
+                    after_outage.wait_to_retry(&error, error.retry_after()).await
                 }
                 StsErrorClass::Refused | StsErrorClass::Foreign => false,
             };

@@ -110,7 +110,7 @@ impl Call<'_> {
                 Meaning::Refused(failure) => return Err(Unanswered::Refused(failure)),
                 good => return Ok(good),
             };
-            if !tries.again(&again.end.message(), again.after).await {
+            if !tries.wait_to_retry(&again.end.message(), again.after).await {
                 return Err(if again.unreachable {
                     Unanswered::Unreachable(again.end)
                 } else {

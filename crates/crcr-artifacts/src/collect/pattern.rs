@@ -16,7 +16,7 @@ pub(super) struct PathPattern {
 /// A pattern that is none.
 #[derive(Debug, thiserror::Error)]
 #[error("`{pattern}` isn't a pattern: {why}")]
-pub struct BadPattern {
+pub struct PathPatternError {
     pattern: String,
     why: String,
 }
@@ -35,12 +35,12 @@ impl PathPattern {
         line: &str,
         cwd: &Path,
         home: Option<&Path>,
-    ) -> Result<Option<Self>, BadPattern> {
+    ) -> Result<Option<Self>, PathPatternError> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             return Ok(None);
         }
-        let bad = |why: &str| BadPattern { pattern: line.to_owned(), why: why.to_owned() };
+        let bad = |why: &str| PathPatternError { pattern: line.to_owned(), why: why.to_owned() };
         // An even number of `!` includes again, as in the official action.
         let text = line.trim_start_matches('!');
         let excludes = (line.len() - text.len()) % 2 == 1;
@@ -68,7 +68,11 @@ impl PathPattern {
         Ok(Some(pattern))
     }
 
-    fn push(&mut self, part: &str, bad: &impl Fn(&str) -> BadPattern) -> Result<(), BadPattern> {
+    fn push(
+        &mut self,
+        part: &str,
+        bad: &impl Fn(&str) -> PathPatternError,
+    ) -> Result<(), PathPatternError> {
         let glob = part.contains(['*', '?', '[']);
         match part {
             ".." if self.rest.is_empty() => {
@@ -92,13 +96,13 @@ impl PathPattern {
     /// Whether the pattern matches `path` or a folder above it.
     pub(super) fn matches(&self, path: &Path) -> bool {
         let Ok(below) = path.strip_prefix(&self.start) else { return false };
-        full(&self.rest, &below.components().collect::<Vec<_>>())
+        matches_whole(&self.rest, &below.components().collect::<Vec<_>>())
     }
 
     /// Whether the pattern may match something below the folder `path`.
     pub(super) fn may_match_below(&self, path: &Path) -> bool {
         match path.strip_prefix(&self.start) {
-            Ok(below) => partial(&self.rest, &below.components().collect::<Vec<_>>()),
+            Ok(below) => matches_prefix(&self.rest, &below.components().collect::<Vec<_>>()),
             Err(_) => self.start.starts_with(path),
         }
     }
@@ -120,22 +124,24 @@ fn name(part: &str) -> Result<GlobMatcher, String> {
         .map_err(|e| e.kind().to_string())
 }
 
-fn full(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
+fn matches_whole(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
         ([], _) => true,
-        ([PatternPart::Any, rest @ ..], _) => (0..=path.len()).any(|n| full(rest, &path[n..])),
+        ([PatternPart::Any, rest @ ..], _) => {
+            (0..=path.len()).any(|n| matches_whole(rest, &path[n..]))
+        }
         ([PatternPart::Name(_), ..], []) => false,
         ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
-            glob.is_match(name.as_os_str()) && full(rest, below)
+            glob.is_match(name.as_os_str()) && matches_whole(rest, below)
         }
     }
 }
 
-fn partial(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
+fn matches_prefix(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
         ([] | [PatternPart::Any, ..], _) | (_, []) => true,
         ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
-            glob.is_match(name.as_os_str()) && partial(rest, below)
+            glob.is_match(name.as_os_str()) && matches_prefix(rest, below)
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use regex::Regex;
 
-use super::{ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, facts};
+use super::{
+    ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, placeholder_values,
+};
 use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
 use crate::locator::{self, ArchiveFormat, Locator, StoredPlace, is_locator_key};
 use crate::store;
@@ -17,9 +19,9 @@ struct BucketCandidate {
 }
 
 /// An artifact that the bucket doesn't give.
-pub(super) struct NotThere {
-    /// Where it was looked for, and what was said there.
-    pub(super) looked: Vec<String>,
+pub(super) struct NotInBucket {
+    /// Where it was searched for, and what was said there.
+    pub(super) searched: Vec<String>,
     /// Whether everybody who asked was refused, so that it may be there.
     pub(super) forbidden: bool,
 }
@@ -30,29 +32,32 @@ impl ArtifactBucket {
         &self,
         run: &SourceRun,
         name: &str,
-    ) -> Result<Result<FoundArtifact, NotThere>, FindError> {
-        let place =
-            format!("s3://{}/{}", self.config.bucket, self.layout.render(&facts(run, Some(name))));
-        let (mut looked, mut forbidden) = (vec![], true);
-        for (who, config) in self.askers() {
-            let asked = in_its_region(config, async |store| {
-                self.look(store, run, Some(name), |_| true).await
+    ) -> Result<Result<FoundArtifact, NotInBucket>, FindError> {
+        let place = format!(
+            "s3://{}/{}",
+            self.config.bucket,
+            self.layout.render(&placeholder_values(run, Some(name)))
+        );
+        let (mut searched, mut forbidden) = (vec![], true);
+        for (who, config) in self.access_modes() {
+            let asked = retry_in_bucket_region(config, async |store| {
+                self.read_candidates(store, run, Some(name), |_| true).await
             });
             match asked.await {
                 Ok(found) => match found.into_iter().next() {
                     Some(found) => return Ok(Ok(found)),
                     None => {
                         forbidden = false;
-                        looked.push(format!("`{place}` ({who}: nothing there)"));
+                        searched.push(format!("`{place}` ({who}: nothing there)"));
                     }
                 },
                 Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
-                    looked.push(format!("`{place}` ({who}: {error})"));
+                    searched.push(format!("`{place}` ({who}: {error})"));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Err(NotThere { looked, forbidden }))
+        Ok(Err(NotInBucket { searched, forbidden }))
     }
 
     /// Every artifact of the run in the bucket that is `wanted`.
@@ -62,9 +67,10 @@ impl ArtifactBucket {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<FoundArtifact>, FindError> {
         let mut refused = None;
-        for (_, config) in self.askers() {
-            let asked =
-                in_its_region(config, async |store| self.look(store, run, None, &wanted).await);
+        for (_, config) in self.access_modes() {
+            let asked = retry_in_bucket_region(config, async |store| {
+                self.read_candidates(store, run, None, &wanted).await
+            });
             match asked.await {
                 Ok(found) => return Ok(found),
                 Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
@@ -77,16 +83,16 @@ impl ArtifactBucket {
     }
 
     /// Follows a locator after checking that it points below the run's own prefix.
-    pub(super) async fn follow(
+    pub(super) async fn follow_locator(
         &self,
         run: &SourceRun,
         locator: &Locator,
         independent: bool,
     ) -> Result<FoundArtifact, FindError> {
-        let key = self.check(run, locator)?;
+        let key = self.checked_key(run, locator)?;
         let mut refused = None;
-        for (_, config) in self.askers() {
-            let asked = in_its_region(config, async |store| {
+        for (_, config) in self.access_modes() {
+            let asked = retry_in_bucket_region(config, async |store| {
                 self.is_readable(store, locator, &key).await.map(|()| store.clone())
             });
             match asked.await {
@@ -106,7 +112,7 @@ impl ArtifactBucket {
     }
 
     /// The key of a locator, if it may be followed.
-    fn check(&self, run: &SourceRun, locator: &Locator) -> Result<String, FindError> {
+    fn checked_key(&self, run: &SourceRun, locator: &Locator) -> Result<String, FindError> {
         let StoredPlace::S3 { bucket, key, endpoint, .. } = &locator.place else {
             return Err(FindError::Locator("it doesn't point into a bucket".to_owned()));
         };
@@ -121,7 +127,7 @@ impl ArtifactBucket {
             let why = "it points to another S3 server than the configured one".to_owned();
             return Err(FindError::Locator(why));
         }
-        let rendered = self.layout.render(&facts(run, Some(&locator.name)));
+        let rendered = self.layout.render(&placeholder_values(run, Some(&locator.name)));
         let (parts, mut given) = (rendered.split('/'), key.split('/'));
         let mut fits = |part: &str| {
             given.next().is_some_and(|given| {
@@ -142,7 +148,7 @@ impl ArtifactBucket {
     }
 
     /// Who is asked: the credentials, then nobody.
-    fn askers(&self) -> Vec<(&'static str, S3Config)> {
+    fn access_modes(&self) -> Vec<(&'static str, S3Config)> {
         let anonymous = S3Config { access: S3Access::Anonymous, ..self.config.clone() };
         match self.config.access {
             S3Access::Anonymous => vec![("anonymous", anonymous)],
@@ -170,21 +176,23 @@ impl ArtifactBucket {
     }
 
     /// Reads every candidate, and of each name keeps the highest attempt, then the newest.
-    async fn look(
+    async fn read_candidates(
         &self,
         store: &S3Store,
         run: &SourceRun,
         name: Option<&str>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<FoundArtifact>, FindError> {
-        let rendered = self.layout.render(&facts(run, name));
+        let rendered = self.layout.render(&placeholder_values(run, name));
         let mut found: Vec<FoundArtifact> = vec![];
         for candidate in candidates(store, &rendered).await? {
             let known = name.or(candidate.name.as_deref());
             if known.is_some_and(|name| !wanted(name)) {
                 continue;
             }
-            let Some(one) = self.read(store, run, &candidate, known).await? else { continue };
+            let Some(one) = self.read_candidate(store, run, &candidate, known).await? else {
+                continue;
+            };
             if !wanted(&one.name) {
                 continue;
             }
@@ -202,7 +210,7 @@ impl ArtifactBucket {
     }
 
     /// The artifact in a folder: what its locator says, else its zip, else its files.
-    async fn read(
+    async fn read_candidate(
         &self,
         store: &S3Store,
         run: &SourceRun,
@@ -211,8 +219,8 @@ impl ArtifactBucket {
     ) -> Result<Option<FoundArtifact>, FindError> {
         let folder = &candidate.folder;
         if let Some(locator) = read_locator(store, &locator_key(folder)).await? {
-            super::check_run(run, &locator, name.unwrap_or(&locator.name))?;
-            let key = self.check(run, &locator)?;
+            super::check_run_and_name(run, &locator, name.unwrap_or(&locator.name))?;
+            let key = self.checked_key(run, &locator)?;
             if !key.starts_with(&format!("{folder}/")) {
                 let why = format!("its key `{key}` isn't in the folder beside it");
                 return Err(FindError::Locator(why));
@@ -275,8 +283,8 @@ fn plain(name: &str, at: ArtifactLocation, archive: ArchiveFormat) -> FoundArtif
     }
 }
 
-/// Works with the bucket; once more where it really is when it isn't where it was looked for.
-async fn in_its_region<T, E>(
+/// Works with the bucket; once more where it really is when it isn't where it was searched for.
+async fn retry_in_bucket_region<T, E>(
     config: S3Config,
     work: impl AsyncFn(&S3Store) -> Result<T, E>,
 ) -> Result<T, FindError>
@@ -342,7 +350,8 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandida
             let (objects, folders) = store.list(&join(&candidate.folder, head), true).await?;
             let folders = folders.iter().map(|folder| folder.trim_end_matches('/'));
             let locators = objects.iter().filter(|object| last && is_locator_key(&object.key));
-            let locators = locators.filter_map(|object| object.key.strip_suffix(locator::SUFFIX));
+            let locators =
+                locators.filter_map(|object| object.key.strip_suffix(locator::KEY_SUFFIX));
             for folder in folders.chain(locators) {
                 let own = folder.rsplit('/').next().unwrap_or_default();
                 let Some(captures) = pattern.captures(own) else { continue };

@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::fetch;
 use crate::locator::{self, ARTIFACT_PREFIX, Locator, StoredPlace, is_locator_artifact};
 use crate::store::github::download::{UrlBlob, UrlSigner, rest_error};
-use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipReadError};
+use crate::zip::read::{EntryKind, ReadBuffers, ZipReadError, ZipReader};
 
 /// The largest blob that a locator may be in: its JSON, and a zip around it.
 const MAX_LOCATOR_BLOB: u64 = locator::MAX_BYTES as u64 + 64 * 1024;
@@ -86,7 +86,7 @@ impl ArtifactSources {
             return Ok(Some(there));
         }
         let listed = Some(listed);
-        Box::pin(self.follow(run, &locator, name, true, listed)).await.map(Some)
+        Box::pin(self.follow_locator(run, &locator, name, true, listed)).await.map(Some)
     }
 
     /// Those with these numbers; a warning names the ones that the run doesn't have.
@@ -190,8 +190,8 @@ pub(super) fn pick(
     };
     if found.is_empty() && !unknown.is_empty() {
         let (id, there) = (run.id, artifacts_text(listed.len()));
-        let looked = vec![format!("GitHub's list of run {id} of `{}` ({there})", run.repository)];
-        return Err(FindError::Missing { what: format!("artifact with {unknown}"), looked });
+        let searched = vec![format!("GitHub's list of run {id} of `{}` ({there})", run.repository)];
+        return Err(FindError::Missing { what: format!("artifact with {unknown}"), searched });
     }
     Ok((found, unknown))
 }
@@ -200,7 +200,7 @@ pub(super) fn pick(
 fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipReadError> {
     let mut file = tempfile::tempfile()?;
     file.write_all(bytes)?;
-    let zip = Zip::open(file)?;
+    let zip = ZipReader::open(file)?;
     let mut content = Vec::new();
     let mut seen = false;
     zip.entries(|entry| {
@@ -210,7 +210,7 @@ fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipReadError> {
         if entry.size > locator::MAX_BYTES as u64 {
             return Err(ZipReadError::Mismatch(entry.path));
         }
-        zip.content(&entry, &mut ReadBuffers::default(), |bytes| content.write_all(bytes))
+        zip.read_content(&entry, &mut ReadBuffers::default(), |bytes| content.write_all(bytes))
     })?;
     Ok(content)
 }

@@ -10,7 +10,7 @@ pub struct NamePattern {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum PatternError {
+pub enum NamePatternError {
     #[error(transparent)]
     Glob(#[from] globset::Error),
     #[error("`{found}…` isn't supported; {instead}")]
@@ -30,7 +30,7 @@ const UNSUPPORTED: [(&str, &str); 8] = [
 ];
 
 impl NamePattern {
-    pub fn new(text: &str) -> Result<Self, PatternError> {
+    pub fn new(text: &str) -> Result<Self, NamePatternError> {
         let text = text.trim();
         let glob = text.trim_start_matches('!');
         let bangs = text.len() - glob.len();
@@ -44,7 +44,7 @@ impl NamePattern {
             _ => glob.contains(found),
         });
         if let Some((found, instead)) = unsupported {
-            return Err(PatternError::Unsupported { found, instead });
+            return Err(NamePatternError::Unsupported { found, instead });
         }
         let glob = GlobBuilder::new(glob).backslash_escape(true).empty_alternates(true).build()?;
         Ok(Self { negated: bangs % 2 == 1, glob: glob.compile_matcher() })
@@ -82,12 +82,12 @@ mod tests {
         for pattern in ["+(a|b)", "!(a)", "x-!(a)", "@(a)", "*(a)", "?(a)", "[[:alpha:]]", "{1..3}"]
         {
             let error = NamePattern::new(pattern).unwrap_err();
-            assert!(matches!(error, PatternError::Unsupported { .. }), "{pattern}: {error}");
+            assert!(matches!(error, NamePatternError::Unsupported { .. }), "{pattern}: {error}");
             assert!(error.to_string().contains("write"), "{error}");
         }
         for good in ["v1..2", "a(b)", "a{b,c}..d"] {
             NamePattern::new(good).unwrap();
         }
-        assert!(matches!(NamePattern::new("{a"), Err(PatternError::Glob(_))));
+        assert!(matches!(NamePattern::new("{a"), Err(NamePatternError::Glob(_))));
     }
 }

@@ -17,7 +17,7 @@ pub(super) enum BlobStart {
 }
 
 /// Takes the first two blocks, which tell a small blob from a long one.
-pub(super) async fn start(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
+pub(super) async fn start_blob(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
     let first = blocks.next().await;
     match (first, blocks.next().await) {
         (Some(first), Some(second)) => Ok(BlobStart::Long(vec![first, second], blocks)),
@@ -30,7 +30,7 @@ pub(super) async fn start(mut blocks: BlobBlocks) -> Result<BlobStart, StoreErro
 ///
 /// Each is a task of its own, so that signing and sending use every processor; the buffers of
 /// `blocks` bound their number.
-pub(super) async fn all<T, F>(
+pub(super) async fn send_blocks<T, F>(
     first: Vec<Bytes>,
     mut blocks: BlobBlocks,
     stop: &CancellationToken,
@@ -48,7 +48,7 @@ where
         tokio::select! {
             () = stop.cancelled() => return Err(StoreError::Stopped),
             Some(done) = sending.next(), if !sending.is_empty() => {
-                sent.push(joined(done)?);
+                sent.push(task_result(done)?);
             }
             block = async { match first.next() { Some(block) => Some(block), None => blocks.next().await } },
                 if more =>
@@ -71,7 +71,7 @@ where
 }
 
 /// What a task gave; one that ended by a panic, or with the runtime, gave nothing.
-pub(super) fn joined<T>(
+pub(super) fn task_result<T>(
     done: Result<Result<T, StoreError>, tokio::task::JoinError>,
 ) -> Result<T, StoreError> {
     done.unwrap_or(Err(StoreError::Stopped))
@@ -110,18 +110,21 @@ mod tests {
             }
             Ok((n, block.len()))
         };
-        let (sent, made) = all(vec![], make(), &stop, slow).await.unwrap();
+        let (sent, made) = send_blocks(vec![], make(), &stop, slow).await.unwrap();
         let expected: Vec<_> = (0..10).map(|n| (n, if n == 9 { 5 } else { 10 })).collect();
         assert_eq!((sent, made.size), (expected, 95));
         let fail = |n: usize, _: Bytes| async move {
             if n == 4 { Err(StoreError::MissingBucket("b".to_owned())) } else { Ok(()) }
         };
         assert!(matches!(
-            all(vec![], make(), &stop, fail).await,
+            send_blocks(vec![], make(), &stop, fail).await,
             Err(StoreError::MissingBucket(_))
         ));
         stop.cancel();
         let never = |_: usize, _: Bytes| std::future::pending::<Result<(), StoreError>>();
-        assert!(matches!(all(vec![], make(), &stop, never).await, Err(StoreError::Stopped)));
+        assert!(matches!(
+            send_blocks(vec![], make(), &stop, never).await,
+            Err(StoreError::Stopped)
+        ));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use rawzip::{CompressionMethod, ZipArchiveWriter};
 
 use super::{OnCollision, StagedFiles, UnpackCounts, UnpackError, UnpackLimits, UnpackPolicy};
-use crate::paths::RefusedPath;
+use crate::paths::PathRefusal;
 use crate::publish::StagingFolder;
 use crate::zip::read::ZipReadError as ZipError;
 
@@ -81,7 +81,7 @@ fn refused(policy: UnpackPolicy, bytes: &[u8]) -> UnpackError {
 }
 
 #[track_caller]
-fn refuses_path(policy: UnpackPolicy, items: &[Item<'_>], why: RefusedPath) {
+fn refuses_path(policy: UnpackPolicy, items: &[Item<'_>], why: PathRefusal) {
     match refused(policy, &zip(items)) {
         UnpackError::Path { why: given, .. } => assert_eq!(given, why),
         other => panic!("{other}"),
@@ -93,45 +93,49 @@ const PLAIN: u32 = 0o100_644;
 
 #[test]
 fn an_absolute_path_is_refused() {
-    refuses_path(POLICY, &[Item(b"/tmp/evil", PLAIN, b"x")], RefusedPath::Absolute);
+    refuses_path(POLICY, &[Item(b"/tmp/evil", PLAIN, b"x")], PathRefusal::Absolute);
 }
 
 #[test]
 fn a_path_with_dot_dot_is_refused_before_earlier_entries_are_visible() {
     let items = [Item(b"good", PLAIN, b"x"), Item(b"a/../../evil", PLAIN, b"x")];
-    refuses_path(POLICY, &items, RefusedPath::Parent);
+    refuses_path(POLICY, &items, PathRefusal::Parent);
 }
 
 #[test]
 fn a_drive_letter_is_refused() {
-    refuses_path(POLICY, &[Item(b"C:evil", PLAIN, b"x")], RefusedPath::Drive);
+    refuses_path(POLICY, &[Item(b"C:evil", PLAIN, b"x")], PathRefusal::Drive);
 }
 
 #[test]
 fn a_nul_in_a_name_is_refused() {
-    refuses_path(POLICY, &[Item(b"evil\0.txt", PLAIN, b"x")], RefusedPath::Nul);
+    refuses_path(POLICY, &[Item(b"evil\0.txt", PLAIN, b"x")], PathRefusal::Nul);
 }
 
 #[test]
 fn a_backslash_is_refused() {
-    refuses_path(POLICY, &[Item(b"..\\evil", PLAIN, b"x")], RefusedPath::Backslash);
+    refuses_path(POLICY, &[Item(b"..\\evil", PLAIN, b"x")], PathRefusal::Backslash);
 }
 
 #[test]
 fn an_empty_name_is_refused() {
-    refuses_path(POLICY, &[Item(b"", PLAIN, b"x")], RefusedPath::Empty);
+    refuses_path(POLICY, &[Item(b"", PLAIN, b"x")], PathRefusal::Empty);
 }
 
 #[test]
 fn a_name_longer_than_any_path_is_refused() {
-    refuses_path(POLICY, &[Item(&[b'a'; 5000], PLAIN, b"x")], RefusedPath::TooLong);
+    refuses_path(POLICY, &[Item(&[b'a'; 5000], PLAIN, b"x")], PathRefusal::TooLong);
 }
 
 #[test]
 fn a_link_out_of_the_artifact_is_refused() {
-    refuses_path(POLICY, &[Item(b"link", LINK, b"../evil")], RefusedPath::Escape);
-    refuses_path(POLICY, &[Item(b"link", LINK, b"/etc/passwd")], RefusedPath::Absolute);
-    refuses_path(POLICY, &[Item(b"a/link", LINK, b"x/../../../evil")], RefusedPath::Winding);
+    refuses_path(POLICY, &[Item(b"link", LINK, b"../evil")], PathRefusal::Escape);
+    refuses_path(POLICY, &[Item(b"link", LINK, b"/etc/passwd")], PathRefusal::Absolute);
+    refuses_path(
+        POLICY,
+        &[Item(b"a/link", LINK, b"x/../../../evil")],
+        PathRefusal::ParentAfterName,
+    );
 }
 
 #[test]
@@ -298,12 +302,12 @@ fn a_setuid_bit_is_refused_in_a_privileged_event_and_dropped_elsewhere() {
 fn git_and_github_folders_are_refused_in_a_privileged_event() {
     for name in [".git/hooks/post-checkout", "a/.Git/config", ".github/workflows/x.yml"] {
         let items = [Item(name.as_bytes(), PLAIN, b"x")];
-        refuses_path(PRIVILEGED, &items, RefusedPath::GitFolder);
+        refuses_path(PRIVILEGED, &items, PathRefusal::GitFolder);
         let world = tempfile::tempdir().unwrap();
         unpack(world.path(), POLICY, &[("", &zip(&items))]).unwrap();
         assert!(world.path().join("out").join(name).is_file());
     }
-    refuses_path(PRIVILEGED, &[Item(b"x", LINK, b".git/hooks")], RefusedPath::GitFolder);
+    refuses_path(PRIVILEGED, &[Item(b"x", LINK, b".git/hooks")], PathRefusal::GitFolder);
 }
 
 #[cfg(unix)]
@@ -361,7 +365,7 @@ fn two_artifacts_in_folders_of_their_own_do_not_collide() {
     }
     let out = zip(&[Item(b"link", LINK, b"../x/a")]);
     let error = unpack(world.path(), POLICY, &[("y", &out)]).unwrap_err();
-    assert!(matches!(error, UnpackError::Path { why: RefusedPath::Escape, .. }));
+    assert!(matches!(error, UnpackError::Path { why: PathRefusal::Escape, .. }));
 }
 
 #[test]

@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use super::UnpackError;
-use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipEntry, ZipReadError};
+use crate::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 
 /// How many small files go to a worker at once.
-const BATCH: usize = 64;
+const BATCH_FILES: usize = 64;
 /// A file of this many bytes is a batch of its own, so that no other waits behind it.
-const BIG: u64 = 1 << 20;
+const LARGE_FILE_BYTES: u64 = 1 << 20;
 
 /// Checked paths and their entries.
 type EntryBatch = Vec<(String, ZipEntry)>;
@@ -23,7 +23,7 @@ type EntryBatch = Vec<(String, ZipEntry)>;
 ///
 /// Returns the first failure; once there is one, or `cancel` is set, nothing new is begun.
 pub(super) fn files(
-    zip: &Zip,
+    zip: &ZipReader,
     root: &Path,
     cancel: &AtomicBool,
     place: impl Fn(&ZipEntry) -> Result<Option<String>, UnpackError>,
@@ -43,20 +43,20 @@ pub(super) fn files(
         for _ in 0..threads {
             scope.spawn(|| work.run());
         }
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(BATCH_FILES);
         let listed = zip.entries(|entry| {
             if entry.kind != EntryKind::File {
                 return Ok(());
             }
             let Some(path) = place(&entry)? else { return Ok(()) };
-            if entry.size >= BIG && last.is_none() && zip.is_the_file(&entry) {
+            if entry.size >= LARGE_FILE_BYTES && last.is_none() && zip.is_stored_at_start(&entry) {
                 last = Some((path, entry));
                 return Ok(());
             }
-            let big = entry.size >= BIG;
+            let big = entry.size >= LARGE_FILE_BYTES;
             batch.push((path, entry));
-            if big || batch.len() == BATCH {
-                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+            if big || batch.len() == BATCH_FILES {
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_FILES));
                 return sender.send(full).map_err(|_| UnpackError::Cancelled);
             }
             if work.stopped() { Err(UnpackError::Cancelled) } else { Ok(()) }
@@ -76,7 +76,7 @@ pub(super) fn files(
 }
 
 struct WriteWork<'a> {
-    zip: &'a Zip,
+    zip: &'a ZipReader,
     root: &'a Path,
     cancel: &'a AtomicBool,
     queue: Mutex<Receiver<EntryBatch>>,
@@ -113,7 +113,7 @@ impl WriteWork<'_> {
     /// read from it any more.
     fn become_file(&self, path: &str, entry: &ZipEntry) -> Result<(), UnpackError> {
         let failed = |source| UnpackError::Write { path: path.to_owned(), source };
-        self.zip.check_the_file(entry)?;
+        self.zip.check_stored_crc(entry)?;
         let full = self.root.join(path);
         let file = create(&full, entry.mode).map_err(failed)?;
         let permissions = file.metadata().map_err(failed)?.permissions();
@@ -135,7 +135,7 @@ impl WriteWork<'_> {
         let mut file = create(&self.root.join(path), entry.mode).map_err(failed)?;
         // The archive's own read errors and ours to write come through one result: keep them apart.
         let mut write_error = None;
-        let content = self.zip.content(entry, buffers, |bytes| {
+        let content = self.zip.read_content(entry, buffers, |bytes| {
             if self.stopped() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
@@ -176,14 +176,14 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::disk::{Disk, stored_head};
+    use crate::blob_file::{BlobFile, stored_head};
 
     /// A zip of stored entries, laid out on disk as a download leaves it.
     fn fetched(
         folder: &Path,
         entries: &[(&str, &[u8])],
         spoil: bool,
-    ) -> (Disk, std::path::PathBuf) {
+    ) -> (BlobFile, std::path::PathBuf) {
         let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
         let options = ::zip::write::SimpleFileOptions::default()
             .compression_method(::zip::CompressionMethod::Stored)
@@ -200,19 +200,19 @@ mod tests {
         let path = folder.join("blob");
         fs::write(&path, &bytes[head..]).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        (Disk::new(bytes[..head].to_vec(), file, path.clone()), path)
+        (BlobFile::new(bytes[..head].to_vec(), file, path.clone()), path)
     }
 
-    fn unpack(disk: Disk, root: &Path) -> Result<(), UnpackError> {
+    fn unpack(disk: BlobFile, root: &Path) -> Result<(), UnpackError> {
         fs::create_dir(root).unwrap();
-        files(&Zip::open(disk)?, root, &AtomicBool::new(false), |entry| {
+        files(&ZipReader::open(disk)?, root, &AtomicBool::new(false), |entry| {
             Ok(Some(entry.path.clone()))
         })
     }
 
     #[test]
     fn the_file_of_an_archive_becomes_its_first_large_entry() {
-        let large = vec![7; BIG as usize + 5];
+        let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         for others in [&[][..], &[("b", b"small".as_slice()), ("c", &large)]] {
             let world = tempfile::tempdir().unwrap();
             let entries = [&[("a", large.as_slice())], others].concat();
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn where_the_file_cannot_be_moved_it_is_copied() {
-        let large = vec![7; BIG as usize + 5];
+        let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         let world = tempfile::tempdir().unwrap();
         let (disk, blob) = fetched(world.path(), &[("a", &large), ("b", b"small")], false);
         fs::rename(&blob, world.path().join("elsewhere")).unwrap();
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_file_with_other_bytes_than_announced_does_not_become_an_entry() {
         let world = tempfile::tempdir().unwrap();
-        let large = vec![7; BIG as usize + 5];
+        let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         let (disk, _) = fetched(world.path(), &[("a", &large)], true);
         let root = world.path().join("stage");
         let error = unpack(disk, &root).unwrap_err();

@@ -12,7 +12,7 @@
 //!   the block's header (RFC 1951, 3.2.2 and 3.2.7). Where it has no one bit, as in a block with the
 //!   fixed code, zlib takes over.
 //!
-//! A piece of [`FastDeflate::PIECE`] bytes is always one block. Level 1 is `deflate_compress_fastest`
+//! A piece of [`FastDeflate::MAX_PIECE_BYTES`] bytes is always one block. Level 1 is `deflate_compress_fastest`
 //! in libdeflate's `deflate_compress.c`. It starts another block only after 65,535 bytes or 8,192
 //! matches, and no match is shorter than 4 bytes; the first byte can't be part of a match. Another
 //! version may do otherwise: `Cargo.toml` names the exact one, debug builds decode every piece, and
@@ -22,23 +22,24 @@ use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{CompressionLvl, Compressor};
 
 /// Level 0, which the library calls its fastest, only stores.
-const LEVEL: CompressionLvl = match CompressionLvl::new(1) {
+const FASTEST_LEVEL: CompressionLvl = match CompressionLvl::new(1) {
     Ok(level) => level,
     Err(_) => panic!("libdeflate has a level 1"),
 };
 /// The symbol that ends a block.
 const END_OF_BLOCK: usize = 256;
 /// The order in which the lengths of the code of the code lengths come.
-const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+const CODE_LENGTH_ORDER: [usize; 19] =
+    [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
 pub(super) struct FastDeflate(Compressor);
 
 impl FastDeflate {
     /// The most bytes of a piece that isn't the last one.
-    pub(super) const PIECE: usize = 32 * 1024;
+    pub(super) const MAX_PIECE_BYTES: usize = 32 * 1024;
 
     pub(super) fn new() -> Self {
-        Self(Compressor::new(LEVEL))
+        Self(Compressor::new(FASTEST_LEVEL))
     }
 
     /// Appends a stream with `input`, of any length.
@@ -53,7 +54,10 @@ impl FastDeflate {
     /// Appends blocks with `piece` that end at a byte boundary, where another block can follow. When
     /// this can't be done, appends nothing and returns false.
     pub(super) fn flush(&mut self, piece: &[u8], out: &mut Vec<u8>) -> bool {
-        assert!(piece.len() <= Self::PIECE, "a longer piece can have more than one block");
+        assert!(
+            piece.len() <= Self::MAX_PIECE_BYTES,
+            "a longer piece can have more than one block"
+        );
         let start = out.len();
         self.finish(piece, out);
         let Some(free) = free_bits(&out[start..]) else {
@@ -110,8 +114,8 @@ fn literal_lengths(bits: &mut BitReader<'_>) -> Option<Vec<u8>> {
     let count = bits.take(5)? + 257;
     let _distances = bits.take(5)?;
     let of_lengths = bits.take(4)? + 4;
-    let mut lengths = [0; ORDER.len()];
-    for symbol in &ORDER[..of_lengths] {
+    let mut lengths = [0; CODE_LENGTH_ORDER.len()];
+    for symbol in &CODE_LENGTH_ORDER[..of_lengths] {
         lengths[*symbol] = bits.take(3)? as u8;
     }
     // By its code with a one before it, which keeps the zeros at its beginning.
@@ -207,7 +211,7 @@ mod tests {
 
     fn inflated(stream: &[u8]) -> Vec<u8> {
         let mut decoder = Decompress::new(false);
-        let mut found = Vec::with_capacity(4 * FastDeflate::PIECE);
+        let mut found = Vec::with_capacity(4 * FastDeflate::MAX_PIECE_BYTES);
         let status = decoder.decompress_vec(stream, &mut found, FlushDecompress::Finish);
         assert!(matches!(status, Ok(Status::StreamEnd)), "{status:?}");
         assert_eq!(decoder.total_in(), stream.len() as u64);
@@ -219,7 +223,7 @@ mod tests {
         #[test]
         fn joined_pieces_are_one_stream_with_every_byte(
             seeds in prop::collection::vec(any::<u64>(), 1..4),
-            len in prop_oneof![0..70_usize, 0..2000_usize, 0..=FastDeflate::PIECE],
+            len in prop_oneof![0..70_usize, 0..2000_usize, 0..=FastDeflate::MAX_PIECE_BYTES],
             kinds in prop_oneof![1..4_u64, 1..=256_u64],
             word in prop_oneof![Just(0_usize), 1..9_usize, 1..400_usize],
         ) {
@@ -236,7 +240,7 @@ mod tests {
     #[test]
     fn the_piece_with_the_most_matches_is_one_block() {
         for seed in 1..200 {
-            let piece = bytes(seed, FastDeflate::PIECE, 256, 4);
+            let piece = bytes(seed, FastDeflate::MAX_PIECE_BYTES, 256, 4);
             let (stream, refused) = joined(std::slice::from_ref(&piece));
             assert_eq!(refused, [false]);
             assert!(inflated(&stream).starts_with(&piece));
@@ -245,7 +249,7 @@ mod tests {
 
     #[test]
     fn only_pieces_with_the_fixed_code_need_zlib() {
-        let len = FastDeflate::PIECE;
+        let len = FastDeflate::MAX_PIECE_BYTES;
         let pieces = [
             bytes(1, len, 16, 0),
             bytes(1, len, 256, 0),

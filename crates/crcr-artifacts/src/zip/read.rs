@@ -12,7 +12,7 @@ use rawzip::{
     ZipLocator,
 };
 
-use crate::disk::Disk;
+use crate::blob_file::BlobFile;
 
 /// Holds any record of a central directory: three fields of 64 KiB and a fixed part.
 const RECORD_BYTES: usize = 256 * 1024;
@@ -78,8 +78,8 @@ pub struct ZipEntry {
 }
 
 /// An archive in a file. Entries can be read from several threads at once.
-pub struct Zip {
-    archive: ZipArchive<Disk>,
+pub struct ZipReader {
+    archive: ZipArchive<BlobFile>,
 }
 
 /// The memory that reading an entry takes; a thread keeps its own and uses it again.
@@ -99,9 +99,9 @@ impl Default for ReadBuffers {
     }
 }
 
-impl Zip {
+impl ZipReader {
     /// Finds the central directory of the archive in a file.
-    pub fn open(disk: impl Into<Disk>) -> Result<Self, ZipReadError> {
+    pub fn open(disk: impl Into<BlobFile>) -> Result<Self, ZipReadError> {
         let disk = disk.into();
         let mut buffer = vec![0; RECORD_BYTES];
         let end = disk.len()?;
@@ -110,13 +110,13 @@ impl Zip {
     }
 
     /// What the archive is read from.
-    pub(crate) fn disk(&self) -> &Disk {
+    pub(crate) fn disk(&self) -> &BlobFile {
         self.archive.get_ref()
     }
 
     /// Whether the content of `entry` is where the archive's file starts, as it is, and the file
     /// may become it.
-    pub(crate) fn is_the_file(&self, entry: &ZipEntry) -> bool {
+    pub(crate) fn is_stored_at_start(&self, entry: &ZipEntry) -> bool {
         let disk = self.disk();
         disk.is_movable()
             && !entry.deflated
@@ -126,9 +126,9 @@ impl Zip {
             })
     }
 
-    /// Checks the CRC of an entry that [`Self::is_the_file`].
-    pub(crate) fn check_the_file(&self, entry: &ZipEntry) -> Result<(), ZipReadError> {
-        if self.disk().crc(entry.size)? == entry.crc {
+    /// Checks the CRC of an entry that [`Self::is_stored_at_start`].
+    pub(crate) fn check_stored_crc(&self, entry: &ZipEntry) -> Result<(), ZipReadError> {
+        if self.disk().crc_of_prefix(entry.size)? == entry.crc {
             return Ok(());
         }
         Err(ZipReadError::Mismatch(entry.path.clone()))
@@ -155,7 +155,7 @@ impl Zip {
     /// Hands the content of `entry` to `take`, piece by piece, and checks its length and CRC.
     ///
     /// `take` never gets more bytes than the directory announces.
-    pub fn content(
+    pub fn read_content(
         &self,
         entry: &ZipEntry,
         buffers: &mut ReadBuffers,
@@ -184,10 +184,10 @@ impl Zip {
                 at += got as u64;
                 done = inflate_all(&input[..got], output, inflate, &mut give).map_err(
                     |e| match e {
-                        Inflate::Broken(why) => {
+                        InflateError::Broken(why) => {
                             ZipReadError::Broken { path: entry.path.clone(), why }
                         }
-                        Inflate::Given(error) => error,
+                        InflateError::Given(error) => error,
                     },
                 )?;
             }
@@ -208,7 +208,7 @@ impl Zip {
     }
 }
 
-enum Inflate {
+enum InflateError {
     Broken(String),
     Given(ZipReadError),
 }
@@ -219,16 +219,16 @@ fn inflate_all(
     output: &mut [u8],
     inflate: &mut Decompress,
     give: &mut impl FnMut(&[u8]) -> Result<(), ZipReadError>,
-) -> Result<bool, Inflate> {
+) -> Result<bool, InflateError> {
     loop {
         let (taken, given) = (inflate.total_in(), inflate.total_out());
         let status = inflate
             .decompress(input, output, FlushDecompress::None)
-            .map_err(|e| Inflate::Broken(e.to_string()))?;
+            .map_err(|e| InflateError::Broken(e.to_string()))?;
         let taken = (inflate.total_in() - taken) as usize;
         let given = (inflate.total_out() - given) as usize;
         input = &input[taken..];
-        give(&output[..given]).map_err(Inflate::Given)?;
+        give(&output[..given]).map_err(InflateError::Given)?;
         if status == Status::StreamEnd {
             return Ok(true);
         }
@@ -237,7 +237,7 @@ fn inflate_all(
             return Ok(false);
         }
         if taken == 0 && given == 0 {
-            return Err(Inflate::Broken("no progress".to_owned()));
+            return Err(InflateError::Broken("no progress".to_owned()));
         }
     }
 }
@@ -307,7 +307,7 @@ mod tests {
         file
     }
 
-    fn read_all(zip: &Zip) -> Result<Vec<(ZipEntry, Vec<u8>)>, ZipReadError> {
+    fn read_all(zip: &ZipReader) -> Result<Vec<(ZipEntry, Vec<u8>)>, ZipReadError> {
         let mut entries = vec![];
         zip.entries(|entry| {
             entries.push(entry);
@@ -318,7 +318,7 @@ mod tests {
             .into_iter()
             .map(|entry| {
                 let mut content = vec![];
-                zip.content(&entry, &mut buffers, |bytes| content.write_all(bytes))?;
+                zip.read_content(&entry, &mut buffers, |bytes| content.write_all(bytes))?;
                 Ok((entry, content))
             })
             .collect()
@@ -336,7 +336,7 @@ mod tests {
         writer.write_all(b"raw").unwrap();
         writer.add_directory("empty", options).unwrap();
         writer.add_symlink("link", "bin/tool", options).unwrap();
-        let zip = Zip::open(file(&writer.finish().unwrap().into_inner())).unwrap();
+        let zip = ZipReader::open(file(&writer.finish().unwrap().into_inner())).unwrap();
         let all = read_all(&zip).unwrap();
         assert_eq!(zip.announced_entries(), 4);
         assert_eq!((all[0].0.path.as_str(), all[0].0.mode), ("bin/tool", Some(0o755)));
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn an_empty_archive_has_no_entries() {
         let writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
-        let zip = Zip::open(file(&writer.finish().unwrap().into_inner())).unwrap();
+        let zip = ZipReader::open(file(&writer.finish().unwrap().into_inner())).unwrap();
         assert!(read_all(&zip).unwrap().is_empty());
     }
 
@@ -363,7 +363,7 @@ mod tests {
         let mut bytes = writer.finish().unwrap().into_inner();
         let at = bytes.windows(7).position(|w| w == b"content").unwrap();
         bytes[at] ^= 1;
-        let error = read_all(&Zip::open(file(&bytes)).unwrap()).unwrap_err();
+        let error = read_all(&ZipReader::open(file(&bytes)).unwrap()).unwrap_err();
         assert!(matches!(error, ZipReadError::Mismatch(_)), "{error}");
     }
 
@@ -374,14 +374,14 @@ mod tests {
         let (entry, config) = writer.new_file(name).start().unwrap();
         let (entry, descriptor) = config.wrap(entry).finish().unwrap();
         entry.finish(descriptor).unwrap();
-        let zip = Zip::open(file(&writer.finish().unwrap())).unwrap();
+        let zip = ZipReader::open(file(&writer.finish().unwrap())).unwrap();
         assert_eq!(read_all(&zip).unwrap()[0].0.path, "über.txt");
     }
 
     proptest! {
         #[test]
         fn any_bytes_neither_panic_nor_hang(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
-            if let Ok(zip) = Zip::open(file(&bytes)) {
+            if let Ok(zip) = ZipReader::open(file(&bytes)) {
                 let _ = read_all(&zip);
             }
         }
@@ -404,7 +404,7 @@ mod tests {
                 bytes[at] = value;
             }
             let skip = cut.index(bytes.len()) % 8;
-            if let Ok(zip) = Zip::open(file(&bytes[skip..])) {
+            if let Ok(zip) = ZipReader::open(file(&bytes[skip..])) {
                 let _ = read_all(&zip);
             }
         }

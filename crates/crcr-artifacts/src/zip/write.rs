@@ -19,7 +19,7 @@ use crate::blocks::{BlobSink, BlobSourceError, FilePrefix, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
 use crate::zip::fast_deflate::FastDeflate;
-use crate::zip::format::{EntryRecord, Method, put_end};
+use crate::zip::format::{CompressionMethod, EntryRecord, put_end};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeflateLevel {
@@ -31,26 +31,26 @@ pub enum DeflateLevel {
 
 /// The level of zlib for what [`FastDeflate`] leaves too large: the result is at most two per cent
 /// larger than with level 6.
-const TIGHT: u32 = 5;
-/// How many times as large as with [`TIGHT`] a sample may be with [`FastDeflate`]. A whole file can be
-/// three per cent worse than its samples, as `TIGHT` finds matches over a longer distance there.
-const FAST_LIMIT: f64 = 1.02;
+const ZLIB_LEVEL: u32 = 5;
+/// How many times as large as with [`ZLIB_LEVEL`] a sample may be with [`FastDeflate`]. A whole file can be
+/// three per cent worse than its samples, as `ZLIB_LEVEL` finds matches over a longer distance there.
+const MAX_FAST_RATIO: f64 = 1.02;
 
 /// The most bytes of a piece.
-const PIECE: usize = 1024 * 1024;
+const PIECE_BYTES: usize = 1024 * 1024;
 /// The most files of a piece.
 const PIECE_FILES: usize = 256;
-/// How much of a file is tried, in bytes, at each of [`SAMPLES`] places.
-const SAMPLE: usize = 64 * 1024;
+/// How much of a file is tried, in bytes, at each of [`SAMPLE_COUNT`] places.
+const SAMPLE_BYTES: usize = 64 * 1024;
 /// At how many places a large file is tried.
-const SAMPLES: u64 = 4;
+const SAMPLE_COUNT: u64 = 4;
 /// The most threads: more would make bytes faster than one thread hashes them.
-const THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// How much of a stored file is read and checked at once, in bytes, so that its checksum finds it in
 /// the processor's cache.
-const READ: usize = 256 * 1024;
+const READ_BYTES: usize = 256 * 1024;
 /// Pieces in work besides one for each thread.
-const AHEAD: usize = 2;
+const QUEUED_PIECES: usize = 2;
 
 /// The files to archive.
 #[derive(Clone, Copy)]
@@ -73,13 +73,13 @@ pub fn write(
     with_digests: bool,
     progress: &dyn Fn(u64),
 ) -> Result<BTreeMap<usize, Digest>, BlobSourceError> {
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(THREADS);
-    let (jobs, queue) = sync_channel::<PieceJob>(threads + AHEAD);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(MAX_THREADS);
+    let (jobs, queue) = sync_channel::<PieceJob>(threads + QUEUED_PIECES);
     let queue = Mutex::new(queue);
     let spare = SpareBuffers::default();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| work(&queue, files, level, with_digests, &spare));
+            scope.spawn(|| run_worker(&queue, files, level, with_digests, &spare));
         }
         let (directory, digests) = (Vec::new(), BTreeMap::new());
         let mut archive = ArchiveWriter {
@@ -92,7 +92,7 @@ pub fn write(
             spare: spare.clone(),
         };
         // The threads end when `jobs` goes, whichever way this ends.
-        archive.assemble(PiecePlan::new(files, level), jobs, threads + AHEAD, progress)?;
+        archive.assemble(PiecePlan::new(files, level), jobs, threads + QUEUED_PIECES, progress)?;
         Ok(archive.digests)
     })
 }
@@ -104,10 +104,10 @@ struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
 impl SpareBuffers {
     fn take(&self) -> Vec<u8> {
         let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        buffer.unwrap_or_else(|| Vec::with_capacity(PIECE))
+        buffer.unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES))
     }
 
-    fn give(&self, buffer: Vec<u8>) {
+    fn put_back(&self, buffer: Vec<u8>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 }
@@ -123,7 +123,7 @@ impl AsRef<[u8]> for LentBuffer {
 
 impl Drop for LentBuffer {
     fn drop(&mut self) {
-        self.1.give(std::mem::take(&mut self.0));
+        self.1.put_back(std::mem::take(&mut self.0));
     }
 }
 
@@ -187,11 +187,11 @@ impl<'a> PiecePlan<'a> {
     fn next(&mut self) -> Result<Option<NextPart>, BlobSourceError> {
         let first = self.next;
         let Some(entry) = self.files.entries.get(first) else { return Ok(None) };
-        if entry.size <= PIECE as u64 {
+        if entry.size <= PIECE_BYTES as u64 {
             let mut bytes = 0;
             while let Some(entry) = self.files.entries.get(self.next) {
                 bytes += entry.size;
-                if bytes > PIECE as u64 || self.next - first >= PIECE_FILES {
+                if bytes > PIECE_BYTES as u64 || self.next - first >= PIECE_FILES {
                     break;
                 }
                 self.next += 1;
@@ -213,7 +213,7 @@ impl<'a> PiecePlan<'a> {
                 (Arc::new(source), 0, effort)
             }
         };
-        let len = (entry.size - offset).min(PIECE as u64);
+        let len = (entry.size - offset).min(PIECE_BYTES as u64);
         let last = offset + len == entry.size;
         let (index, len) = (first, len as usize);
         let chunk = FileChunk { index, source: source.clone(), offset, len, last, effort };
@@ -230,7 +230,7 @@ impl<'a> PiecePlan<'a> {
 enum DeflateEffort {
     /// By [`FastDeflate`].
     Fast,
-    /// By zlib, at the level that was asked for or at [`TIGHT`].
+    /// By zlib, at the level that was asked for or at [`ZLIB_LEVEL`].
     Full,
 }
 
@@ -244,7 +244,7 @@ struct EntryPacker {
 impl EntryPacker {
     fn new(level: DeflateLevel) -> Self {
         let full = match level {
-            DeflateLevel::Auto => TIGHT,
+            DeflateLevel::Auto => ZLIB_LEVEL,
             DeflateLevel::Fixed(level) => u32::from(level),
         };
         let full = Compress::new(Compression::new(full), false);
@@ -257,7 +257,7 @@ impl EntryPacker {
         match effort {
             DeflateEffort::Fast if last => self.fast.finish(input, out),
             DeflateEffort::Fast => {
-                for piece in input.chunks(FastDeflate::PIECE) {
+                for piece in input.chunks(FastDeflate::MAX_PIECE_BYTES) {
                     if !self.fast.flush(piece, out) {
                         deflate(&mut self.full, piece, false, out);
                     }
@@ -275,9 +275,9 @@ impl EntryPacker {
     ) -> Result<Option<DeflateEffort>, BlobSourceError> {
         let mut samples = vec![];
         if self.level == DeflateLevel::Auto {
-            for n in 0..SAMPLES {
-                let mut sample = vec![0; SAMPLE];
-                source.read(&mut sample, (size - SAMPLE as u64) / (SAMPLES - 1) * n)?;
+            for n in 0..SAMPLE_COUNT {
+                let mut sample = vec![0; SAMPLE_BYTES];
+                source.read(&mut sample, (size - SAMPLE_BYTES as u64) / (SAMPLE_COUNT - 1) * n)?;
                 samples.push(sample);
             }
         }
@@ -297,7 +297,7 @@ impl EntryPacker {
             self.deflate(DeflateEffort::Fast, sample, false, &mut fast);
             self.deflate(DeflateEffort::Full, sample, false, &mut full);
         }
-        let is_enough = fast.len() as f64 <= full.len() as f64 * FAST_LIMIT;
+        let is_enough = fast.len() as f64 <= full.len() as f64 * MAX_FAST_RATIO;
         shrinks(full.len(), raw).then_some(if is_enough {
             DeflateEffort::Fast
         } else {
@@ -312,7 +312,7 @@ fn shrinks(packed: usize, raw: usize) -> bool {
 }
 
 /// Takes pieces until there are no more.
-fn work(
+fn run_worker(
     queue: &Mutex<Receiver<PieceJob>>,
     files: FileSet<'_>,
     level: DeflateLevel,
@@ -347,12 +347,16 @@ fn pack_files(
         let packed = pack(&raw, packer);
         let stored = packed.as_deref().unwrap_or(&raw);
         let record = EntryRecord {
-            method: if packed.is_some() { Method::Deflated } else { Method::Stored },
+            method: if packed.is_some() {
+                CompressionMethod::Deflated
+            } else {
+                CompressionMethod::Stored
+            },
             crc: crc32fast::hash(&raw),
             packed: stored.len() as u64,
             size: entry.size,
             offset: bytes.len() as u64,
-            trailing: false,
+            has_descriptor: false,
             mode: entry.mode,
         };
         record.put_local(&entry.path, &mut bytes);
@@ -408,11 +412,11 @@ fn pack(raw: &[u8], packer: &mut EntryPacker) -> Option<Vec<u8>> {
     if is_auto && is_noise(raw) {
         return None;
     }
-    let effort = if is_auto && raw.len() <= 2 * SAMPLE {
+    let effort = if is_auto && raw.len() <= 2 * SAMPLE_BYTES {
         DeflateEffort::Full
     } else {
         let samples = [raw, &raw[raw.len() / 2..]].into_iter();
-        packer.effort(samples.map(|from| &from[..from.len().min(SAMPLE)]))?
+        packer.effort(samples.map(|from| &from[..from.len().min(SAMPLE_BYTES)]))?
     };
     let mut packed = Vec::with_capacity(raw.len() / 2 + 1024);
     packer.deflate(effort, raw, true, &mut packed);
@@ -492,7 +496,9 @@ impl ArchiveWriter<'_> {
             }
             match waiting.pop_front() {
                 Some(PendingPart::Piece(result)) => {
-                    progress(self.put(result.recv().map_err(|_| BlobSourceError::Stopped)??)?);
+                    progress(
+                        self.put_piece(result.recv().map_err(|_| BlobSourceError::Stopped)??)?,
+                    );
                 }
                 Some(PendingPart::Stored(index, source)) => {
                     self.put_stored(index, &source, progress)?;
@@ -506,7 +512,7 @@ impl ArchiveWriter<'_> {
     }
 
     /// Adds a piece and gives how many bytes were read for it.
-    fn put(&mut self, done: PieceResult) -> Result<u64, BlobSourceError> {
+    fn put_piece(&mut self, done: PieceResult) -> Result<u64, BlobSourceError> {
         match done {
             PieceResult::Files { bytes, records, digests, first } => {
                 let start = self.sink.position();
@@ -518,7 +524,7 @@ impl ArchiveWriter<'_> {
                 }
                 self.digests.extend((first..).zip(digests));
                 self.sink.write(&bytes)?;
-                self.spare.give(bytes);
+                self.spare.put_back(bytes);
                 Ok(read)
             }
             PieceResult::Chunk { chunk, crc, raw, packed } => {
@@ -536,13 +542,16 @@ impl ArchiveWriter<'_> {
     ) -> Result<u64, BlobSourceError> {
         let (mut record, mut whole) = match self.large.take() {
             Some(large) => large,
-            None => (self.begin(chunk.index, Method::Deflated)?, crc32fast::Hasher::new()),
+            None => (
+                self.begin_entry(chunk.index, CompressionMethod::Deflated)?,
+                crc32fast::Hasher::new(),
+            ),
         };
         let read = raw.len() as u64;
         self.sink.write(&packed)?;
         record.packed += packed.len() as u64;
         whole.combine(crc);
-        self.spare.give(packed);
+        self.spare.put_back(packed);
         let raw = LentBuffer(raw, self.spare.clone());
         if self.with_digests {
             self.sink.hash(chunk.index, Bytes::from_owner(raw))?;
@@ -552,7 +561,7 @@ impl ArchiveWriter<'_> {
             return Ok(read);
         }
         record.crc = whole.finalize();
-        self.end(chunk.index, &record)?;
+        self.end_entry(chunk.index, &record)?;
         Ok(read)
     }
 
@@ -563,11 +572,11 @@ impl ArchiveWriter<'_> {
         source: &FilePrefix,
         progress: &dyn Fn(u64),
     ) -> Result<(), BlobSourceError> {
-        let mut record = self.begin(index, Method::Stored)?;
+        let mut record = self.begin_entry(index, CompressionMethod::Stored)?;
         let mut crc = crc32fast::Hasher::new();
         let read = |room: &mut [u8], offset: u64| {
             let mut at = offset;
-            for piece in room.chunks_mut(READ) {
+            for piece in room.chunks_mut(READ_BYTES) {
                 source.read(piece, at)?;
                 crc.update(piece);
                 at += piece.len() as u64;
@@ -579,10 +588,14 @@ impl ArchiveWriter<'_> {
         self.sink.fill(record.size, self.with_digests.then_some(index), read)?;
         source.check_unchanged()?;
         record.crc = crc.finalize();
-        self.end(index, &record)
+        self.end_entry(index, &record)
     }
 
-    fn begin(&mut self, index: usize, method: Method) -> Result<EntryRecord, BlobSourceError> {
+    fn begin_entry(
+        &mut self,
+        index: usize,
+        method: CompressionMethod,
+    ) -> Result<EntryRecord, BlobSourceError> {
         let entry = &self.entries[index];
         let record = EntryRecord {
             method,
@@ -590,7 +603,7 @@ impl ArchiveWriter<'_> {
             packed: 0,
             size: entry.size,
             offset: self.sink.position(),
-            trailing: true,
+            has_descriptor: true,
             mode: entry.mode,
         };
         let mut header = Vec::new();
@@ -599,7 +612,7 @@ impl ArchiveWriter<'_> {
         Ok(record)
     }
 
-    fn end(&mut self, index: usize, record: &EntryRecord) -> Result<(), BlobSourceError> {
+    fn end_entry(&mut self, index: usize, record: &EntryRecord) -> Result<(), BlobSourceError> {
         let mut descriptor = Vec::new();
         record.put_descriptor(&mut descriptor);
         self.sink.write(&descriptor)?;

@@ -82,8 +82,8 @@ async fn another_reader_finds_every_file_whole_with_its_mode() {
         ("bin/tool", text(3_500_000), 0o755),
         ("data/noise.bin", noise(2_100_000), 0o600),
         ("empty", vec![], 0o644),
-        ("exact", text(PIECE), 0o644),
-        ("exact2", text(2 * PIECE), 0o644),
+        ("exact", text(PIECE_BYTES), 0o644),
+        ("exact2", text(2 * PIECE_BYTES), 0o644),
         ("small.txt", text(100), 0o640),
         ("tiny noise", noise(100_000), 0o644),
         ("ünïcode/名前", text(10), 0o444),
@@ -227,12 +227,12 @@ async fn more_than_65535_files_are_all_there() {
 fn sizes_over_four_gigabytes_stand_in_the_64_bit_fields() {
     let size = 5 * 1024 * 1024 * 1024;
     let record = EntryRecord {
-        method: Method::Stored,
+        method: CompressionMethod::Stored,
         crc: 1,
         packed: size,
         size,
         offset: size,
-        trailing: true,
+        has_descriptor: true,
         mode: None,
     };
     let (mut local, mut central, mut descriptor) = (vec![], vec![], vec![]);

@@ -10,9 +10,9 @@ use tokio::sync::Mutex;
 
 /// How long it may take: making credentials anew takes a token and an answer of STS, each maybe
 /// more than once.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long before their end credentials are no longer used.
-const MARGIN: Duration = Duration::from_secs(10);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
 /// The one place that both the SDK and our own requests have their credentials from.
 #[derive(Debug, Clone)]
@@ -30,13 +30,15 @@ impl CachedCredentials {
     pub(super) async fn get(&self) -> Result<Credentials, CredentialsError> {
         let mut last = self.last.lock().await;
         let fresh = |credentials: &&Credentials| {
-            credentials.expiry().is_none_or(|end| end > SystemTime::now() + MARGIN)
+            credentials.expiry().is_none_or(|end| end > SystemTime::now() + EXPIRY_MARGIN)
         };
         if let Some(credentials) = last.as_ref().filter(fresh) {
             return Ok(credentials.clone());
         }
-        let asked = tokio::time::timeout(PATIENCE, self.provider.provide_credentials()).await;
-        let credentials = asked.map_err(|_| CredentialsError::provider_timed_out(PATIENCE))??;
+        let asked =
+            tokio::time::timeout(PROVIDER_TIMEOUT, self.provider.provide_credentials()).await;
+        let credentials =
+            asked.map_err(|_| CredentialsError::provider_timed_out(PROVIDER_TIMEOUT))??;
         *last = Some(credentials.clone());
         Ok(credentials)
     }

@@ -41,7 +41,7 @@ const REGION_HEADER: &str = "x-amz-bucket-region";
 /// Says that the requester pays.
 const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
 /// Connections that are kept open between requests.
-const KEPT_ALIVE: usize = 64;
+const MAX_IDLE_CONNECTIONS: usize = 64;
 
 /// Where the bucket is and who asks.
 #[derive(Debug, Clone)]
@@ -149,7 +149,7 @@ impl S3Store {
             let (bucket, asked) = (self.config.bucket.clone(), self.region.clone());
             return StoreError::WrongRegion { bucket, asked, there };
         }
-        let S3Refusal { status, code, message, unmade, .. } = &refusal;
+        let S3Refusal { status, code, message, not_sent, .. } = &refusal;
         let text = |word: &str| {
             let code = code.as_deref().unwrap_or(word);
             if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") }
@@ -177,7 +177,7 @@ impl S3Store {
                 let message = format!("{} for `{what}`", text(&status.to_string()));
                 StoreError::Refused { store: STORE, message }
             }
-            (_, None) if *unmade => StoreError::Denied { store: STORE, message: message.clone() },
+            (_, None) if *not_sent => StoreError::Denied { store: STORE, message: message.clone() },
             (_, None) => StoreError::Unreachable { store: STORE, message: message.clone() },
         }
     }
@@ -284,7 +284,7 @@ fn with_slash(endpoint: &Url) -> String {
 
 /// The SDK's own client, with the proxies of the environment and a larger pool.
 fn http_client() -> SharedHttpClient {
-    HttpBuilder::new().pool_max_idle_per_host(KEPT_ALIVE).build_with_connector_fn(
+    HttpBuilder::new().pool_max_idle_per_host(MAX_IDLE_CONNECTIONS).build_with_connector_fn(
         |settings, components| {
             let mut connector = Connector::builder().proxy_config(ProxyConfig::from_env());
             if let Some(settings) = settings {

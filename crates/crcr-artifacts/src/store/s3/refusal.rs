@@ -19,33 +19,33 @@ pub struct S3Refusal {
     /// The bucket's region, where the server names it.
     pub(super) region: Option<String>,
     /// Whether the request was never made, as there are no credentials for it.
-    pub(super) unmade: bool,
+    pub(super) not_sent: bool,
 }
 
 impl S3Refusal {
     /// Of a request that can't be made.
-    pub(super) fn unmade(error: &dyn std::error::Error) -> Self {
+    pub(super) fn before_sending(error: &dyn std::error::Error) -> Self {
         let message = one_line(&root_cause(error));
-        Self { status: None, code: None, message, region: None, unmade: true }
+        Self { status: None, code: None, message, region: None, not_sent: true }
     }
 
     /// Whether the server can't keep up, or the line couldn't, whatever the status.
-    pub(super) fn is_slow(&self) -> bool {
+    pub(super) fn is_slow_down_or_timeout(&self) -> bool {
         matches!(self.code.as_deref(), Some("SlowDown" | "RequestTimeout"))
     }
 
     /// Whether it was more than the server takes at once.
-    pub(super) fn is_too_much(&self) -> bool {
+    pub(super) fn is_throttled(&self) -> bool {
         matches!(self.status, Some(429 | 503)) || self.code.as_deref() == Some("SlowDown")
     }
 
     /// Whether a condition doesn't hold: 412, or 409 for two writers at once.
-    pub(super) fn is_unmet(&self) -> bool {
+    pub(super) fn is_precondition_failed(&self) -> bool {
         matches!(self.status, Some(409 | 412))
     }
 
     /// Whether it may be about the tag: no right to tag, or a server without tags.
-    pub(super) fn may_be_the_tag(&self) -> bool {
+    pub(super) fn may_be_about_tagging(&self) -> bool {
         matches!(self.status, Some(400 | 403 | 501))
     }
 }
@@ -66,7 +66,7 @@ where
             message,
             region: response.and_then(|it| it.headers().get(REGION_HEADER)).map(str::to_owned),
             // Credentials are looked for while the request is made.
-            unmade: matches!(error, SdkError::ConstructionFailure(_)),
+            not_sent: matches!(error, SdkError::ConstructionFailure(_)),
         }
     }
 }
@@ -75,8 +75,8 @@ impl From<&http::HttpError> for S3Refusal {
     fn from(error: &http::HttpError) -> Self {
         let http::HttpError::Status { status, headers, body, .. } = error else {
             let message = one_line(&error.to_string());
-            let unmade = matches!(error, http::HttpError::Transport(error) if error.is_builder());
-            return Self { status: None, code: None, message, region: None, unmade };
+            let not_sent = matches!(error, http::HttpError::Transport(error) if error.is_builder());
+            return Self { status: None, code: None, message, region: None, not_sent };
         };
         let error = AwsError::read(body);
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
@@ -85,7 +85,7 @@ impl From<&http::HttpError> for S3Refusal {
             code: error.as_ref().map(|error| one_line(&error.code)),
             message: error.map(|error| one_line(&error.message)).unwrap_or_default(),
             region: region.map(str::to_owned),
-            unmade: false,
+            not_sent: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Storing an artifact in a bucket: one zip, or an object for each file.
 //!
-//! The locator beside the objects is written last and holds the digest, which an object in parts
+//! The locator existing the objects is written last and holds the digest, which an object in parts
 //! can't be told beforehand. Whoever stores an object first wins: every write is tied to what was
 //! there before, so that of two uploads at the same time one ends whole and the other one finds a
 //! conflict.
@@ -20,7 +20,7 @@ use super::refusal::S3Refusal;
 use super::wire::PutRequest;
 use super::{S3Store, STORE};
 use crate::blocks::{self, BlobBlocks};
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, DigestHasher};
 use crate::layout::{self, META_ATTEMPT, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
 use crate::source::{StoredArtifact, UploadSource};
@@ -30,13 +30,13 @@ use crate::store::send::{self, BlobStart};
 /// The usual size of a part in bytes. It is small, so that many parts are on their way on a line with
 /// latency, but a little over the 5 MiB that S3 asks for: where a proxy cuts connections after a
 /// round number of MiB, parts of 5 MiB would be cut just before their end and sent again whole.
-const PART: usize = 5 * 1024 * 1024 + 256 * 1024;
+const PART_BYTES: usize = 5 * 1024 * 1024 + 256 * 1024;
 /// The most parts of an object.
 const MAX_PARTS: u64 = 10_000;
 /// The header of [`checksum`].
-const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
+const CHECKSUM_HEADER: &str = "x-amz-checksum-crc64nvme";
 /// Objects on their way at once.
-const OBJECTS: usize = 64;
+const PARALLEL_OBJECTS: usize = 64;
 
 /// What an object is told about itself.
 struct NewObject<'a> {
@@ -53,10 +53,10 @@ impl NewObject<'_> {
     fn headers(&self, tag: Option<String>) -> Vec<RequestHeader> {
         let mut headers = vec![
             ("content-type".into(), self.content_type.clone()),
-            meta(META_ATTEMPT, self.source.attempt.to_string()),
-            meta(META_JOB, self.source.owner()),
+            metadata_header(META_ATTEMPT, self.source.attempt.to_string()),
+            metadata_header(META_JOB, self.source.job_label()),
         ];
-        headers.extend(self.mode.map(|mode| meta(META_MODE, format!("{mode:o}"))));
+        headers.extend(self.mode.map(|mode| metadata_header(META_MODE, format!("{mode:o}"))));
         headers.extend(tag.map(|tag| ("x-amz-tagging".into(), tag)));
         headers
     }
@@ -72,7 +72,7 @@ enum WriteCondition {
     Version(String),
 }
 
-/// The locator that was beside the objects when an upload began, as far as it can be read.
+/// The locator that was existing the objects when an upload began, as far as it can be read.
 pub struct ExistingLocator {
     version: Option<String>,
     locator: Option<Locator>,
@@ -86,8 +86,8 @@ impl S3Store {
         source: &UploadSource,
         folder: &str,
     ) -> Result<(StoredArtifact, ExistingLocator), StoreError> {
-        let beside = self.beside(folder).await?;
-        let before = beside.locator.as_ref();
+        let existing = self.existing_locator(folder).await?;
+        let before = existing.locator.as_ref();
         let (is_zip, key) = match source.archive {
             ArchiveFormat::Zip => (true, layout::archive_key(folder)),
             ArchiveFormat::None => (false, format!("{folder}/")),
@@ -95,7 +95,7 @@ impl S3Store {
         // Of files as they are the locator alone says whose they are, so another job's stays.
         let others = before.filter(|locator| !is_of_job(locator, source) && !source.overwrite);
         if !is_zip && let Some(locator) = others {
-            return Err(taken_by(locator, folder));
+            return Err(conflict_with_job(locator, folder));
         }
         let ours = before
             .filter(|locator| locator.run_attempt == source.attempt && is_of_job(locator, source));
@@ -113,12 +113,12 @@ impl S3Store {
             self.put_files(source, folder, known).await
         }?;
         if let Some(before) = before.filter(|locator| is_of_job(locator, source)) {
-            stored.leftover = self.delete_stale(source, folder, before).await;
+            stored.leftover_warning = self.delete_stale(source, folder, before).await;
         }
-        Ok((stored, beside))
+        Ok((stored, existing))
     }
 
-    /// Stores the locator beside the objects, in place of the one that was there before.
+    /// Stores the locator existing the objects, in place of the one that was there before.
     ///
     /// Fails with [`StoreError::Conflict`] when another upload has stored its own meanwhile.
     pub async fn put_locator(
@@ -129,19 +129,21 @@ impl S3Store {
     ) -> Result<(), StoreError> {
         let key = layout::locator_key(folder);
         let bytes = Bytes::from(locator.to_json(MAX_BYTES));
-        let claim = match &before.version {
+        let condition = match &before.version {
             Some(version) => WriteCondition::Version(version.clone()),
             None => WriteCondition::Free,
         };
         let digest = Digest::of(&bytes);
         let headers = vec![("content-type".into(), "application/json".to_owned())];
-        match self.put_object(&key, headers, &claim, bytes, digest).await {
+        match self.put_object(&key, headers, &condition, bytes, digest).await {
             Ok(()) => Ok(()),
             // It may be ours after all, when the answer to a first try was lost.
-            Err(refusal) if refusal.is_unmet() => match self.beside(folder).await?.locator {
-                Some(there) if is_same(&there, locator) => Ok(()),
-                _ => Err(conflict(&key)),
-            },
+            Err(refusal) if refusal.is_precondition_failed() => {
+                match self.existing_locator(folder).await?.locator {
+                    Some(there) if is_same_upload(&there, locator) => Ok(()),
+                    _ => Err(conflict(&key)),
+                }
+            }
             Err(refusal) => Err(self.error(refusal, &key)),
         }
     }
@@ -152,19 +154,19 @@ impl S3Store {
         key: &str,
         known: Option<Digest>,
     ) -> Result<StoredArtifact, StoreError> {
-        let size = send::block_size(PART, source.size_limit(), MAX_PARTS);
+        let size = send::block_size(PART_BYTES, source.size_limit(), MAX_PARTS);
         let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
         let object = NewObject { key, content_type, mode: None, source };
-        let open = || source.zip(size);
-        let (made, already, untagged) =
+        let open = || source.zip_blocks(size);
+        let (made, already_stored, tag_refused) =
             self.put_blob(&object, source.raw_size(), known, open).await?;
         Ok(StoredArtifact {
             digest: made.digest,
             size: made.size,
-            files: source.files(&made.files),
-            already,
-            untagged,
-            leftover: None,
+            files: source.located_files(&made.files),
+            already_stored,
+            tag_refused,
+            leftover_warning: None,
             artifact_id: None,
             archive: ArchiveFormat::Zip,
         })
@@ -194,25 +196,25 @@ impl S3Store {
         open: &impl Fn() -> BlobBlocks,
     ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
         // What only a long blob needs to know is asked while its first blocks are made.
-        let look = || Box::pin(self.look(object, known));
-        let (start, looked) = if size > PART as u64 {
-            tokio::join!(send::start(open()), async { Some(look().await) })
+        let look = || Box::pin(self.existing_object(object, known));
+        let (start, looked) = if size > PART_BYTES as u64 {
+            tokio::join!(send::start_blob(open()), async { Some(look().await) })
         } else {
-            (send::start(open()).await, None)
+            (send::start_blob(open()).await, None)
         };
         match start? {
             BlobStart::Whole(bytes, made) => {
-                let (already, untagged) =
+                let (already_stored, tag_refused) =
                     self.put_whole(object, known, &bytes, made.digest).await?;
-                Ok((made, already, untagged))
+                Ok((made, already_stored, tag_refused))
             }
             BlobStart::Long(first, blocks) => {
                 let looked = match looked {
                     Some(looked) => looked,
                     None => look().await,
                 };
-                let claim = match looked? {
-                    ExistingObject::Write(claim) => claim,
+                let condition = match looked? {
+                    ExistingObject::Write(condition) => condition,
                     ExistingObject::Compare(digest) => {
                         drop((first, blocks));
                         let made = open().digest().await?;
@@ -222,7 +224,7 @@ impl S3Store {
                         return Err(conflict(&object.key));
                     }
                 };
-                self.put_parts(object, &claim, (first, blocks)).await
+                self.put_multipart(object, &condition, (first, blocks)).await
             }
         }
     }
@@ -235,48 +237,51 @@ impl S3Store {
         bytes: &Bytes,
         digest: Digest,
     ) -> Result<(bool, bool), StoreError> {
-        if let Some(untagged) =
-            self.put_claimed(object, &WriteCondition::Free, bytes, digest).await?
+        if let Some(tag_refused) = self.put_if(object, &WriteCondition::Free, bytes, digest).await?
         {
-            return Ok((false, untagged));
+            return Ok((false, tag_refused));
         }
-        match self.look(object, known).await? {
+        match self.existing_object(object, known).await? {
             ExistingObject::Compare(there) if there == digest => Ok((true, false)),
             ExistingObject::Compare(_) => Err(conflict(&object.key)),
-            ExistingObject::Write(claim) => {
-                match self.put_claimed(object, &claim, bytes, digest).await? {
-                    Some(untagged) => Ok((false, untagged)),
+            ExistingObject::Write(condition) => {
+                match self.put_if(object, &condition, bytes, digest).await? {
+                    Some(tag_refused) => Ok((false, tag_refused)),
                     None => Err(conflict(&object.key)),
                 }
             }
         }
     }
 
-    /// Puts a whole object; `None` when the claim doesn't hold, else whether the tag was refused.
-    async fn put_claimed(
+    /// Puts a whole object; `None` when the condition doesn't hold, else whether the tag was refused.
+    async fn put_if(
         &self,
         object: &NewObject<'_>,
-        claim: &WriteCondition,
+        condition: &WriteCondition,
         bytes: &Bytes,
         digest: Digest,
     ) -> Result<Option<bool>, StoreError> {
         let put = |tag: Option<String>| {
             let mut headers = object.headers(tag);
-            headers.push(meta(META_SHA256, digest.hex()));
-            self.put_object(&object.key, headers, claim, bytes.clone(), digest)
+            headers.push(metadata_header(META_SHA256, digest.hex()));
+            self.put_object(&object.key, headers, condition, bytes.clone(), digest)
         };
-        let tag = tag(object.source);
+        let tag = retention_tag(object.source);
         let mut refusal = match put(tag.clone()).await {
             Ok(()) => return Ok(Some(false)),
             Err(refusal) => refusal,
         };
-        if tag.is_some() && refusal.may_be_the_tag() {
+        if tag.is_some() && refusal.may_be_about_tagging() {
             match put(None).await {
                 Ok(()) => return Ok(Some(true)),
                 Err(again) => refusal = again,
             }
         }
-        if refusal.is_unmet() { Ok(None) } else { Err(self.error(refusal, &object.key)) }
+        if refusal.is_precondition_failed() {
+            Ok(None)
+        } else {
+            Err(self.error(refusal, &object.key))
+        }
     }
 
     /// Puts a whole object with its checksum.
@@ -284,16 +289,16 @@ impl S3Store {
         &self,
         key: &str,
         mut headers: Vec<RequestHeader>,
-        claim: &WriteCondition,
+        condition: &WriteCondition,
         body: Bytes,
         digest: Digest,
     ) -> Result<(), S3Refusal> {
         let own = self.config.object_headers.iter();
         headers.extend(own.map(|(name, value)| ((*name).into(), value.clone())));
         if self.config.checksum {
-            headers.push((CHECKSUM.into(), checksum(&body)));
+            headers.push((CHECKSUM_HEADER.into(), checksum(&body)));
         }
-        match claim {
+        match condition {
             WriteCondition::Free => headers.push(("if-none-match".into(), "*".to_owned())),
             WriteCondition::Version(etag) => headers.push(("if-match".into(), etag.clone())),
             WriteCondition::Any => {}
@@ -303,7 +308,7 @@ impl S3Store {
     }
 
     /// What is at the key, and what may be done about it.
-    async fn look(
+    async fn existing_object(
         &self,
         object: &NewObject<'_>,
         known: Option<Digest>,
@@ -327,7 +332,7 @@ impl S3Store {
         };
         let meta = |name: &str| there.metadata().and_then(|all| all.get(name));
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
-        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.owner()));
+        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job_label()));
         let noted = meta(META_SHA256).and_then(|text| text.parse().ok());
         let version = there
             .e_tag()
@@ -345,8 +350,8 @@ impl S3Store {
         }
     }
 
-    /// The locator beside the objects.
-    async fn beside(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
+    /// The locator existing the objects.
+    async fn existing_locator(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
         let get = self.client().get_object().bucket(self.bucket()).key(&key).send().await;
         let answer = match get {
@@ -379,7 +384,7 @@ impl S3Store {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut hasher = Hasher::default();
+        let mut hasher = DigestHasher::default();
         let broken = |error: aws_sdk_s3::primitives::ByteStreamError| StoreError::Unreachable {
             store: STORE,
             message: error.to_string(),
@@ -402,7 +407,7 @@ fn is_of_job(locator: &Locator, source: &UploadSource) -> bool {
 }
 
 /// Whether two uploads stored the same.
-fn is_same(one: &Locator, other: &Locator) -> bool {
+fn is_same_upload(one: &Locator, other: &Locator) -> bool {
     let told = |locator: &Locator| {
         let job = (locator.job.clone(), locator.leg.clone());
         (job, locator.run_attempt, locator.digest)
@@ -417,7 +422,7 @@ enum ExistingObject {
     Compare(Digest),
 }
 
-fn taken_by(locator: &Locator, folder: &str) -> StoreError {
+fn conflict_with_job(locator: &Locator, folder: &str) -> StoreError {
     let leg = locator.leg.as_deref().map_or_else(String::new, |leg| format!(", leg `{leg}`"));
     let message = format!("`{folder}` is of the job `{}`{leg}", locator.job);
     StoreError::Conflict { store: STORE, message }
@@ -428,11 +433,11 @@ fn conflict(key: &str) -> StoreError {
 }
 
 /// The tag that a lifecycle rule of the bucket can act on.
-fn tag(source: &UploadSource) -> Option<String> {
+fn retention_tag(source: &UploadSource) -> Option<String> {
     source.retention_days.map(|days| format!("retention-days={days}"))
 }
 
-fn meta(name: &str, value: String) -> RequestHeader {
+fn metadata_header(name: &str, value: String) -> RequestHeader {
     (format!("x-amz-meta-{name}").into(), value)
 }
 

@@ -41,7 +41,7 @@ pub(super) struct SignedClient {
     credentials: Option<CachedCredentials>,
     requester_pays: bool,
     /// Answers of a server that can't keep up.
-    refusals: Arc<AtomicUsize>,
+    throttled: Arc<AtomicUsize>,
 }
 
 pub(super) struct PutRequest<'a> {
@@ -93,7 +93,7 @@ impl SignedClient {
             region: region.to_owned(),
             credentials,
             requester_pays: config.requester_pays,
-            refusals: Arc::default(),
+            throttled: Arc::default(),
         })
     }
 
@@ -106,19 +106,19 @@ impl SignedClient {
                 Err(error) => error,
             };
             let refusal = S3Refusal::from(&error);
-            if refusal.is_too_much() {
-                self.refusals.fetch_add(1, Ordering::Relaxed);
+            if refusal.is_throttled() {
+                self.throttled.fetch_add(1, Ordering::Relaxed);
             }
-            let may_help = error.is_transient() || refusal.is_slow();
-            if !may_help || !tries.again(&error, error.retry_after()).await {
+            let may_help = error.is_transient() || refusal.is_slow_down_or_timeout();
+            if !may_help || !tries.wait_to_retry(&error, error.retry_after()).await {
                 return Err(refusal);
             }
         }
     }
 
     /// How often the server said that it can't keep up.
-    pub(super) fn refusals(&self) -> usize {
-        self.refusals.load(Ordering::Relaxed)
+    pub(super) fn throttled(&self) -> usize {
+        self.throttled.load(Ordering::Relaxed)
     }
 
     async fn signed(&self, put: &PutRequest<'_>) -> Result<RequestBuilder, S3Refusal> {
@@ -137,11 +137,11 @@ impl SignedClient {
             request = request.header(&**name, value);
         }
         if let Some(kept) = &self.credentials {
-            let credentials = kept.get().await.map_err(|e| S3Refusal::unmade(&e))?;
+            let credentials = kept.get().await.map_err(|e| S3Refusal::before_sending(&e))?;
             let digest = put.digest;
             let now = SystemTime::now();
             let signed = signature("PUT", &url, &headers, digest, &self.region, credentials, now);
-            for (name, value) in signed.map_err(|e| S3Refusal::unmade(e.as_ref()))? {
+            for (name, value) in signed.map_err(|e| S3Refusal::before_sending(e.as_ref()))? {
                 request = request.header(name, value);
             }
         }
@@ -297,6 +297,6 @@ mod tests {
         let wire = wire("logs", "any", Some(proxy.url().as_str())).await.unwrap();
         let (query, headers, body) = (String::new(), vec![], Bytes::new());
         wire.put(PutRequest { key: "a", query, headers, body, digest: None }).await.unwrap();
-        assert_eq!(wire.refusals(), 2);
+        assert_eq!(wire.throttled(), 2);
     }
 }

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{MAX_PARTS, NewObject, OBJECTS, PART, conflict};
+use super::{MAX_PARTS, NewObject, PARALLEL_OBJECTS, PART_BYTES, conflict};
 use crate::blocks::{self, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
@@ -24,18 +24,18 @@ use crate::zip::write::read_whole;
 /// The bytes of small files in memory at once, in KiB.
 const MEMORY_KIB: u32 = 16 * 1024;
 /// The most bytes of a batch of more than one file, and the most files.
-const BATCH: u64 = 64 * 1024;
+const BATCH_BYTES: u64 = 64 * 1024;
 const BATCH_FILES: usize = 8;
 /// The most requests on their way at once, on a line with latency.
-const MOST: usize = 448;
+const MAX_REQUESTS: usize = 448;
 /// The fewest, where the bucket can't keep up.
-const FEWEST: usize = 8;
+const MIN_REQUESTS: usize = 8;
 /// The requests a second that are aimed at there: more than a processor sends. S3 takes 3,500 for
 /// each prefix before it divides it, and asks to be tried again when that is too much.
-const RATE: u128 = 15_000;
+const REQUESTS_PER_SECOND: u128 = 15_000;
 /// The open files that are asked of the system.
 #[cfg(unix)]
-const OPEN_FILES: u64 = 1024;
+const WANTED_OPEN_FILES: u64 = 1024;
 
 /// The files on their way.
 struct FileUploads {
@@ -58,54 +58,60 @@ struct RequestPacing {
 
 struct PacingState {
     /// How many requests may be on their way, and the most that they may become.
-    given: usize,
-    most: usize,
+    allowed: usize,
+    max: usize,
     /// Turns that end without another one for them.
-    owed: usize,
+    permits_to_drop: usize,
     /// The shortest time that an answer took: that of the line alone.
     shortest: Duration,
-    /// The refusals by then of a bucket that can't keep up.
-    refusals: usize,
+    /// The throttled by then of a bucket that can't keep up.
+    throttled: usize,
     /// Answers to come that tell nothing new: the first ones, as their connections were made for
     /// them, and those of requests that were on their way when it refused.
-    late: usize,
+    answers_to_ignore: usize,
 }
 
 impl RequestPacing {
     /// A pace that grows up to `most` requests.
-    fn new(most: usize) -> Self {
-        let given = most.min(OBJECTS);
-        let state =
-            PacingState { given, most, owed: 0, shortest: Duration::MAX, refusals: 0, late: given };
-        Self { room: Semaphore::new(given), state: Mutex::new(state) }
+    fn new(max: usize) -> Self {
+        let allowed = max.min(PARALLEL_OBJECTS);
+        let state = PacingState {
+            allowed,
+            max,
+            permits_to_drop: 0,
+            shortest: Duration::MAX,
+            throttled: 0,
+            answers_to_ignore: allowed,
+        };
+        Self { room: Semaphore::new(allowed), state: Mutex::new(state) }
     }
 
-    /// Learns from an answer; `refusals` are those of a bucket that can't keep up, so far.
-    fn answered(&self, after: Duration, refusals: usize) {
+    /// Learns from an answer; `throttled` are those of a bucket that can't keep up, so far.
+    fn answered(&self, after: Duration, throttled: usize) {
         let mut state = self.state();
         state.shortest = state.shortest.min(after);
-        let refused = std::mem::replace(&mut state.refusals, refusals) < refusals;
-        if state.late > 0 {
-            state.late -= 1;
+        let refused = std::mem::replace(&mut state.throttled, throttled) < throttled;
+        if state.answers_to_ignore > 0 {
+            state.answers_to_ignore -= 1;
         } else if refused {
-            state.late = state.given;
-            let fewer = (state.given / 2).max(FEWEST);
-            let taken = state.given.saturating_sub(fewer);
-            state.owed += taken - self.room.forget_permits(taken);
-            state.given -= taken;
-            state.most = state.given;
+            state.answers_to_ignore = state.allowed;
+            let fewer = (state.allowed / 2).max(MIN_REQUESTS);
+            let taken = state.allowed.saturating_sub(fewer);
+            state.permits_to_drop += taken - self.room.forget_permits(taken);
+            state.allowed -= taken;
+            state.max = state.allowed;
         } else {
-            let wanted = state.shortest.as_micros() * RATE / 1_000_000;
-            let wanted = usize::try_from(wanted).unwrap_or(state.most).min(state.most);
-            self.room.add_permits(wanted.saturating_sub(state.given));
-            state.given = state.given.max(wanted);
+            let wanted = state.shortest.as_micros() * REQUESTS_PER_SECOND / 1_000_000;
+            let wanted = usize::try_from(wanted).unwrap_or(state.max).min(state.max);
+            self.room.add_permits(wanted.saturating_sub(state.allowed));
+            state.allowed = state.allowed.max(wanted);
         }
     }
 
-    fn ended(&self, turn: SemaphorePermit<'_>) {
+    fn release(&self, turn: SemaphorePermit<'_>) {
         let mut state = self.state();
-        if state.owed > 0 {
-            state.owed -= 1;
+        if state.permits_to_drop > 0 {
+            state.permits_to_drop -= 1;
             turn.forget();
         }
     }
@@ -117,12 +123,12 @@ impl RequestPacing {
 
 /// The most requests on their way at once: a connection each, of the files that this process may
 /// have open.
-fn most_requests() -> usize {
+fn max_requests() -> usize {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        let wanted = maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+        let wanted = maximum.map_or(WANTED_OPEN_FILES, |most| most.min(WANTED_OPEN_FILES));
         let raised = Rlimit { current: Some(wanted), maximum };
         let may = match current {
             Some(current) if current < wanted && setrlimit(Resource::Nofile, raised).is_err() => {
@@ -131,17 +137,17 @@ fn most_requests() -> usize {
             _ => wanted,
         };
         // Half of them, as a connection may be on its way that another one comes first for.
-        usize::try_from(may / 2).map_or(MOST, |half| half.clamp(1, MOST))
+        usize::try_from(may / 2).map_or(MAX_REQUESTS, |half| half.clamp(1, MAX_REQUESTS))
     }
     #[cfg(not(unix))]
-    MOST
+    MAX_REQUESTS
 }
 
 /// A file that is stored.
 struct SentFile {
     digest: Digest,
-    already: bool,
-    untagged: bool,
+    already_stored: bool,
+    tag_refused: bool,
 }
 
 impl S3Store {
@@ -156,7 +162,7 @@ impl S3Store {
         let known = match known.filter(|_| !source.overwrite) {
             Some(known) => {
                 let digests = source.digests().await?;
-                if files_digest(&source.files(&digests)) != known {
+                if files_digest(&source.located_files(&digests)) != known {
                     return Err(conflict(folder));
                 }
                 Some(digests)
@@ -168,7 +174,7 @@ impl S3Store {
             source: source.clone(),
             folder: folder.to_owned(),
             known,
-            pace: RequestPacing::new(most_requests()),
+            pace: RequestPacing::new(max_requests()),
             memory: Semaphore::new(MEMORY_KIB as usize),
             failed: AtomicBool::new(false),
             written: Mutex::default(),
@@ -186,8 +192,8 @@ impl S3Store {
         // is to remove.
         let all = futures_util::stream::iter(batches(&source.entries))
             .map(put)
-            .buffered(MOST)
-            .map(send::joined)
+            .buffered(MAX_REQUESTS)
+            .map(send::task_result)
             .collect::<Vec<_>>();
         let (done, errors): (Vec<_>, Vec<_>) =
             tokio::select! { done = all => done, stopped = stopped => stopped }
@@ -205,14 +211,14 @@ impl S3Store {
         }
         let done: Vec<SentFile> = done.into_iter().filter_map(Result::ok).flatten().collect();
         let digests: Vec<_> = done.iter().map(|sent| sent.digest).collect();
-        let files = source.files(&digests);
+        let files = source.located_files(&digests);
         Ok(StoredArtifact {
             digest: files_digest(&files),
             size: source.raw_size(),
             files,
-            already: done.iter().all(|sent| sent.already),
-            untagged: done.iter().any(|sent| sent.untagged),
-            leftover: None,
+            already_stored: done.iter().all(|sent| sent.already_stored),
+            tag_refused: done.iter().any(|sent| sent.tag_refused),
+            leftover_warning: None,
             artifact_id: None,
             archive: ArchiveFormat::None,
         })
@@ -224,7 +230,7 @@ impl FileUploads {
     async fn put(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
         let turn = self.pace.room.acquire().await.map_err(|_| StoreError::Stopped)?;
         let put = self.put_batch(batch).await;
-        self.pace.ended(turn);
+        self.pace.release(turn);
         if put.is_err() {
             self.failed.store(true, Ordering::Relaxed);
         }
@@ -234,7 +240,7 @@ impl FileUploads {
     async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
         let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
         // A long file takes the whole memory: its parts are what is on its way.
-        let long = size > PART as u64;
+        let long = size > PART_BYTES as u64;
         let kib = if long { MEMORY_KIB } else { (size / 1024) as u32 + 1 };
         let _room = self.memory.acquire_many(kib).await.map_err(|_| StoreError::Stopped)?;
         if self.failed.load(Ordering::Relaxed) {
@@ -257,20 +263,20 @@ impl FileUploads {
             (self.source.progress)(bytes.len() as u64);
             let (object, asked) = (self.object(n), Instant::now());
             let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
-            let (already, untagged) = put.await?;
-            self.pace.answered(asked.elapsed(), self.store.wire.refusals());
-            sent.push(self.sent(object, SentFile { digest, already, untagged }));
+            let (already_stored, tag_refused) = put.await?;
+            self.pace.answered(asked.elapsed(), self.store.wire.throttled());
+            sent.push(self.record_sent(object, SentFile { digest, already_stored, tag_refused }));
         }
         Ok(sent)
     }
 
     async fn put_long(&self, n: usize) -> Result<SentFile, StoreError> {
         let entry = &self.source.entries[n];
-        let size = send::block_size(PART, entry.size, MAX_PARTS);
-        let (object, open) = (self.object(n), || self.source.file(entry, size));
-        let (made, already, untagged) =
+        let size = send::block_size(PART_BYTES, entry.size, MAX_PARTS);
+        let (object, open) = (self.object(n), || self.source.file_blocks(entry, size));
+        let (made, already_stored, tag_refused) =
             self.store.put_blob(&object, entry.size, self.known(n), open).await?;
-        Ok(self.sent(object, SentFile { digest: made.digest, already, untagged }))
+        Ok(self.record_sent(object, SentFile { digest: made.digest, already_stored, tag_refused }))
     }
 
     fn object(&self, n: usize) -> NewObject<'_> {
@@ -288,8 +294,8 @@ impl FileUploads {
     }
 
     /// Remembers what there is to remove should another file fail.
-    fn sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
-        if !sent.already {
+    fn record_sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
+        if !sent.already_stored {
             self.written().push(object.key);
         }
         sent
@@ -305,8 +311,8 @@ impl FileUploads {
 fn batches(entries: &[FileEntry]) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut size) = (Vec::new(), 0, 0);
     for (n, entry) in entries.iter().enumerate() {
-        let most = ((entries.len() - start) / (4 * MOST)).clamp(1, BATCH_FILES);
-        if n > start && (n - start == most || size + entry.size > BATCH) {
+        let most = ((entries.len() - start) / (4 * MAX_REQUESTS)).clamp(1, BATCH_FILES);
+        if n > start && (n - start == most || size + entry.size > BATCH_BYTES) {
             batches.push(start..n);
             (start, size) = (n, 0);
         }
@@ -334,9 +340,11 @@ mod tests {
 
     /// A pace after some answers of a line whose round trip takes `millis`.
     fn after_answers(millis: u64) -> RequestPacing {
-        let pace = RequestPacing::new(MOST);
-        for n in 0..2 * OBJECTS as u64 {
-            assert!(n > OBJECTS as u64 || pace.room.available_permits() == OBJECTS);
+        let pace = RequestPacing::new(MAX_REQUESTS);
+        for n in 0..2 * PARALLEL_OBJECTS as u64 {
+            assert!(
+                n > PARALLEL_OBJECTS as u64 || pace.room.available_permits() == PARALLEL_OBJECTS
+            );
             // A slow answer now and then is no slow line.
             pace.answered(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }), 0);
         }
@@ -345,7 +353,9 @@ mod tests {
 
     #[test]
     fn the_longer_the_line_the_more_requests_are_on_it() {
-        for (millis, expected) in [(1, OBJECTS), (10, 150), (30, MOST), (500, MOST)] {
+        for (millis, expected) in
+            [(1, PARALLEL_OBJECTS), (10, 150), (30, MAX_REQUESTS), (500, MAX_REQUESTS)]
+        {
             assert_eq!(after_answers(millis).room.available_permits(), expected, "{millis}");
         }
     }
@@ -354,22 +364,22 @@ mod tests {
     async fn a_bucket_that_cannot_keep_up_gets_half_as_many_requests() {
         let pace = after_answers(30);
         let mut turns = Vec::new();
-        for _ in 0..MOST {
+        for _ in 0..MAX_REQUESTS {
             turns.push(pace.room.acquire().await.unwrap());
         }
-        let answer = |refusals| pace.answered(Duration::from_millis(30), refusals);
+        let answer = |throttled| pace.answered(Duration::from_millis(30), throttled);
         // A refusal of each request that is on its way is the same news.
-        (1..=MOST).for_each(answer);
+        (1..=MAX_REQUESTS).for_each(answer);
         for turn in turns.drain(..) {
-            pace.ended(turn);
+            pace.release(turn);
         }
-        assert_eq!(pace.room.available_permits(), MOST / 2);
-        (0..MOST).for_each(|_| answer(MOST));
-        assert_eq!(pace.room.available_permits(), MOST / 2, "it takes that many, not more");
-        for n in 1..20 * MOST {
-            answer(MOST + n);
+        assert_eq!(pace.room.available_permits(), MAX_REQUESTS / 2);
+        (0..MAX_REQUESTS).for_each(|_| answer(MAX_REQUESTS));
+        assert_eq!(pace.room.available_permits(), MAX_REQUESTS / 2, "it takes that many, not more");
+        for n in 1..20 * MAX_REQUESTS {
+            answer(MAX_REQUESTS + n);
         }
-        assert_eq!(pace.room.available_permits(), FEWEST);
+        assert_eq!(pace.room.available_permits(), MIN_REQUESTS);
     }
 
     #[test]
@@ -381,9 +391,9 @@ mod tests {
             let entries: Vec<_> = (0..count).map(|_| entry(size)).collect();
             let batches = batches(&entries);
             assert!(batches.iter().cloned().flatten().eq(0..count), "{batches:?}");
-            let small = |it: &Range<usize>| it.len() == 1 || it.len() as u64 * size <= BATCH;
+            let small = |it: &Range<usize>| it.len() == 1 || it.len() as u64 * size <= BATCH_BYTES;
             assert!(batches.iter().all(small), "{batches:?}");
-            assert!(batches.len() >= count.min(4 * MOST), "{count}: {}", batches.len());
+            assert!(batches.len() >= count.min(4 * MAX_REQUESTS), "{count}: {}", batches.len());
         }
     }
 }

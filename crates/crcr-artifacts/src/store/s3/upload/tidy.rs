@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use futures_util::StreamExt as _;
 
-use super::OBJECTS;
+use super::PARALLEL_OBJECTS;
 use crate::layout::{self, META_ATTEMPT, META_JOB};
 use crate::locator::{ArchiveFormat, Locator, is_locator_key};
 use crate::source::UploadSource;
@@ -12,7 +12,7 @@ use crate::store::StoreError;
 use crate::store::s3::S3Store;
 
 /// The keys of an artifact's objects.
-fn keys(source: &UploadSource, folder: &str) -> HashSet<String> {
+fn artifact_keys(source: &UploadSource, folder: &str) -> HashSet<String> {
     match source.archive {
         ArchiveFormat::Zip => HashSet::from([layout::archive_key(folder)]),
         ArchiveFormat::None => {
@@ -25,11 +25,11 @@ impl S3Store {
     /// Aborts every unfinished upload of this artifact's keys: those of processes that were killed,
     /// and of others that are still at it and have lost. Where the bucket doesn't let us look, they
     /// are left to its lifecycle rules.
-    pub async fn abort_others(&self, source: &UploadSource, folder: &str) {
+    pub async fn abort_unfinished(&self, source: &UploadSource, folder: &str) {
         let list = self.client().list_multipart_uploads().bucket(self.bucket());
         let Ok(list) = list.prefix(format!("{folder}/")).send().await else { return };
         let uploads = list.uploads();
-        let keys = if uploads.is_empty() { HashSet::new() } else { keys(source, folder) };
+        let keys = if uploads.is_empty() { HashSet::new() } else { artifact_keys(source, folder) };
         for upload in uploads {
             if let Some((key, id)) = upload.key().zip(upload.upload_id())
                 && keys.contains(key)
@@ -47,11 +47,11 @@ impl S3Store {
         folder: &str,
         before: &Locator,
     ) -> Option<String> {
-        let now = keys(source, folder);
+        let now = artifact_keys(source, folder);
         let was = match (before.archive, before.files.as_slice()) {
             (ArchiveFormat::Zip, _) => vec![layout::archive_key(folder)],
             // There were too many files for the locator to list.
-            (ArchiveFormat::None, []) => match self.of_job_below(source, folder, &now).await {
+            (ArchiveFormat::None, []) => match self.stale_keys_of_job(source, folder, &now).await {
                 Ok(keys) => keys,
                 Err(error) => {
                     return Some(format!(
@@ -74,7 +74,7 @@ impl S3Store {
     }
 
     /// The keys below `folder` that aren't in `now`, of objects that this job has stored.
-    async fn of_job_below(
+    async fn stale_keys_of_job(
         &self,
         source: &UploadSource,
         folder: &str,
@@ -88,9 +88,11 @@ impl S3Store {
             let head = head.ok()?;
             let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
             let attempt: u64 = meta(META_ATTEMPT)?.parse().ok()?;
-            (meta(META_JOB) == Some(&source.owner()) && attempt <= source.attempt).then_some(key)
+            (meta(META_JOB) == Some(&source.job_label()) && attempt <= source.attempt)
+                .then_some(key)
         };
-        let found = futures_util::stream::iter(others).map(of_job).buffer_unordered(OBJECTS);
+        let found =
+            futures_util::stream::iter(others).map(of_job).buffer_unordered(PARALLEL_OBJECTS);
         Ok(found.filter_map(std::future::ready).collect().await)
     }
 
@@ -119,7 +121,7 @@ impl S3Store {
         };
         futures_util::stream::iter(keys)
             .map(delete)
-            .buffer_unordered(OBJECTS)
+            .buffer_unordered(PARALLEL_OBJECTS)
             .filter(|failed| std::future::ready(*failed))
             .count()
             .await

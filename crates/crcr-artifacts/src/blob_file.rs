@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use rawzip::ReaderAt;
 
 /// The longest start of a blob that is kept apart, in bytes.
-pub(crate) const MAX_HEAD: usize = 4096;
+pub(crate) const MAX_HEAD_BYTES: usize = 4096;
 
 /// A blob: its first bytes in memory, the rest in a file.
 ///
 /// The head is what comes before the content of a stored entry at the start of a zip, so that this
 /// content starts where the file starts. It is empty for every other blob.
-pub struct Disk {
+pub struct BlobFile {
     head: Vec<u8>,
     file: File,
     /// Where the file is, when it may be moved away.
     path: Option<PathBuf>,
-    sums: BlockChecksums,
+    checksums: BlockChecksums,
 }
 
 /// How many bytes of a file each of [`BlockChecksums`] is about.
-const STEP: u64 = 8 << 20;
+const CHECKSUM_BLOCK_BYTES: u64 = 8 << 20;
 
-/// The CRCs of a file's consecutive parts of [`STEP`] bytes, made on the way, so that the CRC of a
+/// The CRCs of a file's consecutive parts of [`CHECKSUM_BLOCK_BYTES`] bytes, made on the way, so that the CRC of a
 /// content that turns out to start where the file starts needs no second reading.
 #[derive(Default)]
 pub(crate) struct BlockChecksums(Vec<crc32fast::Hasher>);
@@ -34,8 +34,8 @@ impl BlockChecksums {
     /// Adds the bytes that follow those added before; `at` is how many these are.
     pub(crate) fn add(&mut self, mut at: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let n = (STEP - at % STEP).min(bytes.len() as u64);
-            if at.is_multiple_of(STEP) {
+            let n = (CHECKSUM_BLOCK_BYTES - at % CHECKSUM_BLOCK_BYTES).min(bytes.len() as u64);
+            if at.is_multiple_of(CHECKSUM_BLOCK_BYTES) {
                 self.0.push(crc32fast::Hasher::new());
             }
             let (these, rest) = bytes.split_at(n as usize);
@@ -47,27 +47,27 @@ impl BlockChecksums {
     }
 }
 
-impl From<File> for Disk {
+impl From<File> for BlobFile {
     fn from(file: File) -> Self {
-        Self { head: vec![], file, path: None, sums: BlockChecksums::default() }
+        Self { head: vec![], file, path: None, checksums: BlockChecksums::default() }
     }
 }
 
-impl Disk {
+impl BlobFile {
     /// The blob of `head` and `file`, which lies at `path` and has no other use.
     pub(crate) fn new(head: Vec<u8>, file: File, path: PathBuf) -> Self {
-        Self { head, file, path: Some(path), sums: BlockChecksums::default() }
+        Self { head, file, path: Some(path), checksums: BlockChecksums::default() }
     }
 
-    /// The same with the sums of its file.
-    pub(crate) fn with_sums(self, sums: BlockChecksums) -> Self {
-        Self { sums, ..self }
+    /// The same with the checksums of its file.
+    pub(crate) fn with_checksums(self, checksums: BlockChecksums) -> Self {
+        Self { checksums, ..self }
     }
 
     /// The CRC of the first `len` bytes of the file.
-    pub(crate) fn crc(&self, len: u64) -> io::Result<u32> {
-        let known = self.sums.0.iter().take((len / STEP) as usize);
-        let mut at = known.len() as u64 * STEP;
+    pub(crate) fn crc_of_prefix(&self, len: u64) -> io::Result<u32> {
+        let known = self.checksums.0.iter().take((len / CHECKSUM_BLOCK_BYTES) as usize);
+        let mut at = known.len() as u64 * CHECKSUM_BLOCK_BYTES;
         let mut crc = crc32fast::Hasher::new();
         known.for_each(|sum| crc.combine(sum));
         let mut buffer = vec![0; 256 * 1024];
@@ -129,7 +129,7 @@ impl Disk {
     }
 }
 
-impl ReaderAt for Disk {
+impl ReaderAt for BlobFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let head = self.head_len();
         if at >= head {
@@ -149,7 +149,7 @@ pub(crate) fn stored_head(bytes: &[u8]) -> Option<usize> {
     let number =
         |at: usize| Some(usize::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
     let len = 30 + number(26)? + number(28)?;
-    (bytes.starts_with(SIGNATURE) && number(8)? == 0 && len <= MAX_HEAD.min(bytes.len()))
+    (bytes.starts_with(SIGNATURE) && number(8)? == 0 && len <= MAX_HEAD_BYTES.min(bytes.len()))
         .then_some(len)
 }
 
@@ -184,19 +184,30 @@ mod tests {
 
     #[test]
     fn the_crc_of_a_start_is_the_same_with_sums_and_without() {
-        let bytes: Vec<u8> = (0..(2 * STEP + 1000)).map(|n| (n * n / 251) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..(2 * CHECKSUM_BLOCK_BYTES + 1000)).map(|n| (n * n / 251) as u8).collect();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, &bytes).unwrap();
-        let mut sums = BlockChecksums::default();
+        let mut checksums = BlockChecksums::default();
         for (n, piece) in bytes.chunks(700_001).enumerate() {
-            sums.add(n as u64 * 700_001, piece);
+            checksums.add(n as u64 * 700_001, piece);
         }
-        let open = || Disk::new(b"head".to_vec(), File::open(&path).unwrap(), path.clone());
-        let with = open().with_sums(sums);
-        for len in [0, 5, STEP, STEP + 1, 2 * STEP, 2 * STEP + 1000] {
+        let open = || BlobFile::new(b"head".to_vec(), File::open(&path).unwrap(), path.clone());
+        let with = open().with_checksums(checksums);
+        for len in [
+            0,
+            5,
+            CHECKSUM_BLOCK_BYTES,
+            CHECKSUM_BLOCK_BYTES + 1,
+            2 * CHECKSUM_BLOCK_BYTES,
+            2 * CHECKSUM_BLOCK_BYTES + 1000,
+        ] {
             let expected = crc32fast::hash(&bytes[..len as usize]);
-            assert_eq!((open().crc(len).unwrap(), with.crc(len).unwrap()), (expected, expected));
+            assert_eq!(
+                (open().crc_of_prefix(len).unwrap(), with.crc_of_prefix(len).unwrap()),
+                (expected, expected)
+            );
         }
     }
 
@@ -207,7 +218,7 @@ mod tests {
         for head in [0, 1, 30, 99, 100] {
             let path = folder.path().join(head.to_string());
             let open = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-            let disk = Disk::new(bytes[..head].to_vec(), open.unwrap(), path);
+            let disk = BlobFile::new(bytes[..head].to_vec(), open.unwrap(), path);
             // In pieces that lie before, across and after the end of the head.
             for at in (0..100).step_by(7).rev() {
                 disk.write_all_at(&bytes[at..(at + 7).min(100)], at as u64).unwrap();
@@ -236,7 +247,7 @@ mod tests {
         assert_eq!(stored_head(&local(0, "file", 20)), Some(54));
         assert_eq!(stored_head(&local(0, "", 0)), Some(30));
         assert_eq!(stored_head(&local(8, "file", 20)), None);
-        assert_eq!(stored_head(&local(0, "file", MAX_HEAD)), None);
+        assert_eq!(stored_head(&local(0, "file", MAX_HEAD_BYTES)), None);
         assert_eq!(stored_head(&local(0, "file", 20)[..53]), None);
         assert_eq!(stored_head(b"no zip at all, though it is long enough for one"), None);
         assert_eq!(stored_head(b""), None);
