@@ -1,8 +1,8 @@
-//! Finds artifacts: by the locator that the caller hands over, then in GitHub's list of the run,
-//! then under the conventional key in the bucket.
+//! Finds artifacts: by a locator that the caller passes, or by name, first in GitHub's list of the run
+//! and then under the conventional key in the bucket.
 //!
-//! Locators are hints of whoever uploaded. One that points anywhere but into the configured bucket,
-//! below the prefix of this repository and run, is refused, and no other place is tried then.
+//! Locators are untrusted. One that points anywhere but into the configured bucket, below the prefix
+//! of this repository and run, is refused, and no other place is tried then.
 
 mod bucket;
 mod github;
@@ -28,12 +28,11 @@ use crate::store::s3::{S3Access, S3Config, S3Store, STORE as S3};
 
 #[derive(Debug, Clone)]
 pub enum ArtifactSelection {
-    /// The one of this name.
     Name(String),
     Pattern(NamePattern),
-    /// Those with these numbers at GitHub.
+    /// GitHub's artifact ids.
     Ids(Vec<u64>),
-    /// The one that this locator, from a job's output, describes.
+    /// From a job's output.
     Locator(Box<Locator>),
     All,
 }
@@ -44,113 +43,93 @@ pub struct SourceRun {
     /// `owner/repo`.
     pub repository: String,
     pub id: u64,
-    /// Whether this process is a job of it.
+    /// Whether this process is a job of this run.
     pub own: bool,
-    /// Whether this is known to be its first attempt, so that no name can be in both stores.
+    /// Whether this is certainly the first attempt; then no name can be in both stores.
     pub first_attempt: bool,
 }
 
 pub struct ArtifactSources {
-    /// The artifact service, where the job's runtime token is there.
+    /// `None` without the job's runtime token.
     pub service: Option<GitHubStore>,
-    /// The REST API, where there is a token for it.
+    /// `None` without a token for the REST API.
     pub rest: Option<ActionsApi>,
-    /// The bucket, where one is configured.
     pub bucket: Option<ArtifactBucket>,
-    /// Tells the runner to hide a secret.
     pub mask: SecretMask,
-    /// Tells the user what was left out without being an error.
     pub notice: NoticePrinter,
-    /// Tells the user what needs attention without being an error.
     pub warning: NoticePrinter,
 }
 
 pub type NoticePrinter = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A bucket and where artifacts lie in it.
 #[derive(Debug, Clone)]
 pub struct ArtifactBucket {
-    /// The bucket and who asks.
     pub config: S3Config,
     pub layout: KeyLayout,
 }
 
-/// An artifact that has been found. What isn't known is `None`.
+/// An artifact that has been found. Unknown values are `None`.
 #[derive(Debug, Clone)]
 pub struct FoundArtifact {
     pub name: String,
     pub at: ArtifactLocation,
-    /// How it is stored; at GitHub that shows only when it is opened.
+    /// `None` at GitHub until it is opened.
     pub archive: Option<ArchiveFormat>,
-    /// The digest of what is stored.
     pub digest: Option<Digest>,
-    /// Whether the digest comes from somewhere that a writer of the bucket can't change.
+    /// Whether the digest comes from a place that a writer of the bucket can't change.
     pub independent_digest: bool,
-    /// What is stored, in bytes.
+    /// The stored bytes.
     pub size: Option<u64>,
-    /// The files, where the locator lists them.
+    /// Empty without a locator that lists them.
     pub files: Vec<LocatedFile>,
     pub created: Option<Timestamp>,
-    /// The attempt of the run that stored it.
     pub run_attempt: Option<u64>,
-    /// The locator, where there is one.
     pub locator: Option<Box<Locator>>,
 }
 
-/// Where an artifact is, with the means to read it.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a run has a handful of artifacts")]
 pub enum ArtifactLocation {
-    /// An object, or the start of the objects' keys.
-    S3 {
-        store: S3Store,
-        /// The key, or the start of the keys with its final slash.
-        key: String,
-    },
+    /// The key of an object, or the prefix of several with its final slash.
+    S3 { store: S3Store, key: String },
     /// An artifact of the job's own run.
     Service(Box<Artifact>),
-    /// An artifact that the REST API knows.
+    /// An artifact id, for the REST API.
     Rest(u64),
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// Another run's artifacts need a token.
     #[error("artifacts of another run (`{repository}`, run {id}) need a token to be read")]
     TokenNeeded { repository: String, id: u64 },
-    /// Neither a token nor a bucket.
     #[error("there is nowhere to look: no runtime token, no `github-token` and no `s3-bucket`")]
     Nowhere,
-    /// It is in none of the places.
-    #[error("there is no {what}; searched at {}", .searched.join(", then at "))]
+    #[error("there is no {what}; looked at {}", .searched.join(", then at "))]
     Missing {
         what: String,
-        /// Where it was searched for, and what was there.
+        /// The places, and what was found there.
         searched: Vec<String>,
     },
-    /// It is nowhere else, and the bucket doesn't say.
-    #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; searched at {}", .searched.join(", then at "))]
+    /// The artifact is nowhere else, and the bucket refuses access.
+    #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; looked at {}", .searched.join(", then at "))]
     Forbidden {
         what: String,
         bucket: String,
-        /// Whether somebody with credentials asked.
+        /// Whether there were credentials.
         signed: bool,
-        /// Where it was searched for, and what was there.
         searched: Vec<String>,
     },
-    /// A locator that may not be followed.
     #[error("the locator is refused: {0}")]
     Locator(String),
-    /// A store doesn't answer, or says no.
     #[error(transparent)]
     Store(#[from] store::StoreError),
 }
 
 impl ArtifactSources {
-    /// Finds what `select` wants of `run`, in order of the names; for [`ArtifactSelection::Ids`] in theirs.
+    /// Finds the selected artifacts of `run`, sorted by name, or in the order of the ids.
     ///
-    /// A wanted name or locator that isn't there is [`FindError::Missing`], as are numbers of which none
-    /// is there; a pattern may match nothing.
+    /// Fails with [`FindError::Missing`] if a name or locator, or none of the ids, is found. A pattern
+    /// may match nothing.
     pub async fn find(
         &self,
         run: &SourceRun,
@@ -175,7 +154,7 @@ impl ArtifactSources {
             ArtifactSelection::All => self.all(run, |_| true).await,
         };
         match (found, &self.bucket) {
-            // No credentials: advice about their permissions would lead nowhere.
+            // Without credentials, advice about their permissions wouldn't help.
             (
                 Err(FindError::Store(refusal @ store::StoreError::Denied { store: S3, .. })),
                 Some(bucket),
@@ -196,7 +175,7 @@ impl ArtifactSources {
         if let (Err(FindError::Store(error)), Some(bucket), true) =
             (&listed, &self.bucket, run.first_attempt)
         {
-            // On the first attempt nothing newer can be on GitHub than what the bucket holds.
+            // On the first attempt GitHub can't have anything newer than the bucket.
             if let Ok(Ok(found)) = bucket.by_name(run, name).await {
                 (self.warning)(&format!("GitHub's list was left out: {error}"));
                 return Ok(found);
@@ -256,8 +235,8 @@ impl ArtifactSources {
             let is_known = |name: &str| run.first_attempt && known.iter().any(|one| one == name);
             match bucket.all(run, |name| wanted(name) && !is_known(name)).await {
                 Ok(there) => there.into_iter().for_each(|there| keep_newer(&mut found, there)),
-                // Without credentials a private bucket says no whether something is there or not,
-                // and what such a job's run has stored is on GitHub.
+                // A private bucket refuses anonymous requests whatever it holds. A run without
+                // credentials has stored its artifacts at GitHub.
                 Err(FindError::Store(refusal @ store::StoreError::Denied { .. }))
                     if is_listed && matches!(bucket.config.access, S3Access::Anonymous) =>
                 {
@@ -273,7 +252,7 @@ impl ArtifactSources {
         Ok(found)
     }
 
-    /// What a later attempt has stored in the bucket after `found` went to GitHub, else `found`.
+    /// A newer artifact in the bucket, which a later attempt may have stored there; else `found`.
     async fn newer_in_bucket(&self, run: &SourceRun, found: FoundArtifact) -> FoundArtifact {
         let Some(bucket) = self.bucket.as_ref().filter(|_| !run.first_attempt) else {
             return found;
@@ -285,10 +264,10 @@ impl ArtifactSources {
         newest.remove(0)
     }
 
-    /// Follows a locator after checking that it leads where it may.
+    /// Follows a locator after checking where it points.
     ///
-    /// `independent` says that it doesn't come from the bucket that it points into; `listed` is
-    /// GitHub's list of the run, where it is known already.
+    /// `independent` means that the locator doesn't come from the bucket that it points into. `listed`
+    /// is GitHub's list of the run, if it is known already.
     async fn follow_locator(
         &self,
         run: &SourceRun,
@@ -336,7 +315,7 @@ fn artifacts_text(count: usize) -> String {
     if count == 1 { "1 artifact".to_owned() } else { format!("{count} artifacts") }
 }
 
-/// Adds an artifact of the bucket to those of GitHub; of one name the newer is kept.
+/// Adds an artifact of the bucket to those of GitHub. Of two with the same name, the newer one stays.
 fn keep_newer(found: &mut Vec<FoundArtifact>, there: FoundArtifact) {
     match found.iter_mut().find(|one| one.name == there.name) {
         Some(one) if one.store() == "github" && there.created > one.created => *one = there,
@@ -363,8 +342,8 @@ fn check_run_and_name(run: &SourceRun, locator: &Locator, name: &str) -> Result<
 }
 
 impl FoundArtifact {
-    /// What a locator says, at a place that has been checked.
-    fn of_locator(locator: &Locator, at: ArtifactLocation, independent_digest: bool) -> Self {
+    /// The artifact that a locator describes; `at` has been checked.
+    fn from_locator(locator: &Locator, at: ArtifactLocation, independent_digest: bool) -> Self {
         Self {
             name: locator.name.clone(),
             at,
@@ -387,7 +366,6 @@ impl FoundArtifact {
         }
     }
 
-    /// The artifact's number at GitHub.
     pub fn artifact_id(&self) -> Option<u64> {
         match &self.at {
             ArtifactLocation::S3 { .. } => None,
@@ -396,12 +374,12 @@ impl FoundArtifact {
         }
     }
 
-    /// What the uploader says about its own trust.
+    /// The trust that the uploader claims.
     pub fn claimed_trust(&self) -> Option<ArtifactTrust> {
         self.locator.as_ref().map(|locator| locator.trust)
     }
 
-    /// The locator; where nobody wrote one, as much of it as is known.
+    /// The locator, or, if there is none, as much of one as is known.
     pub fn to_json(&self, run: &SourceRun) -> serde_json::Value {
         if let Some(locator) = &self.locator {
             return json!(locator);
@@ -431,7 +409,6 @@ impl FoundArtifact {
     }
 }
 
-/// What is known about the place of an artifact before it is found.
 fn placeholder_values<'a>(run: &'a SourceRun, name: Option<&'a str>) -> PlaceholderValues<'a> {
     PlaceholderValues {
         repository: Some(&run.repository),

@@ -1,4 +1,4 @@
-//! An artifact on S3 whose files are objects of their own: fetched with many requests in flight.
+//! Downloads an artifact that has an S3 object for each file, with many requests in parallel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,28 @@ use crate::store::s3::S3Store;
 use crate::store::s3::download::S3Blob;
 use crate::unpack::{self, StagedFiles};
 
-/// How many objects are in flight.
 const PARALLEL_OBJECTS: usize = 64;
 
-/// Why the files aren't there.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
-    /// An object can't be fetched.
     #[error("`{path}`: {source}")]
     Fetch { path: String, source: FetchError },
-    /// A file isn't what its digest says.
     #[error("`{path}` has the digest {found}, not {expected}")]
     Digest { path: String, found: Digest, expected: Digest },
-    /// A path that isn't taken, or that can't be written.
     #[error(transparent)]
     Unpack(#[from] unpack::UnpackError),
 }
 
-/// The files of an artifact, as they were fetched.
 pub(crate) struct ObjectFetch {
     pub(crate) files: u64,
-    /// Their bytes.
     pub(crate) bytes: u64,
     /// The digest of the list of files.
     pub(crate) digest: Digest,
-    /// A file whose digest isn't the one recorded beside the object or in the locator.
+    /// A file whose digest isn't the one in the locator or in the object's metadata.
     pub(crate) mismatch: Option<ObjectsError>,
 }
 
-/// A file that is to be fetched: where from, where to, and what is known of it.
+/// A file to download, and what is known about it.
 struct ObjectJob {
     path: String,
     to: PathBuf,
@@ -51,8 +44,8 @@ struct ObjectJob {
     mode: Option<u32>,
 }
 
-/// Fetches every object below `key` into `stage`, below `folder`; `listed` are the files that the
-/// locator names, if it does.
+/// Downloads every object below `key` into `stage`, below `folder`. `listed` are the files in the
+/// locator; if there are none, the bucket is listed.
 pub(crate) async fn fetch(
     store: &S3Store,
     key: &str,
@@ -113,7 +106,7 @@ async fn fetch_object(
     Ok((LocatedFile { path: job.path, size: job.size, digest, mode }, mismatch))
 }
 
-/// Fetches one object. Returns the digest, the digest and the mode that are recorded beside the object.
+/// Downloads one object to its file. Returns its digest, the digest in its metadata, and its mode.
 async fn write_object(
     blob: &RemoteBlob,
     job: &ObjectJob,

@@ -1,53 +1,41 @@
-//! Which paths of an archive may be written, and where a symbolic link may point.
-//!
-//! Everything here is decided on text, before anything is created.
+//! Which paths of an archive may be written, and where a symbolic link may point. Everything here is
+//! decided from the text of the path, before anything is created.
 
-/// The longest path that is taken, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
-/// The most parts of a path.
 const MAX_PARTS: usize = 255;
 
-/// Why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathRefusal {
-    /// It starts at a root.
     #[error("the path is absolute")]
     Absolute,
-    /// It starts with a drive letter.
     #[error("the path starts with a drive letter")]
     Drive,
-    /// It has a part `..`.
     #[error("the path leaves the artifact through `..`")]
     Parent,
     #[error("the path holds a NUL")]
     Nul,
-    /// It has a backslash, which separates parts on Windows only.
+    /// Windows takes a backslash for a separator, and other systems take it for part of the name.
     #[error("the path holds a backslash")]
     Backslash,
     #[error("the path is empty")]
     Empty,
-    /// It is longer than 4,096 bytes or has more than 255 parts.
     #[error("the path is too long")]
     TooLong,
-    /// Windows takes the name for something else.
     #[error("Windows can't have a file of this name")]
     Windows,
-    /// It would become configuration of Git or of GitHub.
+    /// Git would run its hooks, GitHub its workflows.
     #[error("`.git` and `.github` aren't taken from an artifact in a privileged event")]
     GitFolder,
-    /// A link whose target is no text.
     #[error("the symbolic link's target isn't UTF-8")]
     NotUtf8,
-    /// A link that leads out of the artifact.
     #[error("the symbolic link leads out of the artifact")]
     Escape,
-    /// A link with `..` behind a name, whose way depends on other links.
-    #[error("the symbolic link has `..` behind a name")]
+    /// Where `name/..` leads depends on whether `name` is a link.
+    #[error("the symbolic link has `..` after a name")]
     ParentAfterName,
 }
 
-/// The path below the artifact's root, with `.` and empty parts left out; refused where it could
-/// reach anything else.
+/// Removes `.` and empty parts from `path`, and refuses one that could lead out of the artifact.
 pub fn check(path: &str) -> Result<String, PathRefusal> {
     let parts = parts(path)?;
     if parts.contains(&"..") {
@@ -62,7 +50,7 @@ pub fn check(path: &str) -> Result<String, PathRefusal> {
     Ok(parts.join("/"))
 }
 
-/// Refuses a checked path or a link's target with a part that Git or GitHub would act on.
+/// Refuses `.git` and `.github` in a checked path or in the target of a link.
 pub fn check_privileged(path: &str) -> Result<(), PathRefusal> {
     // `git~1` is the short name of `.git` on Windows.
     let acts = |part: &str| {
@@ -72,9 +60,9 @@ pub fn check_privileged(path: &str) -> Result<(), PathRefusal> {
     if path.split('/').any(acts) { Err(PathRefusal::GitFolder) } else { Ok(()) }
 }
 
-/// Refuses the target of a link at the checked path `link` unless it stays below the root.
+/// Refuses the target of the link at the checked path `link` if it leads out of the artifact.
 ///
-/// `..` may only come first: behind a name it would be resolved from wherever another link leads.
+/// `..` may only come first: after a name it would be resolved from wherever another link points.
 pub fn check_link_target(link: &str, target: &str) -> Result<(), PathRefusal> {
     let parts = parts(target)?;
     let up = parts.iter().take_while(|part| **part == "..").count();
@@ -124,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_inside_is_taken_as_it_is_and_dots_are_dropped() {
+    fn path_inside_the_artifact_is_accepted_without_its_dots() {
         for (path, taken) in [
             ("a", "a"),
             ("a/b c/ö.txt", "a/b c/ö.txt"),
@@ -137,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_reach_anything_else_is_refused() {
+    fn path_that_leads_out_of_the_artifact_is_refused() {
         for (path, refused) in [
             ("/etc/passwd", PathRefusal::Absolute),
             ("//host/share", PathRefusal::Absolute),
@@ -158,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn git_and_github_are_refused_in_every_spelling() {
+    fn git_and_github_folders_are_refused_in_every_spelling() {
         for bad in [".git/config", "a/.GIT", ".GitHub/workflows/x.yml", "x/git~1/y", ".git./x"] {
             assert_eq!(check_privileged(bad), Err(PathRefusal::GitFolder), "{bad}");
         }
@@ -168,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_inside_whatever_other_links_there_are() {
+    fn link_target_outside_the_artifact_is_refused() {
         for (link, target) in [("a/b", "../c"), ("a", "b/c"), ("a/b/c", "../../d"), ("a", ".")] {
             assert_eq!(check_link_target(link, target), Ok(()), "{link} -> {target}");
         }
@@ -186,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_devices_and_streams_are_known() {
+    fn windows_device_and_stream_names_are_invalid() {
         for bad in ["con", "NUL.txt", "com1", "a:b", "x.", "y ", "LPT9.log"] {
             assert!(!is_valid_on_windows(bad), "{bad}");
         }

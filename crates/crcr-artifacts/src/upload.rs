@@ -1,4 +1,4 @@
-//! An upload from top to bottom: the store by plan, the other one when it can't, the locators.
+//! An upload: the planned store first, the other one if that fails, then the locators.
 
 use std::time::Duration;
 
@@ -22,59 +22,48 @@ pub struct UploadRun {
     pub trust: ArtifactTrust,
 }
 
-/// The stores, as far as they are there.
 pub struct UploadStores {
     pub s3: Option<S3Config>,
+    /// The folder of the artifact in the bucket.
     pub folder: String,
     /// GitHub, or why it can't be used.
     pub github: Result<GitHubStore, String>,
-    /// Whether the locator becomes a GitHub artifact of its own.
+    /// Whether to store the locator as a GitHub artifact of its own, too.
     pub publish_locator: bool,
-    /// How long the archive on S3 can be downloaded from an address without credentials.
+    /// How long the presigned URL of the archive on S3 is to be valid.
     pub presign: Option<Duration>,
 }
 
-/// An artifact that is stored.
 #[derive(Debug)]
 pub struct UploadResult {
-    /// Why it is where it is.
     pub reason: StoreReason,
     pub stored: StoredArtifact,
     pub locator: Locator,
-    /// Why S3 didn't take it, where it was asked and GitHub has the artifact.
+    /// Why S3 refused the artifact, if GitHub has it instead.
     pub refusal: Option<StoreError>,
-    /// Where anybody who has this address can download the archive from S3, for a time.
+    /// A presigned URL of the archive on S3.
     pub download_url: Option<SecretString>,
-    /// What went wrong on the way without stopping anything.
     pub warnings: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// The only store there is, or the files themselves.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// S3 can't, and nothing else is allowed.
-    #[error("{}, and `fallback` is `never`", without(.0))]
+    #[error("{}, and `fallback` is `never`", why_not_s3(.0))]
     Impossible(StoreReason),
-    /// GitHub is where it would go, and it can't be used.
     #[error("GitHub's store can't be used: {why}")]
     NoGitHub {
         why: String,
-        /// What S3 said before.
+        /// The earlier error of S3.
         #[source]
         s3: Option<StoreError>,
     },
     #[error("neither store took the artifact; S3: {s3}; GitHub: {github}")]
-    Neither {
-        /// What S3 said.
-        s3: StoreError,
-        github: StoreError,
-    },
+    Neither { s3: StoreError, github: StoreError },
 }
 
-/// Why S3 isn't even asked.
-fn without(reason: &StoreReason) -> &'static str {
+fn why_not_s3(reason: &StoreReason) -> &'static str {
     match reason {
         StoreReason::NoBucket => "no `s3-bucket` is given",
         _ => "there are no credentials for S3",
@@ -82,7 +71,7 @@ fn without(reason: &StoreReason) -> &'static str {
 }
 
 impl UploadError {
-    /// The output `reason`, where one of its words fits.
+    /// The output `reason`, if one of its values fits.
     pub fn reason(&self) -> Option<StoreReason> {
         match self {
             Self::Impossible(reason) => Some(*reason),
@@ -93,7 +82,7 @@ impl UploadError {
     }
 }
 
-/// Stores the artifact where `plan` says; on S3 with its locator beside it.
+/// Stores the artifact according to `plan`; on S3 together with its locator.
 pub async fn upload(
     source: &UploadSource,
     plan: StorePlan,
@@ -104,7 +93,7 @@ pub async fn upload(
     let mut uploaded = Box::pin(store(source, plan, stores, run, now)).await?;
     for path in source.grown.paths() {
         let path = path.strip_prefix(&source.root).unwrap_or(&path).display().to_string();
-        let why = "it grew while it was uploaded: what it held before is stored";
+        let why = "it grew during the upload; its content before that is stored";
         uploaded.warnings.push(format!("`{}`: {why}", path.escape_debug()));
     }
     Ok(uploaded)
@@ -173,10 +162,10 @@ async fn to_s3(
     let folder = stores.folder.as_str();
     let mut bucket = S3Store::connect(config.clone()).await?;
     let (stored, before) = match bucket.put(source, folder).await {
-        Err(StoreError::WrongRegion { asked, there, .. }) => {
-            bucket = bucket.in_region(there).await?;
+        Err(StoreError::WrongRegion { requested, actual, .. }) => {
+            bucket = bucket.in_region(actual).await?;
             warnings.push(format!(
-                "the bucket `{}` is in `{}`, not in `{asked}`: correct `aws-region`",
+                "the bucket `{}` is in `{}`, not in `{requested}`: correct `aws-region`",
                 config.bucket,
                 bucket.region(),
             ));
@@ -200,11 +189,11 @@ async fn to_s3(
         region: Some(bucket.region().to_owned()),
     };
     let locator = locator(source, &stored, place, run, now());
-    let (told, ()) = tokio::join!(
+    let (located, ()) = tokio::join!(
         bucket.put_locator(&locator, folder, &before),
         bucket.abort_unfinished(source, folder)
     );
-    told?;
+    located?;
     let download_url = match (&locator.place, stores.presign) {
         (StoredPlace::S3 { key, .. }, Some(validity)) if stored.archive == ArchiveFormat::Zip => {
             Some(bucket.presigned(key, validity).await?)
@@ -218,7 +207,7 @@ async fn to_s3(
     Ok((stored, locator, download_url))
 }
 
-/// Whether GitHub may take what S3 didn't, and the reason that is given then.
+/// The reason for using GitHub after this error of S3; `None` if the error is final.
 fn fallback_reason(error: &StoreError) -> Option<StoreReason> {
     match error {
         StoreError::Denied { store: s3::STORE, .. } | StoreError::WrongRegion { .. } => {
@@ -270,8 +259,8 @@ fn locator(
     }
 }
 
-/// Makes the locator an artifact of GitHub's, where that is asked for. The artifact itself is stored
-/// by then, so a failure is a warning.
+/// Stores the locator as a GitHub artifact, if requested. The artifact itself is stored by then, so a
+/// failure is only a warning.
 async fn publish(
     stores: &UploadStores,
     source: &UploadSource,
@@ -285,7 +274,7 @@ async fn publish(
     let why = match &stores.github {
         Ok(github) => match github.publish_locator(locator, source).await {
             Ok(()) => return,
-            // It was published with the artifact, which was there already.
+            // It was published together with the artifact, by an earlier try.
             Err(StoreError::Conflict { .. }) if stored.already_stored => return,
             Err(error) => error.to_string(),
         },

@@ -4,16 +4,15 @@ use std::path::{Component, MAIN_SEPARATOR, Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// A pattern, made absolute and cut at its separators.
+/// An absolute pattern, split at its separators.
 #[derive(Debug)]
 pub(super) struct PathPattern {
-    /// Whether what matches is left out.
     pub(super) excludes: bool,
+    /// The part before the first wildcard.
     start: PathBuf,
     rest: Vec<PatternPart>,
 }
 
-/// A pattern that is none.
 #[derive(Debug, thiserror::Error)]
 #[error("`{pattern}` isn't a pattern: {why}")]
 pub struct PathPatternError {
@@ -30,7 +29,7 @@ enum PatternPart {
 }
 
 impl PathPattern {
-    /// Reads a line; `None` for an empty one or a comment.
+    /// Parses a line; `None` for an empty one or a comment.
     pub(super) fn parse(
         line: &str,
         cwd: &Path,
@@ -41,7 +40,7 @@ impl PathPattern {
             return Ok(None);
         }
         let bad = |why: &str| PathPatternError { pattern: line.to_owned(), why: why.to_owned() };
-        // An even number of `!` includes again, as in the official action.
+        // As in the official action, a second `!` cancels the first.
         let text = line.trim_start_matches('!');
         let excludes = (line.len() - text.len()) % 2 == 1;
         let text = text.trim_start();
@@ -88,7 +87,7 @@ impl PathPattern {
         Ok(())
     }
 
-    /// The literal start, where a search begins.
+    /// The part before the first wildcard.
     pub(super) fn start(&self) -> PathBuf {
         self.start.clone()
     }
@@ -112,7 +111,7 @@ fn separator(c: char) -> bool {
     c == '/' || c == MAIN_SEPARATOR
 }
 
-/// The glob of one name; braces are text, as in the official action.
+/// The glob of one name. Braces are literal, as in the official action.
 fn name(part: &str) -> Result<GlobMatcher, String> {
     let literal = part.replace('{', "[{]").replace('}', "[}]");
     GlobBuilder::new(&literal)

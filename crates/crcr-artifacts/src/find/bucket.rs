@@ -1,4 +1,5 @@
-//! The bucket: the conventional key of an artifact, signed and then anonymous.
+//! Finds artifacts in the bucket under their conventional keys, first with credentials, then
+//! anonymously.
 
 use regex::Regex;
 
@@ -10,7 +11,7 @@ use crate::locator::{self, ArchiveFormat, Locator, StoredPlace, is_locator_key};
 use crate::store;
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
-/// Where an artifact may be: its folder, and what the folder's own name tells.
+/// A folder that may hold an artifact, and the placeholders that its name was matched against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BucketCandidate {
     folder: String,
@@ -18,16 +19,15 @@ struct BucketCandidate {
     attempt: Option<u64>,
 }
 
-/// An artifact that the bucket doesn't give.
 pub(super) struct NotInBucket {
-    /// Where it was searched for, and what was said there.
+    /// The places, and what was found there.
     pub(super) searched: Vec<String>,
-    /// Whether everybody who asked was refused, so that it may be there.
+    /// Whether all requests were refused, so that the artifact may exist.
     pub(super) forbidden: bool,
 }
 
 impl ArtifactBucket {
-    /// The artifact of this name, of the highest attempt, then the newest.
+    /// The artifact of this name with the highest attempt, then the newest.
     pub(super) async fn by_name(
         &self,
         run: &SourceRun,
@@ -60,7 +60,7 @@ impl ArtifactBucket {
         Ok(Err(NotInBucket { searched, forbidden }))
     }
 
-    /// Every artifact of the run in the bucket that is `wanted`.
+    /// Every artifact of the run whose name is `wanted`.
     pub(super) async fn all(
         &self,
         run: &SourceRun,
@@ -97,7 +97,7 @@ impl ArtifactBucket {
             });
             match asked.await {
                 Ok(store) => {
-                    return Ok(FoundArtifact::of_locator(
+                    return Ok(FoundArtifact::from_locator(
                         locator,
                         ArtifactLocation::S3 { store, key },
                         independent,
@@ -111,7 +111,7 @@ impl ArtifactBucket {
         Err(refused.unwrap_or(FindError::Nowhere))
     }
 
-    /// The key of a locator, if it may be followed.
+    /// The key in a locator, if it is in this bucket and below the run's prefix.
     fn checked_key(&self, run: &SourceRun, locator: &Locator) -> Result<String, FindError> {
         let StoredPlace::S3 { bucket, key, endpoint, .. } = &locator.place else {
             return Err(FindError::Locator("it doesn't point into a bucket".to_owned()));
@@ -147,7 +147,7 @@ impl ArtifactBucket {
         Ok(key.clone())
     }
 
-    /// Who is asked: the credentials, then nobody.
+    /// With credentials, then anonymously: the bucket may be public.
     fn access_modes(&self) -> Vec<(&'static str, S3Config)> {
         let anonymous = S3Config { access: S3Access::Anonymous, ..self.config.clone() };
         match self.config.access {
@@ -175,7 +175,7 @@ impl ArtifactBucket {
         head.map(drop).map_err(|error| store.error(&error, &key))
     }
 
-    /// Reads every candidate, and of each name keeps the highest attempt, then the newest.
+    /// Reads every candidate. For each name, the highest attempt and then the newest wins.
     async fn read_candidates(
         &self,
         store: &S3Store,
@@ -209,7 +209,7 @@ impl ArtifactBucket {
         Ok(found)
     }
 
-    /// The artifact in a folder: what its locator says, else its zip, else its files.
+    /// The artifact in a folder: by its locator, else its zip, else its files.
     async fn read_candidate(
         &self,
         store: &S3Store,
@@ -222,11 +222,11 @@ impl ArtifactBucket {
             super::check_run_and_name(run, &locator, name.unwrap_or(&locator.name))?;
             let key = self.checked_key(run, &locator)?;
             if !key.starts_with(&format!("{folder}/")) {
-                let why = format!("its key `{key}` isn't in the folder beside it");
+                let why = format!("its key `{key}` isn't in the locator's own folder");
                 return Err(FindError::Locator(why));
             }
             let at = ArtifactLocation::S3 { store: store.clone(), key };
-            return Ok(Some(FoundArtifact::of_locator(&locator, at, false)));
+            return Ok(Some(FoundArtifact::from_locator(&locator, at, false)));
         }
         let name = name.unwrap_or_else(|| folder.rsplit('/').next().unwrap_or_default());
         let key = archive_key(folder);
@@ -283,7 +283,7 @@ fn plain(name: &str, at: ArtifactLocation, archive: ArchiveFormat) -> FoundArtif
     }
 }
 
-/// Works with the bucket; once more where it really is when it isn't where it was searched for.
+/// Runs `work` with the bucket, and again in the right region if the configured one is wrong.
 async fn retry_in_bucket_region<T, E>(
     config: S3Config,
     work: impl AsyncFn(&S3Store) -> Result<T, E>,
@@ -293,8 +293,8 @@ where
 {
     let store = S3Store::connect(config).await?;
     match work(&store).await.map_err(FindError::from) {
-        Err(FindError::Store(store::StoreError::WrongRegion { there, .. })) => {
-            Ok(work(&store.in_region(there).await?).await?)
+        Err(FindError::Store(store::StoreError::WrongRegion { actual, .. })) => {
+            Ok(work(&store.in_region(actual).await?).await?)
         }
         done => done,
     }
@@ -310,8 +310,8 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Fin
         Err(error) => {
             return match store.error(&error, key) {
                 store::StoreError::NotFound { .. } => Ok(None),
-                // Without the right to list, S3 says "forbidden" for what isn't there: the
-                // archive itself will tell.
+                // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the
+                // archive.
                 store::StoreError::Denied { .. } => Ok(None),
                 error => Err(error.into()),
             };
@@ -327,8 +327,8 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Fin
     Locator::parse(&bytes).map(Some).map_err(|error| refused(error.to_string()))
 }
 
-/// The folders that a rendered template can mean: itself, or, where a placeholder is left, what a
-/// list of the bucket gives for it.
+/// The folders that match a rendered template. Placeholders without a value are matched against a list
+/// of the bucket.
 async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandidate>, FindError> {
     let mut all = vec![BucketCandidate { folder: String::new(), name: None, attempt: None }];
     let parts: Vec<_> = rendered.split('/').collect();
@@ -373,7 +373,7 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandida
     Ok(all)
 }
 
-/// What one part of a template with placeholders matches.
+/// The pattern for one part of a template with placeholders.
 fn part_pattern(part: &str) -> Regex {
     let mut pattern = regex::escape(part);
     for (placeholder, group) in [
@@ -384,7 +384,7 @@ fn part_pattern(part: &str) -> Regex {
         ("{owner}", ".+"),
         ("{repo}", ".+"),
     ] {
-        // A name can be captured once; its further places match anything.
+        // Only the first occurrence is captured; others match anything.
         pattern = pattern.replacen(&regex::escape(placeholder), group, 1);
         pattern = pattern.replace(&regex::escape(placeholder), ".+");
     }

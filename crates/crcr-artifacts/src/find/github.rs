@@ -1,4 +1,5 @@
-//! GitHub's list of a run: from the artifact service for the own run, else from the REST API.
+//! Finds artifacts in GitHub's list of a run: from the artifact service for the job's own run, from
+//! the REST API for others.
 
 use std::io::Write as _;
 
@@ -14,7 +15,7 @@ use crate::locator::{self, ARTIFACT_PREFIX, Locator, StoredPlace, is_locator_art
 use crate::store::github::download::{UrlBlob, UrlSigner, rest_error};
 use crate::zip::read::{EntryKind, ReadBuffers, ZipReadError, ZipReader};
 
-/// The largest blob that a locator may be in: its JSON, and a zip around it.
+/// A locator and the zip around it.
 const MAX_LOCATOR_BLOB: u64 = locator::MAX_BYTES as u64 + 64 * 1024;
 
 /// An artifact in GitHub's list.
@@ -28,7 +29,7 @@ pub(super) struct ListedArtifact {
 }
 
 impl ArtifactSources {
-    /// The run's artifacts; `None` where there is no token to ask with.
+    /// The run's artifacts; `None` without a token.
     pub(super) async fn listed(
         &self,
         run: &SourceRun,
@@ -59,8 +60,8 @@ impl ArtifactSources {
         Ok(Some(listed.collect()))
     }
 
-    /// Of the artifact of this name in the list, and the one elsewhere that a locator in the list
-    /// leads to, the newer.
+    /// The newer of the listed artifact of this name and the artifact that a listed locator of this
+    /// name points to.
     pub(super) async fn newest(
         &self,
         run: &SourceRun,
@@ -78,7 +79,7 @@ impl ArtifactSources {
         {
             return Ok(Some(artifact.clone()));
         }
-        // A later attempt may have stored on S3 without the right to replace this locator.
+        // A later attempt may have stored to S3 but not been allowed to replace this locator.
         if let (StoredPlace::S3 { .. }, Some(bucket)) = (&locator.place, &self.bucket)
             && let Ok(Ok(there)) = bucket.by_name(run, name).await
             && there.run_attempt > Some(locator.run_attempt)
@@ -89,7 +90,7 @@ impl ArtifactSources {
         Box::pin(self.follow_locator(run, &locator, name, true, listed)).await.map(Some)
     }
 
-    /// Those with these numbers; a warning names the ones that the run doesn't have.
+    /// The artifacts with these ids. A warning names the ids that the run doesn't have.
     pub(super) async fn by_ids(
         &self,
         run: &SourceRun,
@@ -102,7 +103,7 @@ impl ArtifactSources {
         Ok(found)
     }
 
-    /// Reads the locator in an artifact of GitHub's, raw or in a zip.
+    /// Reads the locator in a GitHub artifact, with or without a zip around it.
     async fn read_locator(
         &self,
         run: &SourceRun,
@@ -131,7 +132,6 @@ impl ArtifactSources {
         Locator::parse(&bytes).map_err(|error| refused(error.to_string()))
     }
 
-    /// The blob of an artifact.
     pub(crate) fn blob(&self, run: &SourceRun, at: &ArtifactLocation) -> RemoteBlob {
         let signer = match (at, &self.service, &self.rest) {
             (ArtifactLocation::S3 { store, key }, ..) => {
@@ -169,8 +169,7 @@ impl ListedArtifact {
     }
 }
 
-/// Those of a run's list with these numbers, of which at least one must be there, and the names of
-/// the others.
+/// The artifacts with these ids, and a text that names the missing ids. Fails if all are missing.
 pub(super) fn pick(
     run: &SourceRun,
     listed: &[ListedArtifact],
@@ -196,7 +195,7 @@ pub(super) fn pick(
     Ok((found, unknown))
 }
 
-/// The content of the first file of a small archive.
+/// The content of the first file of a locator's zip.
 fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipReadError> {
     let mut file = tempfile::tempfile()?;
     file.write_all(bytes)?;

@@ -1,4 +1,4 @@
-//! Archives made to do harm: each is refused, and nothing is left where somebody could see it.
+//! Malicious archives: each is refused, and nothing of it is left at the destination.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -174,7 +174,7 @@ fn two_paths_that_differ_in_case_only_are_refused() {
 }
 
 #[test]
-fn paths_that_differ_in_case_only_are_unpacked_where_case_counts() {
+fn paths_that_differ_in_case_only_are_unpacked_on_a_case_sensitive_file_system() {
     let exact = UnpackPolicy { folds_case: false, ..POLICY };
     let items =
         [Item(b"d/Read", PLAIN, b"1"), Item(b"d/read", PLAIN, b"2"), Item(b"D", LINK, b"d")];
@@ -211,13 +211,13 @@ fn a_path_that_is_a_file_and_a_folder_is_refused() {
 }
 
 #[test]
-fn a_bomb_by_ratio_is_refused() {
+fn zip_bomb_by_ratio_is_refused() {
     let bytes = deflated("zeros", &vec![0; 32 << 20]);
     assert!(matches!(refused(POLICY, &bytes), UnpackError::Bomb { .. }));
 }
 
 #[test]
-fn a_bomb_by_total_is_refused() {
+fn zip_bomb_by_total_size_is_refused() {
     let bytes = deflated("zeros", &vec![0; 65 << 20]);
     assert!(matches!(refused(POLICY, &bytes), UnpackError::TooBig(_)));
 }
@@ -312,7 +312,7 @@ fn git_and_github_folders_are_refused_in_a_privileged_event() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_harmless_arrives_with_modes_links_and_folders() {
+fn harmless_archive_is_unpacked_with_modes_links_and_folders() {
     use std::os::unix::fs::PermissionsExt as _;
     let items = [
         Item(b"bin/tool", 0o100_775, b"run"),
@@ -333,7 +333,7 @@ fn what_is_harmless_arrives_with_modes_links_and_folders() {
 }
 
 #[test]
-fn of_two_artifacts_with_one_path_the_later_wins_only_when_asked() {
+fn later_artifact_replaces_the_file_of_an_earlier_one_only_if_allowed() {
     let (one, two) = (zip(&[Item(b"d/a", PLAIN, b"1")]), zip(&[Item(b"d/a", PLAIN, b"2")]));
     let both: [(&str, &[u8]); 2] = [("", &one), ("", &two)];
     let world = tempfile::tempdir().unwrap();
@@ -356,7 +356,7 @@ fn a_later_artifact_cannot_write_through_an_earlier_ones_link() {
 }
 
 #[test]
-fn two_artifacts_in_folders_of_their_own_do_not_collide() {
+fn same_path_in_different_artifact_folders_does_not_collide() {
     let one = zip(&[Item(b"a", PLAIN, b"1"), Item(b"link", LINK, b"a")]);
     let world = tempfile::tempdir().unwrap();
     unpack(world.path(), POLICY, &[("x", &one), ("y", &one)]).unwrap();
@@ -369,7 +369,7 @@ fn two_artifacts_in_folders_of_their_own_do_not_collide() {
 }
 
 #[test]
-fn cancelling_leaves_nothing() {
+fn cancelled_unpacking_leaves_nothing() {
     let world = tempfile::tempdir().unwrap();
     let staging = StagingFolder::new(&world.path().join("out")).unwrap();
     let mut stage = StagedFiles::new(staging.subfolder("stage").unwrap(), POLICY);

@@ -10,18 +10,16 @@ use std::sync::{Mutex, PoisonError};
 use super::UnpackError;
 use crate::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 
-/// How many small files go to a worker at once.
 const BATCH_FILES: usize = 64;
-/// A file of this many bytes is a batch of its own, so that no other waits behind it.
+/// A file of this size is a batch of its own, so that no other file waits for it.
 const LARGE_FILE_BYTES: u64 = 1 << 20;
 
 /// Checked paths and their entries.
 type EntryBatch = Vec<(String, ZipEntry)>;
 
-/// Writes every file of `zip` below `root`, at the path that `place` gives it. Their folders
-/// exist; the files don't.
+/// Writes every file of `zip` below `root`, at the path that `place` returns. The folders must exist.
 ///
-/// Returns the first failure; once there is one, or `cancel` is set, nothing new is begun.
+/// Stops at the first failure, which it returns, and when `cancel` is set.
 pub(super) fn files(
     zip: &ZipReader,
     root: &Path,
@@ -61,7 +59,7 @@ pub(super) fn files(
             }
             if work.stopped() { Err(UnpackError::Cancelled) } else { Ok(()) }
         });
-        // Nobody is left to take it only if all workers have failed.
+        // Sending fails only if all workers have ended.
         let _ = sender.send(batch);
         drop(sender);
         listed
@@ -89,8 +87,8 @@ impl WriteWork<'_> {
         self.stop.load(Ordering::Relaxed) || self.cancel.load(Ordering::Relaxed)
     }
 
-    /// Takes batches until there are no more. After a failure they are taken and dropped, since
-    /// the other side waits for room in the queue.
+    /// Writes batches until there are no more. After a failure it receives and drops them, because
+    /// the sender waits for room in the queue.
     fn run(&self) {
         let mut buffers = ReadBuffers::default();
         loop {
@@ -109,8 +107,8 @@ impl WriteWork<'_> {
         }
     }
 
-    /// Makes the archive's file the file at `path`, whose content it starts with. Nothing else is
-    /// read from it any more.
+    /// Renames the archive's file to `path`, whose content it starts with. This comes last, because
+    /// the archive can't be read afterwards.
     fn become_file(&self, path: &str, entry: &ZipEntry) -> Result<(), UnpackError> {
         let failed = |source| UnpackError::Write { path: path.to_owned(), source };
         self.zip.check_stored_crc(entry)?;
@@ -133,7 +131,7 @@ impl WriteWork<'_> {
     ) -> Result<(), UnpackError> {
         let failed = |source| UnpackError::Write { path: path.to_owned(), source };
         let mut file = create(&self.root.join(path), entry.mode).map_err(failed)?;
-        // The archive's own read errors and ours to write come through one result: keep them apart.
+        // `read_content` returns read and write errors alike, and only the latter name our path.
         let mut write_error = None;
         let content = self.zip.read_content(entry, buffers, |bytes| {
             if self.stopped() {
@@ -153,7 +151,7 @@ impl WriteWork<'_> {
     }
 }
 
-/// Creates a file that must not exist, with the permission bits of `mode`.
+/// Creates a new file with the permission bits of `mode`.
 fn create(path: &Path, mode: Option<u32>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -161,7 +159,7 @@ fn create(path: &Path, mode: Option<u32>) -> io::Result<File> {
     if let Some(mode) = mode.map(|mode| mode & 0o777) {
         use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
         let file = options.mode(mode).open(path)?;
-        // The process's umask takes bits away that the archive gives.
+        // The process's umask has removed bits.
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
         return Ok(file);
     }
@@ -178,7 +176,7 @@ mod tests {
     use super::*;
     use crate::blob_file::{BlobFile, stored_head};
 
-    /// A zip of stored entries, laid out on disk as a download leaves it.
+    /// A zip of uncompressed entries, laid out on disk as a download leaves it.
     fn fetched(
         folder: &Path,
         entries: &[(&str, &[u8])],
@@ -211,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_an_archive_becomes_its_first_large_entry() {
+    fn archive_file_is_renamed_to_its_first_large_entry() {
         let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         for others in [&[][..], &[("b", b"small".as_slice()), ("c", &large)]] {
             let world = tempfile::tempdir().unwrap();
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_file_cannot_be_moved_it_is_copied() {
+    fn first_entry_is_copied_if_the_archive_file_cannot_be_renamed() {
         let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         let world = tempfile::tempdir().unwrap();
         let (disk, blob) = fetched(world.path(), &[("a", &large), ("b", b"small")], false);
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_first_entry_is_copied() {
+    fn small_first_entry_is_copied() {
         let world = tempfile::tempdir().unwrap();
         let (disk, blob) = fetched(world.path(), &[("a", b"one"), ("b", b"two")], false);
         let root = world.path().join("stage");
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_other_bytes_than_announced_does_not_become_an_entry() {
+    fn archive_file_with_a_wrong_crc_does_not_become_an_entry() {
         let world = tempfile::tempdir().unwrap();
         let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         let (disk, _) = fetched(world.path(), &[("a", &large)], true);

@@ -1,46 +1,45 @@
-//! The records of a zip, as APPNOTE 6.3 lays them out.
+//! The records of a zip, according to APPNOTE 6.3.
 //!
-//! Not by rawzip's writer: it puts checksum and sizes behind the data of every entry, where readers
-//! of a stream (the official download action is one) can't find the end of a stored file, and it has
-//! no 64-bit sizes before the data. Threads here write small files whole, with their sizes first.
+//! rawzip's writer isn't used: it puts checksum and sizes after the data of every entry, where readers
+//! of a stream (such as the official download action) can't find the end of a stored file, and it has
+//! no 64-bit sizes before the data. Here small files have their sizes first.
 //!
 //! <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
 
-/// How an entry's bytes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CompressionMethod {
     Stored = 0,
     Deflated = 8,
 }
 
-/// What the directory says about an entry.
+/// A record of the central directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryRecord {
     pub(super) method: CompressionMethod,
     pub(super) crc: u32,
     pub(super) packed: u64,
     pub(super) size: u64,
-    /// Where its local header starts.
+    /// The offset of the local header.
     pub(super) offset: u64,
-    /// Whether checksum and sizes follow the data instead of standing before it.
+    /// Whether checksum and sizes follow the data, in a data descriptor.
     pub(super) has_descriptor: bool,
     pub(super) mode: Option<u32>,
 }
 
-/// Sizes and offsets from here on need the 64-bit fields.
+/// Sizes and offsets from this one on need the 64-bit fields.
 const ZIP64_THRESHOLD: u64 = 0xFFFF_FFFF;
-/// The room that deflate and its framing may need on top of an entry near the limit.
+/// Deflate may make an entry larger by this much.
 const DEFLATE_MARGIN_BYTES: u64 = 16 * 1024 * 1024;
-/// 1980-01-01 00:00, the first time of the format: equal files give equal archives.
+/// 1980-01-01, the first date of the format, so that equal files give equal archives.
 const DOS_DATE: u16 = 0x0021;
 /// Names are UTF-8.
 const UTF8_FLAG: u16 = 1 << 11;
 /// Checksum and sizes follow the data.
 const DESCRIPTOR_FLAG: u16 = 1 << 3;
-/// Zip64 came with version 4.5; version 2.0 has deflate.
+/// Version 4.5 of the format has Zip64, version 2.0 has deflate.
 const ZIP64_VERSION: u16 = 45;
 const PLAIN_VERSION: u16 = 20;
-/// The attributes are those of Unix.
+/// The attributes are Unix permissions.
 const MADE_BY_UNIX: u16 = 3 << 8;
 
 /// Whether an entry of `size` bytes, packed or not, may need 64-bit sizes.
@@ -53,7 +52,7 @@ impl EntryRecord {
         UTF8_FLAG | if self.has_descriptor { DESCRIPTOR_FLAG } else { 0 }
     }
 
-    /// Appends the header that goes before the data.
+    /// Appends the local header, which precedes the data.
     pub(super) fn put_local(&self, name: &str, out: &mut Vec<u8>) {
         let large = self.has_descriptor && is_large(self.size);
         put32(out, 0x0403_4b50);
@@ -83,7 +82,7 @@ impl EntryRecord {
         }
     }
 
-    /// Appends what follows the data of a has_descriptor entry.
+    /// Appends the data descriptor, which follows the data.
     pub(super) fn put_descriptor(&self, out: &mut Vec<u8>) {
         put32(out, 0x0807_4b50);
         put32(out, self.crc);
@@ -96,7 +95,7 @@ impl EntryRecord {
         }
     }
 
-    /// Appends the entry of the directory.
+    /// Appends the record of the central directory.
     pub(super) fn put_central(&self, name: &str, out: &mut Vec<u8>) {
         let mut extra = Vec::new();
         for value in [self.size, self.packed, self.offset] {
@@ -173,7 +172,7 @@ fn put64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// A 32-bit field whose true value may stand in a 64-bit one.
+/// Writes a 32-bit field; larger values are in a 64-bit field elsewhere.
 fn put_capped(out: &mut Vec<u8>, value: u64) {
     put32(out, value.min(ZIP64_THRESHOLD) as u32);
 }

@@ -1,10 +1,10 @@
-//! A zip as a stream: no temporary file, and the same bytes for the same files.
+//! Writes a zip as a stream: without a temporary file, and with the same bytes for the same files.
 //!
-//! The work is cut into pieces of at most a megabyte: a run of small files, or a chunk of a large
-//! one. Threads read, check and deflate pieces while this one puts the results in order. The chunks
-//! of a large file end in a sync flush, so that they join to one deflate stream. A large file that
-//! is stored is read right into its place. Where a large file starts its checksum isn't known yet,
-//! so it follows the data (the format's data descriptor).
+//! The work is split into pieces of at most 1 MiB: several small files, or a chunk of a large one.
+//! Worker threads read, checksum and deflate pieces, and the calling thread writes the results in
+//! order. The chunks of a large file end in a sync flush, so that together they are one deflate
+//! stream. A large file that is stored is read directly into the output buffer. The checksum of a
+//! large file isn't known when it starts, so it follows the data, in a data descriptor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -23,49 +23,40 @@ use crate::zip::format::{CompressionMethod, EntryRecord, put_end};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeflateLevel {
-    /// Fast, and stored where a sample doesn't shrink.
+    /// Fast; files whose samples don't shrink are stored.
     Auto,
     /// 0 (stored) to 9 (smallest).
     Fixed(u8),
 }
 
-/// The level of zlib for what [`FastDeflate`] leaves too large: the result is at most two per cent
+/// The zlib level for files that [`FastDeflate`] leaves too large. The result is at most two per cent
 /// larger than with level 6.
 const ZLIB_LEVEL: u32 = 5;
-/// How many times as large as with [`ZLIB_LEVEL`] a sample may be with [`FastDeflate`]. A whole file can be
-/// three per cent worse than its samples, as `ZLIB_LEVEL` finds matches over a longer distance there.
+/// [`FastDeflate`] is used if its samples are at most this much larger than with [`ZLIB_LEVEL`]. A
+/// whole file can be three per cent worse than its samples, because zlib finds matches over a longer
+/// distance there.
 const MAX_FAST_RATIO: f64 = 1.02;
 
-/// The most bytes of a piece.
 const PIECE_BYTES: usize = 1024 * 1024;
-/// The most files of a piece.
 const PIECE_FILES: usize = 256;
-/// How much of a file is tried, in bytes, at each of [`SAMPLE_COUNT`] places.
 const SAMPLE_BYTES: usize = 64 * 1024;
-/// At how many places a large file is tried.
 const SAMPLE_COUNT: u64 = 4;
-/// The most threads: more would make bytes faster than one thread hashes them.
+/// More threads would produce bytes faster than one thread hashes them.
 const MAX_THREADS: usize = 8;
-/// How much of a stored file is read and checked at once, in bytes, so that its checksum finds it in
-/// the processor's cache.
+/// Small enough for the processor's cache, which the checksum reads from.
 const READ_BYTES: usize = 256 * 1024;
-/// Pieces in work besides one for each thread.
+/// In addition to one piece for each thread.
 const QUEUED_PIECES: usize = 2;
 
-/// The files to archive.
 #[derive(Clone, Copy)]
 pub struct FileSet<'a> {
     pub root: &'a Path,
-    /// Paths below `root`, and sizes as they were when the files were found.
     pub entries: &'a [FileEntry],
     pub grown: &'a GrownFiles,
 }
 
-/// Writes the archive of `files`. When `with_digests` asks for the digests
-/// of the files, those of small files are returned and the sink makes the others. `progress` hears
-/// of every byte read.
-///
-/// Fails when a file can't be read, or isn't as it was when it was found.
+/// Writes the archive of `files`. With `with_digests`, it returns the digests of small files by their
+/// index, and the sink computes those of large ones. `progress` gets the number of bytes read.
 pub fn write(
     sink: &mut BlobSink,
     files: FileSet<'_>,
@@ -91,13 +82,13 @@ pub fn write(
             large: None,
             spare: spare.clone(),
         };
-        // The threads end when `jobs` goes, whichever way this ends.
+        // The threads end when `jobs` is dropped, also after an error.
         archive.assemble(PiecePlan::new(files, level), jobs, threads + QUEUED_PIECES, progress)?;
         Ok(archive.digests)
     })
 }
 
-/// Buffers that have served and serve again: to the system, new memory is pages to clear.
+/// Buffers to reuse, because the kernel has to clear the pages of new memory.
 #[derive(Clone, Default)]
 struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -112,7 +103,7 @@ impl SpareBuffers {
     }
 }
 
-/// A buffer that goes back when it isn't needed any more.
+/// A buffer that returns to its [`SpareBuffers`] when it is dropped.
 struct LentBuffer(Vec<u8>, SpareBuffers);
 
 impl AsRef<[u8]> for LentBuffer {
@@ -127,29 +118,23 @@ impl Drop for LentBuffer {
     }
 }
 
-/// A piece of work and where its result goes.
 struct PieceJob {
     piece: ZipPiece,
     done: Sender<Result<PieceResult, BlobSourceError>>,
 }
 
 enum ZipPiece {
+    /// Small files, by their indexes.
     Files(Range<usize>),
-    /// A part of a large file that is deflated.
+    /// A part of a large file, to be deflated.
     Chunk(FileChunk),
 }
 
-/// What comes next in the archive.
-enum NextPart {
-    /// A piece for a thread.
-    Piece(ZipPiece),
-    /// A large file that is stored.
-    Stored(usize, FilePrefix),
-}
-
-/// What comes next in the archive, as far as it is.
-enum PendingPart {
-    Piece(Receiver<Result<PieceResult, BlobSourceError>>),
+/// The next part of the archive.
+enum NextPart<P> {
+    /// A piece, or the receiver of its result.
+    Piece(P),
+    /// A large file that is stored without compression, with its index.
     Stored(usize, FilePrefix),
 }
 
@@ -163,15 +148,23 @@ struct FileChunk {
     effort: DeflateEffort,
 }
 
-/// A piece that is done.
 enum PieceResult {
-    /// Entries with their headers, offsets counted from the start of `bytes`.
-    Files { bytes: Vec<u8>, records: Vec<EntryRecord>, digests: Vec<Digest>, first: usize },
-    /// A chunk as it was read, and deflated.
-    Chunk { chunk: FileChunk, crc: crc32fast::Hasher, raw: Vec<u8>, packed: Vec<u8> },
+    /// Offsets in `records` are relative to `bytes`, which has the entries with their headers.
+    Files {
+        bytes: Vec<u8>,
+        records: Vec<EntryRecord>,
+        digests: Vec<Digest>,
+        first: usize,
+    },
+    Chunk {
+        chunk: FileChunk,
+        crc: crc32fast::Hasher,
+        raw: Vec<u8>,
+        packed: Vec<u8>,
+    },
 }
 
-/// Cuts the entries into pieces, in order.
+/// Splits the entries into pieces, in order.
 struct PiecePlan<'a> {
     files: FileSet<'a>,
     packer: EntryPacker,
@@ -184,7 +177,7 @@ impl<'a> PiecePlan<'a> {
         Self { files, packer: EntryPacker::new(level), next: 0, open: None }
     }
 
-    fn next(&mut self) -> Result<Option<NextPart>, BlobSourceError> {
+    fn next(&mut self) -> Result<Option<NextPart<ZipPiece>>, BlobSourceError> {
         let first = self.next;
         let Some(entry) = self.files.entries.get(first) else { return Ok(None) };
         if entry.size <= PIECE_BYTES as u64 {
@@ -228,13 +221,13 @@ impl<'a> PiecePlan<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeflateEffort {
-    /// By [`FastDeflate`].
+    /// [`FastDeflate`].
     Fast,
-    /// By zlib, at the level that was asked for or at [`ZLIB_LEVEL`].
+    /// zlib, at the requested level or [`ZLIB_LEVEL`].
     Full,
 }
 
-/// Deflates at the level that was asked for, or decides by samples.
+/// Deflates at the requested level, or at one that samples decide.
 struct EntryPacker {
     level: DeflateLevel,
     fast: FastDeflate,
@@ -251,8 +244,8 @@ impl EntryPacker {
         Self { level, fast: FastDeflate::new(), full }
     }
 
-    /// Appends `input` deflated on its own to `out`: to the end of a stream, or to a byte boundary
-    /// that the next chunk goes on from.
+    /// Appends `input`, deflated independently of earlier input, to `out`. It ends the stream if
+    /// `last`, and else ends at a byte boundary where the next chunk continues.
     fn deflate(&mut self, effort: DeflateEffort, input: &[u8], last: bool, out: &mut Vec<u8>) {
         match effort {
             DeflateEffort::Fast if last => self.fast.finish(input, out),
@@ -267,7 +260,7 @@ impl EntryPacker {
         }
     }
 
-    /// How hard to try with a large file; `None` where it is stored.
+    /// The effort for a large file; `None` if it is to be stored.
     fn effort_for(
         &mut self,
         source: &FilePrefix,
@@ -284,7 +277,7 @@ impl EntryPacker {
         Ok(self.effort(samples.iter().map(Vec::as_slice)))
     }
 
-    /// The same for what has these samples, which only `auto` looks at.
+    /// The effort for content with these samples, which only `auto` needs.
     fn effort<'a>(&mut self, samples: impl Iterator<Item = &'a [u8]>) -> Option<DeflateEffort> {
         match self.level {
             DeflateLevel::Fixed(0) => return None,
@@ -306,12 +299,12 @@ impl EntryPacker {
     }
 }
 
-/// Whether deflating pays: it saves three per cent or more.
+/// Deflating is worth it if it saves three per cent or more.
 fn shrinks(packed: usize, raw: usize) -> bool {
     packed < raw - raw / 32
 }
 
-/// Takes pieces until there are no more.
+/// Processes pieces until there are no more.
 fn run_worker(
     queue: &Mutex<Receiver<PieceJob>>,
     files: FileSet<'_>,
@@ -327,7 +320,7 @@ fn run_worker(
             ZipPiece::Files(range) => pack_files(files, range, digests, &mut packer, spare.take()),
             ZipPiece::Chunk(chunk) => read_chunk(chunk, &mut packer, spare),
         };
-        // Nobody waits for it after an error elsewhere.
+        // The receiver is gone after an error elsewhere.
         let _ = done.send(result);
     }
 }
@@ -369,7 +362,7 @@ fn pack_files(
     Ok(PieceResult::Files { bytes, records, digests, first })
 }
 
-/// Reads the first `size` bytes of a file, and fails when it is shorter.
+/// Reads the first `size` bytes of a file; fails if it is shorter.
 pub(crate) fn read_whole(
     path: &Path,
     size: u64,
@@ -390,12 +383,14 @@ pub(crate) fn read_whole(
     Ok(bytes)
 }
 
-/// Whether all bytes are about equally frequent, as in what is compressed or encrypted already, so
-/// that trying is for nothing: a fiftieth of the time. Where their frequencies alone would let the
-/// bytes shrink by three per cent, their squares add up to 1.18 times those of noise or more.
+/// Whether all bytes are about equally frequent, as in compressed or encrypted data, so that deflating
+/// can be skipped. This takes a fiftieth of the time of deflating.
+///
+/// If the byte frequencies alone allowed to save three per cent, the sum of their squares would be at
+/// least 1.18 times that of noise.
 fn is_noise(raw: &[u8]) -> bool {
-    const FEWEST: usize = 1024;
-    if raw.len() < FEWEST {
+    const MIN_BYTES: usize = 1024;
+    if raw.len() < MIN_BYTES {
         return false;
     }
     let mut counts = [0_u64; 256];
@@ -406,7 +401,7 @@ fn is_noise(raw: &[u8]) -> bool {
     squares < len + len * len / 256 * 11 / 10
 }
 
-/// A small file deflated, where that pays.
+/// Deflates a small file; `None` if it isn't worth it.
 fn pack(raw: &[u8], packer: &mut EntryPacker) -> Option<Vec<u8>> {
     let is_auto = packer.level == DeflateLevel::Auto;
     if is_auto && is_noise(raw) {
@@ -443,7 +438,7 @@ fn read_chunk(
     Ok(PieceResult::Chunk { chunk, crc, raw, packed })
 }
 
-/// [`EntryPacker::deflate`] by zlib.
+/// [`EntryPacker::deflate`] with zlib.
 fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>) {
     compress.reset();
     let flush = if last { FlushCompress::Finish } else { FlushCompress::Sync };
@@ -459,7 +454,6 @@ fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>)
     }
 }
 
-/// The archive as far as it is written.
 struct ArchiveWriter<'a> {
     sink: &'a mut BlobSink,
     entries: &'a [FileEntry],
@@ -479,28 +473,27 @@ impl ArchiveWriter<'_> {
         ahead: usize,
         progress: &dyn Fn(u64),
     ) -> Result<(), BlobSourceError> {
-        let mut waiting = VecDeque::new();
+        let mut waiting = VecDeque::<NextPart<Receiver<_>>>::new();
         loop {
             while waiting.len() < ahead
                 && let Some(next) = plan.next()?
             {
                 waiting.push_back(match next {
-                    NextPart::Stored(index, source) => PendingPart::Stored(index, source),
+                    NextPart::Stored(index, source) => NextPart::Stored(index, source),
                     NextPart::Piece(piece) => {
                         let (done, result) = channel();
                         jobs.send(PieceJob { piece, done })
                             .map_err(|_| BlobSourceError::Stopped)?;
-                        PendingPart::Piece(result)
+                        NextPart::Piece(result)
                     }
                 });
             }
             match waiting.pop_front() {
-                Some(PendingPart::Piece(result)) => {
-                    progress(
-                        self.put_piece(result.recv().map_err(|_| BlobSourceError::Stopped)??)?,
-                    );
+                Some(NextPart::Piece(result)) => {
+                    let result = result.recv().map_err(|_| BlobSourceError::Stopped)??;
+                    progress(self.put_piece(result)?);
                 }
-                Some(PendingPart::Stored(index, source)) => {
+                Some(NextPart::Stored(index, source)) => {
                     self.put_stored(index, &source, progress)?;
                 }
                 None => break,
@@ -511,7 +504,7 @@ impl ArchiveWriter<'_> {
         self.sink.write(&self.directory)
     }
 
-    /// Adds a piece and gives how many bytes were read for it.
+    /// Writes a piece and returns how many bytes were read for it.
     fn put_piece(&mut self, done: PieceResult) -> Result<u64, BlobSourceError> {
         match done {
             PieceResult::Files { bytes, records, digests, first } => {
@@ -565,7 +558,7 @@ impl ArchiveWriter<'_> {
         Ok(read)
     }
 
-    /// Adds a large file as it is.
+    /// Writes a large file without compression.
     fn put_stored(
         &mut self,
         index: usize,

@@ -1,4 +1,4 @@
-//! Storing an artifact with GitHub: take the name, put the blocks, commit them, finalize.
+//! Stores an artifact at GitHub: reserve the name, upload the blocks, commit them, finalize.
 //!
 //! Blocks: <https://learn.microsoft.com/en-us/rest/api/storageservices/put-block>
 
@@ -24,16 +24,16 @@ use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::StoreError;
 use crate::store::send::{self, BlobStart};
 
-/// The usual size of a block: small, so that many are on their way on a line with latency.
+/// Small, so that many blocks are sent in parallel when latency is high.
 const BLOCK_BYTES: usize = 4 * 1024 * 1024;
-/// The most blocks of a blob.
+/// Azure's limit for one blob.
 const MAX_BLOCKS: u64 = 50_000;
 
-/// Time for slow lines, and for a storage that is down for a while.
+/// Long enough for slow connections and short outages of the storage.
 const PATIENT: RetryPolicy = RetryPolicy { tries: 6, ..RetryPolicy::PATIENT };
 
-/// A file that says that an upload of this job and attempt has begun. It outlives a process that
-/// is killed, so that the job's next try knows an unfinished upload as its own.
+/// A file that marks an upload of this job and attempt as begun. It survives a killed process, so that
+/// the job's next try recognizes the unfinished upload as its own.
 struct UploadMarker(PathBuf);
 
 impl UploadMarker {
@@ -41,11 +41,11 @@ impl UploadMarker {
         self.0.exists()
     }
 
-    /// Without the marker, the job's next try after a kill is a conflict: no reason to fail now.
+    /// Errors are ignored: without the marker, only a retry after a kill fails, with a conflict.
     fn write(&self) {
         let folder = self.0.parent().map_or(Ok(()), std::fs::create_dir_all);
         if let Err(error) = folder.and_then(|()| std::fs::write(&self.0, "")) {
-            tracing::debug!(%error, "the upload can't be noted");
+            tracing::debug!(%error, "the marker of the upload can't be written");
         }
     }
 
@@ -55,10 +55,9 @@ impl UploadMarker {
 }
 
 impl GitHubStore {
-    /// Stores an artifact. What fails or is stopped on the way is deleted again.
+    /// Stores an artifact. An upload that fails or is stopped is deleted.
     pub async fn put(&self, source: &UploadSource) -> Result<StoredArtifact, StoreError> {
-        // A blob of GitHub is one zip, or one file that whoever fetches it finds under the
-        // artifact's name.
+        // GitHub stores one zip, or one file whose name is the artifact's name.
         let raw = source.archive == ArchiveFormat::None
             && matches!(source.entries.as_slice(), [only] if only.path == source.name);
         let archive = if raw { ArchiveFormat::None } else { ArchiveFormat::Zip };
@@ -92,8 +91,8 @@ impl GitHubStore {
         })
     }
 
-    /// Stores the locator of an artifact as an artifact of its own: a zip, since other clients take
-    /// every artifact for one.
+    /// Stores the locator of an artifact as an artifact of its own. It is a zip, because other clients
+    /// expect every artifact to be one.
     pub async fn publish_locator(
         &self,
         locator: &Locator,
@@ -117,12 +116,12 @@ impl GitHubStore {
         self.put(&source).await.map(drop)
     }
 
-    /// Takes the name, for a blob that is made meanwhile; the inner error is an artifact with the
+    /// Reserves the name while the blob is produced. The inner error is an existing artifact with the
     /// same bytes.
     ///
-    /// A name that is taken is freed only when this job and attempt took it, or with `overwrite`.
-    /// The service lists finished artifacts alone and deletes by name, whoever holds it: an upload
-    /// that isn't listed may be another job's, which is still at it.
+    /// An existing artifact is deleted only if this job and attempt created it, or with `overwrite`.
+    /// The service lists only finished artifacts, and deletes by name whoever created it, so a name
+    /// that is taken but not listed may belong to another job's running upload.
     async fn reserve_name(
         &self,
         source: &UploadSource,
@@ -177,7 +176,7 @@ impl GitHubStore {
         }
     }
 
-    /// The marker that this job and attempt has begun to store the artifact.
+    /// The marker of this run, job and artifact.
     fn marker(&self, source: &UploadSource) -> UploadMarker {
         let ids = self.service().ids();
         let about = format!("{}\n{}\n{}", ids.run, ids.job, source.name);
@@ -205,14 +204,14 @@ impl GitHubStore {
         }
     }
 
-    /// Deletes what a failed upload leaves behind; its own error is the one that is told.
+    /// Deletes a failed upload and returns its error; an error of the deletion is only logged.
     async fn delete_on_error<T>(
         &self,
         source: &UploadSource,
         result: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let result = match result {
-            // With `overwrite` another job has taken the name. What holds it now isn't ours.
+            // Another job has replaced our upload with `overwrite`. Don't delete that job's artifact.
             Err(StoreError::NotFound { .. }) => {
                 let message =
                     format!("another upload has replaced `{}` by `overwrite`", source.name);
@@ -300,7 +299,8 @@ impl GitHubStore {
         http::send(PATIENT, put).await.map(drop).map_err(|e| blob_error(&e))
     }
 
-    /// Finalizes; before every further try the list tells whether the last one arrived after all.
+    /// Finalizes the upload. Before each retry it lists the artifacts, because the last request may
+    /// have succeeded although its response was lost.
     async fn finalize(
         &self,
         name: &str,
@@ -325,7 +325,7 @@ impl GitHubStore {
     }
 }
 
-/// Puts block `n` and gives its id. All ids of a blob must have one length.
+/// Uploads block `n` and returns its id. All ids of a blob must have the same length.
 async fn put_block(
     client: Client,
     url: SecretString,

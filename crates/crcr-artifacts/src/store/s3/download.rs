@@ -1,4 +1,4 @@
-//! Reading objects and lists of a bucket.
+//! Reads objects and lists of a bucket.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,19 @@ use crate::blob::{BlobBody, ByteRange, OpenError};
 use crate::layout::{META_MODE, META_SHA256};
 use crate::store::StoreError;
 
-/// The most keys of one list that are read.
+/// A longer list is refused.
 const MAX_KEYS: usize = 2_000_000;
 
-/// An object of a bucket.
 #[derive(Debug, Clone)]
 pub struct S3Blob {
     pub store: S3Store,
     pub key: String,
 }
 
-/// An object as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
     pub key: String,
-    /// The content's length in bytes.
+    /// In bytes.
     pub size: u64,
     pub modified: Option<jiff::Timestamp>,
 }
@@ -83,10 +81,8 @@ impl S3Blob {
 }
 
 impl S3Store {
-    /// The objects whose keys start with `prefix` and, with `folders`, have no further slash; and
-    /// then the folders right below it, each with its final slash.
-    ///
-    /// Read page by page to the end; more than two million keys are refused.
+    /// Lists all objects whose keys start with `prefix`. With `folders`, keys with a further slash are
+    /// grouped: the second result has these folders, each with its final slash.
     pub async fn list(
         &self,
         prefix: &str,

@@ -1,9 +1,8 @@
-//! Storing an artifact in a bucket: one zip, or an object for each file.
+//! Stores an artifact in a bucket: one zip, or an object for each file.
 //!
-//! The locator existing the objects is written last and holds the digest, which an object in parts
-//! can't be told beforehand. Whoever stores an object first wins: every write is tied to what was
-//! there before, so that of two uploads at the same time one ends whole and the other one finds a
-//! conflict.
+//! The locator is written last. It holds the digest, which isn't known yet when a multipart upload
+//! begins. Every write is conditional (`If-None-Match`, `If-Match`), so that of two simultaneous
+//! uploads one succeeds and the other one gets a conflict.
 
 mod files;
 mod multipart;
@@ -27,18 +26,15 @@ use crate::source::{StoredArtifact, UploadSource};
 use crate::store::StoreError;
 use crate::store::send::{self, BlobStart};
 
-/// The usual size of a part in bytes. It is small, so that many parts are on their way on a line with
-/// latency, but a little over the 5 MiB that S3 asks for: where a proxy cuts connections after a
-/// round number of MiB, parts of 5 MiB would be cut just before their end and sent again whole.
+/// Small, so that many parts are sent in parallel when latency is high. A little over the 5 MiB that
+/// S3 requires: a proxy that cuts connections after a round number of MiB would cut a part of 5 MiB
+/// just before its end.
 const PART_BYTES: usize = 5 * 1024 * 1024 + 256 * 1024;
-/// The most parts of an object.
+/// S3's limit for one object.
 const MAX_PARTS: u64 = 10_000;
-/// The header of [`checksum`].
 const CHECKSUM_HEADER: &str = "x-amz-checksum-crc64nvme";
-/// Objects on their way at once.
 const PARALLEL_OBJECTS: usize = 64;
 
-/// What an object is told about itself.
 struct NewObject<'a> {
     key: String,
     content_type: String,
@@ -46,7 +42,7 @@ struct NewObject<'a> {
     source: &'a UploadSource,
 }
 
-/// A header of a request: its name and its value.
+/// Name and value.
 type RequestHeader = (Cow<'static, str>, String);
 
 impl NewObject<'_> {
@@ -62,25 +58,24 @@ impl NewObject<'_> {
     }
 }
 
-/// What may be done to a key.
 enum WriteCondition {
-    /// Nothing is there: write, unless somebody else is faster.
+    /// The key doesn't exist.
     Free,
-    /// Write, whatever is there: it can't be seen, or its server gives no versions.
+    /// No condition: we may not read the object, or the server sends no ETags.
     Any,
-    /// Write, as long as this version is there.
+    /// The object has this ETag.
     Version(String),
 }
 
-/// The locator that was existing the objects when an upload began, as far as it can be read.
+/// The locator that existed when an upload began, if it can be read.
 pub struct ExistingLocator {
     version: Option<String>,
     locator: Option<Locator>,
 }
 
 impl S3Store {
-    /// Stores an artifact below `folder`, and gives what [`Self::put_locator`] wants then. What
-    /// fails or is stopped on the way leaves no unfinished upload behind.
+    /// Stores an artifact below `folder`. The second result is for [`Self::put_locator`]. A failed or
+    /// stopped upload leaves nothing unfinished behind.
     pub async fn put(
         &self,
         source: &UploadSource,
@@ -92,7 +87,7 @@ impl S3Store {
             ArchiveFormat::Zip => (true, layout::archive_key(folder)),
             ArchiveFormat::None => (false, format!("{folder}/")),
         };
-        // Of files as they are the locator alone says whose they are, so another job's stays.
+        // Without an archive only the locator says which job stored the files, so keep another job's.
         let others = before.filter(|locator| !is_of_job(locator, source) && !source.overwrite);
         if !is_zip && let Some(locator) = others {
             return Err(conflict_with_job(locator, folder));
@@ -118,9 +113,8 @@ impl S3Store {
         Ok((stored, existing))
     }
 
-    /// Stores the locator existing the objects, in place of the one that was there before.
-    ///
-    /// Fails with [`StoreError::Conflict`] when another upload has stored its own meanwhile.
+    /// Stores the locator in place of the earlier one. Fails with [`StoreError::Conflict`] if another
+    /// upload has stored its own meanwhile.
     pub async fn put_locator(
         &self,
         locator: &Locator,
@@ -137,7 +131,7 @@ impl S3Store {
         let headers = vec![("content-type".into(), "application/json".to_owned())];
         match self.put_object(&key, headers, &condition, bytes, digest).await {
             Ok(()) => Ok(()),
-            // It may be ours after all, when the answer to a first try was lost.
+            // It may be ours, if the response to an earlier try was lost.
             Err(refusal) if refusal.is_precondition_failed() => {
                 match self.existing_locator(folder).await?.locator {
                     Some(there) if is_same_upload(&there, locator) => Ok(()),
@@ -172,8 +166,8 @@ impl S3Store {
         })
     }
 
-    /// Stores a blob of about `size` bytes; `known` is the digest of the object that the locator is
-    /// about. Says whether it was there already, and whether the tag was refused.
+    /// Stores a blob of about `size` bytes. `known` is the digest of the existing object according to
+    /// the locator.
     async fn put_blob(
         &self,
         object: &NewObject<'_>,
@@ -182,7 +176,7 @@ impl S3Store {
         open: impl Fn() -> BlobBlocks,
     ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
         match self.try_blob(object, size, known, &open).await {
-            // Another upload of the key has ended and has aborted this one: once more, to see it.
+            // Another upload of the same key has finished and aborted this one. Try again, to compare.
             Err(StoreError::NotFound { .. }) => self.try_blob(object, size, known, &open).await,
             done => done,
         }
@@ -195,7 +189,7 @@ impl S3Store {
         known: Option<Digest>,
         open: &impl Fn() -> BlobBlocks,
     ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
-        // What only a long blob needs to know is asked while its first blocks are made.
+        // Only a long blob needs this; look while its first blocks are produced.
         let look = || Box::pin(self.existing_object(object, known));
         let (start, looked) = if size > PART_BYTES as u64 {
             tokio::join!(send::start_blob(open()), async { Some(look().await) })
@@ -229,7 +223,7 @@ impl S3Store {
         }
     }
 
-    /// Stores a blob of one request: first as if nothing were there, then with a look.
+    /// Stores a blob in one request: first as if the key were free, and after a conflict by what exists.
     async fn put_whole(
         &self,
         object: &NewObject<'_>,
@@ -253,7 +247,7 @@ impl S3Store {
         }
     }
 
-    /// Puts a whole object; `None` when the condition doesn't hold, else whether the tag was refused.
+    /// Puts a whole object; `None` if the condition doesn't hold, else whether the tag was refused.
     async fn put_if(
         &self,
         object: &NewObject<'_>,
@@ -284,7 +278,6 @@ impl S3Store {
         }
     }
 
-    /// Puts a whole object with its checksum.
     async fn put_object(
         &self,
         key: &str,
@@ -307,7 +300,7 @@ impl S3Store {
         self.wire.put(put).await.map(drop)
     }
 
-    /// What is at the key, and what may be done about it.
+    /// Looks at the object with this key and decides whether it may be written.
     async fn existing_object(
         &self,
         object: &NewObject<'_>,
@@ -320,11 +313,11 @@ impl S3Store {
             Err(error) => {
                 return match self.error(&error, &object.key) {
                     StoreError::NotFound { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
-                    // Who may only write sees nothing of what is there.
+                    // These credentials may write but not read.
                     StoreError::Denied { .. } if source.overwrite => {
                         Ok(ExistingObject::Write(WriteCondition::Any))
                     }
-                    // Without the right to list, S3 answers 403 for what isn't there.
+                    // Without `s3:ListBucket`, S3 answers 403 for a missing object.
                     StoreError::Denied { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
                     error => Err(error),
                 };
@@ -341,7 +334,7 @@ impl S3Store {
             _ if source.overwrite => Ok(ExistingObject::Write(version)),
             (Some(attempt), _) if attempt < source.attempt => Ok(ExistingObject::Write(version)),
             (_, Some(digest)) => Ok(ExistingObject::Compare(digest)),
-            // Of an upload that was killed, or of one at the same time as this: its bytes tell.
+            // From a killed or a simultaneous upload: compare its bytes.
             (Some(_), None) => match self.read_digest(&object.key).await? {
                 Some(digest) => Ok(ExistingObject::Compare(digest)),
                 None => Ok(ExistingObject::Write(WriteCondition::Free)),
@@ -350,7 +343,6 @@ impl S3Store {
         }
     }
 
-    /// The locator existing the objects.
     async fn existing_locator(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
         let get = self.client().get_object().bucket(self.bucket()).key(&key).send().await;
@@ -376,7 +368,7 @@ impl S3Store {
         Ok(ExistingLocator { version, locator: Locator::parse(&body.into_bytes()).ok() })
     }
 
-    /// The digest of an object, read to be sure; `None` when there is none.
+    /// Downloads an object to compute its digest; `None` if it doesn't exist.
     async fn read_digest(&self, key: &str) -> Result<Option<Digest>, StoreError> {
         let get = self.client().get_object().bucket(self.bucket()).key(key).send().await;
         let mut answer = match get.map_err(|e| self.error(&e, key)) {
@@ -396,9 +388,9 @@ impl S3Store {
     }
 }
 
-/// Whether a locator is about an artifact that this job has stored, in whatever attempt.
+/// Whether the locator's artifact was stored by this job, in any attempt.
 fn is_of_job(locator: &Locator, source: &UploadSource) -> bool {
-    // Each attempt of a job has another check run, so check runs compare within an attempt only.
+    // Each attempt has its own check run, so compare check runs only within an attempt.
     let check_runs = locator.check_run_id.zip(source.check_run_id);
     let other_call =
         locator.run_attempt == source.attempt && check_runs.is_some_and(|(a, b)| a != b);
@@ -406,25 +398,19 @@ fn is_of_job(locator: &Locator, source: &UploadSource) -> bool {
     same && locator.name == source.name && !other_call
 }
 
-/// Whether two uploads stored the same.
-fn is_same_upload(one: &Locator, other: &Locator) -> bool {
-    let told = |locator: &Locator| {
-        let job = (locator.job.clone(), locator.leg.clone());
-        (job, locator.run_attempt, locator.digest)
-    };
-    told(one) == told(other)
+fn is_same_upload(a: &Locator, b: &Locator) -> bool {
+    (&a.job, &a.leg, a.run_attempt, a.digest) == (&b.job, &b.leg, b.run_attempt, b.digest)
 }
 
-/// What follows from what is at a key.
 enum ExistingObject {
     Write(WriteCondition),
-    /// It has this digest: the same one is success, another one a conflict.
+    /// The same digest means success, another one a conflict.
     Compare(Digest),
 }
 
 fn conflict_with_job(locator: &Locator, folder: &str) -> StoreError {
     let leg = locator.leg.as_deref().map_or_else(String::new, |leg| format!(", leg `{leg}`"));
-    let message = format!("`{folder}` is of the job `{}`{leg}", locator.job);
+    let message = format!("`{folder}` belongs to the job `{}`{leg}", locator.job);
     StoreError::Conflict { store: STORE, message }
 }
 
@@ -432,7 +418,7 @@ fn conflict(key: &str) -> StoreError {
     StoreError::Conflict { store: STORE, message: format!("`{key}` has other content") }
 }
 
-/// The tag that a lifecycle rule of the bucket can act on.
+/// A lifecycle rule of the bucket can filter by this tag.
 fn retention_tag(source: &UploadSource) -> Option<String> {
     source.retention_days.map(|days| format!("retention-days={days}"))
 }
@@ -441,7 +427,7 @@ fn metadata_header(name: &str, value: String) -> RequestHeader {
     (format!("x-amz-meta-{name}").into(), value)
 }
 
-/// A CRC-64/NVME as S3 writes it.
+/// A CRC-64/NVME in base64, big-endian.
 fn checksum(bytes: &[u8]) -> String {
     STANDARD.encode(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes())
 }

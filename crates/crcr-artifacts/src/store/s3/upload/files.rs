@@ -1,4 +1,4 @@
-//! An object for each file, with many on their way at once.
+//! Stores an object for each file, with many requests in parallel.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,23 +21,21 @@ use crate::store::s3::S3Store;
 use crate::store::{StoreError, send};
 use crate::zip::write::read_whole;
 
-/// The bytes of small files in memory at once, in KiB.
+/// The content of small files in memory.
 const MEMORY_KIB: u32 = 16 * 1024;
-/// The most bytes of a batch of more than one file, and the most files.
+/// Limits of a batch of more than one file.
 const BATCH_BYTES: u64 = 64 * 1024;
 const BATCH_FILES: usize = 8;
-/// The most requests on their way at once, on a line with latency.
+/// Parallel requests on a connection with high latency.
 const MAX_REQUESTS: usize = 448;
-/// The fewest, where the bucket can't keep up.
+/// Parallel requests to a bucket that throttles.
 const MIN_REQUESTS: usize = 8;
-/// The requests a second that are aimed at there: more than a processor sends. S3 takes 3,500 for
-/// each prefix before it divides it, and asks to be tried again when that is too much.
+/// The target rate, more than one processor can send. S3 serves 3,500 requests a second for each
+/// prefix before it partitions it, and answers 503 above that.
 const REQUESTS_PER_SECOND: u128 = 15_000;
-/// The open files that are asked of the system.
 #[cfg(unix)]
 const WANTED_OPEN_FILES: u64 = 1024;
 
-/// The files on their way.
 struct FileUploads {
     store: S3Store,
     source: UploadSource,
@@ -49,30 +47,29 @@ struct FileUploads {
     written: Mutex<Vec<String>>,
 }
 
-/// How many requests are on their way: more where an answer takes long, fewer where the bucket says
-/// that it can't keep up.
+/// Limits the parallel requests: more when latency is high, fewer when the bucket throttles.
 struct RequestPacing {
     room: Semaphore,
     state: Mutex<PacingState>,
 }
 
 struct PacingState {
-    /// How many requests may be on their way, and the most that they may become.
+    /// How many parallel requests are allowed now.
     allowed: usize,
+    /// What `allowed` may grow to.
     max: usize,
-    /// Turns that end without another one for them.
+    /// Permits to drop when their requests end, because `allowed` was lowered meanwhile.
     permits_to_drop: usize,
-    /// The shortest time that an answer took: that of the line alone.
+    /// The shortest response time so far, an estimate of the round trip.
     shortest: Duration,
-    /// The throttled by then of a bucket that can't keep up.
+    /// How many responses were throttled so far.
     throttled: usize,
-    /// Answers to come that tell nothing new: the first ones, as their connections were made for
-    /// them, and those of requests that were on their way when it refused.
+    /// Responses that say nothing about the current limit: the first ones, which include setting up
+    /// the connection, and those of requests sent before `allowed` was lowered.
     answers_to_ignore: usize,
 }
 
 impl RequestPacing {
-    /// A pace that grows up to `most` requests.
     fn new(max: usize) -> Self {
         let allowed = max.min(PARALLEL_OBJECTS);
         let state = PacingState {
@@ -86,7 +83,7 @@ impl RequestPacing {
         Self { room: Semaphore::new(allowed), state: Mutex::new(state) }
     }
 
-    /// Learns from an answer; `throttled` are those of a bucket that can't keep up, so far.
+    /// Adapts the limit to a response; `throttled` counts the throttled ones so far.
     fn answered(&self, after: Duration, throttled: usize) {
         let mut state = self.state();
         state.shortest = state.shortest.min(after);
@@ -121,8 +118,8 @@ impl RequestPacing {
     }
 }
 
-/// The most requests on their way at once: a connection each, of the files that this process may
-/// have open.
+/// [`MAX_REQUESTS`], or fewer if this process may not open so many files: each request needs a
+/// connection.
 fn max_requests() -> usize {
     #[cfg(unix)]
     {
@@ -136,14 +133,13 @@ fn max_requests() -> usize {
             }
             _ => wanted,
         };
-        // Half of them, as a connection may be on its way that another one comes first for.
+        // Half, because the client may open a second connection while the first one is being set up.
         usize::try_from(may / 2).map_or(MAX_REQUESTS, |half| half.clamp(1, MAX_REQUESTS))
     }
     #[cfg(not(unix))]
     MAX_REQUESTS
 }
 
-/// A file that is stored.
 struct SentFile {
     digest: Digest,
     already_stored: bool,
@@ -151,8 +147,8 @@ struct SentFile {
 }
 
 impl S3Store {
-    /// Stores an object for each file. An artifact that is there already, of digest `known`, is
-    /// compared as a whole first, so that the objects of two artifacts never mix.
+    /// Stores an object for each file. An existing artifact with the digest `known` is compared as a
+    /// whole first, so that the objects of two artifacts never mix.
     pub(super) async fn put_files(
         &self,
         source: &UploadSource,
@@ -179,7 +175,7 @@ impl S3Store {
             failed: AtomicBool::new(false),
             written: Mutex::default(),
         });
-        // Each is a task of its own, so that signing and sending use every processor.
+        // Each batch is sent by its own task, so that signing and TLS use all processors.
         let put = |batch| {
             let files = files.clone();
             AbortOnDropHandle::new(tokio::spawn(async move { files.put(batch).await }))
@@ -188,8 +184,7 @@ impl S3Store {
             source.stop.cancelled().await;
             vec![Err(StoreError::Stopped)]
         };
-        // What is on its way when a file fails goes on to its end, so that it is known what there
-        // is to remove.
+        // When a file fails, wait for the requests that were sent, to know which objects to delete.
         let all = futures_util::stream::iter(batches(&source.entries))
             .map(put)
             .buffered(MAX_REQUESTS)
@@ -201,13 +196,13 @@ impl S3Store {
                 .partition(Result::is_ok);
         if !errors.is_empty() {
             let errors: Vec<StoreError> = errors.into_iter().filter_map(Result::err).collect();
-            // Somebody else's upload of this name may count equal files as stored, ours or not.
+            // After a conflict delete nothing: the other upload may rely on files that we stored.
             if !errors.iter().any(|error| matches!(error, StoreError::Conflict { .. })) {
                 let written = std::mem::take(&mut *files.written());
                 self.delete(written).await;
             }
-            let told = |error: &StoreError| !matches!(error, StoreError::Stopped);
-            return Err(errors.into_iter().find(told).unwrap_or(StoreError::Stopped));
+            let is_cause = |error: &StoreError| !matches!(error, StoreError::Stopped);
+            return Err(errors.into_iter().find(is_cause).unwrap_or(StoreError::Stopped));
         }
         let done: Vec<SentFile> = done.into_iter().filter_map(Result::ok).flatten().collect();
         let digests: Vec<_> = done.iter().map(|sent| sent.digest).collect();
@@ -226,7 +221,6 @@ impl S3Store {
 }
 
 impl FileUploads {
-    /// Stores the files of a batch one after the other.
     async fn put(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
         let turn = self.pace.room.acquire().await.map_err(|_| StoreError::Stopped)?;
         let put = self.put_batch(batch).await;
@@ -239,7 +233,7 @@ impl FileUploads {
 
     async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
         let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
-        // A long file takes the whole memory: its parts are what is on its way.
+        // A long file takes the whole memory budget, because its parts are sent in parallel.
         let long = size > PART_BYTES as u64;
         let kib = if long { MEMORY_KIB } else { (size / 1024) as u32 + 1 };
         let _room = self.memory.acquire_many(kib).await.map_err(|_| StoreError::Stopped)?;
@@ -293,7 +287,7 @@ impl FileUploads {
         self.known.as_ref().map(|digests| digests[n])
     }
 
-    /// Remembers what there is to remove should another file fail.
+    /// Records the key, to delete the object if another file fails.
     fn record_sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
         if !sent.already_stored {
             self.written().push(object.key);
@@ -306,8 +300,8 @@ impl FileUploads {
     }
 }
 
-/// The entries in batches: small files share a hop to the threads that read, and yet there are
-/// enough batches to keep every connection at work to the end.
+/// Groups small files, because each batch is read by one blocking task; yet makes enough batches to
+/// keep every connection busy to the end.
 fn batches(entries: &[FileEntry]) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut size) = (Vec::new(), 0, 0);
     for (n, entry) in entries.iter().enumerate() {
@@ -338,21 +332,21 @@ fn read(
 mod tests {
     use super::*;
 
-    /// A pace after some answers of a line whose round trip takes `millis`.
+    /// The pacing after some responses on a connection with a round trip of `millis`.
     fn after_answers(millis: u64) -> RequestPacing {
         let pace = RequestPacing::new(MAX_REQUESTS);
         for n in 0..2 * PARALLEL_OBJECTS as u64 {
             assert!(
                 n > PARALLEL_OBJECTS as u64 || pace.room.available_permits() == PARALLEL_OBJECTS
             );
-            // A slow answer now and then is no slow line.
+            // A slow response now and then doesn't mean a slow connection.
             pace.answered(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }), 0);
         }
         pace
     }
 
     #[test]
-    fn the_longer_the_line_the_more_requests_are_on_it() {
+    fn higher_latency_allows_more_parallel_requests() {
         for (millis, expected) in
             [(1, PARALLEL_OBJECTS), (10, 150), (30, MAX_REQUESTS), (500, MAX_REQUESTS)]
         {
@@ -361,21 +355,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bucket_that_cannot_keep_up_gets_half_as_many_requests() {
+    async fn throttling_halves_the_parallel_requests() {
         let pace = after_answers(30);
         let mut turns = Vec::new();
         for _ in 0..MAX_REQUESTS {
             turns.push(pace.room.acquire().await.unwrap());
         }
         let answer = |throttled| pace.answered(Duration::from_millis(30), throttled);
-        // A refusal of each request that is on its way is the same news.
+        // Refusals of requests that were sent before the first one count once.
         (1..=MAX_REQUESTS).for_each(answer);
         for turn in turns.drain(..) {
             pace.release(turn);
         }
         assert_eq!(pace.room.available_permits(), MAX_REQUESTS / 2);
         (0..MAX_REQUESTS).for_each(|_| answer(MAX_REQUESTS));
-        assert_eq!(pace.room.available_permits(), MAX_REQUESTS / 2, "it takes that many, not more");
+        assert_eq!(pace.room.available_permits(), MAX_REQUESTS / 2, "doesn't grow again");
         for n in 1..20 * MAX_REQUESTS {
             answer(MAX_REQUESTS + n);
         }
@@ -383,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_hold_every_entry_once_and_stay_small() {
+    fn batches_hold_every_entry_once_and_keep_their_limits() {
         let entry = |size| FileEntry { path: "a".to_owned(), size, mode: None };
         for (count, size) in
             [(0, 1), (1, 1), (255, 4096), (9999, 4096), (600, 40_000), (9, 1 << 30)]

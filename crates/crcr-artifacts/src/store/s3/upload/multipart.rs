@@ -1,5 +1,5 @@
-//! An object in parts. Two processes that are at it at once have an upload each, so that they can't
-//! mix.
+//! Stores an object as a multipart upload. Each process has its own upload, so that the parts of two
+//! processes can't mix.
 
 use std::sync::Arc;
 
@@ -17,15 +17,13 @@ use crate::store::s3::wire::{PutRequest, UNRESERVED};
 use crate::store::s3::{S3Store, STORE};
 use crate::store::send;
 
-/// An upload that has begun.
 pub(super) struct MultipartUpload {
     id: String,
     tag_refused: bool,
 }
 
 impl S3Store {
-    /// Stores a long blob; the flags say whether it was there already and whether the tag was
-    /// refused. A failure aborts the upload.
+    /// Stores a long blob. A failure aborts the upload.
     pub(super) async fn put_multipart(
         &self,
         object: &NewObject<'_>,
@@ -91,7 +89,7 @@ impl S3Store {
         let created = created.map_err(|refusal| self.error(refusal, &object.key))?;
         let id = created.upload_id.ok_or_else(|| StoreError::Refused {
             store: STORE,
-            message: format!("it gave no upload for `{}`", object.key),
+            message: format!("the server returned no upload id for `{}`", object.key),
         })?;
         Ok(MultipartUpload { id, tag_refused })
     }
@@ -119,9 +117,11 @@ impl S3Store {
         Ok(part.set_e_tag(etag.map(str::to_owned)).build())
     }
 
-    /// Completes the upload; says whether the same bytes were there already. Where the condition
-    /// doesn't hold, and where the upload is gone (completed by a try whose answer was lost, or
-    /// aborted by another upload that has ended), what is there tells.
+    /// Completes the upload. Returns whether the object existed already with the same bytes.
+    ///
+    /// If the condition doesn't hold or the upload doesn't exist any more, the object is compared: an
+    /// earlier try may have completed it although its response was lost, or another upload may have
+    /// finished first and aborted this one.
     async fn complete(
         &self,
         object: &NewObject<'_>,
@@ -156,7 +156,7 @@ impl S3Store {
         }
     }
 
-    /// Aborts an upload; what can't be aborted is left to the bucket's lifecycle rules.
+    /// Aborts an upload. If that fails, the bucket's lifecycle rules have to delete it.
     pub(super) async fn abort(&self, key: &str, id: &str) {
         let abort = self.client().abort_multipart_upload().bucket(self.bucket()).key(key);
         if let Err(error) = abort.upload_id(id).send().await {

@@ -1,4 +1,4 @@
-//! Removes what an upload leaves of others, or of itself.
+//! Deletes objects of replaced artifacts, and unfinished uploads.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,6 @@ use crate::source::UploadSource;
 use crate::store::StoreError;
 use crate::store::s3::S3Store;
 
-/// The keys of an artifact's objects.
 fn artifact_keys(source: &UploadSource, folder: &str) -> HashSet<String> {
     match source.archive {
         ArchiveFormat::Zip => HashSet::from([layout::archive_key(folder)]),
@@ -22,9 +21,9 @@ fn artifact_keys(source: &UploadSource, folder: &str) -> HashSet<String> {
 }
 
 impl S3Store {
-    /// Aborts every unfinished upload of this artifact's keys: those of processes that were killed,
-    /// and of others that are still at it and have lost. Where the bucket doesn't let us look, they
-    /// are left to its lifecycle rules.
+    /// Aborts every unfinished upload of this artifact's keys: those of killed processes, and of
+    /// simultaneous uploads that will get a conflict. Without the right to list uploads, the bucket's
+    /// lifecycle rules have to delete them.
     pub async fn abort_unfinished(&self, source: &UploadSource, folder: &str) {
         let list = self.client().list_multipart_uploads().bucket(self.bucket());
         let Ok(list) = list.prefix(format!("{folder}/")).send().await else { return };
@@ -39,8 +38,8 @@ impl S3Store {
         }
     }
 
-    /// Deletes what the artifact in `before` has and the one that is there now hasn't; says what
-    /// had to be left.
+    /// Deletes the objects of the replaced artifact `before` that the new one doesn't have. Returns a
+    /// warning if some couldn't be deleted.
     pub(super) async fn delete_stale(
         &self,
         source: &UploadSource,
@@ -73,7 +72,7 @@ impl S3Store {
         })
     }
 
-    /// The keys below `folder` that aren't in `now`, of objects that this job has stored.
+    /// The keys below `folder` of objects that this job has stored and that aren't in `now`.
     async fn stale_keys_of_job(
         &self,
         source: &UploadSource,
@@ -96,8 +95,8 @@ impl S3Store {
         Ok(found.filter_map(std::future::ready).collect().await)
     }
 
-    /// Deletes a whole artifact and the locator beside it. `key` is its archive, or its folder with a
-    /// slash at the end, whose files the locator lists. Returns how many objects are left.
+    /// Deletes an artifact and its locator. `key` is its archive, or its folder with a final slash,
+    /// whose files the locator lists. Returns how many objects couldn't be deleted.
     pub async fn delete_artifact(&self, key: &str, locator: Option<&Locator>) -> usize {
         let folder = key.rsplit_once('/').map_or(key, |(folder, _)| folder);
         let files = locator.map_or(&[][..], |locator| &locator.files);
@@ -106,14 +105,14 @@ impl S3Store {
             false => vec![key.to_owned()],
         };
         if key.ends_with('/') && files.is_empty() {
-            // The locator has no list of so many files, so nothing is deleted.
+            // There were too many files for the locator to list, so nothing can be deleted.
             return locator.map_or(1, |locator| locator.file_count as usize);
         }
         keys.push(layout::locator_key(folder));
         self.delete(keys).await
     }
 
-    /// Deletes objects; says how many could not be deleted.
+    /// Returns how many objects couldn't be deleted.
     pub(super) async fn delete(&self, keys: Vec<String>) -> usize {
         let delete = |key: String| async move {
             let gone = self.client().delete_object().bucket(self.bucket()).key(&key).send().await;
