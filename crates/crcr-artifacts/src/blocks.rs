@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::blob_file::read_at;
@@ -232,7 +233,7 @@ impl BufferPool {
     }
 
     fn take(self: &Arc<Self>) -> PooledBuffer {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         loop {
             let (back, unmade) = &mut *free;
             if let Some(bytes) = back.pop() {
@@ -246,7 +247,7 @@ impl BufferPool {
                     pool: self.clone(),
                 };
             }
-            free = self.buffer_freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+            self.buffer_freed.wait(&mut free);
         }
     }
 }
@@ -266,7 +267,7 @@ impl AsRef<[u8]> for PooledBuffer {
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(bytes);
+        self.pool.free.lock().0.push(bytes);
         self.pool.buffer_freed.notify_one();
     }
 }
@@ -277,11 +278,11 @@ pub struct GrownFiles(Arc<Mutex<BTreeSet<PathBuf>>>);
 
 impl GrownFiles {
     pub(crate) fn add(&self, path: PathBuf) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        self.0.lock().insert(path);
     }
 
     pub(crate) fn paths(&self) -> BTreeSet<PathBuf> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf as _, Bytes};
 use crcr_github::http::{RetryLoop, RetryPolicy};
+use parking_lot::{Condvar, Mutex};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -165,7 +166,7 @@ struct EndOnDrop(Arc<FetchState>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.progress().over = true;
+        self.0.progress.lock().over = true;
         self.0.news.notify_all();
     }
 }
@@ -191,7 +192,7 @@ impl FetchState {
                 let turn = self.writing.lock().await;
                 self.disk.write_all_at(&bytes, at).map_err(|source| self.failed(source))?;
                 drop(turn);
-                self.progress().done[n] += bytes.len() as u64;
+                self.progress.lock().done[n] += bytes.len() as u64;
                 self.news.notify_all();
                 (self.arrived)(bytes.len() as u64);
             }
@@ -219,13 +220,13 @@ impl FetchState {
         let (mut at, mut there) = (0, 0);
         loop {
             if at == there {
-                let mut progress = self.progress();
+                let mut progress = self.progress.lock();
                 loop {
                     there = self.contiguous(&progress.done, at);
                     if there > at || there == self.total || progress.over {
                         break;
                     }
-                    progress = self.news.wait(progress).unwrap_or_else(PoisonError::into_inner);
+                    self.news.wait(&mut progress);
                 }
                 if at == there {
                     return Ok((hasher.finish(), checksums));
@@ -240,10 +241,6 @@ impl FetchState {
             }
             at += want as u64;
         }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, FetchProgress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, source: io::Error) -> FetchError {

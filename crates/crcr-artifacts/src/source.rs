@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::blocks::{self, BlobBlocks, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
-use crate::locator::{ArchiveFormat, LocatedFile};
+use crate::locator::{ArchiveFormat, ArtifactTrust, LocatedFile};
 use crate::zip::write::{self, DeflateLevel};
 
 /// With more files than this the locator would exceed its limit, so their digests aren't needed.
@@ -19,18 +19,39 @@ const ENTRY_OVERHEAD_BYTES: u64 = 200;
 /// Called with the number of bytes that were just read.
 pub type ReadProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// An artifact to store. The files can be read several times, for a second store or a comparison.
-#[derive(Clone)]
-pub struct UploadSource {
-    pub name: String,
-    /// The attempt of the run, from 1.
-    pub attempt: u64,
+/// The job that uploads.
+#[derive(Debug, Clone)]
+pub struct JobIdentity {
+    /// `owner/repo`.
+    pub repository: String,
+    pub run_id: u64,
+    /// From 1.
+    pub run_attempt: u64,
     /// The key of the job in the workflow file.
-    pub job: String,
+    pub key: String,
     /// The leg of the job's matrix; `None` without a matrix.
     pub leg: Option<String>,
     /// The job's own check run. It differs between two calls of one reusable workflow.
     pub check_run_id: Option<u64>,
+    /// Whose code the job runs.
+    pub trust: ArtifactTrust,
+}
+
+impl JobIdentity {
+    /// The job with the leg of its matrix, for the metadata of an object.
+    pub fn label(&self) -> String {
+        match &self.leg {
+            Some(leg) => format!("{}/{leg}", self.key),
+            None => self.key.clone(),
+        }
+    }
+}
+
+/// An artifact to store. The files can be read several times, for a second store or a comparison.
+#[derive(Clone)]
+pub struct UploadSource {
+    pub name: String,
+    pub job: JobIdentity,
     /// The folder of the files.
     pub root: PathBuf,
     pub entries: Arc<Vec<FileEntry>>,
@@ -69,14 +90,6 @@ pub struct StoredArtifact {
 }
 
 impl UploadSource {
-    /// The job with the leg of its matrix, for the metadata of an object.
-    pub fn job_label(&self) -> String {
-        match &self.leg {
-            Some(leg) => format!("{}/{leg}", self.job),
-            None => self.job.clone(),
-        }
-    }
-
     /// The bytes of all files, unpacked.
     pub fn raw_size(&self) -> u64 {
         self.entries.iter().map(|entry| entry.size).sum()

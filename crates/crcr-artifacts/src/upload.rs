@@ -7,20 +7,11 @@ use secrecy::SecretString;
 
 use crate::choose::{StorePlan, StoreReason};
 use crate::layout;
-use crate::locator::{ArchiveFormat, ArtifactTrust, Locator, StoredPlace, VERSION};
+use crate::locator::{ArchiveFormat, Locator, StoredPlace, VERSION};
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::StoreError;
 use crate::store::github::GitHubStore;
 use crate::store::s3::{self, S3Config, S3Store};
-
-#[derive(Debug, Clone)]
-pub struct UploadRun {
-    /// `owner/repo`.
-    pub repository: String,
-    pub run_id: u64,
-    /// Whose code made the artifact.
-    pub trust: ArtifactTrust,
-}
 
 pub struct UploadStores {
     pub s3: Option<S3Config>,
@@ -87,10 +78,10 @@ pub async fn upload(
     source: &UploadSource,
     plan: StorePlan,
     stores: &UploadStores,
-    run: &UploadRun,
     now: impl Fn() -> Timestamp,
 ) -> Result<UploadResult, UploadError> {
-    let mut uploaded = Box::pin(store(source, plan, stores, run, now)).await?;
+    let mut uploaded = Box::pin(store(source, plan, stores, now)).await?;
+    uploaded.warnings.extend(publish_locator(source, stores, &uploaded).await);
     for path in source.grown.paths() {
         let path = path.strip_prefix(&source.root).unwrap_or(&path).display().to_string();
         let why = "it grew during the upload; its content before that is stored";
@@ -103,31 +94,18 @@ async fn store(
     source: &UploadSource,
     plan: StorePlan,
     stores: &UploadStores,
-    run: &UploadRun,
     now: impl Fn() -> Timestamp,
 ) -> Result<UploadResult, UploadError> {
-    let mut warnings = Vec::new();
-    let (fallback, reason) = match plan {
+    let (fallback, mut reason) = match plan {
         StorePlan::S3ThenGitHub => (true, StoreReason::Ok),
         StorePlan::S3Only => (false, StoreReason::Ok),
         StorePlan::GitHub(reason) => (true, reason),
         StorePlan::Impossible(reason) => return Err(UploadError::Impossible(reason)),
     };
     let mut refusal = None;
-    let mut reason = reason;
     if let (StoreReason::Ok, Some(config)) = (reason, &stores.s3) {
-        match to_s3(source, config, stores, run, &now, &mut warnings).await {
-            Ok((stored, locator, download_url)) => {
-                publish(stores, source, &stored, &locator, &mut warnings).await;
-                return Ok(UploadResult {
-                    reason,
-                    stored,
-                    locator,
-                    refusal,
-                    download_url,
-                    warnings,
-                });
-            }
+        match store_to_s3(source, config, stores, &now).await {
+            Ok(uploaded) => return Ok(uploaded),
             Err(error) => match fallback_reason(&error) {
                 Some(why) if fallback => (reason, refusal) = (why, Some(error)),
                 _ => return Err(error.into()),
@@ -138,28 +116,28 @@ async fn store(
         Ok(github) => github,
         Err(why) => return Err(UploadError::NoGitHub { why: why.clone(), s3: refusal }),
     };
-    let (stored, refusal) = match (github.put(source).await, refusal) {
-        (Ok(stored), refusal) => (stored, refusal),
+    let stored = match (github.put(source).await, refusal.take()) {
+        (Ok(stored), s3) => {
+            refusal = s3;
+            stored
+        }
         (Err(github), Some(s3)) if !would_fail_anywhere(&github) => {
             return Err(UploadError::Neither { s3, github });
         }
         (Err(error), _) => return Err(error.into()),
     };
     let place = StoredPlace::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
-    let locator = locator(source, &stored, place, run, now());
-    publish(stores, source, &stored, &locator, &mut warnings).await;
-    Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings })
+    let locator = locator(source, &stored, place, now());
+    Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings: vec![] })
 }
 
-async fn to_s3(
+async fn store_to_s3(
     source: &UploadSource,
     config: &S3Config,
     stores: &UploadStores,
-    run: &UploadRun,
     now: &impl Fn() -> Timestamp,
-    warnings: &mut Vec<String>,
-) -> Result<(StoredArtifact, Locator, Option<SecretString>), StoreError> {
-    let folder = stores.folder.as_str();
+) -> Result<UploadResult, StoreError> {
+    let (folder, mut warnings) = (stores.folder.as_str(), Vec::new());
     let mut bucket = S3Store::connect(config.clone()).await?;
     let (stored, before) = match bucket.put(source, folder).await {
         Err(StoreError::WrongRegion { requested, actual, .. }) => {
@@ -188,7 +166,7 @@ async fn to_s3(
         endpoint: config.endpoint.as_ref().map(ToString::to_string),
         region: Some(bucket.region().to_owned()),
     };
-    let locator = locator(source, &stored, place, run, now());
+    let locator = locator(source, &stored, place, now());
     let (located, ()) = tokio::join!(
         bucket.put_locator(&locator, folder, &before),
         bucket.abort_unfinished(source, folder)
@@ -204,7 +182,8 @@ async fn to_s3(
         }
         _ => None,
     };
-    Ok((stored, locator, download_url))
+    let reason = StoreReason::Ok;
+    Ok(UploadResult { reason, stored, locator, refusal: None, download_url, warnings })
 }
 
 /// The reason for using GitHub after this error of S3; `None` if the error is final.
@@ -236,18 +215,18 @@ fn locator(
     source: &UploadSource,
     stored: &StoredArtifact,
     place: StoredPlace,
-    run: &UploadRun,
     created: Timestamp,
 ) -> Locator {
+    let job = &source.job;
     Locator {
         version: VERSION,
         name: source.name.clone(),
-        repository: run.repository.clone(),
-        run_id: run.run_id,
-        run_attempt: source.attempt,
-        job: source.job.clone(),
-        leg: source.leg.clone(),
-        check_run_id: source.check_run_id,
+        repository: job.repository.clone(),
+        run_id: job.run_id,
+        run_attempt: job.run_attempt,
+        job: job.key.clone(),
+        leg: job.leg.clone(),
+        check_run_id: job.check_run_id,
         place,
         archive: stored.archive,
         digest: stored.digest,
@@ -255,30 +234,28 @@ fn locator(
         file_count: source.entries.len() as u64,
         files: stored.files.clone(),
         created,
-        trust: run.trust,
+        trust: job.trust,
     }
 }
 
 /// Stores the locator as a GitHub artifact, if requested. The artifact itself is stored by then, so a
-/// failure is only a warning.
-async fn publish(
-    stores: &UploadStores,
+/// failure is only a warning, which is returned.
+async fn publish_locator(
     source: &UploadSource,
-    stored: &StoredArtifact,
-    locator: &Locator,
-    warnings: &mut Vec<String>,
-) {
+    stores: &UploadStores,
+    uploaded: &UploadResult,
+) -> Option<String> {
     if !stores.publish_locator {
-        return;
+        return None;
     }
     let why = match &stores.github {
-        Ok(github) => match github.publish_locator(locator, source).await {
-            Ok(()) => return,
+        Ok(github) => match github.publish_locator(&uploaded.locator, source).await {
+            Ok(()) => return None,
             // It was published together with the artifact, by an earlier try.
-            Err(StoreError::Conflict { .. }) if stored.already_stored => return,
+            Err(StoreError::Conflict { .. }) if uploaded.stored.already_stored => return None,
             Err(error) => error.to_string(),
         },
         Err(why) => why.clone(),
     };
-    warnings.push(format!("the locator isn't published: {why}"));
+    Some(format!("the locator isn't published: {why}"))
 }

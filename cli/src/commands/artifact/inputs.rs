@@ -2,8 +2,8 @@
 
 use crcr_artifacts::choose::{self, FallbackPolicy, StorePlan};
 use crcr_artifacts::layout::PlaceholderValues;
+use crcr_artifacts::source::JobIdentity;
 use crcr_artifacts::store::github::GitHubStore;
-use crcr_artifacts::upload::UploadRun;
 
 use super::sources::{self, NO_V4, is_enterprise};
 use crate::cli::artifact::{FallbackArg, S3Args, S3ObjectArgs, UploadArgs};
@@ -48,19 +48,13 @@ pub fn object_headers(args: &S3ObjectArgs) -> Result<Vec<(&'static str, String)>
 }
 
 /// The folder of the artifact in the bucket.
-pub fn folder(
-    args: &S3Args,
-    run: &UploadRun,
-    attempt: u64,
-    job: &str,
-    name: &str,
-) -> Result<String, Failure> {
+pub fn folder(args: &S3Args, job: &JobIdentity, name: &str) -> Result<String, Failure> {
     let layout = sources::layout(args)?;
     Ok(layout.render(&PlaceholderValues {
-        repository: Some(&run.repository),
-        run_id: Some(run.run_id),
-        run_attempt: Some(attempt),
-        job: Some(job),
+        repository: Some(&job.repository),
+        run_id: Some(job.run_id),
+        run_attempt: Some(job.run_attempt),
+        job: Some(&job.key),
         name: Some(name),
     }))
 }

@@ -11,10 +11,10 @@ use crcr_artifacts::collect::{self, CollectedFiles, FileQuery};
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, StoredPlace};
 use crcr_artifacts::name;
-use crcr_artifacts::source::UploadSource;
+use crcr_artifacts::source::{JobIdentity, UploadSource};
 use crcr_artifacts::store;
 use crcr_artifacts::store::s3::{S3Config, STORE as S3};
-use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadRun, UploadStores};
+use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadStores};
 use crcr_artifacts::zip::write::DeflateLevel;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
@@ -128,8 +128,8 @@ async fn attempt(
     }
     let name = artifact_name(args, &found);
     check_names(&name, &found)?;
-    let (run, attempt, job) = facts(runner)?;
-    let folder = inputs::folder(&args.s3, &run, attempt, &job, &name)?;
+    let job = job_identity(runner)?;
+    let folder = inputs::folder(&args.s3, &job, &name)?;
     let stores = UploadStores {
         s3: if matches!(plan, StorePlan::S3ThenGitHub | StorePlan::S3Only) {
             let config = super::sources::s3(&args.s3, env, printer)?;
@@ -154,10 +154,7 @@ async fn attempt(
     let advance = progress.clone();
     let source = UploadSource {
         name,
-        attempt,
         job,
-        leg: leg(env),
-        check_run_id: env.get(env_vars::CRCR_CHECK_RUN_ID).and_then(|id| id.parse().ok()),
         marker_folder: runner.temp_dir().join("crcr").join("uploads"),
         root: found.root,
         entries: Arc::new(found.entries),
@@ -175,7 +172,7 @@ async fn attempt(
         progress: Arc::new(move |bytes| advance.advance(bytes)),
         grown: GrownFiles::default(),
     };
-    let done = Box::pin(upload::upload(&source, plan, &stores, &run, Timestamp::now)).await;
+    let done = Box::pin(upload::upload(&source, plan, &stores, Timestamp::now)).await;
     progress.finish();
     match done {
         Ok(uploaded) => Ok(Done::Stored { source: Box::new(source), uploaded: Box::new(uploaded) }),
@@ -310,8 +307,8 @@ fn check_names(name: &str, found: &CollectedFiles) -> Result<(), Failure> {
     Err(Failure::user("bad-path", text).hint("rename them, or exclude them with `!`"))
 }
 
-/// The run, the attempt and the job; outside Actions, made up so that S3 can be used.
-fn facts(runner: &Runner) -> Result<(UploadRun, u64, String), Failure> {
+/// Outside GitHub Actions the values are made up, so that S3 can be used there too.
+fn job_identity(runner: &Runner) -> Result<JobIdentity, Failure> {
     let env = runner.env();
     let number = |name| env.get(name).and_then(|text| text.parse().ok());
     let event = runner.event()?;
@@ -319,13 +316,15 @@ fn facts(runner: &Runner) -> Result<(UploadRun, u64, String), Failure> {
     let fork = event.pull_request.is_some_and(|pull_request| {
         pull_request.head.repo.is_none_or(|head| head.full_name != repository)
     });
-    let run = UploadRun {
+    Ok(JobIdentity {
         repository,
         run_id: number(env_vars::GITHUB_RUN_ID).unwrap_or(0),
+        run_attempt: number(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1),
+        key: env.get(env_vars::GITHUB_JOB).unwrap_or("local").to_owned(),
+        leg: leg(env),
+        check_run_id: number(env_vars::CRCR_CHECK_RUN_ID),
         trust: if fork { ArtifactTrust::Fork } else { ArtifactTrust::SameRepo },
-    };
-    let attempt = number(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1);
-    Ok((run, attempt, env.get(env_vars::GITHUB_JOB).unwrap_or("local").to_owned()))
+    })
 }
 
 /// The leg of the job's matrix: its number and a hash of its values.

@@ -5,7 +5,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::UnpackError;
 use crate::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
@@ -64,7 +65,7 @@ pub(super) fn files(
         drop(sender);
         listed
     });
-    let failed = work.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let failed = work.failed.lock().take();
     match failed {
         Some(error) => Err(error),
         None if cancel.load(Ordering::Relaxed) => Err(UnpackError::Cancelled),
@@ -92,14 +93,14 @@ impl WriteWork<'_> {
     fn run(&self) {
         let mut buffers = ReadBuffers::default();
         loop {
-            let next = self.queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let next = self.queue.lock().recv();
             let Ok(batch) = next else { return };
             for (path, entry) in batch {
                 if self.stopped() {
                     break;
                 }
                 if let Err(error) = self.write(&path, &entry, &mut buffers) {
-                    let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut failed = self.failed.lock();
                     failed.get_or_insert(error);
                     self.stop.store(true, Ordering::Relaxed);
                 }

@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress, Status};
+use parking_lot::Mutex;
 
 use crate::blocks::{BlobSink, BlobSourceError, FilePrefix, GrownFiles};
 use crate::collect::FileEntry;
@@ -94,12 +95,12 @@ struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl SpareBuffers {
     fn take(&self) -> Vec<u8> {
-        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let buffer = self.0.lock().pop();
         buffer.unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES))
     }
 
     fn put_back(&self, buffer: Vec<u8>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        self.0.lock().push(buffer);
     }
 }
 
@@ -314,7 +315,7 @@ fn run_worker(
 ) {
     let mut packer = EntryPacker::new(level);
     loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = queue.lock().recv();
         let Ok(PieceJob { piece, done }) = job else { return };
         let result = match piece {
             ZipPiece::Files(range) => pack_files(files, range, digests, &mut packer, spare.take()),

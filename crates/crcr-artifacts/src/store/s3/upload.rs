@@ -49,8 +49,8 @@ impl NewObject<'_> {
     fn headers(&self, tag: Option<String>) -> Vec<RequestHeader> {
         let mut headers = vec![
             ("content-type".into(), self.content_type.clone()),
-            metadata_header(META_ATTEMPT, self.source.attempt.to_string()),
-            metadata_header(META_JOB, self.source.job_label()),
+            metadata_header(META_ATTEMPT, self.source.job.run_attempt.to_string()),
+            metadata_header(META_JOB, self.source.job.label()),
         ];
         headers.extend(self.mode.map(|mode| metadata_header(META_MODE, format!("{mode:o}"))));
         headers.extend(tag.map(|tag| ("x-amz-tagging".into(), tag)));
@@ -92,8 +92,9 @@ impl S3Store {
         if !is_zip && let Some(locator) = others {
             return Err(conflict_with_job(locator, folder));
         }
-        let ours = before
-            .filter(|locator| locator.run_attempt == source.attempt && is_of_job(locator, source));
+        let ours = before.filter(|locator| {
+            locator.run_attempt == source.job.run_attempt && is_of_job(locator, source)
+        });
         let at_key = |locator: &&Locator| match &locator.place {
             StoredPlace::S3 { key: there, .. } => *there == key,
             StoredPlace::GitHub { .. } => false,
@@ -325,14 +326,16 @@ impl S3Store {
         };
         let meta = |name: &str| there.metadata().and_then(|all| all.get(name));
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
-        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job_label()));
+        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job.label()));
         let noted = meta(META_SHA256).and_then(|text| text.parse().ok());
         let version = there
             .e_tag()
             .map_or(WriteCondition::Any, |etag| WriteCondition::Version(etag.to_owned()));
         match (attempt, noted.or(known)) {
             _ if source.overwrite => Ok(ExistingObject::Write(version)),
-            (Some(attempt), _) if attempt < source.attempt => Ok(ExistingObject::Write(version)),
+            (Some(attempt), _) if attempt < source.job.run_attempt => {
+                Ok(ExistingObject::Write(version))
+            }
             (_, Some(digest)) => Ok(ExistingObject::Compare(digest)),
             // From a killed or a simultaneous upload: compare its bytes.
             (Some(_), None) => match self.read_digest(&object.key).await? {
@@ -391,10 +394,10 @@ impl S3Store {
 /// Whether the locator's artifact was stored by this job, in any attempt.
 fn is_of_job(locator: &Locator, source: &UploadSource) -> bool {
     // Each attempt has its own check run, so compare check runs only within an attempt.
-    let check_runs = locator.check_run_id.zip(source.check_run_id);
+    let check_runs = locator.check_run_id.zip(source.job.check_run_id);
     let other_call =
-        locator.run_attempt == source.attempt && check_runs.is_some_and(|(a, b)| a != b);
-    let same = locator.job == source.job && locator.leg == source.leg;
+        locator.run_attempt == source.job.run_attempt && check_runs.is_some_and(|(a, b)| a != b);
+    let same = locator.job == source.job.key && locator.leg == source.job.leg;
     same && locator.name == source.name && !other_call
 }
 

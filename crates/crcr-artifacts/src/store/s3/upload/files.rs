@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -85,7 +86,7 @@ impl RequestPacing {
 
     /// Adapts the limit to a response; `throttled` counts the throttled ones so far.
     fn answered(&self, after: Duration, throttled: usize) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.shortest = state.shortest.min(after);
         let refused = std::mem::replace(&mut state.throttled, throttled) < throttled;
         if state.answers_to_ignore > 0 {
@@ -106,15 +107,11 @@ impl RequestPacing {
     }
 
     fn release(&self, turn: SemaphorePermit<'_>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.permits_to_drop > 0 {
             state.permits_to_drop -= 1;
             turn.forget();
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, PacingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,7 +195,7 @@ impl S3Store {
             let errors: Vec<StoreError> = errors.into_iter().filter_map(Result::err).collect();
             // After a conflict delete nothing: the other upload may rely on files that we stored.
             if !errors.iter().any(|error| matches!(error, StoreError::Conflict { .. })) {
-                let written = std::mem::take(&mut *files.written());
+                let written = std::mem::take(&mut *files.written.lock());
                 self.delete(written).await;
             }
             let is_cause = |error: &StoreError| !matches!(error, StoreError::Stopped);
@@ -290,13 +287,9 @@ impl FileUploads {
     /// Records the key, to delete the object if another file fails.
     fn record_sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
         if !sent.already_stored {
-            self.written().push(object.key);
+            self.written.lock().push(object.key);
         }
         sent
-    }
-
-    fn written(&self) -> MutexGuard<'_, Vec<String>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

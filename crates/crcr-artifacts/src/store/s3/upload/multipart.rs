@@ -63,8 +63,8 @@ impl S3Store {
                 .set_checksum_algorithm(
                     self.config.checksum.then_some(ChecksumAlgorithm::Crc64Nvme),
                 )
-                .metadata(META_ATTEMPT, object.source.attempt.to_string())
-                .metadata(META_JOB, object.source.job_label())
+                .metadata(META_ATTEMPT, object.source.job.run_attempt.to_string())
+                .metadata(META_JOB, object.source.job.label())
                 .set_tagging(tag);
             if let Some(mode) = object.mode {
                 create = create.metadata(META_MODE, format!("{mode:o}"));

@@ -87,7 +87,7 @@ impl S3Store {
             let head = head.ok()?;
             let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
             let attempt: u64 = meta(META_ATTEMPT)?.parse().ok()?;
-            (meta(META_JOB) == Some(&source.job_label()) && attempt <= source.attempt)
+            (meta(META_JOB) == Some(&source.job.label()) && attempt <= source.job.run_attempt)
                 .then_some(key)
         };
         let found =
