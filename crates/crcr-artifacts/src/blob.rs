@@ -17,6 +17,7 @@ pub enum RemoteBlob {
 }
 
 /// An open range of a blob. Everything that the server says about it is untrusted.
+#[derive(Default)]
 pub(crate) struct ByteRange {
     /// Where the body starts in the blob; 0 if the server ignores ranges.
     pub(crate) start: u64,
@@ -37,9 +38,11 @@ pub(crate) struct ByteRange {
     pub(crate) ahead: Bytes,
 }
 
+#[derive(Default)]
 pub(crate) enum BlobBody {
     S3(Box<ByteStream>),
     Http(Box<reqwest::Response>),
+    #[default]
     Empty,
 }
 
@@ -56,18 +59,7 @@ pub(crate) enum OpenError {
 impl ByteRange {
     /// The range of an empty blob, for which servers answer 416 (range not satisfiable).
     pub(crate) fn empty() -> Self {
-        Self {
-            start: 0,
-            whole: true,
-            total: 0,
-            etag: None,
-            content_type: None,
-            file_name: None,
-            sha256: None,
-            mode: None,
-            body: BlobBody::Empty,
-            ahead: Bytes::new(),
-        }
+        Self { whole: true, ..Self::default() }
     }
 
     /// The first `want` bytes, or fewer if the body ends before.

@@ -89,10 +89,6 @@ pub enum DownloadError {
 impl DownloadError {
     /// Whether the disk is full, or the file is too large for it.
     pub fn is_disk_full(&self) -> bool {
-        let full = |e: &io::Error| {
-            use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-            matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
-        };
         match self {
             Self::Fetch { source: fetch::FetchError::Disk { source, .. }, .. }
             | Self::Objects {
@@ -102,7 +98,9 @@ impl DownloadError {
                     },
                 ..
             }
-            | Self::Publish(publish::PublishError::Io { source, .. }) => full(source),
+            | Self::Publish(publish::PublishError::Io { source, .. }) => {
+                unpack::is_disk_full(source)
+            }
             Self::Unpack { source, .. }
             | Self::Objects { source: objects::ObjectsError::Unpack(source), .. } => {
                 source.is_disk_full()
@@ -146,13 +144,8 @@ pub async fn download(
         let folder = if in_folders { artifact_folder(&found)? } else { String::new() };
         let artifact = match fetched {
             Some(fetched) => {
-                let raw = if request.keep_archives {
-                    Some(
-                        raw_name(&found, &fetched).unwrap_or_else(|| format!("{}.zip", found.name)),
-                    )
-                } else {
-                    raw_name(&found, &fetched)
-                };
+                let zip_name = request.keep_archives.then(|| format!("{}.zip", found.name));
+                let raw = raw_name(&found, &fetched).or(zip_name);
                 let (back, artifact) =
                     unpack_blob(stage, staging.clone(), found, fetched, folder, raw).await?;
                 stage = back;

@@ -342,11 +342,25 @@ fn check_run_and_name(run: &SourceRun, locator: &Locator, name: &str) -> Result<
 }
 
 impl FoundArtifact {
+    /// An artifact of which only the name and the location are known.
+    fn new(name: &str, at: ArtifactLocation) -> Self {
+        Self {
+            name: name.to_owned(),
+            at,
+            archive: None,
+            digest: None,
+            independent_digest: false,
+            size: None,
+            files: vec![],
+            created: None,
+            run_attempt: None,
+            locator: None,
+        }
+    }
+
     /// The artifact that a locator describes; `at` has been checked.
     fn from_locator(locator: &Locator, at: ArtifactLocation, independent_digest: bool) -> Self {
         Self {
-            name: locator.name.clone(),
-            at,
             archive: Some(locator.archive),
             digest: Some(locator.digest),
             independent_digest,
@@ -355,6 +369,7 @@ impl FoundArtifact {
             created: Some(locator.created),
             run_attempt: Some(locator.run_attempt),
             locator: Some(Box::new(locator.clone())),
+            ..Self::new(&locator.name, at)
         }
     }
 

@@ -1,6 +1,5 @@
 //! Publishes staged files: renames them into the destination, all or none.
 
-use std::ffi::OsString;
 use std::fs::{self, DirEntry, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,6 +27,12 @@ pub enum PublishError {
     Io { path: PathBuf, source: io::Error },
 }
 
+impl PublishError {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), source }
+    }
+}
+
 /// A temporary folder on the destination's file system. It is deleted when it is dropped.
 pub struct StagingFolder {
     /// Fields are dropped in order: the lock is released before the folder is deleted.
@@ -40,28 +45,26 @@ impl StagingFolder {
     /// A folder next to `destination`, or in it if its parent can't be written or is on another file
     /// system.
     pub fn new(destination: &Path) -> Result<Self, PublishError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PublishError::Io { path, source }
-        };
-        let destination = std::path::absolute(destination).map_err(io(destination))?;
+        let destination =
+            std::path::absolute(destination).map_err(|e| PublishError::io(destination, e))?;
         let make =
             |parent: &Path| tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(parent);
         let folder = match fs::metadata(&destination) {
             Ok(there) if !there.is_dir() => return Err(PublishError::NotAFolder(destination)),
             Ok(_) => {
                 // `destination` may be a link to another file system.
-                let real = destination.canonicalize().map_err(io(&destination))?;
+                let canonical = destination.canonicalize();
+                let real = canonical.map_err(|e| PublishError::io(&destination, e))?;
                 let beside = real.parent().filter(|parent| same_device(parent, &real));
                 match beside.and_then(|parent| make(parent).ok()) {
                     Some(folder) => folder,
-                    None => make(&real).map_err(io(&real))?,
+                    None => make(&real).map_err(|e| PublishError::io(&real, e))?,
                 }
             }
             Err(_) => {
                 let there = destination.ancestors().find(|folder| folder.is_dir());
                 let there = there.ok_or_else(|| PublishError::NotAFolder(destination.clone()))?;
-                make(there).map_err(io(there))?
+                make(there).map_err(|e| PublishError::io(there, e))?
             }
         };
         if let Some(parent) = folder.path().parent() {
@@ -91,7 +94,7 @@ impl StagingFolder {
 
     pub fn subfolder(&self, name: &str) -> Result<PathBuf, PublishError> {
         let path = self.folder.path().join(name);
-        fs::create_dir(&path).map_err(|source| PublishError::Io { path: path.clone(), source })?;
+        fs::create_dir(&path).map_err(|e| PublishError::io(&path, e))?;
         Ok(path)
     }
 
@@ -157,32 +160,25 @@ impl PendingMoves {
     fn make_root(&mut self, destination: &Path) -> Result<(), PublishError> {
         let missing: Vec<_> = destination.ancestors().take_while(|path| !path.exists()).collect();
         for path in missing.into_iter().rev() {
-            fs::create_dir(path)
-                .map_err(|source| PublishError::Io { path: path.to_owned(), source })?;
+            fs::create_dir(path).map_err(|e| PublishError::io(path, e))?;
             self.done.push(FinishedMove::Created(path.to_owned()));
         }
         Ok(())
     }
 
     fn merge(&mut self, from: &Path, to: &Path) -> Result<(), PublishError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PublishError::Io { path, source }
-        };
-        let mut names: Vec<OsString> = vec![];
-        for child in fs::read_dir(from).map_err(failed(from))? {
-            names.push(child.map_err(failed(from))?.file_name());
-        }
-        for name in names {
+        let children = fs::read_dir(from).and_then(Iterator::collect);
+        let children: Vec<DirEntry> = children.map_err(|e| PublishError::io(from, e))?;
+        for name in children.iter().map(DirEntry::file_name) {
             let (source, target) = (from.join(&name), to.join(&name));
-            let ours = fs::symlink_metadata(&source).map_err(failed(&source))?;
+            let ours = fs::symlink_metadata(&source).map_err(|e| PublishError::io(&source, e))?;
             let theirs = match fs::symlink_metadata(&target) {
                 Ok(theirs) => theirs,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.rename(source, target)?;
                     continue;
                 }
-                Err(error) => return Err(failed(&target)(error)),
+                Err(error) => return Err(PublishError::io(&target, error)),
             };
             match (ours.is_dir(), theirs.is_dir()) {
                 (true, true) => self.merge(&source, &target)?,
@@ -201,7 +197,7 @@ impl PendingMoves {
     }
 
     fn rename(&mut self, from: PathBuf, to: PathBuf) -> Result<(), PublishError> {
-        fs::rename(&from, &to).map_err(|source| PublishError::Io { path: to.clone(), source })?;
+        fs::rename(&from, &to).map_err(|e| PublishError::io(&to, e))?;
         self.done.push(FinishedMove::Moved { from, to });
         Ok(())
     }

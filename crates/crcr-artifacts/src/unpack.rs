@@ -89,17 +89,19 @@ pub enum UnpackError {
 impl UnpackError {
     /// Whether the disk is full, or the file is too large for it.
     pub fn is_disk_full(&self) -> bool {
-        let full = |e: &io::Error| {
-            use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-            matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
-        };
         match self {
-            Self::Write { source, .. } => full(source),
-            Self::Zip(ZipReadError::Io(source)) => full(source),
+            Self::Write { source, .. } | Self::Zip(ZipReadError::Io(source)) => {
+                is_disk_full(source)
+            }
             Self::NoSpace { .. } => true,
             _ => false,
         }
     }
+}
+
+pub(crate) fn is_disk_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -239,16 +239,14 @@ impl ArtifactBucket {
                 let created = head
                     .last_modified()
                     .and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
+                let at = ArtifactLocation::S3 { store: store.clone(), key };
                 return Ok(Some(FoundArtifact {
+                    archive: Some(ArchiveFormat::Zip),
                     digest,
                     size: head.content_length().and_then(|size| u64::try_from(size).ok()),
                     created,
                     run_attempt: attempt.or(candidate.attempt),
-                    ..plain(
-                        name,
-                        ArtifactLocation::S3 { store: store.clone(), key },
-                        ArchiveFormat::Zip,
-                    )
+                    ..FoundArtifact::new(name, at)
                 }));
             }
             Err(store::StoreError::NotFound { .. }) => {}
@@ -260,26 +258,12 @@ impl ArtifactBucket {
             return Ok(None);
         }
         Ok(Some(FoundArtifact {
+            archive: Some(ArchiveFormat::None),
             size: Some(objects.iter().map(|object| object.size).sum()),
             created: objects.iter().filter_map(|object| object.modified).max(),
             run_attempt: candidate.attempt,
-            ..plain(name, ArtifactLocation::S3 { store: store.clone(), key }, ArchiveFormat::None)
+            ..FoundArtifact::new(name, ArtifactLocation::S3 { store: store.clone(), key })
         }))
-    }
-}
-
-fn plain(name: &str, at: ArtifactLocation, archive: ArchiveFormat) -> FoundArtifact {
-    FoundArtifact {
-        name: name.to_owned(),
-        at,
-        archive: Some(archive),
-        digest: None,
-        independent_digest: false,
-        size: None,
-        files: vec![],
-        created: None,
-        run_attempt: None,
-        locator: None,
     }
 }
 

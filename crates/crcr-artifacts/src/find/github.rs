@@ -155,16 +155,11 @@ impl ArtifactSources {
 impl ListedArtifact {
     fn found(&self) -> FoundArtifact {
         FoundArtifact {
-            name: self.name.clone(),
-            at: self.at.clone(),
-            archive: None,
             digest: self.digest,
             independent_digest: self.digest.is_some(),
             size: Some(self.size).filter(|size| *size > 0),
-            files: vec![],
             created: self.created,
-            run_attempt: None,
-            locator: None,
+            ..FoundArtifact::new(&self.name, self.at.clone())
         }
     }
 }

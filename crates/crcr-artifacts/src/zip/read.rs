@@ -162,19 +162,13 @@ impl ZipReader {
             Ok(want)
         };
         if entry.deflated {
+            let broken = |why| ZipReadError::Broken { path: entry.path.clone(), why };
             inflate.reset(false);
             let mut done = false;
             while !done && at < end {
                 let got = read(input, at)?;
                 at += got as u64;
-                done = inflate_all(&input[..got], output, inflate, &mut give).map_err(
-                    |e| match e {
-                        InflateError::Broken(why) => {
-                            ZipReadError::Broken { path: entry.path.clone(), why }
-                        }
-                        InflateError::Given(error) => error,
-                    },
-                )?;
+                done = inflate_all(&input[..got], output, inflate, &broken, &mut give)?;
             }
             if !done {
                 return Err(ZipReadError::Mismatch(entry.path.clone()));
@@ -193,27 +187,23 @@ impl ZipReader {
     }
 }
 
-enum InflateError {
-    Broken(String),
-    Given(ZipReadError),
-}
-
 /// Inflates all of `input`; returns true at the end of the stream.
 fn inflate_all(
     mut input: &[u8],
     output: &mut [u8],
     inflate: &mut Decompress,
+    broken: &impl Fn(String) -> ZipReadError,
     give: &mut impl FnMut(&[u8]) -> Result<(), ZipReadError>,
-) -> Result<bool, InflateError> {
+) -> Result<bool, ZipReadError> {
     loop {
         let (taken, given) = (inflate.total_in(), inflate.total_out());
         let status = inflate
             .decompress(input, output, FlushDecompress::None)
-            .map_err(|e| InflateError::Broken(e.to_string()))?;
+            .map_err(|e| broken(e.to_string()))?;
         let taken = (inflate.total_in() - taken) as usize;
         let given = (inflate.total_out() - given) as usize;
         input = &input[taken..];
-        give(&output[..given]).map_err(InflateError::Given)?;
+        give(&output[..given])?;
         if status == Status::StreamEnd {
             return Ok(true);
         }
@@ -222,7 +212,7 @@ fn inflate_all(
             return Ok(false);
         }
         if taken == 0 && given == 0 {
-            return Err(InflateError::Broken("no progress".to_owned()));
+            return Err(broken("no progress".to_owned()));
         }
     }
 }

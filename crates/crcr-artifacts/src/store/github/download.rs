@@ -1,7 +1,6 @@
 //! Reads a blob from the storage behind GitHub's artifacts, through signed URLs that are valid for ten
 //! minutes.
 
-use bytes::Bytes;
 use crcr_github::artifact::{self, Artifact};
 use crcr_github::http;
 use crcr_github::runs_artifacts::ActionsApi;
@@ -167,10 +166,8 @@ fn byte_range(response: Response, requested_start: u64) -> Result<ByteRange, Ope
         etag: text(header::ETAG),
         content_type: text(header::CONTENT_TYPE),
         file_name: text(header::CONTENT_DISPOSITION).as_deref().and_then(file_name),
-        sha256: None,
-        mode: None,
         body: BlobBody::Http(Box::new(response)),
-        ahead: Bytes::new(),
+        ..ByteRange::default()
     })
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use aws_sdk_s3::error::ProvideErrorMetadata as _;
-use bytes::Bytes;
 
 use super::{S3Store, STORE};
 use crate::blob::{BlobBody, ByteRange, OpenError};
@@ -71,11 +70,10 @@ impl S3Blob {
             })?,
             etag: output.e_tag().map(str::to_owned),
             content_type: output.content_type().map(str::to_owned),
-            file_name: None,
             sha256: meta(META_SHA256).and_then(|text| text.parse().ok()),
             mode: meta(META_MODE).and_then(|text| u32::from_str_radix(text, 8).ok()),
             body: BlobBody::S3(Box::new(output.body)),
-            ahead: Bytes::new(),
+            ..ByteRange::default()
         })
     }
 }

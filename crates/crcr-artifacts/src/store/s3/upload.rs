@@ -18,7 +18,7 @@ use crc_fast::CrcAlgorithm;
 use super::refusal::S3Refusal;
 use super::wire::PutRequest;
 use super::{S3Store, STORE};
-use crate::blocks::{self, BlobBlocks};
+use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::digest::{Digest, DigestHasher};
 use crate::layout::{self, META_ATTEMPT, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
@@ -56,6 +56,18 @@ impl NewObject<'_> {
         headers.extend(tag.map(|tag| ("x-amz-tagging".into(), tag)));
         headers
     }
+}
+
+#[derive(Clone, Copy)]
+struct PutOutcome {
+    /// The store had the same content.
+    already_stored: bool,
+    /// The bucket refused the tag `retention-days`.
+    tag_refused: bool,
+}
+
+impl PutOutcome {
+    const ALREADY_STORED: Self = Self { already_stored: true, tag_refused: false };
 }
 
 enum WriteCondition {
@@ -153,14 +165,13 @@ impl S3Store {
         let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
         let object = NewObject { key, content_type, mode: None, source };
         let open = || source.zip_blocks(size);
-        let (made, already_stored, tag_refused) =
-            self.put_blob(&object, source.raw_size(), known, open).await?;
+        let (made, put) = self.put_blob(&object, source.raw_size(), known, open).await?;
         Ok(StoredArtifact {
             digest: made.digest,
             size: made.size,
             files: source.located_files(&made.files),
-            already_stored,
-            tag_refused,
+            already_stored: put.already_stored,
+            tag_refused: put.tag_refused,
             leftover_warning: None,
             artifact_id: None,
             archive: ArchiveFormat::Zip,
@@ -175,7 +186,7 @@ impl S3Store {
         size: u64,
         known: Option<Digest>,
         open: impl Fn() -> BlobBlocks,
-    ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
+    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
         match self.try_blob(object, size, known, &open).await {
             // Another upload of the same key has finished and aborted this one. Try again, to compare.
             Err(StoreError::NotFound { .. }) => self.try_blob(object, size, known, &open).await,
@@ -189,7 +200,7 @@ impl S3Store {
         size: u64,
         known: Option<Digest>,
         open: &impl Fn() -> BlobBlocks,
-    ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
+    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
         // Only a long blob needs this; look while its first blocks are produced.
         let look = || Box::pin(self.existing_object(object, known));
         let (start, looked) = if size > PART_BYTES as u64 {
@@ -199,9 +210,8 @@ impl S3Store {
         };
         match start? {
             BlobStart::Whole(bytes, made) => {
-                let (already_stored, tag_refused) =
-                    self.put_whole(object, known, &bytes, made.digest).await?;
-                Ok((made, already_stored, tag_refused))
+                let put = self.put_whole(object, known, &bytes, made.digest).await?;
+                Ok((made, put))
             }
             BlobStart::Long(first, blocks) => {
                 let looked = match looked {
@@ -214,7 +224,7 @@ impl S3Store {
                         drop((first, blocks));
                         let made = open().digest().await?;
                         if made.digest == digest {
-                            return Ok((made, true, false));
+                            return Ok((made, PutOutcome::ALREADY_STORED));
                         }
                         return Err(conflict(&object.key));
                     }
@@ -231,31 +241,30 @@ impl S3Store {
         known: Option<Digest>,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<(bool, bool), StoreError> {
-        if let Some(tag_refused) = self.put_if(object, &WriteCondition::Free, bytes, digest).await?
-        {
-            return Ok((false, tag_refused));
+    ) -> Result<PutOutcome, StoreError> {
+        if let Some(put) = self.put_if(object, &WriteCondition::Free, bytes, digest).await? {
+            return Ok(put);
         }
-        match self.existing_object(object, known).await? {
-            ExistingObject::Compare(there) if there == digest => Ok((true, false)),
-            ExistingObject::Compare(_) => Err(conflict(&object.key)),
-            ExistingObject::Write(condition) => {
-                match self.put_if(object, &condition, bytes, digest).await? {
-                    Some(tag_refused) => Ok((false, tag_refused)),
-                    None => Err(conflict(&object.key)),
-                }
+        let put = match self.existing_object(object, known).await? {
+            ExistingObject::Compare(there) => {
+                (there == digest).then_some(PutOutcome::ALREADY_STORED)
             }
-        }
+            ExistingObject::Write(condition) => {
+                self.put_if(object, &condition, bytes, digest).await?
+            }
+        };
+        put.ok_or_else(|| conflict(&object.key))
     }
 
-    /// Puts a whole object; `None` if the condition doesn't hold, else whether the tag was refused.
+    /// Puts a whole object; `None` if the condition doesn't hold.
     async fn put_if(
         &self,
         object: &NewObject<'_>,
         condition: &WriteCondition,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<Option<bool>, StoreError> {
+    ) -> Result<Option<PutOutcome>, StoreError> {
+        let stored = |tag_refused| Ok(Some(PutOutcome { already_stored: false, tag_refused }));
         let put = |tag: Option<String>| {
             let mut headers = object.headers(tag);
             headers.push(metadata_header(META_SHA256, digest.hex()));
@@ -263,12 +272,12 @@ impl S3Store {
         };
         let tag = retention_tag(object.source);
         let mut refusal = match put(tag.clone()).await {
-            Ok(()) => return Ok(Some(false)),
+            Ok(()) => return stored(false),
             Err(refusal) => refusal,
         };
         if tag.is_some() && refusal.may_be_about_tagging() {
             match put(None).await {
-                Ok(()) => return Ok(Some(true)),
+                Ok(()) => return stored(true),
                 Err(again) => refusal = again,
             }
         }

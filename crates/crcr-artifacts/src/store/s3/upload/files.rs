@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{MAX_PARTS, NewObject, PARALLEL_OBJECTS, PART_BYTES, conflict};
+use super::{MAX_PARTS, NewObject, PARALLEL_OBJECTS, PART_BYTES, PutOutcome, conflict};
 use crate::blocks::{self, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
@@ -139,8 +139,7 @@ fn max_requests() -> usize {
 
 struct SentFile {
     digest: Digest,
-    already_stored: bool,
-    tag_refused: bool,
+    put: PutOutcome,
 }
 
 impl S3Store {
@@ -208,8 +207,8 @@ impl S3Store {
             digest: files_digest(&files),
             size: source.raw_size(),
             files,
-            already_stored: done.iter().all(|sent| sent.already_stored),
-            tag_refused: done.iter().any(|sent| sent.tag_refused),
+            already_stored: done.iter().all(|sent| sent.put.already_stored),
+            tag_refused: done.iter().any(|sent| sent.put.tag_refused),
             leftover_warning: None,
             artifact_id: None,
             archive: ArchiveFormat::None,
@@ -254,9 +253,9 @@ impl FileUploads {
             (self.source.progress)(bytes.len() as u64);
             let (object, asked) = (self.object(n), Instant::now());
             let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
-            let (already_stored, tag_refused) = put.await?;
+            let put = put.await?;
             self.pace.answered(asked.elapsed(), self.store.wire.throttled());
-            sent.push(self.record_sent(object, SentFile { digest, already_stored, tag_refused }));
+            sent.push(self.record_sent(object, SentFile { digest, put }));
         }
         Ok(sent)
     }
@@ -265,9 +264,8 @@ impl FileUploads {
         let entry = &self.source.entries[n];
         let size = send::block_size(PART_BYTES, entry.size, MAX_PARTS);
         let (object, open) = (self.object(n), || self.source.file_blocks(entry, size));
-        let (made, already_stored, tag_refused) =
-            self.store.put_blob(&object, entry.size, self.known(n), open).await?;
-        Ok(self.record_sent(object, SentFile { digest: made.digest, already_stored, tag_refused }))
+        let (made, put) = self.store.put_blob(&object, entry.size, self.known(n), open).await?;
+        Ok(self.record_sent(object, SentFile { digest: made.digest, put }))
     }
 
     fn object(&self, n: usize) -> NewObject<'_> {
@@ -286,7 +284,7 @@ impl FileUploads {
 
     /// Records the key, to delete the object if another file fails.
     fn record_sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
-        if !sent.already_stored {
+        if !sent.put.already_stored {
             self.written.lock().push(object.key);
         }
         sent

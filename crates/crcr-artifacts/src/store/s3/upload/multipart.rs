@@ -7,7 +7,9 @@ use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPa
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
 
-use super::{CHECKSUM_HEADER, NewObject, WriteCondition, checksum, conflict, retention_tag};
+use super::{
+    CHECKSUM_HEADER, NewObject, PutOutcome, WriteCondition, checksum, conflict, retention_tag,
+};
 use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
@@ -29,7 +31,7 @@ impl S3Store {
         object: &NewObject<'_>,
         condition: &WriteCondition,
         (first, blocks): (Vec<Bytes>, BlobBlocks),
-    ) -> Result<(FinishedBlob, bool, bool), StoreError> {
+    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
         let upload = Arc::new(self.create_multipart(object).await?);
         let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
@@ -46,7 +48,8 @@ impl S3Store {
         if !matches!(stored, Ok((_, false))) {
             self.abort(&object.key, &upload.id).await;
         }
-        stored.map(|(made, already_stored)| (made, already_stored, upload.tag_refused))
+        let tag_refused = upload.tag_refused;
+        stored.map(|(made, already_stored)| (made, PutOutcome { already_stored, tag_refused }))
     }
 
     async fn create_multipart(
