@@ -5,7 +5,7 @@ use crcr_artifacts::layout::PlaceholderValues;
 use crcr_artifacts::source::JobIdentity;
 use crcr_artifacts::store::github::GitHubStore;
 
-use super::sources::{self, NO_V4, is_enterprise};
+use super::sources::{self, NO_V4_ARTIFACTS, is_enterprise};
 use crate::cli::artifact::{FallbackArg, S3Args, S3ObjectArgs, UploadArgs};
 use crate::env_vars::Env;
 use crate::failure::Failure;
@@ -62,7 +62,7 @@ pub fn folder(args: &S3Args, job: &JobIdentity, name: &str) -> Result<String, Fa
 /// GitHub's store, or why it can't be used.
 pub fn github(env: &Env, printer: &Printer) -> Result<GitHubStore, String> {
     if is_enterprise(env) {
-        return Err(NO_V4.to_owned());
+        return Err(NO_V4_ARTIFACTS.to_owned());
     }
     match sources::service(env, printer) {
         Ok(Some(service)) => Ok(service),

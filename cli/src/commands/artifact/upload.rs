@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::inputs;
 use super::sources::{
-    NO_V4, Row, files_text, github_url, is_enterprise, s3_page, set_empty_outputs, store_hint,
-    summarize_failure, table, warn_instead,
+    NO_V4_ARTIFACTS, SummaryRow, files_text, github_url, is_enterprise, s3_page, set_empty_outputs,
+    store_hint, summarize_failure, table, warn_instead,
 };
 use crate::cli::artifact::{
     ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, UploadArgs,
@@ -34,7 +34,7 @@ use crate::printer::{Printer, human_bytes};
 use crate::runner::Runner;
 
 /// What S3 must allow.
-const RIGHTS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
+const S3_PERMISSIONS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
                       `s3:AbortMultipartUpload` where the artifact goes, `s3:PutObjectAcl` for \
                       `s3-acl`, and `kms:GenerateDataKey` and `kms:Decrypt` on the bucket's KMS key; \
                       its policy may demand `s3-acl`, `s3-sse` or `s3-storage-class`";
@@ -59,19 +59,21 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let plan = inputs::plan(args, env);
     match Box::pin(attempt(args, plan, &runner, printer)).await {
-        Ok(Done::Stored { source, uploaded }) => match tell(&source, &uploaded, &runner, printer) {
-            Err(failure) if !args.required => {
-                let text = format!("{failure}: {}", failure.causes().join(": "));
-                printer.warning(&text, failure.help());
-                Ok(ExitCode::SUCCESS)
+        Ok(UploadEnd::Stored { source, uploaded }) => {
+            match print_result(&source, &uploaded, &runner, printer) {
+                Err(failure) if !args.required => {
+                    let text = format!("{failure}: {}", failure.causes().join(": "));
+                    printer.warning(&text, failure.help());
+                    Ok(ExitCode::SUCCESS)
+                }
+                outcome => outcome,
             }
-            outcome => outcome,
-        },
-        Ok(Done::Nothing(reason)) => {
+        }
+        Ok(UploadEnd::Nothing(reason)) => {
             set_empty_outputs(&OUTPUTS, &reason.to_string(), &runner, printer);
             Ok(ExitCode::SUCCESS)
         }
-        Err(Missed { reason, failure }) => {
+        Err(NotStored { reason, failure }) => {
             let reason = reason.map(|reason| reason.to_string());
             let reason = reason.unwrap_or_else(|| failure.code().to_owned());
             set_empty_outputs(&OUTPUTS, &reason, &runner, printer);
@@ -91,18 +93,18 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
 }
 
 /// How an upload that didn't fail ends.
-enum Done {
+enum UploadEnd {
     Stored { source: Box<UploadSource>, uploaded: Box<UploadResult> },
     Nothing(StoreReason),
 }
 
 /// Why nothing is stored, and the output `reason` where one of its words fits.
-struct Missed {
+struct NotStored {
     reason: Option<StoreReason>,
     failure: Failure,
 }
 
-impl From<Failure> for Missed {
+impl From<Failure> for NotStored {
     fn from(failure: Failure) -> Self {
         Self { reason: None, failure }
     }
@@ -113,7 +115,7 @@ async fn attempt(
     plan: StorePlan,
     runner: &Runner,
     printer: &Printer,
-) -> Result<Done, Missed> {
+) -> Result<UploadEnd, NotStored> {
     let env = runner.env();
     if args.s3_presign > 0 && args.s3.s3_request_payer.is_some() {
         let text = "`s3-presign` can't be used with `s3-request-payer`";
@@ -122,9 +124,9 @@ async fn attempt(
             .into());
     }
     let found = collect(args, env)?;
-    tell_oddities(&found, printer);
+    warn_about_files(&found, printer);
     if found.entries.is_empty() {
-        return nothing(args, &found, printer);
+        return no_files(args, &found, printer);
     }
     let name = artifact_name(args, &found);
     check_names(&name, &found)?;
@@ -175,8 +177,10 @@ async fn attempt(
     let done = Box::pin(upload::upload(&source, plan, &stores, Timestamp::now)).await;
     progress.finish();
     match done {
-        Ok(uploaded) => Ok(Done::Stored { source: Box::new(source), uploaded: Box::new(uploaded) }),
-        Err(failed) => fail(args, plan, &source.name, failed, env, printer),
+        Ok(uploaded) => {
+            Ok(UploadEnd::Stored { source: Box::new(source), uploaded: Box::new(uploaded) })
+        }
+        Err(failed) => failure_or_warning(args, plan, &source.name, failed, env, printer),
     }
 }
 
@@ -205,7 +209,7 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
     })
 }
 
-fn tell_oddities(found: &CollectedFiles, printer: &Printer) {
+fn warn_about_files(found: &CollectedFiles, printer: &Printer) {
     let skipped = found.skipped.iter().map(|path| {
         format!("`{}` is left out: it is a broken link, or neither file nor folder", shown(path))
     });
@@ -244,7 +248,11 @@ fn warn_of_files(texts: impl Iterator<Item = String>, hint: Option<&str>, printe
     }
 }
 
-fn nothing(args: &UploadArgs, found: &CollectedFiles, printer: &Printer) -> Result<Done, Missed> {
+fn no_files(
+    args: &UploadArgs,
+    found: &CollectedFiles,
+    printer: &Printer,
+) -> Result<UploadEnd, NotStored> {
     let lines = args.path.iter().flat_map(|text| text.lines()).map(str::trim);
     let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
@@ -264,10 +272,10 @@ fn nothing(args: &UploadArgs, found: &CollectedFiles, printer: &Printer) -> Resu
         NoFiles::Warn => printer.warning(&message, Some(&hint)),
         NoFiles::Error => {
             let failure = Failure::user("no-files", message).hint(hint);
-            return Err(Missed { reason: Some(StoreReason::NoFiles), failure });
+            return Err(NotStored { reason: Some(StoreReason::NoFiles), failure });
         }
     }
-    Ok(Done::Nothing(StoreReason::NoFiles))
+    Ok(UploadEnd::Nothing(StoreReason::NoFiles))
 }
 
 fn artifact_name(args: &UploadArgs, found: &CollectedFiles) -> String {
@@ -384,7 +392,12 @@ async fn signal() {
     }
 }
 
-fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &Printer) -> Outcome {
+fn print_result(
+    source: &UploadSource,
+    done: &UploadResult,
+    runner: &Runner,
+    printer: &Printer,
+) -> Outcome {
     for warning in &done.warnings {
         printer.warning(warning, None);
     }
@@ -397,7 +410,7 @@ fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &P
             {
                 Some("if this server lacks the checksum, set `s3-checksum: none`")
             }
-            refusal => store_hint(refusal, RIGHTS),
+            refusal => store_hint(refusal, S3_PERMISSIONS),
         };
         printer.warning(&text, hint);
     }
@@ -437,7 +450,7 @@ fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &P
     let values = [store, &reason, &id, url, &digest, &locator, &size, &count];
     let outputs: Vec<_> = OUTPUTS.into_iter().zip(values).collect();
     runner.set_outputs(&outputs)?;
-    let row = Row {
+    let row = SummaryRow {
         name: &source.name,
         url: &page,
         store,
@@ -462,14 +475,14 @@ fn page(done: &UploadResult, env: &Env) -> String {
     }
 }
 
-fn fail(
+fn failure_or_warning(
     args: &UploadArgs,
     plan: StorePlan,
     name: &str,
     failed: UploadError,
     env: &Env,
     printer: &Printer,
-) -> Result<Done, Missed> {
+) -> Result<UploadEnd, NotStored> {
     let what = format!("the artifact `{name}` isn't stored");
     let planned = match plan {
         StorePlan::GitHub(reason) => Some(reason),
@@ -484,7 +497,7 @@ fn fail(
             let what = format!("{what}: GitHub's storage is full");
             if args.on_quota == OnQuota::Warn {
                 printer.warning(&format!("{what}: {message}"), None);
-                return Ok(Done::Nothing(StoreReason::Quota));
+                return Ok(UploadEnd::Nothing(StoreReason::Quota));
             }
             Failure::unexpected("quota", what).because(std::io::Error::other(message)).hint(
                 "delete old artifacts, or set `on-quota` to `warn`; usage is counted anew every 6 \
@@ -509,7 +522,7 @@ fn fail(
             Failure::unexpected("stopped", what).because(error)
         }
         UploadError::NoGitHub { s3, .. } if is_enterprise(env) => {
-            let failure = Failure::unexpected("no-store", format!("{NO_V4}, so {what}"));
+            let failure = Failure::unexpected("no-store", format!("{NO_V4_ARTIFACTS}, so {what}"));
             let failure = match s3 {
                 Some(error) => failure.because(error),
                 None => failure,
@@ -521,7 +534,7 @@ fn fail(
             let failure = Failure::unexpected("no-store", what);
             match s3 {
                 Some(error) => {
-                    let hint = store_hint(&error, RIGHTS);
+                    let hint = store_hint(&error, S3_PERMISSIONS);
                     with_hint(failure.because(error).because(why), hint)
                 }
                 None => failure.because(why).hint(
@@ -538,16 +551,16 @@ fn fail(
              has no credentials",
         ),
         UploadError::Store(error) => {
-            let hint = store_hint(&error, RIGHTS);
+            let hint = store_hint(&error, S3_PERMISSIONS);
             with_hint(Failure::unexpected("no-store", what).because(error), hint)
         }
         UploadError::Neither { s3, github } => {
-            let hint = store_hint(&s3, RIGHTS).or(store_hint(&github, RIGHTS));
+            let hint = store_hint(&s3, S3_PERMISSIONS).or(store_hint(&github, S3_PERMISSIONS));
             let what = format!("{what}: neither store took it");
             with_hint(Failure::unexpected("no-store", what).because(s3).because(github), hint)
         }
     };
-    Err(Missed { reason, failure })
+    Err(NotStored { reason, failure })
 }
 
 fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {
