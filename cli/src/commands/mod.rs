@@ -38,7 +38,7 @@ pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> 
         artifact::sources::warn_instead(&failure, &printer);
         return ExitCode::SUCCESS;
     }
-    let job_continues = oidc::misused(args, env, &printer).unwrap_or_else(|failure| {
+    let job_continues = oidc::handle_usage_error(args, env, &printer).unwrap_or_else(|failure| {
         printer.failure(&failure);
         false
     });

@@ -1,4 +1,4 @@
-//! A stored blob of either store, opened range by range.
+//! A blob in either store, opened range by range.
 
 use std::time::Duration;
 
@@ -11,77 +11,58 @@ use crate::store::github::download::UrlBlob;
 use crate::store::s3::download::S3Blob;
 
 pub enum RemoteBlob {
-    /// An object of a bucket.
     S3(S3Blob),
-    /// A blob behind signed URLs.
+    /// In GitHub's storage, behind signed URLs.
     Url(UrlBlob),
 }
 
-/// An open range of a blob. What the server says about the blob is untrusted.
+/// An open range of a blob. Everything that the server says about it is untrusted.
+#[derive(Default)]
 pub(crate) struct ByteRange {
-    /// Where the body starts in the blob; a server that knows no ranges starts at 0.
+    /// Where the body starts in the blob; 0 if the server ignores ranges.
     pub(crate) start: u64,
-    /// Whether the body is the whole blob, whatever was asked for.
+    /// Whether the body is the whole blob, in spite of the requested range.
     pub(crate) whole: bool,
-    /// The blob's length in bytes.
+    /// The length of the whole blob in bytes.
     pub(crate) total: u64,
-    /// The version of the blob.
     pub(crate) etag: Option<String>,
-    /// The type of the content.
     pub(crate) content_type: Option<String>,
-    /// The name of the file, where it is stored as it is.
+    /// From `Content-Disposition`.
     pub(crate) file_name: Option<String>,
-    /// The digest that the uploader noted beside the object.
+    /// From the object's metadata, as the uploader wrote it.
     pub(crate) sha256: Option<Digest>,
-    /// The permission bits that the uploader noted beside the object.
+    /// Permission bits, likewise.
     pub(crate) mode: Option<u32>,
-    /// The bytes.
     pub(crate) body: BlobBody,
-    /// Bytes that were taken from the body to be looked at, before those that it still has.
+    /// Bytes that [`Self::look_ahead`] took from the body and nobody has read yet.
     pub(crate) ahead: Bytes,
 }
 
-/// The bytes of an open range.
+#[derive(Default)]
 pub(crate) enum BlobBody {
     S3(Box<ByteStream>),
     Http(Box<reqwest::Response>),
+    #[default]
     Empty,
 }
 
-/// Why a range isn't open.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// The blob isn't the version that was asked for.
     #[error("it was replaced while it was read")]
     Changed,
     #[error("{message}")]
-    Transient {
-        message: String,
-        /// What the server asked to wait.
-        retry_after: Option<Duration>,
-    },
+    Transient { message: String, retry_after: Option<Duration> },
     #[error(transparent)]
     Store(#[from] store::StoreError),
 }
 
 impl ByteRange {
-    /// The range of a blob that has no bytes, for which servers answer "not satisfiable".
+    /// The range of an empty blob, for which servers answer 416 (range not satisfiable).
     pub(crate) fn empty() -> Self {
-        Self {
-            start: 0,
-            whole: true,
-            total: 0,
-            etag: None,
-            content_type: None,
-            file_name: None,
-            sha256: None,
-            mode: None,
-            body: BlobBody::Empty,
-            ahead: Bytes::new(),
-        }
+        Self { whole: true, ..Self::default() }
     }
 
-    /// The first `want` bytes, or fewer where there are no more or the answer breaks off.
+    /// The first `want` bytes, or fewer if the body ends before.
     pub(crate) async fn look_ahead(&mut self, want: usize) -> &[u8] {
         while self.ahead.len() < want
             && let Ok(Some(bytes)) = self.body.chunk().await
@@ -95,7 +76,7 @@ impl ByteRange {
         &self.ahead[..self.ahead.len().min(want)]
     }
 
-    /// The next bytes; `None` at the end, which may come early. The text of an error holds no URL.
+    /// The next bytes; `None` at the end, which may come early. Errors don't contain the signed URL.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, String> {
         if self.ahead.is_empty() {
             self.body.chunk().await

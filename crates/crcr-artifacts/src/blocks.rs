@@ -1,48 +1,44 @@
-//! A blob while it is made: blocks of one size, in order, hashed on the way, from a few buffers.
+//! Produces a blob as blocks of one size, in order, hashed on the way, from a fixed set of buffers.
 //!
-//! One thread makes the bytes, one hashes them, one hashes the files in them, and the task that sends
-//! them gives each buffer back when its block has arrived. The slowest sets the pace, and memory
-//! stays the same for any size.
+//! One thread produces the bytes, one hashes them, one hashes the single files in them. The task that
+//! sends a block returns its buffer afterwards. So the slowest of them sets the pace, and memory use
+//! doesn't depend on the size of the blob.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::digest::{Digest, Hasher};
+use crate::blob_file::read_at;
+use crate::digest::{Digest, DigestHasher};
 
-/// The memory of one blob's buffers in bytes: one being filled, up to two being hashed, the others
-/// on their way. What a line of some latency carries grows with it.
-const MEMORY: usize = 38 * 1024 * 1024;
-/// The fewest buffers, for blobs so long that their blocks are large.
+/// All buffers of one blob: one being filled, up to two being hashed, the others being sent. More
+/// buffers mean more parallel requests, which a connection with high latency needs.
+const BUFFER_MEMORY_BYTES: usize = 38 * 1024 * 1024;
+/// For blobs so long that their blocks are large.
 const MIN_BUFFERS: usize = 4;
-/// Pieces of files that wait for the thread that hashes them.
-const FILES_AHEAD: usize = 2;
+const QUEUED_FILE_PIECES: usize = 2;
+const DIGEST_BUFFER_BYTES: usize = 256 * 1024;
 
-/// How much of a file is hashed at once where nothing else happens to it, in bytes.
-const DIGEST_BUFFER: usize = 256 * 1024;
-
-/// Why the bytes can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobSourceError {
-    /// A file can't be opened or read.
     #[error("`{}` can't be read", .path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// A file became shorter, or its content was changed, since it was found.
+    /// It is shorter than when it was found, or was written to.
     #[error("`{}` changed while it was read", .0.display())]
     Changed(PathBuf),
-    /// Nobody wants the bytes any more.
     #[error("the upload was stopped")]
     Stopped,
 }
 
-/// The blocks of a blob, as they are made.
+/// The blocks of a blob, as they are produced.
 #[derive(Debug)]
 pub struct BlobBlocks {
     blocks: mpsc::Receiver<Bytes>,
@@ -51,17 +47,16 @@ pub struct BlobBlocks {
 
 #[derive(Debug, Clone)]
 pub struct FinishedBlob {
-    /// Its length in bytes.
+    /// In bytes.
     pub size: u64,
     pub digest: Digest,
-    /// The digests of the files in it, in their order; empty where there are too many to list.
+    /// The digests of the files in it, in order; empty when there are too many to list.
     pub files: Vec<Digest>,
 }
 
 impl BlobBlocks {
-    /// Starts to make a blob with `make`, which writes it into the sink and returns the digests of
-    /// the files in it that it knows, by their numbers; those of the others come from what
-    /// [`BlobSink::fill`] and [`BlobSink::hash`] were told.
+    /// Runs `make` on a thread. It writes the blob to the sink and returns digests of files in it, by
+    /// their index. The digests of the other files come from [`BlobSink::fill`] and [`BlobSink::hash`].
     pub fn start<F>(block_size: usize, make: F) -> Self
     where
         F: FnOnce(&mut BlobSink) -> Result<BTreeMap<usize, Digest>, BlobSourceError>
@@ -73,7 +68,7 @@ impl BlobBlocks {
         let (tell, made) = oneshot::channel();
         std::thread::spawn(move || {
             let hasher = std::thread::spawn(move || {
-                let (mut hasher, mut size) = (Hasher::default(), 0);
+                let (mut hasher, mut size) = (DigestHasher::default(), 0);
                 for block in hashing {
                     hasher.update(&block);
                     size += block.len() as u64;
@@ -83,11 +78,11 @@ impl BlobBlocks {
                 }
                 (hasher.finish(), size)
             });
-            let (of_files, file_bytes) = sync_channel(FILES_AHEAD);
+            let (file_bytes_out, file_bytes) = sync_channel(QUEUED_FILE_PIECES);
             let file_hasher = std::thread::spawn(move || hash_files(&file_bytes));
             let pool = BufferPool::new(block_size);
             let mut sink =
-                BlobSink { current: None, parts: Vec::new(), pool, out, of_files, at: 0 };
+                BlobSink { current: None, parts: Vec::new(), pool, out, file_bytes_out, at: 0 };
             let known = make(&mut sink).and_then(|known| sink.flush().map(|()| known));
             drop(sink);
             let (hashed, files) = (hasher.join(), file_hasher.join());
@@ -96,60 +91,57 @@ impl BlobBlocks {
                 known.extend(files.map_err(|_| BlobSourceError::Stopped)?);
                 Ok(FinishedBlob { size, digest, files: known.into_values().collect() })
             });
-            // The other side may have gone away after an error of its own.
+            // The receiver is gone if sending the blocks has failed.
             let _ = tell.send(made);
         });
         Self { blocks, made }
     }
 
-    /// The next block; after the last one, [`Self::finish`] says whether it was.
+    /// The next block; `None` at the end or after an error, which [`Self::finish`] returns.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.blocks.recv().await
     }
 
-    /// What was made. Only after this the blocks are a whole blob.
+    /// The blob is complete only if this succeeds.
     pub async fn finish(self) -> Result<FinishedBlob, BlobSourceError> {
         drop(self.blocks);
         self.made.await.unwrap_or(Err(BlobSourceError::Stopped))
     }
 
-    /// Makes the blob for its digest alone.
+    /// Produces the blob only to compute its digest.
     pub async fn digest(mut self) -> Result<FinishedBlob, BlobSourceError> {
         while self.next().await.is_some() {}
         self.finish().await
     }
 }
 
-/// Bytes of the file of this number.
-type OfFile = (usize, Bytes);
+/// The index of a file, and some of its bytes.
+type FileBytes = (usize, Bytes);
 
-/// The digests of files whose bytes may come in turns.
-fn hash_files(bytes: &Receiver<OfFile>) -> BTreeMap<usize, Digest> {
-    let mut hashers = BTreeMap::<usize, Hasher>::new();
+fn hash_files(bytes: &Receiver<FileBytes>) -> BTreeMap<usize, Digest> {
+    let mut hashers = BTreeMap::<usize, DigestHasher>::new();
     for (file, bytes) in bytes {
         hashers.entry(file).or_default().update(&bytes);
     }
     hashers.into_iter().map(|(file, hasher)| (file, hasher.finish())).collect()
 }
 
-/// Where a blob is written to.
 pub struct BlobSink {
     current: Option<PooledBuffer>,
-    /// Which bytes of the block that is being filled belong to which file.
+    /// The files in the current block: index, and range in the block.
     parts: Vec<(usize, Range<usize>)>,
     pool: Arc<BufferPool>,
     out: SyncSender<Bytes>,
-    of_files: SyncSender<OfFile>,
+    file_bytes_out: SyncSender<FileBytes>,
     at: u64,
 }
 
 impl BlobSink {
-    /// How many bytes were written.
+    /// How many bytes have been written.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// Adds bytes.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), BlobSourceError> {
         while !bytes.is_empty() {
             let space = self.space()?;
@@ -161,13 +153,13 @@ impl BlobSink {
         Ok(())
     }
 
-    /// Adds bytes to the digest of a file that isn't in the blob as it is.
+    /// Adds bytes to the digest of `file` without writing them, because the blob has them compressed.
     pub fn hash(&self, file: usize, bytes: Bytes) -> Result<(), BlobSourceError> {
-        self.of_files.send((file, bytes)).map_err(|_| BlobSourceError::Stopped)
+        self.file_bytes_out.send((file, bytes)).map_err(|_| BlobSourceError::Stopped)
     }
 
-    /// Adds `len` bytes that `read` puts in place: it gets the room and how many bytes came before.
-    /// They also go into the digest of `file`.
+    /// Writes `len` bytes that `read` puts into a buffer, given their offset. They also go into the
+    /// digest of `file`.
     pub fn fill(
         &mut self,
         len: u64,
@@ -216,7 +208,9 @@ impl BlobSink {
                 self.out.send(bytes.clone()).map_err(|_| BlobSourceError::Stopped)?;
                 self.parts
                     .drain(..)
-                    .try_for_each(|(file, part)| self.of_files.send((file, bytes.slice(part))))
+                    .try_for_each(|(file, part)| {
+                        self.file_bytes_out.send((file, bytes.slice(part)))
+                    })
                     .map_err(|_| BlobSourceError::Stopped)
             }
             _ => Ok(()),
@@ -224,22 +218,22 @@ impl BlobSink {
     }
 }
 
-/// A few buffers that come back.
 struct BufferPool {
     block_size: usize,
+    /// Returned buffers, and how many may still be allocated.
     free: Mutex<(Vec<Vec<u8>>, usize)>,
-    came_back: Condvar,
+    buffer_freed: Condvar,
 }
 
 impl BufferPool {
     fn new(block_size: usize) -> Arc<Self> {
-        // Memory is touched, and so used, only as far as a buffer is filled.
-        let free = Mutex::new((Vec::new(), (MEMORY / block_size).max(MIN_BUFFERS)));
-        Arc::new(Self { block_size, free, came_back: Condvar::new() })
+        // A zeroed allocation takes no memory until the buffer is filled.
+        let free = Mutex::new((Vec::new(), (BUFFER_MEMORY_BYTES / block_size).max(MIN_BUFFERS)));
+        Arc::new(Self { block_size, free, buffer_freed: Condvar::new() })
     }
 
     fn take(self: &Arc<Self>) -> PooledBuffer {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         loop {
             let (back, unmade) = &mut *free;
             if let Some(bytes) = back.pop() {
@@ -253,7 +247,7 @@ impl BufferPool {
                     pool: self.clone(),
                 };
             }
-            free = self.came_back.wait(free).unwrap_or_else(PoisonError::into_inner);
+            self.buffer_freed.wait(&mut free);
         }
     }
 }
@@ -273,27 +267,26 @@ impl AsRef<[u8]> for PooledBuffer {
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).0.push(bytes);
-        self.pool.came_back.notify_one();
+        self.pool.free.lock().0.push(bytes);
+        self.pool.buffer_freed.notify_one();
     }
 }
 
-/// Files that became longer while the artifact was made, such as logs. What they held when they were
-/// found is stored.
+/// Files that grew during the upload, such as logs. What they held when they were found is stored.
 #[derive(Debug, Clone, Default)]
 pub struct GrownFiles(Arc<Mutex<BTreeSet<PathBuf>>>);
 
 impl GrownFiles {
     pub(crate) fn add(&self, path: PathBuf) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        self.0.lock().insert(path);
     }
 
     pub(crate) fn paths(&self) -> BTreeSet<PathBuf> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
-/// A file of which the first `size` bytes are read, its length when the artifact's files were found.
+/// The first `size` bytes of a file, which was its length when it was found.
 pub(crate) struct FilePrefix {
     file: File,
     path: PathBuf,
@@ -319,7 +312,7 @@ impl FilePrefix {
         }
     }
 
-    /// Fills `buffer` from `offset` on.
+    /// Fills `buffer` with the bytes from `offset` on.
     pub(crate) fn read(
         &self,
         mut buffer: &mut [u8],
@@ -341,8 +334,7 @@ impl FilePrefix {
         Ok(())
     }
 
-    /// Fails when the file became shorter, or was written to without becoming longer. A file that
-    /// became longer is noted.
+    /// Fails when the file shrank, or was written to without growing. A file that grew is recorded.
     pub(crate) fn check_unchanged(&self) -> Result<(), BlobSourceError> {
         match self.file.metadata() {
             Ok(now) if now.len() > self.size => {
@@ -355,18 +347,8 @@ impl FilePrefix {
     }
 }
 
-#[cfg(unix)]
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::read_at(file, buffer, offset)
-}
-
-#[cfg(windows)]
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    std::os::windows::fs::FileExt::seek_read(file, buffer, offset)
-}
-
-/// The blocks of one file as it is.
-pub(crate) fn of_file(
+/// The blocks of a single file.
+pub(crate) fn file_blocks(
     path: PathBuf,
     size: u64,
     block_size: usize,
@@ -385,15 +367,14 @@ pub(crate) fn of_file(
     })
 }
 
-/// The digest of one file as it is.
 pub(crate) fn digest_of_file(
     path: PathBuf,
     size: u64,
     grown: &GrownFiles,
 ) -> Result<Digest, BlobSourceError> {
     let source = FilePrefix::open(path, size, grown)?;
-    let mut buffer = vec![0; size.min(DIGEST_BUFFER as u64) as usize];
-    let (mut hasher, mut at) = (Hasher::default(), 0);
+    let mut buffer = vec![0; size.min(DIGEST_BUFFER_BYTES as u64) as usize];
+    let (mut hasher, mut at) = (DigestHasher::default(), 0);
     while at < size {
         let n = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         source.read(&mut buffer[..n], at)?;
@@ -409,7 +390,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn blocks_come_in_order_and_whole() {
+    async fn blocks_arrive_complete_and_in_order() {
         let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
         let copy = bytes.clone();
         let mut blocks = BlobBlocks::start(4096, move |sink| {
@@ -427,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_goes_away_stops_the_writer() {
+    async fn dropping_the_blocks_stops_their_producer() {
         let (tell, stopped) = oneshot::channel();
         let mut blocks = BlobBlocks::start(1024, move |sink| {
             let error = loop {
@@ -444,13 +425,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_grew_is_stored_as_it_was_found_and_a_shorter_one_is_an_error() {
+    async fn file_that_grew_is_stored_as_found_and_file_that_shrank_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("f"), b"12345").unwrap();
         let grown = GrownFiles::default();
         let digest = async |name: &str, size: u64| {
             let path = folder.path().join(name);
-            of_file(path, size, 1024, grown.clone(), |_| ()).digest().await
+            file_blocks(path, size, 1024, grown.clone(), |_| ()).digest().await
         };
         let shorter = digest("f", 6).await;
         assert!(matches!(shorter, Err(BlobSourceError::Changed(_))), "{shorter:?}");
@@ -462,9 +443,9 @@ mod tests {
         assert!(grown.paths().contains(&folder.path().join("f")));
     }
 
-    /// Parts that begin and end anywhere in a block, with the bytes of another file between them.
+    /// Files begin and end anywhere in a block, and one has another between its bytes.
     #[tokio::test]
-    async fn every_file_has_its_own_digest_wherever_its_bytes_are_in_the_blob() {
+    async fn every_file_in_the_blob_gets_its_own_digest() {
         let bytes: Vec<u8> = (0..5000_u32).map(|n| n as u8).collect();
         let copy = bytes.clone();
         let mut blocks = BlobBlocks::start(1024, move |sink| {

@@ -1,22 +1,22 @@
-//! Which store takes the artifact, decided from facts alone.
+//! Decides which store takes an artifact, from the credentials, the bucket and the input `fallback`.
 
 use std::fmt;
 
 /// Whose credentials S3 sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthMode {
-    /// Those that an earlier step got for the job's token.
+    /// An earlier step exchanged the job's OIDC token for them.
     Oidc,
-    /// Those of the process's environment.
+    /// From environment variables.
     Env,
-    /// Whatever the machine has. Only ever on request.
+    /// Whatever the machine has, such as an instance role. Used only when the caller asks for it.
     Ambient,
     Anonymous,
 }
 
-/// The mode: as asked for, else as an earlier step recorded it (`CRCR_AUTH_MODE`), else the
-/// environment's credentials where there are any, else none.
-pub fn auth_mode(asked: Option<AuthMode>, recorded: Option<&str>, env_keys: bool) -> AuthMode {
+/// `requested` wins over `recorded` (`CRCR_AUTH_MODE`, set by an earlier step), which wins over
+/// credentials in the environment.
+pub fn auth_mode(requested: Option<AuthMode>, recorded: Option<&str>, env_keys: bool) -> AuthMode {
     let recorded = recorded.map(|mode| match mode {
         "oidc" => AuthMode::Oidc,
         "env" => AuthMode::Env,
@@ -24,36 +24,31 @@ pub fn auth_mode(asked: Option<AuthMode>, recorded: Option<&str>, env_keys: bool
         _ => AuthMode::Anonymous,
     });
     let found = if env_keys { AuthMode::Env } else { AuthMode::Anonymous };
-    asked.or(recorded).unwrap_or(found)
+    requested.or(recorded).unwrap_or(found)
 }
 
 /// When GitHub's store is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallbackPolicy {
-    /// When S3 can't.
+    /// When S3 fails or isn't configured.
     Auto,
-    /// Never.
     Never,
     Always,
 }
 
-/// Why the artifact is where it is: the output `reason`.
+/// Why the artifact is in this store: the output `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
     /// S3 took it.
     Ok,
     NoBucket,
     Anonymous,
-    /// S3 refused.
     S3Denied,
-    /// S3 answered with another error, such as a key of KMS that is disabled, or a header that the
-    /// server doesn't know.
+    /// Any other error of S3, such as a disabled KMS key or a header that the server doesn't know.
     S3Refused,
     S3MissingBucket,
-    /// S3 gave no answer.
     S3Unreachable,
     Forced,
-    /// There was nothing to store.
     NoFiles,
     Quota,
 }
@@ -77,16 +72,14 @@ impl fmt::Display for StoreReason {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StorePlan {
-    /// S3, and GitHub when it refuses or can't be reached.
+    /// S3, and GitHub when S3 refuses or can't be reached.
     S3ThenGitHub,
-    /// S3 or nothing.
     S3Only,
     GitHub(StoreReason),
-    /// Nowhere: S3 can't, for this reason, and nothing else is allowed.
+    /// S3 can't be used, for this reason, and the fallback isn't allowed.
     Impossible(StoreReason),
 }
 
-/// Decides where the artifact goes.
 pub fn plan(mode: AuthMode, bucket: Option<&str>, fallback: FallbackPolicy) -> StorePlan {
     let obstacle = match (mode, bucket) {
         (_, None) => Some(StoreReason::NoBucket),
@@ -107,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mode_is_the_asked_one_then_the_recorded_one_then_what_is_there() {
+    fn requested_mode_wins_over_recorded_mode_over_environment() {
         use AuthMode::{Ambient, Anonymous, Env, Oidc};
         assert_eq!(auth_mode(Some(Ambient), Some("anonymous"), true), Ambient);
         assert_eq!(auth_mode(None, Some("anonymous"), true), Anonymous);
@@ -120,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_choice() {
+    fn plan_for_every_mode_bucket_and_fallback() {
         use AuthMode::{Ambient, Anonymous, Env, Oidc};
         use FallbackPolicy::{Always, Auto, Never};
         let bucket = Some("b");

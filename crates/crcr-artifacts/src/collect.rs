@@ -1,9 +1,10 @@
-//! The files of an artifact, found as `actions/upload-artifact` finds them.
+//! Finds the files of an artifact as `actions/upload-artifact` does.
 //!
-//! Patterns are lines: trimmed, `#` is a comment, `!` excludes, and the last pattern that matches a
-//! file decides. A pattern that matches a folder takes all below it. Symbolic links are followed;
-//! hidden files and folders are left out unless asked for. The root is the common folder of the
-//! patterns' literal starts, <https://github.com/actions/upload-artifact/blob/main/src/shared/search.ts>.
+//! Each line is a pattern: `#` starts a comment, `!` excludes, and the last pattern that matches a
+//! file decides. A pattern that matches a folder includes everything below it. Symbolic links are
+//! followed. Hidden files and folders are left out by default. The artifact's root is the common
+//! folder of the patterns' parts before the first wildcard,
+//! <https://github.com/actions/upload-artifact/blob/main/src/shared/search.ts>.
 
 mod pattern;
 
@@ -13,45 +14,43 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-pub use pattern::BadPattern;
 use pattern::PathPattern;
+pub use pattern::PathPatternError;
 
-/// The most folders below one another that are entered.
 const MAX_DEPTH: usize = 256;
 
 #[derive(Debug, Clone)]
 pub struct FileQuery<'a> {
-    /// The patterns, each of one or several lines.
+    /// Each has one or several lines.
     pub patterns: &'a [String],
-    /// Where relative patterns start; absolute.
+    /// Absolute; relative patterns start here.
     pub cwd: &'a Path,
-    /// What `~` stands for.
+    /// Replaces `~`.
     pub home: Option<&'a Path>,
-    /// Whether hidden files and folders count.
+    /// Whether to include hidden files and folders.
     pub hidden: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct CollectedFiles {
-    /// The folder that the paths start from.
     pub root: PathBuf,
-    /// The files, sorted by path.
+    /// Sorted by path.
     pub entries: Vec<FileEntry>,
-    /// A hidden file or folder that was left out.
+    /// The first hidden file or folder that was left out.
     pub left_out: Option<PathBuf>,
     /// Broken links, sockets and the like, which can't be stored.
     pub skipped: Vec<PathBuf>,
-    /// Links to a folder that they are in. What is there is stored once, elsewhere.
+    /// Links to one of their own parent folders.
     pub loops: Vec<PathBuf>,
-    /// Links out of the working folder, with what they lead to. They are followed.
+    /// Links that lead out of the working folder, with their targets. They are followed.
     pub outside: Vec<(PathBuf, PathBuf)>,
 }
 
 impl CollectedFiles {
-    /// Paths that are equal but for upper and lower case: the second of each pair can't be unpacked
-    /// on macOS and Windows. At most `limit`.
+    /// At most `limit` paths that differ from an earlier one only in case, which macOS and Windows
+    /// can't unpack.
     pub fn case_collisions(&self, limit: usize) -> Vec<&str> {
-        // Eight bytes for each file, of which there may be millions, in the place of its name.
+        // There may be millions of files, so compare hashes of 8 bytes first.
         let hash = |entry: &FileEntry| {
             let mut hasher = DefaultHasher::new();
             entry.path.to_lowercase().hash(&mut hasher);
@@ -70,34 +69,27 @@ impl CollectedFiles {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEntry {
-    /// Its path below the root, with `/` between its parts.
+    /// Relative to the root, with `/` between its parts.
     pub path: String,
-    /// Its length in bytes when it was found.
+    /// In bytes, when it was found.
     pub size: u64,
-    /// Its permission bits; absent where the system has none.
+    /// Unix permission bits; `None` on Windows.
     pub mode: Option<u32>,
 }
 
-/// Why the files can't be found.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// A pattern that is none.
     #[error(transparent)]
-    Pattern(#[from] BadPattern),
-    /// A folder or file that can't be looked at.
+    Pattern(#[from] PathPatternError),
     #[error("`{}` can't be read", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// A name that isn't UTF-8.
     #[error("the name of `{}` isn't UTF-8", .0.display())]
     NotUtf8(PathBuf),
-    /// Folders below folders without an end.
     #[error("`{}` is more than {MAX_DEPTH} folders deep", .0.display())]
     TooDeep(PathBuf),
 }
 
-/// Finds the files.
-///
-/// A search path that doesn't exist finds nothing; a folder that can't be read is an error.
+/// A search path that doesn't exist matches nothing; a folder that can't be read is an error.
 pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
     let mut patterns = Vec::new();
     for line in query.patterns.iter().flat_map(|text| text.lines()) {
@@ -113,18 +105,19 @@ pub fn collect(query: &FileQuery<'_>) -> Result<CollectedFiles, CollectError> {
         out: CollectedFiles::default(),
     };
     for start in &starts {
-        walk.start(start)?;
+        walk.search(start)?;
     }
     let FolderWalk { found, mut out, .. } = walk;
     out.root = root(&starts, &found);
     for file in found {
-        out.entries.push(file.below(&out.root)?);
+        out.entries.push(file.relative_to(&out.root)?);
     }
     out.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     Ok(out)
 }
 
-/// The literal starts of the patterns that include, without those below another one.
+/// The folders to search: the patterns' parts before the first wildcard, without folders that are
+/// below another one.
 fn search_paths(patterns: &[PathPattern]) -> Vec<PathBuf> {
     let starts: Vec<_> = patterns.iter().filter(|p| !p.excludes).map(PathPattern::start).collect();
     let mut kept: Vec<PathBuf> = Vec::new();
@@ -154,7 +147,7 @@ fn root(starts: &[PathBuf], found: &[FoundFile]) -> PathBuf {
     }
 }
 
-/// A file with its absolute path. There may be millions, so no more of it is kept.
+/// A file with its absolute path. There may be millions, so it holds nothing else.
 struct FoundFile {
     path: PathBuf,
     size: u64,
@@ -162,7 +155,7 @@ struct FoundFile {
 }
 
 impl FoundFile {
-    fn below(self, root: &Path) -> Result<FileEntry, CollectError> {
+    fn relative_to(self, root: &Path) -> Result<FileEntry, CollectError> {
         let mut relative = String::new();
         for part in self.path.strip_prefix(root).unwrap_or(&self.path).components() {
             let Component::Normal(part) = part else { continue };
@@ -191,14 +184,14 @@ struct FolderWalk<'a> {
     patterns: &'a [PathPattern],
     hidden: bool,
     cwd: &'a Path,
-    /// The same without links.
+    /// `cwd` with links resolved.
     real_cwd: PathBuf,
     found: Vec<FoundFile>,
     out: CollectedFiles,
 }
 
 impl FolderWalk<'_> {
-    fn start(&mut self, path: &Path) -> Result<(), CollectError> {
+    fn search(&mut self, path: &Path) -> Result<(), CollectError> {
         match fs::symlink_metadata(path) {
             Err(e)
                 if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
@@ -210,8 +203,8 @@ impl FolderWalk<'_> {
         }
     }
 
-    /// Looks at one file or folder. `above` holds the real folders on the way here that a link led
-    /// through, so that a link to one of them ends the walk.
+    /// Visits one file or folder. `above` holds its parents with links resolved, so that a link to
+    /// one of them is recognized as a loop.
     fn visit(
         &mut self,
         path: PathBuf,
@@ -219,7 +212,7 @@ impl FolderWalk<'_> {
         above: &mut Vec<PathBuf>,
     ) -> Result<(), CollectError> {
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        // The folder that the job stands in is wanted, whatever its name.
+        // The working folder itself may have a hidden name.
         if hidden && !self.hidden && path != self.cwd {
             if self.out.left_out.is_none() && self.wanted(&path) {
                 self.out.left_out = Some(path);
@@ -288,7 +281,6 @@ impl FolderWalk<'_> {
         Ok(())
     }
 
-    /// The last pattern that matches decides.
     fn matches(&self, path: &Path) -> bool {
         self.patterns.iter().rev().find(|p| p.matches(path)).is_some_and(|p| !p.excludes)
     }
@@ -331,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_a_folder_and_a_glob_are_taken_as_upload_artifact_does() {
+    fn files_folders_and_globs_match_as_in_upload_artifact() {
         let tree = Tree::new(&["dist/a.whl", "dist/sub/b.whl", "dist/c.txt", "other/d.txt"]);
         assert_eq!(tree.paths("dist/a.whl"), ["a.whl"], "the folder of a single file is the root");
         assert_eq!(tree.paths("dist"), ["a.whl", "c.txt", "sub/b.whl"]);
@@ -345,20 +337,20 @@ mod tests {
         );
         assert_eq!(tree.paths("dist/sub/../c.txt"), ["c.txt"]);
         assert!(tree.paths("nothing/here").is_empty());
-        assert_eq!(tree.paths("*/s?b"), ["dist/sub/b.whl"], "a folder that matches is taken whole");
+        assert_eq!(tree.paths("*/s?b"), ["dist/sub/b.whl"], "all files of a matching folder");
     }
 
     #[test]
-    fn comments_blank_lines_and_excludes_work_and_the_last_match_wins() {
+    fn last_matching_pattern_wins_and_comments_are_ignored() {
         let tree = Tree::new(&["d/a.txt", "d/b.txt", "d/x/c.txt"]);
         assert_eq!(tree.paths("  d/**  \n\n# d/b.txt\n!d/b.txt"), ["a.txt", "x/c.txt"]);
         assert_eq!(tree.paths("d\n!d/**\nd/x/c.txt"), ["x/c.txt"]);
-        assert_eq!(tree.paths("d\n!d/x"), ["a.txt", "b.txt"], "an excluded folder goes whole");
+        assert_eq!(tree.paths("d\n!d/x"), ["a.txt", "b.txt"], "no file of an excluded folder");
         assert!(tree.paths("!d").is_empty());
     }
 
     #[test]
-    fn braces_are_text_and_folders_with_brackets_are_found() {
+    fn braces_and_brackets_in_existing_names_are_literal() {
         let tree = Tree::new(&["w[1]/x{a,b}.txt", "w1/xa.txt"]);
         let inner = [String::from("x{a,b}.txt")];
         let cwd = tree.0.path().join("w[1]");
@@ -367,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_files_are_left_out_and_the_hint_knows_one() {
+    fn hidden_files_are_left_out_by_default_and_reported() {
         let tree = Tree::new(&[".cache/x", "d/.env", "d/y", "home/z"]);
         let found = tree.find(".cache/", false);
         assert!(found.entries.is_empty());
@@ -380,7 +372,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_are_followed_and_circles_end() {
+    fn links_are_followed_and_loops_are_reported() {
         use std::os::unix::fs::{PermissionsExt as _, symlink};
         let tree = Tree::new(&["real/run.sh", "d/a"]);
         let at = |path: &str| tree.0.path().join(path);
@@ -391,7 +383,7 @@ mod tests {
         let found = tree.find("d", false);
         let paths: Vec<_> = found.entries.iter().map(|e| e.path.as_str()).collect();
         assert_eq!(paths, ["a", "link/run.sh"]);
-        assert_eq!(found.entries[1].mode, Some(0o755), "no setuid bit travels");
+        assert_eq!(found.entries[1].mode, Some(0o755), "the setuid bit is dropped");
         assert_eq!(found.skipped, [at("d/broken")]);
         assert_eq!(found.loops, [at("d/circle")]);
         assert_eq!(found.outside, []);
@@ -399,7 +391,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_out_of_the_working_folder_are_followed_and_named() {
+    fn links_out_of_the_working_folder_are_followed_and_reported() {
         use std::os::unix::fs::symlink;
         let elsewhere = Tree::new(&["etc/passwd", "lib/x"]);
         let tree = Tree::new(&["d/a"]);
@@ -415,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_differ_in_case_only_are_named() {
+    fn paths_that_differ_only_in_case_are_reported() {
         let tree = Tree::new(&["d/Read.me", "d/read.me", "d/x/A", "d/x/b", "d/É", "d/é"]);
         assert_eq!(tree.find("d", false).case_collisions(20), ["read.me", "é"]);
         assert_eq!(tree.find("d", false).case_collisions(1).len(), 1);
@@ -423,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_is_none_is_named() {
+    fn error_for_a_malformed_pattern_names_it() {
         let tree = Tree::new(&[]);
         for bad in ["a/[x", "a/*/../b"] {
             let patterns = [bad.to_owned()];

@@ -1,4 +1,4 @@
-//! A SHA-256 as artifacts write it: `sha256:` and 64 hexadecimal digits.
+//! A SHA-256 digest, written as `sha256:` and 64 hexadecimal digits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,40 +10,37 @@ use serde::{Deserialize, Serialize};
 #[serde(into = "String", try_from = "String")]
 pub struct Digest([u8; 32]);
 
-/// A text that isn't `sha256:` and 64 hexadecimal digits.
 #[derive(Debug, thiserror::Error)]
 #[error("a digest is `sha256:` and 64 hexadecimal digits")]
-pub struct NotADigest;
+pub struct DigestParseError;
 
 impl Digest {
-    /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hasher = Hasher::default();
+        let mut hasher = DigestHasher::default();
         hasher.update(bytes);
         hasher.finish()
     }
 
-    /// The 64 hexadecimal digits alone.
+    /// The 64 hexadecimal digits without `sha256:`.
     pub fn hex(&self) -> String {
         hex::encode(self.0)
     }
 }
 
 /// Computes a [`Digest`] piece by piece.
-pub struct Hasher(aws_lc_rs::digest::Context);
+pub struct DigestHasher(aws_lc_rs::digest::Context);
 
-impl Default for Hasher {
+impl Default for DigestHasher {
     fn default() -> Self {
         Self(aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256))
     }
 }
 
-impl Hasher {
+impl DigestHasher {
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of all pieces.
     pub fn finish(self) -> Digest {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(self.0.finish().as_ref());
@@ -64,25 +61,25 @@ impl fmt::Debug for Digest {
 }
 
 impl FromStr for Digest {
-    type Err = NotADigest;
+    type Err = DigestParseError;
 
-    /// Takes `sha256:` in any case and the digits with or without it (S3 metadata hold the digits).
-    fn from_str(text: &str) -> Result<Self, NotADigest> {
+    /// Accepts the digits with or without `sha256:`, because S3 metadata hold the digits alone.
+    fn from_str(text: &str) -> Result<Self, DigestParseError> {
         let digits = match text.split_once(':') {
             Some((kind, digits)) if kind.eq_ignore_ascii_case("sha256") => digits,
-            Some(_) => return Err(NotADigest),
+            Some(_) => return Err(DigestParseError),
             None => text,
         };
         let mut bytes = [0; 32];
-        hex::decode_to_slice(digits, &mut bytes).map_err(|_| NotADigest)?;
+        hex::decode_to_slice(digits, &mut bytes).map_err(|_| DigestParseError)?;
         Ok(Self(bytes))
     }
 }
 
 impl TryFrom<String> for Digest {
-    type Error = NotADigest;
+    type Error = DigestParseError;
 
-    fn try_from(text: String) -> Result<Self, NotADigest> {
+    fn try_from(text: String) -> Result<Self, DigestParseError> {
         text.parse()
     }
 }
@@ -98,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_reads_what_it_writes_and_nothing_shorter() {
+    fn digest_round_trips_and_other_texts_are_refused() {
         let digest = Digest::of(b"");
         let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(digest.to_string(), text);

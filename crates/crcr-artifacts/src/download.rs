@@ -1,5 +1,5 @@
-//! The download: find, decide on trust, fetch, verify, unpack, make visible. In this order, and
-//! nothing is visible before the last step.
+//! The download: find, check trust, fetch, verify, unpack, publish, in this order. Nothing is visible
+//! at the destination before the last step.
 
 use std::fs;
 use std::io;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::task::spawn_blocking;
 
+use crate::blob_file::BlobFile;
 use crate::digest::Digest;
-use crate::disk::Disk;
 use crate::fetch::{self, ByteProgress, FetchedBlob};
 use crate::find::{
     self, ArtifactLocation, ArtifactSelection, ArtifactSources, FoundArtifact, SourceRun,
@@ -24,29 +24,26 @@ use crate::store::github::download::rest_error;
 use crate::trust;
 use crate::unpack::{self, OnCollision, StagedFiles, UnpackCounts, UnpackPolicy};
 
-/// How many artifacts are fetched at once; they are unpacked one after the other.
-const AT_ONCE: usize = 4;
+/// Artifacts are fetched in parallel and unpacked one after the other.
+const PARALLEL_FETCHES: usize = 4;
 
-/// What to download, and how.
 pub struct DownloadRequest {
     pub run: SourceRun,
     pub select: ArtifactSelection,
     pub destination: PathBuf,
     /// Whether several artifacts go into one folder, instead of a folder each.
     pub merge: bool,
-    /// What to do when two artifacts hold one path.
     pub on_collision: OnCollision,
     /// Whether the event has rights that the artifact's author may not have; trust is checked then.
     pub privileged: bool,
-    /// Whether a fork's artifact is taken in a privileged event.
+    /// Whether a fork's artifact is accepted in a privileged event.
     pub allow_fork: bool,
-    /// Whether another digest than the recorded one is a failure.
+    /// Whether a digest other than the recorded one is a failure.
     pub digest_must_match: bool,
-    /// Whether an archive is kept as it is instead of being unpacked.
+    /// Whether archives are kept packed.
     pub keep_archives: bool,
-    /// Is told how many bytes there are, as far as that is known, once everything is found.
+    /// Called once with the bytes of all artifacts, as far as they are known.
     pub total: Box<dyn Fn(u64) + Send + Sync>,
-    /// Is told how many bytes have arrived.
     pub arrived: ByteProgress,
 }
 
@@ -55,52 +52,43 @@ pub struct DownloadResult {
     pub artifacts: Vec<DownloadedArtifact>,
 }
 
-/// An artifact that has been downloaded.
 #[derive(Debug)]
 pub struct DownloadedArtifact {
     pub found: FoundArtifact,
     pub digest: Digest,
-    /// What was fetched, in bytes.
+    /// The fetched bytes.
     pub size: u64,
     pub unpacked: UnpackCounts,
-    /// What GitHub says about the code that made it; known in privileged events only.
+    /// GitHub's record of the code that made it; `None` where trust isn't checked.
     pub trust: Option<ArtifactTrust>,
-    /// Why its digest doesn't fit, where that is allowed.
+    /// How its digest differs, if that is allowed.
     pub mismatch: Option<String>,
 }
 
-/// Why nothing has been downloaded. Nothing is visible then.
+/// After any of these, nothing is visible at the destination.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     #[error(transparent)]
     Find(#[from] find::FindError),
-    /// The trust can't be checked without a token.
     #[error("whether a fork made the artifact can't be checked without a token")]
     TrustUnknown,
     #[error("`{name}` is refused: {why}")]
     Trust { name: String, why: trust::TrustRefusal },
     #[error("`{name}` can't be fetched: {source}")]
     Fetch { name: String, source: fetch::FetchError },
-    /// Its files can't be fetched.
     #[error("`{name}` can't be fetched: {source}")]
     Objects { name: String, source: objects::ObjectsError },
-    /// It isn't what its digest says.
     #[error("`{name}` isn't what was uploaded: {why}")]
     Digest { name: String, why: String },
     #[error("`{name}` can't be unpacked: {source}")]
     Unpack { name: String, source: unpack::UnpackError },
-    /// It can't be put where it belongs.
     #[error(transparent)]
     Publish(#[from] publish::PublishError),
 }
 
 impl DownloadError {
-    /// Whether the disk takes no more: it is full, or the file too large for it.
+    /// Whether the disk is full, or the file is too large for it.
     pub fn is_disk_full(&self) -> bool {
-        let full = |e: &io::Error| {
-            use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-            matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
-        };
         match self {
             Self::Fetch { source: fetch::FetchError::Disk { source, .. }, .. }
             | Self::Objects {
@@ -110,7 +98,9 @@ impl DownloadError {
                     },
                 ..
             }
-            | Self::Publish(publish::PublishError::Io { source, .. }) => full(source),
+            | Self::Publish(publish::PublishError::Io { source, .. }) => {
+                unpack::is_disk_full(source)
+            }
             Self::Unpack { source, .. }
             | Self::Objects { source: objects::ObjectsError::Unpack(source), .. } => {
                 source.is_disk_full()
@@ -120,7 +110,7 @@ impl DownloadError {
     }
 }
 
-/// Downloads what `request` wants; all of it or nothing.
+/// Downloads all of `request`, or nothing.
 pub async fn download(
     sources: &ArtifactSources,
     request: &DownloadRequest,
@@ -129,10 +119,10 @@ pub async fn download(
     let trust = check_trust(sources, request, &found).await?;
     (request.total)(found.iter().filter_map(|one| one.size).sum());
 
-    // A single artifact goes to the destination itself, as several do that are merged.
+    // A single artifact goes to the destination itself, as merged ones do.
     let in_folders = found.len() > 1 && !request.merge;
     let staging = Arc::new(StagingFolder::new(&request.destination)?);
-    // What the job's own run has made may be any sparse file or disk image.
+    // A job's own run may have made a sparse file or a disk image, which compresses at any ratio.
     let trusted = !request.privileged && request.run.own;
     let limits = unpack::UnpackLimits::default();
     let ratio = if trusted { u64::MAX } else { limits.ratio };
@@ -149,18 +139,13 @@ pub async fn download(
         .map(|(n, found)| {
             fetch_blob(sources, request, found, staging.path().join(format!("blob-{n}")))
         })
-        .buffered(AT_ONCE);
+        .buffered(PARALLEL_FETCHES);
     while let Some((found, fetched)) = fetches.try_next().await? {
-        let folder = if in_folders { folder(&found)? } else { String::new() };
+        let folder = if in_folders { artifact_folder(&found)? } else { String::new() };
         let artifact = match fetched {
             Some(fetched) => {
-                let raw = if request.keep_archives {
-                    Some(
-                        raw_name(&found, &fetched).unwrap_or_else(|| format!("{}.zip", found.name)),
-                    )
-                } else {
-                    raw_name(&found, &fetched)
-                };
+                let zip_name = request.keep_archives.then(|| format!("{}.zip", found.name));
+                let raw = raw_name(&found, &fetched).or(zip_name);
                 let (back, artifact) =
                     unpack_blob(stage, staging.clone(), found, fetched, folder, raw).await?;
                 stage = back;
@@ -178,8 +163,7 @@ pub async fn download(
     Ok(DownloadResult { artifacts })
 }
 
-/// For another run, and in a privileged event, asks GitHub whose code the run worked on, and
-/// decides.
+/// For another run, and in a privileged event, asks GitHub whose code the run worked on.
 async fn check_trust(
     sources: &ArtifactSources,
     request: &DownloadRequest,
@@ -195,18 +179,19 @@ async fn check_trust(
     })?;
     let mut trust = None;
     for one in found {
-        // Without rights that the author lacks, a digest from beside the object will do.
+        // Outside privileged events a digest that a writer of the bucket could change is enough.
         let digest = one.independent_digest || !request.privileged;
-        let verdict = trust::check(&run, repository, one.label(), digest, request.allow_fork);
+        let verdict =
+            trust::check(&run, repository, one.claimed_trust(), digest, request.allow_fork);
         trust = Some(verdict.map_err(|why| DownloadError::Trust { name: one.name.clone(), why })?);
     }
     Ok(trust)
 }
 
-/// The folder of one artifact of several. Its name may come from a stranger.
-fn folder(found: &FoundArtifact) -> Result<String, DownloadError> {
+/// The folder of one artifact of several. Its name is untrusted.
+fn artifact_folder(found: &FoundArtifact) -> Result<String, DownloadError> {
     let checked = paths::check(&found.name).and_then(|path| {
-        if path.contains('/') { Err(paths::RefusedPath::Parent) } else { Ok(path) }
+        if path.contains('/') { Err(paths::PathRefusal::Parent) } else { Ok(path) }
     });
     let name = || found.name.clone();
     checked.map_err(|why| DownloadError::Unpack {
@@ -215,7 +200,7 @@ fn folder(found: &FoundArtifact) -> Result<String, DownloadError> {
     })
 }
 
-/// Fetches and verifies a blob; nothing for an artifact whose files are objects of their own.
+/// Fetches and verifies a blob; `None` for an artifact with an object for each file.
 async fn fetch_blob(
     sources: &ArtifactSources,
     request: &DownloadRequest,
@@ -230,13 +215,13 @@ async fn fetch_blob(
     let fetched = fetch::fetch(&blob, &path, found.size, &request.arrived).await;
     let fetched =
         fetched.map_err(|source| DownloadError::Fetch { name: found.name.clone(), source })?;
-    match differs(&found, fetched.digest).filter(|_| request.digest_must_match) {
+    match digest_mismatch(&found, fetched.digest).filter(|_| request.digest_must_match) {
         Some(why) => Err(DownloadError::Digest { name: found.name, why }),
         None => Ok((found, Some(fetched))),
     }
 }
 
-/// Sets a flag when a future that waits for a thread is dropped.
+/// Tells the unpacking thread to stop when the future that waits for it is dropped.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -245,7 +230,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Unpacks a blob, or takes it as it is under the name `raw`, on a thread of its own.
+/// Unpacks a blob, or stores it packed under the name `raw`, on a blocking thread.
 async fn unpack_blob(
     mut stage: StagedFiles,
     staging: Arc<StagingFolder>,
@@ -263,15 +248,15 @@ async fn unpack_blob(
             Some(raw) => take_raw(&mut stage, disk, &raw, &folder, size),
             None => stage.unpack(disk, &folder, &flag),
         };
-        // Room for the next artifact; the file is gone already where it became an entry.
+        // Free the space for the next artifact. If the file became an entry, it is gone already.
         let _ = fs::remove_file(path);
-        // The thread holds the folder, so that it isn't removed under its hands.
+        // The thread keeps the folder alive until it has finished with it.
         drop(staging);
         unpacked.map(|unpacked| (stage, unpacked))
     });
     let done = work.await.unwrap_or(Err(unpack::UnpackError::Cancelled));
     let (stage, unpacked) = done.map_err(|source| DownloadError::Unpack { name, source })?;
-    let mismatch = differs(&found, digest);
+    let mismatch = digest_mismatch(&found, digest);
     Ok((stage, DownloadedArtifact { found, digest, size, unpacked, trust: None, mismatch }))
 }
 
@@ -287,8 +272,10 @@ async fn fetch_objects(
     let fetched = objects::fetch(store, key, &found.files, stage, folder, &request.arrived).await;
     let fetched =
         fetched.map_err(|source| DownloadError::Objects { name: found.name.clone(), source })?;
-    let mismatch =
-        fetched.mismatch.map(|one| one.to_string()).or_else(|| differs(&found, fetched.digest));
+    let mismatch = fetched
+        .mismatch
+        .map(|one| one.to_string())
+        .or_else(|| digest_mismatch(&found, fetched.digest));
     if let Some(why) = mismatch.clone().filter(|_| request.digest_must_match) {
         return Err(DownloadError::Digest { name: found.name, why });
     }
@@ -297,14 +284,13 @@ async fn fetch_objects(
     Ok(DownloadedArtifact { found, digest, size, unpacked, trust: None, mismatch })
 }
 
-fn differs(found: &FoundArtifact, digest: Digest) -> Option<String> {
+fn digest_mismatch(found: &FoundArtifact, digest: Digest) -> Option<String> {
     let expected = found.digest.filter(|expected| *expected != digest)?;
     Some(format!("its digest is {digest}, not {expected}"))
 }
 
-/// The file name of a blob that is no zip but the one file itself.
-///
-/// GitHub says which it is by the type of the content, as the official client writes it.
+/// The file name of a blob that isn't a zip but a single file. At GitHub the content type tells them
+/// apart, as the official client sets it.
 fn raw_name(found: &FoundArtifact, fetched: &FetchedBlob) -> Option<String> {
     const ZIP: [&str; 4] =
         ["application/zip", "application/x-zip-compressed", "application/zip-compressed", "zip"];
@@ -321,7 +307,7 @@ fn raw_name(found: &FoundArtifact, fetched: &FetchedBlob) -> Option<String> {
 
 fn take_raw(
     stage: &mut StagedFiles,
-    blob: Disk,
+    blob: BlobFile,
     name: &str,
     folder: &str,
     size: u64,
@@ -336,7 +322,7 @@ fn take_raw(
     Ok(UnpackCounts { files: 1, bytes: size })
 }
 
-/// A fresh empty folder below `parent`, for a privileged event without a destination.
+/// A new folder below `parent`, for a privileged event without a destination.
 pub fn fresh_folder(parent: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(parent)?;
     Ok(tempfile::Builder::new().prefix("crcr-artifact-").tempdir_in(parent)?.keep())

@@ -1,77 +1,60 @@
-//! Fetches a blob into a file: several ranges in flight, each going on where it broke off, hashed
-//! while it arrives.
+//! Downloads a blob into a file: several ranges in parallel, each resumed where its connection broke,
+//! hashed while they arrive.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf as _, Bytes};
 use crcr_github::http::{RetryLoop, RetryPolicy};
+use parking_lot::{Condvar, Mutex};
 use rawzip::ReaderAt as _;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::blob::{ByteRange, OpenError, RemoteBlob};
-use crate::digest::{Digest, Hasher};
-use crate::disk::{BlockChecksums, Disk, MAX_HEAD, stored_head};
+use crate::blob_file::{BlobFile, BlockChecksums, MAX_HEAD_BYTES, stored_head};
+use crate::digest::{Digest, DigestHasher};
 use crate::store;
 
-/// How many ranges are in flight.
-const IN_FLIGHT: usize = 8;
-/// The length of each range but the last, in bytes.
-const RANGE: u64 = 8 << 20;
-/// What the first request asks for; a small blob is whole then.
-const FIRST: u64 = 8 << 20;
-/// Bytes that are hashed at once.
-const HASHED_AT_ONCE: usize = 1 << 20;
+const PARALLEL_RANGES: usize = 8;
+/// The first request asks for one range, which is all of a small blob.
+const RANGE_BYTES: u64 = 8 << 20;
+const HASH_BUFFER_BYTES: usize = 1 << 20;
 
-/// Is told how many bytes have arrived.
+/// Called with the number of bytes that have just arrived.
 pub type ByteProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// Why a blob isn't there.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error(transparent)]
     Store(#[from] store::StoreError),
-    /// The server broke off again and again without a byte of progress.
+    /// No try received a single byte.
     #[error("the connection broke {tries} times in a row: {message}")]
-    Broken {
-        tries: u32,
-        /// What the last one met.
-        message: String,
-    },
-    /// The blob was replaced again and again.
+    Broken { tries: u32, message: String },
     #[error("the artifact was replaced while it was read")]
     Changed,
-    /// The server announces another length than the artifact has.
     #[error("the server announces {announced} bytes, and the artifact has {expected}")]
     Length { announced: u64, expected: u64 },
-    /// The server sent more than it announced, or not what was asked for.
-    #[error("the server sent other bytes than those that were asked for")]
+    #[error("the server sent other bytes than those that were requested")]
     Range,
-    /// The file can't be written or read.
     #[error("`{path}` can't be written: {source}")]
     Disk { path: PathBuf, source: io::Error },
 }
 
-/// A blob that has been fetched.
 pub(crate) struct FetchedBlob {
     pub(crate) path: PathBuf,
-    /// The bytes.
-    pub(crate) disk: Disk,
+    pub(crate) disk: BlobFile,
     pub(crate) digest: Digest,
     pub(crate) size: u64,
-    /// The type that the server gives.
     pub(crate) content_type: Option<String>,
-    /// The name of the file that is stored as it is.
+    /// From `Content-Disposition`.
     pub(crate) file_name: Option<String>,
 }
 
-/// Fetches a blob into the file `path`, which may not exist yet.
-///
-/// A broken connection is taken up where it broke; a replaced blob is fetched anew, once.
+/// Downloads a blob into the file `path`. A blob that is replaced meanwhile is downloaded again, once.
 pub(crate) async fn fetch(
     blob: &Arc<RemoteBlob>,
     path: &Path,
@@ -91,21 +74,21 @@ async fn fetch_once(
     arrived: &ByteProgress,
 ) -> Result<FetchedBlob, FetchError> {
     let disk = |source| FetchError::Disk { path: path.to_owned(), source };
-    let mut first = open(blob, 0, FIRST, None).await?;
+    let mut first = open(blob, 0, RANGE_BYTES, None).await?;
     let total = first.total;
     if let Some(expected) = size.filter(|size| *size != total) {
         return Err(FetchError::Length { announced: total, expected });
     }
-    let start = if first.start == 0 { first.look_ahead(MAX_HEAD).await } else { &[] };
+    let start = if first.start == 0 { first.look_ahead(MAX_HEAD_BYTES).await } else { &[] };
     let head = start[..stored_head(start).unwrap_or(0)].to_vec();
-    // A server that knows no ranges sends everything for each of them.
-    let range = if first.whole { total.max(1) } else { RANGE };
+    // A server without ranges sends everything for each request.
+    let range = if first.whole { total.max(1) } else { RANGE_BYTES };
     let ranges = usize::try_from(total.div_ceil(range)).unwrap_or(usize::MAX);
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
     let (content_type, file_name) = (first.content_type.take(), first.file_name.take());
     let shared = Arc::new(FetchState {
         blob: blob.clone(),
-        disk: Disk::new(head, file.map_err(disk)?, path.to_owned()),
+        disk: BlobFile::new(head, file.map_err(disk)?, path.to_owned()),
         path: path.to_owned(),
         etag: first.etag.clone(),
         total,
@@ -113,28 +96,28 @@ async fn fetch_once(
         progress: Mutex::new(FetchProgress { done: vec![0; ranges], over: false }),
         writing: tokio::sync::Mutex::default(),
         news: Condvar::new(),
-        // The first range is open already, and belongs to the reader that gets it.
+        // Range 0 is open already, as `first`.
         next: AtomicUsize::new(1),
         arrived: arrived.clone(),
     });
-    let (digest, sums) = transfer(&shared, first).await?;
+    let (digest, checksums) = transfer(&shared, first).await?;
     let shared = Arc::into_inner(shared).expect("the readers and the hasher have ended");
-    let (path, disk) = (shared.path, shared.disk.with_sums(sums));
+    let (path, disk) = (shared.path, shared.disk.with_checksums(checksums));
     Ok(FetchedBlob { path, disk, digest, size: total, content_type, file_name })
 }
 
-/// Reads all ranges and hashes the bytes in order behind them.
+/// Downloads all ranges, and hashes the bytes in order as soon as they have no gap before them.
 async fn transfer(
     shared: &Arc<FetchState>,
     first: ByteRange,
 ) -> Result<(Digest, BlockChecksums), FetchError> {
     let mut readers = JoinSet::new();
     let mut first = Some(first);
-    for _ in 0..IN_FLIGHT {
+    for _ in 0..PARALLEL_RANGES {
         let (shared, first) = (shared.clone(), first.take());
         readers.spawn(async move { shared.read_ranges(first).await });
     }
-    // Ends the hasher when this future is dropped, too.
+    // Stops the hasher if this future is dropped, too.
     let end = EndOnDrop(shared.clone());
     let hashing = shared.clone();
     let hasher = spawn_blocking(move || hashing.hash());
@@ -147,7 +130,7 @@ async fn transfer(
         }
     }
     drop(end);
-    // The hasher ends with the readers, so nothing of this transfer outlives it.
+    // Nothing of this transfer may outlive it, so wait for the hasher even after a failure.
     let hashed = hasher.await.unwrap_or_else(|e| Err(io::Error::other(e)));
     match failed {
         Some(error) => Err(error),
@@ -155,17 +138,17 @@ async fn transfer(
     }
 }
 
-/// What the readers of the ranges, and the hasher, share.
+/// Shared by the readers of the ranges and the hasher.
 struct FetchState {
     blob: Arc<RemoteBlob>,
-    disk: Disk,
+    disk: BlobFile,
     path: PathBuf,
     etag: Option<String>,
     total: u64,
-    /// The length of each range but the last, in bytes.
+    /// The bytes of each range but the last.
     range: u64,
     progress: Mutex<FetchProgress>,
-    /// Who writes: the system takes one writer of a file at a time and lets the others spin.
+    /// The kernel lets one thread write to a file and makes the others spin, so let them wait here.
     writing: tokio::sync::Mutex<()>,
     news: Condvar,
     next: AtomicUsize,
@@ -173,24 +156,23 @@ struct FetchState {
 }
 
 struct FetchProgress {
-    /// For each range, how many of its bytes are there, from its start.
+    /// For each range, how many bytes have been written.
     done: Vec<u64>,
-    /// Set when no more bytes will come.
+    /// No more bytes will arrive.
     over: bool,
 }
 
 struct EndOnDrop(Arc<FetchState>);
 
 impl Drop for EndOnDrop {
-    /// Tells the hasher that nothing more comes.
     fn drop(&mut self) {
-        self.0.progress().over = true;
+        self.0.progress.lock().over = true;
         self.0.news.notify_all();
     }
 }
 
 impl FetchState {
-    /// Reads one range after the other until there are none left; `first` is the first one.
+    /// Downloads one range after the other until none is left; `first` is range 0, already open.
     async fn read_ranges(&self, mut first: Option<ByteRange>) -> Result<(), FetchError> {
         loop {
             let n = match first {
@@ -210,14 +192,14 @@ impl FetchState {
                 let turn = self.writing.lock().await;
                 self.disk.write_all_at(&bytes, at).map_err(|source| self.failed(source))?;
                 drop(turn);
-                self.progress().done[n] += bytes.len() as u64;
+                self.progress.lock().done[n] += bytes.len() as u64;
                 self.news.notify_all();
                 (self.arrived)(bytes.len() as u64);
             }
         }
     }
 
-    /// How many bytes are there from the start without a gap, when all up to `known` are.
+    /// How many bytes from the start have arrived without a gap; at least `known`.
     fn contiguous(&self, done: &[u64], known: u64) -> u64 {
         let mut at = known;
         while at < self.total {
@@ -230,24 +212,24 @@ impl FetchState {
         at
     }
 
-    /// Hashes the bytes in order as they arrive; the digest is worth nothing when the readers fail.
+    /// Hashes the bytes in order as they arrive. If a reader fails, the digest is incomplete.
     fn hash(&self) -> io::Result<(Digest, BlockChecksums)> {
-        let (mut hasher, mut sums) = (Hasher::default(), BlockChecksums::default());
+        let (mut hasher, mut checksums) = (DigestHasher::default(), BlockChecksums::default());
         let head = self.disk.head_len();
-        let mut buffer = vec![0; HASHED_AT_ONCE];
+        let mut buffer = vec![0; HASH_BUFFER_BYTES];
         let (mut at, mut there) = (0, 0);
         loop {
             if at == there {
-                let mut progress = self.progress();
+                let mut progress = self.progress.lock();
                 loop {
                     there = self.contiguous(&progress.done, at);
                     if there > at || there == self.total || progress.over {
                         break;
                     }
-                    progress = self.news.wait(progress).unwrap_or_else(PoisonError::into_inner);
+                    self.news.wait(&mut progress);
                 }
                 if at == there {
-                    return Ok((hasher.finish(), sums));
+                    return Ok((hasher.finish(), checksums));
                 }
             }
             let want = usize::try_from(there - at).unwrap_or(usize::MAX).min(buffer.len());
@@ -255,14 +237,10 @@ impl FetchState {
             hasher.update(&buffer[..want]);
             if head > 0 {
                 let skip = head.saturating_sub(at).min(want as u64);
-                sums.add((at + skip).saturating_sub(head), &buffer[skip as usize..want]);
+                checksums.add((at + skip).saturating_sub(head), &buffer[skip as usize..want]);
             }
             at += want as u64;
         }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, FetchProgress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, source: io::Error) -> FetchError {
@@ -270,7 +248,7 @@ impl FetchState {
     }
 }
 
-/// The bytes of a range, in order, across broken connections.
+/// Reads a range in order and resumes it when the connection breaks.
 pub(crate) struct RangeReader<'a> {
     blob: &'a RemoteBlob,
     part: Option<ByteRange>,
@@ -281,7 +259,7 @@ pub(crate) struct RangeReader<'a> {
 }
 
 impl<'a> RangeReader<'a> {
-    /// Reads `range` of the version `etag` of a blob of `total` bytes; `part` may be open already.
+    /// Reads `range` of a blob of `total` bytes and version `etag`. `part` is the open response, if any.
     pub(crate) fn new(
         blob: &'a RemoteBlob,
         part: Option<ByteRange>,
@@ -292,12 +270,12 @@ impl<'a> RangeReader<'a> {
         Self { blob, part, range, total, etag, tries: RetryPolicy::PATIENT.start() }
     }
 
-    /// Where the next bytes are in the blob.
+    /// The offset of the next bytes in the blob.
     pub(crate) fn position(&self) -> u64 {
         self.range.start
     }
 
-    /// The next bytes; `None` when the range has been read.
+    /// The next bytes; `None` at the end of the range.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
         while !self.range.is_empty() {
             let Range { start, end } = self.range;
@@ -313,7 +291,7 @@ impl<'a> RangeReader<'a> {
             };
             let message = match part.chunk().await {
                 Ok(Some(mut bytes)) => {
-                    // A server that knows no ranges starts at the blob's start.
+                    // A server without ranges starts at the start of the blob.
                     let behind = start.checked_sub(part.start).ok_or(FetchError::Range)?;
                     part.start += bytes.len() as u64;
                     bytes.advance(behind.min(bytes.len() as u64) as usize);
@@ -330,11 +308,11 @@ impl<'a> RangeReader<'a> {
                     self.tries.progressed();
                     return Ok(Some(bytes));
                 }
-                Ok(None) => "the server ended the answer early".to_owned(),
+                Ok(None) => "the server ended the response early".to_owned(),
                 Err(message) => message,
             };
             self.part = None;
-            if !self.tries.again(&message, None).await {
+            if !self.tries.wait_to_retry(&message, None).await {
                 return Err(FetchError::Broken { tries: self.tries.tried(), message });
             }
         }
@@ -342,7 +320,7 @@ impl<'a> RangeReader<'a> {
     }
 }
 
-/// Opens a range, again while that may help.
+/// Opens a range, with retries.
 pub(crate) async fn open(
     blob: &RemoteBlob,
     start: u64,
@@ -356,7 +334,7 @@ pub(crate) async fn open(
             Err(OpenError::Changed) => return Err(FetchError::Changed),
             Err(OpenError::Store(error)) => return Err(error.into()),
             Err(OpenError::Transient { message, retry_after }) => {
-                if !tries.again(&message, retry_after).await {
+                if !tries.wait_to_retry(&message, retry_after).await {
                     return Err(FetchError::Broken { tries: tries.tried(), message });
                 }
             }

@@ -1,8 +1,8 @@
-//! Finds artifacts: by the locator that the caller hands over, then in GitHub's list of the run,
-//! then under the conventional key in the bucket.
+//! Finds artifacts: by a locator that the caller passes, or by name, first in GitHub's list of the run
+//! and then under the conventional key in the bucket.
 //!
-//! Locators are hints of whoever uploaded. One that points anywhere but into the configured bucket,
-//! below the prefix of this repository and run, is refused, and no other place is tried then.
+//! Locators are untrusted. One that points anywhere but into the configured bucket, below the prefix
+//! of this repository and run, is refused, and no other place is tried then.
 
 mod bucket;
 mod github;
@@ -18,7 +18,7 @@ use serde_json::json;
 use self::github::ListedArtifact;
 use crate::digest::Digest;
 use crate::find::pattern::NamePattern;
-use crate::layout::{KeyLayout, LayoutFacts};
+use crate::layout::{KeyLayout, PlaceholderValues};
 use crate::locator::{
     self, ArchiveFormat, ArtifactTrust, LocatedFile, Locator, StoredPlace, is_locator_artifact,
 };
@@ -28,12 +28,11 @@ use crate::store::s3::{S3Access, S3Config, S3Store, STORE as S3};
 
 #[derive(Debug, Clone)]
 pub enum ArtifactSelection {
-    /// The one of this name.
     Name(String),
     Pattern(NamePattern),
-    /// Those with these numbers at GitHub.
+    /// GitHub's artifact ids.
     Ids(Vec<u64>),
-    /// The one that this locator, from a job's output, describes.
+    /// From a job's output.
     Locator(Box<Locator>),
     All,
 }
@@ -44,113 +43,93 @@ pub struct SourceRun {
     /// `owner/repo`.
     pub repository: String,
     pub id: u64,
-    /// Whether this process is a job of it.
+    /// Whether this process is a job of this run.
     pub own: bool,
-    /// Whether this is known to be its first attempt, so that no name can be in both stores.
+    /// Whether this is certainly the first attempt; then no name can be in both stores.
     pub first_attempt: bool,
 }
 
 pub struct ArtifactSources {
-    /// The artifact service, where the job's runtime token is there.
+    /// `None` without the job's runtime token.
     pub service: Option<GitHubStore>,
-    /// The REST API, where there is a token for it.
+    /// `None` without a token for the REST API.
     pub rest: Option<ActionsApi>,
-    /// The bucket, where one is configured.
     pub bucket: Option<ArtifactBucket>,
-    /// Tells the runner to hide a secret.
     pub mask: SecretMask,
-    /// Tells the user what was left out without being an error.
     pub notice: NoticePrinter,
-    /// Tells the user what needs attention without being an error.
     pub warning: NoticePrinter,
 }
 
 pub type NoticePrinter = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A bucket and where artifacts lie in it.
 #[derive(Debug, Clone)]
 pub struct ArtifactBucket {
-    /// The bucket and who asks.
     pub config: S3Config,
     pub layout: KeyLayout,
 }
 
-/// An artifact that has been found. What isn't known is `None`.
+/// An artifact that has been found. Unknown values are `None`.
 #[derive(Debug, Clone)]
 pub struct FoundArtifact {
     pub name: String,
     pub at: ArtifactLocation,
-    /// How it is stored; at GitHub that shows only when it is opened.
+    /// `None` at GitHub until it is opened.
     pub archive: Option<ArchiveFormat>,
-    /// The digest of what is stored.
     pub digest: Option<Digest>,
-    /// Whether the digest comes from somewhere that a writer of the bucket can't change.
+    /// Whether the digest comes from a place that a writer of the bucket can't change.
     pub independent_digest: bool,
-    /// What is stored, in bytes.
+    /// The stored bytes.
     pub size: Option<u64>,
-    /// The files, where the locator lists them.
+    /// Empty without a locator that lists them.
     pub files: Vec<LocatedFile>,
     pub created: Option<Timestamp>,
-    /// The attempt of the run that stored it.
     pub run_attempt: Option<u64>,
-    /// The locator, where there is one.
     pub locator: Option<Box<Locator>>,
 }
 
-/// Where an artifact is, with the means to read it.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a run has a handful of artifacts")]
 pub enum ArtifactLocation {
-    /// An object, or the start of the objects' keys.
-    S3 {
-        store: S3Store,
-        /// The key, or the start of the keys with its final slash.
-        key: String,
-    },
+    /// The key of an object, or the prefix of several with its final slash.
+    S3 { store: S3Store, key: String },
     /// An artifact of the job's own run.
     Service(Box<Artifact>),
-    /// An artifact that the REST API knows.
+    /// An artifact id, for the REST API.
     Rest(u64),
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// Another run's artifacts need a token.
     #[error("artifacts of another run (`{repository}`, run {id}) need a token to be read")]
     TokenNeeded { repository: String, id: u64 },
-    /// Neither a token nor a bucket.
     #[error("there is nowhere to look: no runtime token, no `github-token` and no `s3-bucket`")]
     Nowhere,
-    /// It is in none of the places.
-    #[error("there is no {what}; looked at {}", .looked.join(", then at "))]
+    #[error("there is no {what}; looked at {}", .searched.join(", then at "))]
     Missing {
         what: String,
-        /// Where it was looked for, and what was there.
-        looked: Vec<String>,
+        /// The places, and what was found there.
+        searched: Vec<String>,
     },
-    /// It is nowhere else, and the bucket doesn't say.
-    #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; looked at {}", .looked.join(", then at "))]
+    /// The artifact is nowhere else, and the bucket refuses access.
+    #[error("the bucket `{bucket}` is forbidden, and {what} is nowhere else; looked at {}", .searched.join(", then at "))]
     Forbidden {
         what: String,
         bucket: String,
-        /// Whether somebody with credentials asked.
+        /// Whether there were credentials.
         signed: bool,
-        /// Where it was looked for, and what was there.
-        looked: Vec<String>,
+        searched: Vec<String>,
     },
-    /// A locator that may not be followed.
     #[error("the locator is refused: {0}")]
     Locator(String),
-    /// A store doesn't answer, or says no.
     #[error(transparent)]
     Store(#[from] store::StoreError),
 }
 
 impl ArtifactSources {
-    /// Finds what `select` wants of `run`, in order of the names; for [`ArtifactSelection::Ids`] in theirs.
+    /// Finds the selected artifacts of `run`, sorted by name, or in the order of the ids.
     ///
-    /// A wanted name or locator that isn't there is [`FindError::Missing`], as are numbers of which none
-    /// is there; a pattern may match nothing.
+    /// Fails with [`FindError::Missing`] if a name or locator, or none of the ids, is found. A pattern
+    /// may match nothing.
     pub async fn find(
         &self,
         run: &SourceRun,
@@ -163,9 +142,10 @@ impl ArtifactSources {
             return Err(FindError::Nowhere);
         }
         let found = match select {
-            ArtifactSelection::Locator(locator) => {
-                self.follow(run, locator, &locator.name, true, None).await.map(|found| vec![found])
-            }
+            ArtifactSelection::Locator(locator) => self
+                .follow_locator(run, locator, &locator.name, true, None)
+                .await
+                .map(|found| vec![found]),
             ArtifactSelection::Name(name) => self.by_name(run, name).await.map(|found| vec![found]),
             ArtifactSelection::Ids(ids) => self.by_ids(run, ids).await,
             ArtifactSelection::Pattern(pattern) => {
@@ -174,7 +154,7 @@ impl ArtifactSources {
             ArtifactSelection::All => self.all(run, |_| true).await,
         };
         match (found, &self.bucket) {
-            // No credentials: advice about their permissions would lead nowhere.
+            // Without credentials, advice about their permissions wouldn't help.
             (
                 Err(FindError::Store(refusal @ store::StoreError::Denied { store: S3, .. })),
                 Some(bucket),
@@ -182,20 +162,20 @@ impl ArtifactSources {
                 what: "what is wanted".to_owned(),
                 bucket: bucket.config.bucket.clone(),
                 signed: false,
-                looked: vec![refusal.to_string()],
+                searched: vec![refusal.to_string()],
             }),
             (found, _) => found,
         }
     }
 
     async fn by_name(&self, run: &SourceRun, name: &str) -> Result<FoundArtifact, FindError> {
-        let mut looked = Vec::new();
+        let mut searched = Vec::new();
         let mut is_listed = false;
         let listed = self.listed(run).await;
         if let (Err(FindError::Store(error)), Some(bucket), true) =
             (&listed, &self.bucket, run.first_attempt)
         {
-            // On the first attempt nothing newer can be on GitHub than what the bucket holds.
+            // On the first attempt GitHub can't have anything newer than the bucket.
             if let Ok(Ok(found)) = bucket.by_name(run, name).await {
                 (self.warning)(&format!("GitHub's list was left out: {error}"));
                 return Ok(found);
@@ -207,7 +187,7 @@ impl ArtifactSources {
             }
             is_listed = true;
             let there = listed.iter().filter(|one| !is_locator_artifact(&one.name)).count();
-            looked.push(format!(
+            searched.push(format!(
                 "GitHub's list of run {} of `{}` ({} of other names)",
                 run.id,
                 run.repository,
@@ -219,16 +199,16 @@ impl ArtifactSources {
             match bucket.by_name(run, name).await? {
                 Ok(found) => return Ok(found),
                 Err(not_there) => {
-                    looked.extend(not_there.looked);
+                    searched.extend(not_there.searched);
                     let signed = !matches!(bucket.config.access, S3Access::Anonymous);
                     if not_there.forbidden && (signed || !is_listed) {
                         let bucket = bucket.config.bucket.clone();
-                        return Err(FindError::Forbidden { what, bucket, signed, looked });
+                        return Err(FindError::Forbidden { what, bucket, signed, searched });
                     }
                 }
             }
         }
-        Err(FindError::Missing { what, looked })
+        Err(FindError::Missing { what, searched })
     }
 
     async fn all(
@@ -255,8 +235,8 @@ impl ArtifactSources {
             let is_known = |name: &str| run.first_attempt && known.iter().any(|one| one == name);
             match bucket.all(run, |name| wanted(name) && !is_known(name)).await {
                 Ok(there) => there.into_iter().for_each(|there| keep_newer(&mut found, there)),
-                // Without credentials a private bucket says no whether something is there or not,
-                // and what such a job's run has stored is on GitHub.
+                // A private bucket refuses anonymous requests whatever it holds. A run without
+                // credentials has stored its artifacts at GitHub.
                 Err(FindError::Store(refusal @ store::StoreError::Denied { .. }))
                     if is_listed && matches!(bucket.config.access, S3Access::Anonymous) =>
                 {
@@ -272,7 +252,7 @@ impl ArtifactSources {
         Ok(found)
     }
 
-    /// What a later attempt has stored in the bucket after `found` went to GitHub, else `found`.
+    /// A newer artifact in the bucket, which a later attempt may have stored there; else `found`.
     async fn newer_in_bucket(&self, run: &SourceRun, found: FoundArtifact) -> FoundArtifact {
         let Some(bucket) = self.bucket.as_ref().filter(|_| !run.first_attempt) else {
             return found;
@@ -284,11 +264,11 @@ impl ArtifactSources {
         newest.remove(0)
     }
 
-    /// Follows a locator after checking that it leads where it may.
+    /// Follows a locator after checking where it points.
     ///
-    /// `independent` says that it doesn't come from the bucket that it points into; `listed` is
-    /// GitHub's list of the run, where it is known already.
-    async fn follow(
+    /// `independent` means that the locator doesn't come from the bucket that it points into. `listed`
+    /// is GitHub's list of the run, if it is known already.
+    async fn follow_locator(
         &self,
         run: &SourceRun,
         locator: &Locator,
@@ -296,10 +276,10 @@ impl ArtifactSources {
         independent: bool,
         listed: Option<&[ListedArtifact]>,
     ) -> Result<FoundArtifact, FindError> {
-        check_run(run, locator, name)?;
+        check_run_and_name(run, locator, name)?;
         match &locator.place {
             StoredPlace::S3 { bucket: named, .. } => match &self.bucket {
-                Some(bucket) => bucket.follow(run, locator, independent).await,
+                Some(bucket) => bucket.follow_locator(run, locator, independent).await,
                 None => Err(FindError::Locator(format!(
                     "it points into the bucket `{named}`, and no `s3-bucket` is configured"
                 ))),
@@ -335,7 +315,7 @@ fn artifacts_text(count: usize) -> String {
     if count == 1 { "1 artifact".to_owned() } else { format!("{count} artifacts") }
 }
 
-/// Adds an artifact of the bucket to those of GitHub; of one name the newer is kept.
+/// Adds an artifact of the bucket to those of GitHub. Of two with the same name, the newer one stays.
 fn keep_newer(found: &mut Vec<FoundArtifact>, there: FoundArtifact) {
     match found.iter_mut().find(|one| one.name == there.name) {
         Some(one) if one.store() == "github" && there.created > one.created => *one = there,
@@ -345,7 +325,7 @@ fn keep_newer(found: &mut Vec<FoundArtifact>, there: FoundArtifact) {
 }
 
 /// Refuses a locator of another run, repository or name.
-fn check_run(run: &SourceRun, locator: &Locator, name: &str) -> Result<(), FindError> {
+fn check_run_and_name(run: &SourceRun, locator: &Locator, name: &str) -> Result<(), FindError> {
     let refused = |what: &str, theirs: &str, ours: &str| {
         Err(FindError::Locator(format!("it is for {what} `{theirs}`, and `{ours}` is wanted")))
     };
@@ -362,11 +342,25 @@ fn check_run(run: &SourceRun, locator: &Locator, name: &str) -> Result<(), FindE
 }
 
 impl FoundArtifact {
-    /// What a locator says, at a place that has been checked.
-    fn of_locator(locator: &Locator, at: ArtifactLocation, independent_digest: bool) -> Self {
+    /// An artifact of which only the name and the location are known.
+    fn new(name: &str, at: ArtifactLocation) -> Self {
         Self {
-            name: locator.name.clone(),
+            name: name.to_owned(),
             at,
+            archive: None,
+            digest: None,
+            independent_digest: false,
+            size: None,
+            files: vec![],
+            created: None,
+            run_attempt: None,
+            locator: None,
+        }
+    }
+
+    /// The artifact that a locator describes; `at` has been checked.
+    fn from_locator(locator: &Locator, at: ArtifactLocation, independent_digest: bool) -> Self {
+        Self {
             archive: Some(locator.archive),
             digest: Some(locator.digest),
             independent_digest,
@@ -375,6 +369,7 @@ impl FoundArtifact {
             created: Some(locator.created),
             run_attempt: Some(locator.run_attempt),
             locator: Some(Box::new(locator.clone())),
+            ..Self::new(&locator.name, at)
         }
     }
 
@@ -386,7 +381,6 @@ impl FoundArtifact {
         }
     }
 
-    /// The artifact's number at GitHub.
     pub fn artifact_id(&self) -> Option<u64> {
         match &self.at {
             ArtifactLocation::S3 { .. } => None,
@@ -395,12 +389,12 @@ impl FoundArtifact {
         }
     }
 
-    /// What the uploader says about its own trust.
-    pub fn label(&self) -> Option<ArtifactTrust> {
+    /// The trust that the uploader claims.
+    pub fn claimed_trust(&self) -> Option<ArtifactTrust> {
         self.locator.as_ref().map(|locator| locator.trust)
     }
 
-    /// The locator; where nobody wrote one, as much of it as is known.
+    /// The locator, or, if there is none, as much of one as is known.
     pub fn to_json(&self, run: &SourceRun) -> serde_json::Value {
         if let Some(locator) = &self.locator {
             return json!(locator);
@@ -430,9 +424,8 @@ impl FoundArtifact {
     }
 }
 
-/// What is known about the place of an artifact before it is found.
-fn facts<'a>(run: &'a SourceRun, name: Option<&'a str>) -> LayoutFacts<'a> {
-    LayoutFacts {
+fn placeholder_values<'a>(run: &'a SourceRun, name: Option<&'a str>) -> PlaceholderValues<'a> {
+    PlaceholderValues {
         repository: Some(&run.repository),
         run_id: Some(run.id),
         run_attempt: None,

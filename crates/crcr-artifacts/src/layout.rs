@@ -1,27 +1,26 @@
-//! Where an artifact lies in a bucket: the template of the keys, and what follows from it.
+//! The keys of an artifact's objects in a bucket.
 //!
-//! The folder of an artifact holds the one object `artifacts.zip`, or an object per file; its
-//! locator lies beside the folder, as `<folder>.crcr.json`.
+//! The folder of an artifact holds either the one object `artifacts.zip` or an object for each file.
+//! The locator is the object `<folder>.crcr.json`.
 
-use crate::locator::SUFFIX;
+use crate::locator::KEY_SUFFIX;
 
-/// The key below the artifact's folder of an artifact that is one zip.
 pub const ARCHIVE_OBJECT: &str = "artifacts.zip";
-/// The folder of an artifact where no template is given.
 pub const DEFAULT_TEMPLATE: &str = "{owner}/{repo}/{run_id}/{name}";
 
-/// Metadata of an object: the SHA-256 of its content, 64 hexadecimal digits.
+// Names of the metadata of an object.
+/// The SHA-256 of its content, 64 hexadecimal digits.
 pub const META_SHA256: &str = "sha256";
-/// Metadata of an object: the attempt of the run that wrote it.
+/// The attempt of the run that wrote it.
 pub const META_ATTEMPT: &str = "crcr-attempt";
-/// Metadata of an object: the key of the job that wrote it.
+/// The job that wrote it, with the leg of its matrix.
 pub const META_JOB: &str = "crcr-job";
-/// Metadata of an object that is one file: its permission bits in octal.
+/// Permission bits in octal, on an object that is one file.
 pub const META_MODE: &str = "crcr-mode";
 
-/// What a template's placeholders stand for. `None` leaves the placeholder in place.
+/// The values of a template's placeholders. `None` leaves the placeholder in place.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct LayoutFacts<'a> {
+pub struct PlaceholderValues<'a> {
     /// `owner/repo`.
     pub repository: Option<&'a str>,
     pub run_id: Option<u64>,
@@ -32,27 +31,23 @@ pub struct LayoutFacts<'a> {
     pub name: Option<&'a str>,
 }
 
-/// A template of folder keys: text with `{owner} {repo} {run_id} {run_attempt} {job} {name}`.
+/// A template of an artifact's folder, such as [`DEFAULT_TEMPLATE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyLayout(String);
 
-/// A template that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// Text in braces that is no placeholder.
     #[error(
-        "`{{{0}}}` in the prefix is no placeholder: they are `{{owner}}`, `{{repo}}`, `{{run_id}}`, \
+        "`{{{0}}}` in the prefix isn't a placeholder: they are `{{owner}}`, `{{repo}}`, `{{run_id}}`, \
          `{{run_attempt}}`, `{{job}}` and `{{name}}`"
     )]
     Placeholder(String),
-    /// An empty part, `.` or `..`.
     #[error("the prefix `{0}` has an empty part, a `.` or a `..` between its slashes")]
     Part(String),
 }
 
 impl KeyLayout {
-    /// Takes the input `s3-prefix` (white space, line ends and slashes around it are dropped; empty
-    /// is the default).
+    /// Parses the input `s3-prefix`. White space and slashes around it are dropped.
     pub fn new(template: &str) -> Result<Self, LayoutError> {
         let template = template.trim().trim_matches('/');
         if template.is_empty() {
@@ -73,11 +68,9 @@ impl KeyLayout {
         Ok(Self(template.to_owned()))
     }
 
-    /// The template with every known fact filled in.
-    ///
-    /// What is filled in can't add a part of its own: a slash, `{` or `}` in a job or name becomes
-    /// `_`.
-    pub fn render(&self, facts: &LayoutFacts<'_>) -> String {
+    /// Fills in the known values. A slash, `{` or `}` in a value becomes `_`, so that no value can add
+    /// a folder or a placeholder.
+    pub fn render(&self, facts: &PlaceholderValues<'_>) -> String {
         let (owner, repo) = match facts.repository.and_then(|r| r.split_once('/')) {
             Some((owner, repo)) => (Some(owner), Some(repo)),
             None => (None, None),
@@ -101,12 +94,10 @@ impl KeyLayout {
     }
 }
 
-/// The key of the locator of the artifact in `folder`.
 pub fn locator_key(folder: &str) -> String {
-    format!("{folder}{SUFFIX}")
+    format!("{folder}{KEY_SUFFIX}")
 }
 
-/// The key of the zip of the artifact in `folder`.
 pub fn archive_key(folder: &str) -> String {
     format!("{folder}/{ARCHIVE_OBJECT}")
 }
@@ -115,7 +106,7 @@ pub fn archive_key(folder: &str) -> String {
 mod tests {
     use super::*;
 
-    const FACTS: LayoutFacts<'_> = LayoutFacts {
+    const FACTS: PlaceholderValues<'_> = PlaceholderValues {
         repository: Some("acme/upstream"),
         run_id: Some(42),
         run_attempt: Some(2),
@@ -124,7 +115,7 @@ mod tests {
     };
 
     #[test]
-    fn the_default_is_what_readers_of_today_expect() {
+    fn default_template_gives_owner_repo_run_and_name() {
         for empty in ["", " \n", "/"] {
             let layout = KeyLayout::new(empty).unwrap();
             assert_eq!(layout.render(&FACTS), "acme/upstream/42/linux");
@@ -134,16 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn a_template_from_a_block_scalar_is_trimmed_and_filled() {
+    fn template_from_a_yaml_block_scalar_is_trimmed_and_filled_in() {
         let layout =
             KeyLayout::new("\n  {owner}/{repo}/{run_id}/{run_attempt}/{job}-x/\n").unwrap();
         assert_eq!(layout.render(&FACTS), "acme/upstream/42/2/build-x");
-        let some = LayoutFacts { run_attempt: None, job: Some("a/../{name}"), ..FACTS };
+        let some = PlaceholderValues { run_attempt: None, job: Some("a/../{name}"), ..FACTS };
         assert_eq!(layout.render(&some), "acme/upstream/42/{run_attempt}/a_..__name_-x");
     }
 
     #[test]
-    fn a_template_with_holes_or_unknown_placeholders_is_refused() {
+    fn template_with_empty_parts_or_unknown_placeholders_is_refused() {
         for bad in ["a//b", "../x", "a/./b"] {
             assert!(matches!(KeyLayout::new(bad), Err(LayoutError::Part(_))), "{bad}");
         }

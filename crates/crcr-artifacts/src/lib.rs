@@ -1,11 +1,11 @@
 //! Artifacts: collect files, stream a zip, store it in S3 or GitHub, find, verify and unpack it.
 
 pub mod blob;
+mod blob_file;
 pub mod blocks;
 pub mod choose;
 pub mod collect;
 pub mod digest;
-mod disk;
 pub mod download;
 pub mod fetch;
 pub mod find;

@@ -1,28 +1,25 @@
 //! The locator: a small JSON document that says where an artifact is and what it holds.
 //!
-//! It is written by whoever uploads, so it is a hint: a reader checks the place against its own
-//! configuration, and takes `trust` for display only. The digest proves that the bytes are whole,
-//! not who made them.
+//! The uploader writes it, so it is untrusted: a reader checks the place against its own
+//! configuration and only displays `trust`. The digest proves that the bytes are complete, not who
+//! made them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, DigestHasher};
 
 /// The version that this program writes, and the only one it reads.
 pub const VERSION: u32 = 1;
-/// The largest locator that is read, in bytes.
 pub const MAX_BYTES: usize = 1024 * 1024;
-/// The largest locator for a step output, in bytes: the next step gets it as one environment
-/// variable, of which Linux takes 128 KiB.
+/// The limit for a step output: the next step gets it as one environment variable, and Linux allows
+/// 128 KiB for that.
 pub const MAX_OUTPUT_BYTES: usize = 64 * 1024;
-/// The start of the name of a GitHub artifact that holds a locator; such names are hidden from
-/// lists and patterns.
+/// Names of GitHub artifacts that hold a locator start with this. Lists and patterns hide them.
 pub const ARTIFACT_PREFIX: &str = "crcr-locator-";
-/// The end of the key of a locator beside the objects that it describes.
-pub const SUFFIX: &str = ".crcr.json";
+/// Keys of locators in a bucket end with this.
+pub const KEY_SUFFIX: &str = ".crcr.json";
 
-/// Where an artifact is and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locator {
     /// Always [`VERSION`].
@@ -35,28 +32,25 @@ pub struct Locator {
     pub run_attempt: u64,
     /// The key of the job in the workflow file.
     pub job: String,
-    /// Which leg of the job's matrix; absent without a matrix.
+    /// The leg of the job's matrix; absent without a matrix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leg: Option<String>,
-    /// The job's own check run, where the runner tells it.
+    /// The job's own check run, if the runner provides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_run_id: Option<u64>,
-    /// The store and the place in it; in JSON the fields of it stand among the others.
     #[serde(flatten)]
     pub place: StoredPlace,
-    /// How the files are stored.
     pub archive: ArchiveFormat,
-    /// Of the stored blob; of the list of files ([`files_digest`]) where each file is an object.
+    /// Of the stored blob, or of the list of files ([`files_digest`]) when each file is an object.
     pub digest: Digest,
-    /// What is stored, in bytes.
+    /// The stored bytes.
     pub size: u64,
-    /// How many files the artifact holds.
     pub file_count: u64,
-    /// The files; left out where the document would become too large.
+    /// Left out when the document would become too large.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<LocatedFile>,
     pub created: Timestamp,
-    /// Who uploaded, as the uploader says it: for display only.
+    /// What the uploader claims: for display only.
     pub trust: ArtifactTrust,
 }
 
@@ -64,12 +58,11 @@ pub struct Locator {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "store", rename_all = "lowercase")]
 pub enum StoredPlace {
-    /// An S3 bucket.
     S3 {
         bucket: String,
-        /// The object (an archive), or the common start of the objects' keys with its final slash.
+        /// The key of the archive, or the common prefix of the files' keys with its final slash.
         key: String,
-        /// The server, where it isn't Amazon's.
+        /// Set when the server isn't Amazon's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         endpoint: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,21 +87,19 @@ impl StoredPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArchiveFormat {
-    /// All files in one zip.
     Zip,
-    /// An object per file on S3; the one file as it is on GitHub.
+    /// On S3 an object for each file, on GitHub the one file as it is.
     None,
 }
 
-/// A file of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocatedFile {
-    /// Path below the artifact's root, with `/` between its parts.
+    /// Relative to the artifact's root, with `/` between its parts.
     pub path: String,
-    /// The content's length in bytes.
+    /// In bytes.
     pub size: u64,
     pub digest: Digest,
-    /// The permission bits, such as `0o755`, as a number; absent where the system has none.
+    /// The Unix permission bits as a number; absent on Windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<u32>,
 }
@@ -122,24 +113,18 @@ pub enum ArtifactTrust {
     SameRepo,
 }
 
-/// A document that is no locator this program reads.
 #[derive(Debug, thiserror::Error)]
 pub enum LocatorError {
-    /// Over [`MAX_BYTES`].
     #[error("a locator has at most {MAX_BYTES} bytes, this one {0}")]
     TooLarge(usize),
-    /// No JSON, or a field is missing or wrong.
     #[error("it isn't the JSON of a locator: {0}")]
     Malformed(String),
-    /// Another version than [`VERSION`].
     #[error("it has version {0}, and this `crcr` reads version {VERSION}")]
     Version(u64),
 }
 
 impl Locator {
-    /// Reads a locator of at most [`MAX_BYTES`], refusing other versions.
-    ///
-    /// Fields that this version doesn't know are ignored.
+    /// Refuses more than [`MAX_BYTES`] and other versions; ignores unknown fields.
     pub fn parse(json: &[u8]) -> Result<Self, LocatorError> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -156,8 +141,7 @@ impl Locator {
         serde_json::from_slice(json).map_err(malformed)
     }
 
-    /// The JSON on one line, of at most `limit` bytes: the list of files is left out where it
-    /// doesn't fit.
+    /// The JSON on one line. If it has more than `limit` bytes, the list of files is left out.
     pub fn to_json(&self, limit: usize) -> String {
         let json = |locator: &Self| serde_json::json!(locator).to_string();
         let whole = json(self);
@@ -168,22 +152,20 @@ impl Locator {
     }
 }
 
-/// Whether a GitHub artifact of this name holds a locator.
 pub fn is_locator_artifact(name: &str) -> bool {
     name.starts_with(ARTIFACT_PREFIX)
 }
 
-/// Whether an object of this key is a locator.
 pub fn is_locator_key(key: &str) -> bool {
-    key.ends_with(SUFFIX)
+    key.ends_with(KEY_SUFFIX)
 }
 
-/// The digest of an artifact whose files are objects of their own: of the lines
+/// The digest of an artifact that has an object for each file. It is computed over the lines
 /// `<64 digits> <mode in octal, or -> <path>`, sorted by path, each ended by a NUL.
 pub fn files_digest(files: &[LocatedFile]) -> Digest {
     let mut sorted: Vec<_> = files.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
-    let mut hasher = Hasher::default();
+    let mut hasher = DigestHasher::default();
     for file in sorted {
         let mode = file.mode.map_or_else(|| "-".to_owned(), |mode| format!("{mode:o}"));
         hasher.update(format!("{} {mode} {}\0", file.digest.hex(), file.path).as_bytes());
@@ -227,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locator_reads_back_and_says_its_store_among_its_fields() {
+    fn locator_round_trips_with_its_store_as_a_top_level_field() {
         let json = locator().to_json(MAX_BYTES);
         assert_eq!(Locator::parse(json.as_bytes()).unwrap(), locator());
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -240,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_version_is_refused_and_an_unknown_field_is_not() {
+    fn unknown_version_is_refused_and_unknown_field_is_ignored() {
         let mut value = serde_json::json!(locator());
         value["later"] = serde_json::json!(true);
         assert!(Locator::parse(value.to_string().as_bytes()).is_ok());
@@ -250,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_or_broken_locator_is_refused() {
+    fn too_large_or_malformed_locator_is_refused() {
         let huge = format!("{}{}", locator().to_json(MAX_BYTES), " ".repeat(MAX_BYTES));
         assert!(matches!(Locator::parse(huge.as_bytes()), Err(LocatorError::TooLarge(_))));
         for bad in ["", "[]", "{}", r#"{"version":1}"#, r#"{"version":"1"}"#] {
@@ -262,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locator_with_too_many_files_leaves_them_out() {
+    fn locator_with_too_many_files_omits_the_list() {
         let mut many = locator();
         let file = many.files[0].clone();
         many.files = vec![file; 10_000];
@@ -272,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_of_files_knows_path_content_and_mode_but_not_their_order() {
+    fn files_digest_depends_on_path_content_and_mode_but_not_on_order() {
         let one = locator().files[0].clone();
         let two = LocatedFile { path: "a".to_owned(), ..one.clone() };
         let digest = files_digest(&[one.clone(), two.clone()]);

@@ -1,5 +1,5 @@
-//! Names and paths that both stores take, checked before anything is sent, so that a fallback never
-//! fails on a name.
+//! Names and paths that both stores accept. They are checked before anything is sent, so that a
+//! fallback to the other store can't fail because of a name.
 //!
 //! GitHub's rules are those of the official client,
 //! <https://github.com/actions/toolkit/blob/main/packages/artifact/src/internal/upload/path-and-artifact-name-validation.ts>.
@@ -8,21 +8,21 @@ use crate::locator;
 
 /// What GitHub refuses in names and paths.
 const FORBIDDEN: [char; 9] = ['"', ':', '<', '>', '|', '*', '?', '\r', '\n'];
-/// The longest name, in bytes: with the prefix or suffix of a locator it is still a file name everywhere.
+/// With the prefix or suffix of a locator, a name of this length is still a valid file name (255 bytes).
 const MAX_NAME_BYTES: usize = 240;
-/// The longest path in an artifact, in bytes; S3 keys end at 1024, folder included.
+/// S3 keys have at most 1024 bytes, and the artifact's folder is part of the key.
 const MAX_PATH_BYTES: usize = 1000;
 
 /// Why an artifact can't have this name.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name == "." || name == ".." {
-        return Err("it is no name for a file or folder".to_owned());
+        return Err("it isn't a valid name for a file or folder".to_owned());
     }
     if name.len() > MAX_NAME_BYTES {
         return Err(format!("it has {} bytes, {MAX_NAME_BYTES} are allowed", name.len()));
     }
     if locator::is_locator_artifact(name) || locator::is_locator_key(name) {
-        let (prefix, suffix) = (locator::ARTIFACT_PREFIX, locator::SUFFIX);
+        let (prefix, suffix) = (locator::ARTIFACT_PREFIX, locator::KEY_SUFFIX);
         return Err(format!("`{prefix}…` and `…{suffix}` are names of locators"));
     }
     if let Some(c) = name.chars().find(|c| matches!(c, '/' | '\\')) {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_either_store_forbids_is_refused() {
+    fn name_or_path_forbidden_by_either_store_is_refused() {
         for good in ["linux-build", "a b", "ünïcode", "v1.2 (x64)"] {
             assert_eq!(check_name(good), Ok(()), "{good}");
             assert_eq!(check_path(&format!("dir/{good}")), Ok(()), "{good}");

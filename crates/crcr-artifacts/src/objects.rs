@@ -1,4 +1,4 @@
-//! An artifact on S3 whose files are objects of their own: fetched with many requests in flight.
+//! Downloads an artifact that has an S3 object for each file, with many requests in parallel.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,42 +7,35 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::blob::RemoteBlob;
-use crate::digest::{Digest, Hasher};
+use crate::digest::{Digest, DigestHasher};
 use crate::fetch::{self, ByteProgress, FetchError, RangeReader};
 use crate::locator::{LocatedFile, files_digest, is_locator_key};
 use crate::store::s3::S3Store;
 use crate::store::s3::download::S3Blob;
 use crate::unpack::{self, StagedFiles};
 
-/// How many objects are in flight.
-const IN_FLIGHT: usize = 64;
+const PARALLEL_OBJECTS: usize = 64;
 
-/// Why the files aren't there.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
-    /// An object can't be fetched.
     #[error("`{path}`: {source}")]
     Fetch { path: String, source: FetchError },
-    /// A file isn't what its digest says.
     #[error("`{path}` has the digest {found}, not {expected}")]
     Digest { path: String, found: Digest, expected: Digest },
-    /// A path that isn't taken, or that can't be written.
     #[error(transparent)]
     Unpack(#[from] unpack::UnpackError),
 }
 
-/// The files of an artifact, as they were fetched.
 pub(crate) struct ObjectFetch {
     pub(crate) files: u64,
-    /// Their bytes.
     pub(crate) bytes: u64,
     /// The digest of the list of files.
     pub(crate) digest: Digest,
-    /// A file whose digest isn't the one noted beside the object or in the locator.
+    /// A file whose digest isn't the one in the locator or in the object's metadata.
     pub(crate) mismatch: Option<ObjectsError>,
 }
 
-/// A file that is to be fetched: where from, where to, and what is known of it.
+/// A file to download, and what is known about it.
 struct ObjectJob {
     path: String,
     to: PathBuf,
@@ -51,8 +44,8 @@ struct ObjectJob {
     mode: Option<u32>,
 }
 
-/// Fetches every object below `key` into `stage`, below `folder`; `listed` are the files that the
-/// locator names, if it does.
+/// Downloads every object below `key` into `stage`, below `folder`. `listed` are the files in the
+/// locator; if there are none, the bucket is listed.
 pub(crate) async fn fetch(
     store: &S3Store,
     key: &str,
@@ -81,8 +74,8 @@ pub(crate) async fn fetch(
         job.to = to;
     }
     let fetched: Vec<(LocatedFile, Option<ObjectsError>)> = stream::iter(jobs)
-        .map(|job| one(store, key, job, arrived.clone()))
-        .buffer_unordered(IN_FLIGHT)
+        .map(|job| fetch_object(store, key, job, arrived.clone()))
+        .buffer_unordered(PARALLEL_OBJECTS)
         .try_collect()
         .await?;
     let (files, mismatches): (Vec<LocatedFile>, Vec<_>) = fetched.into_iter().unzip();
@@ -94,17 +87,17 @@ pub(crate) async fn fetch(
     })
 }
 
-async fn one(
+async fn fetch_object(
     store: &S3Store,
     key: &str,
     job: ObjectJob,
     arrived: ByteProgress,
 ) -> Result<(LocatedFile, Option<ObjectsError>), ObjectsError> {
     let blob = RemoteBlob::S3(S3Blob { store: store.clone(), key: format!("{key}{}", job.path) });
-    let fetched = whole(&blob, &job, &arrived).await;
-    let (digest, noted, mode) =
+    let fetched = write_object(&blob, &job, &arrived).await;
+    let (digest, recorded, mode) =
         fetched.map_err(|source| ObjectsError::Fetch { path: job.path.clone(), source })?;
-    let expected = job.digest.or(noted).filter(|expected| *expected != digest);
+    let expected = job.digest.or(recorded).filter(|expected| *expected != digest);
     let mismatch = expected.map(|expected| ObjectsError::Digest {
         path: job.path.clone(),
         found: digest,
@@ -113,20 +106,20 @@ async fn one(
     Ok((LocatedFile { path: job.path, size: job.size, digest, mode }, mismatch))
 }
 
-/// Fetches one object. Returns the digest, the digest and the mode that are noted beside the object.
-async fn whole(
+/// Downloads one object to its file. Returns its digest, the digest in its metadata, and its mode.
+async fn write_object(
     blob: &RemoteBlob,
     job: &ObjectJob,
     arrived: &ByteProgress,
 ) -> Result<(Digest, Option<Digest>, Option<u32>), FetchError> {
     let disk = |source| FetchError::Disk { path: job.to.clone(), source };
     let mut file = tokio::fs::File::create_new(&job.to).await.map_err(disk)?;
-    let mut hasher = Hasher::default();
+    let mut hasher = DigestHasher::default();
     let part = fetch::open(blob, 0, job.size.max(1), None).await?;
     if part.total != job.size {
         return Err(FetchError::Length { announced: part.total, expected: job.size });
     }
-    let (noted, mode, etag) = (part.sha256, job.mode.or(part.mode), part.etag.clone());
+    let (recorded, mode, etag) = (part.sha256, job.mode.or(part.mode), part.etag.clone());
     let mut reader = RangeReader::new(blob, Some(part), 0..job.size, job.size, etag);
     while let Some(bytes) = reader.next().await? {
         hasher.update(&bytes);
@@ -135,7 +128,7 @@ async fn whole(
     }
     file.flush().await.map_err(disk)?;
     set_mode(&job.to, mode).map_err(disk)?;
-    Ok((hasher.finish(), noted, mode))
+    Ok((hasher.finish(), recorded, mode))
 }
 
 #[cfg(unix)]

@@ -1,116 +1,104 @@
-//! Which paths of an archive may be written, and where a symbolic link may point.
-//!
-//! Everything here is decided on text, before anything is created.
+//! Which paths of an archive may be written, and where a symbolic link may point. Everything here is
+//! decided from the text of the path, before anything is created.
 
-/// The longest path that is taken, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
-/// The most parts of a path.
 const MAX_PARTS: usize = 255;
 
-/// Why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RefusedPath {
-    /// It starts at a root.
+pub enum PathRefusal {
     #[error("the path is absolute")]
     Absolute,
-    /// It starts with a drive letter.
     #[error("the path starts with a drive letter")]
     Drive,
-    /// It has a part `..`.
     #[error("the path leaves the artifact through `..`")]
     Parent,
     #[error("the path holds a NUL")]
     Nul,
-    /// It has a backslash, which separates parts on Windows only.
+    /// Windows takes a backslash for a separator, and other systems take it for part of the name.
     #[error("the path holds a backslash")]
     Backslash,
     #[error("the path is empty")]
     Empty,
-    /// It is longer than 4,096 bytes or has more than 255 parts.
     #[error("the path is too long")]
     TooLong,
-    /// Windows takes the name for something else.
     #[error("Windows can't have a file of this name")]
     Windows,
-    /// It would become configuration of Git or of GitHub.
+    /// Git would run its hooks, GitHub its workflows.
     #[error("`.git` and `.github` aren't taken from an artifact in a privileged event")]
     GitFolder,
-    /// A link whose target is no text.
     #[error("the symbolic link's target isn't UTF-8")]
     NotUtf8,
-    /// A link that leads out of the artifact.
     #[error("the symbolic link leads out of the artifact")]
     Escape,
-    /// A link with `..` behind a name, whose way depends on other links.
-    #[error("the symbolic link has `..` behind a name")]
-    Winding,
+    /// Where `name/..` leads depends on whether `name` is a link.
+    #[error("the symbolic link has `..` after a name")]
+    ParentAfterName,
 }
 
-/// The path below the artifact's root, with `.` and empty parts left out; refused where it could
-/// reach anything else.
-pub fn check(path: &str) -> Result<String, RefusedPath> {
+/// Removes `.` and empty parts from `path`, and refuses one that could lead out of the artifact.
+pub fn check(path: &str) -> Result<String, PathRefusal> {
     let parts = parts(path)?;
     if parts.contains(&"..") {
-        return Err(RefusedPath::Parent);
+        return Err(PathRefusal::Parent);
     }
     if parts.is_empty() {
-        return Err(RefusedPath::Empty);
+        return Err(PathRefusal::Empty);
     }
-    if cfg!(windows) && parts.iter().any(|part| !windows_takes(part)) {
-        return Err(RefusedPath::Windows);
+    if cfg!(windows) && parts.iter().any(|part| !is_valid_on_windows(part)) {
+        return Err(PathRefusal::Windows);
     }
     Ok(parts.join("/"))
 }
 
-/// Refuses a checked path or a link's target with a part that Git or GitHub would act on.
-pub fn check_privileged(path: &str) -> Result<(), RefusedPath> {
+/// Refuses `.git` and `.github` in a checked path or in the target of a link.
+pub fn check_privileged(path: &str) -> Result<(), PathRefusal> {
     // `git~1` is the short name of `.git` on Windows.
     let acts = |part: &str| {
         let part = part.trim_end_matches(['.', ' ']);
         [".git", ".github", "git~1"].iter().any(|name| part.eq_ignore_ascii_case(name))
     };
-    if path.split('/').any(acts) { Err(RefusedPath::GitFolder) } else { Ok(()) }
+    if path.split('/').any(acts) { Err(PathRefusal::GitFolder) } else { Ok(()) }
 }
 
-/// Refuses the target of a link at the checked path `link` unless it stays below the root.
+/// Refuses the target of the link at the checked path `link` if it leads out of the artifact.
 ///
-/// `..` may only come first: behind a name it would be resolved from wherever another link leads.
-pub fn check_target(link: &str, target: &str) -> Result<(), RefusedPath> {
+/// `..` may only come first: after a name it would be resolved from wherever another link points.
+pub fn check_link_target(link: &str, target: &str) -> Result<(), PathRefusal> {
     let parts = parts(target)?;
     let up = parts.iter().take_while(|part| **part == "..").count();
     if parts[up..].contains(&"..") {
-        return Err(RefusedPath::Winding);
+        return Err(PathRefusal::ParentAfterName);
     }
     if up > link.split('/').count() - 1 {
-        return Err(RefusedPath::Escape);
+        return Err(PathRefusal::Escape);
     }
     Ok(())
 }
 
-fn parts(path: &str) -> Result<Vec<&str>, RefusedPath> {
+fn parts(path: &str) -> Result<Vec<&str>, PathRefusal> {
     let bytes = path.as_bytes();
     if bytes.contains(&0) {
-        return Err(RefusedPath::Nul);
+        return Err(PathRefusal::Nul);
     }
     if bytes.len() >= 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':' {
-        return Err(RefusedPath::Drive);
+        return Err(PathRefusal::Drive);
     }
     if path.contains('\\') {
-        return Err(RefusedPath::Backslash);
+        return Err(PathRefusal::Backslash);
     }
     if path.starts_with('/') {
-        return Err(RefusedPath::Absolute);
+        return Err(PathRefusal::Absolute);
     }
     let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     if path.len() > MAX_PATH_BYTES || parts.len() > MAX_PARTS {
-        return Err(RefusedPath::TooLong);
+        return Err(PathRefusal::TooLong);
     }
     Ok(parts)
 }
 
 /// Names that Windows reads as a device, a stream or another name.
 /// <https://learn.microsoft.com/en-us/windows/win32/fileio/naming-a-file>
-fn windows_takes(part: &str) -> bool {
+fn is_valid_on_windows(part: &str) -> bool {
     let stem = part.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
     let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")
         || (stem.len() == 4
@@ -124,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_inside_is_taken_as_it_is_and_dots_are_dropped() {
+    fn path_inside_the_artifact_is_accepted_without_its_dots() {
         for (path, taken) in [
             ("a", "a"),
             ("a/b c/ö.txt", "a/b c/ö.txt"),
@@ -137,30 +125,30 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_reach_anything_else_is_refused() {
+    fn path_that_leads_out_of_the_artifact_is_refused() {
         for (path, refused) in [
-            ("/etc/passwd", RefusedPath::Absolute),
-            ("//host/share", RefusedPath::Absolute),
-            ("../x", RefusedPath::Parent),
-            ("a/../../x", RefusedPath::Parent),
-            ("a/..", RefusedPath::Parent),
-            ("C:/x", RefusedPath::Drive),
-            ("c:x", RefusedPath::Drive),
-            ("a\\..\\x", RefusedPath::Backslash),
-            ("a\0b", RefusedPath::Nul),
-            ("", RefusedPath::Empty),
-            ("./", RefusedPath::Empty),
+            ("/etc/passwd", PathRefusal::Absolute),
+            ("//host/share", PathRefusal::Absolute),
+            ("../x", PathRefusal::Parent),
+            ("a/../../x", PathRefusal::Parent),
+            ("a/..", PathRefusal::Parent),
+            ("C:/x", PathRefusal::Drive),
+            ("c:x", PathRefusal::Drive),
+            ("a\\..\\x", PathRefusal::Backslash),
+            ("a\0b", PathRefusal::Nul),
+            ("", PathRefusal::Empty),
+            ("./", PathRefusal::Empty),
         ] {
             assert_eq!(check(path), Err(refused), "{path:?}");
         }
-        assert_eq!(check(&"a".repeat(5000)), Err(RefusedPath::TooLong));
-        assert_eq!(check(&"a/".repeat(300)), Err(RefusedPath::TooLong));
+        assert_eq!(check(&"a".repeat(5000)), Err(PathRefusal::TooLong));
+        assert_eq!(check(&"a/".repeat(300)), Err(PathRefusal::TooLong));
     }
 
     #[test]
-    fn git_and_github_are_refused_in_every_spelling() {
+    fn git_and_github_folders_are_refused_in_every_spelling() {
         for bad in [".git/config", "a/.GIT", ".GitHub/workflows/x.yml", "x/git~1/y", ".git./x"] {
-            assert_eq!(check_privileged(bad), Err(RefusedPath::GitFolder), "{bad}");
+            assert_eq!(check_privileged(bad), Err(PathRefusal::GitFolder), "{bad}");
         }
         for good in [".gitignore", "git/x", ".github.md", "a.git/x"] {
             assert_eq!(check_privileged(good), Ok(()), "{good}");
@@ -168,30 +156,30 @@ mod tests {
     }
 
     #[test]
-    fn a_link_stays_inside_whatever_other_links_there_are() {
+    fn link_target_outside_the_artifact_is_refused() {
         for (link, target) in [("a/b", "../c"), ("a", "b/c"), ("a/b/c", "../../d"), ("a", ".")] {
-            assert_eq!(check_target(link, target), Ok(()), "{link} -> {target}");
+            assert_eq!(check_link_target(link, target), Ok(()), "{link} -> {target}");
         }
         for (link, target, refused) in [
-            ("a", "..", RefusedPath::Escape),
-            ("a/b", "../../x", RefusedPath::Escape),
-            ("a", "/etc/passwd", RefusedPath::Absolute),
-            ("a", "C:/x", RefusedPath::Drive),
-            ("a", "b/../../x", RefusedPath::Winding),
-            ("a/b", "x/../y", RefusedPath::Winding),
-            ("a", "..\\x", RefusedPath::Backslash),
+            ("a", "..", PathRefusal::Escape),
+            ("a/b", "../../x", PathRefusal::Escape),
+            ("a", "/etc/passwd", PathRefusal::Absolute),
+            ("a", "C:/x", PathRefusal::Drive),
+            ("a", "b/../../x", PathRefusal::ParentAfterName),
+            ("a/b", "x/../y", PathRefusal::ParentAfterName),
+            ("a", "..\\x", PathRefusal::Backslash),
         ] {
-            assert_eq!(check_target(link, target), Err(refused), "{link} -> {target}");
+            assert_eq!(check_link_target(link, target), Err(refused), "{link} -> {target}");
         }
     }
 
     #[test]
-    fn windows_devices_and_streams_are_known() {
+    fn windows_device_and_stream_names_are_invalid() {
         for bad in ["con", "NUL.txt", "com1", "a:b", "x.", "y ", "LPT9.log"] {
-            assert!(!windows_takes(bad), "{bad}");
+            assert!(!is_valid_on_windows(bad), "{bad}");
         }
         for good in ["console", "a", "com", "comx", "null"] {
-            assert!(windows_takes(good), "{good}");
+            assert!(is_valid_on_windows(good), "{good}");
         }
     }
 }

@@ -1,6 +1,5 @@
-//! Makes a finished stage visible: renames its files into the destination, all or none.
+//! Publishes staged files: renames them into the destination, all or none.
 
-use std::ffi::OsString;
 use std::fs::{self, DirEntry, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,74 +7,70 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// The start of the name of every temporary folder.
-const PREFIX: &str = ".crcr-download-";
-/// The file in it that is locked as long as its process lives.
-const LOCK: &str = "lock";
-/// How old a folder without a lock must be to count as left behind.
-const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+const FOLDER_PREFIX: &str = ".crcr-download-";
+/// In each temporary folder; its process holds a lock on it.
+const LOCK_FILE: &str = "lock";
+/// A folder without a lock file is removed when it is this old.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Why the files can't be put where they belong. The destination is as it was.
+/// After any of these, the destination is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// A folder of the artifact is a link in the destination: writing through it could reach
-    /// anything.
+    /// Writing through the link could reach any folder.
     #[error("`{0}` is a symbolic link, and the artifact has a folder there")]
     LinkInTheWay(PathBuf),
-    /// The artifact has a file where the destination has a folder, or the reverse.
     #[error("`{0}` is a folder on one side and a file on the other")]
     KindDiffers(PathBuf),
-    /// The destination is a file.
     #[error("`{0}` isn't a folder")]
     NotAFolder(PathBuf),
     #[error("`{path}` can't be written: {source}")]
-    Io {
-        /// What was to be written.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
-/// A temporary folder on the file system of a destination. Dropped, it is removed with all it
-/// holds.
+impl PublishError {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), source }
+    }
+}
+
+/// A temporary folder on the destination's file system. It is deleted when it is dropped.
 pub struct StagingFolder {
-    /// Released before the folder is removed.
+    /// Fields are dropped in order: the lock is released before the folder is deleted.
     _lock: Option<File>,
     folder: TempDir,
     destination: PathBuf,
 }
 
 impl StagingFolder {
-    /// A folder beside `destination`, or inside it where its parent can't be written or is another
-    /// file system.
+    /// A folder next to `destination`, or in it if its parent can't be written or is on another file
+    /// system.
     pub fn new(destination: &Path) -> Result<Self, PublishError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PublishError::Io { path, source }
-        };
-        let destination = std::path::absolute(destination).map_err(io(destination))?;
-        let make = |parent: &Path| tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
+        let destination =
+            std::path::absolute(destination).map_err(|e| PublishError::io(destination, e))?;
+        let make =
+            |parent: &Path| tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir_in(parent);
         let folder = match fs::metadata(&destination) {
             Ok(there) if !there.is_dir() => return Err(PublishError::NotAFolder(destination)),
             Ok(_) => {
-                // The file system of the folder that the name leads to, links resolved.
-                let real = destination.canonicalize().map_err(io(&destination))?;
+                // `destination` may be a link to another file system.
+                let canonical = destination.canonicalize();
+                let real = canonical.map_err(|e| PublishError::io(&destination, e))?;
                 let beside = real.parent().filter(|parent| same_device(parent, &real));
                 match beside.and_then(|parent| make(parent).ok()) {
                     Some(folder) => folder,
-                    None => make(&real).map_err(io(&real))?,
+                    None => make(&real).map_err(|e| PublishError::io(&real, e))?,
                 }
             }
             Err(_) => {
                 let there = destination.ancestors().find(|folder| folder.is_dir());
                 let there = there.ok_or_else(|| PublishError::NotAFolder(destination.clone()))?;
-                make(there).map_err(io(there))?
+                make(there).map_err(|e| PublishError::io(there, e))?
             }
         };
         if let Some(parent) = folder.path().parent() {
             remove_abandoned(parent);
         }
-        // A file system without locks leaves the folder to the rule of its age.
+        // On a file system without locks the folder's age decides when it is abandoned.
         Ok(Self { _lock: lock(folder.path()).ok(), folder, destination })
     }
 
@@ -83,12 +78,12 @@ impl StagingFolder {
         self.folder.path()
     }
 
-    /// Whether the destination, or the folder that the files are prepared in, takes `a` and `A`
-    /// for one name.
+    /// Whether the file system of the staging folder or the destination ignores case.
     pub fn folds_case(&self) -> bool {
         let folders = [self.folder.path(), &self.destination];
         folders.into_iter().filter(|folder| folder.is_dir()).any(|folder| {
-            let Ok(probe) = tempfile::Builder::new().prefix(PREFIX).tempfile_in(folder) else {
+            let Ok(probe) = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempfile_in(folder)
+            else {
                 return true;
             };
             let name = probe.path().file_name().unwrap_or_default();
@@ -97,17 +92,14 @@ impl StagingFolder {
         })
     }
 
-    /// Creates an empty folder of this name below the staging folder.
     pub fn subfolder(&self, name: &str) -> Result<PathBuf, PublishError> {
         let path = self.folder.path().join(name);
-        fs::create_dir(&path).map_err(|source| PublishError::Io { path: path.clone(), source })?;
+        fs::create_dir(&path).map_err(|e| PublishError::io(&path, e))?;
         Ok(path)
     }
 
-    /// Renames what `from` (a folder below the staging folder) holds into the destination; files
-    /// that are there already are replaced.
-    ///
-    /// If anything fails, everything is put back.
+    /// Renames the content of `from`, a folder below the staging folder, into the destination.
+    /// Existing files are replaced. If anything fails, every rename is undone.
     pub fn publish(&self, from: &Path) -> Result<(), PublishError> {
         let mut moves = PendingMoves { backup: self.subfolder("replaced")?, done: vec![] };
         let moved =
@@ -119,40 +111,40 @@ impl StagingFolder {
     }
 }
 
-/// Creates and locks the file that shows that `folder` is in use. It gets its name only when it is
-/// locked, so that no other process sees it without its lock.
+/// Creates the lock file. It gets its final name only after it is locked, so that no other process
+/// sees it unlocked.
 fn lock(folder: &Path) -> io::Result<File> {
     let fresh = folder.join("lock.new");
     let file = File::create_new(&fresh)?;
     file.lock()?;
-    fs::rename(&fresh, folder.join(LOCK))?;
+    fs::rename(&fresh, folder.join(LOCK_FILE))?;
     Ok(file)
 }
 
-/// Removes the folders of downloads that were killed: those whose lock nobody holds, and old ones
-/// that never had one. What can't be removed stays.
+/// Deletes the folders of downloads that were killed: those with a lock that nobody holds, and old
+/// ones without a lock file. Errors are ignored.
 fn remove_abandoned(parent: &Path) {
-    let named = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+    let named = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX);
     for entry in fs::read_dir(parent).into_iter().flatten().flatten().filter(named) {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_abandoned(&path) {
-            tracing::info!(path = %path.display(), "removing what a killed download left");
+            tracing::info!(path = %path.display(), "deleting the folder of a killed download");
             let _ = fs::remove_dir_all(path);
         }
     }
 }
 
 fn is_abandoned(folder: &Path) -> bool {
-    let lock = folder.join(LOCK);
+    let lock = folder.join(LOCK_FILE);
     match fs::symlink_metadata(&lock) {
         Ok(there) => there.is_file() && File::open(lock).is_ok_and(|lock| lock.try_lock().is_ok()),
         Err(_) => fs::metadata(folder)
             .and_then(|folder| folder.modified())
-            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED)),
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED_AFTER)),
     }
 }
 
-/// The renames so far, so that they can be taken back.
+/// The renames so far, so that they can be undone.
 struct PendingMoves {
     backup: PathBuf,
     done: Vec<FinishedMove>,
@@ -164,36 +156,29 @@ enum FinishedMove {
 }
 
 impl PendingMoves {
-    /// Creates the destination and the folders above it that are missing.
+    /// Creates the destination and its missing parents.
     fn make_root(&mut self, destination: &Path) -> Result<(), PublishError> {
         let missing: Vec<_> = destination.ancestors().take_while(|path| !path.exists()).collect();
         for path in missing.into_iter().rev() {
-            fs::create_dir(path)
-                .map_err(|source| PublishError::Io { path: path.to_owned(), source })?;
+            fs::create_dir(path).map_err(|e| PublishError::io(path, e))?;
             self.done.push(FinishedMove::Created(path.to_owned()));
         }
         Ok(())
     }
 
     fn merge(&mut self, from: &Path, to: &Path) -> Result<(), PublishError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PublishError::Io { path, source }
-        };
-        let mut names: Vec<OsString> = vec![];
-        for child in fs::read_dir(from).map_err(failed(from))? {
-            names.push(child.map_err(failed(from))?.file_name());
-        }
-        for name in names {
+        let children = fs::read_dir(from).and_then(Iterator::collect);
+        let children: Vec<DirEntry> = children.map_err(|e| PublishError::io(from, e))?;
+        for name in children.iter().map(DirEntry::file_name) {
             let (source, target) = (from.join(&name), to.join(&name));
-            let ours = fs::symlink_metadata(&source).map_err(failed(&source))?;
+            let ours = fs::symlink_metadata(&source).map_err(|e| PublishError::io(&source, e))?;
             let theirs = match fs::symlink_metadata(&target) {
                 Ok(theirs) => theirs,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.rename(source, target)?;
                     continue;
                 }
-                Err(error) => return Err(failed(&target)(error)),
+                Err(error) => return Err(PublishError::io(&target, error)),
             };
             match (ours.is_dir(), theirs.is_dir()) {
                 (true, true) => self.merge(&source, &target)?,
@@ -212,13 +197,13 @@ impl PendingMoves {
     }
 
     fn rename(&mut self, from: PathBuf, to: PathBuf) -> Result<(), PublishError> {
-        fs::rename(&from, &to).map_err(|source| PublishError::Io { path: to.clone(), source })?;
+        fs::rename(&from, &to).map_err(|e| PublishError::io(&to, e))?;
         self.done.push(FinishedMove::Moved { from, to });
         Ok(())
     }
 
-    /// Takes everything back, the last first. What can't be taken back is told in the log only:
-    /// the failure that led here is the one to report.
+    /// Undoes everything, the last first. A failure here is only logged: the caller reports the
+    /// failure that led here.
     fn undo(&mut self) {
         for done in self.done.drain(..).rev() {
             let undone = match &done {
@@ -226,7 +211,7 @@ impl PendingMoves {
                 FinishedMove::Moved { from, to } => fs::rename(to, from),
             };
             if let Err(error) = undone {
-                tracing::warn!(%error, "a file of the destination couldn't be put back");
+                tracing::warn!(%error, "a change of the destination couldn't be undone");
             }
         }
     }
@@ -287,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_merged_into_a_folder_that_is_there() {
+    fn files_are_merged_into_an_existing_folder() {
         let (world, staging, stage) = world(&["a", "d/b"], &["d/b", "d/c", "e/f"]);
         staging.publish(&stage).unwrap();
         drop(staging);
@@ -295,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_deep_down_is_created() {
+    fn missing_parents_of_the_destination_are_created() {
         let world = tempfile::tempdir().unwrap();
         let staging = StagingFolder::new(&world.path().join("x/y/z")).unwrap();
         let stage = staging.subfolder("stage").unwrap();
@@ -306,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_leaves_everything_as_it_was() {
+    fn conflict_leaves_the_destination_unchanged() {
         for blocked in ["z/file/x", "a"] {
             let (world, staging, stage) = world(&["a/b", "m", "z/file"], &["m", blocked]);
             let error = staging.publish(&stage).unwrap_err();
@@ -318,7 +303,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nothing_is_written_through_a_link_that_is_there() {
+    fn existing_link_in_the_destination_is_never_written_through() {
         let (world, staging, stage) = world(&["m"], &["link/passwd", "m"]);
         let elsewhere = world.path().join("elsewhere");
         write(&elsewhere.join("passwd"), "safe");
@@ -330,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_removes_what_a_killed_one_left_and_never_what_a_running_one_has() {
+    fn folder_of_a_killed_download_is_deleted_and_that_of_a_running_one_is_kept() {
         let world = tempfile::tempdir().unwrap();
         let out = world.path().join("out");
         let running = StagingFolder::new(&out).unwrap();
@@ -344,14 +329,14 @@ mod tests {
         let second = StagingFolder::new(&out).unwrap();
         assert!(running.path().exists() && second.path().exists() && begun.exists());
         assert!(!killed.exists());
-        let long_ago = std::time::SystemTime::now() - 2 * ABANDONED;
+        let long_ago = std::time::SystemTime::now() - 2 * ABANDONED_AFTER;
         File::open(&begun).unwrap().set_modified(long_ago).unwrap();
         drop(StagingFolder::new(&out).unwrap());
         assert!(!begun.exists());
     }
 
     #[test]
-    fn a_destination_that_is_a_file_is_refused() {
+    fn destination_that_is_a_file_is_refused() {
         let world = tempfile::tempdir().unwrap();
         write(&world.path().join("out"), "file");
         let error = StagingFolder::new(&world.path().join("out")).err().unwrap();

@@ -1,4 +1,4 @@
-//! What an upload stores: the files, how they are packed, and whose they are.
+//! What an upload stores: the files, how they are packed, and which job stores them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,92 +8,102 @@ use tokio_util::sync::CancellationToken;
 use crate::blocks::{self, BlobBlocks, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
-use crate::locator::{ArchiveFormat, LocatedFile};
+use crate::locator::{ArchiveFormat, ArtifactTrust, LocatedFile};
 use crate::zip::write::{self, DeflateLevel};
 
-/// With more files than this a locator is too large to list them.
+/// With more files than this the locator would exceed its limit, so their digests aren't needed.
 const MAX_LISTED_FILES: usize = 8192;
-/// What a zip needs for an entry besides name and data, at most.
-const ENTRY_OVERHEAD: u64 = 200;
+/// The most bytes that a zip needs for an entry besides its name and data.
+const ENTRY_OVERHEAD_BYTES: u64 = 200;
 
-/// Hears how many more bytes were read.
+/// Called with the number of bytes that were just read.
 pub type ReadProgress = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// An artifact to store. It can be read any number of times, for a second store or a second look.
+/// The job that uploads.
+#[derive(Debug, Clone)]
+pub struct JobIdentity {
+    /// `owner/repo`.
+    pub repository: String,
+    pub run_id: u64,
+    /// From 1.
+    pub run_attempt: u64,
+    /// The key of the job in the workflow file.
+    pub key: String,
+    /// The leg of the job's matrix; `None` without a matrix.
+    pub leg: Option<String>,
+    /// The job's own check run. It differs between two calls of one reusable workflow.
+    pub check_run_id: Option<u64>,
+    /// Whose code the job runs.
+    pub trust: ArtifactTrust,
+}
+
+impl JobIdentity {
+    /// The job with the leg of its matrix, for the metadata of an object.
+    pub fn label(&self) -> String {
+        match &self.leg {
+            Some(leg) => format!("{}/{leg}", self.key),
+            None => self.key.clone(),
+        }
+    }
+}
+
+/// An artifact to store. The files can be read several times, for a second store or a comparison.
 #[derive(Clone)]
 pub struct UploadSource {
     pub name: String,
-    /// The attempt of the run, from 1.
-    pub attempt: u64,
-    /// The key of the job in the workflow file.
-    pub job: String,
-    /// Which leg of the job's matrix; `None` without a matrix.
-    pub leg: Option<String>,
-    /// The job's own check run, which tells calls of one reusable workflow apart.
-    pub check_run_id: Option<u64>,
+    pub job: JobIdentity,
     /// The folder of the files.
     pub root: PathBuf,
     pub entries: Arc<Vec<FileEntry>>,
     pub level: DeflateLevel,
-    /// How the files are stored.
     pub archive: ArchiveFormat,
-    /// Whether an artifact of this attempt is replaced.
+    /// Whether to replace an artifact of the same attempt.
     pub overwrite: bool,
-    /// A folder of the job for notes about uploads that have begun.
-    pub notes: PathBuf,
-    /// How long to keep it, in days; `None` is the store's own default.
+    /// Holds a marker file for each upload that has begun; it survives a killed process.
+    pub marker_folder: PathBuf,
+    /// `None` is the store's own default.
     pub retention_days: Option<u32>,
-    /// Ends the upload early, with nothing left behind.
+    /// Cancels the upload, with nothing left behind.
     pub stop: CancellationToken,
-    /// Hears of the bytes read.
     pub progress: ReadProgress,
     pub grown: GrownFiles,
 }
 
 #[derive(Debug, Clone)]
 pub struct StoredArtifact {
-    /// The digest of the blob, or of the list of files.
+    /// Of the blob, or of the list of files.
     pub digest: Digest,
-    /// The size of what is stored, in bytes.
+    /// The stored bytes.
     pub size: u64,
-    /// The files, where there aren't too many to list.
+    /// Empty when there are too many to list.
     pub files: Vec<LocatedFile>,
-    /// Whether it was there already.
-    pub already: bool,
-    /// Whether the bucket refused the tag for the retention.
-    pub untagged: bool,
-    /// What is left of the artifact that was replaced and why, where something is.
-    pub leftover: Option<String>,
+    /// Whether the store had the same content already.
+    pub already_stored: bool,
+    /// Whether the bucket refused the tag `retention-days`.
+    pub tag_refused: bool,
+    /// Set when objects of a replaced artifact couldn't be deleted.
+    pub leftover_warning: Option<String>,
     /// GitHub's number of the artifact.
     pub artifact_id: Option<u64>,
-    /// How the files are stored, which may differ from what was asked for.
+    /// May differ from the requested format.
     pub archive: ArchiveFormat,
 }
 
 impl UploadSource {
-    /// The job with the leg of its matrix, as the metadata of an object names it.
-    pub fn owner(&self) -> String {
-        match &self.leg {
-            Some(leg) => format!("{}/{leg}", self.job),
-            None => self.job.clone(),
-        }
-    }
-
-    /// The bytes of all files.
+    /// The bytes of all files, unpacked.
     pub fn raw_size(&self) -> u64 {
         self.entries.iter().map(|entry| entry.size).sum()
     }
 
-    /// The most bytes that one blob of all files can have.
+    /// An upper bound for the bytes of one blob with all files.
     pub fn size_limit(&self) -> u64 {
         let entry = |entry: &FileEntry| {
-            entry.size + entry.size / 1000 + 2 * entry.path.len() as u64 + ENTRY_OVERHEAD
+            entry.size + entry.size / 1000 + 2 * entry.path.len() as u64 + ENTRY_OVERHEAD_BYTES
         };
         self.entries.iter().map(entry).sum()
     }
 
-    /// The files as one zip.
-    pub fn zip(&self, block_size: usize) -> BlobBlocks {
+    pub fn zip_blocks(&self, block_size: usize) -> BlobBlocks {
         let Self { root, entries, level, progress, grown, .. } = self.clone();
         BlobBlocks::start(block_size, move |sink| {
             let listed = entries.len() <= MAX_LISTED_FILES;
@@ -102,13 +112,12 @@ impl UploadSource {
         })
     }
 
-    /// One file as it is.
-    pub fn file(&self, entry: &FileEntry, block_size: usize) -> BlobBlocks {
+    pub fn file_blocks(&self, entry: &FileEntry, block_size: usize) -> BlobBlocks {
         let (path, progress) = (self.root.join(&entry.path), self.progress.clone());
-        blocks::of_file(path, entry.size, block_size, self.grown.clone(), move |n| progress(n))
+        blocks::file_blocks(path, entry.size, block_size, self.grown.clone(), move |n| progress(n))
     }
 
-    /// The digest of each file, without a word about progress.
+    /// The digest of each file; reports no progress.
     pub async fn digests(&self) -> Result<Vec<Digest>, blocks::BlobSourceError> {
         let Self { root, entries, grown, .. } = self.clone();
         let digest = move |entry: &FileEntry| {
@@ -118,8 +127,8 @@ impl UploadSource {
         tokio::task::spawn_blocking(all).await.map_err(|_| blocks::BlobSourceError::Stopped)?
     }
 
-    /// The list of files for a locator.
-    pub fn files(&self, digests: &[Digest]) -> Vec<LocatedFile> {
+    /// The files with their digests, for a locator.
+    pub fn located_files(&self, digests: &[Digest]) -> Vec<LocatedFile> {
         let file = |(entry, digest): (&FileEntry, &Digest)| LocatedFile {
             path: entry.path.clone(),
             size: entry.size,
@@ -130,8 +139,8 @@ impl UploadSource {
     }
 }
 
-/// The content type of a file, by the end of its name. Text is taken for UTF-8, so that a browser
-/// shows it right.
+/// The content type by the file's extension. Text gets `charset=utf-8`, or browsers would guess the
+/// encoding.
 pub fn content_type(path: &str) -> String {
     let guessed = mime_guess::from_path(path).first_or_octet_stream();
     let is_text = guessed.type_() == mime_guess::mime::TEXT;
@@ -143,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_zip_is_called_one_and_text_has_its_charset() {
+    fn content_type_follows_the_extension_and_text_is_utf_8() {
         for (path, expected) in [
             ("a/b.ZIP", "application/zip"),
             ("p-1.0-cp312-any.whl", "application/octet-stream"),

@@ -1,5 +1,5 @@
-//! Whose code made an artifact, and what that allows in an event whose workflow holds rights that
-//! the author of the code may not have.
+//! Whether a fork's code made an artifact, and whether a workflow with more rights than the fork's
+//! author may use it.
 //!
 //! <https://securitylab.github.com/resources/github-actions-preventing-pwn-requests/>
 
@@ -7,40 +7,38 @@ use crcr_github::runs::WorkflowRun;
 
 use crate::locator::ArtifactTrust;
 
-/// Whether a workflow of this event has the base repository's rights while it looks at work from
-/// elsewhere.
+/// Whether workflows of this event have the base repository's secrets while they work on a fork's
+/// contribution.
 pub fn is_privileged(event: &str) -> bool {
     matches!(event, "workflow_run" | "pull_request_target" | "issue_comment")
 }
 
-/// Why an artifact isn't taken in a privileged event.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TrustRefusal {
-    /// A fork made it, and nobody has allowed that.
     #[error("a fork's code (`{0}`) made this artifact, and nobody has allowed that")]
     Fork(String),
-    /// The label isn't what GitHub says.
     #[error("its locator says `same-repo`, but GitHub says that `{0}` made it")]
     Label(String),
-    /// There is no digest, or whoever replaces the artifact can replace it too.
+    /// There is no digest, or whoever can replace the artifact can replace the digest too.
     #[error("in this event its digest must come from a job's output or from GitHub's record")]
     Digest,
 }
 
-/// What GitHub says about the code that `run` of `repository` worked on.
-pub fn of_run(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
+/// The trust of the code that `run` of `repository` worked on, and the repository it came from.
+pub fn run_trust(run: &WorkflowRun, repository: &str) -> (ArtifactTrust, String) {
     match &run.head_repository {
         Some(head) if head.full_name.eq_ignore_ascii_case(repository) => {
             (ArtifactTrust::SameRepo, head.full_name.clone())
         }
         Some(head) => (ArtifactTrust::Fork, head.full_name.clone()),
-        // GitHub forgets the name of a repository that is deleted; it wasn't this one.
+        // GitHub gives no name for a deleted repository, and this one exists.
         None => (ArtifactTrust::Fork, "a deleted repository".to_owned()),
     }
 }
 
-/// Decides on an artifact of `run` in a privileged event: GitHub's word counts, and a label that
-/// claims more than it is refused even where forks are allowed.
+/// Decides on an artifact of `run` in a privileged event. GitHub's record of the run counts, not
+/// `label`, which the uploader wrote: a fork's artifact labelled `same-repo` is refused even if forks
+/// are allowed.
 pub fn check(
     run: &WorkflowRun,
     repository: &str,
@@ -48,7 +46,7 @@ pub fn check(
     independent_digest: bool,
     allow_fork: bool,
 ) -> Result<ArtifactTrust, TrustRefusal> {
-    let (trust, head) = of_run(run, repository);
+    let (trust, head) = run_trust(run, repository);
     if trust == ArtifactTrust::Fork && label == Some(ArtifactTrust::SameRepo) {
         return Err(TrustRefusal::Label(head));
     }
@@ -71,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_act_with_the_base_repositorys_rights_are_privileged() {
+    fn events_with_the_base_repositorys_secrets_are_privileged() {
         for event in ["workflow_run", "pull_request_target", "issue_comment"] {
             assert!(is_privileged(event));
         }
@@ -81,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn githubs_word_decides_and_not_the_label() {
+    fn trust_comes_from_githubs_record_not_from_the_locator() {
         let (same, fork) = (Some(ArtifactTrust::SameRepo), Some(ArtifactTrust::Fork));
         let evil = || "evil/up".to_owned();
         for (head, label, independent, allowed, verdict) in [

@@ -1,8 +1,8 @@
-//! Unpacks archives into a stage: a temporary folder that nobody sees until all of it is good.
+//! Unpacks archives into a staging folder, which is published only after everything has succeeded.
 //!
-//! Safe against the archive's author: paths are checked as text before anything is created, links
-//! are created last so that nothing is ever written through one, and sizes are bounded by what the
-//! directory announces, which is bounded itself.
+//! Archives are untrusted: paths are checked as text before anything is created, links are created
+//! last so that nothing is written through one, and no entry gets more bytes than the central
+//! directory announces, which [`UnpackLimits`] bound.
 
 #[cfg(test)]
 mod hostile;
@@ -15,21 +15,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use crate::disk::Disk;
-use crate::paths::{self, RefusedPath};
-use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipEntry, ZipReadError};
+use crate::blob_file::BlobFile;
+use crate::paths::{self, PathRefusal};
+use crate::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 
-/// The longest target of a symbolic link, in bytes.
 const MAX_TARGET_BYTES: u64 = 4096;
 
-/// What an archive may hold.
 #[derive(Debug, Clone, Copy)]
 pub struct UnpackLimits {
-    /// Files, links and folders, named or implied.
+    /// Files, links and folders, including the parents of files.
     pub entries: u64,
     /// Bytes of all files.
     pub total: u64,
-    /// Bytes of all files for each byte of the archive; looked at only above [`UnpackLimits::small`].
+    /// Bytes of all files for each byte of the archive; checked only above [`UnpackLimits::small`].
     pub ratio: u64,
     /// A total in bytes that is harmless at any ratio.
     pub small: u64,
@@ -45,149 +43,130 @@ impl Default for UnpackLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnCollision {
     Error,
-    /// Take the later artifact's file.
+    /// The later artifact's file replaces the earlier one's.
     Last,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct UnpackPolicy {
-    /// Whether the workflow holds rights that the artifact's author may not have: setuid bits,
-    /// `.git` and `.github` are refused then.
+    /// Whether the workflow has rights that the artifact's author may not have: setuid bits, `.git`
+    /// and `.github` are refused then.
     pub privileged: bool,
-    /// What an archive may hold.
     pub limits: UnpackLimits,
-    /// What to do when two artifacts hold the same path.
     pub on_collision: OnCollision,
-    /// Whether the destination takes `a` and `A` for one name.
+    /// Whether the destination ignores case.
     pub folds_case: bool,
 }
 
-/// Why an artifact can't be unpacked. Nothing of it is visible then.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    /// The archive is broken or of a kind that isn't read.
     #[error(transparent)]
     Zip(#[from] ZipReadError),
-    /// A path or a link that could reach something else.
     #[error("`{path}` is refused: {why}")]
-    Path { path: String, why: RefusedPath },
+    Path { path: String, why: PathRefusal },
     #[error("`{0}` and `{1}` can't both be unpacked: the destination takes them for one path")]
     Case(String, String),
-    /// A path that two artifacts hold, or that is both a file and a folder.
+    /// In two artifacts, or both a file and a folder.
     #[error("`{0}` is there twice")]
     Collision(String),
-    /// A setuid, setgid or sticky bit in a privileged event.
-    #[error("`{0}` has a setuid, setgid or sticky bit, which a privileged event doesn't take")]
+    #[error("`{0}` has a setuid, setgid or sticky bit, which isn't allowed in a privileged event")]
     Setuid(String),
-    /// More entries than [`UnpackLimits::entries`].
     #[error("the archive has more than {0} entries")]
     TooMany(u64),
-    /// More bytes than [`UnpackLimits::total`].
     #[error("the archive announces more than {0} bytes of files")]
     TooBig(u64),
-    /// More bytes for a byte of archive than [`UnpackLimits::ratio`], or entries that share bytes.
+    /// Above [`UnpackLimits::ratio`], or entries that share bytes.
     #[error("the archive unpacks to {unpacked} bytes from {packed}: that is a zip bomb")]
-    Bomb {
-        /// The bytes that it announces.
-        unpacked: u64,
-        /// The bytes that it has.
-        packed: u64,
-    },
+    Bomb { unpacked: u64, packed: u64 },
     #[error("the files need {need} bytes, and the disk has {have}")]
     NoSpace { need: u64, have: u64 },
     #[error("cancelled")]
     Cancelled,
-    /// A file can't be written.
     #[error("`{path}` can't be written: {source}")]
-    Write {
-        /// The path below the artifact's root.
-        path: String,
-        source: io::Error,
-    },
+    Write { path: String, source: io::Error },
 }
 
 impl UnpackError {
-    /// Whether the disk takes no more: it is full, or the file too large for it.
+    /// Whether the disk is full, or the file is too large for it.
     pub fn is_disk_full(&self) -> bool {
-        let full = |e: &io::Error| {
-            use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-            matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
-        };
         match self {
-            Self::Write { source, .. } => full(source),
-            Self::Zip(ZipReadError::Io(source)) => full(source),
+            Self::Write { source, .. } | Self::Zip(ZipReadError::Io(source)) => {
+                is_disk_full(source)
+            }
             Self::NoSpace { .. } => true,
             _ => false,
         }
     }
 }
 
+pub(crate) fn is_disk_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnpackCounts {
     pub files: u64,
-    /// Bytes of the files.
     pub bytes: u64,
 }
 
-/// A folder that takes the files of one or several artifacts until all of them are good.
+/// A folder with the files of one or several artifacts, until they are published together.
 pub struct StagedFiles {
     root: PathBuf,
     policy: UnpackPolicy,
     hasher: RandomState,
-    /// Hashes of the paths (folded where case doesn't count) of files and links of earlier artifacts, sorted.
-    leaves: Vec<u64>,
-    /// Hashes of the folders' paths, likewise.
+    /// Sorted hashes of the paths of earlier artifacts' files and links. Hashes, because there may be
+    /// millions; of the lower-case path where case is ignored.
+    files: Vec<u64>,
+    /// Hashes of the paths of folders, likewise.
     folders: HashSet<u64>,
     /// Links to create at the end: path and target.
     links: Vec<(String, String)>,
 }
 
-/// Calls its argument with every checked path of an artifact, and whether it is a folder.
+/// Calls its argument with every checked path of an artifact and whether it is a folder.
 type EachPath<'a> =
     &'a dyn Fn(&mut dyn FnMut(&str, bool) -> Result<(), UnpackError>) -> Result<(), UnpackError>;
 
 impl StagedFiles {
-    /// A stage in `root`, an empty folder that only this process writes.
+    /// `root` is an empty folder that only this process writes to.
     pub fn new(root: PathBuf, policy: UnpackPolicy) -> Self {
         Self {
             root,
             policy,
             hasher: RandomState::new(),
-            leaves: vec![],
+            files: vec![],
             folders: HashSet::new(),
             links: vec![],
         }
     }
 
-    /// Unpacks the archive in `disk`, its paths below `folder` (empty for the root itself), with
-    /// one thread per processor; stops soon after `cancel` is set. The archive's file may become
-    /// one of them.
+    /// Unpacks an archive below `folder` (empty for the root), with one thread per processor. Stops
+    /// soon after `cancel` is set. The archive's own file may be renamed to become an entry.
     pub fn unpack(
         &mut self,
-        disk: impl Into<Disk>,
+        disk: impl Into<BlobFile>,
         folder: &str,
         cancel: &AtomicBool,
     ) -> Result<UnpackCounts, UnpackError> {
-        let zip = Zip::open(disk)?;
+        let zip = ZipReader::open(disk)?;
         let packed = zip.disk().len().map_err(ZipReadError::Io)?;
         let policy = self.policy;
         let (unpacked, links) = measure(&zip, folder, packed, policy)?;
         check_space(&zip, &self.root, unpacked.bytes)?;
-        self.settle(&|each| {
-            zip.entries(|entry| match checked(&entry, folder, policy)? {
+        self.reserve_paths(&|each| {
+            zip.entries(|entry| match stage_path(&entry, folder, policy)? {
                 Some(path) => each(&path, entry.kind == EntryKind::Folder),
                 None => Ok(()),
             })
         })?;
         self.links.extend(links);
-        write::files(&zip, &self.root, cancel, |entry| checked(entry, folder, policy))?;
+        write::files(&zip, &self.root, cancel, |entry| stage_path(entry, folder, policy))?;
         Ok(unpacked)
     }
 
-    /// Makes room for files that aren't in an archive, and says where each is to be put: create
-    /// it there, it doesn't exist.
-    ///
-    /// The paths are checked as an archive's would be.
+    /// Checks the paths of files that aren't in an archive, and returns where the caller is to create
+    /// each of them.
     pub fn reserve(&mut self, names: &[String], folder: &str) -> Result<Vec<PathBuf>, UnpackError> {
         let limit = self.policy.limits.entries;
         if names.len() as u64 > limit {
@@ -195,11 +174,11 @@ impl StagedFiles {
         }
         let paths = names.iter().map(|name| checked_path(name, folder, self.policy));
         let paths: Vec<String> = paths.collect::<Result<_, _>>()?;
-        self.settle(&|each| paths.iter().try_for_each(|path| each(path, false)))?;
+        self.reserve_paths(&|each| paths.iter().try_for_each(|path| each(path, false)))?;
         Ok(paths.iter().map(|path| self.root.join(path)).collect())
     }
 
-    /// Creates the links and returns the folder, whole.
+    /// Creates the links and returns the folder, ready to be published.
     pub fn finish(self) -> Result<PathBuf, UnpackError> {
         for (path, target) in &self.links {
             symlink(target, &self.root.join(path)).map_err(|source| match source.kind() {
@@ -210,25 +189,25 @@ impl StagedFiles {
         Ok(self.root)
     }
 
-    /// Refuses paths that are one at the destination, makes way for those that replace an
-    /// earlier artifact's, and creates the folders of all.
-    fn settle(&mut self, paths: EachPath<'_>) -> Result<(), UnpackError> {
-        let mut leaves = vec![];
+    /// Refuses paths that collide at the destination, deletes files that these paths replace, and
+    /// creates the folders.
+    fn reserve_paths(&mut self, paths: EachPath<'_>) -> Result<(), UnpackError> {
+        let mut files = vec![];
         paths(&mut |path, is_folder| {
             self.add_folders(path, is_folder)?;
             if !is_folder {
-                leaves.push(self.hash(path));
+                files.push(self.hash(path));
             }
             Ok(())
         })?;
-        leaves.sort_unstable();
-        let twice = leaves.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
-        let both = || leaves.iter().chain(&self.leaves).find(|h| self.folders.contains(h)).copied();
+        files.sort_unstable();
+        let twice = files.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        let both = || files.iter().chain(&self.files).find(|h| self.folders.contains(h)).copied();
         if let Some(hash) = twice.or_else(both) {
             return Err(self.name_collision(paths, hash)?);
         }
         let again: HashSet<u64> =
-            leaves.iter().copied().filter(|h| self.leaves.binary_search(h).is_ok()).collect();
+            files.iter().copied().filter(|h| self.files.binary_search(h).is_ok()).collect();
         let mut last = PathBuf::new();
         paths(&mut |path, is_folder| {
             if !is_folder && again.contains(&self.hash(path)) {
@@ -243,13 +222,13 @@ impl StagedFiles {
             }
             Ok(())
         })?;
-        leaves.retain(|hash| !again.contains(hash));
-        self.leaves.extend(leaves);
-        self.leaves.sort_unstable();
+        files.retain(|hash| !again.contains(hash));
+        self.files.extend(files);
+        self.files.sort_unstable();
         Ok(())
     }
 
-    /// Notes the folders above `path`, and itself if it is one.
+    /// Records the parents of `path`, and itself if it is a folder.
     fn add_folders(&mut self, path: &str, is_folder: bool) -> Result<(), UnpackError> {
         let ends = path.match_indices('/').map(|(at, _)| at);
         for end in ends.chain(is_folder.then_some(path.len())) {
@@ -259,7 +238,7 @@ impl StagedFiles {
         if self.folders.len() as u64 > limit { Err(UnpackError::TooMany(limit)) } else { Ok(()) }
     }
 
-    /// Removes an earlier artifact's file for a later one of the same path, if that is the policy.
+    /// Deletes an earlier artifact's file of the same path, if the policy allows it.
     fn replace(&mut self, path: &str) -> Result<(), UnpackError> {
         let collision = || UnpackError::Collision(path.to_owned());
         if self.policy.on_collision == OnCollision::Error {
@@ -270,11 +249,11 @@ impl StagedFiles {
         if self.links.len() < links {
             return Ok(());
         }
-        // Not there under this very name: it differs in case, so both can't be had.
+        // If it isn't there, its name differs in case, and the destination can't hold both.
         fs::remove_file(self.root.join(path)).map_err(|_| collision())
     }
 
-    /// The error for a hash that came twice, with the paths as the artifact has them.
+    /// Builds the error for a hash that occurred twice. It reads all paths again, to name them.
     fn name_collision(&self, paths: EachPath<'_>, hash: u64) -> Result<UnpackError, UnpackError> {
         let mut names: Vec<String> = vec![];
         paths(&mut |path, _| {
@@ -294,7 +273,7 @@ impl StagedFiles {
         })
     }
 
-    /// A hash by a key of this process, so that nobody can prepare paths that collide.
+    /// The hash has a random key, so that nobody can prepare paths that collide.
     fn hash(&self, path: &str) -> u64 {
         if !self.policy.folds_case {
             return self.hasher.hash_one(path);
@@ -306,10 +285,10 @@ impl StagedFiles {
     }
 }
 
-/// Adds up what the directory announces and refuses it above the limits; returns the links with
-/// their targets too.
+/// Checks what the central directory announces against the limits. Returns the counts, and the links
+/// with their targets.
 fn measure(
-    zip: &Zip,
+    zip: &ZipReader,
     folder: &str,
     packed: u64,
     policy: UnpackPolicy,
@@ -329,16 +308,16 @@ fn measure(
             return Err(UnpackError::TooBig(limits.total));
         }
         unpacked.files += u64::from(entry.kind != EntryKind::Folder);
-        let Some(path) = checked(&entry, folder, policy)? else { return Ok(()) };
+        let Some(path) = stage_path(&entry, folder, policy)? else { return Ok(()) };
         if entry.kind == EntryKind::Symlink {
-            let target = target(zip, &entry)?;
-            check_target(&path, folder, &target, policy)?;
+            let target = link_target(zip, &entry)?;
+            check_link_target(&path, folder, &target, policy)?;
             links.push((path, target));
         }
         Ok(())
     })?;
     let bytes = unpacked.bytes;
-    // Entries that share bytes of the archive add up to more than it has.
+    // If entries share bytes of the archive, their sizes add up to more than it has.
     if (bytes > limits.small && bytes / packed.max(1) > limits.ratio) || compressed > packed {
         return Err(UnpackError::Bomb { unpacked: bytes, packed });
     }
@@ -346,12 +325,12 @@ fn measure(
 }
 
 /// Refuses an archive whose files are larger than the disk's free space.
-fn check_space(zip: &Zip, root: &Path, bytes: u64) -> Result<(), UnpackError> {
+fn check_space(zip: &ZipReader, root: &Path, bytes: u64) -> Result<(), UnpackError> {
     let Some(have) = free_space(root).filter(|have| *have < bytes) else { return Ok(()) };
-    // The archive's own file may become one of the entries, which then takes no further space.
+    // An entry that the archive's own file becomes needs no further space.
     let mut reused = 0;
     zip.entries(|entry| -> Result<(), UnpackError> {
-        if zip.is_the_file(&entry) {
+        if zip.is_stored_at_start(&entry) {
             reused = entry.size;
         }
         Ok(())
@@ -360,11 +339,11 @@ fn check_space(zip: &Zip, root: &Path, bytes: u64) -> Result<(), UnpackError> {
     if need > have { Err(UnpackError::NoSpace { need, have }) } else { Ok(()) }
 }
 
-/// The bytes that this user may still write; `None` where the file system doesn't say.
+/// The bytes that this user may still write; `None` if the file system doesn't report it.
 #[cfg(unix)]
 fn free_space(folder: &Path) -> Option<u64> {
-    let told = rustix::fs::statvfs(folder).ok().filter(|told| told.f_blocks > 0)?;
-    told.f_bavail.checked_mul(told.f_frsize)
+    let stats = rustix::fs::statvfs(folder).ok().filter(|stats| stats.f_blocks > 0)?;
+    stats.f_bavail.checked_mul(stats.f_frsize)
 }
 
 #[cfg(not(unix))]
@@ -372,8 +351,8 @@ fn free_space(_: &Path) -> Option<u64> {
     None
 }
 
-/// The path of an entry below the stage's root; `None` for the root itself.
-fn checked(
+/// The checked path of an entry in the staging folder; `None` for the root itself.
+fn stage_path(
     entry: &ZipEntry,
     folder: &str,
     policy: UnpackPolicy,
@@ -382,7 +361,7 @@ fn checked(
         return Err(UnpackError::Setuid(entry.path.clone()));
     }
     match checked_path(&entry.path, folder, policy) {
-        Err(UnpackError::Path { why: RefusedPath::Empty, .. })
+        Err(UnpackError::Path { why: PathRefusal::Empty, .. })
             if entry.kind == EntryKind::Folder =>
         {
             Ok(None)
@@ -401,7 +380,7 @@ fn checked_path(path: &str, folder: &str, policy: UnpackPolicy) -> Result<String
 }
 
 /// Refuses a link that leads out of its own artifact's folder.
-fn check_target(
+fn check_link_target(
     path: &str,
     folder: &str,
     target: &str,
@@ -409,7 +388,7 @@ fn check_target(
 ) -> Result<(), UnpackError> {
     let refused = |why| UnpackError::Path { path: format!("{path} -> {target}"), why };
     let inner = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
-    paths::check_target(inner, target).map_err(refused)?;
+    paths::check_link_target(inner, target).map_err(refused)?;
     if policy.privileged {
         paths::check_privileged(target).map_err(refused)?;
     }
@@ -417,17 +396,17 @@ fn check_target(
 }
 
 /// The target of a link, which is its content.
-fn target(zip: &Zip, entry: &ZipEntry) -> Result<String, UnpackError> {
+fn link_target(zip: &ZipReader, entry: &ZipEntry) -> Result<String, UnpackError> {
     let refused = |why| UnpackError::Path { path: entry.path.clone(), why };
     if entry.size > MAX_TARGET_BYTES {
-        return Err(refused(RefusedPath::TooLong));
+        return Err(refused(PathRefusal::TooLong));
     }
     let mut target = vec![];
-    zip.content(entry, &mut ReadBuffers::default(), |bytes| {
+    zip.read_content(entry, &mut ReadBuffers::default(), |bytes| {
         target.extend_from_slice(bytes);
         Ok(())
     })?;
-    String::from_utf8(target).map_err(|_| refused(RefusedPath::NotUtf8))
+    String::from_utf8(target).map_err(|_| refused(PathRefusal::NotUtf8))
 }
 
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! An upload from top to bottom: the store by plan, the other one when it can't, the locators.
+//! An upload: the planned store first, the other one if that fails, then the locators.
 
 use std::time::Duration;
 
@@ -7,74 +7,54 @@ use secrecy::SecretString;
 
 use crate::choose::{StorePlan, StoreReason};
 use crate::layout;
-use crate::locator::{ArchiveFormat, ArtifactTrust, Locator, StoredPlace, VERSION};
+use crate::locator::{ArchiveFormat, Locator, StoredPlace, VERSION};
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::StoreError;
 use crate::store::github::GitHubStore;
 use crate::store::s3::{self, S3Config, S3Store};
 
-#[derive(Debug, Clone)]
-pub struct UploadRun {
-    /// `owner/repo`.
-    pub repository: String,
-    pub run_id: u64,
-    /// Whose code made the artifact.
-    pub trust: ArtifactTrust,
-}
-
-/// The stores, as far as they are there.
 pub struct UploadStores {
     pub s3: Option<S3Config>,
+    /// The folder of the artifact in the bucket.
     pub folder: String,
     /// GitHub, or why it can't be used.
     pub github: Result<GitHubStore, String>,
-    /// Whether the locator becomes a GitHub artifact of its own.
+    /// Whether to store the locator as a GitHub artifact of its own, too.
     pub publish_locator: bool,
-    /// How long the archive on S3 can be downloaded from an address without credentials.
+    /// How long the presigned URL of the archive on S3 is to be valid.
     pub presign: Option<Duration>,
 }
 
-/// An artifact that is stored.
 #[derive(Debug)]
 pub struct UploadResult {
-    /// Why it is where it is.
     pub reason: StoreReason,
     pub stored: StoredArtifact,
     pub locator: Locator,
-    /// Why S3 didn't take it, where it was asked and GitHub has the artifact.
+    /// Why S3 refused the artifact, if GitHub has it instead.
     pub refusal: Option<StoreError>,
-    /// Where anybody who has this address can download the archive from S3, for a time.
+    /// A presigned URL of the archive on S3.
     pub download_url: Option<SecretString>,
-    /// What went wrong on the way without stopping anything.
     pub warnings: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// The only store there is, or the files themselves.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// S3 can't, and nothing else is allowed.
-    #[error("{}, and `fallback` is `never`", without(.0))]
+    #[error("{}, and `fallback` is `never`", why_not_s3(.0))]
     Impossible(StoreReason),
-    /// GitHub is where it would go, and it can't be used.
     #[error("GitHub's store can't be used: {why}")]
     NoGitHub {
         why: String,
-        /// What S3 said before.
+        /// The earlier error of S3.
         #[source]
         s3: Option<StoreError>,
     },
     #[error("neither store took the artifact; S3: {s3}; GitHub: {github}")]
-    Neither {
-        /// What S3 said.
-        s3: StoreError,
-        github: StoreError,
-    },
+    Neither { s3: StoreError, github: StoreError },
 }
 
-/// Why S3 isn't even asked.
-fn without(reason: &StoreReason) -> &'static str {
+fn why_not_s3(reason: &StoreReason) -> &'static str {
     match reason {
         StoreReason::NoBucket => "no `s3-bucket` is given",
         _ => "there are no credentials for S3",
@@ -82,7 +62,7 @@ fn without(reason: &StoreReason) -> &'static str {
 }
 
 impl UploadError {
-    /// The output `reason`, where one of its words fits.
+    /// The output `reason`, if one of its values fits.
     pub fn reason(&self) -> Option<StoreReason> {
         match self {
             Self::Impossible(reason) => Some(*reason),
@@ -93,18 +73,18 @@ impl UploadError {
     }
 }
 
-/// Stores the artifact where `plan` says; on S3 with its locator beside it.
+/// Stores the artifact according to `plan`; on S3 together with its locator.
 pub async fn upload(
     source: &UploadSource,
     plan: StorePlan,
     stores: &UploadStores,
-    run: &UploadRun,
     now: impl Fn() -> Timestamp,
 ) -> Result<UploadResult, UploadError> {
-    let mut uploaded = Box::pin(store(source, plan, stores, run, now)).await?;
+    let mut uploaded = Box::pin(store(source, plan, stores, now)).await?;
+    uploaded.warnings.extend(publish_locator(source, stores, &uploaded).await);
     for path in source.grown.paths() {
         let path = path.strip_prefix(&source.root).unwrap_or(&path).display().to_string();
-        let why = "it grew while it was uploaded: what it held before is stored";
+        let why = "it grew during the upload; its content before that is stored";
         uploaded.warnings.push(format!("`{}`: {why}", path.escape_debug()));
     }
     Ok(uploaded)
@@ -114,31 +94,18 @@ async fn store(
     source: &UploadSource,
     plan: StorePlan,
     stores: &UploadStores,
-    run: &UploadRun,
     now: impl Fn() -> Timestamp,
 ) -> Result<UploadResult, UploadError> {
-    let mut warnings = Vec::new();
-    let (fallback, reason) = match plan {
+    let (fallback, mut reason) = match plan {
         StorePlan::S3ThenGitHub => (true, StoreReason::Ok),
         StorePlan::S3Only => (false, StoreReason::Ok),
         StorePlan::GitHub(reason) => (true, reason),
         StorePlan::Impossible(reason) => return Err(UploadError::Impossible(reason)),
     };
     let mut refusal = None;
-    let mut reason = reason;
     if let (StoreReason::Ok, Some(config)) = (reason, &stores.s3) {
-        match to_s3(source, config, stores, run, &now, &mut warnings).await {
-            Ok((stored, locator, download_url)) => {
-                publish(stores, source, &stored, &locator, &mut warnings).await;
-                return Ok(UploadResult {
-                    reason,
-                    stored,
-                    locator,
-                    refusal,
-                    download_url,
-                    warnings,
-                });
-            }
+        match store_to_s3(source, config, stores, &now).await {
+            Ok(uploaded) => return Ok(uploaded),
             Err(error) => match fallback_reason(&error) {
                 Some(why) if fallback => (reason, refusal) = (why, Some(error)),
                 _ => return Err(error.into()),
@@ -149,34 +116,34 @@ async fn store(
         Ok(github) => github,
         Err(why) => return Err(UploadError::NoGitHub { why: why.clone(), s3: refusal }),
     };
-    let (stored, refusal) = match (github.put(source).await, refusal) {
-        (Ok(stored), refusal) => (stored, refusal),
-        (Err(github), Some(s3)) if !is_own_fault(&github) => {
+    let stored = match (github.put(source).await, refusal.take()) {
+        (Ok(stored), s3) => {
+            refusal = s3;
+            stored
+        }
+        (Err(github), Some(s3)) if !would_fail_anywhere(&github) => {
             return Err(UploadError::Neither { s3, github });
         }
         (Err(error), _) => return Err(error.into()),
     };
     let place = StoredPlace::GitHub { artifact_id: stored.artifact_id.unwrap_or_default() };
-    let locator = locator(source, &stored, place, run, now());
-    publish(stores, source, &stored, &locator, &mut warnings).await;
-    Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings })
+    let locator = locator(source, &stored, place, now());
+    Ok(UploadResult { reason, stored, locator, refusal, download_url: None, warnings: vec![] })
 }
 
-async fn to_s3(
+async fn store_to_s3(
     source: &UploadSource,
     config: &S3Config,
     stores: &UploadStores,
-    run: &UploadRun,
     now: &impl Fn() -> Timestamp,
-    warnings: &mut Vec<String>,
-) -> Result<(StoredArtifact, Locator, Option<SecretString>), StoreError> {
-    let folder = stores.folder.as_str();
+) -> Result<UploadResult, StoreError> {
+    let (folder, mut warnings) = (stores.folder.as_str(), Vec::new());
     let mut bucket = S3Store::connect(config.clone()).await?;
     let (stored, before) = match bucket.put(source, folder).await {
-        Err(StoreError::WrongRegion { asked, there, .. }) => {
-            bucket = bucket.in_region(there).await?;
+        Err(StoreError::WrongRegion { requested, actual, .. }) => {
+            bucket = bucket.in_region(actual).await?;
             warnings.push(format!(
-                "the bucket `{}` is in `{}`, not in `{asked}`: correct `aws-region`",
+                "the bucket `{}` is in `{}`, not in `{requested}`: correct `aws-region`",
                 config.bucket,
                 bucket.region(),
             ));
@@ -184,12 +151,12 @@ async fn to_s3(
         }
         other => other?,
     };
-    if stored.untagged {
+    if stored.tag_refused {
         let why = "the bucket refused the tag `retention-days`, so no lifecycle rule will delete \
                    the artifact: the credentials need `s3:PutObjectTagging`";
         warnings.push(why.to_owned());
     }
-    warnings.extend(stored.leftover.clone());
+    warnings.extend(stored.leftover_warning.clone());
     let place = StoredPlace::S3 {
         bucket: config.bucket.clone(),
         key: match stored.archive {
@@ -199,12 +166,12 @@ async fn to_s3(
         endpoint: config.endpoint.as_ref().map(ToString::to_string),
         region: Some(bucket.region().to_owned()),
     };
-    let locator = locator(source, &stored, place, run, now());
-    let (told, ()) = tokio::join!(
+    let locator = locator(source, &stored, place, now());
+    let (located, ()) = tokio::join!(
         bucket.put_locator(&locator, folder, &before),
-        bucket.abort_others(source, folder)
+        bucket.abort_unfinished(source, folder)
     );
-    told?;
+    located?;
     let download_url = match (&locator.place, stores.presign) {
         (StoredPlace::S3 { key, .. }, Some(validity)) if stored.archive == ArchiveFormat::Zip => {
             Some(bucket.presigned(key, validity).await?)
@@ -215,10 +182,11 @@ async fn to_s3(
         }
         _ => None,
     };
-    Ok((stored, locator, download_url))
+    let reason = StoreReason::Ok;
+    Ok(UploadResult { reason, stored, locator, refusal: None, download_url, warnings })
 }
 
-/// Whether GitHub may take what S3 didn't, and the reason that is given then.
+/// The reason for using GitHub after this error of S3; `None` if the error is final.
 fn fallback_reason(error: &StoreError) -> Option<StoreReason> {
     match error {
         StoreError::Denied { store: s3::STORE, .. } | StoreError::WrongRegion { .. } => {
@@ -233,7 +201,7 @@ fn fallback_reason(error: &StoreError) -> Option<StoreReason> {
 }
 
 /// Whether the other store would have failed in the same way.
-fn is_own_fault(error: &StoreError) -> bool {
+fn would_fail_anywhere(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Conflict { .. }
@@ -247,18 +215,18 @@ fn locator(
     source: &UploadSource,
     stored: &StoredArtifact,
     place: StoredPlace,
-    run: &UploadRun,
     created: Timestamp,
 ) -> Locator {
+    let job = &source.job;
     Locator {
         version: VERSION,
         name: source.name.clone(),
-        repository: run.repository.clone(),
-        run_id: run.run_id,
-        run_attempt: source.attempt,
-        job: source.job.clone(),
-        leg: source.leg.clone(),
-        check_run_id: source.check_run_id,
+        repository: job.repository.clone(),
+        run_id: job.run_id,
+        run_attempt: job.run_attempt,
+        job: job.key.clone(),
+        leg: job.leg.clone(),
+        check_run_id: job.check_run_id,
         place,
         archive: stored.archive,
         digest: stored.digest,
@@ -266,30 +234,28 @@ fn locator(
         file_count: source.entries.len() as u64,
         files: stored.files.clone(),
         created,
-        trust: run.trust,
+        trust: job.trust,
     }
 }
 
-/// Makes the locator an artifact of GitHub's, where that is asked for. The artifact itself is stored
-/// by then, so a failure is a warning.
-async fn publish(
-    stores: &UploadStores,
+/// Stores the locator as a GitHub artifact, if requested. The artifact itself is stored by then, so a
+/// failure is only a warning, which is returned.
+async fn publish_locator(
     source: &UploadSource,
-    stored: &StoredArtifact,
-    locator: &Locator,
-    warnings: &mut Vec<String>,
-) {
+    stores: &UploadStores,
+    uploaded: &UploadResult,
+) -> Option<String> {
     if !stores.publish_locator {
-        return;
+        return None;
     }
     let why = match &stores.github {
-        Ok(github) => match github.publish_locator(locator, source).await {
-            Ok(()) => return,
-            // It was published with the artifact, which was there already.
-            Err(StoreError::Conflict { .. }) if stored.already => return,
+        Ok(github) => match github.publish_locator(&uploaded.locator, source).await {
+            Ok(()) => return None,
+            // It was published together with the artifact, by an earlier try.
+            Err(StoreError::Conflict { .. }) if uploaded.stored.already_stored => return None,
             Err(error) => error.to_string(),
         },
         Err(why) => why.clone(),
     };
-    warnings.push(format!("the locator isn't published: {why}"));
+    Some(format!("the locator isn't published: {why}"))
 }

@@ -198,7 +198,7 @@ impl ArtifactService {
             // The request may have arrived, and reserved the name, unless no connection was made.
             lost |= matches!(&error, ArtifactServiceError::Http { source: HttpError::Transport(broken), .. }
                 if !broken.is_connect());
-            if !error.is_transient() || !tries.again(&error, error.retry_after()).await {
+            if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
                 return Err(error);
             }
         };

@@ -104,7 +104,7 @@ impl RetryLoop {
 
     /// After a failed try, waits until the next one may start. Returns false at once when there is
     /// none: tries or time are used up, or the server asks for more time than the task has.
-    pub async fn again(
+    pub async fn wait_to_retry(
         &mut self,
         error: &(dyn Display + Sync),
         retry_after: Option<Duration>,
@@ -197,7 +197,8 @@ pub(crate) async fn with_retries<T, F: Future<Output = Result<T, HttpError>>>(
     loop {
         match attempt().await {
             Err(error)
-                if error.is_transient() && tries.again(&error, error.retry_after()).await => {}
+                if error.is_transient()
+                    && tries.wait_to_retry(&error, error.retry_after()).await => {}
             result => return result,
         }
     }
@@ -288,7 +289,7 @@ mod tests {
     async fn retry_after_longer_than_the_task_gives_up_at_once() {
         let hour = Some(Duration::from_secs(3600));
         let started = Instant::now();
-        assert!(!RetryPolicy::PATIENT.start().again(&"busy", hour).await);
+        assert!(!RetryPolicy::PATIENT.start().wait_to_retry(&"busy", hour).await);
         assert!(started.elapsed() < Duration::from_secs(5));
         assert_eq!(RetryPolicy::PATIENT.pause(1, hour), Duration::from_secs(60));
         let waits = RetryPolicy::PATIENT.tries
@@ -300,14 +301,14 @@ mod tests {
     async fn retries_end_by_count_or_time_unless_there_is_progress() {
         let quick = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::FEW };
         let mut tries = quick.start();
-        while tries.again(&"broken", None).await {}
+        while tries.wait_to_retry(&"broken", None).await {}
         assert_eq!(tries.tried(), 5);
         for _ in 0..20 {
             tries.progressed();
-            assert!(tries.again(&"broken", None).await);
+            assert!(tries.wait_to_retry(&"broken", None).await);
         }
         let mut short = RetryPolicy { total: Duration::ZERO, ..quick }.start();
-        assert!(!short.again(&"broken", None).await);
+        assert!(!short.wait_to_retry(&"broken", None).await);
     }
 
     #[test]

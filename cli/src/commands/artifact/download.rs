@@ -15,7 +15,7 @@ use crcr_artifacts::unpack::OnCollision;
 
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
 use crate::commands::artifact::sources::{
-    Row, files_text, github_url, not_found, run_of, s3_page, set_empty_outputs, sources,
+    SummaryRow, files_text, github_url, not_found, run_of, s3_page, set_empty_outputs, sources,
     store_failed, summarize_failure, table, warn_instead,
 };
 use crate::env_vars::{self, Env};
@@ -307,7 +307,7 @@ fn report(
         .zip(&texts)
         .map(|(one, (url, reason, files, size))| {
             let (name, store) = (&one.found.name, one.found.store());
-            Row { name, url, store, reason, files, size }
+            SummaryRow { name, url, store, reason, files, size }
         })
         .collect();
     let mut text = table(&rows);

@@ -1,11 +1,11 @@
 //! What the inputs and the environment of an artifact command mean.
 
 use crcr_artifacts::choose::{self, FallbackPolicy, StorePlan};
-use crcr_artifacts::layout::LayoutFacts;
+use crcr_artifacts::layout::PlaceholderValues;
+use crcr_artifacts::source::JobIdentity;
 use crcr_artifacts::store::github::GitHubStore;
-use crcr_artifacts::upload::UploadRun;
 
-use super::sources::{self, NO_V4, is_enterprise};
+use super::sources::{self, NO_V4_ARTIFACTS, is_enterprise};
 use crate::cli::artifact::{FallbackArg, S3Args, S3ObjectArgs, UploadArgs};
 use crate::env_vars::Env;
 use crate::failure::Failure;
@@ -48,19 +48,13 @@ pub fn object_headers(args: &S3ObjectArgs) -> Result<Vec<(&'static str, String)>
 }
 
 /// The folder of the artifact in the bucket.
-pub fn folder(
-    args: &S3Args,
-    run: &UploadRun,
-    attempt: u64,
-    job: &str,
-    name: &str,
-) -> Result<String, Failure> {
+pub fn folder(args: &S3Args, job: &JobIdentity, name: &str) -> Result<String, Failure> {
     let layout = sources::layout(args)?;
-    Ok(layout.render(&LayoutFacts {
-        repository: Some(&run.repository),
-        run_id: Some(run.run_id),
-        run_attempt: Some(attempt),
-        job: Some(job),
+    Ok(layout.render(&PlaceholderValues {
+        repository: Some(&job.repository),
+        run_id: Some(job.run_id),
+        run_attempt: Some(job.run_attempt),
+        job: Some(&job.key),
         name: Some(name),
     }))
 }
@@ -68,7 +62,7 @@ pub fn folder(
 /// GitHub's store, or why it can't be used.
 pub fn github(env: &Env, printer: &Printer) -> Result<GitHubStore, String> {
     if is_enterprise(env) {
-        return Err(NO_V4.to_owned());
+        return Err(NO_V4_ARTIFACTS.to_owned());
     }
     match sources::service(env, printer) {
         Ok(Some(service)) => Ok(service),

@@ -19,7 +19,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::cli::artifact::{AuthMode as AuthArg, RunArgs, S3Args};
-use crate::commands::oidc::Renewing;
+use crate::commands::oidc::RenewingCredentials;
 use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ use crate::printer::Printer;
 use crate::runner::Runner;
 
 /// What there is to know first where the server is GitHub Enterprise Server.
-pub const NO_V4: &str = "GitHub Enterprise Server has no v4 artifacts";
+pub const NO_V4_ARTIFACTS: &str = "GitHub Enterprise Server has no v4 artifacts";
 
 /// Whether the workflow runs on GitHub Enterprise Server.
 pub fn is_enterprise(env: &Env) -> bool {
@@ -109,7 +109,7 @@ fn access(mode: AuthMode, env: &Env, printer: &Printer) -> Result<S3Access, Fail
     let token = env.get(env_vars::AWS_SESSION_TOKEN).map(str::to_owned);
     let credentials = Credentials::new(key, secret, token, None, "environment");
     let renewing = (mode == AuthMode::Oidc)
-        .then(|| Renewing::new(credentials.clone(), env, printer))
+        .then(|| RenewingCredentials::new(credentials.clone(), env, printer))
         .flatten();
     Ok(S3Access::Given(match renewing {
         Some(renewing) => SharedCredentialsProvider::new(renewing),
@@ -191,13 +191,13 @@ pub fn sources(
         Some(config) => Some(ArtifactBucket { config, layout: layout(s3_args)? }),
         None => None,
     };
-    let (teller, warner) = (printer.clone(), printer.clone());
+    let (notifier, warner) = (printer.clone(), printer.clone());
     Ok(ArtifactSources {
         service: service(env, printer)?,
         rest,
         bucket,
         mask: mask(printer),
-        notice: Arc::new(move |text| teller.notice(text)),
+        notice: Arc::new(move |text| notifier.notice(text)),
         warning: Arc::new(move |text| warner.warning(text, None)),
     })
 }
@@ -212,7 +212,7 @@ pub fn layout(args: &S3Args) -> Result<KeyLayout, Failure> {
 pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     let text = match &error {
         find::FindError::Nowhere | find::FindError::Missing { .. } if is_enterprise(env) => {
-            format!("{NO_V4}; {error}")
+            format!("{NO_V4_ARTIFACTS}; {error}")
         }
         error => error.to_string(),
     };
@@ -329,7 +329,7 @@ pub fn s3_page(endpoint: Option<&str>, region: &str, bucket: &str, key: &str) ->
 }
 
 /// A row of the step summary: an artifact and where it is.
-pub struct Row<'a> {
+pub struct SummaryRow<'a> {
     pub name: &'a str,
     pub url: &'a str,
     pub store: &'a str,
@@ -339,9 +339,9 @@ pub struct Row<'a> {
 }
 
 /// The step summary of an upload or a download.
-pub fn table(rows: &[Row<'_>]) -> String {
+pub fn table(rows: &[SummaryRow<'_>]) -> String {
     let mut text = "| artifact | store | why | files | size |\n|---|---|---|---|---|".to_owned();
-    for Row { name, url, store, reason, files, size } in rows {
+    for SummaryRow { name, url, store, reason, files, size } in rows {
         let name = escape_markdown(name);
         let name = if url.starts_with("http") { format!("[{name}]({url})") } else { name };
         text.push_str(&format!("\n| {name} | {store} | {reason} | {files} | {size} |"));
@@ -350,7 +350,7 @@ pub fn table(rows: &[Row<'_>]) -> String {
     text
 }
 
-/// Puts a failure into the step summary, which is looked at first when a step has failed.
+/// Puts a failure into the step summary, which is searched at first when a step has failed.
 pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer: &Printer) {
     let mut why = failure.message().to_owned();
     for cause in failure.causes() {

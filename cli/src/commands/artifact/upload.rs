@@ -11,10 +11,10 @@ use crcr_artifacts::collect::{self, CollectedFiles, FileQuery};
 use crcr_artifacts::digest::Digest;
 use crcr_artifacts::locator::{ArchiveFormat, ArtifactTrust, MAX_OUTPUT_BYTES, StoredPlace};
 use crcr_artifacts::name;
-use crcr_artifacts::source::UploadSource;
+use crcr_artifacts::source::{JobIdentity, UploadSource};
 use crcr_artifacts::store;
 use crcr_artifacts::store::s3::{S3Config, STORE as S3};
-use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadRun, UploadStores};
+use crcr_artifacts::upload::{self, UploadError, UploadResult, UploadStores};
 use crcr_artifacts::zip::write::DeflateLevel;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::inputs;
 use super::sources::{
-    NO_V4, Row, files_text, github_url, is_enterprise, s3_page, set_empty_outputs, store_hint,
-    summarize_failure, table, warn_instead,
+    NO_V4_ARTIFACTS, SummaryRow, files_text, github_url, is_enterprise, s3_page, set_empty_outputs,
+    store_hint, summarize_failure, table, warn_instead,
 };
 use crate::cli::artifact::{
     ArchiveArg, CompressionLevel, NoFiles, OnQuota, S3Checksum, UploadArgs,
@@ -34,7 +34,7 @@ use crate::printer::{Printer, human_bytes};
 use crate::runner::Runner;
 
 /// What S3 must allow.
-const RIGHTS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
+const S3_PERMISSIONS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
                       `s3:AbortMultipartUpload` where the artifact goes, `s3:PutObjectAcl` for \
                       `s3-acl`, and `kms:GenerateDataKey` and `kms:Decrypt` on the bucket's KMS key; \
                       its policy may demand `s3-acl`, `s3-sse` or `s3-storage-class`";
@@ -59,19 +59,21 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let plan = inputs::plan(args, env);
     match Box::pin(attempt(args, plan, &runner, printer)).await {
-        Ok(Done::Stored { source, uploaded }) => match tell(&source, &uploaded, &runner, printer) {
-            Err(failure) if !args.required => {
-                let text = format!("{failure}: {}", failure.causes().join(": "));
-                printer.warning(&text, failure.help());
-                Ok(ExitCode::SUCCESS)
+        Ok(UploadEnd::Stored { source, uploaded }) => {
+            match print_result(&source, &uploaded, &runner, printer) {
+                Err(failure) if !args.required => {
+                    let text = format!("{failure}: {}", failure.causes().join(": "));
+                    printer.warning(&text, failure.help());
+                    Ok(ExitCode::SUCCESS)
+                }
+                outcome => outcome,
             }
-            outcome => outcome,
-        },
-        Ok(Done::Nothing(reason)) => {
+        }
+        Ok(UploadEnd::Nothing(reason)) => {
             set_empty_outputs(&OUTPUTS, &reason.to_string(), &runner, printer);
             Ok(ExitCode::SUCCESS)
         }
-        Err(Missed { reason, failure }) => {
+        Err(NotStored { reason, failure }) => {
             let reason = reason.map(|reason| reason.to_string());
             let reason = reason.unwrap_or_else(|| failure.code().to_owned());
             set_empty_outputs(&OUTPUTS, &reason, &runner, printer);
@@ -91,18 +93,18 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
 }
 
 /// How an upload that didn't fail ends.
-enum Done {
+enum UploadEnd {
     Stored { source: Box<UploadSource>, uploaded: Box<UploadResult> },
     Nothing(StoreReason),
 }
 
 /// Why nothing is stored, and the output `reason` where one of its words fits.
-struct Missed {
+struct NotStored {
     reason: Option<StoreReason>,
     failure: Failure,
 }
 
-impl From<Failure> for Missed {
+impl From<Failure> for NotStored {
     fn from(failure: Failure) -> Self {
         Self { reason: None, failure }
     }
@@ -113,7 +115,7 @@ async fn attempt(
     plan: StorePlan,
     runner: &Runner,
     printer: &Printer,
-) -> Result<Done, Missed> {
+) -> Result<UploadEnd, NotStored> {
     let env = runner.env();
     if args.s3_presign > 0 && args.s3.s3_request_payer.is_some() {
         let text = "`s3-presign` can't be used with `s3-request-payer`";
@@ -122,14 +124,14 @@ async fn attempt(
             .into());
     }
     let found = collect(args, env)?;
-    tell_oddities(&found, printer);
+    warn_about_files(&found, printer);
     if found.entries.is_empty() {
-        return nothing(args, &found, printer);
+        return no_files(args, &found, printer);
     }
     let name = artifact_name(args, &found);
     check_names(&name, &found)?;
-    let (run, attempt, job) = facts(runner)?;
-    let folder = inputs::folder(&args.s3, &run, attempt, &job, &name)?;
+    let job = job_identity(runner)?;
+    let folder = inputs::folder(&args.s3, &job, &name)?;
     let stores = UploadStores {
         s3: if matches!(plan, StorePlan::S3ThenGitHub | StorePlan::S3Only) {
             let config = super::sources::s3(&args.s3, env, printer)?;
@@ -154,11 +156,8 @@ async fn attempt(
     let advance = progress.clone();
     let source = UploadSource {
         name,
-        attempt,
         job,
-        leg: leg(env),
-        check_run_id: env.get(env_vars::CRCR_CHECK_RUN_ID).and_then(|id| id.parse().ok()),
-        notes: runner.temp_dir().join("crcr").join("uploads"),
+        marker_folder: runner.temp_dir().join("crcr").join("uploads"),
         root: found.root,
         entries: Arc::new(found.entries),
         level: match args.compression_level {
@@ -175,11 +174,13 @@ async fn attempt(
         progress: Arc::new(move |bytes| advance.advance(bytes)),
         grown: GrownFiles::default(),
     };
-    let done = Box::pin(upload::upload(&source, plan, &stores, &run, Timestamp::now)).await;
+    let done = Box::pin(upload::upload(&source, plan, &stores, Timestamp::now)).await;
     progress.finish();
     match done {
-        Ok(uploaded) => Ok(Done::Stored { source: Box::new(source), uploaded: Box::new(uploaded) }),
-        Err(failed) => fail(args, plan, &source.name, failed, env, printer),
+        Ok(uploaded) => {
+            Ok(UploadEnd::Stored { source: Box::new(source), uploaded: Box::new(uploaded) })
+        }
+        Err(failed) => failure_or_warning(args, plan, &source.name, failed, env, printer),
     }
 }
 
@@ -208,7 +209,7 @@ fn collect(args: &UploadArgs, env: &Env) -> Result<CollectedFiles, Failure> {
     })
 }
 
-fn tell_oddities(found: &CollectedFiles, printer: &Printer) {
+fn warn_about_files(found: &CollectedFiles, printer: &Printer) {
     let skipped = found.skipped.iter().map(|path| {
         format!("`{}` is left out: it is a broken link, or neither file nor folder", shown(path))
     });
@@ -247,7 +248,11 @@ fn warn_of_files(texts: impl Iterator<Item = String>, hint: Option<&str>, printe
     }
 }
 
-fn nothing(args: &UploadArgs, found: &CollectedFiles, printer: &Printer) -> Result<Done, Missed> {
+fn no_files(
+    args: &UploadArgs,
+    found: &CollectedFiles,
+    printer: &Printer,
+) -> Result<UploadEnd, NotStored> {
     let lines = args.path.iter().flat_map(|text| text.lines()).map(str::trim);
     let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
@@ -267,10 +272,10 @@ fn nothing(args: &UploadArgs, found: &CollectedFiles, printer: &Printer) -> Resu
         NoFiles::Warn => printer.warning(&message, Some(&hint)),
         NoFiles::Error => {
             let failure = Failure::user("no-files", message).hint(hint);
-            return Err(Missed { reason: Some(StoreReason::NoFiles), failure });
+            return Err(NotStored { reason: Some(StoreReason::NoFiles), failure });
         }
     }
-    Ok(Done::Nothing(StoreReason::NoFiles))
+    Ok(UploadEnd::Nothing(StoreReason::NoFiles))
 }
 
 fn artifact_name(args: &UploadArgs, found: &CollectedFiles) -> String {
@@ -310,8 +315,8 @@ fn check_names(name: &str, found: &CollectedFiles) -> Result<(), Failure> {
     Err(Failure::user("bad-path", text).hint("rename them, or exclude them with `!`"))
 }
 
-/// The run, the attempt and the job; outside Actions, made up so that S3 can be used.
-fn facts(runner: &Runner) -> Result<(UploadRun, u64, String), Failure> {
+/// Outside GitHub Actions the values are made up, so that S3 can be used there too.
+fn job_identity(runner: &Runner) -> Result<JobIdentity, Failure> {
     let env = runner.env();
     let number = |name| env.get(name).and_then(|text| text.parse().ok());
     let event = runner.event()?;
@@ -319,13 +324,15 @@ fn facts(runner: &Runner) -> Result<(UploadRun, u64, String), Failure> {
     let fork = event.pull_request.is_some_and(|pull_request| {
         pull_request.head.repo.is_none_or(|head| head.full_name != repository)
     });
-    let run = UploadRun {
+    Ok(JobIdentity {
         repository,
         run_id: number(env_vars::GITHUB_RUN_ID).unwrap_or(0),
+        run_attempt: number(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1),
+        key: env.get(env_vars::GITHUB_JOB).unwrap_or("local").to_owned(),
+        leg: leg(env),
+        check_run_id: number(env_vars::CRCR_CHECK_RUN_ID),
         trust: if fork { ArtifactTrust::Fork } else { ArtifactTrust::SameRepo },
-    };
-    let attempt = number(env_vars::GITHUB_RUN_ATTEMPT).unwrap_or(1);
-    Ok((run, attempt, env.get(env_vars::GITHUB_JOB).unwrap_or("local").to_owned()))
+    })
 }
 
 /// The leg of the job's matrix: its number and a hash of its values.
@@ -385,7 +392,12 @@ async fn signal() {
     }
 }
 
-fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &Printer) -> Outcome {
+fn print_result(
+    source: &UploadSource,
+    done: &UploadResult,
+    runner: &Runner,
+    printer: &Printer,
+) -> Outcome {
     for warning in &done.warnings {
         printer.warning(warning, None);
     }
@@ -398,7 +410,7 @@ fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &P
             {
                 Some("if this server lacks the checksum, set `s3-checksum: none`")
             }
-            refusal => store_hint(refusal, RIGHTS),
+            refusal => store_hint(refusal, S3_PERMISSIONS),
         };
         printer.warning(&text, hint);
     }
@@ -415,7 +427,7 @@ fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &P
     let (digest, size) = (done.stored.digest.hex(), done.stored.size);
     let count = source.entries.len();
     let (before, after) = (human_bytes(source.raw_size()), human_bytes(size));
-    let was = if done.stored.already { "was there already" } else { "is stored" };
+    let was = if done.stored.already_stored { "was there already" } else { "is stored" };
     printer.line(&format!(
         "`{}` {was} in {store} ({}): {}, {before}, {after} stored",
         source.name,
@@ -438,7 +450,7 @@ fn tell(source: &UploadSource, done: &UploadResult, runner: &Runner, printer: &P
     let values = [store, &reason, &id, url, &digest, &locator, &size, &count];
     let outputs: Vec<_> = OUTPUTS.into_iter().zip(values).collect();
     runner.set_outputs(&outputs)?;
-    let row = Row {
+    let row = SummaryRow {
         name: &source.name,
         url: &page,
         store,
@@ -463,14 +475,14 @@ fn page(done: &UploadResult, env: &Env) -> String {
     }
 }
 
-fn fail(
+fn failure_or_warning(
     args: &UploadArgs,
     plan: StorePlan,
     name: &str,
     failed: UploadError,
     env: &Env,
     printer: &Printer,
-) -> Result<Done, Missed> {
+) -> Result<UploadEnd, NotStored> {
     let what = format!("the artifact `{name}` isn't stored");
     let planned = match plan {
         StorePlan::GitHub(reason) => Some(reason),
@@ -485,7 +497,7 @@ fn fail(
             let what = format!("{what}: GitHub's storage is full");
             if args.on_quota == OnQuota::Warn {
                 printer.warning(&format!("{what}: {message}"), None);
-                return Ok(Done::Nothing(StoreReason::Quota));
+                return Ok(UploadEnd::Nothing(StoreReason::Quota));
             }
             Failure::unexpected("quota", what).because(std::io::Error::other(message)).hint(
                 "delete old artifacts, or set `on-quota` to `warn`; usage is counted anew every 6 \
@@ -510,7 +522,7 @@ fn fail(
             Failure::unexpected("stopped", what).because(error)
         }
         UploadError::NoGitHub { s3, .. } if is_enterprise(env) => {
-            let failure = Failure::unexpected("no-store", format!("{NO_V4}, so {what}"));
+            let failure = Failure::unexpected("no-store", format!("{NO_V4_ARTIFACTS}, so {what}"));
             let failure = match s3 {
                 Some(error) => failure.because(error),
                 None => failure,
@@ -522,7 +534,7 @@ fn fail(
             let failure = Failure::unexpected("no-store", what);
             match s3 {
                 Some(error) => {
-                    let hint = store_hint(&error, RIGHTS);
+                    let hint = store_hint(&error, S3_PERMISSIONS);
                     with_hint(failure.because(error).because(why), hint)
                 }
                 None => failure.because(why).hint(
@@ -539,16 +551,16 @@ fn fail(
              has no credentials",
         ),
         UploadError::Store(error) => {
-            let hint = store_hint(&error, RIGHTS);
+            let hint = store_hint(&error, S3_PERMISSIONS);
             with_hint(Failure::unexpected("no-store", what).because(error), hint)
         }
         UploadError::Neither { s3, github } => {
-            let hint = store_hint(&s3, RIGHTS).or(store_hint(&github, RIGHTS));
+            let hint = store_hint(&s3, S3_PERMISSIONS).or(store_hint(&github, S3_PERMISSIONS));
             let what = format!("{what}: neither store took it");
             with_hint(Failure::unexpected("no-store", what).because(s3).because(github), hint)
         }
     };
-    Err(Missed { reason, failure })
+    Err(NotStored { reason, failure })
 }
 
 fn with_hint(failure: Failure, hint: Option<&str>) -> Failure {

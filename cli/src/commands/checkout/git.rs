@@ -54,7 +54,7 @@ impl<'a> Git<'a> {
     }
 
     /// Runs it up to three times: what it does goes over the network.
-    pub async fn retried<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
+    pub async fn run_with_retries<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
         // One fetch of a large repository takes many minutes, and may still be tried again.
         let total = Duration::from_secs(3600);
         let base = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl<'a> Git<'a> {
             // These answers stay: the server knows what was asked for and hasn't got it.
             let final_words = ["not our ref", "couldn't find remote ref", "not found", "denied"];
             let stays = final_words.iter().any(|word| text.contains(word));
-            if stays || failure.code() != "git" || !tries.again(&text, None).await {
+            if stays || failure.code() != "git" || !tries.wait_to_retry(&text, None).await {
                 return Err(failure);
             }
             self.printer.line(&format!("git failed ({text}); trying again"));
@@ -76,7 +76,7 @@ impl<'a> Git<'a> {
     }
 
     /// Runs it and returns what it prints, trimmed.
-    pub async fn read<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<String, Failure> {
+    pub async fn capture<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<String, Failure> {
         let output = self.output(arguments).await?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
@@ -108,14 +108,14 @@ impl<'a> Git<'a> {
             return Ok(output);
         }
         let verb = arguments.first().map(|verb| verb.as_ref().to_string_lossy().into_owned());
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.lines().map(str::trim).filter(|line| !line.is_empty());
-        let said = said.collect::<Vec<_>>().join("; ");
-        let said: String = said.chars().take(500).collect();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stderr = stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+        let stderr = stderr.collect::<Vec<_>>().join("; ");
+        let stderr: String = stderr.chars().take(500).collect();
         Err(Failure::unexpected("git", format!("`git {}` failed", verb.unwrap_or_default()))
             .because(anyhow::anyhow!(
                 "{}",
-                if said.is_empty() { "it said nothing" } else { &said }
+                if stderr.is_empty() { "it printed nothing" } else { &stderr }
             )))
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use self::git::Git;
-use self::source::Source;
+use self::source::CheckoutSource;
 use crate::cli::checkout::{CheckoutArgs, Submodules};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -18,11 +18,11 @@ use crate::runner::Runner;
 
 pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let source = Source::find(args, &runner)?;
+    let source = CheckoutSource::find(args, &runner)?;
     let server = source::server(args, env)?;
     let folder = folder(args, env)?;
     let url = format!("{server}/{}", source.repository);
-    make_room(&folder, &url, env)?;
+    prepare_folder(&folder, &url, env)?;
     let git = Git::new(&folder, &server, args.token.as_deref(), printer);
 
     git.run(&["init", "--quiet", "--template=", "."]).await?;
@@ -64,7 +64,7 @@ fn folder(args: &CheckoutArgs, env: &Env) -> Result<PathBuf, Failure> {
 ///
 /// What an earlier job left in `.git` may run code when git reads it, so nothing of it is kept.
 /// Any other content is the user's and stays.
-fn make_room(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
+fn prepare_folder(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::unexpected("checkout-folder", format!("`{}` can't be used", folder.display()))
             .because(error)
@@ -96,7 +96,7 @@ fn make_room(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
 /// the pull request's own.
 async fn fetch(
     git: &Git<'_>,
-    source: &Source,
+    source: &CheckoutSource,
     server: &str,
     wanted: &str,
     args: &CheckoutArgs,
@@ -119,7 +119,7 @@ async fn fetch(
                 .to_vec();
         line.extend(depth.map(|depth| format!("--depth={depth}").into()));
         line.extend(["--", remote, wanted].map(OsString::from));
-        match git.retried(&line).await {
+        match git.run_with_retries(&line).await {
             Ok(()) => return Ok(()),
             Err(failure) => last = Some(failure),
         }
@@ -133,10 +133,10 @@ async fn fetch(
 }
 
 /// Whether what is there is what was asked for; returns its hash.
-async fn verify(git: &Git<'_>, source: &Source, merge: bool) -> Result<String, Failure> {
-    let head = git.read(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
+async fn verify(git: &Git<'_>, source: &CheckoutSource, merge: bool) -> Result<String, Failure> {
+    let head = git.capture(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
     let shown =
-        if merge { git.read(&["rev-parse", "--verify", "HEAD^2"]).await? } else { head.clone() };
+        if merge { git.capture(&["rev-parse", "--verify", "HEAD^2"]).await? } else { head.clone() };
     if shown.eq_ignore_ascii_case(&source.sha) {
         return Ok(head);
     }
@@ -163,5 +163,5 @@ async fn submodules(git: &Git<'_>, args: &CheckoutArgs) -> Result<(), Failure> {
     if args.fetch_depth > 0 {
         line.push(format!("--depth={}", args.fetch_depth).into());
     }
-    git.retried(&line).await
+    git.run_with_retries(&line).await
 }

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::runner::Runner;
 
 #[derive(Debug)]
-pub struct Source {
+pub struct CheckoutSource {
     pub repository: RepoName,
     pub sha: String,
     /// Where the pull request's commits come from, when that is another repository.
@@ -22,15 +22,15 @@ pub struct Source {
 /// What of `client_payload` counts here. It is untrusted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Dispatched {
-    payload: Payload,
+struct ClientPayload {
+    payload: DispatchPayload,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Payload {
-    repository: Option<Named>,
-    pull_request: Option<PullRequest>,
+struct DispatchPayload {
+    repository: Option<RepositoryRef>,
+    pull_request: Option<DispatchedPullRequest>,
     merge_group: Option<MergeGroup>,
     after: Option<String>,
 }
@@ -42,23 +42,23 @@ struct MergeGroup {
 }
 
 #[derive(Debug, Deserialize)]
-struct PullRequest {
+struct DispatchedPullRequest {
     number: u64,
-    head: Head,
+    head: PullRequestHead,
 }
 
 #[derive(Debug, Deserialize)]
-struct Head {
+struct PullRequestHead {
     sha: String,
-    repo: Option<Named>,
+    repo: Option<RepositoryRef>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct RepositoryRef {
     full_name: String,
 }
 
-impl Source {
+impl CheckoutSource {
     /// Reads the flags, and the event for what they don't say.
     ///
     /// Fails with exit code 1 when a name or hash isn't one: both become arguments of git.
@@ -83,7 +83,7 @@ impl Source {
         if !is_sha(&sha) {
             return Err(Failure::user(
                 "bad-sha",
-                format!("`{}` is no full commit hash", shown(&sha)),
+                format!("`{}` is no full commit hash", shortened(&sha)),
             )
             .hint("a commit is named by its 40 hexadecimal digits; branches and tags move"));
         }
@@ -91,9 +91,9 @@ impl Source {
             return Err(Failure::user("no-commit", "the push deleted the branch")
                 .hint("there is nothing to build; skip this job on deletions"));
         }
-        let repository = name(&repository)?;
+        let repository = repository_name(&repository)?;
         let fork = pull.as_ref().and_then(|pull| pull.head.repo.as_ref());
-        let fork = fork.map(|fork| name(&fork.full_name)).transpose()?;
+        let fork = fork.map(|fork| repository_name(&fork.full_name)).transpose()?;
         Ok(Self {
             head_repository: fork.filter(|fork| *fork != repository && !chosen),
             pull_request: pull.filter(|_| !chosen).map(|pull| pull.number),
@@ -111,9 +111,11 @@ impl Source {
     }
 }
 
-fn dispatched(runner: &Runner) -> Result<Payload, Failure> {
-    let Some(payload) = runner.event()?.client_payload else { return Ok(Payload::default()) };
-    serde_json::from_value::<Dispatched>(payload).map(|dispatched| dispatched.payload).map_err(
+fn dispatched(runner: &Runner) -> Result<DispatchPayload, Failure> {
+    let Some(payload) = runner.event()?.client_payload else {
+        return Ok(DispatchPayload::default());
+    };
+    serde_json::from_value::<ClientPayload>(payload).map(|dispatched| dispatched.payload).map_err(
         |error| {
             Failure::user("client-payload", "the dispatched payload isn't what the relay sends")
                 .because(error)
@@ -122,16 +124,16 @@ fn dispatched(runner: &Runner) -> Result<Payload, Failure> {
     )
 }
 
-fn name(text: &str) -> Result<RepoName, Failure> {
+fn repository_name(text: &str) -> Result<RepoName, Failure> {
     text.parse::<RepoName>().map_err(|error| {
-        Failure::user("bad-repository", format!("`{}` is no repository", shown(text)))
+        Failure::user("bad-repository", format!("`{}` is no repository", shortened(text)))
             .because(error)
             .hint("a repository is named as `owner/repo`")
     })
 }
 
 /// A stranger's text for a message: short.
-fn shown(text: &str) -> String {
+fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
@@ -143,7 +145,7 @@ pub fn server(args: &CheckoutArgs, env: &Env) -> Result<String, Failure> {
     url.map(|url| url.as_str().trim_end_matches('/').to_owned()).ok_or_else(|| {
         Failure::user(
             "server-url",
-            format!("`{}` isn't the https address of a GitHub", shown(given)),
+            format!("`{}` isn't the https address of a GitHub", shortened(given)),
         )
         .hint("leave `server-url` out for the GitHub that runs this job")
     })

@@ -14,7 +14,7 @@ use crate::commands::oidc::inputs;
 use crate::failure::Failure;
 
 /// The machine's credentials and whose they are.
-pub struct Found {
+pub struct AmbientCredentials {
     pub credentials: Credentials,
     pub account: String,
     pub arn: String,
@@ -23,7 +23,7 @@ pub struct Found {
 /// Asks the AWS SDK's default chain, and STS whose credentials they are.
 ///
 /// `Err` tells why they don't serve: none found, refused, or another account's.
-pub async fn find(args: &ConfigureArgs) -> Result<Found, Failure> {
+pub async fn find(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
     let limit = Duration::from_secs(args.timeout);
     tokio::time::timeout(limit, ask(args)).await.unwrap_or_else(|_| {
         let seconds = args.timeout;
@@ -31,7 +31,7 @@ pub async fn find(args: &ConfigureArgs) -> Result<Found, Failure> {
     })
 }
 
-async fn ask(args: &ConfigureArgs) -> Result<Found, Failure> {
+async fn ask(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .retry_config(RetryConfig::standard().with_max_attempts(3))
         .timeout_config(
@@ -64,5 +64,5 @@ async fn ask(args: &ConfigureArgs) -> Result<Found, Failure> {
     let (account, arn) =
         (identity.account().unwrap_or_default(), identity.arn().unwrap_or_default());
     inputs::allow_account(account, &args.allowed_account_ids)?;
-    Ok(Found { credentials, account: account.to_owned(), arn: arn.to_owned() })
+    Ok(AmbientCredentials { credentials, account: account.to_owned(), arn: arn.to_owned() })
 }

@@ -11,29 +11,30 @@ use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
 use crate::cli::oidc::{Ambient, ConfigureArgs, OnUnavailable};
-use crate::commands::oidc::acquire::{Exchange, Refusal, token_endpoint};
 use crate::commands::oidc::decide::{
-    Ended, Facts, Mode, Plan, PullRequestFacts, Reason, Row, TARGET, Voice, row,
+    ActionOutputs, AuthMode, AuthPlan, AuthReason, AuthResult, JobFacts, LogLevel,
+    PullRequestFacts, TARGET, action_outputs,
 };
+use crate::commands::oidc::exchange::{AuthFailure, Exchange, token_endpoint};
 use crate::commands::oidc::inputs::{self, RoleInputs};
-use crate::commands::oidc::sccache::{self, Cache, Off};
-use crate::commands::oidc::{ambient, existing, explain, machine, words};
+use crate::commands::oidc::sccache::{self, SccacheBucket, SccacheOff};
+use crate::commands::oidc::{ambient, earlier_credentials, explain, messages, runner_identity};
 use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// How it ended, with what there is to tell.
-struct Ending {
-    ended: Ended,
-    grant: Option<Grant>,
-    told: Option<Failure>,
+/// How it result, with what there is to tell.
+struct AuthOutcome {
+    result: AuthResult,
+    credentials: Option<JobCredentials>,
+    failure: Option<Failure>,
 }
 
 /// The credentials of the job, whoever made them.
 #[derive(Default)]
-struct Grant {
+struct JobCredentials {
     account: String,
     role: String,
     expiration: String,
@@ -46,12 +47,12 @@ struct Grant {
 }
 
 /// What became of the cache.
-struct CacheEnding {
+struct SccacheSetup {
     word: &'static str,
     exports: Vec<(&'static str, String)>,
 }
 
-impl CacheEnding {
+impl SccacheSetup {
     fn off() -> Self {
         Self { word: "off", exports: vec![] }
     }
@@ -59,45 +60,55 @@ impl CacheEnding {
 
 pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let ending = match facts(args, &runner) {
+    let outcome = match facts(args, &runner) {
         Ok(facts) if args.explain => return explain::run(args, &facts, &runner, printer),
-        Ok(facts) => end(args, &facts, &runner, printer).await,
+        Ok(facts) => authenticate(args, &facts, &runner, printer).await,
         Err(failure) if args.explain => return Err(failure),
-        Err(failure) => broken(Reason::EventPayload, failure),
+        Err(failure) => not_authenticated(AuthReason::EventPayload, failure),
     };
-    let row = row(ending.ended, args.on_unavailable);
+    let outputs = action_outputs(outcome.result, args.on_unavailable);
     let mut overrides = Ok(vec![]);
-    if row.mode == Mode::Anonymous {
-        warn_of_leftovers(env, printer);
-        overrides = machine::overrides(&runner);
+    if outputs.mode == AuthMode::Anonymous {
+        warn_of_defined_keys(env, printer);
+        overrides = runner_identity::overrides(&runner);
     }
     let (overrides, unwritable) =
         overrides.map_or_else(|failure| (vec![], Some(failure)), |overrides| (overrides, None));
-    machine::warn(&overrides, printer);
-    let cache = cache(args, row, ending.grant.as_ref(), env, printer).await;
-    let told =
-        Told { args: Some(args), row, grant: ending.grant.as_ref(), cache: &cache, overrides };
-    told.write(&runner)?;
+    runner_identity::warn(&overrides, printer);
+    let cache = cache(args, outputs, outcome.credentials.as_ref(), env, printer).await;
+    let failure = StepOutputs {
+        args: Some(args),
+        outputs,
+        credentials: outcome.credentials.as_ref(),
+        cache: &cache,
+        overrides,
+    };
+    failure.write(&runner)?;
     // The machine's identity would stay in force, so the job doesn't go on.
-    unwritable.map_or_else(|| tell(row, ending, printer), Err)
+    unwritable.map_or_else(|| print_outcome(outputs, outcome, printer), Err)
 }
 
 /// Tells the later steps of a job that the inputs made no sense, before that ends the step; whether
 /// the job goes on all the same, because `on-unavailable` is `degrade`.
-pub fn misused(args: &[OsString], env: &Env, printer: &Printer) -> Result<bool, Failure> {
+pub fn handle_usage_error(
+    args: &[OsString],
+    env: &Env,
+    printer: &Printer,
+) -> Result<bool, Failure> {
     let degrade = env.get(env_vars::INPUT_ON_UNAVAILABLE) == Some("degrade")
         || args.iter().any(|arg| arg == "--on-unavailable=degrade")
         || args.windows(2).any(|pair| pair[0] == "--on-unavailable" && pair[1] == "degrade");
     let policy = if degrade { OnUnavailable::Degrade } else { OnUnavailable::Auto };
-    let row = row(Ended::Broken(Reason::InvalidInput), policy);
+    let outputs = action_outputs(AuthResult::Broken(AuthReason::InvalidInput), policy);
     let runner = Runner::new(env, printer);
-    let overrides = if degrade { machine::overrides(&runner)? } else { vec![] };
-    Told { args: None, row, grant: None, cache: &CacheEnding::off(), overrides }.write(&runner)?;
+    let overrides = if degrade { runner_identity::overrides(&runner)? } else { vec![] };
+    StepOutputs { args: None, outputs, credentials: None, cache: &SccacheSetup::off(), overrides }
+        .write(&runner)?;
     Ok(degrade)
 }
 
 /// What the runner and the event say.
-fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<Facts, Failure> {
+fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<JobFacts, Failure> {
     let env = runner.env();
     let text = |name: &str| env.get(name).map(str::to_owned);
     let pull_request = runner.event()?.pull_request.map(|pull_request| PullRequestFacts {
@@ -105,7 +116,7 @@ fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<Facts, Failure> {
         base: pull_request.base.repo.map(|repo| repo.full_name),
         author: pull_request.user.map(|user| user.login),
     });
-    Ok(Facts {
+    Ok(JobFacts {
         event: runner.event_name().to_owned(),
         repository: runner.repository().map(str::to_owned),
         owners: inputs::list(&args.owners),
@@ -118,15 +129,23 @@ fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<Facts, Failure> {
     })
 }
 
-async fn end(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Printer) -> Ending {
+async fn authenticate(
+    args: &ConfigureArgs,
+    facts: &JobFacts,
+    runner: &Runner,
+    printer: &Printer,
+) -> AuthOutcome {
     let mut why_not_ambient = None;
     let plan = match facts.plan() {
-        Plan::Ambient => match ambient::find(args).await {
+        AuthPlan::Ambient => match ambient::find(args).await {
             Ok(found) => {
                 if args.mask_aws_account_id {
                     printer.mask(&found.account);
                 }
-                return with(Ended::Ambient, ambient_grant(args, found, printer));
+                return authenticated(
+                    AuthResult::Ambient,
+                    ambient_credentials(args, found, printer),
+                );
             }
             Err(failure) => {
                 why_not_ambient = Some(failure.message().to_owned());
@@ -135,42 +154,44 @@ async fn end(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Pri
         },
         plan => plan,
     };
-    let ending = match plan {
-        Plan::Anonymous(reason) => Ending {
-            ended: Ended::Anonymous(reason),
-            grant: None,
-            told: Some(words::anonymous(reason, facts)),
+    let outcome = match plan {
+        AuthPlan::Anonymous(reason) => AuthOutcome {
+            result: AuthResult::Anonymous(reason),
+            credentials: None,
+            failure: Some(messages::no_credentials(reason, facts)),
         },
-        Plan::Broken(reason) => broken(reason, words::broken(reason, facts, runner)),
-        Plan::Token | Plan::Ambient => match assume(args, facts, runner, printer).await {
-            Ok(grant) => with(Ended::Oidc, grant),
-            Err((reason, failure)) => broken(reason, failure),
+        AuthPlan::Broken(reason) => {
+            not_authenticated(reason, messages::broken_setup(reason, facts, runner))
+        }
+        AuthPlan::Token | AuthPlan::Ambient => match assume(args, facts, runner, printer).await {
+            Ok(credentials) => authenticated(AuthResult::Oidc, credentials),
+            Err((reason, failure)) => not_authenticated(reason, failure),
         },
     };
-    match (why_not_ambient, ending.told) {
-        (Some(why), Some(told)) => {
-            Ending { told: Some(told.because(anyhow::anyhow!(why))), ..ending }
+    match (why_not_ambient, outcome.failure) {
+        (Some(why), Some(failure)) => {
+            AuthOutcome { failure: Some(failure.because(anyhow::anyhow!(why))), ..outcome }
         }
-        (_, told) => Ending { told, ..ending },
+        (_, failure) => AuthOutcome { failure, ..outcome },
     }
 }
 
-fn broken(reason: Reason, failure: Failure) -> Ending {
-    Ending { ended: Ended::Broken(reason), grant: None, told: Some(failure) }
+fn not_authenticated(reason: AuthReason, failure: Failure) -> AuthOutcome {
+    AuthOutcome { result: AuthResult::Broken(reason), credentials: None, failure: Some(failure) }
 }
 
-fn with(ended: Ended, grant: Grant) -> Ending {
-    Ending { ended, grant: Some(grant), told: None }
+fn authenticated(result: AuthResult, credentials: JobCredentials) -> AuthOutcome {
+    AuthOutcome { result, credentials: Some(credentials), failure: None }
 }
 
 /// Checks the inputs, then keeps what an earlier step got, or mints a token and assumes the role.
 async fn assume(
     args: &ConfigureArgs,
-    facts: &Facts,
+    facts: &JobFacts,
     runner: &Runner,
     printer: &Printer,
-) -> Result<Grant, Refusal> {
-    let wrong = |failure| (Reason::InvalidInput, failure);
+) -> Result<JobCredentials, AuthFailure> {
+    let wrong = |failure| (AuthReason::InvalidInput, failure);
     let env = runner.env();
     let inputs = inputs::check(args, runner).map_err(wrong)?;
     if args.mask_aws_account_id {
@@ -179,9 +200,9 @@ async fn assume(
     if facts.event == TARGET && facts.is_fork() && !runner.base_is_checked_out() {
         warn_of_target(facts, printer);
     }
-    let existing = existing::still_good(&inputs.request, env, Timestamp::now());
+    let existing = earlier_credentials::reusable_until(&inputs.request, env, Timestamp::now());
     if let Some(expiration) = existing.filter(|_| args.use_existing) {
-        return Ok(kept_grant(&inputs, expiration, env));
+        return Ok(earlier_credentials(&inputs, expiration, env));
     }
     let text = |name| env.get(name).unwrap_or_default();
     let endpoint = TokenEndpoint::new(
@@ -191,8 +212,8 @@ async fn assume(
     .map_err(|error| token_endpoint(&error))?;
     let client = crcr_github::http::client().map_err(|e| {
         let failure =
-            Failure::unexpected(Reason::TokenEndpoint.word(), "no HTTP client can be made");
-        (Reason::TokenEndpoint, failure.because(e))
+            Failure::unexpected(AuthReason::TokenEndpoint.word(), "no HTTP client can be made");
+        (AuthReason::TokenEndpoint, failure.because(e))
     })?;
     let exchange = Exchange {
         client: &client,
@@ -208,20 +229,20 @@ async fn assume(
     printer.mask(credentials.session_token.expose_secret());
     let account = credentials.assumed_role_arn.split(':').nth(4).unwrap_or_default();
     inputs::allow_account(account, &args.allowed_account_ids).map_err(wrong)?;
-    Ok(fresh_grant(&inputs, &args.audience, account, &credentials))
+    Ok(new_credentials(&inputs, &args.audience, account, &credentials))
 }
 
-fn fresh_grant(
+fn new_credentials(
     inputs: &RoleInputs,
     audience: &str,
     account: &str,
     credentials: &SessionCredentials,
-) -> Grant {
+) -> JobCredentials {
     let id = &credentials.access_key_id;
     let secret = credentials.secret_access_key.expose_secret();
     let token = credentials.session_token.expose_secret();
     let expiration = credentials.expiration.to_string();
-    Grant {
+    JobCredentials {
         account: account.to_owned(),
         role: inputs.role.text.clone(),
         region: Some(inputs.region.clone()),
@@ -234,14 +255,17 @@ fn fresh_grant(
             (env_vars::CRCR_AUTH_AUDIENCE, audience.to_owned()),
             (env_vars::CRCR_AUTH_STS_ENDPOINT, inputs.request.endpoint.to_string()),
             (env_vars::CRCR_AUTH_EXPIRATION, expiration.clone()),
-            (env_vars::CRCR_AUTH_FINGERPRINT, existing::fingerprint(&inputs.request, id)),
+            (
+                env_vars::CRCR_AUTH_FINGERPRINT,
+                earlier_credentials::fingerprint(&inputs.request, id),
+            ),
         ],
         expiration,
         kept: false,
     }
 }
 
-fn kept_grant(inputs: &RoleInputs, expiration: Timestamp, env: &Env) -> Grant {
+fn earlier_credentials(inputs: &RoleInputs, expiration: Timestamp, env: &Env) -> JobCredentials {
     let text = |name| env.get(name).unwrap_or_default();
     let token = text(env_vars::AWS_SESSION_TOKEN).to_owned();
     let signing = SigningCredentials::new(
@@ -251,7 +275,7 @@ fn kept_grant(inputs: &RoleInputs, expiration: Timestamp, env: &Env) -> Grant {
         None,
         "crcr",
     );
-    Grant {
+    JobCredentials {
         account: inputs.role.account.clone(),
         role: inputs.role.text.clone(),
         expiration: expiration.to_string(),
@@ -262,7 +286,11 @@ fn kept_grant(inputs: &RoleInputs, expiration: Timestamp, env: &Env) -> Grant {
     }
 }
 
-fn ambient_grant(args: &ConfigureArgs, found: ambient::Found, printer: &Printer) -> Grant {
+fn ambient_credentials(
+    args: &ConfigureArgs,
+    found: ambient::AmbientCredentials,
+    printer: &Printer,
+) -> JobCredentials {
     if args.output_credentials {
         let keys = &found.credentials;
         let token = keys.session_token().unwrap_or_default();
@@ -271,110 +299,115 @@ fn ambient_grant(args: &ConfigureArgs, found: ambient::Found, printer: &Printer)
         }
     }
     let expiry = found.credentials.expiry().and_then(|at| Timestamp::try_from(at).ok());
-    Grant {
+    JobCredentials {
         account: found.account,
         role: found.arn,
         expiration: expiry.map(|at| at.to_string()).unwrap_or_default(),
         region: args.aws_region.clone(),
         signing: Some(found.credentials),
-        ..Grant::default()
+        ..JobCredentials::default()
     }
 }
 
 /// Wires the cache, where the job goes on.
 async fn cache(
     args: &ConfigureArgs,
-    row: Row,
-    grant: Option<&Grant>,
+    outputs: ActionOutputs,
+    credentials: Option<&JobCredentials>,
     env: &Env,
     printer: &Printer,
-) -> CacheEnding {
+) -> SccacheSetup {
     // sccache finds credentials in the environment alone.
-    let serves = row.mode != Mode::Error && (args.output_env_credentials || !row.can_write);
-    let Some(cache) = Cache::from_inputs(args).filter(|_| serves) else {
-        return CacheEnding::off();
+    let serves =
+        outputs.mode != AuthMode::Error && (args.output_env_credentials || !outputs.can_write);
+    let Some(cache) = SccacheBucket::from_inputs(args).filter(|_| serves) else {
+        return SccacheSetup::off();
     };
-    let signing = grant.and_then(|grant| grant.signing.as_ref());
-    match wire(cache, row.can_write, signing, env).await {
-        Ok(exports) => CacheEnding { word: if row.can_write { "rw" } else { "ro" }, exports },
-        Err(Off { why, hint }) => {
+    let signing = credentials.and_then(|credentials| credentials.signing.as_ref());
+    match set_up_cache(cache, outputs.can_write, signing, env).await {
+        Ok(exports) => SccacheSetup { word: if outputs.can_write { "rw" } else { "ro" }, exports },
+        Err(SccacheOff { why, hint }) => {
             printer.warning(&format!("sccache is off: {why}"), Some(&hint));
-            CacheEnding::off()
+            SccacheSetup::off()
         }
     }
 }
 
-async fn wire(
-    cache: Result<Cache, Off>,
+async fn set_up_cache(
+    cache: Result<SccacheBucket, SccacheOff>,
     write: bool,
     signing: Option<&SigningCredentials>,
     env: &Env,
-) -> Result<Vec<(&'static str, String)>, Off> {
+) -> Result<Vec<(&'static str, String)>, SccacheOff> {
     let cache = cache?;
-    sccache::starts(write, env)?;
-    let client = crcr_github::http::client()
-        .map_err(|e| Off { why: e.to_string(), hint: "look at the TLS set-up".to_owned() })?;
+    sccache::check_key_variables(write, env)?;
+    let client = crcr_github::http::client().map_err(|e| SccacheOff {
+        why: e.to_string(),
+        hint: "look at the TLS set-up".to_owned(),
+    })?;
     cache.probe(&client, signing).await?;
     Ok(cache.exports(write))
 }
 
-/// What later steps are told.
-struct Told<'a> {
+/// What later steps are failure.
+struct StepOutputs<'a> {
     /// `None` where the inputs made no sense.
     args: Option<&'a ConfigureArgs>,
-    row: Row,
-    grant: Option<&'a Grant>,
-    cache: &'a CacheEnding,
+    outputs: ActionOutputs,
+    credentials: Option<&'a JobCredentials>,
+    cache: &'a SccacheSetup,
     /// What keeps later steps from the machine's own identity.
     overrides: Vec<(&'static str, String)>,
 }
 
-impl Told<'_> {
+impl StepOutputs<'_> {
     /// Tells every later step: environment, outputs, summary.
     fn write(&self, runner: &Runner) -> Result<(), Failure> {
-        let Self { args, row, cache, .. } = self;
-        let empty = Grant::default();
-        let grant = self.grant.unwrap_or(&empty);
-        let to_env = args.is_none_or(|args| args.output_env_credentials) || !row.can_write;
-        let exports = if to_env { self.exports(grant) } else { vec![] };
+        let Self { args, outputs, cache, .. } = self;
+        let empty = JobCredentials::default();
+        let credentials = self.credentials.unwrap_or(&empty);
+        let to_env = args.is_none_or(|args| args.output_env_credentials) || !outputs.can_write;
+        let exports = if to_env { self.exports(credentials) } else { vec![] };
         let exports: Vec<_> = exports.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let exported = runner.export(&exports);
         let flag = |value: bool| if value { "true" } else { "false" };
-        let keys = grant.signing.as_ref().filter(|_| args.is_some_and(|a| a.output_credentials));
+        let keys =
+            credentials.signing.as_ref().filter(|_| args.is_some_and(|a| a.output_credentials));
         runner.set_outputs(&[
-            ("mode", row.mode.word()),
-            ("reason", row.reason.word()),
-            ("expected", flag(row.expected)),
-            ("degraded", flag(row.degraded)),
-            ("can-write", flag(row.can_write)),
+            ("mode", outputs.mode.word()),
+            ("reason", outputs.reason.word()),
+            ("expected", flag(outputs.expected)),
+            ("degraded", flag(outputs.degraded)),
+            ("can-write", flag(outputs.can_write)),
             ("sccache-mode", cache.word),
-            ("aws-account-id", &grant.account),
-            ("role-arn", &grant.role),
-            ("expiration", &grant.expiration),
+            ("aws-account-id", &credentials.account),
+            ("role-arn", &credentials.role),
+            ("expiration", &credentials.expiration),
             ("aws-access-key-id", keys.map_or("", |keys| keys.access_key_id())),
             ("aws-secret-access-key", keys.map_or("", |keys| keys.secret_access_key())),
             ("aws-session-token", keys.and_then(|keys| keys.session_token()).unwrap_or_default()),
-            ("aws-expiration", keys.map_or("", |_| &grant.expiration)),
+            ("aws-expiration", keys.map_or("", |_| &credentials.expiration)),
         ])?;
         exported?;
-        runner.append_summary(&summary(*row, grant, cache.word))
+        runner.append_summary(&summary(*outputs, credentials, cache.word))
     }
 
-    fn exports(&self, grant: &Grant) -> Vec<(&'static str, String)> {
-        let Self { args, row, cache, overrides, .. } = self;
-        let mut exports = grant.exports.clone();
-        let region = grant.region.as_deref().or(args.and_then(|args| args.aws_region.as_deref()));
-        if let Some(region) = region.filter(|_| row.mode != Mode::Error) {
+    fn exports(&self, credentials: &JobCredentials) -> Vec<(&'static str, String)> {
+        let Self { args, outputs, cache, overrides, .. } = self;
+        let mut exports = credentials.exports.clone();
+        let region =
+            credentials.region.as_deref().or(args.and_then(|args| args.aws_region.as_deref()));
+        if let Some(region) = region.filter(|_| outputs.mode != AuthMode::Error) {
             let region = region.trim().to_owned();
             exports.push((env_vars::AWS_REGION, region.clone()));
             exports.push((env_vars::AWS_DEFAULT_REGION, region));
         }
-        exports.push((env_vars::CRCR_AUTH_MODE, row.mode.word().to_owned()));
-        exports.push((env_vars::CRCR_AUTH_REASON, row.reason.word().to_owned()));
+        exports.push((env_vars::CRCR_AUTH_MODE, outputs.mode.word().to_owned()));
+        exports.push((env_vars::CRCR_AUTH_REASON, outputs.reason.word().to_owned()));
         exports.extend(cache.exports.iter().cloned());
         // An empty value would be worse than none: it can't be unset, and tools take it for one.
         exports.retain(|(_, value)| !value.is_empty());
-        if row.mode == Mode::Anonymous {
+        if outputs.mode == AuthMode::Anonymous {
             exports.push((env_vars::AWS_EC2_METADATA_DISABLED, "true".to_owned()));
             exports.extend(overrides.iter().cloned());
         }
@@ -382,15 +415,15 @@ impl Told<'_> {
     }
 }
 
-fn summary(row: Row, grant: &Grant, cache: &str) -> String {
-    let mut line = format!("**AWS credentials**: {} ({})", row.mode.word(), row.reason);
-    if !grant.role.is_empty() {
-        line.push_str(&format!(" · {}", escape_markdown(&grant.role)));
+fn summary(outputs: ActionOutputs, credentials: &JobCredentials, cache: &str) -> String {
+    let mut line = format!("**AWS credentials**: {} ({})", outputs.mode.word(), outputs.reason);
+    if !credentials.role.is_empty() {
+        line.push_str(&format!(" · {}", escape_markdown(&credentials.role)));
     }
-    if !grant.expiration.is_empty() {
-        line.push_str(&format!(" · until {}", grant.expiration));
+    if !credentials.expiration.is_empty() {
+        line.push_str(&format!(" · until {}", credentials.expiration));
     }
-    if row.mode == Mode::Anonymous && row.exit == 0 {
+    if outputs.mode == AuthMode::Anonymous && outputs.exit == 0 {
         line.push_str(" · read-only, the job goes on without them");
     }
     if cache != "off" {
@@ -399,52 +432,52 @@ fn summary(row: Row, grant: &Grant, cache: &str) -> String {
     line
 }
 
-/// Says how it ended, as loudly as it deserves, and gives the exit code.
-fn tell(row: Row, ending: Ending, printer: &Printer) -> Outcome {
-    let Some(told) = ending.told else {
-        let grant = ending.grant.unwrap_or_default();
-        let until = match grant.expiration.as_str() {
+/// Says how it result, as loudly as it deserves, and gives the exit code.
+fn print_outcome(outputs: ActionOutputs, outcome: AuthOutcome, printer: &Printer) -> Outcome {
+    let Some(failure) = outcome.failure else {
+        let credentials = outcome.credentials.unwrap_or_default();
+        let until = match credentials.expiration.as_str() {
             "" => String::new(),
             at => format!(", until {at}"),
         };
-        let how = if grant.kept { "kept from an earlier step" } else { row.mode.word() };
-        printer.line(&format!("AWS credentials ({how}): `{}`{until}", grant.role));
+        let how = if credentials.kept { "kept from an earlier step" } else { outputs.mode.word() };
+        printer.line(&format!("AWS credentials ({how}): `{}`{until}", credentials.role));
         return Ok(ExitCode::SUCCESS);
     };
-    match row.voice {
-        Voice::Error => return Err(told),
-        Voice::Warning => {
+    match outputs.level {
+        LogLevel::Error => return Err(failure),
+        LogLevel::Warning => {
             let mut text =
-                format!("no AWS credentials, the job goes on without: {}", told.message());
-            for cause in told.causes() {
+                format!("no AWS credentials, the job goes on without: {}", failure.message());
+            for cause in failure.causes() {
                 text.push_str(&format!("\n  because: {cause}"));
             }
-            printer.warning(&text, told.help());
+            printer.warning(&text, failure.help());
         }
-        Voice::Notice => {
-            printer.notice(&format!("{}, so the job goes on without", told.message()));
+        LogLevel::Notice => {
+            printer.notice(&format!("{}, so the job goes on without", failure.message()));
         }
-        Voice::Line => printer.line(told.message()),
+        LogLevel::Line => printer.line(failure.message()),
     }
-    Ok(ExitCode::from(row.exit))
+    Ok(ExitCode::from(outputs.exit))
 }
 
-fn warn_of_leftovers(env: &Env, printer: &Printer) {
-    let leftovers = sccache::leftovers(env);
-    if leftovers.is_empty() {
+fn warn_of_defined_keys(env: &Env, printer: &Printer) {
+    let defined_key_variables = sccache::defined_key_variables(env);
+    if defined_key_variables.is_empty() {
         return;
     }
     printer.warning(
         &format!(
             "{} is defined already and can't be unset: AWS tools of later steps will use it, and \
              sccache refuses to start without credentials beside it",
-            words::quoted(&leftovers)
+            messages::quoted(&defined_key_variables)
         ),
-        Some(words::REMOVE),
+        Some(messages::REMOVE_VARIABLE),
     );
 }
 
-fn warn_of_target(facts: &Facts, printer: &Printer) {
+fn warn_of_target(facts: &JobFacts, printer: &Printer) {
     let head = facts.pull_request.as_ref().and_then(|p| p.head.as_deref());
     let head = head.unwrap_or("a deleted fork");
     printer.warning(

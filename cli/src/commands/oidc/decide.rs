@@ -6,7 +6,7 @@ use crate::cli::oidc::OnUnavailable;
 
 /// What the decision looks at. The names come from the runner and from the event's payload.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct JobFacts {
     pub event: String,
     /// `owner/repo` of the workflow.
     pub repository: Option<String>,
@@ -36,19 +36,19 @@ pub struct PullRequestFacts {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
+pub enum AuthPlan {
     /// Mint a token and assume the role.
     Token,
-    /// Ask the AWS SDK's default chain; when it has nothing, what [`Plan::without_ambient`] says.
+    /// Ask the AWS SDK's default chain; when it has nothing, what [`AuthPlan::without_ambient`] says.
     Ambient,
     /// Go on without credentials: the event gives none.
-    Anonymous(Reason),
-    Broken(Reason),
+    Anonymous(AuthReason),
+    Broken(AuthReason),
 }
 
-/// Why the job has, or has not, credentials. The words are outputs, so they are stable.
+/// Why the job has, or has not, credentials. The messages are outputs, so they are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum AuthReason {
     Ok,
     Fork,
     Dependabot,
@@ -62,7 +62,7 @@ pub enum Reason {
     EventPayload,
 }
 
-impl Reason {
+impl AuthReason {
     /// The stable word, which is also the code of the error.
     pub fn word(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for AuthReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -91,31 +91,31 @@ const DEPENDABOT: &str = "dependabot[bot]";
 /// The event of a pull request whose runs belong to the base branch.
 pub const TARGET: &str = "pull_request_target";
 
-impl Facts {
-    /// The first row that matches: foreign repository, fork, Dependabot, then the variables.
-    pub fn plan(&self) -> Plan {
+impl JobFacts {
+    /// The first outputs that matches: foreign repository, fork, Dependabot, then the variables.
+    pub fn plan(&self) -> AuthPlan {
         let no_token = !self.token_url && !self.token_bearer;
         if self.is_foreign() {
-            return Plan::Anonymous(Reason::ForeignRepo);
+            return AuthPlan::Anonymous(AuthReason::ForeignRepo);
         }
         // `pull_request_target` runs with the base repository's rights: there the permission helps.
         if no_token && self.is_fork() && self.event != TARGET {
-            return Plan::Anonymous(Reason::Fork);
+            return AuthPlan::Anonymous(AuthReason::Fork);
         }
         if no_token && self.is_dependabot() && self.event != TARGET {
-            return Plan::Anonymous(Reason::Dependabot);
+            return AuthPlan::Anonymous(AuthReason::Dependabot);
         }
         match (self.token_url, self.token_bearer) {
-            (true, true) if self.ambient && !self.role => Plan::Ambient,
-            (true, true) => Plan::Token,
-            (false, false) if self.ambient => Plan::Ambient,
-            (false, false) => Plan::Broken(Reason::NoPermission),
-            _ => Plan::Broken(Reason::PartialToken),
+            (true, true) if self.ambient && !self.role => AuthPlan::Ambient,
+            (true, true) => AuthPlan::Token,
+            (false, false) if self.ambient => AuthPlan::Ambient,
+            (false, false) => AuthPlan::Broken(AuthReason::NoPermission),
+            _ => AuthPlan::Broken(AuthReason::PartialToken),
         }
     }
 
     /// The plan when the machine has no credentials of its own.
-    pub fn without_ambient(&self) -> Plan {
+    pub fn without_ambient(&self) -> AuthPlan {
         Self { ambient: false, ..self.clone() }.plan()
     }
 
@@ -148,23 +148,23 @@ impl Facts {
 
 /// How it ended, before the policy has its say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum AuthResult {
     Oidc,
     Ambient,
-    Anonymous(Reason),
-    Broken(Reason),
+    Anonymous(AuthReason),
+    Broken(AuthReason),
 }
 
 /// The word of the output `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum AuthMode {
     Oidc,
     Ambient,
     Anonymous,
     Error,
 }
 
-impl Mode {
+impl AuthMode {
     pub fn word(self) -> &'static str {
         match self {
             Self::Oidc => "oidc",
@@ -177,18 +177,18 @@ impl Mode {
 
 /// How loudly an ending is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Voice {
+pub enum LogLevel {
     Line,
     Notice,
     Warning,
     Error,
 }
 
-/// One row of the outputs.
+/// One outputs of the outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
-    pub mode: Mode,
-    pub reason: Reason,
+pub struct ActionOutputs {
+    pub mode: AuthMode,
+    pub reason: AuthReason,
     /// Whether this is what the event should give.
     pub expected: bool,
     /// Whether the job goes on with less than credentials.
@@ -196,61 +196,61 @@ pub struct Row {
     /// Whether later steps can write to S3.
     pub can_write: bool,
     pub exit: u8,
-    pub voice: Voice,
+    pub level: LogLevel,
 }
 
 /// The outputs and the exit code of an ending.
-pub fn row(ended: Ended, policy: OnUnavailable) -> Row {
-    let good = |mode| Row {
+pub fn action_outputs(ended: AuthResult, policy: OnUnavailable) -> ActionOutputs {
+    let good = |mode| ActionOutputs {
         mode,
-        reason: Reason::Ok,
+        reason: AuthReason::Ok,
         expected: true,
         degraded: false,
         can_write: true,
         exit: 0,
-        voice: Voice::Line,
+        level: LogLevel::Line,
     };
     match ended {
-        Ended::Oidc => good(Mode::Oidc),
-        Ended::Ambient => good(Mode::Ambient),
-        Ended::Anonymous(reason) => {
+        AuthResult::Oidc => good(AuthMode::Oidc),
+        AuthResult::Ambient => good(AuthMode::Ambient),
+        AuthResult::Anonymous(reason) => {
             let fails = policy == OnUnavailable::Fail;
             // `permissions` raises what GitHub gives to Dependabot's runs, and nothing in a run says
             // whether the workflow asked for it: the job goes on, and is told to ask.
-            let expected = reason != Reason::Dependabot;
-            Row {
-                mode: Mode::Anonymous,
+            let expected = reason != AuthReason::Dependabot;
+            ActionOutputs {
+                mode: AuthMode::Anonymous,
                 reason,
                 expected,
                 degraded: true,
                 can_write: false,
                 exit: fails.into(),
-                voice: match (fails, expected) {
-                    (true, _) => Voice::Error,
-                    (false, true) => Voice::Notice,
-                    (false, false) => Voice::Warning,
+                level: match (fails, expected) {
+                    (true, _) => LogLevel::Error,
+                    (false, true) => LogLevel::Notice,
+                    (false, false) => LogLevel::Warning,
                 },
             }
         }
-        Ended::Broken(reason) => {
+        AuthResult::Broken(reason) => {
             let softened = policy == OnUnavailable::Degrade;
-            Row {
-                mode: if softened { Mode::Anonymous } else { Mode::Error },
+            ActionOutputs {
+                mode: if softened { AuthMode::Anonymous } else { AuthMode::Error },
                 reason,
                 expected: false,
                 degraded: softened,
                 can_write: false,
                 exit: if softened { 0 } else { exit_of(reason) },
-                voice: if softened { Voice::Warning } else { Voice::Error },
+                level: if softened { LogLevel::Warning } else { LogLevel::Error },
             }
         }
     }
 }
 
 /// 1 where the user can fix it, 2 for usage, the network and services.
-fn exit_of(reason: Reason) -> u8 {
+fn exit_of(reason: AuthReason) -> u8 {
     match reason {
-        Reason::NoPermission | Reason::PartialToken | Reason::StsDenied => 1,
+        AuthReason::NoPermission | AuthReason::PartialToken | AuthReason::StsDenied => 1,
         _ => 2,
     }
 }

@@ -1,13 +1,13 @@
 use super::*;
-use Plan::{Ambient, Anonymous, Broken, Token};
+use AuthPlan::{Ambient, Anonymous, Broken, Token};
 
-fn facts(event: &str) -> Facts {
-    Facts {
+fn facts(event: &str) -> JobFacts {
+    JobFacts {
         event: event.to_owned(),
         repository: Some("acme/upstream".to_owned()),
         actor: Some("octocat".to_owned()),
         role: true,
-        ..Facts::default()
+        ..JobFacts::default()
     }
 }
 
@@ -19,100 +19,104 @@ fn pull_request(head: Option<&str>) -> PullRequestFacts {
     }
 }
 
-fn from(event: &str, head: Option<&str>) -> Facts {
-    Facts { pull_request: Some(pull_request(head)), ..facts(event) }
+fn from(event: &str, head: Option<&str>) -> JobFacts {
+    JobFacts { pull_request: Some(pull_request(head)), ..facts(event) }
 }
 
-fn with_token(facts: Facts) -> Facts {
-    Facts { token_url: true, token_bearer: true, ..facts }
+fn with_token(facts: JobFacts) -> JobFacts {
+    JobFacts { token_url: true, token_bearer: true, ..facts }
 }
 
 #[test]
 fn every_situation_has_its_row() {
     let fork = || from("pull_request", Some("stranger/upstream"));
     let same = || from("pull_request", Some("acme/upstream"));
-    let bot = || Facts { actor: Some("dependabot[bot]".to_owned()), ..same() };
+    let bot = || JobFacts { actor: Some("dependabot[bot]".to_owned()), ..same() };
     let bots_pull = || {
         let mut facts = same();
         facts.pull_request.as_mut().unwrap().author = Some("dependabot[bot]".to_owned());
         facts
     };
-    let foreign = |facts: Facts| Facts { owners: vec!["pytorch".to_owned()], ..facts };
-    let url_only = |facts: Facts| Facts { token_url: true, ..facts };
-    let bearer_only = |facts: Facts| Facts { token_bearer: true, ..facts };
-    let ambient = |facts: Facts| Facts { ambient: true, ..facts };
-    let no_role = |facts: Facts| Facts { role: false, ..facts };
+    let foreign = |facts: JobFacts| JobFacts { owners: vec!["pytorch".to_owned()], ..facts };
+    let url_only = |facts: JobFacts| JobFacts { token_url: true, ..facts };
+    let bearer_only = |facts: JobFacts| JobFacts { token_bearer: true, ..facts };
+    let ambient = |facts: JobFacts| JobFacts { ambient: true, ..facts };
+    let no_role = |facts: JobFacts| JobFacts { role: false, ..facts };
 
     let table = [
         // The event gives a token, or not.
         ("same repository, token", with_token(same()), Token),
         ("push, token", with_token(facts("push")), Token),
-        ("fork, no token", fork(), Anonymous(Reason::Fork)),
-        ("deleted fork", from("pull_request", None), Anonymous(Reason::Fork)),
+        ("fork, no token", fork(), Anonymous(AuthReason::Fork)),
+        ("deleted fork", from("pull_request", None), Anonymous(AuthReason::Fork)),
         (
             "review of a fork's pull request",
             from("pull_request_review", Some("stranger/upstream")),
-            Anonymous(Reason::Fork),
+            Anonymous(AuthReason::Fork),
         ),
         ("fork with a token", with_token(fork()), Token),
         (
             "fork of a fork: only names count",
             from("pull_request", Some("ACME/Upstream")),
-            Broken(Reason::NoPermission),
+            Broken(AuthReason::NoPermission),
         ),
         (
             "a payload with a pull request, another event",
             from("issue_comment", Some("stranger/upstream")),
-            Broken(Reason::NoPermission),
+            Broken(AuthReason::NoPermission),
         ),
-        ("dependabot starts", bot(), Anonymous(Reason::Dependabot)),
-        ("dependabot's pull request", bots_pull(), Anonymous(Reason::Dependabot)),
+        ("dependabot starts", bot(), Anonymous(AuthReason::Dependabot)),
+        ("dependabot's pull request", bots_pull(), Anonymous(AuthReason::Dependabot)),
         (
             "dependabot pushes",
-            Facts { pull_request: None, event: "push".to_owned(), ..bot() },
-            Anonymous(Reason::Dependabot),
+            JobFacts { pull_request: None, event: "push".to_owned(), ..bot() },
+            Anonymous(AuthReason::Dependabot),
         ),
         ("dependabot with a token", with_token(bot()), Token),
         // A run for the base branch can always have a token.
         (
             "pull_request_target of a fork",
             from("pull_request_target", Some("stranger/upstream")),
-            Broken(Reason::NoPermission),
+            Broken(AuthReason::NoPermission),
         ),
         (
             "pull_request_target of dependabot",
-            Facts { event: "pull_request_target".to_owned(), ..bot() },
-            Broken(Reason::NoPermission),
+            JobFacts { event: "pull_request_target".to_owned(), ..bot() },
+            Broken(AuthReason::NoPermission),
         ),
-        ("foreign repository", foreign(facts("push")), Anonymous(Reason::ForeignRepo)),
+        ("foreign repository", foreign(facts("push")), Anonymous(AuthReason::ForeignRepo)),
         (
             "own repository by owner",
-            Facts { owners: vec!["ACME".into()], ..same() },
-            Broken(Reason::NoPermission),
+            JobFacts { owners: vec!["ACME".into()], ..same() },
+            Broken(AuthReason::NoPermission),
         ),
-        ("half a token: URL", url_only(same()), Broken(Reason::PartialToken)),
-        ("half a token: bearer", bearer_only(same()), Broken(Reason::PartialToken)),
-        ("no token", same(), Broken(Reason::NoPermission)),
-        ("no token on push", facts("push"), Broken(Reason::NoPermission)),
-        ("outside of Actions", Facts::default(), Broken(Reason::NoPermission)),
+        ("half a token: URL", url_only(same()), Broken(AuthReason::PartialToken)),
+        ("half a token: bearer", bearer_only(same()), Broken(AuthReason::PartialToken)),
+        ("no token", same(), Broken(AuthReason::NoPermission)),
+        ("no token on push", facts("push"), Broken(AuthReason::NoPermission)),
+        ("outside of Actions", JobFacts::default(), Broken(AuthReason::NoPermission)),
         // Credentials of the machine, only when asked for.
         ("ambient, no token", ambient(same()), Ambient),
         ("ambient, token and role", ambient(with_token(same())), Token),
         ("ambient, token, no role", no_role(ambient(with_token(same()))), Ambient),
-        ("ambient, half a token", ambient(url_only(same())), Broken(Reason::PartialToken)),
-        ("ambient never serves a fork", ambient(fork()), Anonymous(Reason::Fork)),
-        ("ambient never serves dependabot", ambient(bot()), Anonymous(Reason::Dependabot)),
+        ("ambient, half a token", ambient(url_only(same())), Broken(AuthReason::PartialToken)),
+        ("ambient never serves a fork", ambient(fork()), Anonymous(AuthReason::Fork)),
+        ("ambient never serves dependabot", ambient(bot()), Anonymous(AuthReason::Dependabot)),
         // The order.
-        ("foreign before token", foreign(with_token(same())), Anonymous(Reason::ForeignRepo)),
-        ("foreign before dependabot", foreign(bot()), Anonymous(Reason::ForeignRepo)),
-        ("foreign before fork", foreign(fork()), Anonymous(Reason::ForeignRepo)),
-        ("foreign before half a token", foreign(url_only(same())), Anonymous(Reason::ForeignRepo)),
+        ("foreign before token", foreign(with_token(same())), Anonymous(AuthReason::ForeignRepo)),
+        ("foreign before dependabot", foreign(bot()), Anonymous(AuthReason::ForeignRepo)),
+        ("foreign before fork", foreign(fork()), Anonymous(AuthReason::ForeignRepo)),
+        (
+            "foreign before half a token",
+            foreign(url_only(same())),
+            Anonymous(AuthReason::ForeignRepo),
+        ),
         (
             "fork before dependabot",
-            Facts { actor: Some("dependabot[bot]".to_owned()), ..fork() },
-            Anonymous(Reason::Fork),
+            JobFacts { actor: Some("dependabot[bot]".to_owned()), ..fork() },
+            Anonymous(AuthReason::Fork),
         ),
-        ("half a token before fork", url_only(fork()), Broken(Reason::PartialToken)),
+        ("half a token before fork", url_only(fork()), Broken(AuthReason::PartialToken)),
     ];
     for (name, facts, plan) in table {
         assert_eq!(facts.plan(), plan, "{name}");
@@ -121,25 +125,25 @@ fn every_situation_has_its_row() {
 
 #[test]
 fn without_ambient_credentials_the_rest_of_the_table_decides() {
-    let ambient = Facts { ambient: true, ..facts("push") };
-    assert_eq!(ambient.without_ambient(), Broken(Reason::NoPermission));
+    let ambient = JobFacts { ambient: true, ..facts("push") };
+    assert_eq!(ambient.without_ambient(), Broken(AuthReason::NoPermission));
     assert_eq!(with_token(ambient).without_ambient(), Token);
 }
 
 /// Every reason after another; a new one has to find its place here.
-fn next(reason: Reason) -> Option<Reason> {
+fn next(reason: AuthReason) -> Option<AuthReason> {
     Some(match reason {
-        Reason::Ok => Reason::Fork,
-        Reason::Fork => Reason::Dependabot,
-        Reason::Dependabot => Reason::ForeignRepo,
-        Reason::ForeignRepo => Reason::NoPermission,
-        Reason::NoPermission => Reason::PartialToken,
-        Reason::PartialToken => Reason::StsDenied,
-        Reason::StsDenied => Reason::TokenEndpoint,
-        Reason::TokenEndpoint => Reason::StsUnreachable,
-        Reason::StsUnreachable => Reason::InvalidInput,
-        Reason::InvalidInput => Reason::EventPayload,
-        Reason::EventPayload => return None,
+        AuthReason::Ok => AuthReason::Fork,
+        AuthReason::Fork => AuthReason::Dependabot,
+        AuthReason::Dependabot => AuthReason::ForeignRepo,
+        AuthReason::ForeignRepo => AuthReason::NoPermission,
+        AuthReason::NoPermission => AuthReason::PartialToken,
+        AuthReason::PartialToken => AuthReason::StsDenied,
+        AuthReason::StsDenied => AuthReason::TokenEndpoint,
+        AuthReason::TokenEndpoint => AuthReason::StsUnreachable,
+        AuthReason::StsUnreachable => AuthReason::InvalidInput,
+        AuthReason::InvalidInput => AuthReason::EventPayload,
+        AuthReason::EventPayload => return None,
     })
 }
 
@@ -148,7 +152,7 @@ fn the_action_describes_every_reason() {
     let action = include_str!("../../../../actions/configure-oidc-fallback/action.yml");
     let readme = include_str!("../../../../actions/configure-oidc-fallback/README.md");
     let described = action.split("\n  reason:\n").nth(1).unwrap().split("value:").next().unwrap();
-    for reason in std::iter::successors(Some(Reason::Ok), |reason| next(*reason)) {
+    for reason in std::iter::successors(Some(AuthReason::Ok), |reason| next(*reason)) {
         let word = format!("`{reason}`");
         assert!(described.contains(&word), "{word} is not in action.yml");
         assert!(readme.contains(&word), "{word} is not in the README");
@@ -157,42 +161,59 @@ fn the_action_describes_every_reason() {
 
 #[test]
 fn every_ending_has_its_outputs() {
-    use Mode as M;
+    use AuthMode as M;
     use OnUnavailable::{Auto, Degrade, Fail};
-    let expected = [Reason::Fork, Reason::ForeignRepo];
-    let fixable = [Reason::NoPermission, Reason::PartialToken, Reason::StsDenied];
-    let services =
-        [Reason::TokenEndpoint, Reason::StsUnreachable, Reason::InvalidInput, Reason::EventPayload];
-    let seen =
-        |row: Row| (row.mode, row.expected, row.degraded, row.can_write, row.exit, row.voice);
+    let expected = [AuthReason::Fork, AuthReason::ForeignRepo];
+    let fixable = [AuthReason::NoPermission, AuthReason::PartialToken, AuthReason::StsDenied];
+    let services = [
+        AuthReason::TokenEndpoint,
+        AuthReason::StsUnreachable,
+        AuthReason::InvalidInput,
+        AuthReason::EventPayload,
+    ];
+    let seen = |outputs: ActionOutputs| {
+        (
+            outputs.mode,
+            outputs.expected,
+            outputs.degraded,
+            outputs.can_write,
+            outputs.exit,
+            outputs.level,
+        )
+    };
 
     for policy in [Auto, Degrade, Fail] {
-        for (ended, mode) in [(Ended::Oidc, M::Oidc), (Ended::Ambient, M::Ambient)] {
-            let row = row(ended, policy);
-            assert_eq!(row.reason, Reason::Ok);
-            assert_eq!(seen(row), (mode, true, false, true, 0, Voice::Line), "{policy:?}");
+        for (ended, mode) in [(AuthResult::Oidc, M::Oidc), (AuthResult::Ambient, M::Ambient)] {
+            let outputs = action_outputs(ended, policy);
+            assert_eq!(outputs.reason, AuthReason::Ok);
+            assert_eq!(seen(outputs), (mode, true, false, true, 0, LogLevel::Line), "{policy:?}");
         }
         for reason in expected {
-            let row = row(Ended::Anonymous(reason), policy);
-            let (exit, voice) = if policy == Fail { (1, Voice::Error) } else { (0, Voice::Notice) };
-            assert_eq!(row.reason, reason);
-            assert_eq!(seen(row), (M::Anonymous, true, true, false, exit, voice), "{policy:?}");
+            let outputs = action_outputs(AuthResult::Anonymous(reason), policy);
+            let (exit, level) =
+                if policy == Fail { (1, LogLevel::Error) } else { (0, LogLevel::Notice) };
+            assert_eq!(outputs.reason, reason);
+            assert_eq!(seen(outputs), (M::Anonymous, true, true, false, exit, level), "{policy:?}");
         }
-        let row = row(Ended::Anonymous(Reason::Dependabot), policy);
-        let (exit, voice) = if policy == Fail { (1, Voice::Error) } else { (0, Voice::Warning) };
-        assert_eq!(seen(row), (M::Anonymous, false, true, false, exit, voice), "{policy:?}");
+        let outputs = action_outputs(AuthResult::Anonymous(AuthReason::Dependabot), policy);
+        let (exit, level) =
+            if policy == Fail { (1, LogLevel::Error) } else { (0, LogLevel::Warning) };
+        assert_eq!(seen(outputs), (M::Anonymous, false, true, false, exit, level), "{policy:?}");
         for (reasons, exit) in [(&fixable[..], 1), (&services[..], 2)] {
             for &reason in reasons {
-                let row = super::row(Ended::Broken(reason), policy);
-                assert_eq!(row.reason, reason);
+                let outputs = action_outputs(AuthResult::Broken(reason), policy);
+                assert_eq!(outputs.reason, reason);
                 if policy == Degrade {
                     assert_eq!(
-                        seen(row),
-                        (M::Anonymous, false, true, false, 0, Voice::Warning),
+                        seen(outputs),
+                        (M::Anonymous, false, true, false, 0, LogLevel::Warning),
                         "{reason}"
                     );
                 } else {
-                    assert_eq!(seen(row), (M::Error, false, false, false, exit, Voice::Error));
+                    assert_eq!(
+                        seen(outputs),
+                        (M::Error, false, false, false, exit, LogLevel::Error)
+                    );
                 }
             }
         }

@@ -7,15 +7,17 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::DataFormat;
 use crate::cli::oidc::{ConfigureArgs, OnUnavailable};
-use crate::commands::oidc::decide::{Ended, Facts, Mode, Plan, Reason, Row, row};
-use crate::commands::oidc::sccache::Cache;
-use crate::commands::oidc::{existing, inputs, sccache, words};
+use crate::commands::oidc::decide::{
+    ActionOutputs, AuthMode, AuthPlan, AuthReason, AuthResult, JobFacts, action_outputs,
+};
+use crate::commands::oidc::sccache::SccacheBucket;
+use crate::commands::oidc::{earlier_credentials, inputs, messages, sccache};
 use crate::escape::neutralize;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-pub fn run(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Printer) -> Outcome {
+pub fn run(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner, printer: &Printer) -> Outcome {
     let seen = seen(facts, runner);
     let would = would(args, facts, runner);
     let text = match args.format {
@@ -35,7 +37,7 @@ pub fn run(args: &ConfigureArgs, facts: &Facts, runner: &Runner, printer: &Print
     Ok(ExitCode::SUCCESS)
 }
 
-fn seen(facts: &Facts, runner: &Runner) -> Map<String, Value> {
+fn seen(facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
     let none = || "none".to_owned();
     let pull_request = facts.pull_request.as_ref().map_or_else(none, |pull_request| {
         let head = pull_request.head.as_deref().unwrap_or("a deleted repository");
@@ -49,7 +51,7 @@ fn seen(facts: &Facts, runner: &Runner) -> Map<String, Value> {
         (true, false) => "only the URL is set",
         (false, true) => "only the bearer is set",
     };
-    let leftovers = sccache::leftovers(runner.env());
+    let defined_key_variables = sccache::defined_key_variables(runner.env());
     let mut seen = Map::new();
     let mut put = |name: &str, value: String| drop(seen.insert(name.to_owned(), value.into()));
     put("event", if facts.event.is_empty() { none() } else { facts.event.clone() });
@@ -60,27 +62,31 @@ fn seen(facts: &Facts, runner: &Runner) -> Map<String, Value> {
     put("token variables", variables.to_owned());
     put(
         "AWS keys defined already",
-        if leftovers.is_empty() { none() } else { leftovers.join(", ") },
+        if defined_key_variables.is_empty() { none() } else { defined_key_variables.join(", ") },
     );
     seen
 }
 
-fn would(args: &ConfigureArgs, facts: &Facts, runner: &Runner) -> Map<String, Value> {
+fn would(args: &ConfigureArgs, facts: &JobFacts, runner: &Runner) -> Map<String, Value> {
     let plan = facts.plan();
     let mut would = Map::new();
     let mut put = |name: &str, value: Value| drop(would.insert(name.to_owned(), value));
-    put("do", words::plan(plan).into());
+    put("do", messages::plan(plan).into());
     let ended = match plan {
-        Plan::Ambient => Ended::Ambient,
-        Plan::Anonymous(reason) => Ended::Anonymous(reason),
-        Plan::Broken(reason) => {
-            put("fix", words::broken(reason, facts, runner).help().unwrap_or_default().into());
-            Ended::Broken(reason)
+        AuthPlan::Ambient => AuthResult::Ambient,
+        AuthPlan::Anonymous(reason) => AuthResult::Anonymous(reason),
+        AuthPlan::Broken(reason) => {
+            put(
+                "fix",
+                messages::broken_setup(reason, facts, runner).help().unwrap_or_default().into(),
+            );
+            AuthResult::Broken(reason)
         }
-        Plan::Token => match inputs::check(args, runner) {
+        AuthPlan::Token => match inputs::check(args, runner) {
             Ok(inputs) => {
                 let request = &inputs.request;
-                let kept = existing::still_good(request, runner.env(), Timestamp::now());
+                let kept =
+                    earlier_credentials::reusable_until(request, runner.env(), Timestamp::now());
                 if kept.is_some_and(|_| args.use_existing) {
                     put("do", "keep the credentials of an earlier step".into());
                 }
@@ -93,19 +99,19 @@ fn would(args: &ConfigureArgs, facts: &Facts, runner: &Runner) -> Map<String, Va
                 if let Some(policy) = &request.policy {
                     put("session policy", policy.clone().into());
                 }
-                Ended::Oidc
+                AuthResult::Oidc
             }
             Err(failure) => {
                 put("do", wrong(&failure).into());
                 if let Some(help) = failure.help() {
                     put("fix", help.into());
                 }
-                Ended::Broken(Reason::InvalidInput)
+                AuthResult::Broken(AuthReason::InvalidInput)
             }
         },
     };
-    let Row { mode, reason, expected, degraded, can_write, exit, .. } =
-        row(ended, args.on_unavailable);
+    let ActionOutputs { mode, reason, expected, degraded, can_write, exit, .. } =
+        action_outputs(ended, args.on_unavailable);
     let policy = match args.on_unavailable {
         OnUnavailable::Auto => "auto",
         OnUnavailable::Degrade => "degrade",
@@ -122,11 +128,12 @@ fn would(args: &ConfigureArgs, facts: &Facts, runner: &Runner) -> Map<String, Va
     would
 }
 
-fn cache(args: &ConfigureArgs, mode: Mode, write: bool, runner: &Runner) -> String {
-    let Some(cache) = Cache::from_inputs(args).filter(|_| mode != Mode::Error) else {
+fn cache(args: &ConfigureArgs, mode: AuthMode, write: bool, runner: &Runner) -> String {
+    let Some(cache) = SccacheBucket::from_inputs(args).filter(|_| mode != AuthMode::Error) else {
         return "off".to_owned();
     };
-    let cache = cache.and_then(|cache| sccache::starts(write, runner.env()).map(|()| cache));
+    let cache =
+        cache.and_then(|cache| sccache::check_key_variables(write, runner.env()).map(|()| cache));
     cache.map_or_else(|off| format!("off: {}", off.why), |cache| cache.plan())
 }
 

@@ -5,16 +5,16 @@ use crcr_github::sts::{self, AssumeRole};
 use serde_json::{Value, json};
 
 use crate::cli::oidc::ConfigureArgs;
-use crate::commands::oidc::decide::Reason;
-use crate::commands::oidc::peer;
+use crate::commands::oidc::decide::AuthReason;
+use crate::commands::oidc::unsupported_inputs;
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::Runner;
 
 /// The longest inline policy that STS takes, in characters.
-const MAX_POLICY: usize = 2048;
+const MAX_POLICY_CHARS: usize = 2048;
 /// The most managed policies that STS takes.
-const MAX_MANAGED: usize = 10;
+const MAX_MANAGED_POLICIES: usize = 10;
 
 /// A role's name, taken apart: `arn:PARTITION:iam::ACCOUNT:role/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +44,12 @@ pub fn list(values: &[String]) -> Vec<String> {
 
 /// A wrong input, by its name.
 pub fn invalid(message: impl Into<String>) -> Failure {
-    Failure::unexpected(Reason::InvalidInput.word(), message)
+    Failure::unexpected(AuthReason::InvalidInput.word(), message)
 }
 
 /// Checks the role and its settings. Each problem names the input; all of them are usage (exit 2).
 pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failure> {
-    peer::refuse(&args.peer)?;
+    unsupported_inputs::refuse(&args.peer)?;
     let role = role_arn(args.role_to_assume.as_deref())?;
     allow_account(&role.account, &args.allowed_account_ids)?;
     let region = args.aws_region.as_deref().ok_or_else(|| {
@@ -66,10 +66,10 @@ pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failur
         None => regional,
     };
     let policy_arns = list(&args.managed_session_policies);
-    if policy_arns.len() > MAX_MANAGED {
+    if policy_arns.len() > MAX_MANAGED_POLICIES {
         let n = policy_arns.len();
         return Err(invalid(format!(
-            "`managed-session-policies` has {n} policies, STS takes {MAX_MANAGED}"
+            "`managed-session-policies` has {n} policies, STS takes {MAX_MANAGED_POLICIES}"
         )));
     }
     if let Some(odd) = policy_arns.iter().find(|arn| !arn.starts_with("arn:")) {
@@ -199,9 +199,9 @@ fn policy(
     };
     let text = policy.to_string();
     let length = text.chars().count();
-    if length > MAX_POLICY {
+    if length > MAX_POLICY_CHARS {
         return Err(invalid(format!(
-            "the inline session policy has {length} characters, STS takes {MAX_POLICY}"
+            "the inline session policy has {length} characters, STS takes {MAX_POLICY_CHARS}"
         ))
         .hint("shorten `inline-session-policy`, or move it to `managed-session-policies`"));
     }

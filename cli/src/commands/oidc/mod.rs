@@ -1,21 +1,21 @@
 //! `crcr oidc …`: credentials from the job's token, or a deliberate step down.
 
-mod acquire;
 mod ambient;
 mod configure;
 mod decide;
-mod existing;
+mod earlier_credentials;
+mod exchange;
 mod explain;
 mod inputs;
-mod machine;
-mod peer;
+mod messages;
 mod renew;
+mod runner_identity;
 mod sccache;
-mod words;
+mod unsupported_inputs;
 
 use std::ffi::OsString;
 
-pub use renew::Renewing;
+pub use renew::RenewingCredentials;
 
 use crate::cli::oidc::OidcCommand;
 use crate::env_vars::{self, Env};
@@ -24,12 +24,16 @@ use crate::printer::Printer;
 
 /// When a step's arguments or inputs made no sense to the command line: writes the outputs that
 /// later steps read all the same, and tells whether the job goes on.
-pub fn misused(args: &[OsString], env: &Env, printer: &Printer) -> Result<bool, Failure> {
+pub fn handle_usage_error(
+    args: &[OsString],
+    env: &Env,
+    printer: &Printer,
+) -> Result<bool, Failure> {
     let configure = args.windows(2).any(|pair| pair[0] == "oidc" && pair[1] == "configure");
     if !configure || env.get(env_vars::GITHUB_OUTPUT).is_none() {
         return Ok(false);
     }
-    configure::misused(args, env, printer)
+    configure::handle_usage_error(args, env, printer)
 }
 
 /// Runs the command that `command` names.

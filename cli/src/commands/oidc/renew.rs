@@ -12,8 +12,8 @@ use crcr_github::sts::AssumeRole;
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 
-use super::acquire::Exchange;
-use super::{existing, inputs};
+use super::exchange::Exchange;
+use super::{earlier_credentials, inputs};
 use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 use crate::runner::Runner;
@@ -21,12 +21,12 @@ use crate::runner::Runner;
 /// The length of a session, in seconds; the shortest that STS gives would end with a long upload.
 const SESSION_SECONDS: u32 = 3600;
 /// How long one exchange may take with all its tries.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Credentials that end sooner than this are not used.
-const MARGIN: Duration = Duration::from_secs(60);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
 /// The credentials that `oidc configure` exported, and how to make others of the same session.
-pub struct Renewing {
+pub struct RenewingCredentials {
     first: Credentials,
     ends: Timestamp,
     client: reqwest::Client,
@@ -36,7 +36,7 @@ pub struct Renewing {
     printer: Printer,
 }
 
-impl Renewing {
+impl RenewingCredentials {
     /// `None` where `first` can't be made anew: they aren't those of `oidc configure`, the session
     /// was narrowed by policies or named by hand (which isn't known here, and a wider one is not to
     /// replace it), or the job may not mint tokens.
@@ -51,7 +51,7 @@ impl Renewing {
             policy: None,
             policy_arns: vec![],
         };
-        let same = existing::fingerprint(&request, first.access_key_id());
+        let same = earlier_credentials::fingerprint(&request, first.access_key_id());
         if env.get(env_vars::CRCR_AUTH_FINGERPRINT) != Some(&same) {
             return None;
         }
@@ -64,7 +64,7 @@ impl Renewing {
     }
 
     async fn load(&self) -> Result<Credentials, CredentialsError> {
-        if Timestamp::now() + MARGIN < self.ends {
+        if Timestamp::now() + EXPIRY_MARGIN < self.ends {
             let mut first = self.first.clone();
             *first.expiry_mut() = Some(self.ends.into());
             return Ok(first);
@@ -74,7 +74,7 @@ impl Renewing {
             endpoint: &self.endpoint,
             audience: &self.audience,
             request: &self.request,
-            timeout: TIMEOUT,
+            timeout: EXCHANGE_TIMEOUT,
             printer: &self.printer,
         };
         let made = exchange.run().await.map_err(|(_, failure)| {
@@ -91,7 +91,7 @@ impl Renewing {
     }
 }
 
-impl ProvideCredentials for Renewing {
+impl ProvideCredentials for RenewingCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,
@@ -100,7 +100,7 @@ impl ProvideCredentials for Renewing {
     }
 }
 
-impl fmt::Debug for Renewing {
+impl fmt::Debug for RenewingCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "credentials of `{}` that end at {}", self.request.role_arn, self.ends)
     }

@@ -16,17 +16,17 @@ use reqwest::{Client, StatusCode};
 use url::Url;
 
 use crate::cli::oidc::ConfigureArgs;
-use crate::commands::oidc::acquire::skew;
-use crate::commands::oidc::{inputs, words};
+use crate::commands::oidc::exchange::skew;
+use crate::commands::oidc::{inputs, messages};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 
 /// How long the probe may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A bucket as sccache addresses it.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct SccacheBucket {
     bucket: String,
     region: String,
     prefix: String,
@@ -36,36 +36,36 @@ pub struct Cache {
 
 /// Why the cache is off, and what to do.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Off {
+pub struct SccacheOff {
     pub why: String,
     pub hint: String,
 }
 
-impl Off {
+impl SccacheOff {
     fn new(why: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { why: why.into(), hint: hint.into() }
     }
 }
 
-impl From<Failure> for Off {
+impl From<Failure> for SccacheOff {
     fn from(failure: Failure) -> Self {
         Self::new(failure.message(), failure.help().unwrap_or("correct the input"))
     }
 }
 
-impl Cache {
+impl SccacheBucket {
     /// The cache that the inputs name, if any. Wrong inputs turn it off, they don't fail the job.
-    pub fn from_inputs(args: &ConfigureArgs) -> Option<Result<Self, Off>> {
+    pub fn from_inputs(args: &ConfigureArgs) -> Option<Result<Self, SccacheOff>> {
         let bucket = args.sccache_bucket.as_deref()?.trim();
         Some(Self::checked(bucket, args))
     }
 
-    fn checked(bucket: &str, args: &ConfigureArgs) -> Result<Self, Off> {
+    fn checked(bucket: &str, args: &ConfigureArgs) -> Result<Self, SccacheOff> {
         let prefix = inputs::folder(args.sccache_key_prefix.as_deref().unwrap_or_default());
         inputs::check_resource("sccache-bucket", bucket, &prefix)?;
         let region = args.sccache_region.as_deref().or(args.aws_region.as_deref());
         let Some(region) = region.map(str::trim).filter(|region| !region.is_empty()) else {
-            return Err(Off::new(
+            return Err(SccacheOff::new(
                 "the region of the bucket is unknown: `sccache-region` and `aws-region` are empty",
                 "give `sccache-region` as plain text: variables and secrets can be empty on a fork",
             ));
@@ -119,15 +119,15 @@ impl Cache {
         &self,
         client: &Client,
         credentials: Option<&Credentials>,
-    ) -> Result<(), Off> {
+    ) -> Result<(), SccacheOff> {
         let unreachable = |why: String| {
-            Off::new(
+            SccacheOff::new(
                 format!("the bucket `{}` can't be reached: {why}", self.bucket),
                 "look at the bucket's name, `sccache-region`, `sccache-endpoint` and the network",
             )
         };
         let url = self.check_url().ok_or_else(|| unreachable("no valid address".to_owned()))?;
-        let mut request = client.get(url.clone()).timeout(PATIENCE);
+        let mut request = client.get(url.clone()).timeout(PROBE_TIMEOUT);
         if let Some(credentials) = credentials {
             let (region, now) = (&self.region, SystemTime::now());
             let nothing = Some(Digest::of(b""));
@@ -141,17 +141,22 @@ impl Cache {
             let late = "no answer within two seconds".to_owned();
             unreachable(if e.is_timeout() { late } else { "no connection".to_owned() })
         })?;
-        self.judge(answer.status(), answer.headers(), credentials.is_some(), Timestamp::now())
+        self.check_response(
+            answer.status(),
+            answer.headers(),
+            credentials.is_some(),
+            Timestamp::now(),
+        )
     }
 
     /// What sccache's server would do with this answer.
-    fn judge(
+    fn check_response(
         &self,
         status: StatusCode,
         headers: &HeaderMap,
         signed: bool,
         now: Timestamp,
-    ) -> Result<(), Off> {
+    ) -> Result<(), SccacheOff> {
         let bucket = &self.bucket;
         let region = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok());
         let skew = date(headers).and_then(|server| skew(server, now)).filter(|_| signed);
@@ -164,8 +169,8 @@ impl Cache {
             // A missing check object is fine, and 503 starts with misses.
             (200 | 404 | 503, _) => Ok(()),
             (403, Some((minutes, way))) => {
-                let (what, hint) = words::skew(minutes, way);
-                Err(Off::new(format!("the bucket `{bucket}` answers 403, and {what}"), hint))
+                let (what, hint) = messages::clock_skew(minutes, way);
+                Err(SccacheOff::new(format!("the bucket `{bucket}` answers 403, and {what}"), hint))
             }
             (403, None) => {
                 let who = if signed {
@@ -174,7 +179,7 @@ impl Cache {
                     format!("the bucket policy of `{bucket}`")
                 };
                 let whom = if signed { "" } else { " to everybody (`\"Principal\": \"*\"`)" };
-                Err(Off::new(
+                Err(SccacheOff::new(
                     format!(
                         "the bucket `{bucket}` answers 403 to the request that sccache starts with"
                     ),
@@ -193,7 +198,7 @@ impl Cache {
                     None => "give the bucket's own region as `sccache-region`".to_owned(),
                 };
                 let status = status.as_u16();
-                Err(Off::new(
+                Err(SccacheOff::new(
                     format!(
                         "the bucket `{bucket}` answers {status}: it is not in `{}`",
                         self.region
@@ -201,7 +206,7 @@ impl Cache {
                     there,
                 ))
             }
-            (other, _) => Err(Off::new(
+            (other, _) => Err(SccacheOff::new(
                 format!(
                     "the bucket `{bucket}` answers {other} to the request that sccache starts with"
                 ),
@@ -236,7 +241,7 @@ impl Cache {
 
 /// The credential variables that exist, even empty: without credentials sccache refuses to start
 /// beside any of them.
-pub fn leftovers(env: &Env) -> Vec<&'static str> {
+pub fn defined_key_variables(env: &Env) -> Vec<&'static str> {
     [env_vars::AWS_ACCESS_KEY_ID, env_vars::AWS_SECRET_ACCESS_KEY]
         .into_iter()
         .filter(|name| env.is_defined(name))
@@ -245,15 +250,15 @@ pub fn leftovers(env: &Env) -> Vec<&'static str> {
 
 /// Whether sccache starts beside the credential variables that exist: without credentials of its
 /// own it refuses to.
-pub fn starts(write: bool, env: &Env) -> Result<(), Off> {
-    let leftovers = leftovers(env);
-    if write || leftovers.is_empty() {
+pub fn check_key_variables(write: bool, env: &Env) -> Result<(), SccacheOff> {
+    let defined_key_variables = defined_key_variables(env);
+    if write || defined_key_variables.is_empty() {
         return Ok(());
     }
-    let names = words::quoted(&leftovers);
+    let names = messages::quoted(&defined_key_variables);
     let why =
         format!("without credentials it refuses to start where {names} is defined, even empty");
-    Err(Off::new(why, words::REMOVE))
+    Err(SccacheOff::new(why, messages::REMOVE_VARIABLE))
 }
 
 #[cfg(test)]

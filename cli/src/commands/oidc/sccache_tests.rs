@@ -4,10 +4,12 @@ use super::*;
 use crate::cli::oidc::OidcCommand;
 use crate::cli::{Cli, CliCommand};
 
-fn cache(flags: &[&str]) -> Result<Cache, Off> {
+fn cache(flags: &[&str]) -> Result<SccacheBucket, SccacheOff> {
     let start = ["crcr", "oidc", "configure", "--sccache-bucket", "cache"];
     match Cli::try_parse_from(start.iter().chain(flags)).unwrap().command {
-        CliCommand::Oidc(OidcCommand::Configure(args)) => Cache::from_inputs(&args).unwrap(),
+        CliCommand::Oidc(OidcCommand::Configure(args)) => {
+            SccacheBucket::from_inputs(&args).unwrap()
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -74,25 +76,30 @@ fn every_answer_is_on_or_off() {
     };
     let at = |date: &str, status: u16, signed| {
         let status = StatusCode::from_u16(status).unwrap();
-        cache.judge(status, &headers(date), signed, "2026-11-20T12:00:00Z".parse().unwrap())
+        cache.check_response(
+            status,
+            &headers(date),
+            signed,
+            "2026-11-20T12:00:00Z".parse().unwrap(),
+        )
     };
-    let judge = |status, signed| at("Fri, 20 Nov 2026 12:00:00 GMT", status, signed);
+    let check_response = |status, signed| at("Fri, 20 Nov 2026 12:00:00 GMT", status, signed);
     for signed in [true, false] {
         for on in [200, 404, 503] {
-            assert_eq!(judge(on, signed), Ok(()), "{on}");
+            assert_eq!(check_response(on, signed), Ok(()), "{on}");
         }
         for off in [204, 301, 302, 307, 400, 401, 403, 500, 502] {
-            assert!(judge(off, signed).is_err(), "{off}");
+            assert!(check_response(off, signed).is_err(), "{off}");
         }
     }
-    let anonymous = judge(403, false).unwrap_err().hint;
+    let anonymous = check_response(403, false).unwrap_err().hint;
     for text in
         ["bucket policy of `cache`", "s3:GetObject", "arn:aws:s3:::cache/p/*", "s3:ListBucket"]
     {
         assert!(anonymous.contains(text), "{anonymous}");
     }
-    assert!(judge(403, true).unwrap_err().hint.starts_with("the role's policy"));
-    assert!(judge(301, true).unwrap_err().hint.contains("`eu-west-1`"));
+    assert!(check_response(403, true).unwrap_err().hint.starts_with("the role's policy"));
+    assert!(check_response(301, true).unwrap_err().hint.contains("`eu-west-1`"));
     let late = "Fri, 20 Nov 2026 12:20:00 GMT";
     assert!(at(late, 403, true).unwrap_err().why.contains("20 minutes slow"));
     assert!(!at(late, 403, false).unwrap_err().why.contains("minutes"), "nothing was signed");

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::junit::Tests;
-use super::left::Left;
+use super::outcome_file::OutcomeFile;
 use crate::cli::report::{ReportArgs, Status};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::printer::Printer;
 use crate::runner::Runner;
 
 /// A body ready to be sent.
-pub struct Body {
+pub struct ReportBody {
     pub json: Vec<u8>,
     /// Whose result it is, for people.
     pub job: String,
@@ -26,7 +26,7 @@ pub struct Body {
 
 /// The key `workflow`. What isn't given isn't sent, but for the keys that version 1 always has.
 #[derive(Serialize)]
-struct Workflow<'a> {
+struct WorkflowFields<'a> {
     schema_version: &'static str,
     status: &'static str,
     conclusion: Option<&'static str>,
@@ -55,7 +55,7 @@ struct Workflow<'a> {
 }
 
 /// The run and job that this is, on either CI system.
-struct Job<'a> {
+struct ReportedJob<'a> {
     workflow: &'a str,
     url: String,
     run_id: &'a str,
@@ -66,15 +66,15 @@ struct Job<'a> {
 /// Builds the body. Fails, with exit code 1, on what the relay would refuse.
 pub fn build(
     args: &ReportArgs,
-    left: &Left,
+    outcome_file: &OutcomeFile,
     runner: &Runner,
     tests: Option<Tests>,
     printer: &Printer,
     now: Timestamp,
-) -> Result<Body, Failure> {
+) -> Result<ReportBody, Failure> {
     let conclusion = match (args.status, args.conclusion) {
         (Status::InProgress, _) => None,
-        (Status::Completed, Some(conclusion)) => Some(left.conclusion(conclusion).as_str()),
+        (Status::Completed, Some(conclusion)) => Some(outcome_file.conclusion(conclusion).as_str()),
         (Status::Completed, None) => {
             return Err(Failure::user("no-conclusion", "a completed job needs a conclusion")
                 .hint("set the input `conclusion` to `${{ job.status }}`"));
@@ -82,7 +82,7 @@ pub fn build(
     };
     let mut echo = dispatched(args, runner)?;
     let callback_url = echo.get("callback_url").and_then(Value::as_str).map(str::to_owned);
-    let job = Job::find(args, runner.env())?;
+    let job = ReportedJob::find(args, runner.env())?;
     let given = args.test_results.as_deref().map(counts).transpose()?;
     let (counted, mut failed_tests) =
         tests.map_or((None, vec![]), |tests| (Some(tests.counts), tests.failed));
@@ -95,7 +95,7 @@ pub fn build(
         Status::Completed => (None, Some(time)),
     };
     let check_run_id = own_check_run(&job, runner.env());
-    let workflow = Workflow {
+    let workflow = WorkflowFields {
         schema_version: "1",
         status: args.status.word(),
         conclusion,
@@ -112,7 +112,7 @@ pub fn build(
         failed_tests_detail: args.failed_tests_detail.as_deref(),
         triage_verdict: args.triage_verdict.as_deref(),
         artifact_url: args.artifact_url.as_deref(),
-        phase: args.phase.as_deref().or(left.phase.as_deref()),
+        phase: args.phase.as_deref().or(outcome_file.phase.as_deref()),
         environment: args.environment.as_deref(),
     };
     echo.insert("workflow".to_owned(), json!(workflow));
@@ -139,7 +139,7 @@ pub fn build(
     }
     let json = Value::Object(echo).to_string().into_bytes();
     let conclusion = conclusion.map_or(String::new(), |conclusion| format!(" ({conclusion})"));
-    Ok(Body {
+    Ok(ReportBody {
         json,
         job: job.name.to_owned(),
         callback_url,
@@ -149,7 +149,7 @@ pub fn build(
 
 /// The check run of this job, unless the report is about another one: every report of a job has to
 /// name the same check run, from whichever job it is sent.
-fn own_check_run(job: &Job<'_>, env: &Env) -> Option<String> {
+fn own_check_run(job: &ReportedJob<'_>, env: &Env) -> Option<String> {
     let key = env.get(env_vars::GITHUB_JOB).unwrap_or_default();
     let own = job.name.starts_with(key);
     env.get(env_vars::CRCR_CHECK_RUN_ID).filter(|_| own).map(str::to_owned)
@@ -217,7 +217,7 @@ fn counts(text: &str) -> Result<TestCounts, Failure> {
     Ok(TestCounts { passed, failed, skipped, total: total.unwrap_or(sum) })
 }
 
-impl<'a> Job<'a> {
+impl<'a> ReportedJob<'a> {
     fn find(args: &'a ReportArgs, env: &'a Env) -> Result<Self, Failure> {
         let missing = |name: &str| {
             Failure::unexpected("no-run", format!("`{name}` isn't set"))

@@ -1,9 +1,9 @@
 //! `crcr report`: tells the relay how a downstream job stands, as often as it takes and once.
 
-mod answer;
 mod body;
 mod junit;
-mod left;
+mod outcome_file;
+mod relay_response;
 mod token;
 
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use self::answer::{Again, Meaning};
+use self::relay_response::{ReportOutcome, RetryableFailure};
 use crate::cli::report::{OnUnreachable, ReportArgs};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -24,7 +24,7 @@ use crate::printer::Printer;
 use crate::runner::Runner;
 
 /// The largest answer of a relay that is read, in bytes.
-const MAX_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// The audience that relays expect, unless they are set up otherwise.
 const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 
@@ -32,18 +32,18 @@ const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let tests = junit::read(&args.junit, env, printer)?;
-    let left = left::read(args.outcome_file.as_deref(), printer);
-    let body = body::build(args, &left, &runner, tests, printer, jiff::Timestamp::now())?;
+    let outcome_file = outcome_file::read(args.outcome_file.as_deref(), printer);
+    let body = body::build(args, &outcome_file, &runner, tests, printer, jiff::Timestamp::now())?;
     let url = callback_url(args, env, body.callback_url.as_deref())?;
     let (job, state) = (body.job, body.state);
-    let source = token::Source::find(args.audience.as_deref(), env)?;
+    let source = token::TokenSource::find(args.audience.as_deref(), env)?;
     let client = http::client()
         .map_err(|error| Failure::unexpected("http-client", "no HTTP client").because(error))?;
-    let call = Call { client, url, body: Bytes::from(body.json), source, args, printer };
-    match call.until_answered().await {
-        Ok(meaning) => tell(&meaning, &job, &state, &call.url, &runner, printer),
-        Err(Unanswered::Refused(failure)) => Err(failure),
-        Err(Unanswered::Unreachable(failure)) => match args.on_unreachable {
+    let call = RelayCall { client, url, body: Bytes::from(body.json), source, args, printer };
+    match call.send_with_retries().await {
+        Ok(outcome) => print_outcome(&outcome, &job, &state, &call.url, &runner, printer),
+        Err(CallError::Refused(failure)) => Err(failure),
+        Err(CallError::Unreachable(failure)) => match args.on_unreachable {
             OnUnreachable::Fail => Err(failure),
             OnUnreachable::Warn => {
                 runner.set_outputs(&[("outcome", "unreachable")])?;
@@ -83,55 +83,62 @@ fn callback_url(
 }
 
 /// Why there is no good answer.
-enum Unanswered {
+enum CallError {
     Refused(Failure),
     Unreachable(Failure),
 }
 
-struct Call<'a> {
+struct RelayCall<'a> {
     client: Client,
     url: SecureUrl,
     body: Bytes,
-    source: token::Source,
+    source: token::TokenSource,
     args: &'a ReportArgs,
     printer: &'a Printer,
 }
 
-impl Call<'_> {
+impl RelayCall<'_> {
     /// Sends the report until it has an answer that stays, with a fresh token each time.
-    async fn until_answered(&self) -> Result<Meaning, Unanswered> {
+    async fn send_with_retries(&self) -> Result<ReportOutcome, CallError> {
         let per_try = Duration::from_secs(self.args.max_time);
         let mut tries =
             RetryPolicy { tries: 4, total: per_try * 3, ..RetryPolicy::default() }.start();
-        let mut before = answer::Before::Nothing;
+        let mut earlier = relay_response::EarlierTry::Nothing;
         loop {
-            let again = match self.attempt(per_try, before).await {
-                Meaning::Again(again) => again,
-                Meaning::Refused(failure) => return Err(Unanswered::Refused(failure)),
+            let again = match self.attempt(per_try, earlier).await {
+                ReportOutcome::Retry(again) => again,
+                ReportOutcome::Refused(failure) => return Err(CallError::Refused(failure)),
                 good => return Ok(good),
             };
-            if !tries.again(&again.end.message(), again.after).await {
+            if !tries.wait_to_retry(&again.end.message(), again.after).await {
                 return Err(if again.unreachable {
-                    Unanswered::Unreachable(again.end)
+                    CallError::Unreachable(again.end)
                 } else {
-                    Unanswered::Refused(again.end)
+                    CallError::Refused(again.end)
                 });
             }
-            before = before.max(again.leaves);
+            earlier = earlier.max(again.leaves);
         }
     }
 
-    async fn attempt(&self, per_try: Duration, before: answer::Before) -> Meaning {
+    async fn attempt(
+        &self,
+        per_try: Duration,
+        earlier: relay_response::EarlierTry,
+    ) -> ReportOutcome {
         let token = match self.source.mint(&self.client, per_try).await {
             Ok(token) => token,
-            Err(token::Error::Final(failure)) => return Meaning::Refused(failure),
-            Err(token::Error::Again(failure)) => {
-                return Meaning::Again(Again::unreachable(failure, answer::Before::Nothing));
+            Err(token::TokenError::Final(failure)) => return ReportOutcome::Refused(failure),
+            Err(token::TokenError::Retry(failure)) => {
+                return ReportOutcome::Retry(RetryableFailure::unreachable(
+                    failure,
+                    relay_response::EarlierTry::Nothing,
+                ));
             }
         };
         self.printer.mask(token.expose_secret());
         match self.post(&token, per_try).await {
-            Ok((status, body, after)) => answer::read(status, &body, after, before),
+            Ok((status, body, after)) => relay_response::read(status, &body, after, earlier),
             Err(error) => {
                 let host = self.url.host_str().unwrap_or_default();
                 let failure = Failure::unexpected(
@@ -140,7 +147,10 @@ impl Call<'_> {
                 )
                 .because(error)
                 .hint("the result of this job isn't recorded; run the job again to report it");
-                Meaning::Again(Again::unreachable(failure, answer::Before::Silence))
+                ReportOutcome::Retry(RetryableFailure::unreachable(
+                    failure,
+                    relay_response::EarlierTry::Silence,
+                ))
             }
         }
     }
@@ -160,7 +170,7 @@ impl Call<'_> {
         match http::send_once(request).await {
             Ok(response) => {
                 let status = response.status().as_u16();
-                Ok((status, http::read(response, MAX_ANSWER).await?, None))
+                Ok((status, http::read(response, MAX_RESPONSE_BYTES).await?, None))
             }
             Err(http::HttpError::Status { status, body, retry_after, headers }) => {
                 let moved = headers.get("location").map(|to| Bytes::copy_from_slice(to.as_bytes()));
@@ -175,8 +185,8 @@ impl Call<'_> {
     }
 }
 
-fn tell(
-    meaning: &Meaning,
+fn print_outcome(
+    outcome: &ReportOutcome,
     job: &str,
     state: &str,
     url: &Url,
@@ -185,28 +195,28 @@ fn tell(
 ) -> Outcome {
     let host = url.host_str().unwrap_or_default();
     let repository = runner.repository().unwrap_or("this repository");
-    let outcome = match meaning {
-        Meaning::Recorded => {
+    let outcome = match outcome {
+        ReportOutcome::Recorded => {
             printer.line(&format!("reported to {host}: `{job}` is {state}"));
             "recorded"
         }
-        Meaning::Duplicate => {
+        ReportOutcome::Duplicate => {
             printer
                 .line(&format!("the relay at {host} has this report already: `{job}` is {state}"));
             "duplicate"
         }
-        Meaning::Unsaved => {
+        ReportOutcome::Unsaved => {
             printer.warning(
                 &format!("the relay noted that `{job}` is {state}, and then failed to save it"),
                 Some("the result may be missing on the HUD; run the job again to report it anew"),
             );
             "duplicate"
         }
-        Meaning::Stale => {
+        ReportOutcome::Stale => {
             printer.line(&format!("a later report of `{job}` reached the relay before this one"));
             "stale"
         }
-        Meaning::Ignored => {
+        ReportOutcome::Ignored => {
             printer.warning(
                 &format!(
                     "the relay ignored this report: results need L2, and `{repository}` is at L1 \
@@ -216,7 +226,9 @@ fn tell(
             );
             "ignored"
         }
-        Meaning::Again(_) | Meaning::Refused(_) => unreachable!("these never leave the loop"),
+        ReportOutcome::Retry(_) | ReportOutcome::Refused(_) => {
+            unreachable!("these never leave the loop")
+        }
     };
     runner.set_outputs(&[("outcome", outcome)])?;
     Ok(ExitCode::SUCCESS)

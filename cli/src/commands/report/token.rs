@@ -17,14 +17,14 @@ use crate::failure::Failure;
 const BUILDKITE_SECONDS: &str = "300";
 
 /// Why there is no token.
-pub enum Error {
+pub enum TokenError {
     /// Another try gives the same.
     Final(Failure),
-    Again(Failure),
+    Retry(Failure),
 }
 
 /// Mints tokens for one audience.
-pub struct Source {
+pub struct TokenSource {
     audience: String,
     issuer: Issuer,
 }
@@ -34,7 +34,7 @@ enum Issuer {
     Buildkite,
 }
 
-impl Source {
+impl TokenSource {
     /// The source that this job has.
     pub fn find(audience: Option<&str>, env: &Env) -> Result<Self, Failure> {
         let audience = audience.or_else(|| env.get(env_vars::CRCR_OIDC_AUDIENCE));
@@ -61,7 +61,11 @@ impl Source {
     }
 
     /// A new token, for one try: a relay takes each only once.
-    pub async fn mint(&self, client: &Client, per_try: Duration) -> Result<SecretString, Error> {
+    pub async fn mint(
+        &self,
+        client: &Client,
+        per_try: Duration,
+    ) -> Result<SecretString, TokenError> {
         match &self.issuer {
             Issuer::GitHub(endpoint) => endpoint
                 .mint(client, &self.audience, RetryPolicy::ONCE, per_try)
@@ -72,13 +76,13 @@ impl Source {
                         Failure::unexpected("token-endpoint", "GitHub gave no OIDC token")
                             .because(error)
                             .hint("run the job again; look at githubstatus.com if it stays");
-                    if again { Error::Again(failure) } else { Error::Final(failure) }
+                    if again { TokenError::Retry(failure) } else { TokenError::Final(failure) }
                 }),
             Issuer::Buildkite => self.ask_agent(per_try).await,
         }
     }
 
-    async fn ask_agent(&self, limit: Duration) -> Result<SecretString, Error> {
+    async fn ask_agent(&self, limit: Duration) -> Result<SecretString, TokenError> {
         let failed = || {
             Failure::unexpected(
                 "token-endpoint",
@@ -95,14 +99,14 @@ impl Source {
             .output();
         let output = tokio::time::timeout(limit, run)
             .await
-            .map_err(|_| Error::Again(failed()))?
+            .map_err(|_| TokenError::Retry(failed()))?
             .map_err(|error| {
                 let failure = failed().because(error);
-                Error::Final(failure.hint("run this step where `buildkite-agent` is on PATH"))
+                TokenError::Final(failure.hint("run this step where `buildkite-agent` is on PATH"))
             })?;
         let token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if !output.status.success() || token.split('.').count() != 3 {
-            return Err(Error::Again(failed()));
+            return Err(TokenError::Retry(failed()));
         }
         Ok(token.into())
     }

@@ -4,19 +4,18 @@ use std::path::{Component, MAIN_SEPARATOR, Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// A pattern, made absolute and cut at its separators.
+/// An absolute pattern, split at its separators.
 #[derive(Debug)]
 pub(super) struct PathPattern {
-    /// Whether what matches is left out.
     pub(super) excludes: bool,
+    /// The part before the first wildcard.
     start: PathBuf,
     rest: Vec<PatternPart>,
 }
 
-/// A pattern that is none.
 #[derive(Debug, thiserror::Error)]
 #[error("`{pattern}` isn't a pattern: {why}")]
-pub struct BadPattern {
+pub struct PathPatternError {
     pattern: String,
     why: String,
 }
@@ -30,18 +29,18 @@ enum PatternPart {
 }
 
 impl PathPattern {
-    /// Reads a line; `None` for an empty one or a comment.
+    /// Parses a line; `None` for an empty one or a comment.
     pub(super) fn parse(
         line: &str,
         cwd: &Path,
         home: Option<&Path>,
-    ) -> Result<Option<Self>, BadPattern> {
+    ) -> Result<Option<Self>, PathPatternError> {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             return Ok(None);
         }
-        let bad = |why: &str| BadPattern { pattern: line.to_owned(), why: why.to_owned() };
-        // An even number of `!` includes again, as in the official action.
+        let bad = |why: &str| PathPatternError { pattern: line.to_owned(), why: why.to_owned() };
+        // As in the official action, a second `!` cancels the first.
         let text = line.trim_start_matches('!');
         let excludes = (line.len() - text.len()) % 2 == 1;
         let text = text.trim_start();
@@ -68,7 +67,11 @@ impl PathPattern {
         Ok(Some(pattern))
     }
 
-    fn push(&mut self, part: &str, bad: &impl Fn(&str) -> BadPattern) -> Result<(), BadPattern> {
+    fn push(
+        &mut self,
+        part: &str,
+        bad: &impl Fn(&str) -> PathPatternError,
+    ) -> Result<(), PathPatternError> {
         let glob = part.contains(['*', '?', '[']);
         match part {
             ".." if self.rest.is_empty() => {
@@ -84,7 +87,7 @@ impl PathPattern {
         Ok(())
     }
 
-    /// The literal start, where a search begins.
+    /// The part before the first wildcard.
     pub(super) fn start(&self) -> PathBuf {
         self.start.clone()
     }
@@ -92,13 +95,13 @@ impl PathPattern {
     /// Whether the pattern matches `path` or a folder above it.
     pub(super) fn matches(&self, path: &Path) -> bool {
         let Ok(below) = path.strip_prefix(&self.start) else { return false };
-        full(&self.rest, &below.components().collect::<Vec<_>>())
+        matches_whole(&self.rest, &below.components().collect::<Vec<_>>())
     }
 
     /// Whether the pattern may match something below the folder `path`.
     pub(super) fn may_match_below(&self, path: &Path) -> bool {
         match path.strip_prefix(&self.start) {
-            Ok(below) => partial(&self.rest, &below.components().collect::<Vec<_>>()),
+            Ok(below) => matches_prefix(&self.rest, &below.components().collect::<Vec<_>>()),
             Err(_) => self.start.starts_with(path),
         }
     }
@@ -108,7 +111,7 @@ fn separator(c: char) -> bool {
     c == '/' || c == MAIN_SEPARATOR
 }
 
-/// The glob of one name; braces are text, as in the official action.
+/// The glob of one name. Braces are literal, as in the official action.
 fn name(part: &str) -> Result<GlobMatcher, String> {
     let literal = part.replace('{', "[{]").replace('}', "[}]");
     GlobBuilder::new(&literal)
@@ -120,22 +123,24 @@ fn name(part: &str) -> Result<GlobMatcher, String> {
         .map_err(|e| e.kind().to_string())
 }
 
-fn full(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
+fn matches_whole(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
         ([], _) => true,
-        ([PatternPart::Any, rest @ ..], _) => (0..=path.len()).any(|n| full(rest, &path[n..])),
+        ([PatternPart::Any, rest @ ..], _) => {
+            (0..=path.len()).any(|n| matches_whole(rest, &path[n..]))
+        }
         ([PatternPart::Name(_), ..], []) => false,
         ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
-            glob.is_match(name.as_os_str()) && full(rest, below)
+            glob.is_match(name.as_os_str()) && matches_whole(rest, below)
         }
     }
 }
 
-fn partial(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
+fn matches_prefix(pattern: &[PatternPart], path: &[Component<'_>]) -> bool {
     match (pattern, path) {
         ([] | [PatternPart::Any, ..], _) | (_, []) => true,
         ([PatternPart::Name(glob), rest @ ..], [name, below @ ..]) => {
-            glob.is_match(name.as_os_str()) && partial(rest, below)
+            glob.is_match(name.as_os_str()) && matches_prefix(rest, below)
         }
     }
 }

@@ -1,14 +1,17 @@
-//! The bucket: the conventional key of an artifact, signed and then anonymous.
+//! Finds artifacts in the bucket under their conventional keys, first with credentials, then
+//! anonymously.
 
 use regex::Regex;
 
-use super::{ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, facts};
+use super::{
+    ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, placeholder_values,
+};
 use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
 use crate::locator::{self, ArchiveFormat, Locator, StoredPlace, is_locator_key};
 use crate::store;
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
-/// Where an artifact may be: its folder, and what the folder's own name tells.
+/// A folder that may hold an artifact, and the placeholders that its name was matched against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BucketCandidate {
     folder: String,
@@ -16,55 +19,58 @@ struct BucketCandidate {
     attempt: Option<u64>,
 }
 
-/// An artifact that the bucket doesn't give.
-pub(super) struct NotThere {
-    /// Where it was looked for, and what was said there.
-    pub(super) looked: Vec<String>,
-    /// Whether everybody who asked was refused, so that it may be there.
+pub(super) struct NotInBucket {
+    /// The places, and what was found there.
+    pub(super) searched: Vec<String>,
+    /// Whether all requests were refused, so that the artifact may exist.
     pub(super) forbidden: bool,
 }
 
 impl ArtifactBucket {
-    /// The artifact of this name, of the highest attempt, then the newest.
+    /// The artifact of this name with the highest attempt, then the newest.
     pub(super) async fn by_name(
         &self,
         run: &SourceRun,
         name: &str,
-    ) -> Result<Result<FoundArtifact, NotThere>, FindError> {
-        let place =
-            format!("s3://{}/{}", self.config.bucket, self.layout.render(&facts(run, Some(name))));
-        let (mut looked, mut forbidden) = (vec![], true);
-        for (who, config) in self.askers() {
-            let asked = in_its_region(config, async |store| {
-                self.look(store, run, Some(name), |_| true).await
+    ) -> Result<Result<FoundArtifact, NotInBucket>, FindError> {
+        let place = format!(
+            "s3://{}/{}",
+            self.config.bucket,
+            self.layout.render(&placeholder_values(run, Some(name)))
+        );
+        let (mut searched, mut forbidden) = (vec![], true);
+        for (who, config) in self.access_modes() {
+            let asked = retry_in_bucket_region(config, async |store| {
+                self.read_candidates(store, run, Some(name), |_| true).await
             });
             match asked.await {
                 Ok(found) => match found.into_iter().next() {
                     Some(found) => return Ok(Ok(found)),
                     None => {
                         forbidden = false;
-                        looked.push(format!("`{place}` ({who}: nothing there)"));
+                        searched.push(format!("`{place}` ({who}: nothing there)"));
                     }
                 },
                 Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
-                    looked.push(format!("`{place}` ({who}: {error})"));
+                    searched.push(format!("`{place}` ({who}: {error})"));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Err(NotThere { looked, forbidden }))
+        Ok(Err(NotInBucket { searched, forbidden }))
     }
 
-    /// Every artifact of the run in the bucket that is `wanted`.
+    /// Every artifact of the run whose name is `wanted`.
     pub(super) async fn all(
         &self,
         run: &SourceRun,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<FoundArtifact>, FindError> {
         let mut refused = None;
-        for (_, config) in self.askers() {
-            let asked =
-                in_its_region(config, async |store| self.look(store, run, None, &wanted).await);
+        for (_, config) in self.access_modes() {
+            let asked = retry_in_bucket_region(config, async |store| {
+                self.read_candidates(store, run, None, &wanted).await
+            });
             match asked.await {
                 Ok(found) => return Ok(found),
                 Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
@@ -77,21 +83,21 @@ impl ArtifactBucket {
     }
 
     /// Follows a locator after checking that it points below the run's own prefix.
-    pub(super) async fn follow(
+    pub(super) async fn follow_locator(
         &self,
         run: &SourceRun,
         locator: &Locator,
         independent: bool,
     ) -> Result<FoundArtifact, FindError> {
-        let key = self.check(run, locator)?;
+        let key = self.checked_key(run, locator)?;
         let mut refused = None;
-        for (_, config) in self.askers() {
-            let asked = in_its_region(config, async |store| {
+        for (_, config) in self.access_modes() {
+            let asked = retry_in_bucket_region(config, async |store| {
                 self.is_readable(store, locator, &key).await.map(|()| store.clone())
             });
             match asked.await {
                 Ok(store) => {
-                    return Ok(FoundArtifact::of_locator(
+                    return Ok(FoundArtifact::from_locator(
                         locator,
                         ArtifactLocation::S3 { store, key },
                         independent,
@@ -105,8 +111,8 @@ impl ArtifactBucket {
         Err(refused.unwrap_or(FindError::Nowhere))
     }
 
-    /// The key of a locator, if it may be followed.
-    fn check(&self, run: &SourceRun, locator: &Locator) -> Result<String, FindError> {
+    /// The key in a locator, if it is in this bucket and below the run's prefix.
+    fn checked_key(&self, run: &SourceRun, locator: &Locator) -> Result<String, FindError> {
         let StoredPlace::S3 { bucket, key, endpoint, .. } = &locator.place else {
             return Err(FindError::Locator("it doesn't point into a bucket".to_owned()));
         };
@@ -121,7 +127,7 @@ impl ArtifactBucket {
             let why = "it points to another S3 server than the configured one".to_owned();
             return Err(FindError::Locator(why));
         }
-        let rendered = self.layout.render(&facts(run, Some(&locator.name)));
+        let rendered = self.layout.render(&placeholder_values(run, Some(&locator.name)));
         let (parts, mut given) = (rendered.split('/'), key.split('/'));
         let mut fits = |part: &str| {
             given.next().is_some_and(|given| {
@@ -141,8 +147,8 @@ impl ArtifactBucket {
         Ok(key.clone())
     }
 
-    /// Who is asked: the credentials, then nobody.
-    fn askers(&self) -> Vec<(&'static str, S3Config)> {
+    /// With credentials, then anonymously: the bucket may be public.
+    fn access_modes(&self) -> Vec<(&'static str, S3Config)> {
         let anonymous = S3Config { access: S3Access::Anonymous, ..self.config.clone() };
         match self.config.access {
             S3Access::Anonymous => vec![("anonymous", anonymous)],
@@ -169,22 +175,24 @@ impl ArtifactBucket {
         head.map(drop).map_err(|error| store.error(&error, &key))
     }
 
-    /// Reads every candidate, and of each name keeps the highest attempt, then the newest.
-    async fn look(
+    /// Reads every candidate. For each name, the highest attempt and then the newest wins.
+    async fn read_candidates(
         &self,
         store: &S3Store,
         run: &SourceRun,
         name: Option<&str>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<FoundArtifact>, FindError> {
-        let rendered = self.layout.render(&facts(run, name));
+        let rendered = self.layout.render(&placeholder_values(run, name));
         let mut found: Vec<FoundArtifact> = vec![];
         for candidate in candidates(store, &rendered).await? {
             let known = name.or(candidate.name.as_deref());
             if known.is_some_and(|name| !wanted(name)) {
                 continue;
             }
-            let Some(one) = self.read(store, run, &candidate, known).await? else { continue };
+            let Some(one) = self.read_candidate(store, run, &candidate, known).await? else {
+                continue;
+            };
             if !wanted(&one.name) {
                 continue;
             }
@@ -201,8 +209,8 @@ impl ArtifactBucket {
         Ok(found)
     }
 
-    /// The artifact in a folder: what its locator says, else its zip, else its files.
-    async fn read(
+    /// The artifact in a folder: by its locator, else its zip, else its files.
+    async fn read_candidate(
         &self,
         store: &S3Store,
         run: &SourceRun,
@@ -211,14 +219,14 @@ impl ArtifactBucket {
     ) -> Result<Option<FoundArtifact>, FindError> {
         let folder = &candidate.folder;
         if let Some(locator) = read_locator(store, &locator_key(folder)).await? {
-            super::check_run(run, &locator, name.unwrap_or(&locator.name))?;
-            let key = self.check(run, &locator)?;
+            super::check_run_and_name(run, &locator, name.unwrap_or(&locator.name))?;
+            let key = self.checked_key(run, &locator)?;
             if !key.starts_with(&format!("{folder}/")) {
-                let why = format!("its key `{key}` isn't in the folder beside it");
+                let why = format!("its key `{key}` isn't in the locator's own folder");
                 return Err(FindError::Locator(why));
             }
             let at = ArtifactLocation::S3 { store: store.clone(), key };
-            return Ok(Some(FoundArtifact::of_locator(&locator, at, false)));
+            return Ok(Some(FoundArtifact::from_locator(&locator, at, false)));
         }
         let name = name.unwrap_or_else(|| folder.rsplit('/').next().unwrap_or_default());
         let key = archive_key(folder);
@@ -231,16 +239,14 @@ impl ArtifactBucket {
                 let created = head
                     .last_modified()
                     .and_then(|at| jiff::Timestamp::from_second(at.secs()).ok());
+                let at = ArtifactLocation::S3 { store: store.clone(), key };
                 return Ok(Some(FoundArtifact {
+                    archive: Some(ArchiveFormat::Zip),
                     digest,
                     size: head.content_length().and_then(|size| u64::try_from(size).ok()),
                     created,
                     run_attempt: attempt.or(candidate.attempt),
-                    ..plain(
-                        name,
-                        ArtifactLocation::S3 { store: store.clone(), key },
-                        ArchiveFormat::Zip,
-                    )
+                    ..FoundArtifact::new(name, at)
                 }));
             }
             Err(store::StoreError::NotFound { .. }) => {}
@@ -252,31 +258,17 @@ impl ArtifactBucket {
             return Ok(None);
         }
         Ok(Some(FoundArtifact {
+            archive: Some(ArchiveFormat::None),
             size: Some(objects.iter().map(|object| object.size).sum()),
             created: objects.iter().filter_map(|object| object.modified).max(),
             run_attempt: candidate.attempt,
-            ..plain(name, ArtifactLocation::S3 { store: store.clone(), key }, ArchiveFormat::None)
+            ..FoundArtifact::new(name, ArtifactLocation::S3 { store: store.clone(), key })
         }))
     }
 }
 
-fn plain(name: &str, at: ArtifactLocation, archive: ArchiveFormat) -> FoundArtifact {
-    FoundArtifact {
-        name: name.to_owned(),
-        at,
-        archive: Some(archive),
-        digest: None,
-        independent_digest: false,
-        size: None,
-        files: vec![],
-        created: None,
-        run_attempt: None,
-        locator: None,
-    }
-}
-
-/// Works with the bucket; once more where it really is when it isn't where it was looked for.
-async fn in_its_region<T, E>(
+/// Runs `work` with the bucket, and again in the right region if the configured one is wrong.
+async fn retry_in_bucket_region<T, E>(
     config: S3Config,
     work: impl AsyncFn(&S3Store) -> Result<T, E>,
 ) -> Result<T, FindError>
@@ -285,8 +277,8 @@ where
 {
     let store = S3Store::connect(config).await?;
     match work(&store).await.map_err(FindError::from) {
-        Err(FindError::Store(store::StoreError::WrongRegion { there, .. })) => {
-            Ok(work(&store.in_region(there).await?).await?)
+        Err(FindError::Store(store::StoreError::WrongRegion { actual, .. })) => {
+            Ok(work(&store.in_region(actual).await?).await?)
         }
         done => done,
     }
@@ -302,8 +294,8 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Fin
         Err(error) => {
             return match store.error(&error, key) {
                 store::StoreError::NotFound { .. } => Ok(None),
-                // Without the right to list, S3 says "forbidden" for what isn't there: the
-                // archive itself will tell.
+                // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the
+                // archive.
                 store::StoreError::Denied { .. } => Ok(None),
                 error => Err(error.into()),
             };
@@ -319,8 +311,8 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Fin
     Locator::parse(&bytes).map(Some).map_err(|error| refused(error.to_string()))
 }
 
-/// The folders that a rendered template can mean: itself, or, where a placeholder is left, what a
-/// list of the bucket gives for it.
+/// The folders that match a rendered template. Placeholders without a value are matched against a list
+/// of the bucket.
 async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandidate>, FindError> {
     let mut all = vec![BucketCandidate { folder: String::new(), name: None, attempt: None }];
     let parts: Vec<_> = rendered.split('/').collect();
@@ -342,7 +334,8 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandida
             let (objects, folders) = store.list(&join(&candidate.folder, head), true).await?;
             let folders = folders.iter().map(|folder| folder.trim_end_matches('/'));
             let locators = objects.iter().filter(|object| last && is_locator_key(&object.key));
-            let locators = locators.filter_map(|object| object.key.strip_suffix(locator::SUFFIX));
+            let locators =
+                locators.filter_map(|object| object.key.strip_suffix(locator::KEY_SUFFIX));
             for folder in folders.chain(locators) {
                 let own = folder.rsplit('/').next().unwrap_or_default();
                 let Some(captures) = pattern.captures(own) else { continue };
@@ -364,7 +357,7 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandida
     Ok(all)
 }
 
-/// What one part of a template with placeholders matches.
+/// The pattern for one part of a template with placeholders.
 fn part_pattern(part: &str) -> Regex {
     let mut pattern = regex::escape(part);
     for (placeholder, group) in [
@@ -375,7 +368,7 @@ fn part_pattern(part: &str) -> Regex {
         ("{owner}", ".+"),
         ("{repo}", ".+"),
     ] {
-        // A name can be captured once; its further places match anything.
+        // Only the first occurrence is captured; others match anything.
         pattern = pattern.replacen(&regex::escape(placeholder), group, 1);
         pattern = pattern.replace(&regex::escape(placeholder), ".+");
     }

@@ -1,4 +1,5 @@
-//! GitHub's list of a run: from the artifact service for the own run, else from the REST API.
+//! Finds artifacts in GitHub's list of a run: from the artifact service for the job's own run, from
+//! the REST API for others.
 
 use std::io::Write as _;
 
@@ -12,9 +13,9 @@ use crate::digest::Digest;
 use crate::fetch;
 use crate::locator::{self, ARTIFACT_PREFIX, Locator, StoredPlace, is_locator_artifact};
 use crate::store::github::download::{UrlBlob, UrlSigner, rest_error};
-use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipReadError};
+use crate::zip::read::{EntryKind, ReadBuffers, ZipReadError, ZipReader};
 
-/// The largest blob that a locator may be in: its JSON, and a zip around it.
+/// A locator and the zip around it.
 const MAX_LOCATOR_BLOB: u64 = locator::MAX_BYTES as u64 + 64 * 1024;
 
 /// An artifact in GitHub's list.
@@ -28,7 +29,7 @@ pub(super) struct ListedArtifact {
 }
 
 impl ArtifactSources {
-    /// The run's artifacts; `None` where there is no token to ask with.
+    /// The run's artifacts; `None` without a token.
     pub(super) async fn listed(
         &self,
         run: &SourceRun,
@@ -59,8 +60,8 @@ impl ArtifactSources {
         Ok(Some(listed.collect()))
     }
 
-    /// Of the artifact of this name in the list, and the one elsewhere that a locator in the list
-    /// leads to, the newer.
+    /// The newer of the listed artifact of this name and the artifact that a listed locator of this
+    /// name points to.
     pub(super) async fn newest(
         &self,
         run: &SourceRun,
@@ -78,7 +79,7 @@ impl ArtifactSources {
         {
             return Ok(Some(artifact.clone()));
         }
-        // A later attempt may have stored on S3 without the right to replace this locator.
+        // A later attempt may have stored to S3 but not been allowed to replace this locator.
         if let (StoredPlace::S3 { .. }, Some(bucket)) = (&locator.place, &self.bucket)
             && let Ok(Ok(there)) = bucket.by_name(run, name).await
             && there.run_attempt > Some(locator.run_attempt)
@@ -86,10 +87,10 @@ impl ArtifactSources {
             return Ok(Some(there));
         }
         let listed = Some(listed);
-        Box::pin(self.follow(run, &locator, name, true, listed)).await.map(Some)
+        Box::pin(self.follow_locator(run, &locator, name, true, listed)).await.map(Some)
     }
 
-    /// Those with these numbers; a warning names the ones that the run doesn't have.
+    /// The artifacts with these ids. A warning names the ids that the run doesn't have.
     pub(super) async fn by_ids(
         &self,
         run: &SourceRun,
@@ -102,7 +103,7 @@ impl ArtifactSources {
         Ok(found)
     }
 
-    /// Reads the locator in an artifact of GitHub's, raw or in a zip.
+    /// Reads the locator in a GitHub artifact, with or without a zip around it.
     async fn read_locator(
         &self,
         run: &SourceRun,
@@ -131,7 +132,6 @@ impl ArtifactSources {
         Locator::parse(&bytes).map_err(|error| refused(error.to_string()))
     }
 
-    /// The blob of an artifact.
     pub(crate) fn blob(&self, run: &SourceRun, at: &ArtifactLocation) -> RemoteBlob {
         let signer = match (at, &self.service, &self.rest) {
             (ArtifactLocation::S3 { store, key }, ..) => {
@@ -155,22 +155,16 @@ impl ArtifactSources {
 impl ListedArtifact {
     fn found(&self) -> FoundArtifact {
         FoundArtifact {
-            name: self.name.clone(),
-            at: self.at.clone(),
-            archive: None,
             digest: self.digest,
             independent_digest: self.digest.is_some(),
             size: Some(self.size).filter(|size| *size > 0),
-            files: vec![],
             created: self.created,
-            run_attempt: None,
-            locator: None,
+            ..FoundArtifact::new(&self.name, self.at.clone())
         }
     }
 }
 
-/// Those of a run's list with these numbers, of which at least one must be there, and the names of
-/// the others.
+/// The artifacts with these ids, and a text that names the missing ids. Fails if all are missing.
 pub(super) fn pick(
     run: &SourceRun,
     listed: &[ListedArtifact],
@@ -190,17 +184,17 @@ pub(super) fn pick(
     };
     if found.is_empty() && !unknown.is_empty() {
         let (id, there) = (run.id, artifacts_text(listed.len()));
-        let looked = vec![format!("GitHub's list of run {id} of `{}` ({there})", run.repository)];
-        return Err(FindError::Missing { what: format!("artifact with {unknown}"), looked });
+        let searched = vec![format!("GitHub's list of run {id} of `{}` ({there})", run.repository)];
+        return Err(FindError::Missing { what: format!("artifact with {unknown}"), searched });
     }
     Ok((found, unknown))
 }
 
-/// The content of the first file of a small archive.
+/// The content of the first file of a locator's zip.
 fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipReadError> {
     let mut file = tempfile::tempfile()?;
     file.write_all(bytes)?;
-    let zip = Zip::open(file)?;
+    let zip = ZipReader::open(file)?;
     let mut content = Vec::new();
     let mut seen = false;
     zip.entries(|entry| {
@@ -210,7 +204,7 @@ fn only_file(bytes: &[u8]) -> Result<Vec<u8>, ZipReadError> {
         if entry.size > locator::MAX_BYTES as u64 {
             return Err(ZipReadError::Mismatch(entry.path));
         }
-        zip.content(&entry, &mut ReadBuffers::default(), |bytes| content.write_all(bytes))
+        zip.read_content(&entry, &mut ReadBuffers::default(), |bytes| content.write_all(bytes))
     })?;
     Ok(content)
 }

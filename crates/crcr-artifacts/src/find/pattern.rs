@@ -1,8 +1,8 @@
-//! Patterns over artifacts' names, as `actions/download-artifact` reads them.
+//! Patterns of artifact names, as in `actions/download-artifact`.
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// A glob over names; each `!` before it reverses what it means.
+/// A glob of names. Each `!` before it negates it.
 #[derive(Debug, Clone)]
 pub struct NamePattern {
     negated: bool,
@@ -10,14 +10,14 @@ pub struct NamePattern {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum PatternError {
+pub enum NamePatternError {
     #[error(transparent)]
     Glob(#[from] globset::Error),
     #[error("`{found}…` isn't supported; {instead}")]
     Unsupported { found: &'static str, instead: &'static str },
 }
 
-/// What only the official action's patterns have, and what to write.
+/// Syntax of the official action that globset doesn't have, and its replacement.
 const UNSUPPORTED: [(&str, &str); 8] = [
     ("@(", "write `{a,b}`"),
     ("+(", "write `{a,b}`, or a `*`"),
@@ -30,13 +30,13 @@ const UNSUPPORTED: [(&str, &str); 8] = [
 ];
 
 impl NamePattern {
-    pub fn new(text: &str) -> Result<Self, PatternError> {
+    pub fn new(text: &str) -> Result<Self, NamePatternError> {
         let text = text.trim();
         let glob = text.trim_start_matches('!');
         let bangs = text.len() - glob.len();
         let unsupported = UNSUPPORTED.iter().find(|(found, _)| match *found {
             "!(" => glob.contains(found) || (bangs > 0 && glob.starts_with('(')),
-            // Two dots count only as a range between braces.
+            // Two dots are a range only between braces.
             ".." => glob
                 .split('{')
                 .skip(1)
@@ -44,7 +44,7 @@ impl NamePattern {
             _ => glob.contains(found),
         });
         if let Some((found, instead)) = unsupported {
-            return Err(PatternError::Unsupported { found, instead });
+            return Err(NamePatternError::Unsupported { found, instead });
         }
         let glob = GlobBuilder::new(glob).backslash_escape(true).empty_alternates(true).build()?;
         Ok(Self { negated: bangs % 2 == 1, glob: glob.compile_matcher() })
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_the_names_that_the_official_action_matches() {
+    fn patterns_match_the_same_names_as_in_the_official_action() {
         let names = ["wheels-1", "wheels-2", "logs", "a[b", "x,y"];
         for (pattern, matched) in [
             ("wheels-*", &["wheels-1", "wheels-2"][..]),
@@ -78,16 +78,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pattern_cannot_say_is_refused_with_what_to_write() {
+    fn unsupported_syntax_is_refused_with_a_replacement() {
         for pattern in ["+(a|b)", "!(a)", "x-!(a)", "@(a)", "*(a)", "?(a)", "[[:alpha:]]", "{1..3}"]
         {
             let error = NamePattern::new(pattern).unwrap_err();
-            assert!(matches!(error, PatternError::Unsupported { .. }), "{pattern}: {error}");
+            assert!(matches!(error, NamePatternError::Unsupported { .. }), "{pattern}: {error}");
             assert!(error.to_string().contains("write"), "{error}");
         }
         for good in ["v1..2", "a(b)", "a{b,c}..d"] {
             NamePattern::new(good).unwrap();
         }
-        assert!(matches!(NamePattern::new("{a"), Err(PatternError::Glob(_))));
+        assert!(matches!(NamePattern::new("{a"), Err(NamePatternError::Glob(_))));
     }
 }

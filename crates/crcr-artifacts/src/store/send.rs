@@ -1,4 +1,4 @@
-//! Sends the blocks of a blob, as many at a time as there are buffers for.
+//! Sends the blocks of a blob in parallel. The number of buffers limits how many.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -12,12 +12,12 @@ use crate::store::StoreError;
 /// A blob of one block, or the start of a longer one.
 pub(super) enum BlobStart {
     Whole(Bytes, FinishedBlob),
-    /// Its first two blocks; more may follow.
+    /// The first two blocks, and the others.
     Long(Vec<Bytes>, BlobBlocks),
 }
 
-/// Takes the first two blocks, which tell a small blob from a long one.
-pub(super) async fn start(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
+/// Waits for the first two blocks, to know whether the blob has more than one.
+pub(super) async fn start_blob(mut blocks: BlobBlocks) -> Result<BlobStart, StoreError> {
     let first = blocks.next().await;
     match (first, blocks.next().await) {
         (Some(first), Some(second)) => Ok(BlobStart::Long(vec![first, second], blocks)),
@@ -25,12 +25,11 @@ pub(super) async fn start(mut blocks: BlobBlocks) -> Result<BlobStart, StoreErro
     }
 }
 
-/// Sends every block with `send`, which gets its number from 0, and gives what it returned, in
-/// order. Stops at the first error, and when `stop` says so.
+/// Calls `send` with every block and its index, and returns the results in order. Stops at the first
+/// error and when `stop` is cancelled.
 ///
-/// Each is a task of its own, so that signing and sending use every processor; the buffers of
-/// `blocks` bound their number.
-pub(super) async fn all<T, F>(
+/// Each block is sent by its own task, so that signing and TLS use all processors.
+pub(super) async fn send_blocks<T, F>(
     first: Vec<Bytes>,
     mut blocks: BlobBlocks,
     stop: &CancellationToken,
@@ -48,7 +47,7 @@ where
         tokio::select! {
             () = stop.cancelled() => return Err(StoreError::Stopped),
             Some(done) = sending.next(), if !sending.is_empty() => {
-                sent.push(joined(done)?);
+                sent.push(task_result(done)?);
             }
             block = async { match first.next() { Some(block) => Some(block), None => blocks.next().await } },
                 if more =>
@@ -70,15 +69,15 @@ where
     Ok((sent.into_iter().map(|(_, done)| done).collect(), made))
 }
 
-/// What a task gave; one that ended by a panic, or with the runtime, gave nothing.
-pub(super) fn joined<T>(
+/// The result of a task; a panic or the end of the runtime counts as stopped.
+pub(super) fn task_result<T>(
     done: Result<Result<T, StoreError>, tokio::task::JoinError>,
 ) -> Result<T, StoreError> {
     done.unwrap_or(Err(StoreError::Stopped))
 }
 
-/// The size of a block for a blob of at most `limit` bytes in at most `count` blocks: the usual
-/// one where that is enough.
+/// The size of a block for a blob of at most `limit` bytes in at most `count` blocks: `usual`, or
+/// larger if that would be too many blocks.
 pub(super) fn block_size(usual: usize, limit: u64, count: u64) -> usize {
     const MIB: u64 = 1024 * 1024;
     let needed = limit.div_ceil(count).div_ceil(MIB) * MIB;
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_grow_so_that_their_number_stays_allowed() {
+    fn blocks_of_a_long_blob_are_larger_to_stay_below_the_maximum_number() {
         const MIB: usize = 1024 * 1024;
         assert_eq!(block_size(8 * MIB, 1 << 30, 10_000), 8 * MIB);
         let tib = 1_u64 << 40;
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn results_come_in_order_and_an_error_ends_it() {
+    async fn results_are_in_order_and_an_error_or_stop_ends_the_upload() {
         let make = || BlobBlocks::start(10, |sink| sink.write(&[7; 95]).map(|()| BTreeMap::new()));
         let stop = CancellationToken::new();
         let slow = |n: usize, block: Bytes| async move {
@@ -110,18 +109,21 @@ mod tests {
             }
             Ok((n, block.len()))
         };
-        let (sent, made) = all(vec![], make(), &stop, slow).await.unwrap();
+        let (sent, made) = send_blocks(vec![], make(), &stop, slow).await.unwrap();
         let expected: Vec<_> = (0..10).map(|n| (n, if n == 9 { 5 } else { 10 })).collect();
         assert_eq!((sent, made.size), (expected, 95));
         let fail = |n: usize, _: Bytes| async move {
             if n == 4 { Err(StoreError::MissingBucket("b".to_owned())) } else { Ok(()) }
         };
         assert!(matches!(
-            all(vec![], make(), &stop, fail).await,
+            send_blocks(vec![], make(), &stop, fail).await,
             Err(StoreError::MissingBucket(_))
         ));
         stop.cancel();
         let never = |_: usize, _: Bytes| std::future::pending::<Result<(), StoreError>>();
-        assert!(matches!(all(vec![], make(), &stop, never).await, Err(StoreError::Stopped)));
+        assert!(matches!(
+            send_blocks(vec![], make(), &stop, never).await,
+            Err(StoreError::Stopped)
+        ));
     }
 }

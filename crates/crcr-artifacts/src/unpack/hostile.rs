@@ -1,4 +1,4 @@
-//! Archives made to do harm: each is refused, and nothing is left where somebody could see it.
+//! Malicious archives: each is refused, and nothing of it is left at the destination.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use rawzip::{CompressionMethod, ZipArchiveWriter};
 
 use super::{OnCollision, StagedFiles, UnpackCounts, UnpackError, UnpackLimits, UnpackPolicy};
-use crate::paths::RefusedPath;
+use crate::paths::PathRefusal;
 use crate::publish::StagingFolder;
 use crate::zip::read::ZipReadError as ZipError;
 
@@ -81,7 +81,7 @@ fn refused(policy: UnpackPolicy, bytes: &[u8]) -> UnpackError {
 }
 
 #[track_caller]
-fn refuses_path(policy: UnpackPolicy, items: &[Item<'_>], why: RefusedPath) {
+fn refuses_path(policy: UnpackPolicy, items: &[Item<'_>], why: PathRefusal) {
     match refused(policy, &zip(items)) {
         UnpackError::Path { why: given, .. } => assert_eq!(given, why),
         other => panic!("{other}"),
@@ -93,45 +93,49 @@ const PLAIN: u32 = 0o100_644;
 
 #[test]
 fn an_absolute_path_is_refused() {
-    refuses_path(POLICY, &[Item(b"/tmp/evil", PLAIN, b"x")], RefusedPath::Absolute);
+    refuses_path(POLICY, &[Item(b"/tmp/evil", PLAIN, b"x")], PathRefusal::Absolute);
 }
 
 #[test]
 fn a_path_with_dot_dot_is_refused_before_earlier_entries_are_visible() {
     let items = [Item(b"good", PLAIN, b"x"), Item(b"a/../../evil", PLAIN, b"x")];
-    refuses_path(POLICY, &items, RefusedPath::Parent);
+    refuses_path(POLICY, &items, PathRefusal::Parent);
 }
 
 #[test]
 fn a_drive_letter_is_refused() {
-    refuses_path(POLICY, &[Item(b"C:evil", PLAIN, b"x")], RefusedPath::Drive);
+    refuses_path(POLICY, &[Item(b"C:evil", PLAIN, b"x")], PathRefusal::Drive);
 }
 
 #[test]
 fn a_nul_in_a_name_is_refused() {
-    refuses_path(POLICY, &[Item(b"evil\0.txt", PLAIN, b"x")], RefusedPath::Nul);
+    refuses_path(POLICY, &[Item(b"evil\0.txt", PLAIN, b"x")], PathRefusal::Nul);
 }
 
 #[test]
 fn a_backslash_is_refused() {
-    refuses_path(POLICY, &[Item(b"..\\evil", PLAIN, b"x")], RefusedPath::Backslash);
+    refuses_path(POLICY, &[Item(b"..\\evil", PLAIN, b"x")], PathRefusal::Backslash);
 }
 
 #[test]
 fn an_empty_name_is_refused() {
-    refuses_path(POLICY, &[Item(b"", PLAIN, b"x")], RefusedPath::Empty);
+    refuses_path(POLICY, &[Item(b"", PLAIN, b"x")], PathRefusal::Empty);
 }
 
 #[test]
 fn a_name_longer_than_any_path_is_refused() {
-    refuses_path(POLICY, &[Item(&[b'a'; 5000], PLAIN, b"x")], RefusedPath::TooLong);
+    refuses_path(POLICY, &[Item(&[b'a'; 5000], PLAIN, b"x")], PathRefusal::TooLong);
 }
 
 #[test]
 fn a_link_out_of_the_artifact_is_refused() {
-    refuses_path(POLICY, &[Item(b"link", LINK, b"../evil")], RefusedPath::Escape);
-    refuses_path(POLICY, &[Item(b"link", LINK, b"/etc/passwd")], RefusedPath::Absolute);
-    refuses_path(POLICY, &[Item(b"a/link", LINK, b"x/../../../evil")], RefusedPath::Winding);
+    refuses_path(POLICY, &[Item(b"link", LINK, b"../evil")], PathRefusal::Escape);
+    refuses_path(POLICY, &[Item(b"link", LINK, b"/etc/passwd")], PathRefusal::Absolute);
+    refuses_path(
+        POLICY,
+        &[Item(b"a/link", LINK, b"x/../../../evil")],
+        PathRefusal::ParentAfterName,
+    );
 }
 
 #[test]
@@ -170,7 +174,7 @@ fn two_paths_that_differ_in_case_only_are_refused() {
 }
 
 #[test]
-fn paths_that_differ_in_case_only_are_unpacked_where_case_counts() {
+fn paths_that_differ_in_case_only_are_unpacked_on_a_case_sensitive_file_system() {
     let exact = UnpackPolicy { folds_case: false, ..POLICY };
     let items =
         [Item(b"d/Read", PLAIN, b"1"), Item(b"d/read", PLAIN, b"2"), Item(b"D", LINK, b"d")];
@@ -207,13 +211,13 @@ fn a_path_that_is_a_file_and_a_folder_is_refused() {
 }
 
 #[test]
-fn a_bomb_by_ratio_is_refused() {
+fn zip_bomb_by_ratio_is_refused() {
     let bytes = deflated("zeros", &vec![0; 32 << 20]);
     assert!(matches!(refused(POLICY, &bytes), UnpackError::Bomb { .. }));
 }
 
 #[test]
-fn a_bomb_by_total_is_refused() {
+fn zip_bomb_by_total_size_is_refused() {
     let bytes = deflated("zeros", &vec![0; 65 << 20]);
     assert!(matches!(refused(POLICY, &bytes), UnpackError::TooBig(_)));
 }
@@ -298,17 +302,17 @@ fn a_setuid_bit_is_refused_in_a_privileged_event_and_dropped_elsewhere() {
 fn git_and_github_folders_are_refused_in_a_privileged_event() {
     for name in [".git/hooks/post-checkout", "a/.Git/config", ".github/workflows/x.yml"] {
         let items = [Item(name.as_bytes(), PLAIN, b"x")];
-        refuses_path(PRIVILEGED, &items, RefusedPath::GitFolder);
+        refuses_path(PRIVILEGED, &items, PathRefusal::GitFolder);
         let world = tempfile::tempdir().unwrap();
         unpack(world.path(), POLICY, &[("", &zip(&items))]).unwrap();
         assert!(world.path().join("out").join(name).is_file());
     }
-    refuses_path(PRIVILEGED, &[Item(b"x", LINK, b".git/hooks")], RefusedPath::GitFolder);
+    refuses_path(PRIVILEGED, &[Item(b"x", LINK, b".git/hooks")], PathRefusal::GitFolder);
 }
 
 #[cfg(unix)]
 #[test]
-fn what_is_harmless_arrives_with_modes_links_and_folders() {
+fn harmless_archive_is_unpacked_with_modes_links_and_folders() {
     use std::os::unix::fs::PermissionsExt as _;
     let items = [
         Item(b"bin/tool", 0o100_775, b"run"),
@@ -329,7 +333,7 @@ fn what_is_harmless_arrives_with_modes_links_and_folders() {
 }
 
 #[test]
-fn of_two_artifacts_with_one_path_the_later_wins_only_when_asked() {
+fn later_artifact_replaces_the_file_of_an_earlier_one_only_if_allowed() {
     let (one, two) = (zip(&[Item(b"d/a", PLAIN, b"1")]), zip(&[Item(b"d/a", PLAIN, b"2")]));
     let both: [(&str, &[u8]); 2] = [("", &one), ("", &two)];
     let world = tempfile::tempdir().unwrap();
@@ -352,7 +356,7 @@ fn a_later_artifact_cannot_write_through_an_earlier_ones_link() {
 }
 
 #[test]
-fn two_artifacts_in_folders_of_their_own_do_not_collide() {
+fn same_path_in_different_artifact_folders_does_not_collide() {
     let one = zip(&[Item(b"a", PLAIN, b"1"), Item(b"link", LINK, b"a")]);
     let world = tempfile::tempdir().unwrap();
     unpack(world.path(), POLICY, &[("x", &one), ("y", &one)]).unwrap();
@@ -361,11 +365,11 @@ fn two_artifacts_in_folders_of_their_own_do_not_collide() {
     }
     let out = zip(&[Item(b"link", LINK, b"../x/a")]);
     let error = unpack(world.path(), POLICY, &[("y", &out)]).unwrap_err();
-    assert!(matches!(error, UnpackError::Path { why: RefusedPath::Escape, .. }));
+    assert!(matches!(error, UnpackError::Path { why: PathRefusal::Escape, .. }));
 }
 
 #[test]
-fn cancelling_leaves_nothing() {
+fn cancelled_unpacking_leaves_nothing() {
     let world = tempfile::tempdir().unwrap();
     let staging = StagingFolder::new(&world.path().join("out")).unwrap();
     let mut stage = StagedFiles::new(staging.subfolder("stage").unwrap(), POLICY);

@@ -5,25 +5,24 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::UnpackError;
-use crate::zip::read::{EntryKind, ReadBuffers, Zip, ZipEntry, ZipReadError};
+use crate::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
 
-/// How many small files go to a worker at once.
-const BATCH: usize = 64;
-/// A file of this many bytes is a batch of its own, so that no other waits behind it.
-const BIG: u64 = 1 << 20;
+const BATCH_FILES: usize = 64;
+/// A file of this size is a batch of its own, so that no other file waits for it.
+const LARGE_FILE_BYTES: u64 = 1 << 20;
 
 /// Checked paths and their entries.
 type EntryBatch = Vec<(String, ZipEntry)>;
 
-/// Writes every file of `zip` below `root`, at the path that `place` gives it. Their folders
-/// exist; the files don't.
+/// Writes every file of `zip` below `root`, at the path that `place` returns. The folders must exist.
 ///
-/// Returns the first failure; once there is one, or `cancel` is set, nothing new is begun.
+/// Stops at the first failure, which it returns, and when `cancel` is set.
 pub(super) fn files(
-    zip: &Zip,
+    zip: &ZipReader,
     root: &Path,
     cancel: &AtomicBool,
     place: impl Fn(&ZipEntry) -> Result<Option<String>, UnpackError>,
@@ -43,30 +42,30 @@ pub(super) fn files(
         for _ in 0..threads {
             scope.spawn(|| work.run());
         }
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(BATCH_FILES);
         let listed = zip.entries(|entry| {
             if entry.kind != EntryKind::File {
                 return Ok(());
             }
             let Some(path) = place(&entry)? else { return Ok(()) };
-            if entry.size >= BIG && last.is_none() && zip.is_the_file(&entry) {
+            if entry.size >= LARGE_FILE_BYTES && last.is_none() && zip.is_stored_at_start(&entry) {
                 last = Some((path, entry));
                 return Ok(());
             }
-            let big = entry.size >= BIG;
+            let big = entry.size >= LARGE_FILE_BYTES;
             batch.push((path, entry));
-            if big || batch.len() == BATCH {
-                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH));
+            if big || batch.len() == BATCH_FILES {
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_FILES));
                 return sender.send(full).map_err(|_| UnpackError::Cancelled);
             }
             if work.stopped() { Err(UnpackError::Cancelled) } else { Ok(()) }
         });
-        // Nobody is left to take it only if all workers have failed.
+        // Sending fails only if all workers have ended.
         let _ = sender.send(batch);
         drop(sender);
         listed
     });
-    let failed = work.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let failed = work.failed.lock().take();
     match failed {
         Some(error) => Err(error),
         None if cancel.load(Ordering::Relaxed) => Err(UnpackError::Cancelled),
@@ -76,7 +75,7 @@ pub(super) fn files(
 }
 
 struct WriteWork<'a> {
-    zip: &'a Zip,
+    zip: &'a ZipReader,
     root: &'a Path,
     cancel: &'a AtomicBool,
     queue: Mutex<Receiver<EntryBatch>>,
@@ -89,19 +88,19 @@ impl WriteWork<'_> {
         self.stop.load(Ordering::Relaxed) || self.cancel.load(Ordering::Relaxed)
     }
 
-    /// Takes batches until there are no more. After a failure they are taken and dropped, since
-    /// the other side waits for room in the queue.
+    /// Writes batches until there are no more. After a failure it receives and drops them, because
+    /// the sender waits for room in the queue.
     fn run(&self) {
         let mut buffers = ReadBuffers::default();
         loop {
-            let next = self.queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let next = self.queue.lock().recv();
             let Ok(batch) = next else { return };
             for (path, entry) in batch {
                 if self.stopped() {
                     break;
                 }
                 if let Err(error) = self.write(&path, &entry, &mut buffers) {
-                    let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut failed = self.failed.lock();
                     failed.get_or_insert(error);
                     self.stop.store(true, Ordering::Relaxed);
                 }
@@ -109,11 +108,11 @@ impl WriteWork<'_> {
         }
     }
 
-    /// Makes the archive's file the file at `path`, whose content it starts with. Nothing else is
-    /// read from it any more.
+    /// Renames the archive's file to `path`, whose content it starts with. This comes last, because
+    /// the archive can't be read afterwards.
     fn become_file(&self, path: &str, entry: &ZipEntry) -> Result<(), UnpackError> {
         let failed = |source| UnpackError::Write { path: path.to_owned(), source };
-        self.zip.check_the_file(entry)?;
+        self.zip.check_stored_crc(entry)?;
         let full = self.root.join(path);
         let file = create(&full, entry.mode).map_err(failed)?;
         let permissions = file.metadata().map_err(failed)?.permissions();
@@ -133,9 +132,9 @@ impl WriteWork<'_> {
     ) -> Result<(), UnpackError> {
         let failed = |source| UnpackError::Write { path: path.to_owned(), source };
         let mut file = create(&self.root.join(path), entry.mode).map_err(failed)?;
-        // The archive's own read errors and ours to write come through one result: keep them apart.
+        // `read_content` returns read and write errors alike, and only the latter name our path.
         let mut write_error = None;
-        let content = self.zip.content(entry, buffers, |bytes| {
+        let content = self.zip.read_content(entry, buffers, |bytes| {
             if self.stopped() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
@@ -153,7 +152,7 @@ impl WriteWork<'_> {
     }
 }
 
-/// Creates a file that must not exist, with the permission bits of `mode`.
+/// Creates a new file with the permission bits of `mode`.
 fn create(path: &Path, mode: Option<u32>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -161,7 +160,7 @@ fn create(path: &Path, mode: Option<u32>) -> io::Result<File> {
     if let Some(mode) = mode.map(|mode| mode & 0o777) {
         use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
         let file = options.mode(mode).open(path)?;
-        // The process's umask takes bits away that the archive gives.
+        // The process's umask has removed bits.
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
         return Ok(file);
     }
@@ -176,14 +175,14 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::disk::{Disk, stored_head};
+    use crate::blob_file::{BlobFile, stored_head};
 
-    /// A zip of stored entries, laid out on disk as a download leaves it.
+    /// A zip of uncompressed entries, laid out on disk as a download leaves it.
     fn fetched(
         folder: &Path,
         entries: &[(&str, &[u8])],
         spoil: bool,
-    ) -> (Disk, std::path::PathBuf) {
+    ) -> (BlobFile, std::path::PathBuf) {
         let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
         let options = ::zip::write::SimpleFileOptions::default()
             .compression_method(::zip::CompressionMethod::Stored)
@@ -200,19 +199,19 @@ mod tests {
         let path = folder.join("blob");
         fs::write(&path, &bytes[head..]).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        (Disk::new(bytes[..head].to_vec(), file, path.clone()), path)
+        (BlobFile::new(bytes[..head].to_vec(), file, path.clone()), path)
     }
 
-    fn unpack(disk: Disk, root: &Path) -> Result<(), UnpackError> {
+    fn unpack(disk: BlobFile, root: &Path) -> Result<(), UnpackError> {
         fs::create_dir(root).unwrap();
-        files(&Zip::open(disk)?, root, &AtomicBool::new(false), |entry| {
+        files(&ZipReader::open(disk)?, root, &AtomicBool::new(false), |entry| {
             Ok(Some(entry.path.clone()))
         })
     }
 
     #[test]
-    fn the_file_of_an_archive_becomes_its_first_large_entry() {
-        let large = vec![7; BIG as usize + 5];
+    fn archive_file_is_renamed_to_its_first_large_entry() {
+        let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         for others in [&[][..], &[("b", b"small".as_slice()), ("c", &large)]] {
             let world = tempfile::tempdir().unwrap();
             let entries = [&[("a", large.as_slice())], others].concat();
@@ -229,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn where_the_file_cannot_be_moved_it_is_copied() {
-        let large = vec![7; BIG as usize + 5];
+    fn first_entry_is_copied_if_the_archive_file_cannot_be_renamed() {
+        let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         let world = tempfile::tempdir().unwrap();
         let (disk, blob) = fetched(world.path(), &[("a", &large), ("b", b"small")], false);
         fs::rename(&blob, world.path().join("elsewhere")).unwrap();
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_first_entry_is_copied() {
+    fn small_first_entry_is_copied() {
         let world = tempfile::tempdir().unwrap();
         let (disk, blob) = fetched(world.path(), &[("a", b"one"), ("b", b"two")], false);
         let root = world.path().join("stage");
@@ -251,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_other_bytes_than_announced_does_not_become_an_entry() {
+    fn archive_file_with_a_wrong_crc_does_not_become_an_entry() {
         let world = tempfile::tempdir().unwrap();
-        let large = vec![7; BIG as usize + 5];
+        let large = vec![7; LARGE_FILE_BYTES as usize + 5];
         let (disk, _) = fetched(world.path(), &[("a", &large)], true);
         let root = world.path().join("stage");
         let error = unpack(disk, &root).unwrap_err();

@@ -1,59 +1,61 @@
-//! Deflate by libdeflate at level 1, in parts that can be joined to one stream.
+//! Deflate with libdeflate at level 1, in parts that can be concatenated to one stream.
 //!
-//! At the same size libdeflate takes half of zlib's time, but it only makes whole streams: there is
-//! no flush. Two things stop a stream from being continued. Its last block is marked as final, and
-//! the length in bytes doesn't tell how many bits of the last byte are used. Both are easy for a
-//! stream of one block:
+//! For the same size libdeflate takes half of zlib's time, but it has no flush: it only makes whole
+//! streams. A stream can't simply be continued, because its last block is marked as final, and because
+//! its length in bytes doesn't say how many bits of the last byte are used. For a stream of one block
+//! both are easy to find:
 //!
 //! - The mark is the first bit of a block, so it is the first bit of the stream.
-//! - A block ends with the code for "end of block", and only zeros follow it, up to the next byte.
-//!   So the last one bit of the stream is the last one bit of that code, and the stream ends as many
-//!   bits later as the code has zeros at its end. The code itself follows from the code lengths in
-//!   the block's header (RFC 1951, 3.2.2 and 3.2.7). Where it has no one bit, as in a block with the
-//!   fixed code, zlib takes over.
+//! - A block ends with the code for "end of block", followed by zero bits up to the next byte. So the
+//!   last 1 bit of the stream belongs to that code, and the block ends as many bits later as the code
+//!   has trailing zeros. The code follows from the code lengths in the block's header (RFC 1951, 3.2.2
+//!   and 3.2.7). If it has no 1 bit, as in a block with the fixed code, the caller uses zlib.
 //!
-//! A piece of [`FastDeflate::PIECE`] bytes is always one block. Level 1 is `deflate_compress_fastest`
-//! in libdeflate's `deflate_compress.c`. It starts another block only after 65,535 bytes or 8,192
-//! matches, and no match is shorter than 4 bytes; the first byte can't be part of a match. Another
-//! version may do otherwise: `Cargo.toml` names the exact one, debug builds decode every piece, and
-//! the tests try the input with the most matches.
+//! A piece of at most [`FastDeflate::MAX_PIECE_BYTES`] is always one block: level 1 is
+//! `deflate_compress_fastest` in libdeflate's `deflate_compress.c`, which starts another block only
+//! after 65,535 bytes or 8,192 matches of at least 4 bytes. Another version may differ, so `Cargo.toml`
+//! pins the exact one, debug builds decode every piece, and a test uses the input with the most matches.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{CompressionLvl, Compressor};
 
 /// Level 0, which the library calls its fastest, only stores.
-const LEVEL: CompressionLvl = match CompressionLvl::new(1) {
+const FASTEST_LEVEL: CompressionLvl = match CompressionLvl::new(1) {
     Ok(level) => level,
     Err(_) => panic!("libdeflate has a level 1"),
 };
-/// The symbol that ends a block.
+/// A symbol of deflate's alphabet.
 const END_OF_BLOCK: usize = 256;
-/// The order in which the lengths of the code of the code lengths come.
-const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+/// The order of the lengths of the code-length code (RFC 1951, 3.2.7).
+const CODE_LENGTH_ORDER: [usize; 19] =
+    [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
 pub(super) struct FastDeflate(Compressor);
 
 impl FastDeflate {
-    /// The most bytes of a piece that isn't the last one.
-    pub(super) const PIECE: usize = 32 * 1024;
+    /// For every piece but the last one.
+    pub(super) const MAX_PIECE_BYTES: usize = 32 * 1024;
 
     pub(super) fn new() -> Self {
-        Self(Compressor::new(LEVEL))
+        Self(Compressor::new(FASTEST_LEVEL))
     }
 
-    /// Appends a stream with `input`, of any length.
+    /// Appends a complete stream of `input`, which may have any length.
     pub(super) fn finish(&mut self, input: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.0.deflate_compress_bound(input.len()), 0);
-        // There is room for the worst case, so it can't fail.
+        // The buffer is large enough for the worst case, so this can't fail.
         let len = self.0.deflate_compress(input, &mut out[start..]).unwrap_or(0);
         out.truncate(start + len);
     }
 
-    /// Appends blocks with `piece` that end at a byte boundary, where another block can follow. When
-    /// this can't be done, appends nothing and returns false.
+    /// Appends `piece` as blocks that end at a byte boundary, where another block can follow. Appends
+    /// nothing and returns false if that isn't possible.
     pub(super) fn flush(&mut self, piece: &[u8], out: &mut Vec<u8>) -> bool {
-        assert!(piece.len() <= Self::PIECE, "a longer piece can have more than one block");
+        assert!(
+            piece.len() <= Self::MAX_PIECE_BYTES,
+            "a longer piece can have more than one block"
+        );
         let start = out.len();
         self.finish(piece, out);
         let Some(free) = free_bits(&out[start..]) else {
@@ -71,7 +73,7 @@ impl FastDeflate {
     }
 }
 
-/// Whether `blocks` are `piece` and go on at a byte boundary.
+/// Whether `blocks` decode to `piece` and end at a byte boundary.
 fn is_flushed(blocks: &[u8], piece: &[u8]) -> bool {
     let mut decoder = Decompress::new(false);
     let mut found = vec![0; piece.len() + 1];
@@ -83,7 +85,7 @@ fn is_flushed(blocks: &[u8], piece: &[u8]) -> bool {
         && found.starts_with(piece)
 }
 
-/// How many bits of the last byte of `stream`, which has one block, are unused.
+/// The number of unused bits in the last byte of `stream`, which has one block.
 fn free_bits(stream: &[u8]) -> Option<usize> {
     let mut bits = BitReader { bytes: stream, at: 0 };
     let (_final, kind) = (bits.take(1)?, bits.take(2)?);
@@ -104,17 +106,17 @@ fn free_bits(stream: &[u8]) -> Option<usize> {
     }
 }
 
-/// The code lengths of literals, "end of block" and match lengths, after the first three bits of a
-/// block with codes of its own.
+/// The code lengths of literals, "end of block" and match lengths, which follow the first three bits of
+/// a block with dynamic codes.
 fn literal_lengths(bits: &mut BitReader<'_>) -> Option<Vec<u8>> {
     let count = bits.take(5)? + 257;
     let _distances = bits.take(5)?;
     let of_lengths = bits.take(4)? + 4;
-    let mut lengths = [0; ORDER.len()];
-    for symbol in &ORDER[..of_lengths] {
+    let mut lengths = [0; CODE_LENGTH_ORDER.len()];
+    for symbol in &CODE_LENGTH_ORDER[..of_lengths] {
         lengths[*symbol] = bits.take(3)? as u8;
     }
-    // By its code with a one before it, which keeps the zeros at its beginning.
+    // The index is the code with a 1 bit before it, which keeps leading zeros.
     let mut symbols = [None; 256];
     for symbol in 0..lengths.len() {
         if let Some(code) = canonical_code(&lengths, symbol) {
@@ -138,12 +140,12 @@ fn literal_lengths(bits: &mut BitReader<'_>) -> Option<Vec<u8>> {
         };
         found.resize(found.len() + times, length);
     }
-    // The last run can go on in the lengths of the distances.
+    // The last run may continue into the distance code lengths.
     found.truncate(count);
     Some(found)
 }
 
-/// The code of a symbol; shorter codes come first, and among those of one length smaller symbols.
+/// The code of a symbol. Codes are assigned by length, then by symbol.
 fn canonical_code(lengths: &[u8], symbol: usize) -> Option<usize> {
     let own = *lengths.get(symbol).filter(|length| **length > 0)?;
     let before = lengths.iter().enumerate().filter(|&(other, &length)| {
@@ -152,7 +154,7 @@ fn canonical_code(lengths: &[u8], symbol: usize) -> Option<usize> {
     Some(before.map(|(_, length)| 1 << (own - length)).sum())
 }
 
-/// Reads numbers, lowest bit first.
+/// Reads numbers with the lowest bit first.
 struct BitReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -175,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of which there are `kinds`, after each other or in words that come again.
+    /// Random bytes of `kinds` values; if `word` isn't 0, in words of that length that recur.
     fn bytes(seed: u64, len: usize, kinds: u64, word: usize) -> Vec<u8> {
         let mut state = seed | 1;
         let mut next = || {
@@ -197,7 +199,7 @@ mod tests {
         bytes
     }
 
-    /// Joins the pieces; says which of them needed zlib.
+    /// Compresses and concatenates the pieces; the second result says which of them need zlib.
     fn joined(pieces: &[Vec<u8>]) -> (Vec<u8>, Vec<bool>) {
         let (mut fast, mut out) = (FastDeflate::new(), Vec::new());
         let refused = pieces.iter().map(|piece| !fast.flush(piece, &mut out)).collect();
@@ -207,7 +209,7 @@ mod tests {
 
     fn inflated(stream: &[u8]) -> Vec<u8> {
         let mut decoder = Decompress::new(false);
-        let mut found = Vec::with_capacity(4 * FastDeflate::PIECE);
+        let mut found = Vec::with_capacity(4 * FastDeflate::MAX_PIECE_BYTES);
         let status = decoder.decompress_vec(stream, &mut found, FlushDecompress::Finish);
         assert!(matches!(status, Ok(Status::StreamEnd)), "{status:?}");
         assert_eq!(decoder.total_in(), stream.len() as u64);
@@ -219,7 +221,7 @@ mod tests {
         #[test]
         fn joined_pieces_are_one_stream_with_every_byte(
             seeds in prop::collection::vec(any::<u64>(), 1..4),
-            len in prop_oneof![0..70_usize, 0..2000_usize, 0..=FastDeflate::PIECE],
+            len in prop_oneof![0..70_usize, 0..2000_usize, 0..=FastDeflate::MAX_PIECE_BYTES],
             kinds in prop_oneof![1..4_u64, 1..=256_u64],
             word in prop_oneof![Just(0_usize), 1..9_usize, 1..400_usize],
         ) {
@@ -232,11 +234,11 @@ mod tests {
         }
     }
 
-    /// Words of four bytes that come again in another order each time: every match is a short one.
+    /// Words of four bytes that recur in a different order: every match is as short as possible.
     #[test]
-    fn the_piece_with_the_most_matches_is_one_block() {
+    fn piece_with_the_most_matches_is_one_block() {
         for seed in 1..200 {
-            let piece = bytes(seed, FastDeflate::PIECE, 256, 4);
+            let piece = bytes(seed, FastDeflate::MAX_PIECE_BYTES, 256, 4);
             let (stream, refused) = joined(std::slice::from_ref(&piece));
             assert_eq!(refused, [false]);
             assert!(inflated(&stream).starts_with(&piece));
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn only_pieces_with_the_fixed_code_need_zlib() {
-        let len = FastDeflate::PIECE;
+        let len = FastDeflate::MAX_PIECE_BYTES;
         let pieces = [
             bytes(1, len, 16, 0),
             bytes(1, len, 256, 0),

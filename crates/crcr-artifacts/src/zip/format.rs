@@ -1,70 +1,69 @@
-//! The records of a zip, as APPNOTE 6.3 lays them out.
+//! The records of a zip, according to APPNOTE 6.3.
 //!
-//! Not by rawzip's writer: it puts checksum and sizes behind the data of every entry, where readers
-//! of a stream (the official download action is one) can't find the end of a stored file, and it has
-//! no 64-bit sizes before the data. Threads here write small files whole, with their sizes first.
+//! rawzip's writer isn't used: it puts checksum and sizes after the data of every entry, where readers
+//! of a stream (such as the official download action) can't find the end of a stored file, and it has
+//! no 64-bit sizes before the data. Here small files have their sizes first.
 //!
 //! <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
 
-/// How an entry's bytes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
+pub(super) enum CompressionMethod {
     Stored = 0,
     Deflated = 8,
 }
 
-/// What the directory says about an entry.
+/// A record of the central directory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryRecord {
-    pub(super) method: Method,
+    pub(super) method: CompressionMethod,
     pub(super) crc: u32,
     pub(super) packed: u64,
     pub(super) size: u64,
-    /// Where its local header starts.
+    /// The offset of the local header.
     pub(super) offset: u64,
-    /// Whether checksum and sizes follow the data instead of standing before it.
-    pub(super) trailing: bool,
+    /// Whether checksum and sizes follow the data, in a data descriptor.
+    pub(super) has_descriptor: bool,
     pub(super) mode: Option<u32>,
 }
 
-/// Sizes and offsets from here on need the 64-bit fields.
-const LIMIT: u64 = 0xFFFF_FFFF;
-/// The room that deflate and its framing may need on top of an entry near the limit.
-const MARGIN: u64 = 16 * 1024 * 1024;
-/// 1980-01-01 00:00, the first time of the format: equal files give equal archives.
+/// Sizes and offsets from this one on need the 64-bit fields.
+const ZIP64_THRESHOLD: u64 = 0xFFFF_FFFF;
+/// Deflate may make an entry larger by this much.
+const DEFLATE_MARGIN_BYTES: u64 = 16 * 1024 * 1024;
+/// 1980-01-01, the first date of the format, so that equal files give equal archives.
 const DOS_DATE: u16 = 0x0021;
 /// Names are UTF-8.
-const UTF8: u16 = 1 << 11;
+const UTF8_FLAG: u16 = 1 << 11;
 /// Checksum and sizes follow the data.
-const TRAILING: u16 = 1 << 3;
-/// Zip64 came with version 4.5; version 2.0 has deflate.
+const DESCRIPTOR_FLAG: u16 = 1 << 3;
+/// Version 4.5 of the format has Zip64, version 2.0 has deflate.
 const ZIP64_VERSION: u16 = 45;
 const PLAIN_VERSION: u16 = 20;
-/// The attributes are those of Unix.
-const UNIX: u16 = 3 << 8;
+/// The attributes are Unix permissions.
+const MADE_BY_UNIX: u16 = 3 << 8;
 
 /// Whether an entry of `size` bytes, packed or not, may need 64-bit sizes.
 pub(super) fn is_large(size: u64) -> bool {
-    size >= LIMIT - MARGIN
+    size >= ZIP64_THRESHOLD - DEFLATE_MARGIN_BYTES
 }
 
 impl EntryRecord {
     fn flags(&self) -> u16 {
-        UTF8 | if self.trailing { TRAILING } else { 0 }
+        UTF8_FLAG | if self.has_descriptor { DESCRIPTOR_FLAG } else { 0 }
     }
 
-    /// Appends the header that goes before the data.
+    /// Appends the local header, which precedes the data.
     pub(super) fn put_local(&self, name: &str, out: &mut Vec<u8>) {
-        let large = self.trailing && is_large(self.size);
+        let large = self.has_descriptor && is_large(self.size);
         put32(out, 0x0403_4b50);
         put16(out, if large { ZIP64_VERSION } else { PLAIN_VERSION });
         put16(out, self.flags());
         put16(out, self.method as u16);
         put16(out, 0);
         put16(out, DOS_DATE);
-        if self.trailing {
+        if self.has_descriptor {
             put32(out, 0);
-            let size = if large { LIMIT } else { 0 };
+            let size = if large { ZIP64_THRESHOLD } else { 0 };
             put_capped(out, size);
             put_capped(out, size);
         } else {
@@ -83,7 +82,7 @@ impl EntryRecord {
         }
     }
 
-    /// Appends what follows the data of a trailing entry.
+    /// Appends the data descriptor, which follows the data.
     pub(super) fn put_descriptor(&self, out: &mut Vec<u8>) {
         put32(out, 0x0807_4b50);
         put32(out, self.crc);
@@ -96,17 +95,17 @@ impl EntryRecord {
         }
     }
 
-    /// Appends the entry of the directory.
+    /// Appends the record of the central directory.
     pub(super) fn put_central(&self, name: &str, out: &mut Vec<u8>) {
         let mut extra = Vec::new();
         for value in [self.size, self.packed, self.offset] {
-            if value >= LIMIT {
+            if value >= ZIP64_THRESHOLD {
                 put64(&mut extra, value);
             }
         }
-        let zip64 = !extra.is_empty() || (self.trailing && is_large(self.size));
+        let zip64 = !extra.is_empty() || (self.has_descriptor && is_large(self.size));
         put32(out, 0x0201_4b50);
-        put16(out, UNIX | if zip64 { ZIP64_VERSION } else { PLAIN_VERSION });
+        put16(out, MADE_BY_UNIX | if zip64 { ZIP64_VERSION } else { PLAIN_VERSION });
         put16(out, if zip64 { ZIP64_VERSION } else { PLAIN_VERSION });
         put16(out, self.flags());
         put16(out, self.method as u16);
@@ -134,10 +133,10 @@ impl EntryRecord {
 
 /// Appends the end of the archive, for a directory of `entries` and `size` bytes at `offset`.
 pub(super) fn put_end(entries: u64, size: u64, offset: u64, out: &mut Vec<u8>) {
-    if entries >= 0xFFFF || size >= LIMIT || offset >= LIMIT {
+    if entries >= 0xFFFF || size >= ZIP64_THRESHOLD || offset >= ZIP64_THRESHOLD {
         put32(out, 0x0606_4b50);
         put64(out, 44);
-        put16(out, UNIX | ZIP64_VERSION);
+        put16(out, MADE_BY_UNIX | ZIP64_VERSION);
         put16(out, ZIP64_VERSION);
         put32(out, 0);
         put32(out, 0);
@@ -173,7 +172,7 @@ fn put64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// A 32-bit field whose true value may stand in a 64-bit one.
+/// Writes a 32-bit field; larger values are in a 64-bit field elsewhere.
 fn put_capped(out: &mut Vec<u8>, value: u64) {
-    put32(out, value.min(LIMIT) as u32);
+    put32(out, value.min(ZIP64_THRESHOLD) as u32);
 }

@@ -1,4 +1,4 @@
-//! Zip archives: reading whatever writer made them, and writing them as a stream.
+//! Reads zip archives of any writer, and writes them as a stream.
 
 mod fast_deflate;
 mod format;

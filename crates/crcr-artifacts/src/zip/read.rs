@@ -1,7 +1,7 @@
-//! Reads a zip archive that lies in a file: the central directory as a stream, entries at random.
+//! Reads a zip archive in a file: the central directory as a stream, entries in any order.
 //!
-//! The archive is untrusted. Nothing is allocated by a size that it declares, and an entry gives
-//! exactly the bytes that the directory announces or an error.
+//! The archive is untrusted. No buffer is allocated from a size that it declares, and reading an entry
+//! gives exactly the announced number of bytes or an error.
 //! Format: <https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT>
 
 use std::io;
@@ -12,9 +12,9 @@ use rawzip::{
     ZipLocator,
 };
 
-use crate::disk::Disk;
+use crate::blob_file::BlobFile;
 
-/// Holds any record of a central directory: three fields of 64 KiB and a fixed part.
+/// Large enough for any record of a central directory: three fields of 64 KiB and a fixed part.
 const RECORD_BYTES: usize = 256 * 1024;
 /// The type of a file in a Unix mode.
 const S_IFMT: u32 = 0o170_000;
@@ -22,32 +22,22 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFDIR: u32 = 0o040_000;
 const S_IFLNK: u32 = 0o120_000;
 
-/// Why an archive or an entry can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ZipReadError {
-    /// The structure is broken, or it is no zip at all.
-    #[error("it is no readable zip archive: {0}")]
+    #[error("it isn't a readable zip archive: {0}")]
     Archive(#[from] rawzip::Error),
-    /// An entry needs a password.
     #[error("`{0}` is encrypted")]
     Encrypted(String),
-    /// An entry is compressed by something else than deflate.
     #[error("`{path}` is compressed by method {method}; `crcr` reads stored and deflated entries")]
-    Method {
-        path: String,
-        /// The number of the method.
-        method: u16,
-    },
-    /// An entry is a device, a pipe or a socket.
+    Method { path: String, method: u16 },
+    /// Devices, pipes and sockets.
     #[error("`{0}` is neither a file, a folder nor a symbolic link")]
     Kind(String),
-    /// An entry's compressed bytes are broken.
     #[error("`{path}` can't be decompressed: {why}")]
     Broken { path: String, why: String },
-    /// An entry's content isn't what the directory announces.
     #[error("`{0}` isn't what the archive's directory announces (length or CRC differ)")]
     Mismatch(String),
-    /// The archive's file can't be read, or whoever takes the content refuses it.
+    /// From reading the archive, or from the callback that takes the content.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -56,21 +46,21 @@ pub enum ZipReadError {
 pub enum EntryKind {
     File,
     Folder,
-    /// A symbolic link; its content is the target.
+    /// Its content is the target.
     Symlink,
 }
 
-/// One entry of the central directory.
+/// One record of the central directory.
 #[derive(Debug, Clone)]
 pub struct ZipEntry {
-    /// The path as the archive has it, unchecked.
+    /// Unchecked.
     pub path: String,
     pub kind: EntryKind,
-    /// The Unix mode without the type, where the archive has one: permissions, setuid and so on.
+    /// Permission, setuid, setgid and sticky bits, if the archive has them.
     pub mode: Option<u32>,
-    /// The content's length in bytes, as announced.
+    /// The announced bytes of the content.
     pub size: u64,
-    /// The length in the archive in bytes.
+    /// The announced bytes in the archive.
     pub compressed: u64,
     crc: u32,
     deflated: bool,
@@ -78,11 +68,11 @@ pub struct ZipEntry {
 }
 
 /// An archive in a file. Entries can be read from several threads at once.
-pub struct Zip {
-    archive: ZipArchive<Disk>,
+pub struct ZipReader {
+    archive: ZipArchive<BlobFile>,
 }
 
-/// The memory that reading an entry takes; a thread keeps its own and uses it again.
+/// The memory for reading an entry; each thread reuses its own.
 pub struct ReadBuffers {
     input: Vec<u8>,
     output: Vec<u8>,
@@ -99,9 +89,8 @@ impl Default for ReadBuffers {
     }
 }
 
-impl Zip {
-    /// Finds the central directory of the archive in a file.
-    pub fn open(disk: impl Into<Disk>) -> Result<Self, ZipReadError> {
+impl ZipReader {
+    pub fn open(disk: impl Into<BlobFile>) -> Result<Self, ZipReadError> {
         let disk = disk.into();
         let mut buffer = vec![0; RECORD_BYTES];
         let end = disk.len()?;
@@ -109,14 +98,12 @@ impl Zip {
         Ok(Self { archive: archive.map_err(|(_, error)| error)? })
     }
 
-    /// What the archive is read from.
-    pub(crate) fn disk(&self) -> &Disk {
+    pub(crate) fn disk(&self) -> &BlobFile {
         self.archive.get_ref()
     }
 
-    /// Whether the content of `entry` is where the archive's file starts, as it is, and the file
-    /// may become it.
-    pub(crate) fn is_the_file(&self, entry: &ZipEntry) -> bool {
+    /// Whether the archive's file starts with the uncompressed content of `entry`, and may be renamed.
+    pub(crate) fn is_stored_at_start(&self, entry: &ZipEntry) -> bool {
         let disk = self.disk();
         disk.is_movable()
             && !entry.deflated
@@ -126,20 +113,19 @@ impl Zip {
             })
     }
 
-    /// Checks the CRC of an entry that [`Self::is_the_file`].
-    pub(crate) fn check_the_file(&self, entry: &ZipEntry) -> Result<(), ZipReadError> {
-        if self.disk().crc(entry.size)? == entry.crc {
+    /// Checks the CRC of the entry that [`Self::is_stored_at_start`].
+    pub(crate) fn check_stored_crc(&self, entry: &ZipEntry) -> Result<(), ZipReadError> {
+        if self.disk().crc_of_prefix(entry.size)? == entry.crc {
             return Ok(());
         }
         Err(ZipReadError::Mismatch(entry.path.clone()))
     }
 
-    /// How many entries the archive says it has.
     pub fn announced_entries(&self) -> u64 {
         self.archive.entries_hint()
     }
 
-    /// Calls `each` with every entry in the directory's order, until it fails.
+    /// Calls `each` with every entry in the order of the central directory, until it fails.
     pub fn entries<E: From<ZipReadError>>(
         &self,
         mut each: impl FnMut(ZipEntry) -> Result<(), E>,
@@ -152,10 +138,9 @@ impl Zip {
         Ok(())
     }
 
-    /// Hands the content of `entry` to `take`, piece by piece, and checks its length and CRC.
-    ///
-    /// `take` never gets more bytes than the directory announces.
-    pub fn content(
+    /// Calls `take` with the content of `entry`, piece by piece, and checks its length and CRC. `take`
+    /// never gets more bytes than announced.
+    pub fn read_content(
         &self,
         entry: &ZipEntry,
         buffers: &mut ReadBuffers,
@@ -177,19 +162,13 @@ impl Zip {
             Ok(want)
         };
         if entry.deflated {
+            let broken = |why| ZipReadError::Broken { path: entry.path.clone(), why };
             inflate.reset(false);
             let mut done = false;
             while !done && at < end {
                 let got = read(input, at)?;
                 at += got as u64;
-                done = inflate_all(&input[..got], output, inflate, &mut give).map_err(
-                    |e| match e {
-                        Inflate::Broken(why) => {
-                            ZipReadError::Broken { path: entry.path.clone(), why }
-                        }
-                        Inflate::Given(error) => error,
-                    },
-                )?;
+                done = inflate_all(&input[..got], output, inflate, &broken, &mut give)?;
             }
             if !done {
                 return Err(ZipReadError::Mismatch(entry.path.clone()));
@@ -208,36 +187,32 @@ impl Zip {
     }
 }
 
-enum Inflate {
-    Broken(String),
-    Given(ZipReadError),
-}
-
-/// Inflates all of `input`; `true` when the stream has ended.
+/// Inflates all of `input`; returns true at the end of the stream.
 fn inflate_all(
     mut input: &[u8],
     output: &mut [u8],
     inflate: &mut Decompress,
+    broken: &impl Fn(String) -> ZipReadError,
     give: &mut impl FnMut(&[u8]) -> Result<(), ZipReadError>,
-) -> Result<bool, Inflate> {
+) -> Result<bool, ZipReadError> {
     loop {
         let (taken, given) = (inflate.total_in(), inflate.total_out());
         let status = inflate
             .decompress(input, output, FlushDecompress::None)
-            .map_err(|e| Inflate::Broken(e.to_string()))?;
+            .map_err(|e| broken(e.to_string()))?;
         let taken = (inflate.total_in() - taken) as usize;
         let given = (inflate.total_out() - given) as usize;
         input = &input[taken..];
-        give(&output[..given]).map_err(Inflate::Given)?;
+        give(&output[..given])?;
         if status == Status::StreamEnd {
             return Ok(true);
         }
-        // All input may be taken while output is still inside the decompressor.
+        // The decompressor may hold output after it has taken all input.
         if input.is_empty() && given < output.len() {
             return Ok(false);
         }
         if taken == 0 && given == 0 {
-            return Err(Inflate::Broken("no progress".to_owned()));
+            return Err(broken("no progress".to_owned()));
         }
     }
 }
@@ -252,8 +227,8 @@ fn entry(record: &ZipFileHeaderRecord<'_>) -> Result<ZipEntry, ZipReadError> {
         CompressionMethod::DEFLATE => true,
         other => return Err(ZipReadError::Method { path, method: other.as_u16() }),
     };
-    // The upper half of the attributes is a Unix mode, whatever system the writer says it is: some
-    // writers on Windows fill it in, and a FAT writer that doesn't leaves zero.
+    // The upper half of the attributes is a Unix mode, whatever system the header names: some writers
+    // on Windows set it, and others leave it zero.
     let mode = record.external_attributes() >> 16;
     let kind = match mode & S_IFMT {
         S_IFLNK => EntryKind::Symlink,
@@ -275,7 +250,7 @@ fn entry(record: &ZipFileHeaderRecord<'_>) -> Result<ZipEntry, ZipReadError> {
     })
 }
 
-/// The name as UTF-8, or, where it isn't UTF-8, by the code page that the format falls back to.
+/// The name, in UTF-8 if it is valid UTF-8, else in the format's old code page.
 fn path(record: &ZipFileHeaderRecord<'_>) -> String {
     const CP437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»\
                          ░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀\
@@ -307,7 +282,7 @@ mod tests {
         file
     }
 
-    fn read_all(zip: &Zip) -> Result<Vec<(ZipEntry, Vec<u8>)>, ZipReadError> {
+    fn read_all(zip: &ZipReader) -> Result<Vec<(ZipEntry, Vec<u8>)>, ZipReadError> {
         let mut entries = vec![];
         zip.entries(|entry| {
             entries.push(entry);
@@ -318,14 +293,14 @@ mod tests {
             .into_iter()
             .map(|entry| {
                 let mut content = vec![];
-                zip.content(&entry, &mut buffers, |bytes| content.write_all(bytes))?;
+                zip.read_content(&entry, &mut buffers, |bytes| content.write_all(bytes))?;
                 Ok((entry, content))
             })
             .collect()
     }
 
     #[test]
-    fn entries_of_another_writer_come_back_with_modes_and_content() {
+    fn archive_of_another_writer_is_read_with_modes_and_content() {
         let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
         let options = ::zip::write::SimpleFileOptions::default();
         let text = b"some text ".repeat(200_000);
@@ -336,7 +311,7 @@ mod tests {
         writer.write_all(b"raw").unwrap();
         writer.add_directory("empty", options).unwrap();
         writer.add_symlink("link", "bin/tool", options).unwrap();
-        let zip = Zip::open(file(&writer.finish().unwrap().into_inner())).unwrap();
+        let zip = ZipReader::open(file(&writer.finish().unwrap().into_inner())).unwrap();
         let all = read_all(&zip).unwrap();
         assert_eq!(zip.announced_entries(), 4);
         assert_eq!((all[0].0.path.as_str(), all[0].0.mode), ("bin/tool", Some(0o755)));
@@ -347,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_archive_has_no_entries() {
+    fn empty_archive_has_no_entries() {
         let writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
-        let zip = Zip::open(file(&writer.finish().unwrap().into_inner())).unwrap();
+        let zip = ZipReader::open(file(&writer.finish().unwrap().into_inner())).unwrap();
         assert!(read_all(&zip).unwrap().is_empty());
     }
 
     #[test]
-    fn content_that_is_not_what_the_directory_announces_is_an_error() {
+    fn content_with_a_wrong_crc_is_an_error() {
         let mut writer = ::zip::ZipWriter::new(io::Cursor::new(vec![]));
         let options = ::zip::write::SimpleFileOptions::default();
         let stored = options.compression_method(::zip::CompressionMethod::Stored);
@@ -363,25 +338,25 @@ mod tests {
         let mut bytes = writer.finish().unwrap().into_inner();
         let at = bytes.windows(7).position(|w| w == b"content").unwrap();
         bytes[at] ^= 1;
-        let error = read_all(&Zip::open(file(&bytes)).unwrap()).unwrap_err();
+        let error = read_all(&ZipReader::open(file(&bytes)).unwrap()).unwrap_err();
         assert!(matches!(error, ZipReadError::Mismatch(_)), "{error}");
     }
 
     #[test]
-    fn a_name_that_is_not_utf_8_is_read_by_the_old_code_page() {
+    fn name_that_is_not_utf_8_is_read_in_code_page_437() {
         let mut writer = rawzip::ZipArchiveWriter::new(vec![]);
         let name = rawzip::path::EntryPath::verbatim(&b"\x81ber.txt"[..]);
         let (entry, config) = writer.new_file(name).start().unwrap();
         let (entry, descriptor) = config.wrap(entry).finish().unwrap();
         entry.finish(descriptor).unwrap();
-        let zip = Zip::open(file(&writer.finish().unwrap())).unwrap();
+        let zip = ZipReader::open(file(&writer.finish().unwrap())).unwrap();
         assert_eq!(read_all(&zip).unwrap()[0].0.path, "über.txt");
     }
 
     proptest! {
         #[test]
         fn any_bytes_neither_panic_nor_hang(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
-            if let Ok(zip) = Zip::open(file(&bytes)) {
+            if let Ok(zip) = ZipReader::open(file(&bytes)) {
                 let _ = read_all(&zip);
             }
         }
@@ -404,7 +379,7 @@ mod tests {
                 bytes[at] = value;
             }
             let skip = cut.index(bytes.len()) % 8;
-            if let Ok(zip) = Zip::open(file(&bytes[skip..])) {
+            if let Ok(zip) = ZipReader::open(file(&bytes[skip..])) {
                 let _ = read_all(&zip);
             }
         }

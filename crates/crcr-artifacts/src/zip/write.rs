@@ -1,71 +1,63 @@
-//! A zip as a stream: no temporary file, and the same bytes for the same files.
+//! Writes a zip as a stream: without a temporary file, and with the same bytes for the same files.
 //!
-//! The work is cut into pieces of at most a megabyte: a run of small files, or a chunk of a large
-//! one. Threads read, check and deflate pieces while this one puts the results in order. The chunks
-//! of a large file end in a sync flush, so that they join to one deflate stream. A large file that
-//! is stored is read right into its place. Where a large file starts its checksum isn't known yet,
-//! so it follows the data (the format's data descriptor).
+//! The work is split into pieces of at most 1 MiB: several small files, or a chunk of a large one.
+//! Worker threads read, checksum and deflate pieces, and the calling thread writes the results in
+//! order. The chunks of a large file end in a sync flush, so that together they are one deflate
+//! stream. A large file that is stored is read directly into the output buffer. The checksum of a
+//! large file isn't known when it starts, so it follows the data, in a data descriptor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress, Status};
+use parking_lot::Mutex;
 
 use crate::blocks::{BlobSink, BlobSourceError, FilePrefix, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
 use crate::zip::fast_deflate::FastDeflate;
-use crate::zip::format::{EntryRecord, Method, put_end};
+use crate::zip::format::{CompressionMethod, EntryRecord, put_end};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeflateLevel {
-    /// Fast, and stored where a sample doesn't shrink.
+    /// Fast; files whose samples don't shrink are stored.
     Auto,
     /// 0 (stored) to 9 (smallest).
     Fixed(u8),
 }
 
-/// The level of zlib for what [`FastDeflate`] leaves too large: the result is at most two per cent
+/// The zlib level for files that [`FastDeflate`] leaves too large. The result is at most two per cent
 /// larger than with level 6.
-const TIGHT: u32 = 5;
-/// How many times as large as with [`TIGHT`] a sample may be with [`FastDeflate`]. A whole file can be
-/// three per cent worse than its samples, as `TIGHT` finds matches over a longer distance there.
-const FAST_LIMIT: f64 = 1.02;
+const ZLIB_LEVEL: u32 = 5;
+/// [`FastDeflate`] is used if its samples are at most this much larger than with [`ZLIB_LEVEL`]. A
+/// whole file can be three per cent worse than its samples, because zlib finds matches over a longer
+/// distance there.
+const MAX_FAST_RATIO: f64 = 1.02;
 
-/// The most bytes of a piece.
-const PIECE: usize = 1024 * 1024;
-/// The most files of a piece.
+const PIECE_BYTES: usize = 1024 * 1024;
 const PIECE_FILES: usize = 256;
-/// How much of a file is tried, in bytes, at each of [`SAMPLES`] places.
-const SAMPLE: usize = 64 * 1024;
-/// At how many places a large file is tried.
-const SAMPLES: u64 = 4;
-/// The most threads: more would make bytes faster than one thread hashes them.
-const THREADS: usize = 8;
-/// How much of a stored file is read and checked at once, in bytes, so that its checksum finds it in
-/// the processor's cache.
-const READ: usize = 256 * 1024;
-/// Pieces in work besides one for each thread.
-const AHEAD: usize = 2;
+const SAMPLE_BYTES: usize = 64 * 1024;
+const SAMPLE_COUNT: u64 = 4;
+/// More threads would produce bytes faster than one thread hashes them.
+const MAX_THREADS: usize = 8;
+/// Small enough for the processor's cache, which the checksum reads from.
+const READ_BYTES: usize = 256 * 1024;
+/// In addition to one piece for each thread.
+const QUEUED_PIECES: usize = 2;
 
-/// The files to archive.
 #[derive(Clone, Copy)]
 pub struct FileSet<'a> {
     pub root: &'a Path,
-    /// Paths below `root`, and sizes as they were when the files were found.
     pub entries: &'a [FileEntry],
     pub grown: &'a GrownFiles,
 }
 
-/// Writes the archive of `files`. When `with_digests` asks for the digests
-/// of the files, those of small files are returned and the sink makes the others. `progress` hears
-/// of every byte read.
-///
-/// Fails when a file can't be read, or isn't as it was when it was found.
+/// Writes the archive of `files`. With `with_digests`, it returns the digests of small files by their
+/// index, and the sink computes those of large ones. `progress` gets the number of bytes read.
 pub fn write(
     sink: &mut BlobSink,
     files: FileSet<'_>,
@@ -73,13 +65,13 @@ pub fn write(
     with_digests: bool,
     progress: &dyn Fn(u64),
 ) -> Result<BTreeMap<usize, Digest>, BlobSourceError> {
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(THREADS);
-    let (jobs, queue) = sync_channel::<PieceJob>(threads + AHEAD);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).min(MAX_THREADS);
+    let (jobs, queue) = sync_channel::<PieceJob>(threads + QUEUED_PIECES);
     let queue = Mutex::new(queue);
     let spare = SpareBuffers::default();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| work(&queue, files, level, with_digests, &spare));
+            scope.spawn(|| run_worker(&queue, files, level, with_digests, &spare));
         }
         let (directory, digests) = (Vec::new(), BTreeMap::new());
         let mut archive = ArchiveWriter {
@@ -91,28 +83,28 @@ pub fn write(
             large: None,
             spare: spare.clone(),
         };
-        // The threads end when `jobs` goes, whichever way this ends.
-        archive.assemble(PiecePlan::new(files, level), jobs, threads + AHEAD, progress)?;
+        // The threads end when `jobs` is dropped, also after an error.
+        archive.assemble(PiecePlan::new(files, level), jobs, threads + QUEUED_PIECES, progress)?;
         Ok(archive.digests)
     })
 }
 
-/// Buffers that have served and serve again: to the system, new memory is pages to clear.
+/// Buffers to reuse, because the kernel has to clear the pages of new memory.
 #[derive(Clone, Default)]
 struct SpareBuffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl SpareBuffers {
     fn take(&self) -> Vec<u8> {
-        let buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        buffer.unwrap_or_else(|| Vec::with_capacity(PIECE))
+        let buffer = self.0.lock().pop();
+        buffer.unwrap_or_else(|| Vec::with_capacity(PIECE_BYTES))
     }
 
-    fn give(&self, buffer: Vec<u8>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    fn put_back(&self, buffer: Vec<u8>) {
+        self.0.lock().push(buffer);
     }
 }
 
-/// A buffer that goes back when it isn't needed any more.
+/// A buffer that returns to its [`SpareBuffers`] when it is dropped.
 struct LentBuffer(Vec<u8>, SpareBuffers);
 
 impl AsRef<[u8]> for LentBuffer {
@@ -123,33 +115,27 @@ impl AsRef<[u8]> for LentBuffer {
 
 impl Drop for LentBuffer {
     fn drop(&mut self) {
-        self.1.give(std::mem::take(&mut self.0));
+        self.1.put_back(std::mem::take(&mut self.0));
     }
 }
 
-/// A piece of work and where its result goes.
 struct PieceJob {
     piece: ZipPiece,
     done: Sender<Result<PieceResult, BlobSourceError>>,
 }
 
 enum ZipPiece {
+    /// Small files, by their indexes.
     Files(Range<usize>),
-    /// A part of a large file that is deflated.
+    /// A part of a large file, to be deflated.
     Chunk(FileChunk),
 }
 
-/// What comes next in the archive.
-enum NextPart {
-    /// A piece for a thread.
-    Piece(ZipPiece),
-    /// A large file that is stored.
-    Stored(usize, FilePrefix),
-}
-
-/// What comes next in the archive, as far as it is.
-enum PendingPart {
-    Piece(Receiver<Result<PieceResult, BlobSourceError>>),
+/// The next part of the archive.
+enum NextPart<P> {
+    /// A piece, or the receiver of its result.
+    Piece(P),
+    /// A large file that is stored without compression, with its index.
     Stored(usize, FilePrefix),
 }
 
@@ -163,15 +149,23 @@ struct FileChunk {
     effort: DeflateEffort,
 }
 
-/// A piece that is done.
 enum PieceResult {
-    /// Entries with their headers, offsets counted from the start of `bytes`.
-    Files { bytes: Vec<u8>, records: Vec<EntryRecord>, digests: Vec<Digest>, first: usize },
-    /// A chunk as it was read, and deflated.
-    Chunk { chunk: FileChunk, crc: crc32fast::Hasher, raw: Vec<u8>, packed: Vec<u8> },
+    /// Offsets in `records` are relative to `bytes`, which has the entries with their headers.
+    Files {
+        bytes: Vec<u8>,
+        records: Vec<EntryRecord>,
+        digests: Vec<Digest>,
+        first: usize,
+    },
+    Chunk {
+        chunk: FileChunk,
+        crc: crc32fast::Hasher,
+        raw: Vec<u8>,
+        packed: Vec<u8>,
+    },
 }
 
-/// Cuts the entries into pieces, in order.
+/// Splits the entries into pieces, in order.
 struct PiecePlan<'a> {
     files: FileSet<'a>,
     packer: EntryPacker,
@@ -184,14 +178,14 @@ impl<'a> PiecePlan<'a> {
         Self { files, packer: EntryPacker::new(level), next: 0, open: None }
     }
 
-    fn next(&mut self) -> Result<Option<NextPart>, BlobSourceError> {
+    fn next(&mut self) -> Result<Option<NextPart<ZipPiece>>, BlobSourceError> {
         let first = self.next;
         let Some(entry) = self.files.entries.get(first) else { return Ok(None) };
-        if entry.size <= PIECE as u64 {
+        if entry.size <= PIECE_BYTES as u64 {
             let mut bytes = 0;
             while let Some(entry) = self.files.entries.get(self.next) {
                 bytes += entry.size;
-                if bytes > PIECE as u64 || self.next - first >= PIECE_FILES {
+                if bytes > PIECE_BYTES as u64 || self.next - first >= PIECE_FILES {
                     break;
                 }
                 self.next += 1;
@@ -213,7 +207,7 @@ impl<'a> PiecePlan<'a> {
                 (Arc::new(source), 0, effort)
             }
         };
-        let len = (entry.size - offset).min(PIECE as u64);
+        let len = (entry.size - offset).min(PIECE_BYTES as u64);
         let last = offset + len == entry.size;
         let (index, len) = (first, len as usize);
         let chunk = FileChunk { index, source: source.clone(), offset, len, last, effort };
@@ -228,13 +222,13 @@ impl<'a> PiecePlan<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeflateEffort {
-    /// By [`FastDeflate`].
+    /// [`FastDeflate`].
     Fast,
-    /// By zlib, at the level that was asked for or at [`TIGHT`].
+    /// zlib, at the requested level or [`ZLIB_LEVEL`].
     Full,
 }
 
-/// Deflates at the level that was asked for, or decides by samples.
+/// Deflates at the requested level, or at one that samples decide.
 struct EntryPacker {
     level: DeflateLevel,
     fast: FastDeflate,
@@ -244,20 +238,20 @@ struct EntryPacker {
 impl EntryPacker {
     fn new(level: DeflateLevel) -> Self {
         let full = match level {
-            DeflateLevel::Auto => TIGHT,
+            DeflateLevel::Auto => ZLIB_LEVEL,
             DeflateLevel::Fixed(level) => u32::from(level),
         };
         let full = Compress::new(Compression::new(full), false);
         Self { level, fast: FastDeflate::new(), full }
     }
 
-    /// Appends `input` deflated on its own to `out`: to the end of a stream, or to a byte boundary
-    /// that the next chunk goes on from.
+    /// Appends `input`, deflated independently of earlier input, to `out`. It ends the stream if
+    /// `last`, and else ends at a byte boundary where the next chunk continues.
     fn deflate(&mut self, effort: DeflateEffort, input: &[u8], last: bool, out: &mut Vec<u8>) {
         match effort {
             DeflateEffort::Fast if last => self.fast.finish(input, out),
             DeflateEffort::Fast => {
-                for piece in input.chunks(FastDeflate::PIECE) {
+                for piece in input.chunks(FastDeflate::MAX_PIECE_BYTES) {
                     if !self.fast.flush(piece, out) {
                         deflate(&mut self.full, piece, false, out);
                     }
@@ -267,7 +261,7 @@ impl EntryPacker {
         }
     }
 
-    /// How hard to try with a large file; `None` where it is stored.
+    /// The effort for a large file; `None` if it is to be stored.
     fn effort_for(
         &mut self,
         source: &FilePrefix,
@@ -275,16 +269,16 @@ impl EntryPacker {
     ) -> Result<Option<DeflateEffort>, BlobSourceError> {
         let mut samples = vec![];
         if self.level == DeflateLevel::Auto {
-            for n in 0..SAMPLES {
-                let mut sample = vec![0; SAMPLE];
-                source.read(&mut sample, (size - SAMPLE as u64) / (SAMPLES - 1) * n)?;
+            for n in 0..SAMPLE_COUNT {
+                let mut sample = vec![0; SAMPLE_BYTES];
+                source.read(&mut sample, (size - SAMPLE_BYTES as u64) / (SAMPLE_COUNT - 1) * n)?;
                 samples.push(sample);
             }
         }
         Ok(self.effort(samples.iter().map(Vec::as_slice)))
     }
 
-    /// The same for what has these samples, which only `auto` looks at.
+    /// The effort for content with these samples, which only `auto` needs.
     fn effort<'a>(&mut self, samples: impl Iterator<Item = &'a [u8]>) -> Option<DeflateEffort> {
         match self.level {
             DeflateLevel::Fixed(0) => return None,
@@ -297,7 +291,7 @@ impl EntryPacker {
             self.deflate(DeflateEffort::Fast, sample, false, &mut fast);
             self.deflate(DeflateEffort::Full, sample, false, &mut full);
         }
-        let is_enough = fast.len() as f64 <= full.len() as f64 * FAST_LIMIT;
+        let is_enough = fast.len() as f64 <= full.len() as f64 * MAX_FAST_RATIO;
         shrinks(full.len(), raw).then_some(if is_enough {
             DeflateEffort::Fast
         } else {
@@ -306,13 +300,13 @@ impl EntryPacker {
     }
 }
 
-/// Whether deflating pays: it saves three per cent or more.
+/// Deflating is worth it if it saves three per cent or more.
 fn shrinks(packed: usize, raw: usize) -> bool {
     packed < raw - raw / 32
 }
 
-/// Takes pieces until there are no more.
-fn work(
+/// Processes pieces until there are no more.
+fn run_worker(
     queue: &Mutex<Receiver<PieceJob>>,
     files: FileSet<'_>,
     level: DeflateLevel,
@@ -321,13 +315,13 @@ fn work(
 ) {
     let mut packer = EntryPacker::new(level);
     loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = queue.lock().recv();
         let Ok(PieceJob { piece, done }) = job else { return };
         let result = match piece {
             ZipPiece::Files(range) => pack_files(files, range, digests, &mut packer, spare.take()),
             ZipPiece::Chunk(chunk) => read_chunk(chunk, &mut packer, spare),
         };
-        // Nobody waits for it after an error elsewhere.
+        // The receiver is gone after an error elsewhere.
         let _ = done.send(result);
     }
 }
@@ -347,12 +341,16 @@ fn pack_files(
         let packed = pack(&raw, packer);
         let stored = packed.as_deref().unwrap_or(&raw);
         let record = EntryRecord {
-            method: if packed.is_some() { Method::Deflated } else { Method::Stored },
+            method: if packed.is_some() {
+                CompressionMethod::Deflated
+            } else {
+                CompressionMethod::Stored
+            },
             crc: crc32fast::hash(&raw),
             packed: stored.len() as u64,
             size: entry.size,
             offset: bytes.len() as u64,
-            trailing: false,
+            has_descriptor: false,
             mode: entry.mode,
         };
         record.put_local(&entry.path, &mut bytes);
@@ -365,7 +363,7 @@ fn pack_files(
     Ok(PieceResult::Files { bytes, records, digests, first })
 }
 
-/// Reads the first `size` bytes of a file, and fails when it is shorter.
+/// Reads the first `size` bytes of a file; fails if it is shorter.
 pub(crate) fn read_whole(
     path: &Path,
     size: u64,
@@ -386,12 +384,14 @@ pub(crate) fn read_whole(
     Ok(bytes)
 }
 
-/// Whether all bytes are about equally frequent, as in what is compressed or encrypted already, so
-/// that trying is for nothing: a fiftieth of the time. Where their frequencies alone would let the
-/// bytes shrink by three per cent, their squares add up to 1.18 times those of noise or more.
+/// Whether all bytes are about equally frequent, as in compressed or encrypted data, so that deflating
+/// can be skipped. This takes a fiftieth of the time of deflating.
+///
+/// If the byte frequencies alone allowed to save three per cent, the sum of their squares would be at
+/// least 1.18 times that of noise.
 fn is_noise(raw: &[u8]) -> bool {
-    const FEWEST: usize = 1024;
-    if raw.len() < FEWEST {
+    const MIN_BYTES: usize = 1024;
+    if raw.len() < MIN_BYTES {
         return false;
     }
     let mut counts = [0_u64; 256];
@@ -402,17 +402,17 @@ fn is_noise(raw: &[u8]) -> bool {
     squares < len + len * len / 256 * 11 / 10
 }
 
-/// A small file deflated, where that pays.
+/// Deflates a small file; `None` if it isn't worth it.
 fn pack(raw: &[u8], packer: &mut EntryPacker) -> Option<Vec<u8>> {
     let is_auto = packer.level == DeflateLevel::Auto;
     if is_auto && is_noise(raw) {
         return None;
     }
-    let effort = if is_auto && raw.len() <= 2 * SAMPLE {
+    let effort = if is_auto && raw.len() <= 2 * SAMPLE_BYTES {
         DeflateEffort::Full
     } else {
         let samples = [raw, &raw[raw.len() / 2..]].into_iter();
-        packer.effort(samples.map(|from| &from[..from.len().min(SAMPLE)]))?
+        packer.effort(samples.map(|from| &from[..from.len().min(SAMPLE_BYTES)]))?
     };
     let mut packed = Vec::with_capacity(raw.len() / 2 + 1024);
     packer.deflate(effort, raw, true, &mut packed);
@@ -439,7 +439,7 @@ fn read_chunk(
     Ok(PieceResult::Chunk { chunk, crc, raw, packed })
 }
 
-/// [`EntryPacker::deflate`] by zlib.
+/// [`EntryPacker::deflate`] with zlib.
 fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>) {
     compress.reset();
     let flush = if last { FlushCompress::Finish } else { FlushCompress::Sync };
@@ -455,7 +455,6 @@ fn deflate(compress: &mut Compress, input: &[u8], last: bool, out: &mut Vec<u8>)
     }
 }
 
-/// The archive as far as it is written.
 struct ArchiveWriter<'a> {
     sink: &'a mut BlobSink,
     entries: &'a [FileEntry],
@@ -475,26 +474,27 @@ impl ArchiveWriter<'_> {
         ahead: usize,
         progress: &dyn Fn(u64),
     ) -> Result<(), BlobSourceError> {
-        let mut waiting = VecDeque::new();
+        let mut waiting = VecDeque::<NextPart<Receiver<_>>>::new();
         loop {
             while waiting.len() < ahead
                 && let Some(next) = plan.next()?
             {
                 waiting.push_back(match next {
-                    NextPart::Stored(index, source) => PendingPart::Stored(index, source),
+                    NextPart::Stored(index, source) => NextPart::Stored(index, source),
                     NextPart::Piece(piece) => {
                         let (done, result) = channel();
                         jobs.send(PieceJob { piece, done })
                             .map_err(|_| BlobSourceError::Stopped)?;
-                        PendingPart::Piece(result)
+                        NextPart::Piece(result)
                     }
                 });
             }
             match waiting.pop_front() {
-                Some(PendingPart::Piece(result)) => {
-                    progress(self.put(result.recv().map_err(|_| BlobSourceError::Stopped)??)?);
+                Some(NextPart::Piece(result)) => {
+                    let result = result.recv().map_err(|_| BlobSourceError::Stopped)??;
+                    progress(self.put_piece(result)?);
                 }
-                Some(PendingPart::Stored(index, source)) => {
+                Some(NextPart::Stored(index, source)) => {
                     self.put_stored(index, &source, progress)?;
                 }
                 None => break,
@@ -505,8 +505,8 @@ impl ArchiveWriter<'_> {
         self.sink.write(&self.directory)
     }
 
-    /// Adds a piece and gives how many bytes were read for it.
-    fn put(&mut self, done: PieceResult) -> Result<u64, BlobSourceError> {
+    /// Writes a piece and returns how many bytes were read for it.
+    fn put_piece(&mut self, done: PieceResult) -> Result<u64, BlobSourceError> {
         match done {
             PieceResult::Files { bytes, records, digests, first } => {
                 let start = self.sink.position();
@@ -518,7 +518,7 @@ impl ArchiveWriter<'_> {
                 }
                 self.digests.extend((first..).zip(digests));
                 self.sink.write(&bytes)?;
-                self.spare.give(bytes);
+                self.spare.put_back(bytes);
                 Ok(read)
             }
             PieceResult::Chunk { chunk, crc, raw, packed } => {
@@ -536,13 +536,16 @@ impl ArchiveWriter<'_> {
     ) -> Result<u64, BlobSourceError> {
         let (mut record, mut whole) = match self.large.take() {
             Some(large) => large,
-            None => (self.begin(chunk.index, Method::Deflated)?, crc32fast::Hasher::new()),
+            None => (
+                self.begin_entry(chunk.index, CompressionMethod::Deflated)?,
+                crc32fast::Hasher::new(),
+            ),
         };
         let read = raw.len() as u64;
         self.sink.write(&packed)?;
         record.packed += packed.len() as u64;
         whole.combine(crc);
-        self.spare.give(packed);
+        self.spare.put_back(packed);
         let raw = LentBuffer(raw, self.spare.clone());
         if self.with_digests {
             self.sink.hash(chunk.index, Bytes::from_owner(raw))?;
@@ -552,22 +555,22 @@ impl ArchiveWriter<'_> {
             return Ok(read);
         }
         record.crc = whole.finalize();
-        self.end(chunk.index, &record)?;
+        self.end_entry(chunk.index, &record)?;
         Ok(read)
     }
 
-    /// Adds a large file as it is.
+    /// Writes a large file without compression.
     fn put_stored(
         &mut self,
         index: usize,
         source: &FilePrefix,
         progress: &dyn Fn(u64),
     ) -> Result<(), BlobSourceError> {
-        let mut record = self.begin(index, Method::Stored)?;
+        let mut record = self.begin_entry(index, CompressionMethod::Stored)?;
         let mut crc = crc32fast::Hasher::new();
         let read = |room: &mut [u8], offset: u64| {
             let mut at = offset;
-            for piece in room.chunks_mut(READ) {
+            for piece in room.chunks_mut(READ_BYTES) {
                 source.read(piece, at)?;
                 crc.update(piece);
                 at += piece.len() as u64;
@@ -579,10 +582,14 @@ impl ArchiveWriter<'_> {
         self.sink.fill(record.size, self.with_digests.then_some(index), read)?;
         source.check_unchanged()?;
         record.crc = crc.finalize();
-        self.end(index, &record)
+        self.end_entry(index, &record)
     }
 
-    fn begin(&mut self, index: usize, method: Method) -> Result<EntryRecord, BlobSourceError> {
+    fn begin_entry(
+        &mut self,
+        index: usize,
+        method: CompressionMethod,
+    ) -> Result<EntryRecord, BlobSourceError> {
         let entry = &self.entries[index];
         let record = EntryRecord {
             method,
@@ -590,7 +597,7 @@ impl ArchiveWriter<'_> {
             packed: 0,
             size: entry.size,
             offset: self.sink.position(),
-            trailing: true,
+            has_descriptor: true,
             mode: entry.mode,
         };
         let mut header = Vec::new();
@@ -599,7 +606,7 @@ impl ArchiveWriter<'_> {
         Ok(record)
     }
 
-    fn end(&mut self, index: usize, record: &EntryRecord) -> Result<(), BlobSourceError> {
+    fn end_entry(&mut self, index: usize, record: &EntryRecord) -> Result<(), BlobSourceError> {
         let mut descriptor = Vec::new();
         record.put_descriptor(&mut descriptor);
         self.sink.write(&descriptor)?;

@@ -77,13 +77,13 @@ async fn zipped(
 }
 
 #[tokio::test]
-async fn another_reader_finds_every_file_whole_with_its_mode() {
+async fn another_reader_reads_every_file_with_its_mode() {
     let files = [
         ("bin/tool", text(3_500_000), 0o755),
         ("data/noise.bin", noise(2_100_000), 0o600),
         ("empty", vec![], 0o644),
-        ("exact", text(PIECE), 0o644),
-        ("exact2", text(2 * PIECE), 0o644),
+        ("exact", text(PIECE_BYTES), 0o644),
+        ("exact2", text(2 * PIECE_BYTES), 0o644),
         ("small.txt", text(100), 0o640),
         ("tiny noise", noise(100_000), 0o644),
         ("ünïcode/名前", text(10), 0o444),
@@ -114,12 +114,12 @@ async fn another_reader_finds_every_file_whole_with_its_mode() {
 }
 
 #[test]
-fn noise_is_told_from_what_shrinks() {
+fn only_incompressible_bytes_count_as_noise() {
     for len in [1024, 4096, 60_000] {
         assert!(is_noise(&noise(len)), "{len}");
         assert!(!is_noise(&text(len)), "{len}");
         let mut compress = Compress::new(Compression::new(2), false);
-        // Noise of ever fewer bits: what deflating makes smaller is never taken for noise.
+        // Random values from ever smaller ranges: data that deflate shrinks never counts as noise.
         for most in (100..=255_u64).rev() {
             let skewed: Vec<u8> =
                 noise(len * 8).chunks(8).map(|n| (n[0] as u64 * most / 255) as u8).collect();
@@ -130,7 +130,7 @@ fn noise_is_told_from_what_shrinks() {
     assert!(!is_noise(&noise(100)), "too few to tell");
 }
 
-/// Log lines whose words are random, and text in which matches are long and many.
+/// Log lines of random words, and text with many long matches.
 fn corpora(len: usize) -> [(&'static str, Vec<u8>); 2] {
     let (mut log, mut prose) = (Vec::new(), Vec::new());
     let random = noise(len);
@@ -146,7 +146,7 @@ fn corpora(len: usize) -> [(&'static str, Vec<u8>); 2] {
         }
         log.push(b'\n');
         for _ in 0..8 {
-            // Words that are the more frequent the lower their number.
+            // The lower a word's number, the more frequent it is.
             let word = (next() % 4000) * (next() % 4000) / 4000;
             prose.extend(
                 format!("{}{} ", ["con", "pre", "un", "re"][word as usize % 4], word * word)
@@ -172,9 +172,9 @@ async fn auto_is_at_most_five_per_cent_larger_than_level_6() {
     }
 }
 
-/// A log with places, between the samples, that libdeflate stores or leaves to zlib.
+/// A log with parts, between the samples, that libdeflate stores or can't flush.
 #[tokio::test]
-async fn another_reader_finds_a_fast_file_whole_whatever_is_in_it() {
+async fn another_reader_reads_a_fast_deflated_file_with_mixed_content() {
     let [(_, mut log), _] = corpora(3_500_000);
     log[300_000..600_000].copy_from_slice(&noise(300_000));
     log[700_000..900_000].fill(0);
@@ -193,7 +193,7 @@ async fn another_reader_finds_a_fast_file_whole_whatever_is_in_it() {
 }
 
 #[tokio::test]
-async fn the_same_files_give_the_same_bytes() {
+async fn same_files_give_the_same_archive() {
     let (folder, entries) = tree(&[("a", text(3_000_000), 0o644), ("b", noise(9), 0o644)]);
     let first = zipped(folder.path(), &entries, DeflateLevel::Auto).await.0;
     for file in ["a", "b"] {
@@ -205,10 +205,10 @@ async fn the_same_files_give_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn more_than_65535_files_are_all_there() {
+async fn archive_with_more_than_65535_files_is_complete() {
     let (folder, _) = tree(&[("f0", b"x".to_vec(), 0o644), ("f1", b"x".to_vec(), 0o644)]);
     for n in 0..70_000 {
-        // A file system has a limit of links to one file.
+        // File systems limit the number of links to one file.
         let file = folder.path().join(format!("f{}", n % 2));
         fs::hard_link(file, folder.path().join(format!("{n:05}"))).unwrap();
     }
@@ -224,15 +224,15 @@ async fn more_than_65535_files_are_all_there() {
 }
 
 #[test]
-fn sizes_over_four_gigabytes_stand_in_the_64_bit_fields() {
+fn sizes_over_four_gigabytes_are_in_the_64_bit_fields() {
     let size = 5 * 1024 * 1024 * 1024;
     let record = EntryRecord {
-        method: Method::Stored,
+        method: CompressionMethod::Stored,
         crc: 1,
         packed: size,
         size,
         offset: size,
-        trailing: true,
+        has_descriptor: true,
         mode: None,
     };
     let (mut local, mut central, mut descriptor) = (vec![], vec![], vec![]);
@@ -247,7 +247,7 @@ fn sizes_over_four_gigabytes_stand_in_the_64_bit_fields() {
 }
 
 #[tokio::test]
-async fn a_file_that_shrank_or_went_stops_the_archive_and_one_that_grew_does_not() {
+async fn file_that_shrank_or_vanished_is_an_error_and_file_that_grew_is_not() {
     for (len, change) in [(10, "grow"), (10, "gone"), (3_000_000, "shrink"), (3_000_000, "gone")] {
         let (folder, entries) = tree(&[("f", noise(len), 0o644)]);
         let path = folder.path().join("f");

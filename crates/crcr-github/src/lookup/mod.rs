@@ -218,7 +218,7 @@ impl GithubLookup {
                     let Some(path) = path_by_number(to) else { return Err(error) };
                     request = Cow::Owned(request.at(path));
                 }
-                GithubError::Transient { .. } if tries.again(&error, None).await => {}
+                GithubError::Transient { .. } if tries.wait_to_retry(&error, None).await => {}
                 _ => return Err(error),
             }
         }

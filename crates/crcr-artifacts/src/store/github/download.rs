@@ -1,6 +1,6 @@
-//! Reading a blob from the storage behind GitHub's artifacts, through URLs that live ten minutes.
+//! Reads a blob from the storage behind GitHub's artifacts, through signed URLs that are valid for ten
+//! minutes.
 
-use bytes::Bytes;
 use crcr_github::artifact::{self, Artifact};
 use crcr_github::http;
 use crcr_github::runs_artifacts::ActionsApi;
@@ -12,7 +12,7 @@ use super::{GitHubStore, STORE, SecretMask};
 use crate::blob::{BlobBody, ByteRange, OpenError};
 use crate::store::StoreError;
 
-/// A blob that is read through signed URLs, each asked for when the one before has run out.
+/// Requests a new signed URL when the current one has expired.
 pub struct UrlBlob {
     http: Client,
     signer: UrlSigner,
@@ -21,19 +21,14 @@ pub struct UrlBlob {
 }
 
 pub enum UrlSigner {
-    /// The artifact service, for artifacts of the job's own run.
+    /// For artifacts of the job's own run.
     Run { store: GitHubStore, artifact: Box<Artifact> },
-    /// The REST API, for any run.
-    Rest {
-        actions: ActionsApi,
-        /// `owner/repo`.
-        repository: String,
-        id: u64,
-    },
+    /// For any run.
+    Rest { actions: ActionsApi, repository: String, id: u64 },
 }
 
 impl UrlBlob {
-    /// The blob that `signer` signs for. `mask` gets the signature of each URL before it is used.
+    /// `mask` gets the signature of each URL before the URL is used.
     pub fn new(signer: UrlSigner, mask: SecretMask) -> Self {
         let http = match &signer {
             UrlSigner::Run { store, .. } => store.service().http().clone(),
@@ -51,7 +46,7 @@ impl UrlBlob {
     ) -> Result<ByteRange, OpenError> {
         let url = self.url().await?;
         match self.get(&url, start, end, etag).await {
-            // A URL that has run out is refused like one that was never good.
+            // An expired URL gets the same status as an invalid one.
             Err(http::HttpError::Status { status, .. }) if is_refusal(status) => {
                 self.forget(&url).await;
                 let url = self.url().await?;
@@ -59,7 +54,7 @@ impl UrlBlob {
             }
             answer => answer,
         }
-        .map_or_else(|error| self.failed(error), |response| part(response, start))
+        .map_or_else(|error| self.failed(error), |response| byte_range(response, start))
     }
 
     async fn url(&self) -> Result<SecretString, OpenError> {
@@ -85,7 +80,7 @@ impl UrlBlob {
         Ok(url)
     }
 
-    /// Drops the URL, unless another reader has asked for a new one already.
+    /// Drops the URL, unless another reader has replaced it already.
     async fn forget(&self, used: &SecretString) {
         let mut held = self.url.lock().await;
         if held.as_ref().is_some_and(|url| url.expose_secret() == used.expose_secret()) {
@@ -131,7 +126,7 @@ impl UrlBlob {
     }
 }
 
-/// What a failed call to the REST API about `what` means.
+/// Converts an error of the REST API; `what` is what the call was about.
 pub fn rest_error(error: crcr_github::GithubError, what: &str) -> StoreError {
     use crcr_github::GithubError as Rest;
     let mut message = error.to_string();
@@ -150,7 +145,7 @@ fn is_refusal(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | 403 | 410)
 }
 
-fn part(response: Response, asked: u64) -> Result<ByteRange, OpenError> {
+fn byte_range(response: Response, requested_start: u64) -> Result<ByteRange, OpenError> {
     let text = |name: header::HeaderName| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
@@ -165,21 +160,19 @@ fn part(response: Response, asked: u64) -> Result<ByteRange, OpenError> {
         message: "the blob's storage doesn't say how long the blob is".to_owned(),
     };
     Ok(ByteRange {
-        start: if whole { 0 } else { asked },
+        start: if whole { 0 } else { requested_start },
         whole,
         total: total.ok_or_else(unsized_error)?,
         etag: text(header::ETAG),
         content_type: text(header::CONTENT_TYPE),
         file_name: text(header::CONTENT_DISPOSITION).as_deref().and_then(file_name),
-        sha256: None,
-        mode: None,
         body: BlobBody::Http(Box::new(response)),
-        ahead: Bytes::new(),
+        ..ByteRange::default()
     })
 }
 
-/// The name in a `Content-Disposition`: `filename*=UTF-8''…` before `filename="…"`; only its last
-/// part, since a server's name is no path of ours.
+/// The file name in a `Content-Disposition`; `filename*=UTF-8''…` wins over `filename="…"`. Only the
+/// part after the last separator, because the name is untrusted.
 fn file_name(disposition: &str) -> Option<String> {
     let parameter = |name: &str| {
         disposition.split(';').find_map(|pair| {
@@ -201,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_raw_file_is_read_from_either_form() {
+    fn file_name_is_read_from_both_forms_of_content_disposition() {
         for (header, name) in [
             ("attachment; filename=\"a b.txt\"", Some("a b.txt")),
             ("attachment; filename=plain.txt; filename*=UTF-8''%C3%B6l.txt", Some("öl.txt")),

@@ -11,13 +11,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::store::StoreError;
 
-/// What messages call this store.
+/// The store's name in messages.
 pub const STORE: &str = "GitHub";
 
 /// Tells the runner to hide a secret in the log.
 pub type SecretMask = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The store of the run that the runtime token belongs to.
+/// The artifacts of the run that the runtime token belongs to.
 #[derive(Clone)]
 pub struct GitHubStore {
     service: ArtifactService,
@@ -25,8 +25,7 @@ pub struct GitHubStore {
 }
 
 impl GitHubStore {
-    /// The store behind `service`. `mask` gets the signature of every signed URL before the URL is
-    /// used.
+    /// `mask` gets the signature of every signed URL before the URL is used.
     pub fn new(service: ArtifactService, mask: SecretMask) -> Self {
         Self { service, mask }
     }
@@ -35,14 +34,14 @@ impl GitHubStore {
         &self.service
     }
 
-    /// Masks the signature of a signed URL, raw and percent-encoded.
+    /// Masks the signature of a URL, both raw and percent-encoded.
     pub fn mask_signature(&self, signed_url: &SecretString) {
         for signature in artifact::signatures(signed_url) {
             (self.mask)(signature.expose_secret());
         }
     }
 
-    /// What a failed call about `what` means.
+    /// Converts an error of the service; `what` is what the call was about.
     pub fn error(&self, error: artifact::ArtifactServiceError, what: &str) -> StoreError {
         let message = match &error {
             artifact::ArtifactServiceError::Http { source, .. } => format!("{error}: {source}"),

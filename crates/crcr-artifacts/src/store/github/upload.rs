@@ -1,4 +1,4 @@
-//! Storing an artifact with GitHub: take the name, put the blocks, commit them, finalize.
+//! Stores an artifact at GitHub: reserve the name, upload the blocks, commit them, finalize.
 //!
 //! Blocks: <https://learn.microsoft.com/en-us/rest/api/storageservices/put-block>
 
@@ -24,28 +24,28 @@ use crate::source::{StoredArtifact, UploadSource, content_type};
 use crate::store::StoreError;
 use crate::store::send::{self, BlobStart};
 
-/// The usual size of a block: small, so that many are on their way on a line with latency.
-const BLOCK: usize = 4 * 1024 * 1024;
-/// The most blocks of a blob.
+/// Small, so that many blocks are sent in parallel when latency is high.
+const BLOCK_BYTES: usize = 4 * 1024 * 1024;
+/// Azure's limit for one blob.
 const MAX_BLOCKS: u64 = 50_000;
 
-/// Time for slow lines, and for a storage that is down for a while.
+/// Long enough for slow connections and short outages of the storage.
 const PATIENT: RetryPolicy = RetryPolicy { tries: 6, ..RetryPolicy::PATIENT };
 
-/// A file that says that an upload of this job and attempt has begun. It outlives a process that
-/// is killed, so that the job's next try knows an unfinished upload as its own.
-struct UploadNote(PathBuf);
+/// A file that marks an upload of this job and attempt as begun. It survives a killed process, so that
+/// the job's next try recognizes the unfinished upload as its own.
+struct UploadMarker(PathBuf);
 
-impl UploadNote {
+impl UploadMarker {
     fn exists(&self) -> bool {
         self.0.exists()
     }
 
-    /// Without the note, the job's next try after a kill is a conflict: no reason to fail now.
+    /// Errors are ignored: without the marker, only a retry after a kill fails, with a conflict.
     fn write(&self) {
         let folder = self.0.parent().map_or(Ok(()), std::fs::create_dir_all);
         if let Err(error) = folder.and_then(|()| std::fs::write(&self.0, "")) {
-            tracing::debug!(%error, "the upload can't be noted");
+            tracing::debug!(%error, "the marker of the upload can't be written");
         }
     }
 
@@ -55,26 +55,25 @@ impl UploadNote {
 }
 
 impl GitHubStore {
-    /// Stores an artifact. What fails or is stopped on the way is deleted again.
+    /// Stores an artifact. An upload that fails or is stopped is deleted.
     pub async fn put(&self, source: &UploadSource) -> Result<StoredArtifact, StoreError> {
-        // A blob of GitHub is one zip, or one file that whoever fetches it finds under the
-        // artifact's name.
+        // GitHub stores one zip, or one file whose name is the artifact's name.
         let raw = source.archive == ArchiveFormat::None
             && matches!(source.entries.as_slice(), [only] if only.path == source.name);
         let archive = if raw { ArchiveFormat::None } else { ArchiveFormat::Zip };
-        let size = send::block_size(BLOCK, source.size_limit(), MAX_BLOCKS);
+        let size = send::block_size(BLOCK_BYTES, source.size_limit(), MAX_BLOCKS);
         let open = || match source.entries.as_slice() {
-            [only] if raw => source.file(only, size),
-            _ => source.zip(size),
+            [only] if raw => source.file_blocks(only, size),
+            _ => source.zip_blocks(size),
         };
         let mime = match raw {
             true => content_type(&source.entries[0].path),
             false => "application/zip".to_owned(),
         };
-        let (id, made, already) = match self.take(source, &mime, &open).await? {
+        let (id, made, already_stored) = match self.reserve_name(source, &mime, &open).await? {
             Ok((url, blocks)) => {
-                let stored = self.fill(source, &url, &mime, blocks).await;
-                let (id, made) = self.or_delete(source, stored).await?;
+                let stored = self.upload_blob(source, &url, &mime, blocks).await;
+                let (id, made) = self.delete_on_error(source, stored).await?;
                 (id, made, false)
             }
             Err((id, made)) => (id, made, true),
@@ -83,17 +82,17 @@ impl GitHubStore {
         Ok(StoredArtifact {
             digest: made.digest,
             size: made.size,
-            files: source.files(&digests),
-            already,
-            untagged: false,
-            leftover: None,
+            files: source.located_files(&digests),
+            already_stored,
+            tag_refused: false,
+            leftover_warning: None,
             artifact_id: Some(id),
             archive,
         })
     }
 
-    /// Stores the locator of an artifact as an artifact of its own: a zip, since other clients take
-    /// every artifact for one.
+    /// Stores the locator of an artifact as an artifact of its own. It is a zip, because other clients
+    /// expect every artifact to be one.
     pub async fn publish_locator(
         &self,
         locator: &Locator,
@@ -117,22 +116,22 @@ impl GitHubStore {
         self.put(&source).await.map(drop)
     }
 
-    /// Takes the name, for a blob that is made meanwhile; the inner error is an artifact with the
+    /// Reserves the name while the blob is produced. The inner error is an existing artifact with the
     /// same bytes.
     ///
-    /// A name that is taken is freed only when this job and attempt took it, or with `overwrite`.
-    /// The service lists finished artifacts alone and deletes by name, whoever holds it: an upload
-    /// that isn't listed may be another job's, which is still at it.
-    async fn take(
+    /// An existing artifact is deleted only if this job and attempt created it, or with `overwrite`.
+    /// The service lists only finished artifacts, and deletes by name whoever created it, so a name
+    /// that is taken but not listed may belong to another job's running upload.
+    async fn reserve_name(
         &self,
         source: &UploadSource,
         mime: &str,
         open: &impl Fn() -> BlobBlocks,
     ) -> Result<Result<(SecretString, BlobBlocks), (u64, FinishedBlob)>, StoreError> {
         let create = || self.create(&source.name, source.retention_days, mime);
-        let note = self.note(source);
-        let begun_before = note.exists();
-        note.write();
+        let marker = self.marker(source);
+        let begun_before = marker.exists();
+        marker.write();
         let blocks = open();
         let maybe_by_us = match create().await {
             Ok(url) => return Ok(Ok((url, blocks))),
@@ -140,7 +139,7 @@ impl GitHubStore {
                 maybe_by_us || begun_before
             }
             Err(error) => {
-                note.remove();
+                marker.remove();
                 return Err(self.error(error, &source.name));
             }
         };
@@ -153,17 +152,17 @@ impl GitHubStore {
             if digest.is_some() {
                 let made = open().digest().await?;
                 if digest == Some(made.digest) {
-                    note.remove();
+                    marker.remove();
                     return Ok(Err((there.database_id, made)));
                 }
             }
             if !source.overwrite {
-                note.remove();
+                marker.remove();
                 let message = format!("the run has an artifact `{}`", source.name);
                 return Err(StoreError::Conflict { store: STORE, message });
             }
         } else if !maybe_by_us && !source.overwrite {
-            note.remove();
+            marker.remove();
             let message = format!("another upload of `{}` has begun in this run", source.name);
             return Err(StoreError::Conflict { store: STORE, message });
         }
@@ -171,17 +170,17 @@ impl GitHubStore {
         match create().await {
             Ok(url) => Ok(Ok((url, open()))),
             Err(error) => {
-                note.remove();
+                marker.remove();
                 Err(self.error(error, &source.name))
             }
         }
     }
 
-    /// The note that this job and attempt has begun to store the artifact.
-    fn note(&self, source: &UploadSource) -> UploadNote {
+    /// The marker of this run, job and artifact.
+    fn marker(&self, source: &UploadSource) -> UploadMarker {
         let ids = self.service().ids();
         let about = format!("{}\n{}\n{}", ids.run, ids.job, source.name);
-        UploadNote(source.notes.join(Digest::of(about.as_bytes()).hex()))
+        UploadMarker(source.marker_folder.join(Digest::of(about.as_bytes()).hex()))
     }
 
     async fn create(
@@ -205,14 +204,14 @@ impl GitHubStore {
         }
     }
 
-    /// Deletes what a failed upload leaves behind; its own error is the one that is told.
-    async fn or_delete<T>(
+    /// Deletes a failed upload and returns its error; an error of the deletion is only logged.
+    async fn delete_on_error<T>(
         &self,
         source: &UploadSource,
         result: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let result = match result {
-            // With `overwrite` another job has taken the name. What holds it now isn't ours.
+            // Another job has replaced our upload with `overwrite`. Don't delete that job's artifact.
             Err(StoreError::NotFound { .. }) => {
                 let message =
                     format!("another upload has replaced `{}` by `overwrite`", source.name);
@@ -226,18 +225,18 @@ impl GitHubStore {
             }
             done => done,
         };
-        self.note(source).remove();
+        self.marker(source).remove();
         result
     }
 
-    async fn fill(
+    async fn upload_blob(
         &self,
         source: &UploadSource,
         url: &SecretString,
         mime: &str,
         blocks: BlobBlocks,
     ) -> Result<(u64, FinishedBlob), StoreError> {
-        let made = match send::start(blocks).await? {
+        let made = match send::start_blob(blocks).await? {
             BlobStart::Whole(bytes, made) => {
                 self.put_blob(url, mime, &bytes).await?;
                 made
@@ -245,7 +244,7 @@ impl GitHubStore {
             BlobStart::Long(first, blocks) => {
                 let put =
                     |n, block| put_block(self.service().http().clone(), url.clone(), n, block);
-                let (ids, made) = send::all(first, blocks, &source.stop, put).await?;
+                let (ids, made) = send::send_blocks(first, blocks, &source.stop, put).await?;
                 self.put_block_list(url, mime, &ids).await?;
                 made
             }
@@ -300,7 +299,8 @@ impl GitHubStore {
         http::send(PATIENT, put).await.map(drop).map_err(|e| blob_error(&e))
     }
 
-    /// Finalizes; before every further try the list tells whether the last one arrived after all.
+    /// Finalizes the upload. Before each retry it lists the artifacts, because the last request may
+    /// have succeeded although its response was lost.
     async fn finalize(
         &self,
         name: &str,
@@ -313,7 +313,7 @@ impl GitHubStore {
                 Ok(id) => return Ok((id, made.clone())),
                 Err(error) => error,
             };
-            if !error.is_transient() || !tries.again(&error, error.retry_after()).await {
+            if !error.is_transient() || !tries.wait_to_retry(&error, error.retry_after()).await {
                 return Err(self.error(error, name));
             }
             let there = self.service().list(Some(name)).await.map_err(|e| self.error(e, name))?;
@@ -325,7 +325,7 @@ impl GitHubStore {
     }
 }
 
-/// Puts block `n` and gives its id. All ids of a blob must have one length.
+/// Uploads block `n` and returns its id. All ids of a blob must have the same length.
 async fn put_block(
     client: Client,
     url: SecretString,

@@ -1,4 +1,4 @@
-//! Credentials that are asked for once, and again when they are about to end.
+//! Caches credentials and renews them shortly before they expire.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,13 +8,12 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
 use tokio::sync::Mutex;
 
-/// How long it may take: making credentials anew takes a token and an answer of STS, each maybe
-/// more than once.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How long before their end credentials are no longer used.
-const MARGIN: Duration = Duration::from_secs(10);
+/// Renewing takes an OIDC token and a call of STS, both with retries.
+const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Credentials aren't used during this time before they expire.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(10);
 
-/// The one place that both the SDK and our own requests have their credentials from.
+/// Shared by the SDK and our own client.
 #[derive(Debug, Clone)]
 pub(super) struct CachedCredentials {
     provider: SharedCredentialsProvider,
@@ -26,17 +25,19 @@ impl CachedCredentials {
         Self { provider, last: Arc::default() }
     }
 
-    /// Credentials that hold for a while yet. Of all who wait for new ones, one asks.
+    /// Valid credentials. The lock is held while renewing, so that only one caller renews.
     pub(super) async fn get(&self) -> Result<Credentials, CredentialsError> {
         let mut last = self.last.lock().await;
         let fresh = |credentials: &&Credentials| {
-            credentials.expiry().is_none_or(|end| end > SystemTime::now() + MARGIN)
+            credentials.expiry().is_none_or(|end| end > SystemTime::now() + EXPIRY_MARGIN)
         };
         if let Some(credentials) = last.as_ref().filter(fresh) {
             return Ok(credentials.clone());
         }
-        let asked = tokio::time::timeout(PATIENCE, self.provider.provide_credentials()).await;
-        let credentials = asked.map_err(|_| CredentialsError::provider_timed_out(PATIENCE))??;
+        let result =
+            tokio::time::timeout(PROVIDER_TIMEOUT, self.provider.provide_credentials()).await;
+        let credentials =
+            result.map_err(|_| CredentialsError::provider_timed_out(PROVIDER_TIMEOUT))??;
         *last = Some(credentials.clone());
         Ok(credentials)
     }

@@ -1,30 +1,27 @@
-//! Reading objects and lists of a bucket.
+//! Reads objects and lists of a bucket.
 
 use std::collections::HashMap;
 
 use aws_sdk_s3::error::ProvideErrorMetadata as _;
-use bytes::Bytes;
 
 use super::{S3Store, STORE};
 use crate::blob::{BlobBody, ByteRange, OpenError};
 use crate::layout::{META_MODE, META_SHA256};
 use crate::store::StoreError;
 
-/// The most keys of one list that are read.
+/// A longer list is refused.
 const MAX_KEYS: usize = 2_000_000;
 
-/// An object of a bucket.
 #[derive(Debug, Clone)]
 pub struct S3Blob {
     pub store: S3Store,
     pub key: String,
 }
 
-/// An object as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
     pub key: String,
-    /// The content's length in bytes.
+    /// In bytes.
     pub size: u64,
     pub modified: Option<jiff::Timestamp>,
 }
@@ -73,20 +70,17 @@ impl S3Blob {
             })?,
             etag: output.e_tag().map(str::to_owned),
             content_type: output.content_type().map(str::to_owned),
-            file_name: None,
             sha256: meta(META_SHA256).and_then(|text| text.parse().ok()),
             mode: meta(META_MODE).and_then(|text| u32::from_str_radix(text, 8).ok()),
             body: BlobBody::S3(Box::new(output.body)),
-            ahead: Bytes::new(),
+            ..ByteRange::default()
         })
     }
 }
 
 impl S3Store {
-    /// The objects whose keys start with `prefix` and, with `folders`, have no further slash; and
-    /// then the folders right below it, each with its final slash.
-    ///
-    /// Read page by page to the end; more than two million keys are refused.
+    /// Lists all objects whose keys start with `prefix`. With `folders`, keys with a further slash are
+    /// grouped: the second result has these folders, each with its final slash.
     pub async fn list(
         &self,
         prefix: &str,

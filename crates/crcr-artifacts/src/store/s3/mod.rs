@@ -34,49 +34,45 @@ use self::wire::SignedClient;
 pub use self::wire::signature;
 use crate::store::StoreError;
 
-/// What messages call this store.
+/// The store's name in messages.
 pub const STORE: &str = "S3";
-/// The header that tells where a bucket is, even to those it refuses.
+/// Names the bucket's region, even in the response to a refused request.
 const REGION_HEADER: &str = "x-amz-bucket-region";
-/// Says that the requester pays.
 const REQUESTER_PAYS: (&str, &str) = ("x-amz-request-payer", "requester");
-/// Connections that are kept open between requests.
-const KEPT_ALIVE: usize = 64;
+const MAX_IDLE_CONNECTIONS: usize = 64;
 
-/// Where the bucket is and who asks.
 #[derive(Debug, Clone)]
 pub struct S3Config {
     pub bucket: String,
-    /// Its region; asked for where it isn't given.
+    /// `None`: ask the server.
     pub region: Option<String>,
-    /// Another server than Amazon's; keys then follow the bucket in the path.
+    /// Set for another server than Amazon's, with path-style addresses.
     pub endpoint: Option<Url>,
     pub access: S3Access,
-    /// Whether Amazon's endpoints with FIPS-validated cryptography are used.
+    /// Use Amazon's FIPS endpoints.
     pub fips: bool,
-    /// Whether Amazon's endpoints that have IPv6 addresses too are used.
+    /// Use Amazon's dual-stack endpoints (IPv4 and IPv6).
     pub dual_stack: bool,
-    /// Whether what is sent carries a CRC-64/NVME, which some other servers refuse.
+    /// Send a CRC-64/NVME with every object, which some other servers refuse.
     pub checksum: bool,
-    /// Headers of every new object, such as `x-amz-acl`: some buckets' policies demand them.
+    /// Headers of every new object, such as `x-amz-acl`: some buckets' policies require them.
     pub object_headers: Vec<(&'static str, String)>,
-    /// Whether the account of the credentials pays for requests, not the bucket's owner.
+    /// The account of the credentials pays for requests, not the bucket's owner.
     pub requester_pays: bool,
-    /// How long the server may be silent before a request counts as broken.
+    /// A request fails after this time without a byte from the server.
     pub silence: Duration,
 }
 
 #[derive(Debug, Clone)]
 pub enum S3Access {
-    /// Nobody: requests are not signed.
+    /// Requests are not signed.
     Anonymous,
     /// Whatever the machine has: profiles, container and instance roles.
     Ambient,
-    /// These credentials, which may renew themselves while a long upload goes on.
+    /// Provided credentials, which may be renewed during a long upload.
     Given(SharedCredentialsProvider),
 }
 
-/// A bucket, ready to be read and written.
 #[derive(Debug, Clone)]
 pub struct S3Store {
     client: Client,
@@ -86,10 +82,8 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    /// Prepares the client. Only a region that isn't given costs a request, and ambient credentials
-    /// may; whether the bucket is there shows at the first use.
-    ///
-    /// Fails with [`StoreError::MissingBucket`] when the request for the region says so.
+    /// Prepares the clients. The server is asked only for the region if that isn't configured, so a
+    /// missing bucket may show only at the first use.
     pub async fn connect(config: S3Config) -> Result<Self, StoreError> {
         let region = match (arn_region(&config.bucket), &config.region) {
             (Some(region), _) => region.to_owned(),
@@ -101,12 +95,11 @@ impl S3Store {
         Ok(Self { client: client(&config, &region, credentials), wire, config, region })
     }
 
-    /// The same bucket in the region that a refusal named; asked for where it named none.
-    pub async fn in_region(&self, there: Option<String>) -> Result<Self, StoreError> {
-        Self::connect(S3Config { region: there, ..self.config.clone() }).await
+    /// The same bucket in another region; `None` asks the server for the region.
+    pub async fn in_region(&self, region: Option<String>) -> Result<Self, StoreError> {
+        Self::connect(S3Config { region, ..self.config.clone() }).await
     }
 
-    /// The client of the SDK.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -119,17 +112,16 @@ impl S3Store {
         &self.region
     }
 
-    /// The server, where it isn't Amazon's.
     pub fn endpoint(&self) -> Option<&Url> {
         self.config.endpoint.as_ref()
     }
 
-    /// Whether the bytes travel over TLS, so that the payload needs no signature of its own.
+    /// Over TLS the signature needn't cover the payload.
     pub fn is_secure(&self) -> bool {
         self.config.endpoint.as_ref().is_none_or(|url| url.scheme() == "https")
     }
 
-    /// An address that gives the object to anybody, as long as `validity` and as the credentials last.
+    /// A presigned URL, valid for `validity` but not longer than the credentials.
     pub async fn presigned(
         &self,
         key: &str,
@@ -142,14 +134,14 @@ impl S3Store {
         Ok(request.uri().to_owned().into())
     }
 
-    /// What a failed request means.
+    /// Converts the error of a request; `what` is usually the key.
     pub fn error(&self, refusal: impl Into<S3Refusal>, what: &str) -> StoreError {
         let refusal = refusal.into();
-        if let Some(there) = wrong_region(&refusal, &self.region) {
-            let (bucket, asked) = (self.config.bucket.clone(), self.region.clone());
-            return StoreError::WrongRegion { bucket, asked, there };
+        if let Some(actual) = wrong_region(&refusal, &self.region) {
+            let (bucket, requested) = (self.config.bucket.clone(), self.region.clone());
+            return StoreError::WrongRegion { bucket, requested, actual };
         }
-        let S3Refusal { status, code, message, unmade, .. } = &refusal;
+        let S3Refusal { status, code, message, not_sent, .. } = &refusal;
         let text = |word: &str| {
             let code = code.as_deref().unwrap_or(word);
             if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") }
@@ -157,15 +149,15 @@ impl S3Store {
         match (code.as_deref().unwrap_or_default(), status) {
             ("NoSuchBucket", _) => StoreError::MissingBucket(self.config.bucket.clone()),
             (_, Some(429 | 500 | 502..=599)) | ("SlowDown" | "RequestTimeout", _) => {
-                StoreError::Unreachable { store: STORE, message: text("no answer") }
+                StoreError::Unreachable { store: STORE, message: text("no response") }
             }
             (_, Some(401 | 403))
             | ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => StoreError::Denied {
                 store: STORE,
                 message: format!("{} for `{what}`", text("403")),
             },
-            // A HEAD is refused without a body. Of what it can ask for, only the credentials can be
-            // wrong in a way that is a 400: expired, mostly.
+            // The response to a HEAD has no body. A 400 then means bad credentials, mostly expired
+            // ones, because nothing else in our HEAD requests can be malformed.
             ("", Some(400)) if message.is_empty() => {
                 let message = format!("400 without a reason for `{what}`");
                 StoreError::Denied { store: STORE, message }
@@ -177,33 +169,33 @@ impl S3Store {
                 let message = format!("{} for `{what}`", text(&status.to_string()));
                 StoreError::Refused { store: STORE, message }
             }
-            (_, None) if *unmade => StoreError::Denied { store: STORE, message: message.clone() },
+            (_, None) if *not_sent => StoreError::Denied { store: STORE, message: message.clone() },
             (_, None) => StoreError::Unreachable { store: STORE, message: message.clone() },
         }
     }
 }
 
-/// The bucket's own region, as far as the server names it, where it isn't `asked`, to which the
-/// request went. The refusal of a HEAD has no body, so no code: status and header tell then.
-fn wrong_region(refusal: &S3Refusal, asked: &str) -> Option<Option<String>> {
-    let there = refusal.region.as_deref().filter(|region| *region != asked);
-    let elsewhere = match refusal.status? {
+/// `Some` if the request went to the wrong region; inside, the right one if the server names it. The
+/// response to a HEAD has no body and so no error code: status and header have to be enough.
+fn wrong_region(refusal: &S3Refusal, requested: &str) -> Option<Option<String>> {
+    let actual = refusal.region.as_deref().filter(|region| *region != requested);
+    let is_wrong_by_status = match refusal.status? {
         301 => true,
-        307 | 400 => there.is_some(),
+        307 | 400 => actual.is_some(),
         _ => false,
     };
     let code = refusal.code.as_deref();
-    let told = matches!(code, Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
-    (elsewhere || told).then(|| there.map(str::to_owned))
+    let is_wrong = is_wrong_by_status
+        || matches!(code, Some("PermanentRedirect" | "AuthorizationHeaderMalformed"));
+    is_wrong.then(|| actual.map(str::to_owned))
 }
 
-/// The region of an access point, which is in its ARN; `None` for a bucket's name.
+/// The region in the ARN of an access point; `None` for a bucket's name.
 fn arn_region(bucket: &str) -> Option<&str> {
     let mut parts = bucket.strip_prefix("arn:")?.split(':');
     Some(parts.nth(2).unwrap_or_default())
 }
 
-/// Who provides the credentials, if requests have any.
 async fn credentials(access: &S3Access, region: &str) -> Option<SharedCredentialsProvider> {
     match access {
         S3Access::Anonymous => None,
@@ -239,7 +231,7 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         .retry_config(retries)
         .stalled_stream_protection(stalls.build())
         .identity_cache(IdentityCache::no_cache())
-        // The upload brings its own checksums; other servers refuse those that the SDK adds.
+        // The upload computes its own checksums; other servers refuse those that the SDK adds.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
     if config.requester_pays {
@@ -277,14 +269,14 @@ impl Intercept for RequesterPays {
     }
 }
 
-/// The endpoint as the SDK takes it: without a slash at the end it joins the bucket to a path.
+/// The SDK needs the final slash: without it, it appends the bucket's name to the last part.
 fn with_slash(endpoint: &Url) -> String {
     format!("{}/", endpoint.as_str().trim_end_matches('/'))
 }
 
-/// The SDK's own client, with the proxies of the environment and a larger pool.
+/// The SDK's HTTP client, with the proxies of the environment and more idle connections.
 fn http_client() -> SharedHttpClient {
-    HttpBuilder::new().pool_max_idle_per_host(KEPT_ALIVE).build_with_connector_fn(
+    HttpBuilder::new().pool_max_idle_per_host(MAX_IDLE_CONNECTIONS).build_with_connector_fn(
         |settings, components| {
             let mut connector = Connector::builder().proxy_config(ProxyConfig::from_env());
             if let Some(settings) = settings {
@@ -298,8 +290,8 @@ fn http_client() -> SharedHttpClient {
     )
 }
 
-/// Asks the bucket where it is, without credentials: the header comes with a refusal too. A server
-/// that doesn't say (others than Amazon's) is taken for `us-east-1`.
+/// Asks the server for the bucket's region, without credentials: even a refusal has the header. Servers
+/// other than Amazon's may not send it, and `us-east-1` works for them.
 async fn discover_region(config: &S3Config) -> Result<String, StoreError> {
     const DEFAULT: &str = "us-east-1";
     let answer = client(config, DEFAULT, None).head_bucket().bucket(&config.bucket).send().await;

@@ -1,4 +1,4 @@
-//! Why a request to a bucket failed, whoever sent it.
+//! Why a request to S3 failed, whether the SDK or our own client sent it.
 
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
@@ -7,45 +7,40 @@ use crcr_github::sts::AwsError;
 
 use super::REGION_HEADER;
 
-/// A request without a good answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct S3Refusal {
-    /// The status of the answer, if there was one.
+    /// `None` without a response.
     pub(super) status: Option<u16>,
-    /// S3's word for what is wrong.
+    /// S3's error code.
     pub(super) code: Option<String>,
-    /// What it says about it; without an answer, what is in the way.
+    /// S3's message, or the transport's error.
     pub(super) message: String,
-    /// The bucket's region, where the server names it.
+    /// The bucket's region, if the server names it.
     pub(super) region: Option<String>,
-    /// Whether the request was never made, as there are no credentials for it.
-    pub(super) unmade: bool,
+    /// The request couldn't be built or signed, mostly because there are no credentials.
+    pub(super) not_sent: bool,
 }
 
 impl S3Refusal {
-    /// Of a request that can't be made.
-    pub(super) fn unmade(error: &dyn std::error::Error) -> Self {
-        let message = one_line(&root_cause(error));
-        Self { status: None, code: None, message, region: None, unmade: true }
+    pub(super) fn before_sending(error: &dyn std::error::Error) -> Self {
+        Self { message: one_line(&root_cause(error)), not_sent: true, ..Self::default() }
     }
 
-    /// Whether the server can't keep up, or the line couldn't, whatever the status.
-    pub(super) fn is_slow(&self) -> bool {
+    pub(super) fn is_slow_down_or_timeout(&self) -> bool {
         matches!(self.code.as_deref(), Some("SlowDown" | "RequestTimeout"))
     }
 
-    /// Whether it was more than the server takes at once.
-    pub(super) fn is_too_much(&self) -> bool {
+    pub(super) fn is_throttled(&self) -> bool {
         matches!(self.status, Some(429 | 503)) || self.code.as_deref() == Some("SlowDown")
     }
 
-    /// Whether a condition doesn't hold: 412, or 409 for two writers at once.
-    pub(super) fn is_unmet(&self) -> bool {
+    /// S3 answers 412, or 409 for two simultaneous writers.
+    pub(super) fn is_precondition_failed(&self) -> bool {
         matches!(self.status, Some(409 | 412))
     }
 
-    /// Whether it may be about the tag: no right to tag, or a server without tags.
-    pub(super) fn may_be_the_tag(&self) -> bool {
+    /// Maybe the credentials may not tag, or the server doesn't know tags.
+    pub(super) fn may_be_about_tagging(&self) -> bool {
         matches!(self.status, Some(400 | 403 | 501))
     }
 }
@@ -65,8 +60,8 @@ where
             code: error.code().map(str::to_owned),
             message,
             region: response.and_then(|it| it.headers().get(REGION_HEADER)).map(str::to_owned),
-            // Credentials are looked for while the request is made.
-            unmade: matches!(error, SdkError::ConstructionFailure(_)),
+            // The SDK gets the credentials while it builds the request.
+            not_sent: matches!(error, SdkError::ConstructionFailure(_)),
         }
     }
 }
@@ -75,8 +70,8 @@ impl From<&http::HttpError> for S3Refusal {
     fn from(error: &http::HttpError) -> Self {
         let http::HttpError::Status { status, headers, body, .. } = error else {
             let message = one_line(&error.to_string());
-            let unmade = matches!(error, http::HttpError::Transport(error) if error.is_builder());
-            return Self { status: None, code: None, message, region: None, unmade };
+            let not_sent = matches!(error, http::HttpError::Transport(error) if error.is_builder());
+            return Self { message, not_sent, ..Self::default() };
         };
         let error = AwsError::read(body);
         let region = headers.get(REGION_HEADER).and_then(|region| region.to_str().ok());
@@ -85,7 +80,7 @@ impl From<&http::HttpError> for S3Refusal {
             code: error.as_ref().map(|error| one_line(&error.code)),
             message: error.map(|error| one_line(&error.message)).unwrap_or_default(),
             region: region.map(str::to_owned),
-            unmade: false,
+            not_sent: false,
         }
     }
 }

@@ -1,9 +1,8 @@
-//! Storing an artifact in a bucket: one zip, or an object for each file.
+//! Stores an artifact in a bucket: one zip, or an object for each file.
 //!
-//! The locator beside the objects is written last and holds the digest, which an object in parts
-//! can't be told beforehand. Whoever stores an object first wins: every write is tied to what was
-//! there before, so that of two uploads at the same time one ends whole and the other one finds a
-//! conflict.
+//! The locator is written last. It holds the digest, which isn't known yet when a multipart upload
+//! begins. Every write is conditional (`If-None-Match`, `If-Match`), so that of two simultaneous
+//! uploads one succeeds and the other one gets a conflict.
 
 mod files;
 mod multipart;
@@ -19,26 +18,23 @@ use crc_fast::CrcAlgorithm;
 use super::refusal::S3Refusal;
 use super::wire::PutRequest;
 use super::{S3Store, STORE};
-use crate::blocks::{self, BlobBlocks};
-use crate::digest::{Digest, Hasher};
+use crate::blocks::{BlobBlocks, FinishedBlob};
+use crate::digest::{Digest, DigestHasher};
 use crate::layout::{self, META_ATTEMPT, META_JOB, META_MODE, META_SHA256};
 use crate::locator::{ArchiveFormat, Locator, MAX_BYTES, StoredPlace};
 use crate::source::{StoredArtifact, UploadSource};
 use crate::store::StoreError;
 use crate::store::send::{self, BlobStart};
 
-/// The usual size of a part in bytes. It is small, so that many parts are on their way on a line with
-/// latency, but a little over the 5 MiB that S3 asks for: where a proxy cuts connections after a
-/// round number of MiB, parts of 5 MiB would be cut just before their end and sent again whole.
-const PART: usize = 5 * 1024 * 1024 + 256 * 1024;
-/// The most parts of an object.
+/// Small, so that many parts are sent in parallel when latency is high. A little over the 5 MiB that
+/// S3 requires: a proxy that cuts connections after a round number of MiB would cut a part of 5 MiB
+/// just before its end.
+const PART_BYTES: usize = 5 * 1024 * 1024 + 256 * 1024;
+/// S3's limit for one object.
 const MAX_PARTS: u64 = 10_000;
-/// The header of [`checksum`].
-const CHECKSUM: &str = "x-amz-checksum-crc64nvme";
-/// Objects on their way at once.
-const OBJECTS: usize = 64;
+const CHECKSUM_HEADER: &str = "x-amz-checksum-crc64nvme";
+const PARALLEL_OBJECTS: usize = 64;
 
-/// What an object is told about itself.
 struct NewObject<'a> {
     key: String,
     content_type: String,
@@ -46,59 +42,71 @@ struct NewObject<'a> {
     source: &'a UploadSource,
 }
 
-/// A header of a request: its name and its value.
+/// Name and value.
 type RequestHeader = (Cow<'static, str>, String);
 
 impl NewObject<'_> {
     fn headers(&self, tag: Option<String>) -> Vec<RequestHeader> {
         let mut headers = vec![
             ("content-type".into(), self.content_type.clone()),
-            meta(META_ATTEMPT, self.source.attempt.to_string()),
-            meta(META_JOB, self.source.owner()),
+            metadata_header(META_ATTEMPT, self.source.job.run_attempt.to_string()),
+            metadata_header(META_JOB, self.source.job.label()),
         ];
-        headers.extend(self.mode.map(|mode| meta(META_MODE, format!("{mode:o}"))));
+        headers.extend(self.mode.map(|mode| metadata_header(META_MODE, format!("{mode:o}"))));
         headers.extend(tag.map(|tag| ("x-amz-tagging".into(), tag)));
         headers
     }
 }
 
-/// What may be done to a key.
+#[derive(Clone, Copy)]
+struct PutOutcome {
+    /// The store had the same content.
+    already_stored: bool,
+    /// The bucket refused the tag `retention-days`.
+    tag_refused: bool,
+}
+
+impl PutOutcome {
+    const ALREADY_STORED: Self = Self { already_stored: true, tag_refused: false };
+}
+
 enum WriteCondition {
-    /// Nothing is there: write, unless somebody else is faster.
+    /// The key doesn't exist.
     Free,
-    /// Write, whatever is there: it can't be seen, or its server gives no versions.
+    /// No condition: we may not read the object, or the server sends no ETags.
     Any,
-    /// Write, as long as this version is there.
+    /// The object has this ETag.
     Version(String),
 }
 
-/// The locator that was beside the objects when an upload began, as far as it can be read.
+/// The locator that existed when an upload began, if it can be read.
 pub struct ExistingLocator {
     version: Option<String>,
     locator: Option<Locator>,
 }
 
 impl S3Store {
-    /// Stores an artifact below `folder`, and gives what [`Self::put_locator`] wants then. What
-    /// fails or is stopped on the way leaves no unfinished upload behind.
+    /// Stores an artifact below `folder`. The second result is for [`Self::put_locator`]. A failed or
+    /// stopped upload leaves nothing unfinished behind.
     pub async fn put(
         &self,
         source: &UploadSource,
         folder: &str,
     ) -> Result<(StoredArtifact, ExistingLocator), StoreError> {
-        let beside = self.beside(folder).await?;
-        let before = beside.locator.as_ref();
+        let existing = self.existing_locator(folder).await?;
+        let before = existing.locator.as_ref();
         let (is_zip, key) = match source.archive {
             ArchiveFormat::Zip => (true, layout::archive_key(folder)),
             ArchiveFormat::None => (false, format!("{folder}/")),
         };
-        // Of files as they are the locator alone says whose they are, so another job's stays.
+        // Without an archive only the locator says which job stored the files, so keep another job's.
         let others = before.filter(|locator| !is_of_job(locator, source) && !source.overwrite);
         if !is_zip && let Some(locator) = others {
-            return Err(taken_by(locator, folder));
+            return Err(conflict_with_job(locator, folder));
         }
-        let ours = before
-            .filter(|locator| locator.run_attempt == source.attempt && is_of_job(locator, source));
+        let ours = before.filter(|locator| {
+            locator.run_attempt == source.job.run_attempt && is_of_job(locator, source)
+        });
         let at_key = |locator: &&Locator| match &locator.place {
             StoredPlace::S3 { key: there, .. } => *there == key,
             StoredPlace::GitHub { .. } => false,
@@ -113,14 +121,13 @@ impl S3Store {
             self.put_files(source, folder, known).await
         }?;
         if let Some(before) = before.filter(|locator| is_of_job(locator, source)) {
-            stored.leftover = self.delete_stale(source, folder, before).await;
+            stored.leftover_warning = self.delete_stale(source, folder, before).await;
         }
-        Ok((stored, beside))
+        Ok((stored, existing))
     }
 
-    /// Stores the locator beside the objects, in place of the one that was there before.
-    ///
-    /// Fails with [`StoreError::Conflict`] when another upload has stored its own meanwhile.
+    /// Stores the locator in place of the earlier one. Fails with [`StoreError::Conflict`] if another
+    /// upload has stored its own meanwhile.
     pub async fn put_locator(
         &self,
         locator: &Locator,
@@ -129,19 +136,21 @@ impl S3Store {
     ) -> Result<(), StoreError> {
         let key = layout::locator_key(folder);
         let bytes = Bytes::from(locator.to_json(MAX_BYTES));
-        let claim = match &before.version {
+        let condition = match &before.version {
             Some(version) => WriteCondition::Version(version.clone()),
             None => WriteCondition::Free,
         };
         let digest = Digest::of(&bytes);
         let headers = vec![("content-type".into(), "application/json".to_owned())];
-        match self.put_object(&key, headers, &claim, bytes, digest).await {
+        match self.put_object(&key, headers, &condition, bytes, digest).await {
             Ok(()) => Ok(()),
-            // It may be ours after all, when the answer to a first try was lost.
-            Err(refusal) if refusal.is_unmet() => match self.beside(folder).await?.locator {
-                Some(there) if is_same(&there, locator) => Ok(()),
-                _ => Err(conflict(&key)),
-            },
+            // It may be ours, if the response to an earlier try was lost.
+            Err(refusal) if refusal.is_precondition_failed() => {
+                match self.existing_locator(folder).await?.locator {
+                    Some(there) if is_same_upload(&there, locator) => Ok(()),
+                    _ => Err(conflict(&key)),
+                }
+            }
             Err(refusal) => Err(self.error(refusal, &key)),
         }
     }
@@ -152,35 +161,34 @@ impl S3Store {
         key: &str,
         known: Option<Digest>,
     ) -> Result<StoredArtifact, StoreError> {
-        let size = send::block_size(PART, source.size_limit(), MAX_PARTS);
+        let size = send::block_size(PART_BYTES, source.size_limit(), MAX_PARTS);
         let (key, content_type) = (key.to_owned(), "application/zip".to_owned());
         let object = NewObject { key, content_type, mode: None, source };
-        let open = || source.zip(size);
-        let (made, already, untagged) =
-            self.put_blob(&object, source.raw_size(), known, open).await?;
+        let open = || source.zip_blocks(size);
+        let (made, put) = self.put_blob(&object, source.raw_size(), known, open).await?;
         Ok(StoredArtifact {
             digest: made.digest,
             size: made.size,
-            files: source.files(&made.files),
-            already,
-            untagged,
-            leftover: None,
+            files: source.located_files(&made.files),
+            already_stored: put.already_stored,
+            tag_refused: put.tag_refused,
+            leftover_warning: None,
             artifact_id: None,
             archive: ArchiveFormat::Zip,
         })
     }
 
-    /// Stores a blob of about `size` bytes; `known` is the digest of the object that the locator is
-    /// about. Says whether it was there already, and whether the tag was refused.
+    /// Stores a blob of about `size` bytes. `known` is the digest of the existing object according to
+    /// the locator.
     async fn put_blob(
         &self,
         object: &NewObject<'_>,
         size: u64,
         known: Option<Digest>,
         open: impl Fn() -> BlobBlocks,
-    ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
+    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
         match self.try_blob(object, size, known, &open).await {
-            // Another upload of the key has ended and has aborted this one: once more, to see it.
+            // Another upload of the same key has finished and aborted this one. Try again, to compare.
             Err(StoreError::NotFound { .. }) => self.try_blob(object, size, known, &open).await,
             done => done,
         }
@@ -192,108 +200,108 @@ impl S3Store {
         size: u64,
         known: Option<Digest>,
         open: &impl Fn() -> BlobBlocks,
-    ) -> Result<(blocks::FinishedBlob, bool, bool), StoreError> {
-        // What only a long blob needs to know is asked while its first blocks are made.
-        let look = || Box::pin(self.look(object, known));
-        let (start, looked) = if size > PART as u64 {
-            tokio::join!(send::start(open()), async { Some(look().await) })
+    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
+        // Only a long blob needs this; look while its first blocks are produced.
+        let look = || Box::pin(self.existing_object(object, known));
+        let (start, looked) = if size > PART_BYTES as u64 {
+            tokio::join!(send::start_blob(open()), async { Some(look().await) })
         } else {
-            (send::start(open()).await, None)
+            (send::start_blob(open()).await, None)
         };
         match start? {
             BlobStart::Whole(bytes, made) => {
-                let (already, untagged) =
-                    self.put_whole(object, known, &bytes, made.digest).await?;
-                Ok((made, already, untagged))
+                let put = self.put_whole(object, known, &bytes, made.digest).await?;
+                Ok((made, put))
             }
             BlobStart::Long(first, blocks) => {
                 let looked = match looked {
                     Some(looked) => looked,
                     None => look().await,
                 };
-                let claim = match looked? {
-                    ExistingObject::Write(claim) => claim,
+                let condition = match looked? {
+                    ExistingObject::Write(condition) => condition,
                     ExistingObject::Compare(digest) => {
                         drop((first, blocks));
                         let made = open().digest().await?;
                         if made.digest == digest {
-                            return Ok((made, true, false));
+                            return Ok((made, PutOutcome::ALREADY_STORED));
                         }
                         return Err(conflict(&object.key));
                     }
                 };
-                self.put_parts(object, &claim, (first, blocks)).await
+                self.put_multipart(object, &condition, (first, blocks)).await
             }
         }
     }
 
-    /// Stores a blob of one request: first as if nothing were there, then with a look.
+    /// Stores a blob in one request: first as if the key were free, and after a conflict by what exists.
     async fn put_whole(
         &self,
         object: &NewObject<'_>,
         known: Option<Digest>,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<(bool, bool), StoreError> {
-        if let Some(untagged) =
-            self.put_claimed(object, &WriteCondition::Free, bytes, digest).await?
-        {
-            return Ok((false, untagged));
+    ) -> Result<PutOutcome, StoreError> {
+        if let Some(put) = self.put_if(object, &WriteCondition::Free, bytes, digest).await? {
+            return Ok(put);
         }
-        match self.look(object, known).await? {
-            ExistingObject::Compare(there) if there == digest => Ok((true, false)),
-            ExistingObject::Compare(_) => Err(conflict(&object.key)),
-            ExistingObject::Write(claim) => {
-                match self.put_claimed(object, &claim, bytes, digest).await? {
-                    Some(untagged) => Ok((false, untagged)),
-                    None => Err(conflict(&object.key)),
-                }
+        let put = match self.existing_object(object, known).await? {
+            ExistingObject::Compare(there) => {
+                (there == digest).then_some(PutOutcome::ALREADY_STORED)
             }
-        }
+            ExistingObject::Write(condition) => {
+                self.put_if(object, &condition, bytes, digest).await?
+            }
+        };
+        put.ok_or_else(|| conflict(&object.key))
     }
 
-    /// Puts a whole object; `None` when the claim doesn't hold, else whether the tag was refused.
-    async fn put_claimed(
+    /// Puts a whole object; `None` if the condition doesn't hold.
+    async fn put_if(
         &self,
         object: &NewObject<'_>,
-        claim: &WriteCondition,
+        condition: &WriteCondition,
         bytes: &Bytes,
         digest: Digest,
-    ) -> Result<Option<bool>, StoreError> {
+    ) -> Result<Option<PutOutcome>, StoreError> {
+        let stored = |tag_refused| Ok(Some(PutOutcome { already_stored: false, tag_refused }));
         let put = |tag: Option<String>| {
             let mut headers = object.headers(tag);
-            headers.push(meta(META_SHA256, digest.hex()));
-            self.put_object(&object.key, headers, claim, bytes.clone(), digest)
+            headers.push(metadata_header(META_SHA256, digest.hex()));
+            self.put_object(&object.key, headers, condition, bytes.clone(), digest)
         };
-        let tag = tag(object.source);
+        let tag = retention_tag(object.source);
         let mut refusal = match put(tag.clone()).await {
-            Ok(()) => return Ok(Some(false)),
+            Ok(()) => return stored(false),
             Err(refusal) => refusal,
         };
-        if tag.is_some() && refusal.may_be_the_tag() {
+        if tag.is_some() && refusal.may_be_about_tagging() {
             match put(None).await {
-                Ok(()) => return Ok(Some(true)),
+                Ok(()) => return stored(true),
                 Err(again) => refusal = again,
             }
         }
-        if refusal.is_unmet() { Ok(None) } else { Err(self.error(refusal, &object.key)) }
+        if refusal.is_precondition_failed() {
+            Ok(None)
+        } else {
+            Err(self.error(refusal, &object.key))
+        }
     }
 
-    /// Puts a whole object with its checksum.
     async fn put_object(
         &self,
         key: &str,
         mut headers: Vec<RequestHeader>,
-        claim: &WriteCondition,
+        condition: &WriteCondition,
         body: Bytes,
         digest: Digest,
     ) -> Result<(), S3Refusal> {
         let own = self.config.object_headers.iter();
         headers.extend(own.map(|(name, value)| ((*name).into(), value.clone())));
         if self.config.checksum {
-            headers.push((CHECKSUM.into(), checksum(&body)));
+            headers.push((CHECKSUM_HEADER.into(), checksum(&body)));
         }
-        match claim {
+        match condition {
             WriteCondition::Free => headers.push(("if-none-match".into(), "*".to_owned())),
             WriteCondition::Version(etag) => headers.push(("if-match".into(), etag.clone())),
             WriteCondition::Any => {}
@@ -302,8 +310,8 @@ impl S3Store {
         self.wire.put(put).await.map(drop)
     }
 
-    /// What is at the key, and what may be done about it.
-    async fn look(
+    /// Looks at the object with this key and decides whether it may be written.
+    async fn existing_object(
         &self,
         object: &NewObject<'_>,
         known: Option<Digest>,
@@ -315,11 +323,11 @@ impl S3Store {
             Err(error) => {
                 return match self.error(&error, &object.key) {
                     StoreError::NotFound { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
-                    // Who may only write sees nothing of what is there.
+                    // These credentials may write but not read.
                     StoreError::Denied { .. } if source.overwrite => {
                         Ok(ExistingObject::Write(WriteCondition::Any))
                     }
-                    // Without the right to list, S3 answers 403 for what isn't there.
+                    // Without `s3:ListBucket`, S3 answers 403 for a missing object.
                     StoreError::Denied { .. } => Ok(ExistingObject::Write(WriteCondition::Free)),
                     error => Err(error),
                 };
@@ -327,16 +335,18 @@ impl S3Store {
         };
         let meta = |name: &str| there.metadata().and_then(|all| all.get(name));
         let attempt: Option<u64> = meta(META_ATTEMPT).and_then(|text| text.parse().ok());
-        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.owner()));
+        let attempt = attempt.filter(|_| meta(META_JOB) == Some(&source.job.label()));
         let noted = meta(META_SHA256).and_then(|text| text.parse().ok());
         let version = there
             .e_tag()
             .map_or(WriteCondition::Any, |etag| WriteCondition::Version(etag.to_owned()));
         match (attempt, noted.or(known)) {
             _ if source.overwrite => Ok(ExistingObject::Write(version)),
-            (Some(attempt), _) if attempt < source.attempt => Ok(ExistingObject::Write(version)),
+            (Some(attempt), _) if attempt < source.job.run_attempt => {
+                Ok(ExistingObject::Write(version))
+            }
             (_, Some(digest)) => Ok(ExistingObject::Compare(digest)),
-            // Of an upload that was killed, or of one at the same time as this: its bytes tell.
+            // From a killed or a simultaneous upload: compare its bytes.
             (Some(_), None) => match self.read_digest(&object.key).await? {
                 Some(digest) => Ok(ExistingObject::Compare(digest)),
                 None => Ok(ExistingObject::Write(WriteCondition::Free)),
@@ -345,8 +355,7 @@ impl S3Store {
         }
     }
 
-    /// The locator beside the objects.
-    async fn beside(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
+    async fn existing_locator(&self, folder: &str) -> Result<ExistingLocator, StoreError> {
         let key = layout::locator_key(folder);
         let get = self.client().get_object().bucket(self.bucket()).key(&key).send().await;
         let answer = match get {
@@ -371,7 +380,7 @@ impl S3Store {
         Ok(ExistingLocator { version, locator: Locator::parse(&body.into_bytes()).ok() })
     }
 
-    /// The digest of an object, read to be sure; `None` when there is none.
+    /// Downloads an object to compute its digest; `None` if it doesn't exist.
     async fn read_digest(&self, key: &str) -> Result<Option<Digest>, StoreError> {
         let get = self.client().get_object().bucket(self.bucket()).key(key).send().await;
         let mut answer = match get.map_err(|e| self.error(&e, key)) {
@@ -379,7 +388,7 @@ impl S3Store {
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut hasher = Hasher::default();
+        let mut hasher = DigestHasher::default();
         let broken = |error: aws_sdk_s3::primitives::ByteStreamError| StoreError::Unreachable {
             store: STORE,
             message: error.to_string(),
@@ -391,35 +400,29 @@ impl S3Store {
     }
 }
 
-/// Whether a locator is about an artifact that this job has stored, in whatever attempt.
+/// Whether the locator's artifact was stored by this job, in any attempt.
 fn is_of_job(locator: &Locator, source: &UploadSource) -> bool {
-    // Each attempt of a job has another check run, so check runs compare within an attempt only.
-    let check_runs = locator.check_run_id.zip(source.check_run_id);
+    // Each attempt has its own check run, so compare check runs only within an attempt.
+    let check_runs = locator.check_run_id.zip(source.job.check_run_id);
     let other_call =
-        locator.run_attempt == source.attempt && check_runs.is_some_and(|(a, b)| a != b);
-    let same = locator.job == source.job && locator.leg == source.leg;
+        locator.run_attempt == source.job.run_attempt && check_runs.is_some_and(|(a, b)| a != b);
+    let same = locator.job == source.job.key && locator.leg == source.job.leg;
     same && locator.name == source.name && !other_call
 }
 
-/// Whether two uploads stored the same.
-fn is_same(one: &Locator, other: &Locator) -> bool {
-    let told = |locator: &Locator| {
-        let job = (locator.job.clone(), locator.leg.clone());
-        (job, locator.run_attempt, locator.digest)
-    };
-    told(one) == told(other)
+fn is_same_upload(a: &Locator, b: &Locator) -> bool {
+    (&a.job, &a.leg, a.run_attempt, a.digest) == (&b.job, &b.leg, b.run_attempt, b.digest)
 }
 
-/// What follows from what is at a key.
 enum ExistingObject {
     Write(WriteCondition),
-    /// It has this digest: the same one is success, another one a conflict.
+    /// The same digest means success, another one a conflict.
     Compare(Digest),
 }
 
-fn taken_by(locator: &Locator, folder: &str) -> StoreError {
+fn conflict_with_job(locator: &Locator, folder: &str) -> StoreError {
     let leg = locator.leg.as_deref().map_or_else(String::new, |leg| format!(", leg `{leg}`"));
-    let message = format!("`{folder}` is of the job `{}`{leg}", locator.job);
+    let message = format!("`{folder}` belongs to the job `{}`{leg}", locator.job);
     StoreError::Conflict { store: STORE, message }
 }
 
@@ -427,16 +430,16 @@ fn conflict(key: &str) -> StoreError {
     StoreError::Conflict { store: STORE, message: format!("`{key}` has other content") }
 }
 
-/// The tag that a lifecycle rule of the bucket can act on.
-fn tag(source: &UploadSource) -> Option<String> {
+/// A lifecycle rule of the bucket can filter by this tag.
+fn retention_tag(source: &UploadSource) -> Option<String> {
     source.retention_days.map(|days| format!("retention-days={days}"))
 }
 
-fn meta(name: &str, value: String) -> RequestHeader {
+fn metadata_header(name: &str, value: String) -> RequestHeader {
     (format!("x-amz-meta-{name}").into(), value)
 }
 
-/// A CRC-64/NVME as S3 writes it.
+/// A CRC-64/NVME in base64, big-endian.
 fn checksum(bytes: &[u8]) -> String {
     STANDARD.encode(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes())
 }

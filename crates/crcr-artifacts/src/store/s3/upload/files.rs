@@ -1,17 +1,18 @@
-//! An object for each file, with many on their way at once.
+//! Stores an object for each file, with many requests in parallel.
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{MAX_PARTS, NewObject, OBJECTS, PART, conflict};
+use super::{MAX_PARTS, NewObject, PARALLEL_OBJECTS, PART_BYTES, PutOutcome, conflict};
 use crate::blocks::{self, GrownFiles};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
@@ -21,23 +22,21 @@ use crate::store::s3::S3Store;
 use crate::store::{StoreError, send};
 use crate::zip::write::read_whole;
 
-/// The bytes of small files in memory at once, in KiB.
+/// The content of small files in memory.
 const MEMORY_KIB: u32 = 16 * 1024;
-/// The most bytes of a batch of more than one file, and the most files.
-const BATCH: u64 = 64 * 1024;
+/// Limits of a batch of more than one file.
+const BATCH_BYTES: u64 = 64 * 1024;
 const BATCH_FILES: usize = 8;
-/// The most requests on their way at once, on a line with latency.
-const MOST: usize = 448;
-/// The fewest, where the bucket can't keep up.
-const FEWEST: usize = 8;
-/// The requests a second that are aimed at there: more than a processor sends. S3 takes 3,500 for
-/// each prefix before it divides it, and asks to be tried again when that is too much.
-const RATE: u128 = 15_000;
-/// The open files that are asked of the system.
+/// Parallel requests on a connection with high latency.
+const MAX_REQUESTS: usize = 448;
+/// Parallel requests to a bucket that throttles.
+const MIN_REQUESTS: usize = 8;
+/// The target rate, more than one processor can send. S3 serves 3,500 requests a second for each
+/// prefix before it partitions it, and answers 503 above that.
+const REQUESTS_PER_SECOND: u128 = 15_000;
 #[cfg(unix)]
-const OPEN_FILES: u64 = 1024;
+const WANTED_OPEN_FILES: u64 = 1024;
 
-/// The files on their way.
 struct FileUploads {
     store: S3Store,
     source: UploadSource,
@@ -49,80 +48,81 @@ struct FileUploads {
     written: Mutex<Vec<String>>,
 }
 
-/// How many requests are on their way: more where an answer takes long, fewer where the bucket says
-/// that it can't keep up.
+/// Limits the parallel requests: more when latency is high, fewer when the bucket throttles.
 struct RequestPacing {
     room: Semaphore,
     state: Mutex<PacingState>,
 }
 
 struct PacingState {
-    /// How many requests may be on their way, and the most that they may become.
-    given: usize,
-    most: usize,
-    /// Turns that end without another one for them.
-    owed: usize,
-    /// The shortest time that an answer took: that of the line alone.
+    /// How many parallel requests are allowed now.
+    allowed: usize,
+    /// What `allowed` may grow to.
+    max: usize,
+    /// Permits to drop when their requests end, because `allowed` was lowered meanwhile.
+    permits_to_drop: usize,
+    /// The shortest response time so far, an estimate of the round trip.
     shortest: Duration,
-    /// The refusals by then of a bucket that can't keep up.
-    refusals: usize,
-    /// Answers to come that tell nothing new: the first ones, as their connections were made for
-    /// them, and those of requests that were on their way when it refused.
-    late: usize,
+    /// How many responses were throttled so far.
+    throttled: usize,
+    /// Responses that say nothing about the current limit: the first ones, which include setting up
+    /// the connection, and those of requests sent before `allowed` was lowered.
+    answers_to_ignore: usize,
 }
 
 impl RequestPacing {
-    /// A pace that grows up to `most` requests.
-    fn new(most: usize) -> Self {
-        let given = most.min(OBJECTS);
-        let state =
-            PacingState { given, most, owed: 0, shortest: Duration::MAX, refusals: 0, late: given };
-        Self { room: Semaphore::new(given), state: Mutex::new(state) }
+    fn new(max: usize) -> Self {
+        let allowed = max.min(PARALLEL_OBJECTS);
+        let state = PacingState {
+            allowed,
+            max,
+            permits_to_drop: 0,
+            shortest: Duration::MAX,
+            throttled: 0,
+            answers_to_ignore: allowed,
+        };
+        Self { room: Semaphore::new(allowed), state: Mutex::new(state) }
     }
 
-    /// Learns from an answer; `refusals` are those of a bucket that can't keep up, so far.
-    fn answered(&self, after: Duration, refusals: usize) {
-        let mut state = self.state();
+    /// Adapts the limit to a response; `throttled` counts the throttled ones so far.
+    fn answered(&self, after: Duration, throttled: usize) {
+        let mut state = self.state.lock();
         state.shortest = state.shortest.min(after);
-        let refused = std::mem::replace(&mut state.refusals, refusals) < refusals;
-        if state.late > 0 {
-            state.late -= 1;
+        let refused = std::mem::replace(&mut state.throttled, throttled) < throttled;
+        if state.answers_to_ignore > 0 {
+            state.answers_to_ignore -= 1;
         } else if refused {
-            state.late = state.given;
-            let fewer = (state.given / 2).max(FEWEST);
-            let taken = state.given.saturating_sub(fewer);
-            state.owed += taken - self.room.forget_permits(taken);
-            state.given -= taken;
-            state.most = state.given;
+            state.answers_to_ignore = state.allowed;
+            let fewer = (state.allowed / 2).max(MIN_REQUESTS);
+            let taken = state.allowed.saturating_sub(fewer);
+            state.permits_to_drop += taken - self.room.forget_permits(taken);
+            state.allowed -= taken;
+            state.max = state.allowed;
         } else {
-            let wanted = state.shortest.as_micros() * RATE / 1_000_000;
-            let wanted = usize::try_from(wanted).unwrap_or(state.most).min(state.most);
-            self.room.add_permits(wanted.saturating_sub(state.given));
-            state.given = state.given.max(wanted);
+            let wanted = state.shortest.as_micros() * REQUESTS_PER_SECOND / 1_000_000;
+            let wanted = usize::try_from(wanted).unwrap_or(state.max).min(state.max);
+            self.room.add_permits(wanted.saturating_sub(state.allowed));
+            state.allowed = state.allowed.max(wanted);
         }
     }
 
-    fn ended(&self, turn: SemaphorePermit<'_>) {
-        let mut state = self.state();
-        if state.owed > 0 {
-            state.owed -= 1;
+    fn release(&self, turn: SemaphorePermit<'_>) {
+        let mut state = self.state.lock();
+        if state.permits_to_drop > 0 {
+            state.permits_to_drop -= 1;
             turn.forget();
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, PacingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// The most requests on their way at once: a connection each, of the files that this process may
-/// have open.
-fn most_requests() -> usize {
+/// [`MAX_REQUESTS`], or fewer if this process may not open so many files: each request needs a
+/// connection.
+fn max_requests() -> usize {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        let wanted = maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+        let wanted = maximum.map_or(WANTED_OPEN_FILES, |most| most.min(WANTED_OPEN_FILES));
         let raised = Rlimit { current: Some(wanted), maximum };
         let may = match current {
             Some(current) if current < wanted && setrlimit(Resource::Nofile, raised).is_err() => {
@@ -130,23 +130,21 @@ fn most_requests() -> usize {
             }
             _ => wanted,
         };
-        // Half of them, as a connection may be on its way that another one comes first for.
-        usize::try_from(may / 2).map_or(MOST, |half| half.clamp(1, MOST))
+        // Half, because the client may open a second connection while the first one is being set up.
+        usize::try_from(may / 2).map_or(MAX_REQUESTS, |half| half.clamp(1, MAX_REQUESTS))
     }
     #[cfg(not(unix))]
-    MOST
+    MAX_REQUESTS
 }
 
-/// A file that is stored.
 struct SentFile {
     digest: Digest,
-    already: bool,
-    untagged: bool,
+    put: PutOutcome,
 }
 
 impl S3Store {
-    /// Stores an object for each file. An artifact that is there already, of digest `known`, is
-    /// compared as a whole first, so that the objects of two artifacts never mix.
+    /// Stores an object for each file. An existing artifact with the digest `known` is compared as a
+    /// whole first, so that the objects of two artifacts never mix.
     pub(super) async fn put_files(
         &self,
         source: &UploadSource,
@@ -156,7 +154,7 @@ impl S3Store {
         let known = match known.filter(|_| !source.overwrite) {
             Some(known) => {
                 let digests = source.digests().await?;
-                if files_digest(&source.files(&digests)) != known {
+                if files_digest(&source.located_files(&digests)) != known {
                     return Err(conflict(folder));
                 }
                 Some(digests)
@@ -168,12 +166,12 @@ impl S3Store {
             source: source.clone(),
             folder: folder.to_owned(),
             known,
-            pace: RequestPacing::new(most_requests()),
+            pace: RequestPacing::new(max_requests()),
             memory: Semaphore::new(MEMORY_KIB as usize),
             failed: AtomicBool::new(false),
             written: Mutex::default(),
         });
-        // Each is a task of its own, so that signing and sending use every processor.
+        // Each batch is sent by its own task, so that signing and TLS use all processors.
         let put = |batch| {
             let files = files.clone();
             AbortOnDropHandle::new(tokio::spawn(async move { files.put(batch).await }))
@@ -182,12 +180,11 @@ impl S3Store {
             source.stop.cancelled().await;
             vec![Err(StoreError::Stopped)]
         };
-        // What is on its way when a file fails goes on to its end, so that it is known what there
-        // is to remove.
+        // When a file fails, wait for the requests that were sent, to know which objects to delete.
         let all = futures_util::stream::iter(batches(&source.entries))
             .map(put)
-            .buffered(MOST)
-            .map(send::joined)
+            .buffered(MAX_REQUESTS)
+            .map(send::task_result)
             .collect::<Vec<_>>();
         let (done, errors): (Vec<_>, Vec<_>) =
             tokio::select! { done = all => done, stopped = stopped => stopped }
@@ -195,24 +192,24 @@ impl S3Store {
                 .partition(Result::is_ok);
         if !errors.is_empty() {
             let errors: Vec<StoreError> = errors.into_iter().filter_map(Result::err).collect();
-            // Somebody else's upload of this name may count equal files as stored, ours or not.
+            // After a conflict delete nothing: the other upload may rely on files that we stored.
             if !errors.iter().any(|error| matches!(error, StoreError::Conflict { .. })) {
-                let written = std::mem::take(&mut *files.written());
+                let written = std::mem::take(&mut *files.written.lock());
                 self.delete(written).await;
             }
-            let told = |error: &StoreError| !matches!(error, StoreError::Stopped);
-            return Err(errors.into_iter().find(told).unwrap_or(StoreError::Stopped));
+            let is_cause = |error: &StoreError| !matches!(error, StoreError::Stopped);
+            return Err(errors.into_iter().find(is_cause).unwrap_or(StoreError::Stopped));
         }
         let done: Vec<SentFile> = done.into_iter().filter_map(Result::ok).flatten().collect();
         let digests: Vec<_> = done.iter().map(|sent| sent.digest).collect();
-        let files = source.files(&digests);
+        let files = source.located_files(&digests);
         Ok(StoredArtifact {
             digest: files_digest(&files),
             size: source.raw_size(),
             files,
-            already: done.iter().all(|sent| sent.already),
-            untagged: done.iter().any(|sent| sent.untagged),
-            leftover: None,
+            already_stored: done.iter().all(|sent| sent.put.already_stored),
+            tag_refused: done.iter().any(|sent| sent.put.tag_refused),
+            leftover_warning: None,
             artifact_id: None,
             archive: ArchiveFormat::None,
         })
@@ -220,11 +217,10 @@ impl S3Store {
 }
 
 impl FileUploads {
-    /// Stores the files of a batch one after the other.
     async fn put(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
         let turn = self.pace.room.acquire().await.map_err(|_| StoreError::Stopped)?;
         let put = self.put_batch(batch).await;
-        self.pace.ended(turn);
+        self.pace.release(turn);
         if put.is_err() {
             self.failed.store(true, Ordering::Relaxed);
         }
@@ -233,8 +229,8 @@ impl FileUploads {
 
     async fn put_batch(&self, batch: Range<usize>) -> Result<Vec<SentFile>, StoreError> {
         let size: u64 = self.source.entries[batch.clone()].iter().map(|entry| entry.size).sum();
-        // A long file takes the whole memory: its parts are what is on its way.
-        let long = size > PART as u64;
+        // A long file takes the whole memory budget, because its parts are sent in parallel.
+        let long = size > PART_BYTES as u64;
         let kib = if long { MEMORY_KIB } else { (size / 1024) as u32 + 1 };
         let _room = self.memory.acquire_many(kib).await.map_err(|_| StoreError::Stopped)?;
         if self.failed.load(Ordering::Relaxed) {
@@ -257,20 +253,19 @@ impl FileUploads {
             (self.source.progress)(bytes.len() as u64);
             let (object, asked) = (self.object(n), Instant::now());
             let put = self.store.put_whole(&object, self.known(n), &bytes, digest);
-            let (already, untagged) = put.await?;
-            self.pace.answered(asked.elapsed(), self.store.wire.refusals());
-            sent.push(self.sent(object, SentFile { digest, already, untagged }));
+            let put = put.await?;
+            self.pace.answered(asked.elapsed(), self.store.wire.throttled());
+            sent.push(self.record_sent(object, SentFile { digest, put }));
         }
         Ok(sent)
     }
 
     async fn put_long(&self, n: usize) -> Result<SentFile, StoreError> {
         let entry = &self.source.entries[n];
-        let size = send::block_size(PART, entry.size, MAX_PARTS);
-        let (object, open) = (self.object(n), || self.source.file(entry, size));
-        let (made, already, untagged) =
-            self.store.put_blob(&object, entry.size, self.known(n), open).await?;
-        Ok(self.sent(object, SentFile { digest: made.digest, already, untagged }))
+        let size = send::block_size(PART_BYTES, entry.size, MAX_PARTS);
+        let (object, open) = (self.object(n), || self.source.file_blocks(entry, size));
+        let (made, put) = self.store.put_blob(&object, entry.size, self.known(n), open).await?;
+        Ok(self.record_sent(object, SentFile { digest: made.digest, put }))
     }
 
     fn object(&self, n: usize) -> NewObject<'_> {
@@ -287,26 +282,22 @@ impl FileUploads {
         self.known.as_ref().map(|digests| digests[n])
     }
 
-    /// Remembers what there is to remove should another file fail.
-    fn sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
-        if !sent.already {
-            self.written().push(object.key);
+    /// Records the key, to delete the object if another file fails.
+    fn record_sent(&self, object: NewObject<'_>, sent: SentFile) -> SentFile {
+        if !sent.put.already_stored {
+            self.written.lock().push(object.key);
         }
         sent
     }
-
-    fn written(&self) -> MutexGuard<'_, Vec<String>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// The entries in batches: small files share a hop to the threads that read, and yet there are
-/// enough batches to keep every connection at work to the end.
+/// Groups small files, because each batch is read by one blocking task; yet makes enough batches to
+/// keep every connection busy to the end.
 fn batches(entries: &[FileEntry]) -> Vec<Range<usize>> {
     let (mut batches, mut start, mut size) = (Vec::new(), 0, 0);
     for (n, entry) in entries.iter().enumerate() {
-        let most = ((entries.len() - start) / (4 * MOST)).clamp(1, BATCH_FILES);
-        if n > start && (n - start == most || size + entry.size > BATCH) {
+        let most = ((entries.len() - start) / (4 * MAX_REQUESTS)).clamp(1, BATCH_FILES);
+        if n > start && (n - start == most || size + entry.size > BATCH_BYTES) {
             batches.push(start..n);
             (start, size) = (n, 0);
         }
@@ -332,48 +323,52 @@ fn read(
 mod tests {
     use super::*;
 
-    /// A pace after some answers of a line whose round trip takes `millis`.
+    /// The pacing after some responses on a connection with a round trip of `millis`.
     fn after_answers(millis: u64) -> RequestPacing {
-        let pace = RequestPacing::new(MOST);
-        for n in 0..2 * OBJECTS as u64 {
-            assert!(n > OBJECTS as u64 || pace.room.available_permits() == OBJECTS);
-            // A slow answer now and then is no slow line.
+        let pace = RequestPacing::new(MAX_REQUESTS);
+        for n in 0..2 * PARALLEL_OBJECTS as u64 {
+            assert!(
+                n > PARALLEL_OBJECTS as u64 || pace.room.available_permits() == PARALLEL_OBJECTS
+            );
+            // A slow response now and then doesn't mean a slow connection.
             pace.answered(Duration::from_millis(if n % 7 == 0 { 5_000 } else { millis }), 0);
         }
         pace
     }
 
     #[test]
-    fn the_longer_the_line_the_more_requests_are_on_it() {
-        for (millis, expected) in [(1, OBJECTS), (10, 150), (30, MOST), (500, MOST)] {
+    fn higher_latency_allows_more_parallel_requests() {
+        for (millis, expected) in
+            [(1, PARALLEL_OBJECTS), (10, 150), (30, MAX_REQUESTS), (500, MAX_REQUESTS)]
+        {
             assert_eq!(after_answers(millis).room.available_permits(), expected, "{millis}");
         }
     }
 
     #[tokio::test]
-    async fn a_bucket_that_cannot_keep_up_gets_half_as_many_requests() {
+    async fn throttling_halves_the_parallel_requests() {
         let pace = after_answers(30);
         let mut turns = Vec::new();
-        for _ in 0..MOST {
+        for _ in 0..MAX_REQUESTS {
             turns.push(pace.room.acquire().await.unwrap());
         }
-        let answer = |refusals| pace.answered(Duration::from_millis(30), refusals);
-        // A refusal of each request that is on its way is the same news.
-        (1..=MOST).for_each(answer);
+        let answer = |throttled| pace.answered(Duration::from_millis(30), throttled);
+        // Refusals of requests that were sent before the first one count once.
+        (1..=MAX_REQUESTS).for_each(answer);
         for turn in turns.drain(..) {
-            pace.ended(turn);
+            pace.release(turn);
         }
-        assert_eq!(pace.room.available_permits(), MOST / 2);
-        (0..MOST).for_each(|_| answer(MOST));
-        assert_eq!(pace.room.available_permits(), MOST / 2, "it takes that many, not more");
-        for n in 1..20 * MOST {
-            answer(MOST + n);
+        assert_eq!(pace.room.available_permits(), MAX_REQUESTS / 2);
+        (0..MAX_REQUESTS).for_each(|_| answer(MAX_REQUESTS));
+        assert_eq!(pace.room.available_permits(), MAX_REQUESTS / 2, "doesn't grow again");
+        for n in 1..20 * MAX_REQUESTS {
+            answer(MAX_REQUESTS + n);
         }
-        assert_eq!(pace.room.available_permits(), FEWEST);
+        assert_eq!(pace.room.available_permits(), MIN_REQUESTS);
     }
 
     #[test]
-    fn batches_hold_every_entry_once_and_stay_small() {
+    fn batches_hold_every_entry_once_and_keep_their_limits() {
         let entry = |size| FileEntry { path: "a".to_owned(), size, mode: None };
         for (count, size) in
             [(0, 1), (1, 1), (255, 4096), (9999, 4096), (600, 40_000), (9, 1 << 30)]
@@ -381,9 +376,9 @@ mod tests {
             let entries: Vec<_> = (0..count).map(|_| entry(size)).collect();
             let batches = batches(&entries);
             assert!(batches.iter().cloned().flatten().eq(0..count), "{batches:?}");
-            let small = |it: &Range<usize>| it.len() == 1 || it.len() as u64 * size <= BATCH;
+            let small = |it: &Range<usize>| it.len() == 1 || it.len() as u64 * size <= BATCH_BYTES;
             assert!(batches.iter().all(small), "{batches:?}");
-            assert!(batches.len() >= count.min(4 * MOST), "{count}: {}", batches.len());
+            assert!(batches.len() >= count.min(4 * MAX_REQUESTS), "{count}: {}", batches.len());
         }
     }
 }

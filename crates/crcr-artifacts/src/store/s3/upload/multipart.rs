@@ -1,5 +1,5 @@
-//! An object in parts. Two processes that are at it at once have an upload each, so that they can't
-//! mix.
+//! Stores an object as a multipart upload. Each process has its own upload, so that the parts of two
+//! processes can't mix.
 
 use std::sync::Arc;
 
@@ -7,7 +7,9 @@ use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPa
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
 
-use super::{CHECKSUM, NewObject, WriteCondition, checksum, conflict, tag};
+use super::{
+    CHECKSUM_HEADER, NewObject, PutOutcome, WriteCondition, checksum, conflict, retention_tag,
+};
 use crate::blocks::{BlobBlocks, FinishedBlob};
 use crate::digest::Digest;
 use crate::layout::{META_ATTEMPT, META_JOB, META_MODE};
@@ -17,41 +19,43 @@ use crate::store::s3::wire::{PutRequest, UNRESERVED};
 use crate::store::s3::{S3Store, STORE};
 use crate::store::send;
 
-/// An upload that has begun.
 pub(super) struct MultipartUpload {
     id: String,
-    untagged: bool,
+    tag_refused: bool,
 }
 
 impl S3Store {
-    /// Stores a long blob; the flags say whether it was there already and whether the tag was
-    /// refused. A failure aborts the upload.
-    pub(super) async fn put_parts(
+    /// Stores a long blob. A failure aborts the upload.
+    pub(super) async fn put_multipart(
         &self,
         object: &NewObject<'_>,
-        claim: &WriteCondition,
+        condition: &WriteCondition,
         (first, blocks): (Vec<Bytes>, BlobBlocks),
-    ) -> Result<(FinishedBlob, bool, bool), StoreError> {
-        let upload = Arc::new(self.begin(object).await?);
+    ) -> Result<(FinishedBlob, PutOutcome), StoreError> {
+        let upload = Arc::new(self.create_multipart(object).await?);
         let put = |n, block| {
             let (store, key, upload) = (self.clone(), object.key.clone(), upload.clone());
             async move { store.put_part(&key, &upload, n, block).await }
         };
-        let sent = send::all(first, blocks, &object.source.stop, put).await;
+        let sent = send::send_blocks(first, blocks, &object.source.stop, put).await;
         let stored = match sent {
             Ok((parts, made)) => self
-                .complete(object, &upload, claim, &made, parts)
+                .complete(object, &upload, condition, &made, parts)
                 .await
-                .map(|already| (made, already)),
+                .map(|already_stored| (made, already_stored)),
             Err(error) => Err(error),
         };
         if !matches!(stored, Ok((_, false))) {
             self.abort(&object.key, &upload.id).await;
         }
-        stored.map(|(made, already)| (made, already, upload.untagged))
+        let tag_refused = upload.tag_refused;
+        stored.map(|(made, already_stored)| (made, PutOutcome { already_stored, tag_refused }))
     }
 
-    async fn begin(&self, object: &NewObject<'_>) -> Result<MultipartUpload, StoreError> {
+    async fn create_multipart(
+        &self,
+        object: &NewObject<'_>,
+    ) -> Result<MultipartUpload, StoreError> {
         let create = |tag: Option<String>| {
             let mut create = self
                 .client()
@@ -62,8 +66,8 @@ impl S3Store {
                 .set_checksum_algorithm(
                     self.config.checksum.then_some(ChecksumAlgorithm::Crc64Nvme),
                 )
-                .metadata(META_ATTEMPT, object.source.attempt.to_string())
-                .metadata(META_JOB, object.source.owner())
+                .metadata(META_ATTEMPT, object.source.job.run_attempt.to_string())
+                .metadata(META_JOB, object.source.job.label())
                 .set_tagging(tag);
             if let Some(mode) = object.mode {
                 create = create.metadata(META_MODE, format!("{mode:o}"));
@@ -78,19 +82,19 @@ impl S3Store {
                 })
                 .send()
         };
-        let tag = tag(object.source);
-        let mut untagged = false;
+        let tag = retention_tag(object.source);
+        let mut tag_refused = false;
         let mut created = create(tag.clone()).await.map_err(|e| S3Refusal::from(&e));
-        if tag.is_some() && created.as_ref().is_err_and(S3Refusal::may_be_the_tag) {
-            untagged = true;
+        if tag.is_some() && created.as_ref().is_err_and(S3Refusal::may_be_about_tagging) {
+            tag_refused = true;
             created = create(None).await.map_err(|e| S3Refusal::from(&e));
         }
         let created = created.map_err(|refusal| self.error(refusal, &object.key))?;
         let id = created.upload_id.ok_or_else(|| StoreError::Refused {
             store: STORE,
-            message: format!("it gave no upload for `{}`", object.key),
+            message: format!("the server returned no upload id for `{}`", object.key),
         })?;
-        Ok(MultipartUpload { id, untagged })
+        Ok(MultipartUpload { id, tag_refused })
     }
 
     async fn put_part(
@@ -106,7 +110,7 @@ impl S3Store {
         let put = PutRequest {
             key,
             query: format!("partNumber={number}&uploadId={id}"),
-            headers: sum.iter().map(|sum| (CHECKSUM.into(), sum.clone())).collect(),
+            headers: sum.iter().map(|sum| (CHECKSUM_HEADER.into(), sum.clone())).collect(),
             digest: (!self.is_secure()).then(|| Digest::of(&bytes)),
             body: bytes,
         };
@@ -116,14 +120,16 @@ impl S3Store {
         Ok(part.set_e_tag(etag.map(str::to_owned)).build())
     }
 
-    /// Completes the upload; says whether the same bytes were there already. Where the claim
-    /// doesn't hold, and where the upload is gone (completed by a try whose answer was lost, or
-    /// aborted by another upload that has ended), what is there tells.
+    /// Completes the upload. Returns whether the object existed already with the same bytes.
+    ///
+    /// If the condition doesn't hold or the upload doesn't exist any more, the object is compared: an
+    /// earlier try may have completed it although its response was lost, or another upload may have
+    /// finished first and aborted this one.
     async fn complete(
         &self,
         object: &NewObject<'_>,
         upload: &MultipartUpload,
-        claim: &WriteCondition,
+        condition: &WriteCondition,
         made: &FinishedBlob,
         parts: Vec<CompletedPart>,
     ) -> Result<bool, StoreError> {
@@ -134,26 +140,26 @@ impl S3Store {
             .key(&object.key)
             .upload_id(&upload.id)
             .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
-        let complete = match claim {
+        let complete = match condition {
             WriteCondition::Free => complete.if_none_match("*"),
             WriteCondition::Version(etag) => complete.if_match(etag),
             WriteCondition::Any => complete,
         };
         let Err(error) = complete.send().await else { return Ok(false) };
         let refusal = S3Refusal::from(&error);
-        let is_unmet = refusal.is_unmet();
+        let is_precondition_failed = refusal.is_precondition_failed();
         let error = self.error(refusal, &object.key);
-        if !is_unmet && !matches!(error, StoreError::NotFound { .. }) {
+        if !is_precondition_failed && !matches!(error, StoreError::NotFound { .. }) {
             return Err(error);
         }
         match self.read_digest(&object.key).await? {
             Some(there) if there == made.digest => Ok(true),
-            None if !is_unmet => Err(error),
+            None if !is_precondition_failed => Err(error),
             _ => Err(conflict(&object.key)),
         }
     }
 
-    /// Aborts an upload; what can't be aborted is left to the bucket's lifecycle rules.
+    /// Aborts an upload. If that fails, the bucket's lifecycle rules have to delete it.
     pub(super) async fn abort(&self, key: &str, id: &str) {
         let abort = self.client().abort_multipart_upload().bucket(self.bucket()).key(key);
         if let Err(error) = abort.upload_id(id).send().await {

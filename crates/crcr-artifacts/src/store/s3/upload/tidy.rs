@@ -1,18 +1,17 @@
-//! Removes what an upload leaves of others, or of itself.
+//! Deletes objects of replaced artifacts, and unfinished uploads.
 
 use std::collections::HashSet;
 
 use futures_util::StreamExt as _;
 
-use super::OBJECTS;
+use super::PARALLEL_OBJECTS;
 use crate::layout::{self, META_ATTEMPT, META_JOB};
 use crate::locator::{ArchiveFormat, Locator, is_locator_key};
 use crate::source::UploadSource;
 use crate::store::StoreError;
 use crate::store::s3::S3Store;
 
-/// The keys of an artifact's objects.
-fn keys(source: &UploadSource, folder: &str) -> HashSet<String> {
+fn artifact_keys(source: &UploadSource, folder: &str) -> HashSet<String> {
     match source.archive {
         ArchiveFormat::Zip => HashSet::from([layout::archive_key(folder)]),
         ArchiveFormat::None => {
@@ -22,14 +21,14 @@ fn keys(source: &UploadSource, folder: &str) -> HashSet<String> {
 }
 
 impl S3Store {
-    /// Aborts every unfinished upload of this artifact's keys: those of processes that were killed,
-    /// and of others that are still at it and have lost. Where the bucket doesn't let us look, they
-    /// are left to its lifecycle rules.
-    pub async fn abort_others(&self, source: &UploadSource, folder: &str) {
+    /// Aborts every unfinished upload of this artifact's keys: those of killed processes, and of
+    /// simultaneous uploads that will get a conflict. Without the right to list uploads, the bucket's
+    /// lifecycle rules have to delete them.
+    pub async fn abort_unfinished(&self, source: &UploadSource, folder: &str) {
         let list = self.client().list_multipart_uploads().bucket(self.bucket());
         let Ok(list) = list.prefix(format!("{folder}/")).send().await else { return };
         let uploads = list.uploads();
-        let keys = if uploads.is_empty() { HashSet::new() } else { keys(source, folder) };
+        let keys = if uploads.is_empty() { HashSet::new() } else { artifact_keys(source, folder) };
         for upload in uploads {
             if let Some((key, id)) = upload.key().zip(upload.upload_id())
                 && keys.contains(key)
@@ -39,19 +38,19 @@ impl S3Store {
         }
     }
 
-    /// Deletes what the artifact in `before` has and the one that is there now hasn't; says what
-    /// had to be left.
+    /// Deletes the objects of the replaced artifact `before` that the new one doesn't have. Returns a
+    /// warning if some couldn't be deleted.
     pub(super) async fn delete_stale(
         &self,
         source: &UploadSource,
         folder: &str,
         before: &Locator,
     ) -> Option<String> {
-        let now = keys(source, folder);
+        let now = artifact_keys(source, folder);
         let was = match (before.archive, before.files.as_slice()) {
             (ArchiveFormat::Zip, _) => vec![layout::archive_key(folder)],
             // There were too many files for the locator to list.
-            (ArchiveFormat::None, []) => match self.of_job_below(source, folder, &now).await {
+            (ArchiveFormat::None, []) => match self.stale_keys_of_job(source, folder, &now).await {
                 Ok(keys) => keys,
                 Err(error) => {
                     return Some(format!(
@@ -73,8 +72,8 @@ impl S3Store {
         })
     }
 
-    /// The keys below `folder` that aren't in `now`, of objects that this job has stored.
-    async fn of_job_below(
+    /// The keys below `folder` of objects that this job has stored and that aren't in `now`.
+    async fn stale_keys_of_job(
         &self,
         source: &UploadSource,
         folder: &str,
@@ -88,14 +87,16 @@ impl S3Store {
             let head = head.ok()?;
             let meta = |name: &str| head.metadata().and_then(|all| all.get(name));
             let attempt: u64 = meta(META_ATTEMPT)?.parse().ok()?;
-            (meta(META_JOB) == Some(&source.owner()) && attempt <= source.attempt).then_some(key)
+            (meta(META_JOB) == Some(&source.job.label()) && attempt <= source.job.run_attempt)
+                .then_some(key)
         };
-        let found = futures_util::stream::iter(others).map(of_job).buffer_unordered(OBJECTS);
+        let found =
+            futures_util::stream::iter(others).map(of_job).buffer_unordered(PARALLEL_OBJECTS);
         Ok(found.filter_map(std::future::ready).collect().await)
     }
 
-    /// Deletes a whole artifact and the locator beside it. `key` is its archive, or its folder with a
-    /// slash at the end, whose files the locator lists. Returns how many objects are left.
+    /// Deletes an artifact and its locator. `key` is its archive, or its folder with a final slash,
+    /// whose files the locator lists. Returns how many objects couldn't be deleted.
     pub async fn delete_artifact(&self, key: &str, locator: Option<&Locator>) -> usize {
         let folder = key.rsplit_once('/').map_or(key, |(folder, _)| folder);
         let files = locator.map_or(&[][..], |locator| &locator.files);
@@ -104,14 +105,14 @@ impl S3Store {
             false => vec![key.to_owned()],
         };
         if key.ends_with('/') && files.is_empty() {
-            // The locator has no list of so many files, so nothing is deleted.
+            // There were too many files for the locator to list, so nothing can be deleted.
             return locator.map_or(1, |locator| locator.file_count as usize);
         }
         keys.push(layout::locator_key(folder));
         self.delete(keys).await
     }
 
-    /// Deletes objects; says how many could not be deleted.
+    /// Returns how many objects couldn't be deleted.
     pub(super) async fn delete(&self, keys: Vec<String>) -> usize {
         let delete = |key: String| async move {
             let gone = self.client().delete_object().bucket(self.bucket()).key(&key).send().await;
@@ -119,7 +120,7 @@ impl S3Store {
         };
         futures_util::stream::iter(keys)
             .map(delete)
-            .buffer_unordered(OBJECTS)
+            .buffer_unordered(PARALLEL_OBJECTS)
             .filter(|failed| std::future::ready(*failed))
             .count()
             .await

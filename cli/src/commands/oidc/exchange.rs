@@ -10,20 +10,20 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use crate::commands::oidc::decide::Reason;
-use crate::commands::oidc::words;
+use crate::commands::oidc::decide::AuthReason;
+use crate::commands::oidc::messages;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
 /// The longest that one request takes.
-const PER_TRY: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// S3 refuses a signature whose time is further off than this.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 /// What a trust policy can look at.
 const CLAIMS: [&str; 6] = ["sub", "aud", "repository", "ref", "environment", "job_workflow_ref"];
 
 /// What went wrong, as the decision's word and as people read it.
-pub type Refusal = (Reason, Failure);
+pub type AuthFailure = (AuthReason, Failure);
 
 pub struct Exchange<'a> {
     pub client: &'a Client,
@@ -36,7 +36,7 @@ pub struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Mints and assumes, within the time-out for both together.
-    pub async fn run(&self) -> Result<SessionCredentials, Refusal> {
+    pub async fn run(&self) -> Result<SessionCredentials, AuthFailure> {
         let started = Instant::now();
         let outage = RetryPolicy { tries: u32::MAX, total: self.timeout, ..RetryPolicy::default() };
         // A changed policy may take seconds to be seen by every STS.
@@ -44,28 +44,28 @@ impl Exchange<'_> {
         let denial = RetryPolicy { tries: 3, base, cap, total: self.timeout };
         let (mut after_outage, mut after_denial) = (outage.start(), denial.start());
         let mut token = None;
-        let mut skew_told = false;
+        let mut warned_of_skew = false;
         let mut first = true;
         loop {
             let current = match token.take() {
                 Some(token) => token,
                 None => self.mint(self.left(started)).await?,
             };
-            let limit = PER_TRY.min(self.left(started));
+            let limit = REQUEST_TIMEOUT.min(self.left(started));
             let answered =
                 sts::assume_role_with_web_identity(self.client, self.request, &current, limit)
                     .await;
-            if let Some(server) = answered.server_time.filter(|_| !skew_told) {
-                skew_told = self.tell_skew(server, Timestamp::now());
+            if let Some(server) = answered.server_time.filter(|_| !warned_of_skew) {
+                warned_of_skew = self.warn_of_clock_skew(server, Timestamp::now());
             }
             let error = match answered.result {
                 Ok(credentials) => return Ok(credentials),
                 Err(error) => error,
             };
             let again = match error.class() {
-                StsErrorClass::Denied => after_denial.again(&error, None).await,
+                StsErrorClass::Denied => after_denial.wait_to_retry(&error, None).await,
                 StsErrorClass::Expired | StsErrorClass::Transient => {
-                    after_outage.again(&error, error.retry_after()).await
+                    after_outage.wait_to_retry(&error, error.retry_after()).await
                 }
                 StsErrorClass::Refused | StsErrorClass::Foreign => false,
             };
@@ -84,15 +84,15 @@ impl Exchange<'_> {
         self.timeout.saturating_sub(started.elapsed())
     }
 
-    async fn mint(&self, left: Duration) -> Result<SecretString, Refusal> {
+    async fn mint(&self, left: Duration) -> Result<SecretString, AuthFailure> {
         let retry = RetryPolicy { total: left, ..RetryPolicy::default() };
-        let mint = self.endpoint.mint(self.client, self.audience, retry, PER_TRY.min(left));
+        let mint = self.endpoint.mint(self.client, self.audience, retry, REQUEST_TIMEOUT.min(left));
         let token = mint.await.map_err(|error| token_endpoint(&error))?;
         self.printer.mask(token.expose_secret());
         Ok(token)
     }
 
-    fn refused(&self, error: &StsError, token: &SecretString) -> Refusal {
+    fn refused(&self, error: &StsError, token: &SecretString) -> AuthFailure {
         let role = &self.request.role_arn;
         match (error, error.class()) {
             (
@@ -100,16 +100,16 @@ impl Exchange<'_> {
                 StsErrorClass::Denied | StsErrorClass::Refused,
             ) => {
                 let failure = Failure::user(
-                    Reason::StsDenied.word(),
+                    AuthReason::StsDenied.word(),
                     format!("STS refused the role `{role}`: `{code}`: {message}"),
                 )
                 .hint(denied_hint(code, token));
-                (Reason::StsDenied, failure)
+                (AuthReason::StsDenied, failure)
             }
             _ => {
                 let host = self.request.endpoint.host_str().unwrap_or_default();
                 let failure = Failure::unexpected(
-                    Reason::StsUnreachable.word(),
+                    AuthReason::StsUnreachable.word(),
                     format!("STS at `{host}` gave no credentials"),
                 )
                 .because(anyhow::anyhow!("{error}"))
@@ -117,15 +117,15 @@ impl Exchange<'_> {
                     "run the job again; if it stays, look at the network, the proxy and the state \
                      of AWS, or go on without credentials by `on-unavailable: degrade`",
                 );
-                (Reason::StsUnreachable, failure)
+                (AuthReason::StsUnreachable, failure)
             }
         }
     }
 
     /// Warns of a clock that S3 will refuse; whether it did.
-    fn tell_skew(&self, server: Timestamp, now: Timestamp) -> bool {
+    fn warn_of_clock_skew(&self, server: Timestamp, now: Timestamp) -> bool {
         let Some((minutes, way)) = skew(server, now) else { return false };
-        let (what, hint) = words::skew(minutes, way);
+        let (what, hint) = messages::clock_skew(minutes, way);
         self.printer.warning(&what, Some(hint));
         true
     }
@@ -140,7 +140,7 @@ pub fn skew(server: Timestamp, now: Timestamp) -> Option<(u64, &'static str)> {
 }
 
 /// What to say when GitHub gives no token.
-pub fn token_endpoint(error: &MintError) -> Refusal {
+pub fn token_endpoint(error: &MintError) -> AuthFailure {
     let hint = match error {
         MintError::Http(HttpError::Status { status, .. }) if status.is_client_error() => {
             "GitHub refused: the job may have run for longer than its request token lives, or the \
@@ -148,11 +148,13 @@ pub fn token_endpoint(error: &MintError) -> Refusal {
         }
         _ => "run the job again; if it stays, look at the network, the proxy and GitHub's status",
     };
-    let failure =
-        Failure::unexpected(Reason::TokenEndpoint.word(), "GitHub's token endpoint gave no token")
-            .because(anyhow::anyhow!("{error}"))
-            .hint(hint);
-    (Reason::TokenEndpoint, failure)
+    let failure = Failure::unexpected(
+        AuthReason::TokenEndpoint.word(),
+        "GitHub's token endpoint gave no token",
+    )
+    .because(anyhow::anyhow!("{error}"))
+    .hint(hint);
+    (AuthReason::TokenEndpoint, failure)
 }
 
 /// What to do, with the claims that a trust policy matches and never the token.

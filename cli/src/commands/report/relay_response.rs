@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 
 #[derive(Debug)]
-pub enum Meaning {
+pub enum ReportOutcome {
     Recorded,
     /// It was in already: an earlier try arrived whose answer got lost.
     Duplicate,
@@ -18,26 +18,26 @@ pub enum Meaning {
     Stale,
     /// The repository's level is too low.
     Ignored,
-    Again(Again),
+    Retry(RetryableFailure),
     Refused(Failure),
 }
 
 /// A failure that may pass.
 #[derive(Debug)]
-pub struct Again {
+pub struct RetryableFailure {
     /// What the relay asked to wait.
     pub after: Option<Duration>,
     /// What to say when it doesn't pass.
     pub end: Failure,
     /// Whether the relay didn't do its work, as opposed to not liking what it got.
     pub unreachable: bool,
-    /// What this try may have left behind at the relay.
-    pub leaves: Before,
+    /// What this try may have outcome_file behind at the relay.
+    pub leaves: EarlierTry,
 }
 
-/// What earlier tries may have left behind.
+/// What earlier tries may have outcome_file behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Before {
+pub enum EarlierTry {
     Nothing,
     /// The report may have been taken: no answer came.
     Silence,
@@ -45,16 +45,21 @@ pub enum Before {
     Failed,
 }
 
-impl Again {
+impl RetryableFailure {
     /// The relay, or GitHub, didn't do its work.
-    pub fn unreachable(end: Failure, leaves: Before) -> Self {
+    pub fn unreachable(end: Failure, leaves: EarlierTry) -> Self {
         Self { after: None, end, unreachable: true, leaves }
     }
 }
 
 /// Reads an answer. `body` is the address of a redirect. `before` is what earlier tries may have
-/// left behind.
-pub fn read(status: u16, body: &[u8], after: Option<Duration>, before: Before) -> Meaning {
+/// outcome_file behind.
+pub fn read(
+    status: u16,
+    body: &[u8],
+    after: Option<Duration>,
+    earlier: EarlierTry,
+) -> ReportOutcome {
     #[derive(Deserialize)]
     struct Answer {
         #[serde(default)]
@@ -72,10 +77,10 @@ pub fn read(status: u16, body: &[u8], after: Option<Duration>, before: Before) -
         && let Some(answer) = answer.as_ref().filter(|answer| answer.ok)
     {
         return match answer.status.as_deref() {
-            Some("ignored") => Meaning::Ignored,
-            _ if answer.duplicate => Meaning::Duplicate,
-            _ if answer.stale => Meaning::Stale,
-            _ => Meaning::Recorded,
+            Some("ignored") => ReportOutcome::Ignored,
+            _ if answer.duplicate => ReportOutcome::Duplicate,
+            _ if answer.stale => ReportOutcome::Stale,
+            _ => ReportOutcome::Recorded,
         };
     }
     let detail = answer.map(|answer| answer.detail).unwrap_or_default();
@@ -85,10 +90,10 @@ pub fn read(status: u16, body: &[u8], after: Option<Duration>, before: Before) -
         other => other.to_string(),
     };
     match status {
-        500.. => Meaning::Again(Again { after, ..failed(status, &detail) }),
-        300..400 => Meaning::Refused(moved(body)),
-        _ if detail.is_empty() => Meaning::Refused(stranger(status)),
-        _ => refused(status, &detail, after, before),
+        500.. => ReportOutcome::Retry(RetryableFailure { after, ..failed(status, &detail) }),
+        300..400 => ReportOutcome::Refused(moved(body)),
+        _ if detail.is_empty() => ReportOutcome::Refused(stranger(status)),
+        _ => refused(status, &detail, after, earlier),
     }
 }
 
@@ -97,27 +102,32 @@ fn refusal(code: &'static str, status: u16, detail: &str) -> Failure {
     Failure::user(code, format!("the relay refused this report: {status} {detail}"))
 }
 
-fn refused(status: u16, detail: &str, after: Option<Duration>, before: Before) -> Meaning {
+fn refused(
+    status: u16,
+    detail: &str,
+    after: Option<Duration>,
+    earlier: EarlierTry,
+) -> ReportOutcome {
     let says = |part: &str| detail.contains(part);
-    let stop = |code, hint: &str| Meaning::Refused(refusal(code, status, detail).hint(hint));
+    let stop = |code, hint: &str| ReportOutcome::Refused(refusal(code, status, detail).hint(hint));
     let again = |code, hint: &str| {
-        Meaning::Again(Again {
+        ReportOutcome::Retry(RetryableFailure {
             after,
             end: refusal(code, status, detail).hint(hint),
             unreachable: false,
-            leaves: Before::Nothing,
+            leaves: EarlierTry::Nothing,
         })
     };
     match status {
-        400 if says("invalid state transition") => match before {
-            Before::Silence => Meaning::Duplicate,
-            Before::Failed => Meaning::Unsaved,
-            Before::Nothing if says("has ended with another conclusion") => stop(
+        400 if says("invalid state transition") => match earlier {
+            EarlierTry::Silence => ReportOutcome::Duplicate,
+            EarlierTry::Failed => ReportOutcome::Unsaved,
+            EarlierTry::Nothing if says("has ended with another conclusion") => stop(
                 "state-transition",
                 "the first conclusion stays: report each job's end once, and give every job of a \
                  matrix its own `job-name`",
             ),
-            Before::Nothing => stop(
+            EarlierTry::Nothing => stop(
                 "state-transition",
                 "each job of each attempt reports `in_progress` once and `completed` once after \
                  it: report the start too, and give every job of a matrix its own `job-name`",
@@ -161,11 +171,11 @@ fn refused(status: u16, detail: &str, after: Option<Duration>, before: Before) -
     }
 }
 
-fn failed(status: u16, detail: &str) -> Again {
+fn failed(status: u16, detail: &str) -> RetryableFailure {
     let detail = if detail.is_empty() { "without a word why" } else { detail };
     let end = Failure::unexpected("relay-failed", format!("the relay failed: {status} {detail}"))
         .hint("the result of this job isn't recorded; run the job again to report it");
-    Again::unreachable(end, Before::Failed)
+    RetryableFailure::unreachable(end, EarlierTry::Failed)
 }
 
 fn moved(to: &[u8]) -> Failure {
@@ -184,13 +194,13 @@ fn stranger(status: u16) -> Failure {
 mod tests {
     use super::*;
 
-    fn told(status: u16, body: &str, before: Before) -> String {
-        match read(status, body.as_bytes(), None, before) {
-            Meaning::Again(again) => {
+    fn told(status: u16, body: &str, earlier: EarlierTry) -> String {
+        match read(status, body.as_bytes(), None, earlier) {
+            ReportOutcome::Retry(again) => {
                 let kind = if again.unreachable { "unreachable" } else { "refused" };
                 format!("again, then {kind} [{}]", again.end.code())
             }
-            Meaning::Refused(failure) => {
+            ReportOutcome::Refused(failure) => {
                 assert!(failure.help().is_some(), "a refusal says what to do");
                 format!("refused [{}]", failure.code())
             }
@@ -213,7 +223,7 @@ mod tests {
             ("<html>welcome</html>", "refused [callback-url]"),
             ("{}", "refused [callback-url]"),
         ] {
-            assert_eq!(told(200, body, Before::Nothing), meaning, "{body}");
+            assert_eq!(told(200, body, EarlierTry::Nothing), meaning, "{body}");
         }
     }
 
@@ -250,17 +260,20 @@ mod tests {
             (500, internal, "again, then unreachable [relay-failed]"),
             (503, "redis temporary outage", "again, then unreachable [relay-failed]"),
         ] {
-            assert_eq!(told(status, &detail(text), Before::Nothing), meaning, "{text}");
+            assert_eq!(told(status, &detail(text), EarlierTry::Nothing), meaning, "{text}");
         }
-        assert_eq!(told(502, "<html>", Before::Nothing), "again, then unreachable [relay-failed]");
-        assert_eq!(told(403, "<html>", Before::Nothing), "refused [callback-url]");
-        assert_eq!(told(307, "https://other/", Before::Nothing), "refused [callback-url]");
+        assert_eq!(
+            told(502, "<html>", EarlierTry::Nothing),
+            "again, then unreachable [relay-failed]"
+        );
+        assert_eq!(told(403, "<html>", EarlierTry::Nothing), "refused [callback-url]");
+        assert_eq!(told(307, "https://other/", EarlierTry::Nothing), "refused [callback-url]");
     }
 
     #[test]
     fn a_transition_refused_after_a_lost_answer_is_the_earlier_try() {
         let body = detail("callback rejected: invalid state transition delivery_id=D");
-        assert_eq!(told(400, &body, Before::Silence), "Duplicate");
-        assert_eq!(told(400, &body, Before::Failed), "Unsaved");
+        assert_eq!(told(400, &body, EarlierTry::Silence), "Duplicate");
+        assert_eq!(told(400, &body, EarlierTry::Failed), "Unsaved");
     }
 }

@@ -1,5 +1,5 @@
-//! A fetched blob on disk, laid out so that the content of its first entry can become a file
-//! without being copied.
+//! A fetched blob on disk. When it is a zip whose first entry is stored uncompressed, the file holds
+//! everything from that entry's content on, so that renaming the file unpacks the entry.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -7,35 +7,30 @@ use std::path::{Path, PathBuf};
 
 use rawzip::ReaderAt;
 
-/// The longest start of a blob that is kept apart, in bytes.
-pub(crate) const MAX_HEAD: usize = 4096;
+pub(crate) const MAX_HEAD_BYTES: usize = 4096;
+const CHECKSUM_BLOCK_BYTES: u64 = 8 << 20;
 
 /// A blob: its first bytes in memory, the rest in a file.
-///
-/// The head is what comes before the content of a stored entry at the start of a zip, so that this
-/// content starts where the file starts. It is empty for every other blob.
-pub struct Disk {
+pub struct BlobFile {
+    /// The local header of an uncompressed first entry; empty for every other blob.
     head: Vec<u8>,
     file: File,
-    /// Where the file is, when it may be moved away.
+    /// Set when the file may be renamed.
     path: Option<PathBuf>,
-    sums: BlockChecksums,
+    checksums: BlockChecksums,
 }
 
-/// How many bytes of a file each of [`BlockChecksums`] is about.
-const STEP: u64 = 8 << 20;
-
-/// The CRCs of a file's consecutive parts of [`STEP`] bytes, made on the way, so that the CRC of a
-/// content that turns out to start where the file starts needs no second reading.
+/// The CRCs of consecutive blocks of [`CHECKSUM_BLOCK_BYTES`], computed during the download, so that
+/// the CRC of the first entry doesn't need a second read of the file.
 #[derive(Default)]
 pub(crate) struct BlockChecksums(Vec<crc32fast::Hasher>);
 
 impl BlockChecksums {
-    /// Adds the bytes that follow those added before; `at` is how many these are.
+    /// Adds the bytes at offset `at`, which is how many bytes were added before.
     pub(crate) fn add(&mut self, mut at: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let n = (STEP - at % STEP).min(bytes.len() as u64);
-            if at.is_multiple_of(STEP) {
+            let n = (CHECKSUM_BLOCK_BYTES - at % CHECKSUM_BLOCK_BYTES).min(bytes.len() as u64);
+            if at.is_multiple_of(CHECKSUM_BLOCK_BYTES) {
                 self.0.push(crc32fast::Hasher::new());
             }
             let (these, rest) = bytes.split_at(n as usize);
@@ -47,27 +42,25 @@ impl BlockChecksums {
     }
 }
 
-impl From<File> for Disk {
+impl From<File> for BlobFile {
     fn from(file: File) -> Self {
-        Self { head: vec![], file, path: None, sums: BlockChecksums::default() }
+        Self { head: vec![], file, path: None, checksums: BlockChecksums::default() }
     }
 }
 
-impl Disk {
-    /// The blob of `head` and `file`, which lies at `path` and has no other use.
+impl BlobFile {
+    /// `file` is at `path`, and nothing else uses it.
     pub(crate) fn new(head: Vec<u8>, file: File, path: PathBuf) -> Self {
-        Self { head, file, path: Some(path), sums: BlockChecksums::default() }
+        Self { head, file, path: Some(path), checksums: BlockChecksums::default() }
     }
 
-    /// The same with the sums of its file.
-    pub(crate) fn with_sums(self, sums: BlockChecksums) -> Self {
-        Self { sums, ..self }
+    pub(crate) fn with_checksums(self, checksums: BlockChecksums) -> Self {
+        Self { checksums, ..self }
     }
 
-    /// The CRC of the first `len` bytes of the file.
-    pub(crate) fn crc(&self, len: u64) -> io::Result<u32> {
-        let known = self.sums.0.iter().take((len / STEP) as usize);
-        let mut at = known.len() as u64 * STEP;
+    pub(crate) fn crc_of_prefix(&self, len: u64) -> io::Result<u32> {
+        let known = self.checksums.0.iter().take((len / CHECKSUM_BLOCK_BYTES) as usize);
+        let mut at = known.len() as u64 * CHECKSUM_BLOCK_BYTES;
         let mut crc = crc32fast::Hasher::new();
         known.for_each(|sum| crc.combine(sum));
         let mut buffer = vec![0; 256 * 1024];
@@ -80,43 +73,37 @@ impl Disk {
         Ok(crc.finalize())
     }
 
-    /// The blob's length in bytes.
     pub(crate) fn len(&self) -> io::Result<u64> {
         Ok(self.head.len() as u64 + self.file.metadata()?.len())
     }
 
-    /// How many bytes come before the file.
     pub(crate) fn head_len(&self) -> u64 {
         self.head.len() as u64
     }
 
-    /// Whether the file may be moved away.
     pub(crate) fn is_movable(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Writes `bytes` at offset `at` of the blob; what belongs to the head is there already.
+    /// Writes `bytes` at offset `at` of the blob; bytes of the head are skipped, they are in memory.
     pub(crate) fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let head = self.head_len();
         let skip = head.saturating_sub(at).min(bytes.len() as u64);
         write_all_at(&self.file, &bytes[skip as usize..], (at + skip).saturating_sub(head))
     }
 
-    /// Moves the first `len` bytes of the file to `to`, an empty file whose permissions they get.
-    ///
-    /// False when that can't be: on another file system, or where the file is held.
+    /// Renames the file to `to`, cut to `len` bytes. Returns false when that isn't possible, such as
+    /// on another file system.
     pub(crate) fn move_to(&self, to: &Path, len: u64, permissions: Permissions) -> bool {
         let Some(path) = &self.path else { return false };
-        // Cut first: where the move fails, the content can still be copied.
-        let moved = self
-            .file
-            .set_len(len)
-            .and_then(|()| self.file.set_permissions(permissions))
-            .and_then(|()| fs::rename(path, to));
-        moved.is_ok()
+        // Cut first: if the rename fails, the caller can still copy the content.
+        let cut = self.file.set_len(len);
+        cut.and_then(|()| self.file.set_permissions(permissions))
+            .and_then(|()| fs::rename(path, to))
+            .is_ok()
     }
 
-    /// Makes the whole blob the file `to`, which doesn't exist.
+    /// Writes the whole blob to the new file `to`.
     pub(crate) fn copy_to(&self, to: &Path) -> io::Result<()> {
         let mut file = File::create_new(to)?;
         let (len, permissions) = (self.len()?, file.metadata()?.permissions());
@@ -129,7 +116,7 @@ impl Disk {
     }
 }
 
-impl ReaderAt for Disk {
+impl ReaderAt for BlobFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let head = self.head_len();
         if at >= head {
@@ -142,19 +129,19 @@ impl ReaderAt for Disk {
     }
 }
 
-/// How many bytes at the start of a zip come before the content of its first entry, when that is
-/// stored as it is; `bytes` is a start of the zip.
+/// The length of the header before the first entry's content, when that entry isn't compressed.
+/// `bytes` is the start of the zip.
 pub(crate) fn stored_head(bytes: &[u8]) -> Option<usize> {
     const SIGNATURE: &[u8] = b"PK\x03\x04";
     let number =
         |at: usize| Some(usize::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
     let len = 30 + number(26)? + number(28)?;
-    (bytes.starts_with(SIGNATURE) && number(8)? == 0 && len <= MAX_HEAD.min(bytes.len()))
+    (bytes.starts_with(SIGNATURE) && number(8)? == 0 && len <= MAX_HEAD_BYTES.min(bytes.len()))
         .then_some(len)
 }
 
 #[cfg(unix)]
-fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, buffer, at)
 }
 
@@ -164,7 +151,7 @@ fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
 }
 
 #[cfg(windows)]
-fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, buffer, at)
 }
 
@@ -183,32 +170,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_crc_of_a_start_is_the_same_with_sums_and_without() {
-        let bytes: Vec<u8> = (0..(2 * STEP + 1000)).map(|n| (n * n / 251) as u8).collect();
+    fn crc_of_prefix_is_the_same_with_and_without_block_checksums() {
+        let bytes: Vec<u8> =
+            (0..(2 * CHECKSUM_BLOCK_BYTES + 1000)).map(|n| (n * n / 251) as u8).collect();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, &bytes).unwrap();
-        let mut sums = BlockChecksums::default();
+        let mut checksums = BlockChecksums::default();
         for (n, piece) in bytes.chunks(700_001).enumerate() {
-            sums.add(n as u64 * 700_001, piece);
+            checksums.add(n as u64 * 700_001, piece);
         }
-        let open = || Disk::new(b"head".to_vec(), File::open(&path).unwrap(), path.clone());
-        let with = open().with_sums(sums);
-        for len in [0, 5, STEP, STEP + 1, 2 * STEP, 2 * STEP + 1000] {
+        let open = || BlobFile::new(b"head".to_vec(), File::open(&path).unwrap(), path.clone());
+        let with = open().with_checksums(checksums);
+        for len in [
+            0,
+            5,
+            CHECKSUM_BLOCK_BYTES,
+            CHECKSUM_BLOCK_BYTES + 1,
+            2 * CHECKSUM_BLOCK_BYTES,
+            2 * CHECKSUM_BLOCK_BYTES + 1000,
+        ] {
             let expected = crc32fast::hash(&bytes[..len as usize]);
-            assert_eq!((open().crc(len).unwrap(), with.crc(len).unwrap()), (expected, expected));
+            assert_eq!(
+                (open().crc_of_prefix(len).unwrap(), with.crc_of_prefix(len).unwrap()),
+                (expected, expected)
+            );
         }
     }
 
     #[test]
-    fn a_blob_reads_as_one_whatever_is_kept_apart() {
+    fn blob_reads_back_whole_for_every_head_length() {
         let folder = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..100).collect();
         for head in [0, 1, 30, 99, 100] {
             let path = folder.path().join(head.to_string());
             let open = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-            let disk = Disk::new(bytes[..head].to_vec(), open.unwrap(), path);
-            // In pieces that lie before, across and after the end of the head.
+            let disk = BlobFile::new(bytes[..head].to_vec(), open.unwrap(), path);
+            // In pieces before, across and after the end of the head.
             for at in (0..100).step_by(7).rev() {
                 disk.write_all_at(&bytes[at..(at + 7).min(100)], at as u64).unwrap();
             }
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_zip_that_starts_with_a_stored_entry_has_a_head() {
+    fn only_a_zip_with_an_uncompressed_first_entry_has_a_head() {
         let local = |method: u8, name: &str, extra: usize| {
             let mut header = b"PK\x03\x04\x14\0\0\x08".to_vec();
             header.extend([method, 0]);
@@ -236,7 +234,7 @@ mod tests {
         assert_eq!(stored_head(&local(0, "file", 20)), Some(54));
         assert_eq!(stored_head(&local(0, "", 0)), Some(30));
         assert_eq!(stored_head(&local(8, "file", 20)), None);
-        assert_eq!(stored_head(&local(0, "file", MAX_HEAD)), None);
+        assert_eq!(stored_head(&local(0, "file", MAX_HEAD_BYTES)), None);
         assert_eq!(stored_head(&local(0, "file", 20)[..53]), None);
         assert_eq!(stored_head(b"no zip at all, though it is long enough for one"), None);
         assert_eq!(stored_head(b""), None);

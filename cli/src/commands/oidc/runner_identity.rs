@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use crate::commands::oidc::words;
+use crate::commands::oidc::messages;
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -17,7 +17,7 @@ use crate::runner::Runner;
 const EMPTY_CONFIG: &str = "[default]\n";
 /// Variables that an empty value turns off, in the SDKs for Python, Go and JavaScript; to that for Rust
 /// it is an error, and so no credentials either.
-const EMPTIED: [&str; 3] = [
+const EMPTIED_VARIABLES: [&str; 3] = [
     env_vars::AWS_WEB_IDENTITY_TOKEN_FILE,
     env_vars::AWS_CONTAINER_CREDENTIALS_RELATIVE_URI,
     env_vars::AWS_CONTAINER_CREDENTIALS_FULL_URI,
@@ -32,7 +32,7 @@ pub fn overrides(runner: &Runner) -> Result<Vec<(&'static str, String)>, Failure
         names.iter().copied().filter(|name| env.get(name).is_some()).collect()
     };
     let mut found: Vec<_> =
-        defined(&EMPTIED).into_iter().map(|name| (name, String::new())).collect();
+        defined(&EMPTIED_VARIABLES).into_iter().map(|name| (name, String::new())).collect();
     let home = env.get(env_vars::HOME).or_else(|| env.get(env_vars::USERPROFILE));
     let in_home =
         |name: &str| home.is_some_and(|home| Path::new(home).join(".aws").join(name).exists());
@@ -62,7 +62,7 @@ pub fn warn(overrides: &[(&'static str, String)], printer: &Printer) {
         &format!(
             "this runner has an AWS identity of its own; later steps don't use it by themselves, \
              since {} now lead nowhere",
-            words::quoted(&names)
+            messages::quoted(&names)
         ),
         Some(
             "code that the job runs can still take it: run pull requests of forks on runners \

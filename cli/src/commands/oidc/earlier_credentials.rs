@@ -21,7 +21,7 @@ pub fn fingerprint(request: &AssumeRole, access_key_id: &str) -> String {
 
 /// When the credentials in the environment end, if they are ours, for the same session, complete, and
 /// good for more than half of the time that new ones would be.
-pub fn still_good(request: &AssumeRole, env: &Env, now: Timestamp) -> Option<Timestamp> {
+pub fn reusable_until(request: &AssumeRole, env: &Env, now: Timestamp) -> Option<Timestamp> {
     let id = env.get(env_vars::AWS_ACCESS_KEY_ID)?;
     env.get(env_vars::AWS_SECRET_ACCESS_KEY)?;
     env.get(env_vars::AWS_SESSION_TOKEN)?;
@@ -60,11 +60,11 @@ mod tests {
             ("CRCR_AUTH_EXPIRATION", "2026-11-20T12:31:00Z"),
         ];
         let env: Env = good.into_iter().collect();
-        assert!(still_good(&request(), &env, now).is_some());
+        assert!(reusable_until(&request(), &env, now).is_some());
         let late = "2026-11-20T12:01:00Z".parse().unwrap();
-        assert_eq!(still_good(&request(), &env, late), None, "half of the hour is left");
+        assert_eq!(reusable_until(&request(), &env, late), None, "half of the hour is left");
         let gone = "2026-11-20T13:00:00Z".parse().unwrap();
-        assert_eq!(still_good(&request(), &env, gone), None, "expired");
+        assert_eq!(reusable_until(&request(), &env, gone), None, "expired");
         for (name, _) in good {
             for value in ["", "another"] {
                 if value == "another"
@@ -74,7 +74,7 @@ mod tests {
                 }
                 let env: Env =
                     good.into_iter().map(|(n, v)| (n, if n == name { value } else { v })).collect();
-                assert_eq!(still_good(&request(), &env, now), None, "{name}={value}");
+                assert_eq!(reusable_until(&request(), &env, now), None, "{name}={value}");
             }
         }
         let env: Env = good.into_iter().collect();
@@ -84,7 +84,7 @@ mod tests {
             AssumeRole { policy_arns: vec!["arn:aws:iam::aws:policy/X".into()], ..request() },
             AssumeRole { session_name: "t".to_owned(), ..request() },
         ] {
-            assert_eq!(still_good(&other, &env, now), None);
+            assert_eq!(reusable_until(&other, &env, now), None);
         }
     }
 }

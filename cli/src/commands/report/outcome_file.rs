@@ -1,4 +1,4 @@
-//! What the job that ran the tests left for the job that reports: data of the code under test.
+//! What the job that ran the tests outcome_file for the job that reports: data of the code under test.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,12 +14,12 @@ const MAX_BYTES: u64 = 4096;
 
 /// How the job says that it ended.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct OutcomeFile {
     conclusion: Option<Conclusion>,
     pub phase: Option<String>,
 }
 
-impl Left {
+impl OutcomeFile {
     /// The job's conclusion, where `github` is what `needs.JOB.result` says of all legs of a matrix.
     ///
     /// A leg may have passed where another one failed; none failed where GitHub says `success`.
@@ -32,27 +32,27 @@ impl Left {
 }
 
 /// Reads the file; a warning, and nothing, where it isn't there or isn't what it should be.
-pub fn read(path: Option<&Path>, printer: &Printer) -> Left {
-    let Some(path) = path else { return Left::default() };
+pub fn read(path: Option<&Path>, printer: &Printer) -> OutcomeFile {
+    let Some(path) = path else { return OutcomeFile::default() };
     parse(path).unwrap_or_else(|why| {
         printer.warning(
             &format!("`outcome-file` can't be read, so the input `conclusion` decides: {why}"),
             Some("the job may have ended before it wrote the file, or its artifact is missing"),
         );
-        Left::default()
+        OutcomeFile::default()
     })
 }
 
-fn parse(path: &Path) -> Result<Left, String> {
+fn parse(path: &Path) -> Result<OutcomeFile, String> {
     #[derive(Deserialize)]
-    struct Written {
+    struct OutcomeJson {
         conclusion: Option<String>,
         phase: Option<String>,
     }
     let mut text = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    let written: Written = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let written: OutcomeJson = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let conclusion = match written.conclusion.as_deref() {
         None => None,
         Some("success") => Some(Conclusion::Success),
@@ -60,7 +60,7 @@ fn parse(path: &Path) -> Result<Left, String> {
         Some("cancelled") => Some(Conclusion::Cancelled),
         Some(_) => return Err("`conclusion` isn't `success`, `failure` or `cancelled`".to_owned()),
     };
-    Ok(Left { conclusion, phase: written.phase.filter(|phase| is_word(phase)) })
+    Ok(OutcomeFile { conclusion, phase: written.phase.filter(|phase| is_word(phase)) })
 }
 
 /// Whether a phase is one short word: anything else would make the relay refuse the report.

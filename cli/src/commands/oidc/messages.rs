@@ -1,18 +1,18 @@
 //! What people read of each situation: what happened, why, what to do.
 
-use crate::commands::oidc::decide::{Facts, Plan, Reason};
+use crate::commands::oidc::decide::{AuthPlan, AuthReason, JobFacts};
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::Runner;
 
 /// Why the event gives no credentials: an error as it stands, with `on-unavailable: fail`.
-pub fn anonymous(reason: Reason, facts: &Facts) -> Failure {
+pub fn no_credentials(reason: AuthReason, facts: &JobFacts) -> Failure {
     let repository = facts.repository.as_deref().unwrap_or("this repository");
     let message = match reason {
-        Reason::ForeignRepo => {
+        AuthReason::ForeignRepo => {
             format!("no AWS credentials: `{repository}` belongs to none of the `owners`")
         }
-        Reason::Dependabot => {
+        AuthReason::Dependabot => {
             return Failure::user(reason.word(), "this run of Dependabot's has no OIDC token").hint(
                 "GitHub starts Dependabot's runs with read-only permissions, and those of the job \
                  raise them: add `permissions: id-token: write` to it, if it isn't there",
@@ -30,9 +30,9 @@ pub fn anonymous(reason: Reason, facts: &Facts) -> Failure {
 }
 
 /// What is broken, for the rows that the variables alone decide.
-pub fn broken(reason: Reason, facts: &Facts, runner: &Runner) -> Failure {
+pub fn broken_setup(reason: AuthReason, facts: &JobFacts, runner: &Runner) -> Failure {
     match reason {
-        Reason::PartialToken => {
+        AuthReason::PartialToken => {
             let (url, token) =
                 (env_vars::ACTIONS_ID_TOKEN_REQUEST_URL, env_vars::ACTIONS_ID_TOKEN_REQUEST_TOKEN);
             let (here, gone) = if facts.token_url { (url, token) } else { (token, url) };
@@ -65,14 +65,15 @@ pub fn broken(reason: Reason, facts: &Facts, runner: &Runner) -> Failure {
 }
 
 /// What to do about a variable that can't be unset.
-pub const REMOVE: &str = "remove the `env:` entry that defines it, or the step that exported it";
+pub const REMOVE_VARIABLE: &str =
+    "remove the `env:` entry that defines it, or the step that exported it";
 
 pub fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
 }
 
 /// A clock that S3 refuses, and what to do.
-pub fn skew(minutes: u64, way: &str) -> (String, &'static str) {
+pub fn clock_skew(minutes: u64, way: &str) -> (String, &'static str) {
     let what = format!(
         "the clock of this machine is {minutes} minutes {way}: S3 refuses requests that are more \
          than 15 minutes off"
@@ -80,12 +81,12 @@ pub fn skew(minutes: u64, way: &str) -> (String, &'static str) {
     (what, "set the clock of the runner, by NTP for example")
 }
 
-/// The plan in a few words.
-pub fn plan(plan: Plan) -> String {
+/// The plan in a few messages.
+pub fn plan(plan: AuthPlan) -> String {
     match plan {
-        Plan::Token => "mint a token and assume the role".to_owned(),
-        Plan::Ambient => "use the credentials of the machine".to_owned(),
-        Plan::Anonymous(reason) => format!("go on without credentials ({reason})"),
-        Plan::Broken(reason) => format!("stop: something is broken ({reason})"),
+        AuthPlan::Token => "mint a token and assume the role".to_owned(),
+        AuthPlan::Ambient => "use the credentials of the machine".to_owned(),
+        AuthPlan::Anonymous(reason) => format!("go on without credentials ({reason})"),
+        AuthPlan::Broken(reason) => format!("stop: something is broken ({reason})"),
     }
 }
