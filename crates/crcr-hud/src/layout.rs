@@ -37,6 +37,14 @@ pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
                 a.skip href="#main" { "Skip to content" }
                 header {
                     a.home href="/crcr" { "Cross-repository CI" }
+                    nav.pages aria-label="Pages" {
+                        a href="/crcr" { "Backends" }
+                        a href="/hud" { "Repositories" }
+                    }
+                    form.search method="get" action="/search" role="search" {
+                        input type="search" name="q" maxlength="200" aria-label="Search for a pull request, a commit, a repository or a test"
+                            placeholder="Pull request, commit, repository, test";
+                    }
                     span #refreshed role="status" {}
                 }
                 main #main tabindex="-1" data-refresh=[refresh.then_some(REFRESH_SECONDS)] { (main) }

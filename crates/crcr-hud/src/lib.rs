@@ -14,9 +14,9 @@ mod query;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, RawQuery, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use crcr_domain::results::LevelCriteria;
@@ -24,7 +24,7 @@ use crcr_domain::{Allowlist, RepoName};
 use crcr_results::{Results, ResultsError};
 use jiff::Timestamp;
 use maud::Markup;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tower_http::set_header::SetResponseHeaderLayer;
 
@@ -84,6 +84,13 @@ pub fn router(hud: Arc<Hud>) -> Router {
             .route("/crcr/{owner}/{repo}/badge.svg", get(badge))
             .route("/crcr/feed.atom", get(feed))
             .route("/crcr/{owner}/{repo}/feed.atom", get(backend_feed))
+            .route("/hud", get(repositories))
+            .route("/api/v1/hud", get(repositories_json))
+            .route("/hud/{owner}/{repo}", get(branches))
+            .route("/api/v1/hud/{owner}/{repo}", get(branches_json))
+            .route("/hud/{owner}/{repo}/{*branch}", get(branch))
+            .route("/api/v1/hud/{owner}/{repo}/{*branch}", get(branch_json))
+            .route("/search", get(search))
             .route("/pr/{number}", get(pull))
             .route("/api/v1/pulls/{number}", get(pull_json))
             .route("/crcr/assets/hud.css", get(|| async { asset("text/css", layout::STYLE) }))
@@ -319,6 +326,80 @@ async fn level_json(
     Query(query): Query<SpanQuery>,
 ) -> Response {
     json_response(build_level(hud, path, query).await)
+}
+
+async fn repositories(State(hud): State<Arc<Hud>>) -> Response {
+    let model = compute(hud, async move |hud| model::branch::repositories(hud).await).await;
+    html_response(model, pages::branch::repositories)
+}
+
+async fn repositories_json(State(hud): State<Arc<Hud>>) -> Response {
+    json_response(compute(hud, async move |hud| model::branch::repositories(hud).await).await)
+}
+
+async fn build_branches(
+    hud: Arc<Hud>,
+    (owner, repo): (String, String),
+) -> Result<model::branch::BranchesModel, PageError> {
+    compute(hud, async move |hud| model::branch::branches(hud, &repo_name(&owner, &repo)?).await)
+        .await
+}
+
+async fn branches(State(hud): State<Arc<Hud>>, Path(path): Path<(String, String)>) -> Response {
+    html_response(build_branches(hud, path).await, pages::branch::branches)
+}
+
+async fn branches_json(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String)>,
+) -> Response {
+    json_response(build_branches(hud, path).await)
+}
+
+async fn build_branch(
+    hud: Arc<Hud>,
+    (owner, repo, branch): (String, String, String),
+    query: Option<String>,
+) -> Result<model::branch::BranchModel, PageError> {
+    let query = query::BranchQuery::parse(&query.unwrap_or_default());
+    compute(hud, async move |hud| {
+        model::branch::build(hud, &repo_name(&owner, &repo)?, &branch, query).await
+    })
+    .await
+}
+
+async fn branch(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    html_response(build_branch(hud, path, query).await, pages::branch::page)
+}
+
+async fn branch_json(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    json_response(build_branch(hud, path, query).await)
+}
+
+#[derive(Deserialize)]
+struct SearchQuery {
+    #[serde(default)]
+    q: String,
+}
+
+async fn search(State(hud): State<Arc<Hud>>, Query(query): Query<SearchQuery>) -> Response {
+    let text: String = query.q.trim().chars().take(query::MAX_SEARCH).collect();
+    let found = compute(hud, async move |hud| model::search::find(hud, &text).await).await;
+    match found {
+        Ok(model::search::SearchResult::Page(path)) => Redirect::to(&path).into_response(),
+        Ok(model::search::SearchResult::Hits { text, hits }) => {
+            pages::search::page(&text, &hits).into_response()
+        }
+        Err(problem) => problem.page(),
+    }
 }
 
 async fn build_pull(

@@ -7,6 +7,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
 
+/// In characters. A longer search is cut.
+pub(super) const MAX_SEARCH: usize = 200;
 /// The longest time span of a page, in days.
 const MAX_DAYS: i64 = 366;
 
@@ -46,6 +48,60 @@ impl SpanQuery {
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct PullQuery {
     pub(super) upstream: Option<String>,
+}
+
+/// `?q=TEXT` shows the jobs with this text, `?rows=failing` commits with a failure, `?before=TIME` older
+/// commits, `?open=WORKFLOW / NAME` the single jobs of groups (one a line), `?job=ID` the details of a job.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct BranchQuery {
+    pub(super) q: Option<String>,
+    pub(super) rows: Option<String>,
+    pub(super) before: Option<Timestamp>,
+    pub(super) open: Vec<String>,
+    pub(super) job: Option<u64>,
+}
+
+impl BranchQuery {
+    pub(super) fn parse(query: &str) -> Self {
+        let mut found = Self::default();
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            match &*name {
+                _ if value.is_empty() => {}
+                "q" => found.q = Some(value.into_owned()),
+                "rows" => found.rows = Some(value.into_owned()),
+                "before" => found.before = value.parse().ok(),
+                "open" => found.open.push(value.into_owned()),
+                "job" => found.job = value.parse().ok(),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    pub(super) fn only_failing(&self) -> bool {
+        self.rows.as_deref() == Some("failing")
+    }
+
+    /// As part of an address, with its `?`; empty for the defaults.
+    pub(super) fn address(&self) -> String {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        for (name, value) in [("q", &self.q), ("rows", &self.rows)] {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        if let Some(before) = self.before {
+            query.append_pair("before", &before.to_string());
+        }
+        for open in &self.open {
+            query.append_pair("open", open);
+        }
+        if let Some(job) = self.job {
+            query.append_pair("job", &job.to_string());
+        }
+        let query = query.finish();
+        if query.is_empty() { query } else { format!("?{query}") }
+    }
 }
 
 /// Which events a page shows.

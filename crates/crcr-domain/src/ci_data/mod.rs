@@ -3,3 +3,4 @@
 pub mod test_row;
 pub mod test_run;
 pub mod webhook;
+pub mod workflow;

@@ -1,12 +1,14 @@
 //! The content of each page as data, computed from facts as `crcr_domain::results` defines it. The
 //! JSON twins serialise these types.
 
+pub(super) mod branch;
 pub(super) mod days;
 pub(super) mod feed;
 pub(super) mod level;
 pub(super) mod overview;
 pub(super) mod pull;
 pub(super) mod repository;
+pub(super) mod search;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 
 use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::ci_data::workflow::WorkflowJob;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
 use crcr_domain::proof::MissingProof;
 use crcr_domain::results::{BlameContext, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
+use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::branch;
 use super::days::push_facts;
 use super::overview::entry_of;
 use crate::{Hud, PageError};
@@ -34,6 +37,8 @@ pub(crate) struct PullModel {
     pub(crate) older_heads: usize,
     /// From L4 down to L1.
     pub(crate) backends: Vec<PullBackend>,
+    /// The upstream repository's own jobs on this head, failures first.
+    pub(crate) in_tree: Vec<WorkflowJob>,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,8 +86,12 @@ pub(crate) async fn build(
         hud.results.pull_request_facts(upstream.as_str(), number),
         hud.results.merge_bases(upstream.as_str(), number),
     )?;
-    let Some(head_sha) = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()))
-    else {
+    let reported = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()));
+    let head_sha = match reported {
+        Some(head_sha) => Some(head_sha),
+        None => head_from_webhooks(hud, upstream, number).await?,
+    };
+    let Some(head_sha) = head_sha else {
         let text = format!("no results of pull request {number} of {upstream} are known");
         return Err(PageError::NotFound(text));
     };
@@ -105,12 +114,12 @@ pub(crate) async fn build(
     failing.sort_unstable();
     failing.dedup();
     let merge_base = merge_bases.into_iter().find(|found| found.head_sha == head_sha);
-    let branch = attempts_on_pushes(hud, upstream, failing, merge_base.as_ref()).await?;
-    let branch = jobs_of_record(&branch, &[]);
+    let pushed = attempts_on_pushes(hud, upstream, failing, merge_base.as_ref()).await?;
+    let pushed = jobs_of_record(&pushed, &[]);
     let merge_base = merge_base.map(|found| found.merge_base);
     let context = BlameContext {
         head: &jobs,
-        branch: &branch,
+        branch: &pushed,
         merge_base: merge_base.as_deref(),
         pull_request: Some(number),
     };
@@ -119,7 +128,9 @@ pub(crate) async fn build(
         .map(|dispatch| backend(hud, dispatch, &context))
         .collect();
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
+    let in_tree = branch::jobs_of_commit(hud, upstream, &head_sha).await?;
     Ok(PullModel {
+        in_tree,
         upstream: upstream.as_str().to_owned(),
         number,
         head_sha,
@@ -138,6 +149,23 @@ fn head(dispatches: &[DispatchFact]) -> Option<String> {
         .max_by_key(|dispatch| dispatch.enqueued_at)
         .or_else(|| dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at))
         .map(|dispatch| dispatch.head_sha.clone())
+}
+
+/// The head of a pull request of which no backend was told.
+async fn head_from_webhooks(
+    hud: &Hud,
+    upstream: &RepoName,
+    number: u64,
+) -> Result<Option<String>, PageError> {
+    for event in ["pull_request", "workflow_run"] {
+        let selection = ThingSelection::Number(number);
+        let query = ThingQuery { event, repository: upstream.as_str(), selection };
+        let rows = hud.results.current_things(&query).await?;
+        if let Some(row) = rows.into_iter().find(|row| !row.sha.is_empty()) {
+            return Ok(Some(row.sha));
+        }
+    }
+    Ok(None)
 }
 
 /// The newest dispatch of this head to each repository. Labels and reopening cause further ones.

@@ -1,10 +1,12 @@
 //! Markup of the pages. The templates escape all text from outside.
 
+pub(crate) mod branch;
 pub(crate) mod feed;
 pub(crate) mod level;
 pub(crate) mod overview;
 pub(crate) mod pull;
 pub(crate) mod repository;
+pub(crate) mod search;
 
 use jiff::Timestamp;
 use maud::{Markup, html};

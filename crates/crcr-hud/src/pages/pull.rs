@@ -1,11 +1,13 @@
 //! `/pr/{number}`: the results of one pull request, for its author.
 
 use crcr_domain::Level;
+use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
 use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::JobOutcome;
 use crcr_domain::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
+use super::branch::state_parts;
 use crate::layout::{external_link, outcome, shell, short_sha, time};
 use crate::model::pull::{PullBackend, PullJob, PullModel};
 
@@ -37,6 +39,7 @@ pub(crate) fn page(model: &PullModel) -> Markup {
                 (summary(&shown))
                 @for result in &shown { (backend(result)) }
             }
+            @if !model.in_tree.is_empty() { (in_tree(&model.in_tree)) }
             @if !folded.is_empty() {
                 details {
                     summary { (folded.len()) " backends at L2 and L1, which aren't shown on the pull request" }
@@ -45,6 +48,32 @@ pub(crate) fn page(model: &PullModel) -> Markup {
             }
         },
     )
+}
+
+/// The upstream repository's own jobs: failures at once, the others folded.
+fn in_tree(jobs: &[WorkflowJob]) -> Markup {
+    let count = |wanted: fn(CiState) -> bool| jobs.iter().filter(|job| wanted(job.state)).count();
+    let (bad, others): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.state.is_failure());
+    let line = |job: &WorkflowJob| {
+        let (glyph, class, word) = state_parts(job.state);
+        html! {
+            span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } " "
+            @let name = format!("{} / {}", job.workflow, job.name);
+            @match &job.url { Some(url) => (external_link(url, &name)), None => bdi { (name) } }
+            @if let Some(step) = job.failed_step.as_ref().filter(|_| job.state.is_failure()) { span.detail { " · in step " bdi { (step) } } }
+        }
+    };
+    html! {
+        section aria-labelledby="in-tree" {
+            h2 #in-tree { "In-tree jobs" }
+            p { (bad.len()) " failed, " (count(|state| state == CiState::Passed)) " passed, "
+                (count(|state| matches!(state, CiState::Running | CiState::Queued))) " still to end" }
+            ul.jobs { @for job in bad { li { (line(job)) } } }
+            @if !others.is_empty() {
+                details { summary { (others.len()) " other jobs" } ul.jobs { @for job in others { li { (line(job)) } } } }
+            }
+        }
+    }
 }
 
 /// The worst state of a backend's jobs.

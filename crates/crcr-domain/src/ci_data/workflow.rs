@@ -1,0 +1,219 @@
+//! Workflow jobs and pushed commits, read from the documents of webhook rows.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::webhook::WebhookRow;
+
+/// A job of a repository's own CI in its current state.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkflowJob {
+    pub id: u64,
+    pub run_id: u64,
+    pub run_attempt: u64,
+    pub workflow: String,
+    pub name: String,
+    pub head_sha: String,
+    pub branch: String,
+    pub state: CiState,
+    /// An https address.
+    pub url: Option<String>,
+    pub created_at: Option<Timestamp>,
+    pub started_at: Option<Timestamp>,
+    pub completed_at: Option<Timestamp>,
+    pub runner: Option<String>,
+    /// The step that failed.
+    pub failed_step: Option<String>,
+}
+
+/// What a job, or a group of jobs, shows. Ordered from the worst to the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CiState {
+    Failed,
+    TimedOut,
+    Cancelled,
+    Running,
+    Queued,
+    Passed,
+    /// Skipped, neutral or stale.
+    Neutral,
+}
+
+impl CiState {
+    pub const ALL: [Self; 7] = [
+        Self::Failed,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::Running,
+        Self::Queued,
+        Self::Passed,
+        Self::Neutral,
+    ];
+
+    /// From GitHub's status and conclusion.
+    pub fn new(status: &str, conclusion: &str) -> Self {
+        match (status, conclusion) {
+            ("completed", "success") => Self::Passed,
+            ("completed", "timed_out") => Self::TimedOut,
+            ("completed", "cancelled") => Self::Cancelled,
+            ("completed", "skipped" | "neutral" | "stale") => Self::Neutral,
+            ("completed", _) => Self::Failed,
+            ("in_progress", _) => Self::Running,
+            _ => Self::Queued,
+        }
+    }
+
+    pub fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::TimedOut)
+    }
+}
+
+impl WorkflowJob {
+    /// `None` if the row isn't about a job, or has no id and name.
+    pub fn from_row(row: &WebhookRow) -> Option<Self> {
+        let document: Value = serde_json::from_str(&row.document).ok()?;
+        let job = document.get("workflow_job")?;
+        let text = |field: &str| job[field].as_str().filter(|text| !text.is_empty()).map(cut);
+        let time = |field: &str| job[field].as_str().and_then(|time| time.parse().ok());
+        let status = job["status"].as_str().unwrap_or_default();
+        let conclusion = job["conclusion"].as_str().unwrap_or_default();
+        let steps = job["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let failed = steps.iter().find(|step| step["conclusion"] == "failure");
+        Some(Self {
+            id: job["id"].as_u64()?,
+            run_id: job["run_id"].as_u64().unwrap_or_default(),
+            run_attempt: job["run_attempt"].as_u64().unwrap_or(1),
+            workflow: text("workflow_name").unwrap_or_default(),
+            name: text("name")?,
+            head_sha: row.sha.clone(),
+            branch: row.branch.clone(),
+            state: CiState::new(status, conclusion),
+            url: text("html_url").filter(|url| url.starts_with("https://")),
+            created_at: time("created_at"),
+            started_at: time("started_at"),
+            completed_at: time("completed_at"),
+            runner: text("runner_name"),
+            failed_step: failed.and_then(|step| step["name"].as_str()).map(cut),
+        })
+    }
+
+    /// Orders the attempts of one job on one commit; a re-run has a new id.
+    pub fn order(&self) -> (u64, u64, u64) {
+        (self.run_id, self.run_attempt, self.id)
+    }
+}
+
+/// A commit of a branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BranchCommit {
+    pub sha: String,
+    /// The first line of its message.
+    pub title: String,
+    pub author: String,
+    /// When it was pushed, or when a run on it was first heard of.
+    pub at: Timestamp,
+    /// The pull request in the title, as merges write it: `(#123)`.
+    pub pull_request: Option<u64>,
+}
+
+impl BranchCommit {
+    /// The head of a push, or the commit of a workflow run that a push or a schedule caused.
+    pub fn from_row(row: &WebhookRow) -> Option<Self> {
+        let document: Value = serde_json::from_str(&row.document).ok()?;
+        let commit = match row.event.as_str() {
+            "push" => &document["head_commit"],
+            "workflow_run" => {
+                let run = &document["workflow_run"];
+                // Runs of pull requests from forks can have the name of any branch.
+                if !matches!(run["event"].as_str(), Some("push" | "schedule" | "workflow_dispatch"))
+                {
+                    return None;
+                }
+                &run["head_commit"]
+            }
+            _ => return None,
+        };
+        let title = commit["message"].as_str().unwrap_or_default().lines().next().map(cut);
+        let title = title.unwrap_or_default();
+        let is_commit = row.sha.len() >= 7 && row.sha.bytes().any(|byte| byte != b'0');
+        is_commit.then(|| Self {
+            sha: row.sha.clone(),
+            author: commit["author"]["name"].as_str().map(cut).unwrap_or_default(),
+            at: row.received_at,
+            pull_request: pull_request_in(&title),
+            title,
+        })
+    }
+}
+
+fn pull_request_in(title: &str) -> Option<u64> {
+    let (_, number) = title.trim_end().strip_suffix(')')?.rsplit_once("(#")?;
+    number.parse().ok()
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(255).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(event: &str, payload: &Value) -> WebhookRow {
+        let at = "2026-09-01T00:00:00Z".parse().unwrap();
+        WebhookRow::new(event, "d", at, payload.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn conclusion_of_github_becomes_a_state() {
+        for (status, conclusion, expected) in [
+            ("completed", "success", CiState::Passed),
+            ("completed", "failure", CiState::Failed),
+            ("completed", "startup_failure", CiState::Failed),
+            ("completed", "from the future", CiState::Failed),
+            ("completed", "timed_out", CiState::TimedOut),
+            ("completed", "cancelled", CiState::Cancelled),
+            ("completed", "skipped", CiState::Neutral),
+            ("in_progress", "", CiState::Running),
+            ("waiting", "", CiState::Queued),
+            ("", "", CiState::Queued),
+        ] {
+            assert_eq!(CiState::new(status, conclusion), expected, "{status} {conclusion}");
+        }
+    }
+
+    #[test]
+    fn job_names_its_failed_step_and_only_https_addresses() {
+        let job = json!({"workflow_job": {
+            "id": 5, "run_id": 6, "name": "build", "workflow_name": "CI", "status": "completed",
+            "conclusion": "failure", "html_url": "javascript:alert(1)", "head_sha": "abc",
+            "steps": [{"name": "checkout", "conclusion": "success"}, {"name": "make", "conclusion": "failure"}],
+        }});
+        let job = WorkflowJob::from_row(&row("workflow_job", &job)).unwrap();
+        assert_eq!((job.url, job.failed_step.as_deref()), (None, Some("make")));
+        assert_eq!((job.state, job.run_attempt), (CiState::Failed, 1));
+        assert_eq!(WorkflowJob::from_row(&row("workflow_job", &json!({"workflow_job": {}}))), None);
+        assert_eq!(WorkflowJob::from_row(&row("push", &json!({"after": "abcdefg"}))), None);
+    }
+
+    #[test]
+    fn commits_come_from_pushes_and_from_runs_of_the_branch_itself() {
+        let commit = json!({"message": "Fix it (#12)\n\nlong", "author": {"name": "A"}});
+        let push = json!({"ref": "refs/heads/main", "after": "abcdef0", "head_commit": commit});
+        let found = BranchCommit::from_row(&row("push", &push)).unwrap();
+        assert_eq!((&*found.title, found.pull_request), ("Fix it (#12)", Some(12)));
+        let run = |event: &str| {
+            json!({"workflow_run": {
+                "id": 1, "event": event, "head_sha": "abcdef0", "head_branch": "main", "head_commit": commit,
+            }})
+        };
+        assert!(BranchCommit::from_row(&row("workflow_run", &run("schedule"))).is_some());
+        assert_eq!(BranchCommit::from_row(&row("workflow_run", &run("pull_request"))), None);
+        let deleted = json!({"ref": "refs/heads/main", "after": "0".repeat(40)});
+        assert_eq!(BranchCommit::from_row(&row("push", &deleted)), None);
+    }
+}
