@@ -81,7 +81,8 @@ impl Disk {
     }
 
     /// The blob's length in bytes.
-    pub(crate) fn len(&self) -> io::Result<u64> {
+    #[expect(clippy::len_without_is_empty, reason = "it asks the file, and may fail")]
+    pub fn len(&self) -> io::Result<u64> {
         Ok(self.head.len() as u64 + self.file.metadata()?.len())
     }
 

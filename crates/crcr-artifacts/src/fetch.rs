@@ -51,6 +51,8 @@ pub enum FetchError {
     /// The server sent more than it announced, or not what was asked for.
     #[error("the server sent other bytes than those that were asked for")]
     Range,
+    #[error("its digest isn't the one that GitHub recorded")]
+    Digest,
     /// The file can't be written or read.
     #[error("`{path}` can't be written: {source}")]
     Disk { path: PathBuf, source: io::Error },

@@ -5,7 +5,7 @@ pub mod blocks;
 pub mod choose;
 pub mod collect;
 pub mod digest;
-mod disk;
+pub mod disk;
 pub mod download;
 pub mod fetch;
 pub mod find;

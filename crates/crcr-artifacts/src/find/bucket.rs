@@ -276,7 +276,7 @@ fn plain(name: &str, at: ArtifactLocation, archive: ArchiveFormat) -> FoundArtif
 }
 
 /// Works with the bucket; once more where it really is when it isn't where it was looked for.
-async fn in_its_region<T, E>(
+pub(super) async fn in_its_region<T, E>(
     config: S3Config,
     work: impl AsyncFn(&S3Store) -> Result<T, E>,
 ) -> Result<T, FindError>
