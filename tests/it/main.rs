@@ -42,4 +42,6 @@ mod relay_process;
 mod report;
 mod sccache;
 mod stats;
+#[cfg(feature = "relay")]
+mod stats_collect;
 mod support;
