@@ -1,7 +1,8 @@
-//! Data that CI produces: JUnit reports and webhooks, and where they are kept.
+//! Data that CI produces: JUnit reports, logs and webhooks, and where they are kept.
 
 pub mod job_manifest;
 pub mod junit;
+pub mod logs;
 pub mod object_store;
 pub mod test_rows;
 pub mod webhook_archive;

@@ -1,5 +1,6 @@
 //! Data that CI jobs leave behind, as both its readers and the results database know it.
 
+pub mod job_log;
 pub mod test_row;
 pub mod test_run;
 pub mod webhook;

@@ -1,0 +1,287 @@
+//! Finds the line of a log that explains a failure.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+
+use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource};
+use regex_automata::Input;
+
+use super::cleaner::{CleanChunk, LogReader};
+use super::diff::{Baseline, NovelLines};
+use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
+
+/// Lines shown before and after the one that was found.
+const CONTEXT_LINES: usize = 3;
+/// In bytes.
+const MAX_CONTEXT_LINE: usize = 500;
+/// In bytes.
+const MAX_LINE: usize = 4096;
+/// In bytes.
+const MAX_CAPTURE: usize = 500;
+const MAX_CAPTURES: usize = 16;
+
+/// Reads a log to its end and finds the line that explains the failure: the one of the first rule that
+/// matches anywhere, or of the comparison with a green run if there is none.
+pub fn classify(
+    input: impl Read,
+    rules: &RuleSet,
+    baseline: Option<&Baseline>,
+) -> io::Result<LogClassification> {
+    let mut scan = LogScan::new(rules);
+    let mut novel = baseline.map(NovelLines::new);
+    let mut reader = LogReader::new(input);
+    let mut chunk = CleanChunk::default();
+    while reader.read_chunk(&mut chunk)? {
+        scan.scan(&chunk);
+        if let Some(novel) = &mut novel {
+            novel.scan(&chunk, |line| !is_noise(rules, line));
+        }
+    }
+    let by_rule = scan.best.map(|best| (best.rule, best.found));
+    let Some(novel) = novel else {
+        return Ok(LogClassification { found: by_rule.map(|(_, found)| found), novel: vec![] });
+    };
+    let is_telling =
+        by_rule.as_ref().is_some_and(|(rule, _)| rules.rules[*rule].category != LAST_RESORT);
+    let (by_diff, novel) = novel.finish();
+    let by_rule = by_rule.map(|(_, found)| found);
+    let found = if is_telling { by_rule } else { by_diff.or(by_rule) };
+    Ok(LogClassification { found, novel })
+}
+
+/// All rules of kind `match` that match a line, by priority; none if it is to be ignored.
+pub fn matching_rules<'r>(rules: &'r RuleSet, line: &str) -> Vec<&'r LogRule> {
+    let matches = |rule: &&LogRule| rule.regex.is_match(line);
+    if rules.rules.iter().filter(|rule| rule.kind == RuleKind::Ignore).any(|rule| matches(&rule)) {
+        return vec![];
+    }
+    rules.rules.iter().filter(|rule| rule.kind == RuleKind::Match).filter(matches).collect()
+}
+
+/// Whether a line says nothing about the cause, as far as the rules know.
+fn is_noise(rules: &RuleSet, line: &[u8]) -> bool {
+    let says_nothing =
+        |rule: &&LogRule| rule.kind == RuleKind::Ignore || rule.category == LAST_RESORT;
+    rules.rules.iter().filter(says_nothing).any(|rule| rule.regex.is_match(line))
+}
+
+pub(super) fn cut_text(line: &[u8], max: usize) -> String {
+    if line.len() <= max {
+        return String::from_utf8_lossy(line).into_owned();
+    }
+    // A character may be cut in two at the end.
+    let text = String::from_utf8_lossy(&line[..max]);
+    format!("{}…", text.trim_end_matches(char::REPLACEMENT_CHARACTER))
+}
+
+struct LogScan<'r> {
+    set: &'r RuleSet,
+    best: Option<BestMatch>,
+    /// The last lines before the chunk.
+    before: VecDeque<String>,
+    /// Rules to try on the present segment.
+    candidates: Vec<u16>,
+    /// For each rule, the last segment that it was a candidate for.
+    candidate_for: Vec<u64>,
+    /// How many segments were looked at.
+    serial: u64,
+    /// Segments of the chunk where rules without a literal may match.
+    without_literal: VecDeque<usize>,
+}
+
+struct BestMatch {
+    rule: usize,
+    found: LogMatch,
+    /// Lines of the context that are still to come.
+    missing_after: usize,
+}
+
+impl<'r> LogScan<'r> {
+    fn new(set: &'r RuleSet) -> Self {
+        Self {
+            set,
+            best: None,
+            before: VecDeque::new(),
+            candidates: vec![],
+            candidate_for: vec![0; set.rules.len()],
+            serial: 0,
+            without_literal: VecDeque::new(),
+        }
+    }
+
+    fn scan(&mut self, chunk: &CleanChunk) {
+        // The chunk's best segment, with its rule. Text is copied once the chunk is done.
+        let mut best: Option<(usize, usize)> = None;
+        self.find_without_literal(chunk);
+        let mut segment = 0;
+        for hit in self.set.literals.find_overlapping_iter(&chunk.text) {
+            if hit.end() > chunk.segment_end(segment) {
+                self.try_candidates(chunk, segment, &mut best);
+                let rest = &chunk.segments[segment..];
+                segment += rest.partition_point(|s| s.start() < hit.end()) - 1;
+                self.try_without_literal(chunk, segment, &mut best);
+            }
+            for &rule in &self.set.rules_of_literal[hit.pattern().as_usize()] {
+                self.add_candidate(rule, best);
+            }
+        }
+        if !chunk.segments.is_empty() {
+            self.try_candidates(chunk, segment, &mut best);
+            self.try_without_literal(chunk, usize::MAX, &mut best);
+        }
+        self.keep_context(chunk, best);
+    }
+
+    /// Whether the rule can't become the result any more.
+    fn is_settled(&self, rule: usize, best: Option<(usize, usize)>) -> bool {
+        let best = best.map(|(_, rule)| rule).or(self.best.as_ref().map(|best| best.rule));
+        best.is_some_and(|best| {
+            rule > best || (rule == best && self.set.rules[rule].pick == Pick::First)
+        })
+    }
+
+    fn add_candidate(&mut self, rule: u16, best: Option<(usize, usize)>) {
+        let index = usize::from(rule);
+        let is_known = std::mem::replace(&mut self.candidate_for[index], self.serial + 1)
+            == self.serial + 1;
+        let can_win = || {
+            self.set.rules[index].kind == RuleKind::Ignore || !self.is_settled(index, best)
+        };
+        if !is_known && can_win() {
+            self.candidates.push(rule);
+        }
+    }
+
+    /// Tries the candidates of a segment, with the rules without a literal if it may match them.
+    fn try_candidates(
+        &mut self,
+        chunk: &CleanChunk,
+        segment: usize,
+        best: &mut Option<(usize, usize)>,
+    ) {
+        if self.without_literal.front() == Some(&segment) {
+            self.without_literal.pop_front();
+            for place in 0..self.set.without_literal.len() {
+                self.add_candidate(self.set.without_literal[place], *best);
+            }
+        }
+        self.serial += 1;
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.sort_unstable();
+        let line = chunk.segment(segment);
+        let rules = || candidates.iter().map(|&index| usize::from(index));
+        let wins = |&index: &usize| {
+            let rule = &self.set.rules[index];
+            rule.kind == RuleKind::Match && rule.regex.is_match(line)
+        };
+        let winner = rules().take_while(|&rule| {
+            self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule, *best)
+        });
+        if let Some(winner) = winner.filter(wins).next() {
+            let is_ignored = rules().any(|index| {
+                let rule = &self.set.rules[index];
+                rule.kind == RuleKind::Ignore && rule.regex.is_match(line)
+            });
+            if !is_ignored {
+                *best = Some((segment, winner));
+            }
+        }
+        candidates.clear();
+        self.candidates = candidates;
+    }
+
+    /// Tries the segments before `segment` that no literal occurs in.
+    fn try_without_literal(
+        &mut self,
+        chunk: &CleanChunk,
+        segment: usize,
+        best: &mut Option<(usize, usize)>,
+    ) {
+        while let Some(&first) = self.without_literal.front()
+            && first < segment
+        {
+            self.try_candidates(chunk, first, best);
+        }
+    }
+
+    /// Lists the segments where a rule without a literal matches.
+    fn find_without_literal(&mut self, chunk: &CleanChunk) {
+        self.without_literal.clear();
+        let Some(regex) = &self.set.any_without_literal else { return };
+        let can_win = |&rule: &u16| {
+            let rule = usize::from(rule);
+            self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule, None)
+        };
+        if !self.set.without_literal.iter().any(can_win) {
+            return;
+        }
+        let mut start = 0;
+        while start < chunk.text.len() {
+            let input = Input::new(&chunk.text).range(start..).earliest(true);
+            let Some(hit) = regex.search_half(&input) else { break };
+            let segment = chunk.segments.partition_point(|s| s.start() < hit.offset()) - 1;
+            self.without_literal.push_back(segment);
+            start = chunk.segment_end(segment) + 1;
+        }
+    }
+
+    /// Copies what is reported of the chunk's best line, and the lines around it.
+    fn keep_context(&mut self, chunk: &CleanChunk, best: Option<(usize, usize)>) {
+        let count = chunk.segments.len();
+        let lines = |from: usize, to: usize| {
+            (from..to.min(count)).map(|s| cut_text(chunk.segment(s), MAX_CONTEXT_LINE))
+        };
+        if let Some((segment, rule)) = best {
+            let from = segment.saturating_sub(CONTEXT_LINES);
+            let from_before = CONTEXT_LINES.saturating_sub(segment).min(self.before.len());
+            let mut context: Vec<String> =
+                self.before.range(self.before.len() - from_before..).cloned().collect();
+            context.extend(lines(from, segment + 1 + CONTEXT_LINES));
+            let after = (count - segment - 1).min(CONTEXT_LINES);
+            self.best = Some(BestMatch {
+                rule,
+                found: self.describe(chunk, segment, rule, context),
+                missing_after: CONTEXT_LINES - after,
+            });
+        } else if let Some(best) = &mut self.best {
+            let context = lines(0, best.missing_after);
+            best.found.context.extend(context);
+            best.missing_after = best.missing_after.saturating_sub(count);
+        }
+        self.before.extend(lines(count.saturating_sub(CONTEXT_LINES), count));
+        while self.before.len() > CONTEXT_LINES {
+            self.before.pop_front();
+        }
+    }
+
+    fn describe(
+        &self,
+        chunk: &CleanChunk,
+        segment: usize,
+        rule: usize,
+        context: Vec<String>,
+    ) -> LogMatch {
+        let (rule, line) = (&self.set.rules[rule], chunk.segment(segment));
+        let mut groups = rule.regex.create_captures();
+        rule.regex.captures(line, &mut groups);
+        let text = |span: regex_automata::Span| cut_text(&line[span.range()], MAX_CAPTURE);
+        let mut captures: Vec<String> =
+            groups.iter().skip(1).flatten().take(MAX_CAPTURES).map(text).collect();
+        let whole = groups.get_group(0);
+        if captures.is_empty() {
+            captures.extend(whole.map(text));
+        }
+        // A very long line is shown from a little before the match.
+        let start = whole.map_or(0, |span| span.start.saturating_sub(MAX_LINE / 4));
+        let start = if line.len() > MAX_LINE { start } else { 0 };
+        LogMatch {
+            rule: Some(rule.name.clone()),
+            category: Some(rule.category.clone()),
+            line_number: chunk.segments[segment].line_number,
+            line: cut_text(&line[start..], MAX_LINE),
+            captures,
+            context,
+            by: LogMatchSource::Rule,
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Reads a log in chunks and strips what isn't text: timestamps, escape sequences, byte order marks
+//! and control characters.
+
+use std::io::{self, Read};
+
+use memchr::{memchr, memrchr};
+
+/// In bytes; the most of a log that is read at once.
+const CHUNK: usize = 256 * 1024;
+/// In bytes. A longer line is several segments.
+pub(super) const MAX_SEGMENT: usize = 64 * 1024;
+/// In bytes. An escape sequence that hasn't ended by then isn't one, so that it can't hide text.
+const MAX_ESCAPE: usize = 4096;
+
+pub(super) struct LogReader<R> {
+    input: R,
+    raw: Vec<u8>,
+    /// How much of `raw` is read and not cleaned yet.
+    filled: usize,
+    line_number: u64,
+    is_at_line_start: bool,
+    is_at_end: bool,
+}
+
+/// Clean text of a part of a log. Buffers are used again for the next part.
+#[derive(Default)]
+pub(super) struct CleanChunk {
+    /// Every segment ends with a line feed.
+    pub(super) text: Vec<u8>,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// A line, or a part of one: a carriage return in a line starts a new segment, because progress
+/// bars overwrite themselves with it. Empty segments are left out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Segment {
+    start: u32,
+    /// Counted from 1.
+    pub(super) line_number: u64,
+}
+
+impl Segment {
+    /// Where it starts in the chunk's text.
+    pub(super) fn start(self) -> usize {
+        self.start as usize
+    }
+}
+
+impl CleanChunk {
+    /// Without the line feed.
+    pub(super) fn segment(&self, index: usize) -> &[u8] {
+        &self.text[self.segments[index].start()..self.segment_end(index)]
+    }
+
+    /// The place of the segment's line feed.
+    pub(super) fn segment_end(&self, index: usize) -> usize {
+        let next = self.segments.get(index + 1).map_or(self.text.len(), |next| next.start());
+        next - 1
+    }
+
+    fn push(&mut self, piece: &[u8], line_number: u64) {
+        for piece in piece.chunks(MAX_SEGMENT) {
+            let start = self.text.len();
+            append_clean(&mut self.text, piece);
+            if self.text.len() == start {
+                continue;
+            }
+            self.text.push(b'\n');
+            #[expect(clippy::cast_possible_truncation, reason = "a chunk is far below 4 GiB")]
+            self.segments.push(Segment { start: start as u32, line_number });
+        }
+    }
+}
+
+impl<R: Read> LogReader<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self {
+            input,
+            raw: vec![0; CHUNK],
+            filled: 0,
+            line_number: 1,
+            is_at_line_start: true,
+            is_at_end: false,
+        }
+    }
+
+    /// Replaces the content of `chunk` by the next part of the log. `false` after the end.
+    pub(super) fn read_chunk(&mut self, chunk: &mut CleanChunk) -> io::Result<bool> {
+        chunk.text.clear();
+        chunk.segments.clear();
+        while !self.is_at_end && self.filled < self.raw.len() {
+            match self.input.read(&mut self.raw[self.filled..]) {
+                Ok(0) => self.is_at_end = true,
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.filled == 0 {
+            return Ok(false);
+        }
+        let read = &self.raw[..self.filled];
+        // Whole lines, if there are any; the rest waits for its end.
+        let end = match memrchr(b'\n', read) {
+            Some(feed) if !self.is_at_end => feed + 1,
+            _ => self.filled,
+        };
+        let mut rest = &read[..end];
+        while !rest.is_empty() {
+            let feed = memchr(b'\n', rest);
+            let line = &rest[..feed.unwrap_or(rest.len())];
+            rest = &rest[feed.map_or(rest.len(), |feed| feed + 1)..];
+            let text = if self.is_at_line_start { without_timestamp(line) } else { line };
+            let text = text.strip_suffix(b"\r").unwrap_or(text);
+            if memchr(b'\r', text).is_some() {
+                for piece in text.split(|&byte| byte == b'\r') {
+                    chunk.push(piece, self.line_number);
+                }
+            } else {
+                chunk.push(text, self.line_number);
+            }
+            self.is_at_line_start = feed.is_some();
+            self.line_number += u64::from(feed.is_some());
+        }
+        self.raw.copy_within(end..self.filled, 0);
+        self.filled -= end;
+        Ok(true)
+    }
+}
+
+/// GitHub joins the logs of steps, each of which starts with a byte order mark, and starts every line
+/// with a time. `gh run view --log` puts the names of the job and the step before it.
+fn without_timestamp(line: &[u8]) -> &[u8] {
+    let line = without_mark(line);
+    if let Some(length) = timestamp_length(line) {
+        return without_mark(&line[length..]);
+    }
+    let after_names = || {
+        let start = &line[..line.len().min(512)];
+        let step = memchr(b'\t', start)? + 1;
+        let text = step + memchr(b'\t', &start[step..])? + 1;
+        let text = without_mark(&line[text..]);
+        Some(&text[timestamp_length(text)?..])
+    };
+    after_names().unwrap_or(line)
+}
+
+fn without_mark(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
+}
+
+/// The length of `2026-11-23T06:17:44.1234567Z `, with the space.
+fn timestamp_length(line: &[u8]) -> Option<usize> {
+    const SHAPE: &[u8] = b"0000-00-00T00:00:00";
+    let start = line.get(..SHAPE.len())?;
+    let fits = start.iter().zip(SHAPE).all(|(byte, shape)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        other => byte == other,
+    });
+    if !fits {
+        return None;
+    }
+    let mut at = SHAPE.len();
+    if line.get(at) == Some(&b'.') {
+        at += 1;
+        at += line[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    }
+    if line.get(at) != Some(&b'Z') {
+        return None;
+    }
+    match line.get(at + 1) {
+        Some(b' ') => Some(at + 2),
+        None => Some(at + 1),
+        // An empty line that ends with a carriage return.
+        Some(b'\r') => Some(at + 1),
+        Some(_) => None,
+    }
+}
+
+fn is_control(byte: u8) -> bool {
+    (byte < 0x20 && byte != b'\t') || byte == 0x7f
+}
+
+/// Drops escape sequences and control characters. Without its NULs, ASCII in UTF-16 (which
+/// PowerShell writes) is readable.
+fn append_clean(out: &mut Vec<u8>, piece: &[u8]) {
+    // Written without an early end, so that the compiler uses vector instructions.
+    if !piece.iter().fold(false, |found, &byte| found | is_control(byte)) {
+        out.extend_from_slice(piece);
+        return;
+    }
+    let mut rest = piece;
+    while let Some(at) = rest.iter().position(|&byte| is_control(byte)) {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let skipped = if rest[0] == 0x1b { escape_length(rest) } else { 1 };
+        rest = &rest[skipped..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// The length of the escape sequence (ECMA-48) that `text` starts with; 1 if it isn't complete.
+fn escape_length(text: &[u8]) -> usize {
+    let text = &text[..text.len().min(MAX_ESCAPE)];
+    let skip = |from: usize, wanted: fn(&u8) -> bool| {
+        from + text[from..].iter().take_while(|byte| wanted(byte)).count()
+    };
+    match text.get(1) {
+        Some(b'[') => {
+            let intermediate = skip(2, |byte| matches!(byte, 0x30..=0x3f));
+            let last = skip(intermediate, |byte| matches!(byte, 0x20..=0x2f));
+            if matches!(text.get(last), Some(0x40..=0x7e)) { last + 1 } else { 1 }
+        }
+        // Strings, such as the target of a link: they end with BEL or with ESC and a backslash.
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => {
+            let end = skip(2, |byte| !matches!(byte, 0x07 | 0x1b));
+            match (text.get(end), text.get(end + 1)) {
+                (Some(0x07), _) => end + 1,
+                (Some(0x1b), Some(b'\\')) => end + 2,
+                _ => 1,
+            }
+        }
+        Some(0x20..=0x2f) => {
+            let last = skip(1, |byte| matches!(byte, 0x20..=0x2f));
+            if matches!(text.get(last), Some(0x30..=0x7e)) { last + 1 } else { 1 }
+        }
+        Some(0x30..=0x7e) => 2,
+        _ => 1,
+    }
+}

@@ -1,0 +1,208 @@
+//! Compares the log of a failed job with the log of the last green run of the same job: what never
+//! occurs there is a hint at the cause, without any rule.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::{Entry, RandomState};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
+use std::io::{self, Read};
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, NovelLine};
+
+use super::classifier::cut_text;
+use super::cleaner::{CleanChunk, LogReader};
+
+/// About 36 MB. What a baseline has beyond is shown as new rather than hidden.
+const MAX_BASELINE_LINES: usize = 2_000_000;
+/// How many new lines are kept while reading, and how many are reported.
+const MAX_NOVEL: usize = 4096;
+const MAX_REPORTED: usize = 50;
+/// In bytes.
+const MAX_LINE: usize = 1000;
+/// Lines shown around the one that was found.
+const CONTEXT_LINES: u64 = 3;
+
+/// What the lines of a green run look like.
+pub struct Baseline {
+    seen: HashSet<u64, BuildHasherDefault<IsHash>>,
+    hasher: RandomState,
+}
+
+impl Baseline {
+    pub fn read(input: impl Read) -> io::Result<Self> {
+        let mut baseline = Self { seen: HashSet::default(), hasher: RandomState::new() };
+        let mut reader = LogReader::new(input);
+        let mut chunk = CleanChunk::default();
+        let mut shape = vec![];
+        while reader.read_chunk(&mut chunk)? {
+            for segment in 0..chunk.segments.len() {
+                write_shape(chunk.segment(segment), &mut shape);
+                if baseline.seen.len() < MAX_BASELINE_LINES {
+                    baseline.seen.insert(baseline.hasher.hash_one(&shape));
+                }
+            }
+        }
+        Ok(baseline)
+    }
+}
+
+/// A key that is a hash already.
+#[derive(Default)]
+struct IsHash(u64);
+
+impl Hasher for IsHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are u64");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+pub(super) struct NovelLines<'b> {
+    baseline: &'b Baseline,
+    lines: HashMap<u64, NovelShape, BuildHasherDefault<IsHash>>,
+    shape: Vec<u8>,
+}
+
+struct NovelShape {
+    count: u64,
+    /// The last line of this shape.
+    line: NovelLine,
+}
+
+impl NovelShape {
+    /// Smaller is more telling.
+    fn rank(&self) -> (u64, Reverse<u64>) {
+        (self.count, Reverse(self.line.line_number))
+    }
+}
+
+impl<'b> NovelLines<'b> {
+    pub(super) fn new(baseline: &'b Baseline) -> Self {
+        Self { baseline, lines: HashMap::default(), shape: vec![] }
+    }
+
+    pub(super) fn scan(&mut self, chunk: &CleanChunk, is_wanted: impl Fn(&[u8]) -> bool) {
+        for segment in 0..chunk.segments.len() {
+            let text = chunk.segment(segment);
+            write_shape(text, &mut self.shape);
+            let hash = self.baseline.hasher.hash_one(&self.shape);
+            if self.baseline.seen.contains(&hash)
+                || !self.shape.iter().any(u8::is_ascii_alphabetic)
+                || !is_wanted(text)
+            {
+                continue;
+            }
+            let line_number = chunk.segments[segment].line_number;
+            match self.lines.entry(hash) {
+                Entry::Occupied(mut known) => {
+                    let known = known.get_mut();
+                    known.count += 1;
+                    known.line.line_number = line_number;
+                    known.line.line = cut_text(text, MAX_LINE);
+                }
+                Entry::Vacant(place) => {
+                    let line = NovelLine { line_number, line: cut_text(text, MAX_LINE) };
+                    place.insert(NovelShape { count: 1, line });
+                    if self.lines.len() >= MAX_NOVEL {
+                        self.drop_half();
+                    }
+                }
+            }
+        }
+    }
+
+    fn drop_half(&mut self) {
+        let mut ranks: Vec<_> = self.lines.values().map(NovelShape::rank).collect();
+        ranks.sort_unstable();
+        let worst = ranks[ranks.len() / 2];
+        self.lines.retain(|_, shape| shape.rank() < worst);
+    }
+
+    /// The line that explains the failure best, and the most telling lines.
+    pub(super) fn finish(self) -> (Option<LogMatch>, Vec<NovelLine>) {
+        let mut shapes: Vec<NovelShape> = self.lines.into_values().collect();
+        shapes.sort_unstable_by_key(NovelShape::rank);
+        let says_error = |line: &NovelLine| ERROR_WORDS.is_match(line.line.as_str());
+        let lines: Vec<NovelLine> = shapes.into_iter().map(|shape| shape.line).collect();
+        let best = lines.iter().find(|line| says_error(line)).or(lines.first());
+        let found = best.map(|best| {
+            let is_near =
+                |line: &&NovelLine| line.line_number.abs_diff(best.line_number) <= CONTEXT_LINES;
+            let mut context: Vec<&NovelLine> = lines.iter().filter(is_near).collect();
+            context.sort_by_key(|line| line.line_number);
+            LogMatch {
+                rule: None,
+                category: None,
+                line_number: best.line_number,
+                line: best.line.clone(),
+                captures: vec![],
+                context: context.into_iter().map(|line| line.line.clone()).collect(),
+                by: LogMatchSource::Diff,
+            }
+        });
+        (found, lines.into_iter().take(MAX_REPORTED).collect())
+    }
+}
+
+/// Words of which a line that explains a failure has one more often than others.
+static ERROR_WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build([
+            "error", "fail", "fatal", "exception", "panic", "abort", "denied", "refused",
+            "not found", "no such", "timeout", "timed out", "killed", "cannot", "can't", "unable",
+            "undefined", "unexpected", "invalid", "missing", "segmentation", "cancel", "corrupt",
+        ])
+        .expect("a few short words")
+});
+
+/// Writes what a line has in common with lines that differ in numbers, hashes, paths and times.
+fn write_shape(line: &[u8], shape: &mut Vec<u8>) {
+    shape.clear();
+    let mut rest = line;
+    while let Some(&first) = rest.first() {
+        let is_word = is_word_byte(first);
+        let length = rest.iter().take_while(|&&byte| is_word_byte(byte) == is_word).count();
+        let (part, after) = rest.split_at(length);
+        rest = after;
+        if is_word { write_word(part, shape) } else { shape.extend_from_slice(part) }
+    }
+}
+
+fn is_word_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'/' | b'\\') || byte >= 0x80
+}
+
+fn write_word(word: &[u8], shape: &mut Vec<u8>) {
+    if word.iter().any(|byte| matches!(byte, b'/' | b'\\')) && word.len() > 1 {
+        shape.push(b'/');
+        return;
+    }
+    if !word.iter().any(u8::is_ascii_digit) {
+        shape.extend_from_slice(word);
+        return;
+    }
+    let is_hash = word.len() >= 7 && word.iter().all(|b| b.is_ascii_hexdigit() || *b == b'-');
+    if is_hash {
+        shape.push(b'#');
+        return;
+    }
+    let mut was_digit = false;
+    for &byte in word {
+        if !byte.is_ascii_digit() {
+            shape.push(byte);
+        } else if !was_digit {
+            shape.push(b'0');
+        }
+        was_digit = byte.is_ascii_digit();
+    }
+}

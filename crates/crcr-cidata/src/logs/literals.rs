@@ -1,0 +1,203 @@
+//! The text that every match of a pattern contains.
+//!
+//! `regex-syntax` extracts literals from the start or the end of a pattern. Rules for logs often
+//! have theirs in the middle (`^\S+:\d+: error: `), and many ignore case, so the pattern is walked
+//! here and all literals are in lower case.
+
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+/// How many literals may stand for one pattern.
+const MAX_SET: usize = 24;
+/// In bytes. More of a literal makes the automaton larger and hardly more selective.
+const MAX_LITERAL: usize = 24;
+/// In bytes other than white space. Shorter literals occur in nearly every line.
+const MIN_LITERAL: usize = 3;
+
+type LiteralSet = Vec<Vec<u8>>;
+
+/// Literals in lower case of which every match contains at least one, ignoring ASCII case. `None` if
+/// there are none that are worth searching for.
+pub(super) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
+    let parts = LiteralParts::of(hir);
+    let best = better(parts.exact, parts.required)?;
+    let mut best: LiteralSet = best
+        .into_iter()
+        .map(|mut literal| {
+            literal.truncate(MAX_LITERAL);
+            literal
+        })
+        .collect();
+    best.sort();
+    best.dedup();
+    Some(best)
+}
+
+#[derive(Default)]
+struct LiteralParts {
+    /// Everything that the part matches, if that is little.
+    exact: Option<LiteralSet>,
+    /// Of which every match of the part contains one.
+    required: Option<LiteralSet>,
+}
+
+impl LiteralParts {
+    fn exact(set: LiteralSet) -> Self {
+        Self { exact: Some(set), required: None }
+    }
+
+    fn of(hir: &Hir) -> Self {
+        match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => Self::exact(vec![vec![]]),
+            HirKind::Literal(literal) => Self::exact(vec![literal.0.to_ascii_lowercase()]),
+            HirKind::Class(class) => Self { exact: members(class), required: None },
+            HirKind::Capture(capture) => Self::of(&capture.sub),
+            HirKind::Repetition(repetition) => {
+                let sub = Self::of(&repetition.sub);
+                match (repetition.min, repetition.max) {
+                    (1, Some(1)) => sub,
+                    (0, Some(1)) => {
+                        let exact = sub.exact.filter(|set| set.len() < MAX_SET).map(|mut set| {
+                            set.push(vec![]);
+                            set
+                        });
+                        Self { exact, required: None }
+                    }
+                    (0, _) => Self::default(),
+                    _ => Self { exact: None, required: better(sub.exact, sub.required) },
+                }
+            }
+            HirKind::Concat(parts) => Self::of_sequence(parts),
+            HirKind::Alternation(parts) => {
+                let parts: Vec<Self> = parts.iter().map(Self::of).collect();
+                let exact = union(parts.iter().map(|part| part.exact.clone()));
+                let required = union(parts.into_iter().map(|part| better(part.exact, part.required)));
+                Self { exact, required }
+            }
+        }
+    }
+
+    fn of_sequence(parts: &[Hir]) -> Self {
+        let mut best = None;
+        let mut current: LiteralSet = vec![vec![]];
+        let mut is_exact = true;
+        for part in parts {
+            let part = Self::of(part);
+            let joined = part.exact.as_ref().and_then(|set| product(&current, set));
+            if let Some(joined) = joined {
+                current = joined;
+                continue;
+            }
+            is_exact = false;
+            best = better(best, Some(std::mem::take(&mut current)));
+            best = better(best, part.required);
+            current = part.exact.unwrap_or_else(|| vec![vec![]]);
+        }
+        if is_exact {
+            return Self::exact(current);
+        }
+        Self { exact: None, required: better(best, Some(current)) }
+    }
+}
+
+/// The members of a small class in lower case, so that `[eE]` is one.
+fn members(class: &Class) -> Option<LiteralSet> {
+    let mut set: LiteralSet = match class {
+        Class::Unicode(class) => {
+            let count: usize = class.iter().map(|range| range.len()).sum();
+            if count > 2 * MAX_SET {
+                return None;
+            }
+            let chars = class.iter().flat_map(|range| range.start()..=range.end());
+            chars.map(|c| c.to_ascii_lowercase().to_string().into_bytes()).collect()
+        }
+        Class::Bytes(class) => {
+            let bytes = class.iter().flat_map(|range| range.start()..=range.end());
+            bytes.map(|byte| vec![byte.to_ascii_lowercase()]).collect()
+        }
+    };
+    set.sort();
+    set.dedup();
+    (set.len() <= MAX_SET).then_some(set)
+}
+
+fn product(starts: &LiteralSet, ends: &LiteralSet) -> Option<LiteralSet> {
+    let longest = |set: &LiteralSet| set.iter().map(Vec::len).max().unwrap_or_default();
+    let fits = starts.len() * ends.len() <= MAX_SET && longest(starts) + longest(ends) <= 256;
+    fits.then(|| {
+        let with = |start: &Vec<u8>| ends.iter().map(|end| [&start[..], end].concat()).collect();
+        let mut set: LiteralSet = starts.iter().flat_map(|start| -> LiteralSet { with(start) }).collect();
+        set.sort();
+        set.dedup();
+        set
+    })
+}
+
+fn union(sets: impl Iterator<Item = Option<LiteralSet>>) -> Option<LiteralSet> {
+    let mut all = LiteralSet::new();
+    for set in sets {
+        all.extend(set?);
+        if all.len() > MAX_SET {
+            return None;
+        }
+    }
+    Some(all)
+}
+
+fn better(a: Option<LiteralSet>, b: Option<LiteralSet>) -> Option<LiteralSet> {
+    [a, b].into_iter().flatten().filter(|set| selectivity(set) > 0).max_by_key(selectivity)
+}
+
+/// 0 if a set isn't worth searching for.
+fn selectivity(set: &LiteralSet) -> usize {
+    let telling = |literal: &Vec<u8>| literal.iter().filter(|b| !b.is_ascii_whitespace()).count();
+    let shortest = set.iter().map(telling).min().unwrap_or_default();
+    if shortest < MIN_LITERAL {
+        return 0;
+    }
+    // Each byte more is worth as much as eight literals fewer.
+    shortest.min(MAX_LITERAL) * 8 + MAX_SET - set.len().min(MAX_SET)
+}
+
+/// The pattern as it is used on text of many lines: no match goes past a line feed, and `^` and `$`
+/// are the ends of a line. `None` if it can't match within a line.
+pub(super) fn within_line(hir: Hir) -> Option<Hir> {
+    Some(match hir.into_kind() {
+        HirKind::Empty => Hir::empty(),
+        HirKind::Literal(literal) if literal.0.contains(&b'\n') => return None,
+        HirKind::Literal(literal) => Hir::literal(literal.0),
+        HirKind::Class(Class::Unicode(mut class)) => {
+            class.difference(&regex_syntax::hir::ClassUnicode::new([
+                regex_syntax::hir::ClassUnicodeRange::new('\n', '\n'),
+            ]));
+            Hir::class(Class::Unicode(class))
+        }
+        HirKind::Class(Class::Bytes(mut class)) => {
+            class.difference(&regex_syntax::hir::ClassBytes::new([
+                regex_syntax::hir::ClassBytesRange::new(b'\n', b'\n'),
+            ]));
+            Hir::class(Class::Bytes(class))
+        }
+        HirKind::Look(Look::Start | Look::StartCRLF) => Hir::look(Look::StartLF),
+        HirKind::Look(Look::End | Look::EndCRLF) => Hir::look(Look::EndLF),
+        HirKind::Look(look) => Hir::look(look),
+        HirKind::Repetition(mut repetition) => {
+            repetition.sub = Box::new(within_line(*repetition.sub)?);
+            Hir::repetition(repetition)
+        }
+        HirKind::Capture(mut capture) => {
+            capture.sub = Box::new(within_line(*capture.sub)?);
+            Hir::capture(capture)
+        }
+        HirKind::Concat(parts) => {
+            Hir::concat(parts.into_iter().map(within_line).collect::<Option<_>>()?)
+        }
+        // A branch that can't match is left out.
+        HirKind::Alternation(parts) => {
+            let parts: Vec<Hir> = parts.into_iter().filter_map(within_line).collect();
+            if parts.is_empty() {
+                return None;
+            }
+            Hir::alternation(parts)
+        }
+    })
+}

@@ -1,0 +1,390 @@
+//! Rules that find the line of a log that explains a failure.
+//!
+//! ```toml
+//! extends = "starter"        # the rules of `crcr` come after those of this file
+//!
+//! [[rule]]                   # the first rule that matches wins
+//! name = "out of disk space"
+//! category = "infrastructure"
+//! pattern = 'No space left on device'
+//! pick = "last"              # or "first": which line, if several match
+//! kind = "match"             # or "ignore": such a line is never the cause
+//! examples = ["cp: write error: No space left on device"]
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use regex_automata::meta;
+use regex_automata::nfa::thompson::WhichCaptures;
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::Hir;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::literals::{required_literals, within_line};
+
+/// The rules that `crcr` comes with.
+pub const STARTER_RULES: &str = include_str!("starter.toml");
+/// The category of rules that say only that something failed, such as the exit code: a line that
+/// a green run doesn't have is preferred to theirs.
+pub const LAST_RESORT: &str = "last-resort";
+
+/// In bytes.
+const MAX_FILE: usize = 1024 * 1024;
+const MAX_RULES: usize = 1000;
+/// In bytes.
+const MAX_PATTERN: usize = 2000;
+/// In characters.
+const MAX_NAME: usize = 100;
+/// In bytes; what one pattern's automaton takes at most.
+const MAX_COMPILED: usize = 512 * 1024;
+/// In bytes; where the lazy automaton of one rule keeps its states.
+const RULE_CACHE: usize = 128 * 1024;
+/// In bytes; the same for the automaton of all rules without a literal.
+const SHARED_CACHE: usize = 4 * 1024 * 1024;
+/// In bytes; a larger sum of literals is searched with a slower automaton that is smaller.
+const MAX_DFA_LITERALS: usize = 16 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    First,
+    Last,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleKind {
+    Match,
+    /// A line that it matches is never the cause.
+    Ignore,
+}
+
+#[derive(Debug, Clone)]
+pub struct LogRule {
+    pub name: String,
+    pub category: String,
+    pub pattern: String,
+    pub pick: Pick,
+    pub kind: RuleKind,
+    /// Lines that the rule is there for.
+    pub examples: Vec<String>,
+    /// The rule's line in its file, counted from 1.
+    pub source_line: usize,
+    pub(super) regex: meta::Regex,
+    hir: Hir,
+    literals: Option<Vec<Vec<u8>>>,
+}
+
+impl LogRule {
+    /// Whether the whole log has to be searched for the rule, because no text is in all its matches.
+    pub fn is_without_literal(&self) -> bool {
+        self.literals.is_none()
+    }
+}
+
+/// One mistake in a file of rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleFinding {
+    /// Counted from 1.
+    pub line: usize,
+    pub message: String,
+}
+
+impl fmt::Display for RuleFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+/// Rules by priority, and the automata that find the lines to try them on.
+#[derive(Debug)]
+pub struct RuleSet {
+    pub(super) rules: Vec<LogRule>,
+    /// Literals of all rules, in lower case.
+    pub(super) literals: AhoCorasick,
+    /// For each literal, the rules that need it.
+    pub(super) rules_of_literal: Vec<Vec<u16>>,
+    pub(super) without_literal: Vec<u16>,
+    /// Matches where one of `without_literal` does; `None` if there are none.
+    pub(super) any_without_literal: Option<meta::Regex>,
+}
+
+impl RuleSet {
+    /// The rules that `crcr` comes with.
+    pub fn starter() -> Self {
+        Self::parse(STARTER_RULES).unwrap_or_else(|findings| {
+            unreachable!("the starter rules are tested: {}", findings[0])
+        })
+    }
+
+    /// Reads a file of rules. All mistakes are reported at once.
+    pub fn parse(text: &str) -> Result<Self, Vec<RuleFinding>> {
+        if text.len() > MAX_FILE {
+            let message = format!("the file is larger than {MAX_FILE} bytes");
+            return Err(vec![RuleFinding { line: 1, message }]);
+        }
+        let mut reader = RuleReader { text, findings: vec![] };
+        let mut rules = reader.read();
+        if reader.findings.is_empty() && rules.is_empty() {
+            reader.find(0, "there is no `[[rule]]`".to_owned());
+        }
+        if rules.len() > MAX_RULES {
+            reader.find(0, format!("there are {} rules, {MAX_RULES} are allowed", rules.len()));
+            rules.clear();
+        }
+        let mut findings = reader.findings;
+        if findings.is_empty() {
+            match Self::with_automata(rules) {
+                Ok(set) => return Ok(set),
+                Err(message) => findings.push(RuleFinding { line: 1, message }),
+            }
+        }
+        findings.sort_by_key(|finding| finding.line);
+        Err(findings)
+    }
+
+    pub fn rules(&self) -> &[LogRule] {
+        &self.rules
+    }
+
+    fn with_automata(rules: Vec<LogRule>) -> Result<Self, String> {
+        let mut literals: Vec<&[u8]> = vec![];
+        let mut rules_of_literal: Vec<Vec<u16>> = vec![];
+        let mut known: HashMap<&[u8], usize> = HashMap::new();
+        let mut without_literal = vec![];
+        for (index, rule) in (0_u16..).zip(&rules) {
+            let Some(own) = &rule.literals else {
+                without_literal.push(index);
+                continue;
+            };
+            for literal in own {
+                let place = *known.entry(literal).or_insert_with(|| {
+                    literals.push(literal);
+                    rules_of_literal.push(vec![]);
+                    literals.len() - 1
+                });
+                rules_of_literal[place].push(index);
+            }
+        }
+        let size: usize = literals.iter().map(|literal| literal.len()).sum();
+        let kind = if size <= MAX_DFA_LITERALS {
+            AhoCorasickKind::DFA
+        } else {
+            AhoCorasickKind::ContiguousNFA
+        };
+        let literals = AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .match_kind(MatchKind::Standard)
+            .kind(Some(kind))
+            .build(&literals)
+            .map_err(|error| format!("the literals of all rules are too large: {error}"))?;
+        let hirs: Vec<&Hir> = without_literal.iter().map(|&r| &rules[usize::from(r)].hir).collect();
+        let any_without_literal = (!hirs.is_empty()).then(|| {
+            meta::Builder::new()
+                .configure(config(SHARED_CACHE).which_captures(WhichCaptures::None))
+                .build_many_from_hir(&hirs)
+        });
+        let any_without_literal = any_without_literal.transpose().map_err(|_| {
+            format!("the {} rules without a literal are too large together", hirs.len())
+        })?;
+        Ok(Self { rules, literals, rules_of_literal, without_literal, any_without_literal })
+    }
+}
+
+fn config(cache: usize) -> meta::Config {
+    meta::Config::new()
+        .utf8_empty(false)
+        .hybrid_cache_capacity(cache)
+        .onepass_size_limit(Some(RULE_CACHE))
+        .nfa_size_limit(Some(if cache == RULE_CACHE { MAX_COMPILED } else { 16 * MAX_COMPILED }))
+        .pool_capacity(4)
+}
+
+struct RuleReader<'t> {
+    text: &'t str,
+    findings: Vec<RuleFinding>,
+}
+
+impl RuleReader<'_> {
+    fn find(&mut self, offset: usize, message: String) {
+        let line = self.line_at(offset);
+        self.findings.push(RuleFinding { line, message });
+    }
+
+    fn line_at(&self, offset: usize) -> usize {
+        memchr::memchr_iter(b'\n', &self.text.as_bytes()[..offset.min(self.text.len())]).count() + 1
+    }
+
+    fn read(&mut self) -> Vec<LogRule> {
+        let (document, errors) = DeTable::parse_recoverable(self.text);
+        for error in errors {
+            let offset = error.span().map_or(0, |span| span.start);
+            self.find(offset, error.message().to_owned());
+        }
+        let mut rules: Vec<LogRule> = vec![];
+        let mut extends_starter = false;
+        for (key, value) in document.get_ref() {
+            match (key.get_ref().as_ref(), value.get_ref()) {
+                ("rule", DeValue::Array(entries)) => {
+                    for entry in entries.iter() {
+                        rules.extend(self.rule(entry));
+                    }
+                }
+                ("extends", DeValue::String(name)) if name == "starter" => extends_starter = true,
+                ("rule", _) => self.find(value.span().start, "write rules as `[[rule]]`".to_owned()),
+                ("extends", _) => {
+                    let message = "`extends` can only be \"starter\"".to_owned();
+                    self.find(value.span().start, message);
+                }
+                (other, _) => {
+                    self.find(key.span().start, format!("`{other}` isn't known here"));
+                }
+            }
+        }
+        let mut lines = HashMap::new();
+        for rule in &rules {
+            if let Some(first) = lines.insert(&rule.name, rule.source_line) {
+                let message = format!("`{}` is the name of the rule in line {first}, too", rule.name);
+                self.findings.push(RuleFinding { line: rule.source_line, message });
+            }
+        }
+        if extends_starter {
+            let own: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+            let mut starter = RuleReader { text: STARTER_RULES, findings: vec![] };
+            // A rule of the file replaces the one of the same name.
+            rules.extend(starter.read().into_iter().filter(|rule| !own.contains(&rule.name)));
+        }
+        rules
+    }
+
+    /// `None` if something is wrong with the rule, which is a finding then.
+    fn rule(&mut self, entry: &Spanned<DeValue<'_>>) -> Option<LogRule> {
+        let start = entry.span().start;
+        let known_before = self.findings.len();
+        let DeValue::Table(table) = entry.get_ref() else {
+            self.find(start, "write rules as `[[rule]]`".to_owned());
+            return None;
+        };
+        let (mut name, mut category, mut pattern) = (None, None, None);
+        let (mut pick, mut kind, mut examples) = (Pick::Last, RuleKind::Match, vec![]);
+        for (key, value) in table {
+            let at = value.span().start;
+            let text = value.get_ref().as_str();
+            match (key.get_ref().as_ref(), text) {
+                ("name", Some(text)) => name = self.label("name", at, text),
+                ("category", Some(text)) => category = self.label("category", at, text),
+                ("pattern", Some(text)) => pattern = Some((at, text.to_owned())),
+                ("pick", Some("first")) => pick = Pick::First,
+                ("pick", Some("last")) => pick = Pick::Last,
+                ("pick", _) => self.find(at, "`pick` is \"first\" or \"last\"".to_owned()),
+                ("kind", Some("match")) => kind = RuleKind::Match,
+                ("kind", Some("ignore")) => kind = RuleKind::Ignore,
+                ("kind", _) => self.find(at, "`kind` is \"match\" or \"ignore\"".to_owned()),
+                ("examples", None) if value.get_ref().is_array() => {
+                    for example in value.get_ref().as_array().into_iter().flat_map(|a| a.iter()) {
+                        match example.get_ref().as_str() {
+                            Some(line) => examples.push(line.to_owned()),
+                            None => {
+                                let at = example.span().start;
+                                self.find(at, "an example is a line in quotes".to_owned());
+                            }
+                        }
+                    }
+                }
+                ("examples", _) => self.find(at, "`examples` is a list of lines".to_owned()),
+                (known @ ("name" | "category" | "pattern"), None) => {
+                    self.find(at, format!("`{known}` isn't text"));
+                }
+                (other, _) => {
+                    self.find(key.span().start, format!("`{other}` isn't a key of a rule"));
+                }
+            }
+        }
+        for (key, is_absent) in [
+            ("name", !table.contains_key("name")),
+            ("pattern", !table.contains_key("pattern")),
+            ("category", !table.contains_key("category") && kind == RuleKind::Match),
+        ] {
+            if is_absent {
+                self.find(start, format!("the rule has no `{key}`"));
+            }
+        }
+        let (at, pattern) = pattern?;
+        let compiled = self.compile(at, &pattern);
+        if self.findings.len() > known_before {
+            return None;
+        }
+        let (hir, regex) = compiled?;
+        Some(LogRule {
+            name: name?,
+            category: category.unwrap_or_default(),
+            pick,
+            kind,
+            examples,
+            source_line: self.line_at(start),
+            literals: required_literals(&hir),
+            pattern,
+            regex,
+            hir,
+        })
+    }
+
+    fn label(&mut self, key: &str, at: usize, text: &str) -> Option<String> {
+        let is_fine = !text.trim().is_empty()
+            && text.chars().count() <= MAX_NAME
+            && !text.chars().any(char::is_control);
+        if !is_fine {
+            self.find(at, format!("`{key}` is 1 to {MAX_NAME} printable characters"));
+        }
+        is_fine.then(|| text.to_owned())
+    }
+
+    fn compile(&mut self, at: usize, pattern: &str) -> Option<(Hir, meta::Regex)> {
+        if pattern.len() > MAX_PATTERN {
+            self.find(at, format!("the pattern is longer than {MAX_PATTERN} bytes"));
+            return None;
+        }
+        // `\w`, `\d` and `.` for ASCII and bytes make small, fast automata. A class with other
+        // characters, such as `[✓✗]`, needs Unicode.
+        let parse = |unicode| {
+            ParserBuilder::new().utf8(false).unicode(unicode).build().parse(pattern)
+        };
+        let parsed = parse(false).or_else(|_| parse(true));
+        let hir = match parsed {
+            Ok(hir) => hir,
+            Err(error) => {
+                self.find(at, syntax_message(&error));
+                return None;
+            }
+        };
+        let Some(hir) = within_line(hir) else {
+            let message = "the pattern needs a line feed; a rule sees one line at a time";
+            self.find(at, message.to_owned());
+            return None;
+        };
+        if hir.properties().minimum_len() == Some(0) {
+            self.find(at, "the pattern matches every line, because it can be empty".to_owned());
+            return None;
+        }
+        match meta::Builder::new().configure(config(RULE_CACHE)).build_from_hir(&hir) {
+            Ok(regex) => Some((hir, regex)),
+            Err(_) => {
+                let message = format!(
+                    "the pattern takes more than {MAX_COMPILED} bytes when compiled; make its repetitions smaller"
+                );
+                self.find(at, message);
+                None
+            }
+        }
+    }
+}
+
+fn syntax_message(error: &regex_syntax::Error) -> String {
+    let reason = match error {
+        regex_syntax::Error::Parse(error) => error.kind().to_string(),
+        regex_syntax::Error::Translate(error) => error.kind().to_string(),
+        other => other.to_string(),
+    };
+    format!("the pattern isn't a regular expression: {reason}")
+}
