@@ -1,5 +1,7 @@
 //! Generates plausible facts of invented backends for the demo, tests and benchmarks.
 
+mod upstream_ci;
+
 use std::time::Duration;
 
 use crcr_domain::Level;
@@ -13,6 +15,8 @@ use crcr_domain::lifecycle::{Conclusion, JobState};
 use jiff::{Timestamp, ToSpan as _};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+
+pub use self::upstream_ci::UpstreamCi;
 
 /// An invented backend and its reliability.
 #[derive(Debug, Clone, Copy)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crcr_relay::http::serve::BoundListeners;
 use crcr_relay::relay::Relay;
-use crcr_results::generate;
 use crcr_results::sqlite::SqliteResults;
+use crcr_results::{Results, generate};
 use crcr_standin::State;
-use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};
+use crcr_store::{SqliteStore, StoreRole};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -54,11 +54,11 @@ impl DemoRelay {
         })?;
         let store = SqliteStore::open(&folder.join("crcr.db"), StoreRole::Server)
             .map_err(|error| demo_failure("the relay's store can't be opened").because(error))?;
-        if let Some(days) = history {
-            store_generated_history(&store, days, upstream.as_str()).await?;
-        }
         let store = Arc::new(store);
         let results = Arc::new(SqliteResults::new(Arc::clone(&store)));
+        if let Some(days) = history {
+            store_generated_history(&*results, days, upstream.as_str()).await?;
+        }
         let relay = Relay::new(config, store, results, Arc::new(Timestamp::now))
             .map_err(|error| demo_failure("the relay can't start").because(error))?;
         let relay = Arc::new(relay);
@@ -98,19 +98,22 @@ impl DemoRelay {
 }
 
 async fn store_generated_history(
-    store: &SqliteStore,
+    results: &dyn Results,
     days: u32,
     upstream: &str,
 ) -> Result<(), Failure> {
+    let failed = |error| demo_failure("the generated results can't be stored").because(error);
     let now = Timestamp::now();
-    let mut facts = generate::facts(1, now, days, GENERATED_EVENTS_PER_DAY, upstream).into_iter();
+    let facts = generate::facts(1, now, days, GENERATED_EVENTS_PER_DAY, upstream);
+    let ci = generate::UpstreamCi::new(&facts, now)
+        .map_err(|error| demo_failure("the generated webhooks are invalid").because(error))?;
+    ci.store(results).await.map_err(failed)?;
+    let mut facts = facts.into_iter();
     loop {
         let part: Vec<_> = facts.by_ref().take(FACTS_PER_COMMIT).collect();
         if part.is_empty() {
             return Ok(());
         }
-        store.commit(WriteBatch { facts: part, ..WriteBatch::default() }, now).await.map_err(
-            |error| demo_failure("the generated results can't be stored").because(error),
-        )?;
+        results.append(part).await.map_err(failed)?;
     }
 }
