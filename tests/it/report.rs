@@ -280,6 +280,32 @@ fn junit_reports_are_counted_and_failing_tests_named() {
 }
 
 #[test]
+fn job_that_is_green_in_spite_of_failed_tests_is_reported_as_a_failure() {
+    for (conclusion, report, told, warning) in [
+        ("success", "<failure/>", "failure", Some("the job succeeded, and 1 test in")),
+        ("success", "<skipped/>", "success", None),
+        (
+            "failure",
+            "<skipped/>",
+            "failure",
+            Some("the job failed, and no test in its reports did"),
+        ),
+        ("cancelled", "<failure/>", "cancelled", None),
+    ] {
+        let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
+        let args = ["--status", "completed", "--conclusion", conclusion, "--junit", "*.xml"];
+        let run = job.report(&relay, &args);
+        let xml = format!("<testsuite><testcase name='a'>{report}</testcase></testsuite>");
+        fs::write(run.folder().join("a.xml"), xml).unwrap();
+        let ran = run.run().expect_code(0);
+        assert_eq!(relay.next().body["workflow"]["conclusion"], told, "{conclusion} {report}");
+        let has_warning = warning.map(|warning| ran.stderr.contains(warning));
+        assert_ne!(has_warning, Some(false), "{}", ran.report());
+        assert_eq!(ran.stderr.contains("in its reports"), warning.is_some(), "{}", ran.report());
+    }
+}
+
+#[test]
 fn a_nightly_run_reports_itself_against_an_upstream_commit() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
     let sha = "ab".repeat(20);

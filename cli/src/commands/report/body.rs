@@ -74,7 +74,11 @@ pub fn build(
 ) -> Result<ReportBody, Failure> {
     let conclusion = match (args.status, args.conclusion) {
         (Status::InProgress, _) => None,
-        (Status::Completed, Some(conclusion)) => Some(outcome_file.conclusion(conclusion).as_str()),
+        (Status::Completed, Some(conclusion)) => {
+            let of_job = outcome_file.conclusion(conclusion);
+            let of_tests = tests.as_ref().map(|tests| tests.conclusion(of_job, printer));
+            Some(of_tests.unwrap_or(of_job).as_str())
+        }
         (Status::Completed, None) => {
             return Err(Failure::user("no-conclusion", "a completed job needs a conclusion")
                 .hint("set the input `conclusion` to `${{ job.status }}`"));

@@ -9,10 +9,12 @@ use crcr_domain::callback::{
     FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, STACK_TRACE_CHARS, TestCounts,
 };
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally};
+use crcr_domain::lifecycle::Conclusion;
 
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::render::plural;
 
 /// What the reports say together.
 #[derive(Debug, PartialEq)]
@@ -20,6 +22,31 @@ pub struct Tests {
     pub counts: TestCounts,
     /// The first ones, in the order of the files' names.
     pub failed: Vec<FailedTest>,
+}
+
+impl Tests {
+    /// The conclusion of a job that says that it ended with `job`. A step with `continue-on-error` is
+    /// green after failed tests, too.
+    pub fn conclusion(&self, job: Conclusion, printer: &Printer) -> Conclusion {
+        match job {
+            Conclusion::Success if self.counts.failed > 0 => {
+                let text = format!(
+                    "the job succeeded, and {} in its reports failed: it is reported as `failure`",
+                    plural(self.counts.failed as usize, "test", "tests")
+                );
+                let hint = "a step with `continue-on-error` hides failed tests; leave reports of \
+                            tests that may fail out of `junit`";
+                printer.warning(&text, Some(hint));
+                Conclusion::Failure
+            }
+            Conclusion::Failure if self.counts.failed == 0 => {
+                let hint = "another step failed, or a suite crashed before it wrote its report";
+                printer.warning("the job failed, and no test in its reports did", Some(hint));
+                job
+            }
+            _ => job,
+        }
+    }
 }
 
 /// Reads every report that the globs find; `None` without globs, or when nothing was found.

@@ -13,6 +13,7 @@ use crate::cli::stats::StatsCommand;
 use crate::env_vars::Env;
 use crate::failure::Outcome;
 use crate::printer::Printer;
+use crate::render::plural;
 
 pub async fn run(command: StatsCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
@@ -25,7 +26,8 @@ pub async fn run(command: StatsCommand, env: &Env, printer: &Printer) -> Outcome
 
 /// Such as `4 tests: 2 passed, 1 failed, 1 skipped, 1 flaky`.
 fn counts(tally: &TestTally) -> String {
-    let mut text = format!("{} tests: {} passed", tally.tests, tally.successes);
+    let tests = plural(tally.tests as usize, "test", "tests");
+    let mut text = format!("{tests}: {} passed", tally.successes);
     for (number, what) in [
         (tally.failures, "failed"),
         (tally.errors, "with errors"),

@@ -19,6 +19,7 @@ use crate::env_vars::{self, Env};
 use crate::escape::escape_markdown;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::render::plural;
 use crate::runner::Runner;
 
 /// The folder that every report is in, as readers of the packs expect.
@@ -71,19 +72,19 @@ pub async fn run(args: &PackArgs, env: &Env, printer: &Printer) -> Outcome {
     write_manifest(&manifest, staging.path()).map_err(failed("the reports can't be gathered"))?;
     let path = folder.join(&name);
     write_zip(staging.path(), &manifest, &path).await?;
-    let files = manifest.reports.len().to_string();
+    let reports = plural(manifest.reports.len(), "report", "reports");
     let path = path.to_string_lossy();
     runner.set_outputs(&[
         ("path", &path),
         ("name", &name),
         ("prefix", S3_PREFIX),
-        ("files", &files),
+        ("files", &manifest.reports.len().to_string()),
         ("tests", &tally.tests.to_string()),
         ("failed", &failed_tests(&tally).to_string()),
     ])?;
     let counts = super::counts(&tally);
-    printer.line(&format!("{files} reports ({counts}) are packed in `{path}`"));
-    runner.append_summary(&summary(&manifest, &counts))?;
+    printer.line(&format!("packed {reports} ({counts}) in `{path}`"));
+    runner.append_summary(&summary(&manifest, &reports, &counts))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -253,8 +254,8 @@ async fn write_zip(folder: &Path, manifest: &JobManifest, path: &Path) -> Result
     Ok(())
 }
 
-fn summary(manifest: &JobManifest, counts: &str) -> String {
-    let mut text = format!("### Test reports\n\n{} reports: {counts}\n", manifest.reports.len());
+fn summary(manifest: &JobManifest, reports: &str, counts: &str) -> String {
+    let mut text = format!("### Test reports\n\n{reports}: {counts}\n");
     let broken = manifest
         .reports
         .iter()

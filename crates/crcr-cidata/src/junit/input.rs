@@ -172,19 +172,20 @@ impl<R: Read> ReportText<R> {
     /// Reads up to `end` and skips it. `false` if the input ends before.
     fn read_section(&mut self, end: &[u8], mut push: impl FnMut(&str)) -> io::Result<bool> {
         loop {
-            let available = self.peek(end.len())?;
+            // Enough to make progress without cutting `end` or a character in two.
+            let wanted = end.len() + 4;
+            let available = self.peek(wanted)?;
+            let is_last = available.len() < wanted;
             let found = memchr::memmem::find(available, end);
-            let is_last = available.len() < end.len();
             let length = match found {
                 Some(at) => at,
                 None if is_last => available.len(),
-                None => available.len() - (end.len() - 1),
+                None => {
+                    let is_start = |at: &usize| !matches!(available[*at], 0x80..=0xBF);
+                    let length = available.len() - end.len();
+                    (0..=length).rev().find(is_start).unwrap_or(length)
+                }
             };
-            // Not within a character: `end` and what precedes it are compared bytewise.
-            let length = (0..=length)
-                .rev()
-                .find(|at| available.get(*at).is_none_or(|byte| (*byte as i8) >= -0x40));
-            let length = length.unwrap_or(0);
             push(&String::from_utf8_lossy(&available[..length]));
             self.consume(length + if found.is_some() { end.len() } else { 0 });
             if found.is_some() {

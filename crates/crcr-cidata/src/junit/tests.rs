@@ -251,8 +251,8 @@ fn file_of_the_suite_is_the_file_of_its_tests() {
 }
 
 const SAMPLE: &str = "<?xml version=\"1.0\"?>\n<testsuites><testsuite name='s'>\n\
-     <testcase name='a' time='1'/><testcase name='b' time='1'><skipped/></testcase><!-- note -->\n\
-     <testcase name='c' time='1'><failure message='m'>x &amp; <![CDATA[y]]></failure></testcase>\
+     <testcase name='a' time='1'/><testcase name='b' time='1'><skipped/></testcase><!-- nöte é-->\n\
+     <testcase name='c' time='1'><failure message='m'>x &amp; é<![CDATA[y😀 é]]></failure></testcase>\
      <testcase name='d' time='1'><system-out>o</system-out></testcase></testsuite></testsuites>\n";
 
 #[test]
@@ -261,8 +261,9 @@ fn report_cut_anywhere_keeps_its_complete_tests_and_a_failure_that_had_begun() {
     let end = at("</testsuites>") + "</testsuites>".len();
     let mut complete = 0;
     for cut in 0..end {
-        let text = &SAMPLE[..cut];
-        let report = match TestReport::read(text.as_bytes()) {
+        let bytes = &SAMPLE.as_bytes()[..cut];
+        let text = String::from_utf8_lossy(bytes);
+        let report = match TestReport::read(bytes) {
             Ok(report) => report,
             Err(error) => {
                 assert!(matches!(error, JunitError::NoElement), "{text}: {error}");
