@@ -14,7 +14,6 @@ use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// What the reports say together.
 #[derive(Debug, PartialEq)]
 pub struct Tests {
     pub counts: TestCounts,
