@@ -349,7 +349,7 @@ pub fn table(rows: &[SummaryRow<'_>]) -> String {
     text
 }
 
-/// Puts a failure into the step summary, which is searched at first when a step has failed.
+/// Adds a failure to the step summary, where people look first.
 pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer: &Printer) {
     let mut why = failure.message().to_owned();
     for cause in failure.causes() {
