@@ -1,8 +1,8 @@
 //! The actions and the fork-build template, run by a real workflow runner on loopback services.
 //!
-//! act gives every step its own `ACTIONS_RUNTIME_*`; here those are poison, and only the stand-in for
-//! `actions/github-script` knows the real ones. So an upload works only when the action hands them
-//! from that step to the next.
+//! act gives every step its own `ACTIONS_RUNTIME_*`. Here those are wrong, and only the stand-in for
+//! `actions/github-script` has the right ones. So an upload works only if the action passes them from
+//! that step to the next.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ pub(crate) struct Outside {
     reusable: bool,
 }
 
-/// What a run of the workflow left behind.
+/// The result of a workflow run.
 pub(crate) struct Ran {
     pub(crate) succeeded: bool,
     pub(crate) log: String,
@@ -216,7 +216,7 @@ jobs:
     uses: ./.github/workflows/build.yml
 ";
 
-/// Stands for the build; says what credentials and cache it would have had.
+/// Replaces the build; prints the credentials and the cache settings that it gets.
 const BUILD: &str = r#"
 mkdir -p build
 echo built > build/tool
@@ -225,7 +225,7 @@ echo "build: mode=$CRCR_AUTH_MODE key=${AWS_ACCESS_KEY_ID+defined} anonymous=$SC
 echo "build: token=$ACTIONS_RUNTIME_TOKEN handed=${CRCR_RUNTIME_TOKEN+defined}"
 "#;
 
-/// Stands for the tests: the other job has what the first one made, mode bits included.
+/// Replaces the tests: checks that this job has the first job's files, mode bits included.
 const TEST: &str = r#"test -x build/tool && echo "test: $(cat build/tool)""#;
 
 pub(crate) fn root() -> &'static Path {
@@ -261,7 +261,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A pull request whose job gets no token: everything works without, and lands on GitHub.
+/// A pull request whose job gets no token: everything works without S3 and is stored at GitHub.
 fn builds_without_credentials(run: Run, reason: &str, expected: bool) {
     let outside = Outside::new(run);
     let variables = outside.runner_variables();
@@ -285,19 +285,19 @@ fn builds_without_credentials(run: Run, reason: &str, expected: bool) {
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_fork_builds_stores_and_fetches_without_credentials() {
+fn fork_builds_uploads_and_downloads_without_credentials() {
     builds_without_credentials(Run::fork(), "fork", true);
 }
 
 #[test]
 #[ignore = "needs act and node"]
-fn dependabot_builds_stores_and_fetches_without_credentials() {
+fn dependabot_builds_uploads_and_downloads_without_credentials() {
     builds_without_credentials(Run::dependabot(), "dependabot", false);
 }
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_branch_of_the_repository_stores_on_s3_with_oidc() {
+fn branch_uploads_to_s3_with_oidc() {
     let outside = Outside::new(Run::same_repository());
     let Ran { succeeded, log } = outside.act(&outside.runner_variables(), true);
     assert!(succeeded, "{log}");
@@ -316,7 +316,7 @@ fn a_branch_of_the_repository_stores_on_s3_with_oidc() {
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_branch_without_the_permission_fails_and_says_which() {
+fn branch_without_id_token_permission_fails_and_names_it() {
     let outside = Outside::new(Run::same_repository());
     let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
     assert!(!succeeded, "{log}");
@@ -328,7 +328,7 @@ fn a_branch_without_the_permission_fails_and_says_which() {
 /// It belongs to the base branch, so GitHub would have given a token, had the workflow asked.
 #[test]
 #[ignore = "needs act and node"]
-fn pull_request_target_without_the_permission_fails_and_says_which() {
+fn pull_request_target_without_id_token_permission_fails_and_names_it() {
     let outside = Outside::new(Run { event: "pull_request_target".to_owned(), ..Run::fork() });
     let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
     assert!(!succeeded, "{log}");
@@ -338,7 +338,7 @@ fn pull_request_target_without_the_permission_fails_and_says_which() {
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_reusable_workflow_stores_on_s3_and_without_the_callers_permission_says_so() {
+fn reusable_workflow_uploads_to_s3_and_names_the_permission_that_its_caller_lacks() {
     let mut outside = Outside::new(Run::same_repository());
     outside.reusable = true;
     let Ran { succeeded, log } = outside.act(&outside.runner_variables(), true);
@@ -355,7 +355,7 @@ fn a_reusable_workflow_stores_on_s3_and_without_the_callers_permission_says_so()
 
 #[test]
 #[ignore = "needs act and node"]
-fn an_upload_without_the_hand_over_fails() {
+fn upload_without_the_runtime_token_fails() {
     let outside = Outside::new(Run::fork());
     outside.runner_variables();
     let Ran { succeeded, log } = outside.act(&BTreeMap::new(), true);

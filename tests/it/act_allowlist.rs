@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::act::{copy, git, root};
 
-/// Validates the file and keeps what a job has of it afterwards.
+/// Validates the file and returns the job's outputs, summary and files.
 const WORKFLOW: &str = r#"
 on: pull_request
 permissions: {}
@@ -94,7 +94,7 @@ const LIST: &str = "L1: [acme/one]\nL2: [acme/two]\n";
 
 #[test]
 #[ignore = "needs act"]
-fn an_allowlist_with_an_error_is_annotated_summarised_and_commented_on() {
+fn invalid_allowlist_is_annotated_summarised_and_commented_on() {
     let after = "L1: [acme/one]\nL2:\n  - acme/two\n  - Acme/One\n";
     let seen = Seen::of(LIST, after);
     assert!(!seen.succeeded, "{}", seen.log);
@@ -116,7 +116,7 @@ fn an_allowlist_with_an_error_is_annotated_summarised_and_commented_on() {
 
 #[test]
 #[ignore = "needs act"]
-fn a_change_of_the_allowlist_is_reviewed_against_its_base() {
+fn allowlist_change_is_reviewed_against_its_base() {
     let seen = Seen::of(LIST, "L2: [acme/one, acme/two]\n");
     assert!(seen.succeeded, "{}", seen.log);
     assert_eq!(seen.read("valid"), "true");

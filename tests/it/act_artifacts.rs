@@ -96,10 +96,10 @@ fn expect_lines(log: &str, lines: &[&str]) {
     }
 }
 
-/// A step of an action tells its reader no more than this.
+/// The most log lines of an action's step.
 const LINES_OF_A_STEP: usize = 12;
 
-/// Checks that no step of an action prints more lines than a reader wants, outside of its groups.
+/// Checks that no step of an action prints too many lines outside its groups.
 fn expect_short_steps(log: &str) {
     let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in log.lines() {
@@ -168,7 +168,7 @@ fn files(log: &str) -> Vec<&str> {
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_fork_fetches_by_name_pattern_and_all_whatever_the_bucket_lets_it_read() {
+fn fork_downloads_by_name_pattern_and_all_whatever_the_bucket_policy_is() {
     let outside = Outside::new(Run::fork());
     let Ran { succeeded, log } = stores_and_fetches(&outside);
     assert!(succeeded && !log.contains("Failure"), "{log}");
@@ -195,7 +195,7 @@ fn a_fork_fetches_by_name_pattern_and_all_whatever_the_bucket_lets_it_read() {
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_branch_fetches_by_name_pattern_and_all_from_both_stores() {
+fn branch_downloads_by_name_pattern_and_all_from_both_stores() {
     let outside = Outside::new(Run::same_repository());
     let Ran { succeeded, log } = stores_and_fetches(&outside);
     assert!(succeeded && !log.contains("Failure"), "{log}");
@@ -224,7 +224,7 @@ fn a_branch_fetches_by_name_pattern_and_all_from_both_stores() {
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_workflow_run_reads_a_forks_artifact_only_when_told_to_and_outside_of_the_checkout() {
+fn workflow_run_downloads_a_forks_artifact_only_with_allow_fork_and_outside_the_checkout() {
     let mut outside =
         Outside::new(Run { id: 5000, event: "workflow_run".to_owned(), ..Run::push() });
     let build = with_github(
@@ -261,7 +261,7 @@ fn a_workflow_run_reads_a_forks_artifact_only_when_told_to_and_outside_of_the_ch
 
 #[test]
 #[ignore = "needs act and node"]
-fn of_two_legs_that_store_one_name_the_first_keeps_it_in_both_attempts() {
+fn first_of_two_matrix_legs_with_one_artifact_name_keeps_it_in_both_attempts() {
     let mut outside = Outside::new(Run::same_repository());
     let s3 = S3Server::start(BUCKET).unwrap();
     let bucket = [("name", "shared"), ("path", "text.txt"), ("s3-bucket", BUCKET)];
@@ -295,7 +295,7 @@ fn of_two_legs_that_store_one_name_the_first_keeps_it_in_both_attempts() {
         let count = |line: &str| log.lines().filter(|got| got.ends_with(line)).count();
         assert_eq!(count("on-s3: success s3 ok"), 1, "{log}");
         assert_eq!(count("on-s3: failure none conflict"), 1, "{log}");
-        // On GitHub nobody sees who holds a name, so a later attempt replaces it only by `overwrite`.
+        // GitHub doesn't say which job has a name, so a later attempt needs `overwrite`.
         let kept = usize::from(attempt == 1);
         assert_eq!(count("on-github: success github no-bucket"), kept, "{log}");
         let refused = log.matches("| on-github: failure none ").count();
@@ -308,7 +308,7 @@ fn of_two_legs_that_store_one_name_the_first_keeps_it_in_both_attempts() {
 
 #[test]
 #[ignore = "needs act and node"]
-fn an_upload_that_s3_refuses_lands_on_github_with_a_warning_that_names_the_answer() {
+fn upload_refused_by_s3_falls_back_to_github_with_the_refusal_as_a_warning() {
     let outside = Outside::new(Run::same_repository());
     let s3 = S3Server::start(BUCKET).unwrap();
     let refusing = |rules: Vec<Rule>| {
@@ -370,7 +370,7 @@ fn an_upload_that_s3_refuses_lands_on_github_with_a_warning_that_names_the_answe
 
 #[test]
 #[ignore = "needs act and node"]
-fn a_workflow_for_the_official_actions_runs_unchanged_but_for_what_it_uses() {
+fn workflow_for_the_official_actions_runs_with_only_uses_changed() {
     let outside = Outside::new(Run::push());
     let workflow = read("tests/fixtures/workflows/official-artifacts.yml")
         .replace(

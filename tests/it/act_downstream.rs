@@ -73,7 +73,7 @@ fn workflow(server: &str, token: &BTreeMap<&str, String>) -> String {
 
 #[tokio::test]
 #[ignore = "needs act and node"]
-async fn upstream_code_runs_without_a_token_and_its_result_reaches_the_pull_request() {
+async fn upstream_code_runs_without_a_token_and_its_result_is_reported_to_the_pull_request() {
     let upstream = Upstream::new();
     let place = Place::new(&[DOWNSTREAM], "L4:\n  - acme/four: [dave]\n");
     let state = place.github.state();

@@ -66,7 +66,7 @@ fn link_dependencies(build_dir: &Path) {
 
 #[test]
 #[ignore = "needs act"]
-fn without_a_release_the_first_job_builds_the_action_and_the_next_one_reuses_it() {
+fn action_without_a_release_is_built_by_the_first_job_and_reused_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let action = path("crcr");

@@ -1,4 +1,4 @@
-//! `crcr allowlist …`: what a maintainer reads.
+//! `crcr allowlist …`: output for maintainers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/allowlist")
 }
 
-/// The snapshot of a file lies beside the folders of files, under the file's name.
+/// Snapshots are next to the folders of files, named after the files.
 fn assert_reads(kind: &str, file: &Path, text: &str) {
     let mut settings = insta::Settings::new();
     settings.set_snapshot_path(folder().join("snapshots"));
@@ -432,7 +432,7 @@ fn schema_accepts_valid_files_and_rejects_wrong_shapes() {
 fn sarif_output_is_valid_by_the_published_schema() {
     let logs = tempfile::tempdir().unwrap();
     let mut check = Command::new("check-jsonschema");
-    // The published schema has a pattern that is no Unicode regular expression.
+    // The published schema has a pattern that isn't a Unicode regular expression.
     check.args(["--regex-variant", "nonunicode", "--schemafile"]);
     check.arg(folder().join("../sarif-schema-2.1.0.json"));
     for (n, path) in [fixtures("valid"), fixtures("invalid")].concat().iter().enumerate() {

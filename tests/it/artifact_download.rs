@@ -175,7 +175,7 @@ pub(crate) fn refused(ran: &Ran, code: &str, texts: &[&str]) {
 }
 
 #[test]
-fn what_another_job_stored_with_github_arrives_with_its_modes() {
+fn artifact_of_another_job_is_downloaded_from_github_with_its_modes() {
     let world = World::new(Run::fork());
     let bytes = zip(&[("bin/tool", 0o755, b"run"), ("note.txt", 0o600, b"hello")]);
     let id = world.github("wheels", "application/zip", &bytes);
@@ -193,7 +193,7 @@ fn what_another_job_stored_with_github_arrives_with_its_modes() {
 }
 
 #[test]
-fn several_artifacts_get_a_folder_each_or_are_merged_in_order() {
+fn several_artifacts_get_separate_folders_or_are_merged_in_order() {
     let world = World::new(Run::push());
     for (name, content) in [("a-1", "one"), ("a-2", "two"), ("b", "no")] {
         world.github(name, "application/zip", &zip(&[("same", 0o644, content.as_bytes())]));
@@ -215,7 +215,7 @@ fn several_artifacts_get_a_folder_each_or_are_merged_in_order() {
 }
 
 #[test]
-fn a_single_raw_file_keeps_its_name() {
+fn single_raw_file_keeps_its_name() {
     let world = World::new(Run::push());
     world.github("report.txt", "text/plain", b"plain");
     let ran = world.step("download", &["--name", "report.txt"]).run().expect_code(0);
@@ -223,7 +223,7 @@ fn a_single_raw_file_keeps_its_name() {
 }
 
 #[test]
-fn the_bucket_is_read_by_the_conventional_key_signed_and_then_anonymously() {
+fn bucket_is_read_by_the_conventional_key_signed_and_then_anonymously() {
     let world = World::new(Run::same_repository());
     let bytes = zip(&[("a", 0o644, b"from s3")]);
     let digest = Digest::of(&bytes).hex();
@@ -240,7 +240,7 @@ fn the_bucket_is_read_by_the_conventional_key_signed_and_then_anonymously() {
 }
 
 #[test]
-fn objects_of_their_own_arrive_with_modes() {
+fn artifact_of_separate_objects_is_downloaded_with_modes() {
     let world = World::new(Run::push());
     world.s3("acme/upstream/4242/logs/d/run.sh", b"run", &[("crcr-mode", "755")]);
     world.s3("acme/upstream/4242/logs/empty", b"", &[]);
@@ -254,7 +254,7 @@ fn objects_of_their_own_arrive_with_modes() {
 }
 
 #[test]
-fn of_two_attempts_the_higher_is_taken() {
+fn artifact_of_the_higher_attempt_is_downloaded() {
     let world = World::new(Run::push());
     for (attempt, content) in [("2", "second"), ("1", "first")] {
         let bytes = zip(&[("a", 0o644, content.as_bytes())]);
@@ -266,7 +266,7 @@ fn of_two_attempts_the_higher_is_taken() {
 }
 
 #[test]
-fn a_locator_is_followed_only_into_the_prefix_of_its_run() {
+fn locator_is_followed_only_into_the_prefix_of_its_run() {
     let world = World::new(Run::push());
     let bytes = zip(&[("a", 0o644, b"x")]);
     let good = world.locator("acme/upstream/4242/wheels/artifacts.zip", &bytes);
@@ -302,7 +302,7 @@ fn a_locator_is_followed_only_into_the_prefix_of_its_run() {
 }
 
 #[test]
-fn a_locator_stored_with_github_leads_to_the_bucket() {
+fn locator_published_at_github_leads_to_the_bucket() {
     let world = World::new(Run::push());
     let bytes = zip(&[("a", 0o644, b"by locator")]);
     let locator = world.locator("acme/upstream/4242/wheels/artifacts.zip", &bytes);
@@ -333,7 +333,7 @@ fn list_prints_name_store_size_created_and_digest() {
 }
 
 #[test]
-fn a_missing_artifact_says_where_it_was_looked_for() {
+fn error_for_a_missing_artifact_lists_the_places_searched() {
     let world = World::new(Run::push());
     let ran = world.signed(world.step("download", &["--name", "wheels"])).run().expect_code(1);
     let places = ["GitHub's list of run 4242", "s3://artifacts/acme/upstream/4242/wheels"];
@@ -348,7 +348,7 @@ fn a_missing_artifact_says_where_it_was_looked_for() {
 }
 
 #[test]
-fn a_bucket_in_another_region_is_read_there() {
+fn bucket_in_another_region_is_read_in_its_region() {
     let world = World::new(Run::push());
     let bytes = zip(&[("a", 0o644, b"x")]);
     let key = "acme/upstream/4242/wheels/artifacts.zip";
@@ -373,7 +373,7 @@ fn a_bucket_in_another_region_is_read_there() {
 }
 
 #[test]
-fn a_forbidden_bucket_and_a_missing_one_say_so() {
+fn forbidden_and_missing_buckets_have_different_errors() {
     let world = World::new(Run::push());
     world.s3.rules(|rules| {
         rules.denied.extend(["HeadObject", "GetObject", "ListObjectsV2"]);
@@ -395,7 +395,7 @@ fn a_forbidden_bucket_and_a_missing_one_say_so() {
 }
 
 #[test]
-fn another_run_needs_a_token() {
+fn artifacts_of_another_run_need_a_token() {
     let world = World::new(Run::push());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
     let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
@@ -409,7 +409,7 @@ fn another_run_needs_a_token() {
 }
 
 #[test]
-fn artifacts_of_another_run_are_found_by_their_numbers() {
+fn artifacts_of_another_run_are_found_by_id() {
     let world = World::new(Run::push());
     let one = world.github("one", "application/zip", &zip(&[("a", 0o644, b"1")]));
     let two = world.github("two", "application/zip", &zip(&[("a", 0o644, b"2")]));
@@ -432,7 +432,7 @@ fn artifacts_of_another_run_are_found_by_their_numbers() {
 }
 
 #[test]
-fn a_broken_connection_is_taken_up_where_it_broke() {
+fn broken_download_is_resumed_where_it_broke() {
     let world = World::new(Run::push());
     let content = noise(20 << 20);
     world.github("big", "application/zip", &zip(&[("a", 0o644, &content)]));
@@ -447,7 +447,7 @@ fn a_broken_connection_is_taken_up_where_it_broke() {
 }
 
 #[test]
-fn a_url_that_has_run_out_is_asked_for_again() {
+fn expired_signed_url_is_requested_again() {
     let world = World::new(Run::push());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
     world.github.state().traffic.fail("GetSignedArtifactURL", 1, Fault::ExpiredUrl);
@@ -456,7 +456,7 @@ fn a_url_that_has_run_out_is_asked_for_again() {
 }
 
 #[test]
-fn a_server_that_lies_about_the_bytes_leaves_nothing() {
+fn wrong_bytes_from_the_server_leave_no_files() {
     let world = World::new(Run::push());
     let id = world.github("wheels", "application/zip", &zip(&[("a", 0o644, &noise(5000))]));
     let traffic = &world.github.state().traffic;
@@ -472,7 +472,7 @@ fn a_server_that_lies_about_the_bytes_leaves_nothing() {
 }
 
 #[test]
-fn a_hostile_archive_leaves_nothing() {
+fn malicious_archive_leaves_no_files() {
     let world = World::new(Run::push());
     world.github("evil", "application/zip", &zip(&[("ok", 0o644, b"x"), ("../up", 0o644, b"x")]));
     let ran = world.step("download", &["--name", "evil"]).run().expect_code(1);
@@ -480,7 +480,7 @@ fn a_hostile_archive_leaves_nothing() {
 }
 
 #[test]
-fn a_cancelled_download_leaves_nothing_behind() {
+fn cancelled_download_leaves_no_files() {
     let world = World::new(Run::push());
     world.github("big", "application/zip", &zip(&[("a", 0o644, &noise(20 << 20))]));
     let traffic = &world.github.state().traffic;
@@ -499,7 +499,7 @@ fn a_cancelled_download_leaves_nothing_behind() {
 }
 
 #[test]
-fn in_a_privileged_event_github_says_whose_code_made_it() {
+fn trust_in_a_privileged_event_comes_from_githubs_record() {
     let world = World::new(Run::fork());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
     let token = "--github-token=ghs_reader";
@@ -519,7 +519,7 @@ fn in_a_privileged_event_github_says_whose_code_made_it() {
 }
 
 #[test]
-fn in_a_privileged_event_a_digest_from_beside_the_object_proves_nothing() {
+fn digest_from_the_bucket_is_not_accepted_in_a_privileged_event() {
     let world = World::new(Run::same_repository());
     let bytes = zip(&[("a", 0o644, b"x")]);
     let key = "acme/upstream/4242/wheels/artifacts.zip";
@@ -535,7 +535,7 @@ fn in_a_privileged_event_a_digest_from_beside_the_object_proves_nothing() {
 }
 
 #[test]
-fn a_fork_downloads_everything_from_github_although_the_bucket_is_private() {
+fn fork_downloads_everything_from_github_if_the_bucket_is_private() {
     let world = World::new(Run::fork());
     world.github("wheels-1", "application/zip", &zip(&[("a", 0o644, b"x")]));
     world.github("wheels-2", "application/zip", &zip(&[("b", 0o644, b"y")]));
@@ -559,7 +559,7 @@ fn a_fork_downloads_everything_from_github_although_the_bucket_is_private() {
 }
 
 #[test]
-fn a_download_with_expired_credentials_reads_a_public_bucket_anonymously() {
+fn public_bucket_is_read_anonymously_after_the_credentials_expired() {
     let world = World::new(Run::push());
     world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"public")]), &[]);
     world.s3.rules(|rules| rules.anonymous = Anonymous::Read);
@@ -572,7 +572,7 @@ fn a_download_with_expired_credentials_reads_a_public_bucket_anonymously() {
 }
 
 #[test]
-fn what_a_later_attempt_stored_on_s3_wins_over_the_first_ones_fallback() {
+fn artifact_of_a_later_attempt_on_s3_wins_over_the_first_attempts_on_github() {
     let world = World::new(Run::push());
     let id = world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"first")]));
     let yesterday = jiff::Timestamp::now() - std::time::Duration::from_secs(86_400);
@@ -586,7 +586,7 @@ fn what_a_later_attempt_stored_on_s3_wins_over_the_first_ones_fallback() {
 }
 
 #[test]
-fn the_summary_of_a_download_that_fails_says_why_and_what_to_do() {
+fn summary_of_a_failed_download_has_the_cause_and_a_hint() {
     let world = World::new(Run::push());
     let ran = world.step("download", &["--name", "no | <b>"]).run().expect_code(1);
     for text in ["| `artifact-not-found` |", "no \\| &lt;b&gt;", "crcr artifact list"] {
@@ -595,7 +595,7 @@ fn the_summary_of_a_download_that_fails_says_why_and_what_to_do() {
 }
 
 #[test]
-fn an_artifact_of_another_run_that_a_fork_made_needs_allow_fork_in_every_event() {
+fn forks_artifact_of_another_run_needs_allow_fork_in_every_event() {
     let world = World::new(Run::fork());
     world.github("wheels", "application/zip", &zip(&[("a", 0o644, b"x")]));
     let other = world.github.state().runs.add(Run { id: 5000, ..Run::push() });
@@ -608,7 +608,7 @@ fn an_artifact_of_another_run_that_a_fork_made_needs_allow_fork_in_every_event()
 }
 
 #[test]
-fn a_locator_cannot_name_any_key_where_the_prefix_starts_with_a_placeholder() {
+fn locator_key_is_checked_even_if_the_prefix_starts_with_a_placeholder() {
     let world = World::new(Run::push());
     let bytes = zip(&[("a", 0o644, b"x")]);
     let download = |key: &str| {
@@ -624,7 +624,7 @@ fn a_locator_cannot_name_any_key_where_the_prefix_starts_with_a_placeholder() {
 }
 
 #[test]
-fn a_name_in_a_list_never_acts_as_a_command() {
+fn artifact_name_in_a_list_is_never_a_workflow_command() {
     let world = World::new(Run::push());
     world.github("##[group]x", "application/zip", &zip(&[("a", 0o644, b"x")]));
     for format in ["text", "json"] {
@@ -634,7 +634,7 @@ fn a_name_in_a_list_never_acts_as_a_command() {
 }
 
 #[test]
-fn a_sparse_file_of_the_own_run_is_no_bomb() {
+fn sparse_file_of_the_jobs_own_run_is_not_a_zip_bomb() {
     let world = World::new(Run::push());
     let step = world.step("upload", &["--name", "disk", "--path", "disk.img"]);
     fs::File::create(step.folder().join("disk.img")).unwrap().set_len(513 << 20).unwrap();

@@ -15,7 +15,7 @@ use crate::support::Crcr;
 const ZIP: &str = "application/zip";
 
 #[test]
-fn a_pattern_with_one_match_and_a_pattern_beside_a_name_do_what_the_official_action_does() {
+fn pattern_with_one_match_and_pattern_with_a_name_work_as_in_the_official_action() {
     let world = World::new(Run::push());
     world.github("wheels", ZIP, &zip(&[("a", 0o644, b"wheel")]));
     world.github("logs", ZIP, &zip(&[("b", 0o644, b"log")]));
@@ -32,7 +32,7 @@ fn a_pattern_with_one_match_and_a_pattern_beside_a_name_do_what_the_official_act
 }
 
 #[test]
-fn unknown_numbers_are_a_warning_unless_all_are_unknown() {
+fn unknown_artifact_ids_are_a_warning_unless_all_are_unknown() {
     let world = World::new(Run::push());
     let id = world.github("wheels", ZIP, &zip(&[("a", 0o644, b"x")])).to_string();
     let step = |ids: &str| world.step("download", &["--artifact-ids", ids]);
@@ -46,7 +46,7 @@ fn unknown_numbers_are_a_warning_unless_all_are_unknown() {
 }
 
 #[test]
-fn skip_decompress_keeps_the_archive_of_either_store() {
+fn skip_decompress_keeps_the_zip_from_either_store() {
     let world = World::new(Run::push());
     let bytes = zip(&[("a", 0o644, b"x")]);
     world.github("wheels", ZIP, &bytes);
@@ -73,7 +73,7 @@ fn files_that_differ_in_case_only_are_unpacked_on_linux() {
 }
 
 #[test]
-fn what_a_killed_download_left_is_removed_by_the_next() {
+fn files_of_a_killed_download_are_deleted_by_the_next_one() {
     let world = World::new(Run::push());
     world.github("big", ZIP, &zip(&[("a", 0o644, &noise(20 << 20))]));
     let traffic = &world.github.state().traffic;
@@ -99,7 +99,7 @@ fn what_a_killed_download_left_is_removed_by_the_next() {
 }
 
 #[test]
-fn names_and_paths_of_strangers_are_taken_as_text_or_refused_and_never_run() {
+fn untrusted_names_and_paths_in_downloads_are_literal_or_refused_and_never_executed() {
     let hostile = ["a b", "it's", "$(touch pwned)", "`touch pwned`", "-rf", "gnp\u{202e}exe"];
     let world = World::new(Run::push());
     for name in hostile {
@@ -126,7 +126,7 @@ fn names_and_paths_of_strangers_are_taken_as_text_or_refused_and_never_run() {
 }
 
 #[test]
-fn a_download_that_is_not_required_never_fails_the_job() {
+fn download_with_required_false_never_fails_the_job() {
     let world = World::new(Run::push());
     let wrong_value = ["--on-collision", "perhaps"];
     for (args, reason) in [(&["--name", "none"][..], "artifact-not-found"), (&wrong_value, "usage")]
@@ -141,7 +141,7 @@ fn a_download_that_is_not_required_never_fails_the_job() {
 }
 
 #[test]
-fn an_upload_that_is_not_required_survives_an_unknown_value_of_an_input() {
+fn upload_with_required_false_survives_an_unknown_input_value() {
     let args = ["artifact", "upload", "--path", "x", "--required", "false"];
     let step = || Crcr::step(&args, "push", &serde_json::json!({}));
     let ran = step().env("INPUT_COMPRESSION_LEVEL", "12").run().expect_code(0);
@@ -150,7 +150,7 @@ fn an_upload_that_is_not_required_survives_an_unknown_value_of_an_input() {
 }
 
 #[test]
-fn the_endpoint_of_the_environment_is_used_unless_the_input_names_one() {
+fn endpoint_from_the_environment_is_used_unless_the_input_is_set() {
     let world = World::new(Run::push());
     world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"s3")]), &[]);
     let step = |endpoints: &[(&str, &str)]| {
@@ -175,7 +175,7 @@ fn the_endpoint_of_the_environment_is_used_unless_the_input_names_one() {
 }
 
 #[test]
-fn what_is_in_the_bucket_arrives_although_githubs_list_fails() {
+fn artifact_in_the_bucket_is_downloaded_if_githubs_list_fails() {
     let world = World::new(Run::push());
     world.s3("acme/upstream/4242/wheels/artifacts.zip", &zip(&[("a", 0o644, b"s3")]), &[]);
     world.github.state().traffic.fail("ListArtifacts", 50, Fault::status(403));
@@ -188,7 +188,7 @@ fn what_is_in_the_bucket_arrives_although_githubs_list_fails() {
 }
 
 #[test]
-fn a_refusal_without_credentials_gives_no_advice_about_their_permissions() {
+fn refusal_without_credentials_has_no_hint_about_permissions() {
     let world = World::new(Run::fork());
     let step = world.step("download", &["--pattern", "*"]).without("CRCR_RUNTIME_TOKEN");
     let step = step.arg("--s3-bucket=artifacts").arg("--aws-region=us-east-1");

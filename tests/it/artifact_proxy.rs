@@ -35,7 +35,7 @@ fn world() -> (World, FaultProxy) {
 }
 
 #[test]
-fn without_credentials_a_bucket_is_listed_and_read_through_the_proxy() {
+fn bucket_is_read_anonymously_through_the_proxy() {
     let (_world, proxy) = world();
     let ran = anonymous(ENDPOINT, &proxy).run().expect_code(0);
     assert_eq!(fs::read(ran.path("a")).unwrap(), b"1");
@@ -45,7 +45,7 @@ fn without_credentials_a_bucket_is_listed_and_read_through_the_proxy() {
 }
 
 #[test]
-fn what_no_proxy_names_is_asked_directly() {
+fn hosts_in_no_proxy_are_reached_directly() {
     let (world, proxy) = world();
     let step = anonymous(world.s3.url().as_str(), &proxy).env("NO_PROXY", "127.0.0.1");
     let ran = step.run().expect_code(0);
@@ -55,7 +55,7 @@ fn what_no_proxy_names_is_asked_directly() {
 
 /// Content goes another way than the rest, so it has its own eyes for the proxy.
 #[test]
-fn an_upload_goes_through_the_proxy_or_past_it_as_a_whole() {
+fn all_requests_of_an_upload_use_the_proxy_or_none_does() {
     let (world, proxy) = world();
     let upload = || with_bucket(step(&["--path", "dist"]), "artifacts", world.s3.url().as_str());
     upload().env("HTTP_PROXY", proxy.url().as_str()).run().expect_code(0);
@@ -68,7 +68,7 @@ fn an_upload_goes_through_the_proxy_or_past_it_as_a_whole() {
 }
 
 #[test]
-fn a_proxy_that_refuses_the_tunnel_is_told() {
+fn error_names_a_proxy_that_refuses_the_tunnel() {
     let (_world, proxy) = world();
     proxy.add(Rule::any(Fault::status(407)).method(Method::CONNECT));
     let ran = anonymous("https://s3.example.invalid", &proxy).run().expect_code(2);

@@ -132,7 +132,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn files_come_back_with_names_modes_and_bytes() {
+fn uploaded_files_are_downloaded_with_the_same_names_modes_and_bytes() {
     let noise = noise(20 << 20);
     let text = "every line is the same\n".repeat(1_000_000);
     let files: Files<'_> = &[
@@ -161,7 +161,7 @@ fn files_come_back_with_names_modes_and_bytes() {
 }
 
 #[test]
-fn a_single_file_as_it_is_keeps_its_own_name() {
+fn single_file_without_an_archive_keeps_its_name() {
     let files: Files<'_> = &[("report.html", 0o644, b"<p>")];
     for store in [S3, GitHub] {
         let world = World::new();
@@ -174,7 +174,7 @@ fn a_single_file_as_it_is_keeps_its_own_name() {
 }
 
 #[test]
-fn a_rerun_with_other_bytes_replaces_what_the_first_attempt_stored() {
+fn rerun_with_other_content_replaces_the_first_attempts_artifact() {
     for store in [S3, GitHub] {
         for archive in ["zip", "none"] {
             let world = World::new();
@@ -202,7 +202,7 @@ fn a_rerun_with_other_bytes_replaces_what_the_first_attempt_stored() {
 }
 
 #[test]
-fn a_file_that_the_rerun_no_longer_makes_is_gone() {
+fn file_missing_in_the_rerun_is_deleted_from_the_artifact() {
     for store in [S3, GitHub] {
         let world = World::new();
         let args = ["--name", "wheels", "--archive", "none"];
@@ -214,7 +214,7 @@ fn a_file_that_the_rerun_no_longer_makes_is_gone() {
 }
 
 #[test]
-fn a_rerun_with_equal_bytes_succeeds() {
+fn rerun_with_the_same_content_succeeds() {
     let files: Files<'_> = &[("a", 0o755, b"same"), ("b", 0o644, b"b")];
     for store in [S3, GitHub] {
         for archive in ["zip", "none"] {
@@ -231,7 +231,7 @@ fn a_rerun_with_equal_bytes_succeeds() {
 }
 
 #[test]
-fn other_bytes_in_the_same_attempt_are_a_conflict_unless_overwritten() {
+fn other_content_in_the_same_attempt_is_a_conflict_without_overwrite() {
     for store in [S3, GitHub] {
         for archive in ["zip", "none"] {
             let world = World::new();
@@ -279,7 +279,7 @@ fn list_shows_both_stores_and_no_locators() {
 }
 
 #[test]
-fn a_locator_leads_to_an_artifact_stored_by_a_template_of_its_own() {
+fn locator_finds_an_artifact_under_a_custom_prefix() {
     let world = World::new();
     let prefix = ["--s3-prefix", "ci/{run_id}/{run_attempt}/{job}/{name}"];
     let args = [&["--name", "wheels"], &prefix[..]].concat();

@@ -39,7 +39,7 @@ fn says(ran: &Ran, words: &[&str]) {
 }
 
 #[test]
-fn an_upload_to_a_server_that_falls_silent_is_tried_again() {
+fn upload_is_retried_after_the_server_stops_responding() {
     let s3 = S3Server::start("artifacts").unwrap();
     let proxy = FaultProxy::start(s3.url()).unwrap();
     proxy.add(Rule::any(Fault::StallAfterBytes(1 << 20)).query("partNumber=1").times(1));
@@ -58,7 +58,7 @@ fn an_upload_to_a_server_that_falls_silent_is_tried_again() {
 }
 
 #[test]
-fn an_upload_to_a_server_that_stays_silent_goes_elsewhere_and_leaves_nothing() {
+fn upload_to_an_unresponsive_s3_falls_back_and_leaves_nothing() {
     let s3 = S3Server::start("artifacts").unwrap();
     let proxy = FaultProxy::start(s3.url()).unwrap();
     proxy.add(Rule::any(Fault::Stall).query("partNumber=2"));
@@ -71,7 +71,7 @@ fn an_upload_to_a_server_that_stays_silent_goes_elsewhere_and_leaves_nothing() {
 }
 
 #[test]
-fn a_download_from_a_server_that_falls_silent_is_tried_again_and_then_fails_with_nothing_left() {
+fn download_is_retried_after_the_server_stops_responding_and_fails_without_files() {
     let world = World::new(Run::push());
     let content = bytes(20 << 20);
     world.github("big", "application/zip", &zip(&[("a", 0o644, &content)]));
@@ -89,7 +89,7 @@ fn a_download_from_a_server_that_falls_silent_is_tried_again_and_then_fails_with
 }
 
 #[test]
-fn objects_from_a_server_that_falls_silent_are_tried_again() {
+fn download_of_objects_is_retried_after_the_server_stops_responding() {
     let world = World::new(Run::push());
     let content = bytes(3 << 20);
     world.s3("acme/upstream/4242/logs/one", &content, &[]);
@@ -104,7 +104,7 @@ fn objects_from_a_server_that_falls_silent_are_tried_again() {
 }
 
 #[test]
-fn a_time_out_that_is_no_number_of_seconds_is_named() {
+fn invalid_read_timeout_is_named() {
     let s3 = S3Server::start("artifacts").unwrap();
     for wrong in ["0", "1.5", "soon"] {
         let step = with_s3(step(&["--path", "dist"]), &s3).env("CRCR_READ_TIMEOUT", wrong);
@@ -113,7 +113,7 @@ fn a_time_out_that_is_no_number_of_seconds_is_named() {
 }
 
 #[test]
-fn a_disk_that_takes_no_more_ends_a_download_with_nothing_left() {
+fn download_to_a_full_disk_fails_without_files() {
     let world = World::new(Run::push());
     let long = vec![7; 4 << 20];
     world.s3("acme/upstream/4242/objects/long", &long, &[]);
@@ -136,7 +136,7 @@ fn a_disk_that_takes_no_more_ends_a_download_with_nothing_left() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn an_output_file_on_a_full_disk_fails_and_the_log_says_where_the_artifact_is() {
+fn output_file_on_a_full_disk_fails_and_the_log_has_the_locator() {
     let s3 = S3Server::start("artifacts").unwrap();
     let ran = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_OUTPUT", "/dev/full");
     let ran = ran.run().expect_code(2);
@@ -148,7 +148,7 @@ fn an_output_file_on_a_full_disk_fails_and_the_log_says_where_the_artifact_is() 
 }
 
 #[test]
-fn credentials_that_end_during_the_upload_leave_no_unfinished_one() {
+fn upload_whose_credentials_expire_leaves_no_unfinished_upload() {
     const EXPIRED: &str = "<Error><Code>ExpiredToken</Code><Message>The provided token has \
                            expired.</Message></Error>";
     let s3 = S3Server::start("artifacts").unwrap();
@@ -167,7 +167,7 @@ fn credentials_that_end_during_the_upload_leave_no_unfinished_one() {
 }
 
 #[test]
-fn a_runtime_token_that_ends_during_the_upload_is_named_as_the_reason() {
+fn error_names_a_runtime_token_that_expired_during_the_upload() {
     let ended = || answer(401, r#"{"code":"unauthenticated","msg":"token has expired"}"#);
     for (operation, words) in [
         ("FinalizeArtifact", ["FinalizeArtifact", "token has expired"]),
@@ -186,7 +186,7 @@ fn a_runtime_token_that_ends_during_the_upload_is_named_as_the_reason() {
 }
 
 #[test]
-fn a_bucket_that_refuses_the_retention_tag_stores_without_it_and_warns() {
+fn upload_is_stored_without_the_retention_tag_if_the_bucket_refuses_it() {
     let s3 = S3Server::start("artifacts").unwrap();
     let upload = |name: &str, archive: &str| {
         let args = ["--retention-days", "5", "--name", name, "--archive", archive];

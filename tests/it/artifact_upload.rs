@@ -69,7 +69,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn with_credentials_and_a_bucket_s3_takes_the_artifact() {
+fn upload_with_credentials_and_bucket_goes_to_s3() {
     let s3 = S3Server::start("artifacts").unwrap();
     let ran = with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
     assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("s3", "ok"));
@@ -89,7 +89,7 @@ fn with_credentials_and_a_bucket_s3_takes_the_artifact() {
 }
 
 #[test]
-fn without_credentials_github_takes_it_as_one_artifact() {
+fn upload_without_credentials_goes_to_github_as_one_artifact() {
     let github = StandIn::start().unwrap();
     let run = Run::push();
     let ran = with_github(step(&["--path", "dist"]), &github, &run).run().expect_code(0);
@@ -105,7 +105,7 @@ fn without_credentials_github_takes_it_as_one_artifact() {
 }
 
 #[test]
-fn a_refusal_of_s3_falls_back_with_a_warning() {
+fn refusal_by_s3_falls_back_to_github_with_a_warning() {
     let github = StandIn::start().unwrap();
     let s3 = S3Server::start("artifacts").unwrap();
     s3.rules(|rules| {
@@ -119,7 +119,7 @@ fn a_refusal_of_s3_falls_back_with_a_warning() {
 }
 
 #[test]
-fn never_falls_back_when_told_so() {
+fn fallback_never_fails_instead_of_using_github() {
     let s3 = S3Server::start("artifacts").unwrap();
     s3.rules(|rules| {
         rules.denied.insert("PutObject");
@@ -129,7 +129,7 @@ fn never_falls_back_when_told_so() {
 }
 
 #[test]
-fn an_earlier_attempt_is_replaced_and_the_same_one_is_a_conflict() {
+fn artifact_of_an_earlier_attempt_is_replaced_and_of_the_same_attempt_is_a_conflict() {
     let s3 = S3Server::start("artifacts").unwrap();
     with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
     let first = s3.object(KEY).unwrap();
@@ -148,7 +148,7 @@ fn an_earlier_attempt_is_replaced_and_the_same_one_is_a_conflict() {
 }
 
 #[test]
-fn no_files_and_a_bad_name() {
+fn upload_without_files_or_with_an_invalid_name_is_reported() {
     let ran = step(&["--path", "nothing"]).run().expect_code(0);
     assert_eq!((&*ran.outputs["store"], &*ran.outputs["reason"]), ("none", "no-files"));
     step(&["--path", "nothing", "--if-no-files-found", "error"]).run().expect_code(1);
@@ -165,7 +165,7 @@ fn no_files_and_a_bad_name() {
 }
 
 #[test]
-fn files_as_they_are_become_objects_with_type_and_mode() {
+fn upload_without_an_archive_makes_objects_with_content_type_and_mode() {
     let s3 = S3Server::start("artifacts").unwrap();
     let step = with_s3(step(&["--path", "dist", "--archive", "none"]), &s3);
     fs::write(step.folder().join("dist/big.bin"), vec![7; 20 << 20]).unwrap();
@@ -177,7 +177,7 @@ fn files_as_they_are_become_objects_with_type_and_mode() {
 }
 
 #[test]
-fn credentials_of_the_job_token_that_have_ended_are_made_anew() {
+fn expired_oidc_credentials_are_renewed_during_an_upload() {
     for audience in ["sts.amazonaws.com", "sts.example.com"] {
         renewed(audience);
     }
@@ -210,7 +210,7 @@ fn renewed(audience: &str) {
 }
 
 #[test]
-fn an_upload_that_is_not_required_is_tried_like_any_other_and_never_fails_the_step() {
+fn upload_with_required_false_is_tried_and_never_fails_the_step() {
     let github = StandIn::start().unwrap();
     let optional = || step(&["--path", "dist", "--required", "false"]);
     let ran = with_github(optional(), &github, &Run::push()).run().expect_code(0);
@@ -234,7 +234,7 @@ fn an_upload_that_is_not_required_is_tried_like_any_other_and_never_fails_the_st
 }
 
 #[test]
-fn a_locator_becomes_an_artifact_only_when_asked_for_and_then_leads_to_the_bucket() {
+fn publish_locator_stores_a_github_artifact_that_leads_to_the_bucket() {
     let github = StandIn::start().unwrap();
     let s3 = S3Server::start("artifacts").unwrap();
     let run = Run::push();
@@ -254,7 +254,7 @@ fn a_locator_becomes_an_artifact_only_when_asked_for_and_then_leads_to_the_bucke
 }
 
 #[test]
-fn unclear_input_is_named() {
+fn invalid_input_is_named() {
     let s3 = S3Server::start("artifacts").unwrap();
     let ran = step(&["--path", " \n \n"]).run().expect_code(1);
     assert!(ran.stderr.contains("[no-path]"), "{}", ran.report());
@@ -271,7 +271,7 @@ fn unclear_input_is_named() {
 }
 
 #[test]
-fn a_wheel_as_it_is_has_no_type_that_other_clients_unpack() {
+fn content_type_of_a_raw_wheel_is_not_zip() {
     let github = StandIn::start().unwrap();
     let step = step(&["--path", "dist/a.whl", "--archive", "none", "--name", "a.whl"]);
     fs::write(step.folder().join("dist/a.whl"), "PK").unwrap();
@@ -284,7 +284,7 @@ fn step_named(name: &str) -> Crcr {
 }
 
 #[test]
-fn names_and_paths_are_stored_or_refused_and_never_run() {
+fn untrusted_names_and_paths_in_uploads_are_stored_or_refused_and_never_executed() {
     let s3 = S3Server::start("artifacts").unwrap();
     let odd =
         ["a b", "it's", "$(touch pwned)", "`touch pwned`", "-rf", "\u{202e}gpj", "##[group]x"];

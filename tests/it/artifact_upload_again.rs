@@ -31,7 +31,7 @@ fn is_conflict(ran: Ran) {
 }
 
 #[test]
-fn a_large_artifact_again_is_success_and_another_one_in_its_place_is_a_conflict() {
+fn same_large_artifact_again_succeeds_and_another_one_is_a_conflict() {
     for archive in ["zip", "none"] {
         let s3 = S3Server::start("artifacts").unwrap();
         let first = large(&s3, archive, 1).run().expect_code(0);
@@ -51,7 +51,7 @@ fn a_large_artifact_again_is_success_and_another_one_in_its_place_is_a_conflict(
 }
 
 #[test]
-fn an_artifact_of_another_job_is_a_conflict_in_every_attempt() {
+fn artifact_name_of_another_job_is_a_conflict_in_every_attempt() {
     let s3 = S3Server::start("artifacts").unwrap();
     with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
     let other = with_s3(step(&["--path", "dist"]), &s3).env("GITHUB_JOB", "test");
@@ -66,7 +66,7 @@ fn an_artifact_of_another_job_is_a_conflict_in_every_attempt() {
 }
 
 #[test]
-fn with_github_only_overwrite_replaces_what_another_job_or_attempt_stored() {
+fn github_artifact_of_another_job_or_attempt_is_replaced_only_with_overwrite() {
     let github = StandIn::start().unwrap();
     let run = Run::push();
     let with = |text: &str, attempt: &str| {
@@ -87,7 +87,7 @@ fn with_github_only_overwrite_replaces_what_another_job_or_attempt_stored() {
 }
 
 #[test]
-fn an_upload_to_github_never_takes_a_name_from_one_that_is_under_way() {
+fn upload_to_github_never_deletes_a_running_upload_of_the_same_name() {
     for attempt in ["1", "2"] {
         let github = StandIn::start().unwrap();
         let run = Run::push();
@@ -118,7 +118,7 @@ fn an_upload_to_github_never_takes_a_name_from_one_that_is_under_way() {
 }
 
 #[test]
-fn legs_of_a_matrix_are_different_jobs_and_a_rerun_of_a_leg_is_the_same() {
+fn matrix_legs_are_different_jobs_and_a_rerun_of_a_leg_is_the_same_job() {
     let s3 = S3Server::start("artifacts").unwrap();
     let leg = |text: &str, python: &str, index: &str, attempt: &str, archive: &str| {
         let args = ["--path", "dist", "--archive", archive, "--name", archive];
@@ -141,7 +141,7 @@ fn legs_of_a_matrix_are_different_jobs_and_a_rerun_of_a_leg_is_the_same() {
 }
 
 #[test]
-fn files_as_they_are_of_another_job_keep_their_locator() {
+fn locator_of_another_jobs_separate_files_is_kept() {
     let s3 = S3Server::start("artifacts").unwrap();
     let step = |check_run: &str| {
         let step = with_s3(step(&["--path", "dist", "--archive", "none"]), &s3);
@@ -163,7 +163,7 @@ fn files_as_they_are_of_another_job_keep_their_locator() {
 }
 
 #[test]
-fn files_that_the_new_artifact_has_not_are_removed() {
+fn files_that_the_new_artifact_lacks_are_deleted() {
     let s3 = S3Server::start("artifacts").unwrap();
     with_s3(step(&["--path", "dist", "--archive", "none"]), &s3).run().expect_code(0);
     let second = with_s3(step(&["--path", "dist", "--archive", "none"]), &s3);

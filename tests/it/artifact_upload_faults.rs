@@ -49,7 +49,7 @@ pub(crate) fn act_during(
 }
 
 #[test]
-fn a_path_that_matches_nothing_does_what_if_no_files_found_says() {
+fn path_without_matches_follows_if_no_files_found() {
     let nothing = |more: &[&str]| step(&[&["--path", "nothing"], more].concat()).run();
     let ran = nothing(&[]).expect_code(0);
     assert!(ran.stderr.contains("::warning") && ran.stderr.contains("nothing"), "{}", ran.report());
@@ -61,7 +61,7 @@ fn a_path_that_matches_nothing_does_what_if_no_files_found_says() {
 }
 
 #[test]
-fn a_name_or_path_that_one_store_forbids_fails_before_anything_is_sent() {
+fn name_or_path_that_one_store_forbids_fails_before_anything_is_sent() {
     let s3 = S3Server::start("artifacts").unwrap();
     let ran = with_s3(step(&["--path", "dist", "--name", "a/b"]), &s3).run().expect_code(1);
     assert!(ran.stderr.contains("bad-name"), "{}", ran.report());
@@ -75,7 +75,7 @@ fn a_name_or_path_that_one_store_forbids_fails_before_anything_is_sent() {
 }
 
 #[test]
-fn a_file_that_disappears_or_changes_before_it_is_read_is_named_and_nothing_is_stored() {
+fn file_that_disappears_or_changes_is_named_and_nothing_is_stored() {
     let s3 = S3Server::start("artifacts").unwrap();
     for (archive, gone) in [("zip", true), ("zip", false), ("none", true), ("none", false)] {
         let proxy = FaultProxy::start(s3.url()).unwrap();
@@ -95,7 +95,7 @@ fn a_file_that_disappears_or_changes_before_it_is_read_is_named_and_nothing_is_s
 }
 
 #[test]
-fn a_large_file_that_changes_while_it_is_sent_leaves_no_unfinished_upload() {
+fn large_file_that_changes_during_the_upload_leaves_no_unfinished_upload() {
     let s3 = S3Server::start("artifacts").unwrap();
     let proxy = FaultProxy::start(s3.url()).unwrap();
     proxy.add(Rule::any(Fault::Delay(Duration::from_secs(1))).query("partNumber=1").times(1));
@@ -110,7 +110,7 @@ fn a_large_file_that_changes_while_it_is_sent_leaves_no_unfinished_upload() {
 }
 
 #[test]
-fn a_missing_bucket_falls_back_with_a_warning() {
+fn missing_bucket_falls_back_to_github_with_a_warning() {
     let github = StandIn::start().unwrap();
     let s3 = S3Server::start("artifacts").unwrap();
     let missing = || with_bucket(step(&["--path", "dist"]), "missing", s3.url().as_str());
@@ -127,7 +127,7 @@ fn a_missing_bucket_falls_back_with_a_warning() {
 }
 
 #[test]
-fn an_s3_that_is_not_there_falls_back_with_a_warning() {
+fn unreachable_s3_falls_back_to_github_with_a_warning() {
     let github = StandIn::start().unwrap();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
@@ -139,7 +139,7 @@ fn an_s3_that_is_not_there_falls_back_with_a_warning() {
 }
 
 #[test]
-fn an_s3_that_asks_for_an_hour_falls_back_at_once() {
+fn long_retry_after_from_s3_falls_back_without_waiting() {
     let (github, s3) = (StandIn::start().unwrap(), S3Server::start("artifacts").unwrap());
     let proxy = FaultProxy::start(s3.url()).unwrap();
     let hour = Fault::Answer {
@@ -156,7 +156,7 @@ fn an_s3_that_asks_for_an_hour_falls_back_at_once() {
 }
 
 #[test]
-fn a_bucket_in_another_region_is_found_there() {
+fn upload_goes_to_the_buckets_own_region() {
     let s3 = S3Server::start("artifacts").unwrap();
     s3.rules(|rules| rules.region = "eu-west-1".to_owned());
     let ran = with_s3(step(&["--path", "dist"]), &s3).run().expect_code(0);
@@ -165,7 +165,7 @@ fn a_bucket_in_another_region_is_found_there() {
 }
 
 #[test]
-fn s3_that_fails_for_a_while_is_tried_again_and_leaves_one_copy() {
+fn upload_is_retried_during_an_s3_outage_and_leaves_one_copy() {
     let s3 = S3Server::start("artifacts").unwrap();
     let proxy = FaultProxy::start(s3.url()).unwrap();
     proxy.add(Rule::any(Fault::status(503)).query("uploads").times(1));
@@ -179,7 +179,7 @@ fn s3_that_fails_for_a_while_is_tried_again_and_leaves_one_copy() {
 }
 
 #[test]
-fn github_that_fails_for_a_while_is_tried_again_and_leaves_one_copy() {
+fn upload_is_retried_during_a_github_outage_and_leaves_one_copy() {
     let github = StandIn::start().unwrap();
     let traffic = &github.state().traffic;
     traffic.fail("CreateArtifact", 1, Fault::ResetAfterwards);
@@ -197,7 +197,7 @@ fn github_that_fails_for_a_while_is_tried_again_and_leaves_one_copy() {
 }
 
 #[test]
-fn a_full_storage_warns_or_fails() {
+fn exceeded_storage_quota_warns_or_fails_as_configured() {
     let github = StandIn::start().unwrap();
     github.state().artifacts.spend_quota(true);
     let full = || with_github(step(&["--path", "dist"]), &github, &Run::push());
@@ -214,7 +214,7 @@ fn a_full_storage_warns_or_fails() {
 }
 
 #[test]
-fn without_an_output_file_the_outputs_are_printed() {
+fn outputs_are_printed_without_an_output_file() {
     let s3 = S3Server::start("artifacts").unwrap();
     let step = with_s3(step(&["--path", "dist"]), &s3).without("GITHUB_OUTPUT");
     let ran = step.run().expect_code(0);
@@ -224,7 +224,7 @@ fn without_an_output_file_the_outputs_are_printed() {
 }
 
 #[test]
-fn on_github_enterprise_server_only_s3_takes_artifacts() {
+fn github_enterprise_server_stores_artifacts_only_on_s3() {
     let github = StandIn::start().unwrap();
     let step = with_github(step(&["--path", "dist"]), &github, &Run::push());
     let ran = step.env("GITHUB_SERVER_URL", "https://ghe.example.com").run().expect_code(2);
@@ -234,7 +234,7 @@ fn on_github_enterprise_server_only_s3_takes_artifacts() {
 }
 
 #[test]
-fn an_upload_that_is_told_to_stop_leaves_nothing() {
+fn cancelled_upload_leaves_nothing() {
     let s3 = S3Server::start("artifacts").unwrap();
     let proxy = FaultProxy::start(s3.url()).unwrap();
     proxy.add(Rule::any(Fault::Stall).query("partNumber=2"));
@@ -253,7 +253,7 @@ fn an_upload_that_is_told_to_stop_leaves_nothing() {
 }
 
 #[test]
-fn every_refusal_of_s3_falls_back_with_a_warning_that_names_the_answer() {
+fn every_refusal_by_s3_falls_back_with_the_refusal_as_a_warning() {
     let s3 = S3Server::start("artifacts").unwrap();
     let any = |status, code| Rule::any(crcr_testkit::fault::s3_error(status, code));
     for (rule, reason, told) in [
@@ -284,7 +284,7 @@ fn every_refusal_of_s3_falls_back_with_a_warning_that_names_the_answer() {
 }
 
 #[test]
-fn a_server_that_refuses_checksums_takes_uploads_without_them() {
+fn s3_checksum_none_uploads_to_a_server_that_refuses_checksums() {
     let s3 = S3Server::start("artifacts").unwrap();
     let proxy = FaultProxy::start(s3.url()).unwrap();
     for header in ["x-amz-checksum-crc64nvme", "x-amz-checksum-algorithm"] {

@@ -25,7 +25,7 @@ fn member(zip: &[u8], name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_that_grows_during_the_upload_is_stored_as_it_was_and_named() {
+fn growing_log_is_stored_as_it_was_found_with_a_warning() {
     for (archive, size) in [("zip", 20), ("zip", 20 << 20), ("none", 20), ("none", 20 << 20)] {
         let s3 = S3Server::start("artifacts").unwrap();
         let proxy = FaultProxy::start(s3.url()).unwrap();
@@ -50,7 +50,7 @@ fn a_log_that_grows_during_the_upload_is_stored_as_it_was_and_named() {
 }
 
 #[test]
-fn a_bucket_that_demands_headers_takes_small_and_large_uploads_that_have_them() {
+fn small_and_large_uploads_send_the_headers_that_a_bucket_policy_requires() {
     let s3 = S3Server::start("artifacts").unwrap();
     let proxy = FaultProxy::start(s3.url()).unwrap();
     let headers = [
@@ -99,7 +99,7 @@ fn a_bucket_that_demands_headers_takes_small_and_large_uploads_that_have_them() 
 }
 
 #[test]
-fn a_header_of_two_lines_is_refused_before_anything_is_sent() {
+fn header_with_a_line_break_is_refused_before_anything_is_sent() {
     let s3 = S3Server::start("artifacts").unwrap();
     let ran =
         with_s3(step(&["--path", "dist", "--s3-acl", "private\r\nx-amz-acl: public-read"]), &s3);
@@ -109,7 +109,7 @@ fn a_header_of_two_lines_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_presigned_address_gives_the_archive_without_credentials_and_is_masked() {
+fn presigned_url_downloads_without_credentials_and_is_masked() {
     let s3 = S3Server::start("artifacts").unwrap();
     let args = ["--path", "dist", "--s3-presign", "600"];
     let ran = with_s3(step(&args), &s3).run().expect_code(0);
@@ -123,7 +123,7 @@ fn a_presigned_address_gives_the_archive_without_credentials_and_is_masked() {
 }
 
 #[test]
-fn an_empty_path_says_what_to_write() {
+fn empty_path_is_an_error_with_a_hint() {
     for path in ["", " \n "] {
         let ran = Crcr::step(&["artifact", "upload"], "push", &serde_json::json!({}));
         let ran = ran.env("INPUT_PATH", path).run().expect_code(1);
@@ -132,7 +132,7 @@ fn an_empty_path_says_what_to_write() {
 }
 
 #[test]
-fn links_that_lead_out_and_names_in_another_case_are_warnings() {
+fn links_out_of_the_working_folder_and_case_collisions_are_warnings() {
     let s3 = S3Server::start("artifacts").unwrap();
     let step = with_s3(step(&["--path", "dist"]), &s3);
     let elsewhere = tempfile::tempdir().unwrap();
@@ -150,7 +150,7 @@ fn links_that_lead_out_and_names_in_another_case_are_warnings() {
 }
 
 #[test]
-fn merge_puts_parts_of_both_stores_into_one_artifact_and_deletes_them() {
+fn merge_combines_artifacts_of_both_stores_and_deletes_them() {
     let github = StandIn::start().unwrap();
     let s3 = S3Server::start("artifacts").unwrap();
     let run = Run::push();

@@ -45,7 +45,7 @@ fn content_of(zip: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn killed_on_its_way_to_s3_and_run_again_there_is_one_copy() {
+fn rerun_of_a_killed_s3_upload_leaves_one_copy() {
     let s3 = S3Server::start("artifacts").unwrap();
     for moment in 1..=8 {
         let name = format!("linux-{moment}");
@@ -65,7 +65,7 @@ fn killed_on_its_way_to_s3_and_run_again_there_is_one_copy() {
 }
 
 #[test]
-fn killed_as_files_on_their_way_to_s3_and_run_again_there_is_one_copy() {
+fn rerun_of_a_killed_s3_upload_of_separate_files_leaves_one_copy() {
     let s3 = S3Server::start("artifacts").unwrap();
     for moment in [3, 6, 8, 10] {
         let name = format!("linux-{moment}");
@@ -83,7 +83,7 @@ fn killed_as_files_on_their_way_to_s3_and_run_again_there_is_one_copy() {
 }
 
 #[test]
-fn killed_on_its_way_to_github_and_run_again_there_is_one_copy() {
+fn rerun_of_a_killed_github_upload_leaves_one_copy() {
     const CALLS: [&str; 6] = [
         "CreateArtifact",
         "PutBlock",

@@ -17,7 +17,7 @@ const LIMIT_KIB: u64 = 96 << 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
-fn a_connection_that_breaks_costs_little_more_than_the_artifact() {
+fn broken_connections_resend_only_a_little() {
     const SIZE: usize = 40 << 20;
     let github = StandIn::start().unwrap();
     let step = with_github(step(&["--path", "dist"]), &github, &Run::push());
@@ -55,7 +55,7 @@ fn peak(mut step: Crcr) -> u64 {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_large_file_needs_little_memory() {
+fn upload_of_a_large_file_needs_little_memory() {
     let hole = |mib: u64, args: &[&str]| {
         let step =
             step(&[&["--path", "dist/hole", "--name", &format!("hole-{mib}")], args].concat());

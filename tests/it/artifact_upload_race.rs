@@ -75,7 +75,7 @@ fn is_conflict(ran: Ran) {
 }
 
 #[test]
-fn who_completes_first_wins_and_the_other_one_finds_a_conflict_or_the_same_bytes() {
+fn first_of_two_simultaneous_uploads_wins_and_the_other_one_is_a_conflict_unless_equal() {
     for (other, part) in [(2, true), (2, false), (1, true), (1, false)] {
         let world = World::new();
         // It waits with its second part, or with its completion, while the other one ends.
@@ -97,7 +97,7 @@ fn who_completes_first_wins_and_the_other_one_finds_a_conflict_or_the_same_bytes
 }
 
 #[test]
-fn an_object_whose_locator_is_still_to_come_is_not_replaced() {
+fn object_without_its_locator_yet_is_not_replaced() {
     let world = World::new();
     world.proxy.add(Rule::hold().method(Method::PUT).path(".crcr.json"));
     let mut second = None;
@@ -108,7 +108,7 @@ fn an_object_whose_locator_is_still_to_come_is_not_replaced() {
 }
 
 #[test]
-fn of_two_that_overwrite_the_locator_fits_the_object() {
+fn locator_matches_the_object_after_two_simultaneous_overwrites() {
     let world = World::new();
     world.proxy.add(Rule::hold().method(Method::PUT).path(".crcr.json"));
     let mut winner = None;
@@ -118,7 +118,7 @@ fn of_two_that_overwrite_the_locator_fits_the_object() {
 }
 
 #[test]
-fn files_as_they_are_are_removed_again_when_one_of_them_fails() {
+fn separate_files_are_deleted_if_one_of_them_fails() {
     let world = World::new();
     let denied = crcr_testkit::fault::access_denied();
     world.proxy.add(Rule::any(denied).method(Method::PUT).path("sub/b.txt"));
@@ -133,7 +133,7 @@ fn files_as_they_are_are_removed_again_when_one_of_them_fails() {
 }
 
 #[test]
-fn files_that_the_winner_found_there_stay_when_the_other_one_fails() {
+fn failed_upload_keeps_files_that_a_simultaneous_upload_relies_on() {
     let world = World::new();
     world.proxy.add(Rule::hold().method(Method::PUT).path("large.bin"));
     let args = ["--archive", "none"];

@@ -170,7 +170,7 @@ fn head_of(ran: &Ran, folder: &str) -> String {
 }
 
 #[test]
-fn the_dispatched_commit_is_checked_out_shallow() {
+fn dispatched_commit_is_checked_out_shallow() {
     let upstream = Upstream::new();
     let ran = upstream.checkout(&["--path", "src"]).run().expect_code(0);
     assert_eq!(head_of(&ran, "workspace/src"), upstream.head);
@@ -182,7 +182,7 @@ fn the_dispatched_commit_is_checked_out_shallow() {
 }
 
 #[test]
-fn the_commit_of_a_merge_group_is_checked_out() {
+fn merge_groups_commit_is_checked_out() {
     let upstream = Upstream::new();
     let event = json!({ "client_payload": { "delivery_id": "d", "payload": {
         "action": "checks_requested", "repository": { "full_name": "acme/upstream" },
@@ -195,7 +195,7 @@ fn the_commit_of_a_merge_group_is_checked_out() {
 
 /// The workspace belongs to the runner's user, and in a container the job's is root.
 #[test]
-fn a_folder_of_another_user_is_checked_out_into() {
+fn folder_of_another_user_can_be_checked_out_into() {
     let upstream = Upstream::new();
     let run = upstream.checkout(&["--path", "src"]).env("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1");
     let ran = run.run().expect_code(0);
@@ -203,7 +203,7 @@ fn a_folder_of_another_user_is_checked_out_into() {
 }
 
 #[test]
-fn the_merge_result_is_checked_out_on_request() {
+fn merge_result_is_checked_out_on_request() {
     let upstream = Upstream::new();
     let ran = upstream.checkout(&["--merge"]).run().expect_code(0);
     assert_eq!(git(&ran.path("workspace"), &["rev-parse", "HEAD^2"]), upstream.head);
@@ -218,7 +218,7 @@ fn the_merge_result_is_checked_out_on_request() {
 }
 
 #[test]
-fn a_commit_of_ones_own_choice_needs_no_event() {
+fn commit_in_the_inputs_needs_no_event() {
     let upstream = Upstream::new();
     let sha = git(upstream.work.path(), &["rev-parse", "main"]);
     let args = ["--repository", "acme/upstream", "--sha", &sha, "--fetch-depth", "0"];
@@ -228,7 +228,7 @@ fn a_commit_of_ones_own_choice_needs_no_event() {
 }
 
 #[test]
-fn a_token_goes_to_the_server_and_stays_nowhere() {
+fn token_is_sent_to_the_server_and_stored_nowhere() {
     let upstream = Upstream::new();
     let ran = upstream.checkout(&[]).env("INPUT_TOKEN", "s3cr3t-token").run().expect_code(0);
     let seen = upstream.server.authorizations.lock().unwrap().clone();
@@ -242,7 +242,7 @@ fn a_token_goes_to_the_server_and_stays_nowhere() {
 }
 
 #[test]
-fn submodules_come_from_the_network_only() {
+fn submodules_are_fetched_only_over_the_network() {
     let upstream = Upstream::new();
     let library = upstream.server.bare("acme/library");
     let there = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn submodules_come_from_the_network_only() {
 }
 
 #[test]
-fn a_malformed_payload_never_reaches_git() {
+fn malformed_payload_never_reaches_git() {
     let upstream = Upstream::new();
     let cases: [(&str, Value, &str); 6] = [
         ("/pull_request/head/sha", json!("--upload-pack=touch x"), "bad-sha"),
@@ -301,7 +301,7 @@ fn a_malformed_payload_never_reaches_git() {
 }
 
 #[test]
-fn a_deleted_branch_and_a_missing_event_say_so() {
+fn deleted_branch_and_missing_event_are_errors_with_a_hint() {
     let upstream = Upstream::new();
     let deleted = json!({ "client_payload": { "payload": {
         "repository": { "full_name": "acme/upstream" }, "after": "0".repeat(40) } } });
@@ -312,7 +312,7 @@ fn a_deleted_branch_and_a_missing_event_say_so() {
 }
 
 #[test]
-fn what_is_not_ours_is_not_emptied() {
+fn folder_with_other_content_is_not_emptied() {
     let upstream = Upstream::new();
     let run = upstream.checkout(&["--path", "src"]);
     let folder = run.folder().join("workspace/src");

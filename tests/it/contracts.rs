@@ -1,4 +1,4 @@
-//! What the actions, workflows and documents promise each other.
+//! Checks that actions, workflows and documents agree with each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use serde_yaml::Value;
 
 use crate::support::Crcr;
 
-/// Where this repository's own actions are used from in documents.
+/// How documents refer to this repository's own actions.
 const OWN: &str = "pytorch/crcr";
 
 /// Flags that no action passes on, and why.
@@ -203,7 +203,7 @@ fn every_output_comes_from_a_step_and_everything_is_described() {
 
 /// An output that is set on one path only would be empty, or of an earlier step, on the others.
 #[test]
-fn every_output_of_the_artifact_actions_is_set_on_a_failure_and_on_wrong_inputs_too() {
+fn artifact_actions_set_every_output_even_after_failures_and_wrong_inputs() {
     for command in ["upload", "download"] {
         let path = format!("actions/{command}-artifact-with-fallback/action.yml");
         let promised = keys(yaml(&path, &text(&path)).get("outputs"));
@@ -224,7 +224,7 @@ fn every_output_of_the_artifact_actions_is_set_on_a_failure_and_on_wrong_inputs_
 }
 
 #[test]
-fn no_script_holds_an_expression_and_every_shell_starts_clean() {
+fn no_script_contains_an_expression_and_every_shell_starts_clean() {
     for path in actions() {
         let action = yaml(&path, &text(&path));
         for step in steps(&action["runs"]) {
@@ -255,9 +255,9 @@ fn no_script_holds_an_expression_and_every_shell_starts_clean() {
     }
 }
 
-/// Names, titles, texts and labels of a pull request are whatever its author writes.
+/// Names, titles, texts and labels of a pull request are untrusted.
 #[test]
-fn texts_of_a_pull_request_never_reach_a_shell() {
+fn untrusted_text_of_a_pull_request_never_reaches_a_shell() {
     let texts = Regex::new(
         r"(?i)head_ref|head\.ref\b|\.title|\.body|\.label|\.message|\.head_branch|\.display_title|\.login",
     )
@@ -279,7 +279,7 @@ fn texts_of_a_pull_request_never_reach_a_shell() {
     assert!(seen > 10, "{seen}");
 }
 
-/// A run of a dispatch belongs to the default branch, and the upstream code is anybody's.
+/// A dispatched run belongs to the default branch, but the upstream code is untrusted.
 #[test]
 fn jobs_that_check_out_upstream_code_have_no_token() {
     let mut all: Vec<_> = workflows().into_iter().map(|p| (p.clone(), text(&p))).collect();
@@ -306,7 +306,7 @@ fn jobs_that_check_out_upstream_code_have_no_token() {
 }
 
 #[test]
-fn the_artifact_token_goes_to_one_step_only() {
+fn artifact_token_is_passed_to_one_step_only() {
     let mut steps_with_token = 0;
     for path in actions() {
         let action = yaml(&path, &text(&path));
@@ -324,7 +324,7 @@ fn the_artifact_token_goes_to_one_step_only() {
 }
 
 #[test]
-fn every_action_of_somebody_else_is_pinned_by_commit() {
+fn third_party_actions_are_pinned_by_commit() {
     let mut all: Vec<_> =
         actions().into_iter().chain(workflows()).map(|p| (p.clone(), text(&p))).collect();
     all.extend(documented());
@@ -346,7 +346,7 @@ fn every_action_of_somebody_else_is_pinned_by_commit() {
 }
 
 #[test]
-fn templates_and_documents_give_our_actions_inputs_that_exist() {
+fn templates_and_docs_use_only_existing_inputs_of_our_actions() {
     let own = Regex::new(&format!(r"^(?:\./|{OWN}/?)([\w/-]*)(?:@.*)?$")).unwrap();
     let mut all: Vec<_> = workflows().into_iter().map(|p| (p.clone(), text(&p))).collect();
     all.extend(documented());
@@ -389,7 +389,7 @@ fn workflows_grant_nothing_by_default_and_keep_no_credentials() {
 }
 
 #[test]
-fn the_manifest_lists_hashes_of_versions_for_platforms() {
+fn manifest_has_a_hash_for_each_version_and_platform() {
     let manifest: serde_json::Value =
         serde_json::from_str(&text("actions/install/manifest.json")).unwrap();
     let default = manifest["default"].as_str().unwrap();
@@ -404,7 +404,7 @@ fn the_manifest_lists_hashes_of_versions_for_platforms() {
 }
 
 #[test]
-fn every_test_that_the_threat_model_names_is_there() {
+fn every_test_named_in_the_threat_model_exists() {
     let is_test = |path: &str| path.ends_with(".rs");
     let sources: String = ["crates", "cli/src", "tests/it", "tests/hud"]
         .iter()
@@ -431,7 +431,7 @@ fn code_spans(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_architecture_page_names_only_files_and_functions_that_exist() {
+fn architecture_page_names_only_existing_files_and_functions() {
     let page = text("docs/architecture.md");
     let sources: String = ["crates", "cli/src"]
         .iter()
@@ -453,7 +453,7 @@ fn the_architecture_page_names_only_files_and_functions_that_exist() {
 }
 
 #[test]
-fn the_picture_of_the_crates_shows_every_dependency_between_them() {
+fn crate_diagram_shows_every_dependency_between_crates() {
     let page = text("docs/architecture.md");
     let graph = page.split("```mermaid").nth(1).unwrap().split("```").next().unwrap();
     let drawn: BTreeSet<(String, String)> = graph
@@ -480,7 +480,7 @@ fn the_picture_of_the_crates_shows_every_dependency_between_them() {
 }
 
 #[test]
-fn there_is_one_tls_stack() {
+fn only_one_tls_stack_is_linked() {
     let tree = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--workspace", "--target", "all"])
         .args(["--edges", "normal,build,dev", "--prefix", "none", "--format", "{p}"])

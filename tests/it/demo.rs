@@ -1,4 +1,4 @@
-//! `crcr demo`: the whole loop, as somebody sees it who has just built the binary.
+//! `crcr demo`: the first thing that people run after building the binary.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

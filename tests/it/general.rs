@@ -1,4 +1,4 @@
-//! What holds for every command.
+//! Behaviour of all commands.
 
 use crate::support::Crcr;
 
@@ -17,7 +17,7 @@ fn wrong_usage_is_exit_2_with_nothing_on_stdout() {
 }
 
 #[test]
-fn completions_come_for_every_shell() {
+fn completions_exist_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let ran = Crcr::new(&["completions", shell]).run().expect_code(0);
         assert!(ran.stdout.contains("crcr"), "{shell}");

@@ -133,7 +133,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Everything in the tool cache that is a file.
+/// The files in the tool cache.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return vec![] };
     entries
@@ -143,7 +143,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_release_with_the_hash_of_the_manifest_is_installed_and_reused() {
+fn release_with_the_manifests_hash_is_installed_and_reused() {
     let machine = Machine::new(BINARY);
     let ran = machine.install(&[]);
     assert!(ran.status.success(), "{}", stderr(&ran));
@@ -158,7 +158,7 @@ fn a_release_with_the_hash_of_the_manifest_is_installed_and_reused() {
 }
 
 #[test]
-fn a_cached_binary_that_somebody_changed_is_replaced() {
+fn modified_cached_binary_is_replaced() {
     let machine = Machine::new(BINARY);
     assert!(machine.install(&[]).status.success());
     fs::write(machine.cached(), "#!/bin/sh\necho crcr evil\n").unwrap();
@@ -167,7 +167,7 @@ fn a_cached_binary_that_somebody_changed_is_replaced() {
 }
 
 #[test]
-fn a_download_with_another_hash_is_refused_and_not_kept() {
+fn download_with_a_wrong_hash_is_refused_and_deleted() {
     let machine = Machine::new("#!/bin/sh\ntouch ran; echo crcr evil\n");
     let ran = machine.install(&[]);
     assert_eq!(ran.status.code(), Some(1));
@@ -177,7 +177,7 @@ fn a_download_with_another_hash_is_refused_and_not_kept() {
 }
 
 #[test]
-fn an_archive_that_explodes_is_cut_off() {
+fn zip_bomb_of_a_release_is_cut_off() {
     let machine = Machine::new(&"0".repeat(80 << 20));
     let ran = machine.install(&[]);
     assert_eq!(ran.status.code(), Some(1));
@@ -186,7 +186,7 @@ fn an_archive_that_explodes_is_cut_off() {
 }
 
 #[test]
-fn a_release_that_is_not_there_is_a_failure_of_the_network() {
+fn missing_release_is_a_network_failure() {
     let machine = Machine::new(BINARY);
     let elsewhere = format!("{}elsewhere", machine.releases.url());
     let ran = machine.install(&[("CRCR_DOWNLOAD_URL", &elsewhere)]);
@@ -201,7 +201,7 @@ fn with_cargo() -> String {
 }
 
 #[test]
-fn without_a_release_the_source_is_built_once_and_kept() {
+fn source_is_built_once_and_cached_without_a_release() {
     let machine = Machine::without_a_release();
     let path = with_cargo();
     // What the job set for its own Rust code would break any build.
@@ -225,7 +225,7 @@ fn without_a_release_the_source_is_built_once_and_kept() {
 }
 
 #[test]
-fn jobs_that_build_at_once_do_not_disturb_each_other() {
+fn simultaneous_builds_do_not_disturb_each_other() {
     let machine = Machine::without_a_release();
     let path = with_cargo();
     let start = |_| machine.command(&[("PATH", path.as_str())]).stderr(Stdio::piped()).spawn();
@@ -238,7 +238,7 @@ fn jobs_that_build_at_once_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_build_that_fails_shows_what_cargo_says_and_leaves_nothing() {
+fn failed_build_shows_cargos_output_and_leaves_nothing() {
     let machine = Machine::without_a_release();
     fs::write(machine.path("action/cli/src/main.rs"), "fn main() { nonsense }").unwrap();
     let ran = machine.install(&[("PATH", &with_cargo())]);
@@ -250,7 +250,7 @@ fn a_build_that_fails_shows_what_cargo_says_and_leaves_nothing() {
 }
 
 #[test]
-fn without_a_release_and_without_rust_the_error_says_what_to_do() {
+fn error_without_a_release_and_without_rust_has_a_hint() {
     let machine = Machine::without_a_release();
     let path = machine.path_without(&["cargo"]);
     let ran = machine.install(&[("PATH", &path)]);
@@ -263,7 +263,7 @@ fn without_a_release_and_without_rust_the_error_says_what_to_do() {
 }
 
 #[test]
-fn the_source_is_built_beside_a_release_where_that_is_asked_for() {
+fn source_is_built_on_request_even_if_there_is_a_release() {
     let machine = Machine::without_a_release();
     let hash = "0".repeat(64);
     machine.write_manifest(&format!(
@@ -274,7 +274,7 @@ fn the_source_is_built_beside_a_release_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_platform_without_a_release_builds_the_source() {
+fn source_is_built_on_a_platform_without_a_release() {
     let machine = Machine::without_a_release();
     machine.write_manifest(&format!(r#"{{ "default": "{VERSION}", "sha256": {{}} }}"#));
     machine.program("uname", "[ $1 = -s ] && echo Plan9 || echo mips");
@@ -286,7 +286,7 @@ fn a_platform_without_a_release_builds_the_source() {
 }
 
 #[test]
-fn windows_on_arm_runs_the_binary_for_x86_64() {
+fn windows_on_arm_uses_the_x86_64_binary() {
     let machine = Machine::new(BINARY);
     machine.program("uname", "[ $1 = -s ] && echo MINGW64_NT-10.0-26100-ARM64 || echo aarch64");
     let ran = machine.install(&[("INPUT_VERSION", "1.0.0")]);
@@ -294,7 +294,7 @@ fn windows_on_arm_runs_the_binary_for_x86_64() {
 }
 
 #[test]
-fn a_tool_cache_that_cannot_be_written_is_passed_over() {
+fn read_only_tool_cache_is_skipped() {
     let machine = Machine::new(BINARY);
     let ran = machine.install(&[("RUNNER_TOOL_CACHE", "/dev/null/cache")]);
     assert!(ran.status.success(), "{}", stderr(&ran));
@@ -303,7 +303,7 @@ fn a_tool_cache_that_cannot_be_written_is_passed_over() {
 
 #[test]
 #[ignore = "needs node and wget"]
-fn a_container_without_curl_or_root_certificates_downloads_by_what_it_has() {
+fn container_without_curl_or_root_certificates_downloads_with_other_tools() {
     let machine = Machine::new(BINARY);
     let folder = machine.path("other").to_str().unwrap().to_owned();
     for (missing, code) in
@@ -340,7 +340,7 @@ fn node_folder() -> String {
 }
 
 #[test]
-fn a_fork_of_the_action_downloads_its_own_releases() {
+fn fork_of_the_action_downloads_its_own_releases() {
     let machine = Machine::new(BINARY);
     machine.program("curl", "for last; do :; done; echo \"asked $last\" >&2; exit 22");
     let inputs = [("CRCR_DOWNLOAD_URL", ""), ("CRCR_ACTION_REPOSITORY", "acme/crcr")];
@@ -350,7 +350,7 @@ fn a_fork_of_the_action_downloads_its_own_releases() {
 }
 
 #[test]
-fn a_version_must_be_in_the_manifest_and_cannot_leave_its_folder() {
+fn version_must_be_in_the_manifest_and_cannot_leave_its_folder() {
     let machine = Machine::new(BINARY);
     let ran = machine.install(&[("INPUT_VERSION", "1.0.0"), ("GITHUB_ACTIONS", "true")]);
     assert_eq!(ran.status.code(), Some(1));
@@ -360,7 +360,7 @@ fn a_version_must_be_in_the_manifest_and_cannot_leave_its_folder() {
 }
 
 #[test]
-fn a_binary_that_is_there_is_used_as_it_is() {
+fn existing_binary_is_used() {
     let machine = Machine::new(BINARY);
     let mine = env!("CARGO_BIN_EXE_crcr");
     let ran =

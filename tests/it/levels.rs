@@ -86,7 +86,7 @@ async fn every_repository_is_reviewed_by_the_criteria_of_its_level() {
 
 #[tokio::test]
 async fn proposals_name_their_criteria() {
-    // Timeouts are rare and the month is short: one more or less is no matter here.
+    // Timeouts are rare in one month, so their number may differ by one.
     let easy = r#"{"timeout-share": 0.5, "overrun-share": 0.5}"#;
     let ran = review(&["--propose", "--format", "json"], easy).await.expect_code(0);
     let document = json(&ran);

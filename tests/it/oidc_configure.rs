@@ -76,7 +76,7 @@ fn outputs(ran: &Ran) -> [&str; 6] {
         .map(|name| ran.outputs[name].as_str())
 }
 
-/// Whatever happened: no empty AWS variable, and the same words in outputs and environment.
+/// Checked after every run: no empty AWS variable, and outputs and environment agree.
 fn coherent(ran: &Ran) {
     for (name, value) in &ran.exported {
         assert!(!value.is_empty(), "{name} is empty\n{}", ran.report());
@@ -97,7 +97,7 @@ fn no_credentials(ran: &Ran) {
 }
 
 #[test]
-fn a_same_repository_pull_request_gets_credentials_masked_before_anything_else() {
+fn same_repository_pull_request_gets_credentials_that_are_masked_first() {
     let world = world();
     let ran = world.configured().run().expect_code(0);
     coherent(&ran);
@@ -125,13 +125,13 @@ fn a_same_repository_pull_request_gets_credentials_masked_before_anything_else()
 }
 
 #[test]
-fn events_without_a_token_go_on_without_credentials() {
+fn events_without_a_token_continue_without_credentials() {
     let world = world();
     for (run, reason) in
         [(Run::fork(), "fork"), (Run { head_repository: None, ..Run::fork() }, "fork")]
     {
         let job = world.job(run);
-        // Secrets are empty on a fork: neither role nor region is there.
+        // Secrets are empty on a fork, so role and region are missing.
         let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(0);
         no_credentials(&ran);
         assert_eq!(outputs(&ran), ["anonymous", reason, "true", "true", "false", "off"]);
@@ -153,7 +153,7 @@ fn events_without_a_token_go_on_without_credentials() {
 
 /// `permissions` raises what Dependabot's runs get, so the missing token may be the workflow's fault.
 #[test]
-fn dependabot_without_a_token_goes_on_and_is_asked_for_the_permission() {
+fn dependabot_without_a_token_continues_with_a_warning_about_the_permission() {
     let world = world();
     let job = world.job(Run::dependabot());
     let ran = world.bare_step(&job).run().expect_code(0);
@@ -170,7 +170,7 @@ fn dependabot_without_a_token_goes_on_and_is_asked_for_the_permission() {
 }
 
 #[test]
-fn pull_request_target_can_always_have_a_token_so_without_one_the_permission_is_missing() {
+fn pull_request_target_without_a_token_lacks_the_permission() {
     let world = world();
     for run in [Run::fork(), Run::dependabot()] {
         let run = Run { event: "pull_request_target".to_owned(), ..run };
@@ -185,7 +185,7 @@ fn pull_request_target_can_always_have_a_token_so_without_one_the_permission_is_
 }
 
 #[test]
-fn credentials_become_outputs_and_the_account_is_masked_only_when_asked_for() {
+fn credentials_are_outputs_and_the_account_is_masked_on_request() {
     let world = world();
     let names = ["aws-access-key-id", "aws-secret-access-key", "aws-session-token"];
     let plain = world.configured().run().expect_code(0);
@@ -236,7 +236,7 @@ except Exception as error:
 
 #[test]
 #[ignore = "needs botocore"]
-fn a_fork_on_a_runner_with_an_identity_of_its_own_gets_none_by_itself() {
+fn fork_does_not_get_the_runners_own_aws_identity_by_default() {
     let world = world();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -313,7 +313,7 @@ fn a_fork_on_a_runner_with_an_identity_of_its_own_gets_none_by_itself() {
         later.extend(ran.exported.iter().map(|(name, value)| (name.clone(), value.clone())));
         let found = found_by_botocore(&later);
         assert!(found == "None" || found.starts_with("error: "), "{name}: {found}");
-        // The SDK for Rust: a later step that would take the machine's credentials.
+        // A later step with the SDK for Rust, which would use the machine's credentials.
         let push = world.job(Run::push());
         let step = later.iter().fold(world.step(&push), |step, (k, v)| step.env(k, v));
         let step = step.without("ACTIONS_ID_TOKEN_REQUEST_URL");
@@ -326,7 +326,7 @@ fn a_fork_on_a_runner_with_an_identity_of_its_own_gets_none_by_itself() {
 }
 
 #[test]
-fn a_job_stops_where_the_runners_own_identity_cannot_be_put_away() {
+fn job_fails_if_the_runners_own_identity_cannot_be_hidden() {
     let world = world();
     let step = world.step(&world.job(Run::fork())).env("AWS_PROFILE", "runner");
     let ran = step.env("RUNNER_TEMP", "/dev/null/temp").run().expect_code(2);
@@ -336,7 +336,7 @@ fn a_job_stops_where_the_runners_own_identity_cannot_be_put_away() {
 }
 
 #[test]
-fn a_job_that_may_not_mint_is_told_to_add_the_permission() {
+fn job_without_id_token_permission_gets_a_hint_to_add_it() {
     let world = world();
     let step = || {
         world
@@ -360,7 +360,7 @@ fn a_job_that_may_not_mint_is_told_to_add_the_permission() {
 }
 
 #[test]
-fn a_role_that_refuses_fails_at_once_and_tells_the_claims() {
+fn refused_role_fails_without_retries_and_lists_the_claims() {
     let world = world();
     let other = "acme/other".to_owned();
     let run = Run { repository: other.clone(), head_repository: Some(other), ..Run::push() };
@@ -381,7 +381,7 @@ fn a_role_that_refuses_fails_at_once_and_tells_the_claims() {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_with_a_fresh_token() {
+fn transient_sts_errors_are_retried_with_a_new_token() {
     let world = world();
     let faults = [
         sts::error(400, "IDPCommunicationError", "Error communicating"),
@@ -400,7 +400,7 @@ fn what_may_pass_is_tried_again_with_a_fresh_token() {
 }
 
 #[test]
-fn services_that_stay_away_are_not_the_users_fault() {
+fn unreachable_services_are_exit_2() {
     let world = world();
     world.sts.traffic().fail(OPERATION, 99, sts::error(400, "Throttling", "Rate exceeded"));
     let ran = world.configured().arg("--timeout").arg("2").run().expect_code(2);
@@ -418,7 +418,7 @@ fn services_that_stay_away_are_not_the_users_fault() {
 }
 
 #[test]
-fn an_empty_or_odd_input_is_named_and_the_outputs_are_written() {
+fn empty_or_invalid_input_is_named_and_the_outputs_are_written() {
     let world = world();
     let job = world.job(Run::same_repository());
     let ran = world.bare_step(&job).env("INPUT_ROLE_TO_ASSUME", "").run().expect_code(2);
@@ -432,14 +432,14 @@ fn an_empty_or_odd_input_is_named_and_the_outputs_are_written() {
     let ran = broken.run().expect_code(2);
     no_credentials(&ran);
     assert_eq!(outputs(&ran)[..2], ["error", "event-payload"]);
-    // Even where the command line already refuses it.
+    // Also for values that the command line itself refuses.
     for (input, value) in [("INPUT_TIMEOUT", "soon"), ("INPUT_ON_UNAVAILABLE", "never")] {
         let ran = world.configured().env(input, value).run().expect_code(2);
         no_credentials(&ran);
         assert_eq!(outputs(&ran), ["error", "invalid-input", "false", "false", "false", "off"]);
         assert!(ran.stderr.contains(value), "{}", ran.report());
     }
-    // A job that asked to go on whatever happens goes on.
+    // With `on-unavailable: degrade` the job goes on.
     let step = world.configured().env("INPUT_TIMEOUT", "soon");
     let ran = step.env("INPUT_ON_UNAVAILABLE", "degrade").run().expect_code(0);
     no_credentials(&ran);
@@ -449,7 +449,7 @@ fn an_empty_or_odd_input_is_named_and_the_outputs_are_written() {
 }
 
 #[test]
-fn valid_credentials_for_the_same_role_are_kept() {
+fn valid_credentials_for_the_same_role_are_reused() {
     let world = world();
     let first = world.configured().run().expect_code(0);
     let again = |change: fn(Crcr) -> Crcr| {
@@ -468,7 +468,7 @@ fn valid_credentials_for_the_same_role_are_kept() {
 }
 
 #[test]
-fn a_session_is_confined_to_its_run() {
+fn s3_scope_confines_the_session_to_its_run() {
     let world = world();
     world.configured().arg("--s3-scope").arg("artifacts/ci").run().expect_code(0);
     let policy = &world.sts.granted()[0].form["Policy"];
@@ -481,7 +481,7 @@ fn a_session_is_confined_to_its_run() {
 }
 
 #[test]
-fn the_machines_own_credentials_serve_when_they_are_asked_for() {
+fn machines_own_credentials_are_used_on_request() {
     let world = world();
     let step = || {
         world
@@ -506,7 +506,7 @@ fn the_machines_own_credentials_serve_when_they_are_asked_for() {
 }
 
 #[test]
-fn what_hands_credentials_to_a_fork_or_breaks_later_is_warned_of() {
+fn setup_that_exposes_credentials_to_a_fork_or_breaks_later_steps_is_a_warning() {
     let world = world();
     let target = Run { event: "pull_request_target".to_owned(), ..Run::fork() };
     let mut job = world.job(target);
@@ -525,9 +525,9 @@ fn what_hands_credentials_to_a_fork_or_breaks_later_is_warned_of() {
 }
 
 #[test]
-fn the_proxy_of_the_environment_is_used() {
+fn proxy_of_the_environment_is_used() {
     let world = world();
-    // A proxy gets the whole URL; the STS answers whatever host is in it.
+    // A proxy gets the whole URL, and the stand-in for STS ignores its host.
     let step = world.step_without_sts(&world.job(Run::same_repository()));
     let ran = step
         .arg("--role-to-assume")
@@ -572,7 +572,7 @@ impl Drop for Moto {
 
 #[test]
 #[ignore = "needs moto_server"]
-fn another_sts_understands_the_request_and_is_understood() {
+fn another_sts_implementation_accepts_the_request() {
     let world = world();
     let moto = Moto::start();
     let job = world.job(Run::same_repository());
@@ -605,7 +605,7 @@ fn another_sts_understands_the_request_and_is_understood() {
 }
 
 #[test]
-fn explain_prints_and_does_nothing() {
+fn explain_prints_the_plan_without_any_request() {
     let world = world();
     let ran = world.configured().arg("--explain").run().expect_code(0);
     assert!(ran.stdout.contains("do: mint a token and assume the role"), "{}", ran.report());
@@ -622,7 +622,7 @@ fn explain_prints_and_does_nothing() {
 }
 
 #[test]
-fn the_cache_is_wired_as_far_as_the_bucket_lets() {
+fn sccache_is_set_up_according_to_the_bucket_policy() {
     let world = world();
     let s3 = S3Server::start("cache").unwrap();
     let (id, secret) = sts::key(1);
@@ -656,13 +656,13 @@ fn the_cache_is_wired_as_far_as_the_bucket_lets() {
     // A reader that may not list gets 403 for the missing key.
     s3.rules(|rules| rules.anonymous = Anonymous::Read);
     off(fork().run(), "s3:ListBucket");
-    // Connections are accepted, and nobody answers.
+    // Connections are accepted and get no response.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
     let started = Instant::now();
     off(wire(world.step(&world.job(Run::fork()))).arg(&address).run(), "within two seconds");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    // Nothing is asked for a job that fails.
+    // No probe for a job that fails.
     let failed = wire(world.configured()).arg(&address).without("ACTIONS_ID_TOKEN_REQUEST_URL");
     let failed = failed.run().expect_code(1);
     assert_eq!(outputs(&failed), ["error", "partial-token", "false", "false", "false", "off"]);

@@ -1,4 +1,4 @@
-//! What `crcr` stores with GitHub is read by GitHub's own client, and the reverse.
+//! Exchanges artifacts between `crcr` and GitHub's own client, in both directions.
 
 #[path = "../peers/client.rs"]
 mod client;
@@ -80,7 +80,7 @@ fn githubs_client_lists_and_downloads_what_crcr_uploaded() {
         for (name, (_, bytes)) in &files {
             assert!(fs::read(down.join(name)).unwrap() == *bytes, "{name}, level {level}");
         }
-        // The client drops modes: another reader has to look.
+        // The client ignores modes, so check them with another reader.
         let blob = github.state().artifacts.bytes(id.parse().unwrap()).unwrap();
         let mut archive = zip::ZipArchive::new(Cursor::new(blob)).unwrap();
         assert_eq!(archive.len(), files.len());
@@ -132,7 +132,7 @@ fn crcr_lists_and_downloads_what_githubs_client_uploaded() {
 
 #[test]
 #[ignore = "needs @actions/artifact"]
-fn a_file_as_it_is_passes_both_ways() {
+fn raw_file_is_exchanged_in_both_directions() {
     let github = StandIn::start().unwrap();
     let peer = Peer::new(&github, Run::push());
     let content = noise(20 << 20);
@@ -158,7 +158,7 @@ fn a_file_as_it_is_passes_both_ways() {
 
 #[test]
 #[ignore = "needs @actions/artifact"]
-fn a_name_that_the_other_client_took_is_a_conflict_for_both() {
+fn artifact_name_of_the_other_client_is_a_conflict_for_both() {
     let github = StandIn::start().unwrap();
     let peer = Peer::new(&github, Run::push());
     peer.upload("theirs", "6", &[("a.txt", b"theirs".to_vec())]).unwrap();

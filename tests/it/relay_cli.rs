@@ -1,4 +1,4 @@
-//! `crcr relay`: the server as a process, and the tools beside it.
+//! `crcr relay`: the server as a process, and its subcommands.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -28,7 +28,7 @@ fn payload(place: &Place) -> Value {
     place.github.state().pull_request_payload(UPSTREAM, 7, "opened")
 }
 
-/// Opens pull request 7; returns the delivery's id and the answer.
+/// Opens pull request 7; returns the delivery's id and the response.
 async fn open(place: &Place, relay: &Running) -> (String, Answer) {
     let delivery = place.github.state().world.delivery("pull_request", &payload(place));
     let target = relay.url.join("github/webhook").unwrap();
@@ -290,7 +290,7 @@ async fn replayed_payloads_are_signed_and_dispatched_once() {
     assert!(answers[0].starts_with("opened.json: {") && answers[0].contains(r#""tasks":4"#));
     assert_eq!(answers[1], r#"opened.json: {"ok":true,"duplicate":true}"#);
     dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
-    // Another secret is the user's mistake, a relay that is gone isn't.
+    // A wrong secret is exit code 1, an unreachable relay is exit code 2.
     let place = place.set("GITHUB_APP_SECRET", "another");
     let (code, _, stderr) = place.run(&args);
     assert!(code == 1 && stderr.contains("Bad signature"), "{code}: {stderr}");
@@ -328,7 +328,7 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     assert!(lines[0].starts_with(&id) && lines[0].contains("pull_request #7"), "{listed}");
     assert!(lines[0].contains("2 sent") && lines[0].contains("1 dead"), "{listed}");
     assert!(lines[1].starts_with("given up: ") && lines[1].contains("422"), "{listed}");
-    // Beside the running relay, which takes it at once; GitHub refuses a second time.
+    // While the relay runs: it dispatches immediately, and GitHub refuses a second time.
     let again = ["relay", "deliveries", "redeliver", &id, "--repo", "acme/two"];
     assert_eq!(place.run(&again).1, "1 dispatches were put back into the queue\n");
     eventually("the second refusal", async || world.count("POST /repos/acme/two/dispatches") == 2)
@@ -336,13 +336,13 @@ async fn deliveries_can_be_listed_and_redelivered_with_the_relay_running_or_stop
     settled(&place, &id).await;
     relay.terminate();
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
-    // Beside a stopped one: it goes out after the next start, and only it.
+    // While the relay is stopped: only this one is dispatched after the next start.
     assert_eq!(place.run(&again).1, "1 dispatches were put back into the queue\n");
     let relay = place.serve();
     dispatched(&place, &["acme/two"]).await;
     settled(&place, &id).await;
     assert_eq!(place.run(&again).1, "0 dispatches were put back into the queue\n");
-    // A dead task that isn't worth another try is removed by the name that the list shows.
+    // A dead task is discarded by the key that the list shows.
     world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(422));
     let (last, _) = open(&place, &relay).await;
     settled(&place, &last).await;
@@ -370,7 +370,7 @@ async fn sweep_checks_open_dispatches_immediately() {
     settled(&place, &id).await;
     relay.terminate();
     assert_eq!(relay.end(Duration::from_secs(15)).await, 0);
-    // The next look is in two hours; with less patience it has to be asked for.
+    // The next sweep is in two hours, unless it is requested.
     let place = place.set("CRCR_NEVER_STARTED_AFTER", "1s");
     let relay = place.serve();
     relay.ready().await;

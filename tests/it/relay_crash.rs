@@ -1,4 +1,4 @@
-//! `kill -9` at random moments under load: what was acknowledged is done, whatever happens.
+//! `kill -9` at random moments under load: everything acknowledged is done afterwards.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ const ALLOWLIST: &str = "L1: [acme/one]\nL2: [acme/two, acme/three]\nL4:\n  - ac
 #[derive(Default)]
 struct Promised {
     deliveries: Vec<String>,
-    /// Delivery, repository and status of reports that were taken.
+    /// Delivery, repository and status of accepted reports.
     reports: Vec<(String, String, String)>,
 }
 
@@ -90,7 +90,7 @@ impl Scene {
         (relay, url)
     }
 
-    /// Webhooks and reports without end, until the relay is gone.
+    /// Sends webhooks and reports until the relay is killed.
     async fn load(&self, url: &Url) {
         loop {
             let number = rand::random_range(1..200);
@@ -173,7 +173,7 @@ impl Scene {
         }
     }
 
-    /// What the store says was sent.
+    /// The dispatches that are recorded as sent.
     async fn recorded(&self) -> HashSet<(String, String)> {
         let store = SqliteStore::open(&self.place.database(), StoreRole::Tool).unwrap();
         let mut sent = HashSet::new();

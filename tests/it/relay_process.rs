@@ -1,4 +1,4 @@
-//! `crcr relay serve` as a process of its own, beside GitHub's stand-in.
+//! Runs `crcr relay serve` as a process with GitHub's stand-in.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -33,7 +33,7 @@ impl Place {
     pub(crate) fn new(targets: &[&str], allowlist: &str) -> Self {
         let github = StandIn::start().unwrap();
         let world = &github.state().world;
-        // The hourly limit isn't what this is about.
+        // These tests must not reach the hourly limit.
         world.limit(10_000_000, Timestamp::now() + Duration::from_secs(24 * 3600));
         world.install(UPSTREAM);
         for repo in targets {
@@ -99,7 +99,7 @@ impl Place {
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
     }
 
-    /// Serves; both addresses are the ones that it says.
+    /// Starts the relay; reads both addresses from its output.
     pub(crate) fn serve(&self) -> Running {
         let log = self.folder().join("relay.log");
         let log = File::options().create(true).append(true).open(log).unwrap();

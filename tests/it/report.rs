@@ -1,4 +1,4 @@
-//! `crcr report` against a relay's answers: ours, and those of the one that is deployed.
+//! `crcr report` with the responses of this relay and of the deployed one.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::support::{Crcr, Ran};
 
 const DELIVERY: &str = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
 
-/// A relay that gives these answers, one a connection, and hands over what it was sent.
+/// A relay that sends these responses, one for each connection, and records the requests.
 struct Relay {
     url: String,
     requests: mpsc::Receiver<Request>,
@@ -140,7 +140,7 @@ fn without_port(ran: &Ran) -> String {
 }
 
 #[test]
-fn a_report_is_the_dispatched_payload_and_one_key() {
+fn report_is_the_dispatched_payload_and_the_key_workflow() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
     let ran = job.report(&relay, &IN_PROGRESS).run().expect_code(0);
     let Request { line, authorization, mut body } = relay.next();
@@ -182,7 +182,7 @@ fn reported_by_the_last_job(github: &str, file: Option<&[u8]>) -> (Value, Ran) {
 }
 
 #[test]
-fn a_leg_of_a_matrix_reports_its_own_outcome_from_another_job() {
+fn matrix_leg_reports_its_own_outcome_from_another_job() {
     for (github, left, conclusion, phase) in [
         ("failure", r#"{"conclusion": "success", "phase": "test"}"#, "success", json!("test")),
         ("failure", r#"{"conclusion": "failure", "phase": "build"}"#, "failure", json!("build")),
@@ -201,7 +201,7 @@ fn a_leg_of_a_matrix_reports_its_own_outcome_from_another_job() {
 }
 
 #[test]
-fn what_the_tested_job_left_is_bounded_and_never_stops_the_report() {
+fn outcome_file_is_bounded_and_never_prevents_the_report() {
     let long = format!(r#"{{"conclusion": "success", "phase": "{}"}}"#, "x".repeat(100_000));
     for file in [
         None,
@@ -222,7 +222,7 @@ fn what_the_tested_job_left_is_bounded_and_never_stops_the_report() {
 }
 
 #[test]
-fn both_reports_of_a_job_name_the_same_check_run_from_whichever_job_they_come() {
+fn both_reports_of_a_job_name_the_same_check_run_whichever_job_sends_them() {
     let check_run = |key: &str, name: &str| {
         let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
         let run = job.report(&relay, &IN_PROGRESS).arg("--job-name").arg(name);
@@ -306,7 +306,7 @@ fn job_that_is_green_in_spite_of_failed_tests_is_reported_as_a_failure() {
 }
 
 #[test]
-fn a_nightly_run_reports_itself_against_an_upstream_commit() {
+fn nightly_run_reports_for_an_upstream_commit() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
     let sha = "ab".repeat(20);
     let args = [&SUCCESS[..], &["--event-type", "nightly", "--delivery-id", &sha]].concat();
@@ -319,7 +319,7 @@ fn a_nightly_run_reports_itself_against_an_upstream_commit() {
 }
 
 #[test]
-fn every_try_has_a_token_of_its_own() {
+fn every_try_has_a_new_token() {
     let answers = vec![
         Answer::Say(503, r#"{"detail":"redis temporary outage"}"#),
         Answer::Silence,
@@ -333,7 +333,7 @@ fn every_try_has_a_token_of_its_own() {
 }
 
 #[test]
-fn a_lost_answer_of_the_deployed_relay_is_no_failure() {
+fn lost_response_of_the_deployed_relay_is_not_a_failure() {
     let refused =
         r#"{"detail":"callback rejected: invalid state transition delivery_id=D repo=R status=S"}"#;
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Silence, Answer::Say(400, refused)]));
@@ -346,7 +346,7 @@ fn a_lost_answer_of_the_deployed_relay_is_no_failure() {
 }
 
 #[test]
-fn a_level_that_is_too_low_is_a_warning() {
+fn too_low_level_is_a_warning() {
     let answer = Answer::Say(200, r#"{"ok":true,"status":"ignored"}"#);
     let (job, relay) = (Job::new(), Relay::start(vec![answer]));
     let ran = job.report(&relay, &SUCCESS).run().expect_code(0);
@@ -354,7 +354,7 @@ fn a_level_that_is_too_low_is_a_warning() {
 }
 
 #[test]
-fn an_unreachable_relay_costs_the_job_only_when_asked() {
+fn unreachable_relay_fails_the_job_only_with_on_unreachable_fail() {
     let job = Job::new();
     let dead = || Relay {
         // A port that was free a moment ago and that nobody listens on.
@@ -378,7 +378,7 @@ fn an_unreachable_relay_costs_the_job_only_when_asked() {
 }
 
 #[test]
-fn what_a_relay_would_refuse_is_refused_here() {
+fn report_that_the_relay_would_refuse_is_not_sent() {
     let (job, relay) = (Job::new(), Relay::start(vec![]));
     for (args, code) in [
         (&["--status", "completed"][..], "no-conclusion"),
@@ -396,7 +396,7 @@ fn what_a_relay_would_refuse_is_refused_here() {
 }
 
 #[test]
-fn without_permission_it_says_which_one() {
+fn missing_id_token_permission_is_named() {
     let (job, relay) = (Job::new(), Relay::start(vec![]));
     let ran = job
         .report(&relay, &SUCCESS)
@@ -408,7 +408,7 @@ fn without_permission_it_says_which_one() {
 }
 
 #[test]
-fn without_a_relay_or_a_delivery_it_says_what_to_set() {
+fn missing_callback_url_or_delivery_is_an_error_with_a_hint() {
     let (job, relay) = (Job::new(), Relay::start(vec![]));
     let ran = job.on_dispatch(&[&["report"], &IN_PROGRESS[..]].concat(), &event()).run();
     let ran = ran.expect_code(1);
@@ -418,7 +418,7 @@ fn without_a_relay_or_a_delivery_it_says_what_to_set() {
 }
 
 #[test]
-fn without_an_input_the_report_goes_where_the_dispatch_says() {
+fn callback_url_defaults_to_the_one_in_the_dispatch() {
     let (job, relay) = (Job::new(), Relay::start(vec![Answer::Say(200, OK)]));
     let report = |named: &str, variable: Option<&str>| {
         let mut event = event();
@@ -436,7 +436,7 @@ fn without_an_input_the_report_goes_where_the_dispatch_says() {
     }
     report(&relay.url, None).expect_code(0);
     assert_eq!(relay.next().body["callback_url"], relay.url);
-    // What downstream says itself counts more.
+    // The downstream's own setting wins.
     let own = Relay::start(vec![Answer::Say(200, OK)]);
     report(&relay.url, Some(&own.url)).expect_code(0);
     own.next();
@@ -444,7 +444,7 @@ fn without_an_input_the_report_goes_where_the_dispatch_says() {
 
 #[cfg(unix)]
 #[test]
-fn a_job_of_buildkite_reports_with_its_agents_token() {
+fn buildkite_job_reports_with_its_agents_token() {
     use std::os::unix::fs::PermissionsExt as _;
     let relay = Relay::start(vec![Answer::Say(200, OK)]);
     let payload = event()["client_payload"].to_string();

@@ -1,4 +1,4 @@
-//! The real sccache with what `crcr oidc configure` exports, against S3 on loopback.
+//! The real sccache with the variables that `crcr oidc configure` exports, and S3 on loopback.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +40,7 @@ impl<'a> Sccache<'a> {
 
     fn compile(&self, name: &str) {
         let object = name.replace(".c", ".o");
-        // Else a failed compile could pass for a good one.
+        // Otherwise a failed compilation could look like a success.
         let _ = std::fs::remove_file(self.folder.join(&object));
         let output = self.run(&["cc", "-c", name, "-o", &object]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -87,7 +87,7 @@ fn configure_on(
 
 #[test]
 #[ignore = "needs sccache and cc"]
-fn a_fork_reads_the_cache_that_the_repository_writes() {
+fn fork_reads_the_sccache_that_the_repository_writes() {
     let world = world();
     let s3 = S3Server::start("cache").unwrap();
     let (id, secret) = sts::key(1);

@@ -1,4 +1,4 @@
-//! Runs the binary as a step of a workflow would, in an environment that holds nothing else.
+//! Runs the binary as a workflow step would, in an otherwise empty environment.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub(crate) struct Crcr {
     stdin: Option<Vec<u8>>,
 }
 
-/// What a run left behind.
+/// The result of a run.
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) stdout: String,
@@ -93,7 +93,7 @@ impl Crcr {
         self
     }
 
-    /// The same step where no file can grow beyond this many KiB: a disk that takes no more.
+    /// The same step with a limit on file sizes in KiB, like a full disk.
     pub(crate) fn with_file_limit(mut self, kib: u64) -> Self {
         let limit = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\"");
         let mut command = Command::new("bash");

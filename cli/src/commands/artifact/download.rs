@@ -1,4 +1,4 @@
-//! `crcr artifact download`: artifacts of a run, from wherever they are, into a folder.
+//! `crcr artifact download`: downloads artifacts of a run from either store into a folder.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
 use crate::runner::Runner;
 
-/// The most artifacts in the step summary.
+/// In the step summary.
 const MAX_ROWS: usize = 100;
 
 /// Every output of the action.
@@ -39,10 +39,10 @@ pub const OUTPUTS: [&str; 9] = [
     "files",
 ];
 
-/// Artifacts that have a line of their own in the log outside of its folded part.
+/// With more artifacts than this, their lines in the log are folded into a group.
 const MAX_LINES: usize = 8;
 
-/// Downloads. Whatever happens, the outputs are set.
+/// Sets the outputs in any case.
 pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     if let Err(failure) = Box::pin(attempt(args, &runner, printer)).await {
@@ -57,13 +57,12 @@ pub async fn run(args: &DownloadArgs, env: &Env, printer: &Printer) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Downloads, prints what came from where, and sets the outputs.
 async fn attempt(args: &DownloadArgs, runner: &Runner, printer: &Printer) -> Result<(), Failure> {
     let (done, request) = Box::pin(fetch(args, runner, printer)).await?;
     report(&done, args, &request, printer, runner)
 }
 
-/// Downloads what `args` selects, and nothing else.
+/// Downloads the selected artifacts, without setting outputs.
 pub async fn fetch(
     args: &DownloadArgs,
     runner: &Runner,
@@ -88,13 +87,13 @@ pub async fn fetch(
         },
         privileged,
         allow_fork: args.allow_fork,
-        // Where trust matters, bytes that nobody vouches for are never taken.
+        // In a privileged event a wrong digest is never accepted.
         digest_must_match: privileged || args.digest_mismatch == DigestMismatch::Error,
         keep_archives: args.skip_decompress,
         total: Box::new(move |bytes| known.set_total(bytes)),
         arrived: Arc::new(move |bytes| told.advance(bytes)),
     };
-    // Every signed URL brings lines that mask it.
+    // Each signed URL prints lines that mask it, so fold them.
     printer.group("download");
     let done = tokio::select! {
         done = download::download(&sources, &request) => done.map_err(|error| failure(error, env)),
@@ -106,7 +105,7 @@ pub async fn fetch(
         Ok(done) => Ok((done, request)),
         Err(failure) => {
             if destination.fresh {
-                // It is empty: nothing becomes visible on a failure.
+                // It is empty, because a failed download publishes nothing.
                 let _ = std::fs::remove_dir(&destination.path);
             }
             Err(failure)
@@ -116,7 +115,7 @@ pub async fn fetch(
 
 struct Destination {
     path: PathBuf,
-    /// Made by us, and empty.
+    /// Whether this command has created it.
     fresh: bool,
 }
 
@@ -211,7 +210,7 @@ fn read_locator(text: &str) -> Result<Locator, Failure> {
     Locator::parse(&bytes).map_err(|error| refused().because(error))
 }
 
-/// Waits for the signal of a job that is cancelled, so that nothing half-written stays behind.
+/// Waits for the signal that cancels the job. The download is dropped then, which cleans up.
 async fn stopped() -> Failure {
     #[cfg(unix)]
     {
@@ -317,7 +316,7 @@ fn report(
     runner.append_summary(&text)
 }
 
-/// Where people find an artifact.
+/// The web page of an artifact.
 fn url_of(artifact: &DownloadedArtifact, request: &DownloadRequest, env: &Env) -> String {
     match (&artifact.found.at, artifact.found.artifact_id()) {
         (ArtifactLocation::S3 { store, key }, _) => {
@@ -345,7 +344,7 @@ fn line(artifact: &DownloadedArtifact) -> String {
     )
 }
 
-/// How a failed download reads.
+/// Converts an error to a message with a hint.
 fn failure(error: DownloadError, env: &Env) -> Failure {
     let text = error.to_string();
     if error.is_disk_full() {

@@ -1,4 +1,4 @@
-//! What the inputs and the environment of an artifact command mean.
+//! Converts the inputs of the artifact commands.
 
 use crcr_artifacts::choose::{self, FallbackPolicy, StorePlan};
 use crcr_artifacts::layout::PlaceholderValues;
@@ -21,7 +21,7 @@ pub fn plan(args: &UploadArgs, env: &Env) -> StorePlan {
     choose::plan(mode, sources::bucket(&args.s3), fallback)
 }
 
-/// The headers of new objects, in S3's names.
+/// The S3 headers of new objects.
 pub fn object_headers(args: &S3ObjectArgs) -> Result<Vec<(&'static str, String)>, Failure> {
     let all = [
         ("s3-acl", "x-amz-acl", &args.s3_acl),

@@ -1,4 +1,4 @@
-//! `crcr artifact list`: what a run has stored, in either store.
+//! `crcr artifact list`: lists the artifacts of a run in both stores.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
     let text = match args.format {
         DataFormat::Json => {
             let all: Vec<_> = found.iter().map(|found| found.to_json(&run)).collect();
-            // The runner acts on `##[` anywhere in a line, and a name may hold it.
+            // The runner acts on `##[` anywhere in a line, and a name may contain it.
             format!("{:#}\n", serde_json::json!(all)).replace("##[", "##\\u005b")
         }
         DataFormat::Text => table(&found),

@@ -1,4 +1,4 @@
-//! `crcr artifact merge`: several artifacts of this run become one.
+//! `crcr artifact merge`: merges several artifacts of this run into one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// Downloads what matches, uploads it as one artifact, and deletes the parts if that is asked for.
+/// Downloads the matching artifacts, uploads them as one, and deletes them if `delete-merged` is set.
 pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let (folder, parts) = match Box::pin(fetch_parts(args, &runner, printer)).await {
@@ -52,7 +52,7 @@ impl PartsFolder {
 
 impl Drop for PartsFolder {
     fn drop(&mut self) {
-        // What can't be removed is in the runner's temporary folder, which the runner empties.
+        // Errors don't matter: the runner empties its temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,5 @@
-//! What the artifact commands have in common: who asks which store, and how a failure reads.
+//! Shared by the artifact commands: access to the stores, messages for their errors, and the step
+//! summary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +27,13 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// What there is to know first where the server is GitHub Enterprise Server.
 pub const NO_V4_ARTIFACTS: &str = "GitHub Enterprise Server has no v4 artifacts";
 
-/// Whether the workflow runs on GitHub Enterprise Server.
 pub fn is_enterprise(env: &Env) -> bool {
     env.get(env_vars::GITHUB_SERVER_URL).is_some_and(is_enterprise_server)
 }
 
-/// The bucket and who asks; `None` where no bucket is configured.
+/// `None` without a bucket.
 pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config>, Failure> {
     let Some(bucket) = bucket(args) else { return Ok(None) };
     let arn = bucket.starts_with("arn:");
@@ -74,7 +73,7 @@ fn endpoint(name: &str, text: &str) -> Result<Url, Failure> {
     })
 }
 
-/// The name of the bucket, where one is configured.
+/// The name of the bucket, if one is configured.
 pub fn bucket(args: &S3Args) -> Option<&str> {
     args.s3_bucket.as_deref().map(str::trim).filter(|bucket| !bucket.is_empty())
 }
@@ -123,7 +122,7 @@ pub fn mask(printer: &Printer) -> SecretMask {
     Arc::new(move |secret| printer.mask(secret))
 }
 
-/// The artifact service of the job's run; `None` where there is none, or its token isn't there.
+/// The artifact service of the job's run; `None` without a runtime token or on GitHub Enterprise Server.
 pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Failure> {
     let pair = |token, url| Some((env.get(token)?, env.get(url)?));
     let ours = pair(env_vars::CRCR_RUNTIME_TOKEN, env_vars::CRCR_RESULTS_URL);
@@ -141,7 +140,7 @@ pub fn service(env: &Env, printer: &Printer) -> Result<Option<GitHubStore>, Fail
     Ok(Some(GitHubStore::new(service.with_retry(RetryPolicy::PATIENT), mask(printer))))
 }
 
-/// The run of `args`, else the one that this process is a job of.
+/// The run in `args`, by default the run of this job.
 pub fn run_of(args: &RunArgs, env: &Env) -> Result<SourceRun, Failure> {
     let absent = |what: &str| {
         Failure::user("no-run", format!("no `{what}`, and this isn't a job of GitHub Actions"))
@@ -181,7 +180,7 @@ pub fn sources(
             })?;
             let actions = ActionsApi::new(client(env)?, base, SecretString::from(token.to_owned()))
                 .map_err(|error| {
-                    Failure::unexpected("api-url", "GitHub can't be asked").because(error)
+                    Failure::unexpected("api-url", "GitHub's API can't be used").because(error)
                 })?;
             Some(actions.with_retry(RetryPolicy::PATIENT))
         }
@@ -241,7 +240,7 @@ pub fn not_found(error: find::FindError, env: &Env) -> Failure {
     }
 }
 
-/// How a store's refusal to give something reads.
+/// Converts an error of a store while reading.
 pub fn store_failed(error: store::StoreError) -> Failure {
     const RIGHTS: &str = "the credentials need `s3:GetObject` on the artifact and \
                           `s3:ListBucket` on the bucket";
@@ -261,7 +260,7 @@ pub fn store_failed(error: store::StoreError) -> Failure {
     }
 }
 
-/// What to do about a store that says no; `rights` is what S3 must allow.
+/// The hint for an error of a store; `rights` is the one for missing rights on S3.
 pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'static str> {
     Some(match error {
         store::StoreError::Denied { store: S3, message }
@@ -297,14 +296,14 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
     })
 }
 
-/// Where people find an artifact that is with GitHub.
+/// The web page of an artifact at GitHub.
 pub fn github_url(env: &Env, repository: &str, run_id: u64, artifact_id: u64) -> String {
     let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
     format!("{server}/{repository}/actions/runs/{run_id}/artifacts/{artifact_id}")
 }
 
-/// The page of an object in the AWS console; on another server the address of the object itself.
-/// A `key` with a slash at its end is a folder.
+/// The page of an object in the AWS console, or, on another server, the object's own address. A `key`
+/// with a final slash is a folder.
 pub fn s3_page(endpoint: Option<&str>, region: &str, bucket: &str, key: &str) -> String {
     let plain = format!("s3://{bucket}/{key}");
     if let Some(endpoint) = endpoint {
@@ -328,7 +327,7 @@ pub fn s3_page(endpoint: Option<&str>, region: &str, bucket: &str, key: &str) ->
     }
 }
 
-/// A row of the step summary: an artifact and where it is.
+/// One artifact in the step summary.
 pub struct SummaryRow<'a> {
     pub name: &'a str,
     pub url: &'a str,
@@ -350,7 +349,7 @@ pub fn table(rows: &[SummaryRow<'_>]) -> String {
     text
 }
 
-/// Puts a failure into the step summary, which is searched at first when a step has failed.
+/// Adds a failure to the step summary, where people look first.
 pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer: &Printer) {
     let mut why = failure.message().to_owned();
     for cause in failure.causes() {
@@ -363,7 +362,7 @@ pub fn summarize_failure(name: &str, failure: &Failure, runner: &Runner, printer
         escape_markdown(&why),
         escape_markdown(failure.help().unwrap_or_default()),
     );
-    // The summary of a step has 1 MiB; a failure that lists files needs little of it.
+    // A step's summary may have 1 MiB, and a failure may list many files.
     text.truncate(text.floor_char_boundary(16 * 1024));
     if let Err(failure) = runner.append_summary(&text) {
         printer.warning(&format!("{failure}: {}", failure.causes().join(": ")), failure.help());
@@ -375,8 +374,8 @@ pub fn files_text(count: u64) -> String {
     if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
-/// The outputs of an upload or a download that ended with nothing. One that can't be written is
-/// told beside what went wrong, and not in its place.
+/// Sets the outputs of a failed upload or download. An error here is only a warning, because it must not
+/// hide the failure.
 pub fn set_empty_outputs(outputs: &[&str], reason: &str, runner: &Runner, printer: &Printer) {
     let value = |name: &str| match name {
         "store" => "none".to_owned(),
@@ -391,7 +390,7 @@ pub fn set_empty_outputs(outputs: &[&str], reason: &str, runner: &Runner, printe
     }
 }
 
-/// The warning in place of a failure that `required: false` keeps from failing the step.
+/// With `required: false` a failure is only a warning.
 pub fn warn_instead(failure: &Failure, printer: &Printer) {
     let causes: String =
         failure.causes().iter().map(|cause| format!("\n  because: {cause}")).collect();
@@ -399,7 +398,7 @@ pub fn warn_instead(failure: &Failure, printer: &Printer) {
     printer.warning(&text, failure.help());
 }
 
-/// How long a server may be silent.
+/// The read timeout of the stores.
 fn silence(env: &Env) -> Result<Duration, Failure> {
     let Some(text) = env.get(env_vars::CRCR_READ_TIMEOUT) else { return Ok(http::SILENCE) };
     let seconds = text.trim().parse().ok().filter(|seconds| (1..=3600).contains(seconds));

@@ -1,4 +1,4 @@
-//! `crcr artifact upload`: files in, an artifact in a store, and the outputs that say where.
+//! `crcr artifact upload`: stores files as an artifact, and sets outputs that say where it is.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,13 +33,13 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, human_bytes};
 use crate::runner::Runner;
 
-/// What S3 must allow.
+/// The hint for a refusal by S3.
 const S3_PERMISSIONS: &str = "the credentials need `s3:PutObject`, `s3:GetObject`, `s3:ListBucket` and \
                       `s3:AbortMultipartUpload` where the artifact goes, `s3:PutObjectAcl` for \
                       `s3-acl`, and `kms:GenerateDataKey` and `kms:Decrypt` on the bucket's KMS key; \
                       its policy may demand `s3-acl`, `s3-sse` or `s3-storage-class`";
 
-/// How many files are named in messages of one kind.
+/// The most files that one kind of message names.
 const MAX_NAMED_FILES: usize = 20;
 
 /// Every output of the action.
@@ -54,7 +54,7 @@ pub const OUTPUTS: [&str; 8] = [
     "files",
 ];
 
-/// Uploads. Whatever happens, the outputs are set.
+/// Sets the outputs in any case.
 pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let plan = inputs::plan(args, env);
@@ -92,13 +92,12 @@ pub async fn run(args: &UploadArgs, env: &Env, printer: &Printer) -> Outcome {
     }
 }
 
-/// How an upload that didn't fail ends.
 enum UploadEnd {
     Stored { source: Box<UploadSource>, uploaded: Box<UploadResult> },
     Nothing(StoreReason),
 }
 
-/// Why nothing is stored, and the output `reason` where one of its words fits.
+/// `reason` is the output, if one of its values fits.
 struct NotStored {
     reason: Option<StoreReason>,
     failure: Failure,
@@ -232,7 +231,7 @@ fn warn_about_files(found: &CollectedFiles, printer: &Printer) {
     warn_of_files(collisions, Some("macOS and Windows can't unpack both; rename one"), printer);
 }
 
-/// A file's name in a message.
+/// A path for a message.
 fn shown(path: &Path) -> String {
     path.to_string_lossy().escape_debug().to_string()
 }
@@ -288,7 +287,7 @@ fn artifact_name(args: &UploadArgs, found: &CollectedFiles) -> String {
     }
 }
 
-/// Names every path that one of the stores forbids, at most [`MAX_NAMED_FILES`].
+/// Fails if a store forbids the name or a path; names at most [`MAX_NAMED_FILES`] paths.
 fn check_names(name: &str, found: &CollectedFiles) -> Result<(), Failure> {
     if let Err(why) = name::check_name(name) {
         return Err(Failure::user(
@@ -342,7 +341,7 @@ fn leg(env: &Env) -> Option<String> {
     if values.as_object().is_none_or(serde_json::Map::is_empty) {
         return None;
     }
-    // Sorted by key and without white space.
+    // `Value` prints sorted keys and no white space, so equal values have equal hashes.
     let hash = Digest::of(values.to_string().as_bytes()).hex();
     let index: u64 = env.get(env_vars::CRCR_JOB_INDEX).and_then(|n| n.trim().parse().ok())?;
     Some(format!("{index}-{}", &hash[..16]))
@@ -350,7 +349,7 @@ fn leg(env: &Env) -> Option<String> {
 
 fn retention(args: &UploadArgs, env: &Env, printer: &Printer) -> Option<u32> {
     let most: Option<u32> = env.get(env_vars::GITHUB_RETENTION_DAYS).and_then(|t| t.parse().ok());
-    // GitHub sets 0 where nothing is configured; an artifact of no days would be gone at once.
+    // GitHub sets 0 if nothing is configured.
     let most = most.filter(|days| *days > 0);
     match (args.retention_days, most) {
         (0, _) => None,
@@ -362,13 +361,13 @@ fn retention(args: &UploadArgs, env: &Env, printer: &Printer) -> Option<u32> {
     }
 }
 
-/// Ctrl-C, and SIGTERM when the job is cancelled: the upload cleans up after itself.
+/// Cancels the upload, which then cleans up, at Ctrl-C and at the SIGTERM of a cancelled job.
 fn stop_on_signal() -> CancellationToken {
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let cancelled = stop.clone();
     tokio::spawn(async move {
         signal().await;
-        told.cancel();
+        cancelled.cancel();
     });
     stop
 }
@@ -462,7 +461,7 @@ fn print_result(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page where people find the artifact.
+/// The web page of the artifact.
 fn page(done: &UploadResult, env: &Env) -> String {
     let locator = &done.locator;
     match &locator.place {

@@ -1,4 +1,4 @@
-//! Runs git: arguments without a shell, nothing asked, and the token in its environment alone.
+//! Runs git without a shell and without prompts. Only git's environment holds the token.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use crate::printer::Printer;
 
 pub struct Git<'a> {
     folder: PathBuf,
-    /// Settings for this process only, as names and values.
+    /// Names and values of git settings, passed in the environment.
     settings: Vec<(String, String)>,
     protocols: &'static str,
     printer: &'a Printer,
 }
 
 impl<'a> Git<'a> {
-    /// git in `folder`, which shows `token` to `server` and to nobody else.
+    /// git in `folder`, which sends `token` only to `server`.
     pub fn new(folder: &Path, server: &str, token: Option<&str>, printer: &'a Printer) -> Self {
         let host = server.split_once("://").map_or(server, |(_, host)| host);
         let mut settings = vec![
-            // Submodules name an SSH address; there is no key here, and https does as well.
+            // Submodules may have SSH addresses, and there is no SSH key here.
             (format!("url.{server}/.insteadOf"), format!("git@{host}:")),
             ("url.https://github.com/.insteadOf".to_owned(), "git@github.com:".to_owned()),
             // In a container job the folder belongs to the runner's user and git runs as root.
@@ -42,20 +42,18 @@ impl<'a> Git<'a> {
             let name = format!("http.{server}/.extraheader");
             settings.push((name, format!("AUTHORIZATION: basic {basic}")));
         }
-        // What a stranger's `.gitmodules` names is fetched over the network only: no file of this
-        // machine, no command.
+        // The addresses in `.gitmodules` are untrusted: no local files, no commands.
         let protocols = if server.starts_with("http://") { "http" } else { "https" };
         Self { folder: folder.to_owned(), settings, protocols, printer }
     }
 
-    /// Runs `git ARGUMENTS`.
     pub async fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
         self.output(arguments).await.map(|_| ())
     }
 
-    /// Runs it up to three times: what it does goes over the network.
+    /// Runs a command that needs the network, up to three times.
     pub async fn run_with_retries<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
-        // One fetch of a large repository takes many minutes, and may still be tried again.
+        // A fetch of a large repository takes many minutes, and may still be retried.
         let total = Duration::from_secs(3600);
         let base = Duration::from_secs(1);
         let mut tries = RetryPolicy { tries: 3, base, total, ..RetryPolicy::default() }.start();
@@ -65,7 +63,7 @@ impl<'a> Git<'a> {
                 Err(failure) => failure,
             };
             let text = failure.causes().join(" ");
-            // These answers stay: the server knows what was asked for and hasn't got it.
+            // A retry can't help: the server says that it doesn't have the commit.
             let final_words = ["not our ref", "couldn't find remote ref", "not found", "denied"];
             let stays = final_words.iter().any(|word| text.contains(word));
             if stays || failure.code() != "git" || !tries.wait_to_retry(&text, None).await {
@@ -75,7 +73,7 @@ impl<'a> Git<'a> {
         }
     }
 
-    /// Runs it and returns what it prints, trimmed.
+    /// Runs it and returns its trimmed output.
     pub async fn capture<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<String, Failure> {
         let output = self.output(arguments).await?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

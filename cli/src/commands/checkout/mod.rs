@@ -1,4 +1,4 @@
-//! `crcr checkout`: the exact commit that the relay dispatched, and nothing else of the event.
+//! `crcr checkout`: checks out exactly the commit that the relay dispatched.
 
 mod git;
 mod source;
@@ -48,7 +48,7 @@ pub async fn run(args: &CheckoutArgs, env: &Env, printer: &Printer) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder to fill, absolute.
+/// The absolute path of the folder to check out into.
 fn folder(args: &CheckoutArgs, env: &Env) -> Result<PathBuf, Failure> {
     let base = match env.get(env_vars::GITHUB_WORKSPACE) {
         Some(workspace) => PathBuf::from(workspace),
@@ -60,10 +60,10 @@ fn folder(args: &CheckoutArgs, env: &Env) -> Result<PathBuf, Failure> {
         .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))
 }
 
-/// Makes the folder, or empties it of an earlier checkout of the same repository.
+/// Creates the folder, or empties it if it has an earlier checkout of the same repository.
 ///
-/// What an earlier job left in `.git` may run code when git reads it, so nothing of it is kept.
-/// Any other content is the user's and stays.
+/// A `.git` from an earlier job may run code when git reads it, so nothing of it is kept. A folder with
+/// any other content is refused.
 fn prepare_folder(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::unexpected("checkout-folder", format!("`{}` can't be used", folder.display()))
@@ -92,8 +92,8 @@ fn prepare_folder(folder: &Path, url: &str, env: &Env) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fetches `wanted` from the repository of the event; a commit that it doesn't show any more, from
-/// the pull request's own.
+/// Fetches `wanted` from the event's repository, or, if it isn't there any more, from the pull request's
+/// head repository.
 async fn fetch(
     git: &Git<'_>,
     source: &CheckoutSource,
@@ -107,7 +107,7 @@ async fn fetch(
     }
     let depth = match (args.fetch_depth, args.merge) {
         (0, _) => None,
-        // The merge's parents say what it merges.
+        // The check of the merge needs its parents.
         (depth, true) => Some(depth.max(2)),
         (depth, false) => Some(depth),
     };
@@ -132,7 +132,7 @@ async fn fetch(
     }))
 }
 
-/// Whether what is there is what was asked for; returns its hash.
+/// Checks that `HEAD` is the requested commit, and returns its hash.
 async fn verify(git: &Git<'_>, source: &CheckoutSource, merge: bool) -> Result<String, Failure> {
     let head = git.capture(&["rev-parse", "--verify", "HEAD^{commit}"]).await?;
     let shown =
@@ -141,7 +141,7 @@ async fn verify(git: &Git<'_>, source: &CheckoutSource, merge: bool) -> Result<S
         return Ok(head);
     }
     let what = if merge {
-        format!("the merge result is of `{shown}`, not of the dispatched `{}`", source.sha)
+        format!("the merge result contains `{shown}`, not the dispatched `{}`", source.sha)
     } else {
         format!("git fetched `{shown}`, not the dispatched `{}`", source.sha)
     };

@@ -1,4 +1,4 @@
-//! Which commit of which repository: from the dispatched event, or from the flags.
+//! Decides which commit of which repository to check out, from the flags and the dispatched event.
 
 use crcr_domain::event::is_sha;
 use crcr_domain::repo::RepoName;
@@ -14,12 +14,12 @@ use crate::runner::Runner;
 pub struct CheckoutSource {
     pub repository: RepoName,
     pub sha: String,
-    /// Where the pull request's commits come from, when that is another repository.
+    /// The pull request's head repository, if it is another one.
     pub head_repository: Option<RepoName>,
     pub pull_request: Option<u64>,
 }
 
-/// What of `client_payload` counts here. It is untrusted.
+/// The fields of `client_payload` that are needed. All are untrusted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ClientPayload {
@@ -35,7 +35,7 @@ struct DispatchPayload {
     after: Option<String>,
 }
 
-/// A merge queue's group; its commit is on a branch of the upstream repository.
+/// A merge queue's group, whose commit is on a branch of the upstream repository.
 #[derive(Debug, Deserialize)]
 struct MergeGroup {
     head_sha: String,
@@ -59,9 +59,8 @@ struct RepositoryRef {
 }
 
 impl CheckoutSource {
-    /// Reads the flags, and the event for what they don't say.
-    ///
-    /// Fails with exit code 1 when a name or hash isn't one: both become arguments of git.
+    /// Flags win over the event. Repository and hash are validated, because they become arguments of
+    /// git.
     pub fn find(args: &CheckoutArgs, runner: &Runner) -> Result<Self, Failure> {
         let payload = dispatched(runner)?;
         let pull = payload.pull_request;
@@ -83,7 +82,7 @@ impl CheckoutSource {
         if !is_sha(&sha) {
             return Err(Failure::user(
                 "bad-sha",
-                format!("`{}` is no full commit hash", shortened(&sha)),
+                format!("`{}` isn't a full commit hash", shortened(&sha)),
             )
             .hint("a commit is named by its 40 hexadecimal digits; branches and tags move"));
         }
@@ -102,7 +101,7 @@ impl CheckoutSource {
         })
     }
 
-    /// The branch that GitHub keeps the merge result at.
+    /// The ref of GitHub's merge result.
     pub fn merge_ref(&self) -> Result<String, Failure> {
         self.pull_request.map(|number| format!("refs/pull/{number}/merge")).ok_or_else(|| {
             Failure::user("no-merge", "only a dispatched pull request has a merge result")
@@ -126,18 +125,18 @@ fn dispatched(runner: &Runner) -> Result<DispatchPayload, Failure> {
 
 fn repository_name(text: &str) -> Result<RepoName, Failure> {
     text.parse::<RepoName>().map_err(|error| {
-        Failure::user("bad-repository", format!("`{}` is no repository", shortened(text)))
+        Failure::user("bad-repository", format!("`{}` isn't a repository", shortened(text)))
             .because(error)
             .hint("a repository is named as `owner/repo`")
     })
 }
 
-/// A stranger's text for a message: short.
+/// Limits the length of untrusted text in a message.
 fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// The address of GitHub, without a `/` at its end.
+/// GitHub's address, without a final slash.
 pub fn server(args: &CheckoutArgs, env: &Env) -> Result<String, Failure> {
     let given = args.server_url.as_deref().or_else(|| env.get(env_vars::GITHUB_SERVER_URL));
     let given = given.unwrap_or("https://github.com").trim_end_matches('/');

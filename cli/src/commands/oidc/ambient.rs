@@ -1,4 +1,4 @@
-//! Credentials that the machine has by itself: asked for only with `ambient: allow`.
+//! The machine's own credentials, which are used only with `ambient: allow`.
 
 use std::time::Duration;
 
@@ -13,16 +13,15 @@ use crate::cli::oidc::ConfigureArgs;
 use crate::commands::oidc::inputs;
 use crate::failure::Failure;
 
-/// The machine's credentials and whose they are.
 pub struct AmbientCredentials {
     pub credentials: Credentials,
     pub account: String,
     pub arn: String,
 }
 
-/// Asks the AWS SDK's default chain, and STS whose credentials they are.
+/// Gets credentials from the AWS SDK's default chain, and their identity from STS.
 ///
-/// `Err` tells why they don't serve: none found, refused, or another account's.
+/// Fails if there are none, or if they are refused or belong to another account.
 pub async fn find(args: &ConfigureArgs) -> Result<AmbientCredentials, Failure> {
     let limit = Duration::from_secs(args.timeout);
     tokio::time::timeout(limit, ask(args)).await.unwrap_or_else(|_| {

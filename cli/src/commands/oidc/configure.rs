@@ -1,4 +1,5 @@
-//! `crcr oidc configure`: decide, get credentials or step down, tell every later step.
+//! `crcr oidc configure`: decides whether the job can have credentials, gets them, and exports the
+//! result to later steps.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -25,28 +26,26 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// How it result, with what there is to tell.
 struct AuthOutcome {
     result: AuthResult,
     credentials: Option<JobCredentials>,
     failure: Option<Failure>,
 }
 
-/// The credentials of the job, whoever made them.
+/// From STS, from an earlier step, or from the machine.
 #[derive(Default)]
 struct JobCredentials {
     account: String,
     role: String,
     expiration: String,
     region: Option<String>,
-    /// To sign the probe of the cache.
+    /// Signs the probe of the cache.
     signing: Option<SigningCredentials>,
-    /// For the environment of the later steps; nothing when they are there already.
+    /// For the environment of later steps; empty if an earlier step has exported them.
     exports: Vec<(&'static str, String)>,
     kept: bool,
 }
 
-/// What became of the cache.
 struct SccacheSetup {
     word: &'static str,
     exports: Vec<(&'static str, String)>,
@@ -84,12 +83,12 @@ pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome 
         overrides,
     };
     failure.write(&runner)?;
-    // The machine's identity would stay in force, so the job doesn't go on.
+    // Without the overrides later steps would use the machine's identity, so the job must not go on.
     unwritable.map_or_else(|| print_outcome(outputs, outcome, printer), Err)
 }
 
-/// Tells the later steps of a job that the inputs made no sense, before that ends the step; whether
-/// the job goes on all the same, because `on-unavailable` is `degrade`.
+/// Writes the outputs of a step whose inputs can't be parsed. Returns whether the job goes on, because
+/// `on-unavailable` is `degrade`.
 pub fn handle_usage_error(
     args: &[OsString],
     env: &Env,
@@ -107,7 +106,6 @@ pub fn handle_usage_error(
     Ok(degrade)
 }
 
-/// What the runner and the event say.
 fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<JobFacts, Failure> {
     let env = runner.env();
     let text = |name: &str| env.get(name).map(str::to_owned);
@@ -184,7 +182,7 @@ fn authenticated(result: AuthResult, credentials: JobCredentials) -> AuthOutcome
     AuthOutcome { result, credentials: Some(credentials), failure: None }
 }
 
-/// Checks the inputs, then keeps what an earlier step got, or mints a token and assumes the role.
+/// Checks the inputs, then reuses the credentials of an earlier step or assumes the role.
 async fn assume(
     args: &ConfigureArgs,
     facts: &JobFacts,
@@ -309,7 +307,7 @@ fn ambient_credentials(
     }
 }
 
-/// Wires the cache, where the job goes on.
+/// Sets up sccache, if the job goes on.
 async fn cache(
     args: &ConfigureArgs,
     outputs: ActionOutputs,
@@ -317,7 +315,7 @@ async fn cache(
     env: &Env,
     printer: &Printer,
 ) -> SccacheSetup {
-    // sccache finds credentials in the environment alone.
+    // sccache reads credentials only from the environment.
     let serves =
         outputs.mode != AuthMode::Error && (args.output_env_credentials || !outputs.can_write);
     let Some(cache) = SccacheBucket::from_inputs(args).filter(|_| serves) else {
@@ -349,19 +347,19 @@ async fn set_up_cache(
     Ok(cache.exports(write))
 }
 
-/// What later steps are failure.
+/// The results for later steps.
 struct StepOutputs<'a> {
-    /// `None` where the inputs made no sense.
+    /// `None` if they can't be parsed.
     args: Option<&'a ConfigureArgs>,
     outputs: ActionOutputs,
     credentials: Option<&'a JobCredentials>,
     cache: &'a SccacheSetup,
-    /// What keeps later steps from the machine's own identity.
+    /// Variables that hide the machine's own identity.
     overrides: Vec<(&'static str, String)>,
 }
 
 impl StepOutputs<'_> {
-    /// Tells every later step: environment, outputs, summary.
+    /// Writes environment, outputs and summary.
     fn write(&self, runner: &Runner) -> Result<(), Failure> {
         let Self { args, outputs, cache, .. } = self;
         let empty = JobCredentials::default();
@@ -405,7 +403,7 @@ impl StepOutputs<'_> {
         exports.push((env_vars::CRCR_AUTH_MODE, outputs.mode.word().to_owned()));
         exports.push((env_vars::CRCR_AUTH_REASON, outputs.reason.word().to_owned()));
         exports.extend(cache.exports.iter().cloned());
-        // An empty value would be worse than none: it can't be unset, and tools take it for one.
+        // An empty value can't be unset, and tools would use it.
         exports.retain(|(_, value)| !value.is_empty());
         if outputs.mode == AuthMode::Anonymous {
             exports.push((env_vars::AWS_EC2_METADATA_DISABLED, "true".to_owned()));
@@ -432,7 +430,7 @@ fn summary(outputs: ActionOutputs, credentials: &JobCredentials, cache: &str) ->
     line
 }
 
-/// Says how it result, as loudly as it deserves, and gives the exit code.
+/// Prints the outcome at its level and returns the exit code.
 fn print_outcome(outputs: ActionOutputs, outcome: AuthOutcome, printer: &Printer) -> Outcome {
     let Some(failure) = outcome.failure else {
         let credentials = outcome.credentials.unwrap_or_default();

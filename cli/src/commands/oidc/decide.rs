@@ -1,52 +1,50 @@
-//! Whether this job can have credentials, and what each ending means: two tables, no I/O.
+//! Two tables without I/O: whether this job can have credentials, and the outputs for each result.
 
 use std::fmt;
 
 use crate::cli::oidc::OnUnavailable;
 
-/// What the decision looks at. The names come from the runner and from the event's payload.
+/// The facts that decide, from the runner and from the event's payload.
 #[derive(Debug, Clone, Default)]
 pub struct JobFacts {
     pub event: String,
     /// `owner/repo` of the workflow.
     pub repository: Option<String>,
-    /// Owners whose repositories get credentials; empty when everybody's do.
+    /// Owners whose repositories get credentials; empty means all.
     pub owners: Vec<String>,
     pub actor: Option<String>,
-    /// The pull request of the event.
     pub pull_request: Option<PullRequestFacts>,
     /// Whether `ACTIONS_ID_TOKEN_REQUEST_URL` is set.
     pub token_url: bool,
     /// Whether `ACTIONS_ID_TOKEN_REQUEST_TOKEN` is set.
     pub token_bearer: bool,
-    /// Whether credentials of the machine may serve.
+    /// Whether the machine's own credentials may be used.
     pub ambient: bool,
-    /// Whether a role is named.
+    /// Whether the input `role-to-assume` is set.
     pub role: bool,
 }
 
-/// The pull request as the decision sees it.
 #[derive(Debug, Clone, Default)]
 pub struct PullRequestFacts {
-    /// `owner/repo` of the head; `None` when it has been deleted.
+    /// `owner/repo`; `None` for a deleted repository.
     pub head: Option<String>,
-    /// `owner/repo` of the base.
+    /// `owner/repo`.
     pub base: Option<String>,
     pub author: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthPlan {
-    /// Mint a token and assume the role.
+    /// Get a token and assume the role.
     Token,
-    /// Ask the AWS SDK's default chain; when it has nothing, what [`AuthPlan::without_ambient`] says.
+    /// Ask the AWS SDK's default chain. If it has nothing, go on with [`JobFacts::without_ambient`].
     Ambient,
-    /// Go on without credentials: the event gives none.
+    /// Go on without credentials, because the event gives none.
     Anonymous(AuthReason),
     Broken(AuthReason),
 }
 
-/// Why the job has, or has not, credentials. The messages are outputs, so they are stable.
+/// Why the job has credentials or not: the stable output `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthReason {
     Ok,
@@ -63,7 +61,7 @@ pub enum AuthReason {
 }
 
 impl AuthReason {
-    /// The stable word, which is also the code of the error.
+    /// The output `reason`, which is also the code of the error.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -88,17 +86,17 @@ impl fmt::Display for AuthReason {
 }
 
 const DEPENDABOT: &str = "dependabot[bot]";
-/// The event of a pull request whose runs belong to the base branch.
+/// Runs of this event belong to the base branch, with its secrets.
 pub const TARGET: &str = "pull_request_target";
 
 impl JobFacts {
-    /// The first outputs that matches: foreign repository, fork, Dependabot, then the variables.
+    /// The first rule that matches: foreign repository, fork, Dependabot, then the token variables.
     pub fn plan(&self) -> AuthPlan {
         let no_token = !self.token_url && !self.token_bearer;
         if self.is_foreign() {
             return AuthPlan::Anonymous(AuthReason::ForeignRepo);
         }
-        // `pull_request_target` runs with the base repository's rights: there the permission helps.
+        // `pull_request_target` runs with the base repository's rights, so there the permission helps.
         if no_token && self.is_fork() && self.event != TARGET {
             return AuthPlan::Anonymous(AuthReason::Fork);
         }
@@ -114,14 +112,14 @@ impl JobFacts {
         }
     }
 
-    /// The plan when the machine has no credentials of its own.
+    /// The plan if the machine has no credentials of its own.
     pub fn without_ambient(&self) -> AuthPlan {
         Self { ambient: false, ..self.clone() }.plan()
     }
 
-    /// Whether the pull request's head is in another repository than the workflow, or in none.
+    /// Whether the pull request's head is in another repository than the workflow, or in a deleted one.
     ///
-    /// Names are compared and not GitHub's `fork` flag: the upstream repository may be a fork.
+    /// GitHub's `fork` flag doesn't say this, because the upstream repository may be a fork itself.
     pub fn is_fork(&self) -> bool {
         let Some(pull_request) = self.pull_request.as_ref() else { return false };
         let here = self.repository.as_ref().or(pull_request.base.as_ref());
@@ -146,7 +144,7 @@ impl JobFacts {
     }
 }
 
-/// How it ended, before the policy has its say.
+/// The result, before `on-unavailable` is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthResult {
     Oidc,
@@ -155,7 +153,7 @@ pub enum AuthResult {
     Broken(AuthReason),
 }
 
-/// The word of the output `mode`.
+/// The output `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthMode {
     Oidc,
@@ -175,7 +173,6 @@ impl AuthMode {
     }
 }
 
-/// How loudly an ending is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
     Line,
@@ -184,14 +181,13 @@ pub enum LogLevel {
     Error,
 }
 
-/// One outputs of the outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionOutputs {
     pub mode: AuthMode,
     pub reason: AuthReason,
-    /// Whether this is what the event should give.
+    /// Whether this is normal for the event.
     pub expected: bool,
-    /// Whether the job goes on with less than credentials.
+    /// Whether the job goes on without credentials.
     pub degraded: bool,
     /// Whether later steps can write to S3.
     pub can_write: bool,
@@ -199,7 +195,7 @@ pub struct ActionOutputs {
     pub level: LogLevel,
 }
 
-/// The outputs and the exit code of an ending.
+/// The outputs and the exit code for a result.
 pub fn action_outputs(ended: AuthResult, policy: OnUnavailable) -> ActionOutputs {
     let good = |mode| ActionOutputs {
         mode,
@@ -215,8 +211,8 @@ pub fn action_outputs(ended: AuthResult, policy: OnUnavailable) -> ActionOutputs
         AuthResult::Ambient => good(AuthMode::Ambient),
         AuthResult::Anonymous(reason) => {
             let fails = policy == OnUnavailable::Fail;
-            // `permissions` raises what GitHub gives to Dependabot's runs, and nothing in a run says
-            // whether the workflow asked for it: the job goes on, and is told to ask.
+            // `permissions` can give Dependabot's runs a token, and a run doesn't know whether its
+            // workflow has tried that. So the job goes on, with a warning that says so.
             let expected = reason != AuthReason::Dependabot;
             ActionOutputs {
                 mode: AuthMode::Anonymous,
@@ -247,7 +243,7 @@ pub fn action_outputs(ended: AuthResult, policy: OnUnavailable) -> ActionOutputs
     }
 }
 
-/// 1 where the user can fix it, 2 for usage, the network and services.
+/// 1 if the user can fix it, 2 for usage, the network and services.
 fn exit_of(reason: AuthReason) -> u8 {
     match reason {
         AuthReason::NoPermission | AuthReason::PartialToken | AuthReason::StsDenied => 1,

@@ -28,7 +28,7 @@ fn with_token(facts: JobFacts) -> JobFacts {
 }
 
 #[test]
-fn every_situation_has_its_row() {
+fn every_situation_has_its_plan() {
     let fork = || from("pull_request", Some("stranger/upstream"));
     let same = || from("pull_request", Some("acme/upstream"));
     let bot = || JobFacts { actor: Some("dependabot[bot]".to_owned()), ..same() };
@@ -124,7 +124,7 @@ fn every_situation_has_its_row() {
 }
 
 #[test]
-fn without_ambient_credentials_the_rest_of_the_table_decides() {
+fn without_ambient_credentials_the_other_rules_decide() {
     let ambient = JobFacts { ambient: true, ..facts("push") };
     assert_eq!(ambient.without_ambient(), Broken(AuthReason::NoPermission));
     assert_eq!(with_token(ambient).without_ambient(), Token);
@@ -160,7 +160,7 @@ fn the_action_describes_every_reason() {
 }
 
 #[test]
-fn every_ending_has_its_outputs() {
+fn every_result_has_its_outputs() {
     use AuthMode as M;
     use OnUnavailable::{Auto, Degrade, Fail};
     let expected = [AuthReason::Fork, AuthReason::ForeignRepo];

@@ -1,4 +1,4 @@
-//! Credentials that an earlier step of the job got here and that still serve.
+//! Reuses the credentials that an earlier step of the job got with this command.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use crcr_github::sts::AssumeRole;
@@ -6,10 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::env_vars::{self, Env};
 
-/// Ties an exported key to the session that was asked for: role, name and policies.
-///
-/// It names the key by its id, so credentials of another step are not taken for ours, and it holds
-/// nothing secret.
+/// Identifies an exported key and its session: role, name and policies. It contains the id of the key,
+/// so that other credentials aren't taken for ours, and no secret.
 pub fn fingerprint(request: &AssumeRole, access_key_id: &str) -> String {
     let arns = request.policy_arns.join(",");
     let policy = request.policy.as_deref().unwrap_or_default();
@@ -19,8 +17,8 @@ pub fn fingerprint(request: &AssumeRole, access_key_id: &str) -> String {
     hash.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// When the credentials in the environment end, if they are ours, for the same session, complete, and
-/// good for more than half of the time that new ones would be.
+/// When the credentials in the environment expire, if they can be reused: they are ours, complete, for
+/// the same session, and valid for more than half of the requested duration.
 pub fn reusable_until(request: &AssumeRole, env: &Env, now: Timestamp) -> Option<Timestamp> {
     let id = env.get(env_vars::AWS_ACCESS_KEY_ID)?;
     env.get(env_vars::AWS_SECRET_ACCESS_KEY)?;
@@ -48,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_complete_and_fresh_credentials_of_the_same_session_are_kept() {
+    fn only_our_own_complete_and_fresh_credentials_of_the_same_session_are_reused() {
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let fingerprint = fingerprint(&request(), "ASIA1");
         let good = [

@@ -1,4 +1,4 @@
-//! From the job's token to credentials: tries, fresh tokens, and what is final at once.
+//! Exchanges the job's OIDC token for AWS credentials, with retries.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,13 @@ use crate::commands::oidc::messages;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
-/// The longest that one request takes.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// S3 refuses a signature whose time is further off than this.
+/// S3 refuses signatures from a clock that is off by more than this.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
-/// What a trust policy can look at.
+/// The claims that a trust policy can match.
 const CLAIMS: [&str; 6] = ["sub", "aud", "repository", "ref", "environment", "job_workflow_ref"];
 
-/// What went wrong, as the decision's word and as people read it.
+/// The code of the reason, and the message.
 pub type AuthFailure = (AuthReason, Failure);
 
 pub struct Exchange<'a> {
@@ -35,11 +34,11 @@ pub struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Mints and assumes, within the time-out for both together.
+    /// Gets a token and assumes the role; `timeout` covers both.
     pub async fn run(&self) -> Result<SessionCredentials, AuthFailure> {
         let started = Instant::now();
         let outage = RetryPolicy { tries: u32::MAX, total: self.timeout, ..RetryPolicy::default() };
-        // A changed policy may take seconds to be seen by every STS.
+        // It may take seconds until every STS server sees a changed policy.
         let (base, cap) = (Duration::from_secs(2), Duration::from_secs(3));
         let denial = RetryPolicy { tries: 3, base, cap, total: self.timeout };
         let (mut after_outage, mut after_denial) = (outage.start(), denial.start());
@@ -72,7 +71,7 @@ impl Exchange<'_> {
             if !again {
                 return Err(self.refused(&error, &current));
             }
-            // The second try has a token of its own; later ones only when it is too old.
+            // The second try gets a new token; later ones only if it has expired.
             if !first && error.class() != StsErrorClass::Expired {
                 token = Some(current);
             }
@@ -122,7 +121,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Warns of a clock that S3 will refuse; whether it did.
+    /// Warns of a clock that S3 will refuse. Returns whether it did.
     fn warn_of_clock_skew(&self, server: Timestamp, now: Timestamp) -> bool {
         let Some((minutes, way)) = skew(server, now) else { return false };
         let (what, hint) = messages::clock_skew(minutes, way);
@@ -131,7 +130,7 @@ impl Exchange<'_> {
     }
 }
 
-/// How far this machine's clock is off, in minutes, when it is too far for S3.
+/// By how many minutes this machine's clock is off, if that is too much for S3.
 pub fn skew(server: Timestamp, now: Timestamp) -> Option<(u64, &'static str)> {
     let off = now.duration_since(server);
     let way = if off.is_negative() { "slow" } else { "fast" };
@@ -139,7 +138,7 @@ pub fn skew(server: Timestamp, now: Timestamp) -> Option<(u64, &'static str)> {
     (off > MAX_SKEW).then_some((off.as_secs() / 60, way))
 }
 
-/// What to say when GitHub gives no token.
+/// The failure when GitHub gives no token.
 pub fn token_endpoint(error: &MintError) -> AuthFailure {
     let hint = match error {
         MintError::Http(HttpError::Status { status, .. }) if status.is_client_error() => {
@@ -157,7 +156,7 @@ pub fn token_endpoint(error: &MintError) -> AuthFailure {
     (AuthReason::TokenEndpoint, failure)
 }
 
-/// What to do, with the claims that a trust policy matches and never the token.
+/// The hint after a refusal by STS. It lists the claims that a trust policy matches, but never the token.
 fn denied_hint(code: &str, token: &SecretString) -> String {
     let what = match code {
         "AccessDenied" | "InvalidIdentityToken" | "IDPRejectedClaim" => {
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_off_after_fifteen_minutes() {
+    fn clock_skew_is_reported_above_fifteen_minutes() {
         let server: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let at = |text: &str| skew(server, text.parse().unwrap());
         assert_eq!(at("2026-11-20T12:15:00Z"), None);
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_tells_claims_and_never_the_token() {
+    fn denied_hint_has_the_claims_but_not_the_token() {
         // {"sub":"repo:a/b:ref:x","aud":["sts.amazonaws.com"],"jti":"j"}
         let payload =
             "eyJzdWIiOiJyZXBvOmEvYjpyZWY6eCIsImF1ZCI6WyJzdHMuYW1hem9uYXdzLmNvbSJdLCJqdGkiOiJqIn0";

@@ -1,4 +1,4 @@
-//! `--explain`: what is seen and what would be done, as data; nothing is asked or changed.
+//! `--explain`: prints what the command sees and would do, without a request or a change.
 
 use std::process::ExitCode;
 

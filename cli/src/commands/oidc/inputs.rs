@@ -1,4 +1,5 @@
-//! The role and its settings, checked only once a token is to be had: on a fork they are empty.
+//! Checks the role and its settings. This happens only if the job can get a token, because on a fork the
+//! inputs are empty.
 
 use crcr_github::SecureUrl;
 use crcr_github::sts::{self, AssumeRole};
@@ -11,12 +12,11 @@ use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::Runner;
 
-/// The longest inline policy that STS takes, in characters.
+// Limits of STS.
 const MAX_POLICY_CHARS: usize = 2048;
-/// The most managed policies that STS takes.
 const MAX_MANAGED_POLICIES: usize = 10;
 
-/// A role's name, taken apart: `arn:PARTITION:iam::ACCOUNT:role/NAME`.
+/// `arn:PARTITION:iam::ACCOUNT:role/NAME`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleArn {
     pub text: String,
@@ -24,7 +24,6 @@ pub struct RoleArn {
     pub account: String,
 }
 
-/// Everything that the exchange needs.
 #[derive(Debug, Clone)]
 pub struct RoleInputs {
     pub role: RoleArn,
@@ -32,7 +31,7 @@ pub struct RoleInputs {
     pub request: AssumeRole,
 }
 
-/// Splits a list input: several values, several lines, commas; empty entries don't count.
+/// Splits a list input at line ends and commas; empty entries are dropped.
 pub fn list(values: &[String]) -> Vec<String> {
     values
         .iter()
@@ -42,12 +41,11 @@ pub fn list(values: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// A wrong input, by its name.
 pub fn invalid(message: impl Into<String>) -> Failure {
     Failure::unexpected(AuthReason::InvalidInput.word(), message)
 }
 
-/// Checks the role and its settings. Each problem names the input; all of them are usage (exit 2).
+/// Each error names its input; all of them are usage errors (exit code 2).
 pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failure> {
     unsupported_inputs::refuse(&args.peer)?;
     let role = role_arn(args.role_to_assume.as_deref())?;
@@ -74,7 +72,7 @@ pub fn check(args: &ConfigureArgs, runner: &Runner) -> Result<RoleInputs, Failur
     }
     if let Some(odd) = policy_arns.iter().find(|arn| !arn.starts_with("arn:")) {
         return Err(invalid(format!(
-            "`managed-session-policies` has an entry that is no ARN: `{odd}`"
+            "`managed-session-policies` has an entry that isn't an ARN: `{odd}`"
         )));
     }
     let request = AssumeRole {
@@ -117,7 +115,7 @@ fn role_arn(input: Option<&str>) -> Result<RoleArn, Failure> {
     })
 }
 
-/// Refuses an account that `allowed-account-ids`, when given, doesn't name.
+/// Refuses an account that isn't in `allowed-account-ids`, if that is set.
 pub fn allow_account(account: &str, allowed: &[String]) -> Result<(), Failure> {
     let allowed = list(allowed);
     if allowed.is_empty() || allowed.iter().any(|id| id == account) {
@@ -130,7 +128,7 @@ pub fn allow_account(account: &str, allowed: &[String]) -> Result<(), Failure> {
     .hint("correct `role-to-assume`, or add the account to `allowed-account-ids`"))
 }
 
-/// The URL of a service that gets a token or credentials.
+/// The URL of a service to which a token or credentials are sent.
 pub fn endpoint(input: &str, text: &str) -> Result<SecureUrl, Failure> {
     text.parse().map_err(|error| {
         invalid(format!("`{input}` {error}"))
@@ -144,8 +142,8 @@ fn duration(text: &str) -> Result<u32, Failure> {
     })
 }
 
-/// The name of the session, `[\w+=,.@-]{2,64}`: the given one, else made of the repository, the run and
-/// the attempt. A repository's name that is too long is cut.
+/// The name of the session, `[\w+=,.@-]{2,64}`. By default it consists of the repository, the run and
+/// the attempt; a long repository name is cut.
 pub fn session_name(given: Option<&str>, runner: &Runner) -> String {
     let clean = |text: &str| -> String {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_+=,.@-".contains(c);
@@ -173,7 +171,7 @@ pub fn session_name(given: Option<&str>, runner: &Runner) -> String {
     name
 }
 
-/// The inline policy of the session: the user's own, the one of `s3-scope`, or both in one.
+/// The inline policy of the session: the user's own merged with the one for `s3-scope`.
 fn policy(
     args: &ConfigureArgs,
     partition: &str,
@@ -217,7 +215,7 @@ fn parse_policy(text: &str) -> Result<Value, Failure> {
     }
 }
 
-/// What a run needs for its own artifacts, and nothing of other runs.
+/// The rights that a run needs for its own artifacts, but not for those of other runs.
 fn scope_statements(
     scope: &str,
     args: &ConfigureArgs,
@@ -248,7 +246,7 @@ fn scope_statements(
         ],
         &["s3:ListBucket", "s3:ListBucketMultipartUploads"],
     );
-    // A session policy leaves only what it names: the cache would be out of reach without this.
+    // A session policy removes all rights that it doesn't name, so it has to name the cache.
     if let Some(bucket) = args.sccache_bucket.as_deref() {
         let prefix = args.sccache_key_prefix.as_deref().unwrap_or_default();
         check_resource("sccache-bucket", bucket, prefix)?;
@@ -256,7 +254,7 @@ fn scope_statements(
         let objects = ["s3:GetObject", "s3:PutObject"];
         statements.extend(self::statements(partition, bucket, &keys, &objects, &["s3:ListBucket"]));
     }
-    // For buckets that encrypt with a key of KMS, and only through S3; the role says which keys.
+    // For buckets that encrypt with KMS, and only through S3. The role's policy says which keys.
     statements.push(json!({
         "Effect": "Allow",
         "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
@@ -285,7 +283,7 @@ fn statements(
     ]
 }
 
-/// A prefix as the start of a key: without slashes around it, with one at its end unless empty.
+/// A key prefix with exactly one final slash, or empty.
 pub fn folder(prefix: &str) -> String {
     match prefix.trim().trim_matches('/') {
         "" => String::new(),
@@ -293,7 +291,7 @@ pub fn folder(prefix: &str) -> String {
     }
 }
 
-/// Refuses what is no bucket, and what IAM would read as a pattern or a variable.
+/// Refuses invalid bucket names, and prefixes that IAM would read as a pattern or a variable.
 pub fn check_resource(input: &str, bucket: &str, prefix: &str) -> Result<(), Failure> {
     let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
     if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(letters) {

@@ -42,7 +42,7 @@ fn checked(flags: &[&str]) -> Result<RoleInputs, String> {
 }
 
 #[test]
-fn a_wrong_input_is_named() {
+fn error_for_a_wrong_input_names_it() {
     for (flags, names) in [
         (vec!["--role-to-assume", "ci"], "`role-to-assume`"),
         (vec!["--role-to-assume", "arn:aws:iam::12345:role/ci"], "`role-to-assume`"),
@@ -76,7 +76,7 @@ fn a_wrong_input_is_named() {
 }
 
 #[test]
-fn an_input_of_the_other_action_that_means_nothing_here_is_refused_by_name() {
+fn unsupported_input_of_configure_aws_credentials_is_refused_by_name() {
     for name in [
         "aws-access-key-id",
         "aws-secret-access-key",
@@ -96,7 +96,7 @@ fn an_input_of_the_other_action_that_means_nothing_here_is_refused_by_name() {
 }
 
 #[test]
-fn good_inputs_become_one_request() {
+fn valid_inputs_become_an_assume_role_request() {
     let got = checked(&[
         "--role-to-assume",
         "arn:aws-cn:iam::123456789012:role/path/ci",
@@ -125,7 +125,7 @@ fn good_inputs_become_one_request() {
 }
 
 #[test]
-fn a_session_name_fits_and_keeps_run_and_attempt() {
+fn session_name_is_valid_and_keeps_run_and_attempt() {
     assert_eq!(session_name(None, &runner()), "acme-upstream-4242-2");
     assert_eq!(session_name(Some("build #7 (ü)"), &runner()), "build--7----");
     assert_eq!(session_name(Some("x"), &runner()), "x-");
@@ -145,7 +145,7 @@ fn a_session_name_fits_and_keeps_run_and_attempt() {
 }
 
 #[test]
-fn a_scope_reaches_this_run_only_and_the_cache() {
+fn s3_scope_allows_only_this_run_and_the_cache() {
     let policy = |flags: &[&str]| -> Value {
         serde_json::from_str(&checked(flags).unwrap().request.policy.unwrap()).unwrap()
     };

@@ -1,11 +1,11 @@
-//! What people read of each situation: what happened, why, what to do.
+//! The messages for each situation: what happened, why, what to do.
 
 use crate::commands::oidc::decide::{AuthPlan, AuthReason, JobFacts};
 use crate::env_vars;
 use crate::failure::Failure;
 use crate::runner::Runner;
 
-/// Why the event gives no credentials: an error as it stands, with `on-unavailable: fail`.
+/// Why the event gives no credentials. It is an error with `on-unavailable: fail`, else a notice.
 pub fn no_credentials(reason: AuthReason, facts: &JobFacts) -> Failure {
     let repository = facts.repository.as_deref().unwrap_or("this repository");
     let message = match reason {
@@ -29,7 +29,7 @@ pub fn no_credentials(reason: AuthReason, facts: &JobFacts) -> Failure {
         .hint("to let the job go on without, take `on-unavailable: auto`")
 }
 
-/// What is broken, for the rows that the variables alone decide.
+/// What is wrong with the job's token variables.
 pub fn broken_setup(reason: AuthReason, facts: &JobFacts, runner: &Runner) -> Failure {
     match reason {
         AuthReason::PartialToken => {
@@ -64,7 +64,7 @@ pub fn broken_setup(reason: AuthReason, facts: &JobFacts, runner: &Runner) -> Fa
     }
 }
 
-/// What to do about a variable that can't be unset.
+/// The hint for a variable that can't be unset.
 pub const REMOVE_VARIABLE: &str =
     "remove the `env:` entry that defines it, or the step that exported it";
 
@@ -72,7 +72,7 @@ pub fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
 }
 
-/// A clock that S3 refuses, and what to do.
+/// The message and the hint for a clock that S3 refuses.
 pub fn clock_skew(minutes: u64, way: &str) -> (String, &'static str) {
     let what = format!(
         "the clock of this machine is {minutes} minutes {way}: S3 refuses requests that are more \
@@ -81,7 +81,6 @@ pub fn clock_skew(minutes: u64, way: &str) -> (String, &'static str) {
     (what, "set the clock of the runner, by NTP for example")
 }
 
-/// The plan in a few messages.
 pub fn plan(plan: AuthPlan) -> String {
     match plan {
         AuthPlan::Token => "mint a token and assume the role".to_owned(),

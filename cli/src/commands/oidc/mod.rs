@@ -1,4 +1,4 @@
-//! `crcr oidc …`: credentials from the job's token, or a deliberate step down.
+//! `crcr oidc …`: AWS credentials for the job's OIDC token, or, on purpose, none.
 
 mod ambient;
 mod configure;
@@ -22,8 +22,8 @@ use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
-/// When a step's arguments or inputs made no sense to the command line: writes the outputs that
-/// later steps read all the same, and tells whether the job goes on.
+/// Called when the command line can't be parsed: still writes the outputs that later steps read.
+/// Returns whether the job goes on.
 pub fn handle_usage_error(
     args: &[OsString],
     env: &Env,
@@ -36,7 +36,6 @@ pub fn handle_usage_error(
     configure::handle_usage_error(args, env, printer)
 }
 
-/// Runs the command that `command` names.
 pub async fn run(command: OidcCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         OidcCommand::Configure(args) => configure::run(&args, env, printer).await,

@@ -1,4 +1,4 @@
-//! Credentials of the job's token that are made anew when they end while a command runs.
+//! Renews credentials that expire while a command runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::env_vars::{self, Env};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// The length of a session, in seconds; the shortest that STS gives would end with a long upload.
+/// A shorter session could expire during a long upload again.
 const SESSION_SECONDS: u32 = 3600;
-/// How long one exchange may take with all its tries.
+/// For one exchange with all its tries.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Credentials that end sooner than this are not used.
+/// Credentials are renewed this long before they expire.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
-/// The credentials that `oidc configure` exported, and how to make others of the same session.
+/// The credentials that `oidc configure` exported, and the request to renew them.
 pub struct RenewingCredentials {
     first: Credentials,
     ends: Timestamp,
@@ -37,9 +37,9 @@ pub struct RenewingCredentials {
 }
 
 impl RenewingCredentials {
-    /// `None` where `first` can't be made anew: they aren't those of `oidc configure`, the session
-    /// was narrowed by policies or named by hand (which isn't known here, and a wider one is not to
-    /// replace it), or the job may not mint tokens.
+    /// `None` if `first` can't be renewed: they aren't from `oidc configure`, the job may not request
+    /// tokens, or the session has policies or a custom name. Those aren't known here, and a session with
+    /// more rights must not replace it.
     pub fn new(first: Credentials, env: &Env, printer: &Printer) -> Option<Self> {
         let ends = env.get(env_vars::CRCR_AUTH_EXPIRATION)?.parse().ok()?;
         let sts = env.get(env_vars::CRCR_AUTH_STS_ENDPOINT)?;

@@ -1,9 +1,8 @@
-//! The identity that a self-hosted runner has by itself, kept from the later steps of a job that goes on
-//! without credentials.
+//! Hides a self-hosted runner's own AWS identity from the later steps of a job without credentials.
 //!
-//! The environment file can't unset a variable. Each one gets a value with which the AWS SDKs find
-//! nothing. This stops tools that would use the identity by themselves; code that looks for it can still
-//! take it from where it is, which `docs/self-hosted.md` says.
+//! A step can't unset a variable for later steps, so each variable gets a value with which the AWS SDKs
+//! find nothing. This stops tools from using the identity by default. It doesn't stop code that searches
+//! for it, see `docs/self-hosted.md`.
 
 use std::path::Path;
 
@@ -13,10 +12,10 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// A configuration with a profile that holds nothing: SDKs refuse a profile that doesn't exist.
+/// An empty profile, because SDKs refuse a profile that doesn't exist.
 const EMPTY_CONFIG: &str = "[default]\n";
-/// Variables that an empty value turns off, in the SDKs for Python, Go and JavaScript; to that for Rust
-/// it is an error, and so no credentials either.
+/// Variables that an empty value turns off in the SDKs for Python, Go and JavaScript. In the one for
+/// Rust an empty value is an error, so it has no credentials either.
 const EMPTIED_VARIABLES: [&str; 3] = [
     env_vars::AWS_WEB_IDENTITY_TOKEN_FILE,
     env_vars::AWS_CONTAINER_CREDENTIALS_RELATIVE_URI,
@@ -25,7 +24,7 @@ const EMPTIED_VARIABLES: [&str; 3] = [
 const PROFILES: [&str; 2] = [env_vars::AWS_PROFILE, env_vars::AWS_DEFAULT_PROFILE];
 const FILES: [&str; 2] = [env_vars::AWS_CONFIG_FILE, env_vars::AWS_SHARED_CREDENTIALS_FILE];
 
-/// What to export; nothing on a machine without an identity.
+/// The variables to export; none on a machine without an identity.
 pub fn overrides(runner: &Runner) -> Result<Vec<(&'static str, String)>, Failure> {
     let env = runner.env();
     let defined = |names: &[&'static str]| -> Vec<_> {
@@ -52,7 +51,7 @@ pub fn overrides(runner: &Runner) -> Result<Vec<(&'static str, String)>, Failure
     Ok(found)
 }
 
-/// Says which identity there is, and that it is no secret from the code that the job runs.
+/// Warns that code of the job can still find the identity.
 pub fn warn(overrides: &[(&'static str, String)], printer: &Printer) {
     if overrides.is_empty() {
         return;

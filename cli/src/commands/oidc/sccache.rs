@@ -1,7 +1,7 @@
-//! The settings of sccache, after the one request that its server makes when it starts.
+//! Sets up sccache, if its server would start.
 //!
-//! sccache's server reads `.sccache_check` first and doesn't start when that is refused; then the
-//! compiler fails. So the same request is made here, and a cache that would kill the build is off.
+//! sccache's server first reads the object `.sccache_check`. If that is refused, it doesn't start and
+//! every compilation fails. So this module makes the same request, and turns the cache off if it fails.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,6 @@ use crate::commands::oidc::{inputs, messages};
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 
-/// How long the probe may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A bucket as sccache addresses it.
@@ -30,7 +29,7 @@ pub struct SccacheBucket {
     bucket: String,
     region: String,
     prefix: String,
-    /// The endpoint, when sccache must be told.
+    /// `None` if sccache derives it from the region.
     endpoint: Option<SecureUrl>,
 }
 
@@ -54,7 +53,7 @@ impl From<Failure> for SccacheOff {
 }
 
 impl SccacheBucket {
-    /// The cache that the inputs name, if any. Wrong inputs turn it off, they don't fail the job.
+    /// `None` without the input `sccache-bucket`. Wrong inputs only turn the cache off.
     pub fn from_inputs(args: &ConfigureArgs) -> Option<Result<Self, SccacheOff>> {
         let bucket = args.sccache_bucket.as_deref()?.trim();
         Some(Self::checked(bucket, args))
@@ -71,12 +70,12 @@ impl SccacheBucket {
             ));
         };
         let endpoint = match args.sccache_endpoint.as_deref() {
-            // Without a scheme sccache would take http.
+            // Without a scheme sccache would use http.
             Some(text) if !text.contains("://") => {
                 Some(inputs::endpoint("sccache-endpoint", &format!("https://{}", text.trim()))?)
             }
             Some(text) => Some(inputs::endpoint("sccache-endpoint", text)?),
-            // sccache knows the addresses of the first partition only.
+            // sccache knows only the addresses of the partition `aws`.
             None if domain_of(region) != "amazonaws.com" => {
                 format!("https://s3.{region}.{}", domain_of(region)).parse().ok()
             }
@@ -89,7 +88,7 @@ impl SccacheBucket {
         Ok(cache)
     }
 
-    /// The object that sccache reads first, addressed as it does: the bucket in the path.
+    /// The object that sccache reads first. Like sccache, this puts the bucket into the path.
     fn check_url(&self) -> Option<Url> {
         let mut url = match &self.endpoint {
             Some(endpoint) => endpoint.clone().into(),
@@ -108,13 +107,13 @@ impl SccacheBucket {
         Some(url)
     }
 
-    /// What `--explain` tells of the probe.
+    /// For `--explain`.
     pub fn plan(&self) -> String {
         let url = self.check_url().map(String::from).unwrap_or_default();
         format!("on if GET {url} answers 200, 404 or 503")
     }
 
-    /// Makes the one request: signed when there are credentials, no redirect followed.
+    /// Makes the request, signed if there are credentials, without following redirects.
     pub async fn probe(
         &self,
         client: &Client,
@@ -149,7 +148,7 @@ impl SccacheBucket {
         )
     }
 
-    /// What sccache's server would do with this answer.
+    /// Decides whether sccache's server would start with this response.
     fn check_response(
         &self,
         status: StatusCode,
@@ -166,7 +165,7 @@ impl SccacheBucket {
             format!("arn:aws:s3:::{bucket}/{}/*", self.prefix)
         };
         match (status.as_u16(), skew) {
-            // A missing check object is fine, and 503 starts with misses.
+            // sccache accepts a missing object, and with 503 it starts and has cache misses.
             (200 | 404 | 503, _) => Ok(()),
             (403, Some((minutes, way))) => {
                 let (what, hint) = messages::clock_skew(minutes, way);
@@ -216,7 +215,7 @@ impl SccacheBucket {
         }
     }
 
-    /// What sccache must find in its environment.
+    /// The variables for sccache.
     pub fn exports(&self, write: bool) -> Vec<(&'static str, String)> {
         let mut exports = vec![
             (env_vars::SCCACHE_BUCKET, self.bucket.clone()),
@@ -239,8 +238,7 @@ impl SccacheBucket {
     }
 }
 
-/// The credential variables that exist, even empty: without credentials sccache refuses to start
-/// beside any of them.
+/// The key variables that exist, even empty ones.
 pub fn defined_key_variables(env: &Env) -> Vec<&'static str> {
     [env_vars::AWS_ACCESS_KEY_ID, env_vars::AWS_SECRET_ACCESS_KEY]
         .into_iter()
@@ -248,8 +246,7 @@ pub fn defined_key_variables(env: &Env) -> Vec<&'static str> {
         .collect()
 }
 
-/// Whether sccache starts beside the credential variables that exist: without credentials of its
-/// own it refuses to.
+/// Without credentials sccache refuses to start if a key variable exists, even an empty one.
 pub fn check_key_variables(write: bool, env: &Env) -> Result<(), SccacheOff> {
     let defined_key_variables = defined_key_variables(env);
     if write || defined_key_variables.is_empty() {

@@ -15,7 +15,7 @@ fn cache(flags: &[&str]) -> Result<SccacheBucket, SccacheOff> {
 }
 
 #[test]
-fn the_probe_asks_where_sccache_will() {
+fn probe_requests_the_same_url_as_sccache() {
     for (flags, url) in [
         (
             vec!["--aws-region", "us-east-2"],
@@ -50,7 +50,7 @@ fn the_probe_asks_where_sccache_will() {
 }
 
 #[test]
-fn wrong_inputs_turn_the_cache_off_and_are_named() {
+fn wrong_inputs_turn_the_cache_off_with_a_reason() {
     for (flags, names) in [
         (vec![], "`sccache-region`"),
         (vec!["--sccache-region", "evil.com/"], "`sccache-region`"),
@@ -66,7 +66,7 @@ fn wrong_inputs_turn_the_cache_off_and_are_named() {
 }
 
 #[test]
-fn every_answer_is_on_or_off() {
+fn response_to_the_probe_turns_the_cache_on_or_off() {
     let cache = cache(&["--sccache-region", "us-east-1", "--sccache-key-prefix", "p"]).unwrap();
     let headers = |date: &str| -> HeaderMap {
         [("x-amz-bucket-region", "eu-west-1"), ("date", date)]
@@ -106,7 +106,7 @@ fn every_answer_is_on_or_off() {
 }
 
 #[test]
-fn sccache_is_told_everything_and_nothing_empty() {
+fn sccache_gets_all_settings_and_no_empty_ones() {
     let exports = cache(&["--sccache-region", "us-east-1"]).unwrap().exports(false);
     assert_eq!(
         exports,

@@ -1,11 +1,11 @@
-//! Inputs of `aws-actions/configure-aws-credentials` that mean nothing here: refused, because ignoring one
-//! could leave a job with other credentials than its author thinks.
+//! Inputs of `aws-actions/configure-aws-credentials` that aren't supported. They are refused, because a
+//! job with an ignored input could have other credentials than its author expects.
 
 use crate::cli::oidc::PeerArgs;
 use crate::commands::oidc::inputs::invalid;
 use crate::failure::Failure;
 
-/// Refuses the first one that asks for something.
+/// Fails for the first unsupported input with a value.
 pub fn refuse(args: &PeerArgs) -> Result<(), Failure> {
     const STATIC: &str = "credentials come from the job's OIDC token; for keys that are secrets, set them \
                           in `env:` of the steps that need them";
@@ -52,7 +52,7 @@ pub fn refuse(args: &PeerArgs) -> Result<(), Failure> {
             "`timeout` says for how long tries go on; a refusal isn't tried again",
         ),
     ] {
-        // `false` asks for what happens anyway.
+        // `false` is what happens anyway.
         if value.as_deref().is_some_and(|value| value != "false") {
             return Err(invalid(format!("the input `{name}` isn't supported")).hint(hint));
         }

@@ -1,4 +1,4 @@
-//! The callback's body, schema version 1: what was dispatched, and one key `workflow`.
+//! The body of the callback, schema version 1: the dispatched fields and the key `workflow`.
 
 use crcr_domain::callback::{FailedTest, TestCounts, limit_failed_tests};
 use jiff::Timestamp;
@@ -13,18 +13,17 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// A body ready to be sent.
 pub struct ReportBody {
     pub json: Vec<u8>,
-    /// Whose result it is, for people.
+    /// The job, for messages.
     pub job: String,
-    /// Where the dispatch says that this is to be reported.
+    /// The address in the dispatch.
     pub callback_url: Option<String>,
-    /// What it says of the job, for people.
+    /// The state of the job, for messages.
     pub state: String,
 }
 
-/// The key `workflow`. What isn't given isn't sent, but for the keys that version 1 always has.
+/// The key `workflow`. Optional fields are left out if they have no value.
 #[derive(Serialize)]
 struct WorkflowFields<'a> {
     schema_version: &'static str,
@@ -54,7 +53,7 @@ struct WorkflowFields<'a> {
     environment: Option<&'a str>,
 }
 
-/// The run and job that this is, on either CI system.
+/// The run and the job, on GitHub Actions or Buildkite.
 struct ReportedJob<'a> {
     workflow: &'a str,
     url: String,
@@ -63,7 +62,7 @@ struct ReportedJob<'a> {
     name: &'a str,
 }
 
-/// Builds the body. Fails, with exit code 1, on what the relay would refuse.
+/// Fails for a body that the relay would refuse.
 pub fn build(
     args: &ReportArgs,
     outcome_file: &OutcomeFile,
@@ -92,7 +91,7 @@ pub fn build(
         tests.map_or((None, vec![]), |tests| (Some(tests.counts), tests.failed));
     limit_failed_tests(&mut failed_tests);
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-    // A run of one's own is reported once, when it is over: it says when that was in both.
+    // A nightly or periodic run is reported only at its end, so both times are the same.
     let (started, ended) = match args.status {
         Status::InProgress => (Some(time), None),
         Status::Completed if is_own(args) => (Some(time.clone()), Some(time)),
@@ -151,8 +150,8 @@ pub fn build(
     })
 }
 
-/// The check run of this job, unless the report is about another one: every report of a job has to
-/// name the same check run, from whichever job it is sent.
+/// The check run of this job, unless the report is about another job: all reports about a job must name
+/// the same check run, whichever job sends them.
 fn own_check_run(job: &ReportedJob<'_>, env: &Env) -> Option<String> {
     let key = env.get(env_vars::GITHUB_JOB).unwrap_or_default();
     let own = job.name.starts_with(key);
@@ -184,7 +183,7 @@ fn dispatched(args: &ReportArgs, runner: &Runner) -> Result<Map<String, Value>, 
             )
         });
     };
-    // The flags of the dispatch itself keep the rest of it, the proof that the relay wants too.
+    // Flags that name the dispatch itself keep its other fields, such as the proof for the relay.
     if let Some(payload) =
         payload.filter(|fields| fields.get("delivery_id") == Some(&json!(delivery)))
     {

@@ -16,7 +16,6 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::render::plural;
 
-/// What the reports say together.
 #[derive(Debug, PartialEq)]
 pub struct Tests {
     pub counts: TestCounts,

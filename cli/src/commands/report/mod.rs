@@ -1,4 +1,4 @@
-//! `crcr report`: tells the relay how a downstream job stands, as often as it takes and once.
+//! `crcr report`: reports the state of a downstream job to the relay, with retries.
 
 mod body;
 mod junit;
@@ -23,12 +23,10 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
 
-/// The largest answer of a relay that is read, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
-/// The audience that relays expect, unless they are set up otherwise.
+/// The default audience of relays.
 const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 
-/// Reports.
 pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
     let tests = junit::read(&args.junit, env, printer)?;
@@ -60,8 +58,8 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     }
 }
 
-/// The relay's address, without a `/` at its end: the input, else the variable, else the one in the
-/// dispatch.
+/// The relay's address without a final slash. The input wins over the variable, which wins over the
+/// address in the dispatch.
 fn callback_url(
     args: &ReportArgs,
     env: &Env,
@@ -82,7 +80,6 @@ fn callback_url(
     })
 }
 
-/// Why there is no good answer.
 enum CallError {
     Refused(Failure),
     Unreachable(Failure),
@@ -98,7 +95,7 @@ struct RelayCall<'a> {
 }
 
 impl RelayCall<'_> {
-    /// Sends the report until it has an answer that stays, with a fresh token each time.
+    /// Sends the report until the response is final, with a new token each time.
     async fn send_with_retries(&self) -> Result<ReportOutcome, CallError> {
         let per_try = Duration::from_secs(self.args.max_time);
         let mut tries =
@@ -255,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_to_https_or_to_this_machine() {
+    fn callback_url_must_be_https_or_on_this_machine() {
         let ours = "https://relay.example.org/github/callback";
         assert_eq!(url(ours).unwrap(), ours);
         assert_eq!(url(&format!("{ours}/")).unwrap(), ours);

@@ -1,4 +1,5 @@
-//! What the job that ran the tests outcome_file for the job that reports: data of the code under test.
+//! The file in which the job that ran the tests says how it ended, for the job that reports. It is
+//! written by the code under test, so it is untrusted.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,10 +10,8 @@ use serde::Deserialize;
 
 use crate::printer::Printer;
 
-/// The most bytes of the file that are read.
 const MAX_BYTES: u64 = 4096;
 
-/// How the job says that it ended.
 #[derive(Debug, Default)]
 pub struct OutcomeFile {
     conclusion: Option<Conclusion>,
@@ -20,9 +19,9 @@ pub struct OutcomeFile {
 }
 
 impl OutcomeFile {
-    /// The job's conclusion, where `github` is what `needs.JOB.result` says of all legs of a matrix.
+    /// The conclusion of this leg of a matrix; `github` is `needs.JOB.result`, which covers all legs.
     ///
-    /// A leg may have passed where another one failed; none failed where GitHub says `success`.
+    /// If GitHub says `failure`, this leg may still have passed. If it says `success`, no leg failed.
     pub fn conclusion(&self, github: Conclusion) -> Conclusion {
         match github {
             Conclusion::Failure | Conclusion::Cancelled => self.conclusion.unwrap_or(github),
@@ -31,7 +30,7 @@ impl OutcomeFile {
     }
 }
 
-/// Reads the file; a warning, and nothing, where it isn't there or isn't what it should be.
+/// Reads the file. A missing or malformed file is only a warning.
 pub fn read(path: Option<&Path>, printer: &Printer) -> OutcomeFile {
     let Some(path) = path else { return OutcomeFile::default() };
     parse(path).unwrap_or_else(|why| {
@@ -63,7 +62,7 @@ fn parse(path: &Path) -> Result<OutcomeFile, String> {
     Ok(OutcomeFile { conclusion, phase: written.phase.filter(|phase| is_word(phase)) })
 }
 
-/// Whether a phase is one short word: anything else would make the relay refuse the report.
+/// Whether the phase is one short word; the relay would refuse anything else.
 fn is_word(phase: &str) -> bool {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=40).contains(&phase.len()) && phase.bytes().all(letters)

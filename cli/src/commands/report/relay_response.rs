@@ -1,4 +1,4 @@
-//! What a relay's answer means, and what to do about it: ours, and the one that is deployed today.
+//! The meaning of a relay's response, for this relay and for the one that is deployed today.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub enum ReportOutcome {
     Recorded,
-    /// It was in already: an earlier try arrived whose answer got lost.
+    /// An earlier try had arrived, and its response was lost.
     Duplicate,
-    /// An earlier try was noted and then not saved, and can't be sent again.
+    /// The relay recorded an earlier try but failed to save it, and refuses it now.
     Unsaved,
-    /// A later state of the job came first.
+    /// A later state of the job arrived first.
     Stale,
     /// The repository's level is too low.
     Ignored,
@@ -22,38 +22,37 @@ pub enum ReportOutcome {
     Refused(Failure),
 }
 
-/// A failure that may pass.
+/// A failure after which a retry may help.
 #[derive(Debug)]
 pub struct RetryableFailure {
-    /// What the relay asked to wait.
+    /// `Retry-After`.
     pub after: Option<Duration>,
-    /// What to say when it doesn't pass.
+    /// The error if no retry helps.
     pub end: Failure,
-    /// Whether the relay didn't do its work, as opposed to not liking what it got.
+    /// Whether the relay (or GitHub) failed, instead of refusing the report.
     pub unreachable: bool,
-    /// What this try may have outcome_file behind at the relay.
+    /// What this try may have changed at the relay.
     pub leaves: EarlierTry,
 }
 
-/// What earlier tries may have outcome_file behind.
+/// What earlier tries may have changed at the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EarlierTry {
     Nothing,
-    /// The report may have been taken: no answer came.
+    /// There was no response, so the report may have been recorded.
     Silence,
-    /// The report may have been noted: the relay failed afterwards, and said so.
+    /// The relay failed, maybe after it recorded the report.
     Failed,
 }
 
 impl RetryableFailure {
-    /// The relay, or GitHub, didn't do its work.
     pub fn unreachable(end: Failure, leaves: EarlierTry) -> Self {
         Self { after: None, end, unreachable: true, leaves }
     }
 }
 
-/// Reads an answer. `body` is the address of a redirect. `before` is what earlier tries may have
-/// outcome_file behind.
+/// Interprets a response. For a redirect, `body` is its address. `earlier` is what earlier tries may have
+/// changed at the relay.
 pub fn read(
     status: u16,
     body: &[u8],
@@ -97,7 +96,6 @@ pub fn read(
     }
 }
 
-/// Said while the relay was asked.
 fn refusal(code: &'static str, status: u16, detail: &str) -> Failure {
     Failure::user(code, format!("the relay refused this report: {status} {detail}"))
 }
@@ -172,7 +170,7 @@ fn refused(
 }
 
 fn failed(status: u16, detail: &str) -> RetryableFailure {
-    let detail = if detail.is_empty() { "without a word why" } else { detail };
+    let detail = if detail.is_empty() { "without a reason" } else { detail };
     let end = Failure::unexpected("relay-failed", format!("the relay failed: {status} {detail}"))
         .hint("the result of this job isn't recorded; run the job again to report it");
     RetryableFailure::unreachable(end, EarlierTry::Failed)
@@ -186,7 +184,7 @@ fn moved(to: &[u8]) -> Failure {
 }
 
 fn stranger(status: u16) -> Failure {
-    Failure::user("callback-url", format!("something that is no relay answered with {status}"))
+    Failure::user("callback-url", format!("something that isn't a relay answered with {status}"))
         .hint("the callback URL ends with `/github/callback`; a proxy may have answered instead")
 }
 
@@ -213,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_good_answer_of_both_relays() {
+    fn successful_responses_of_both_relays_are_recognized() {
         for (body, meaning) in [
             (r#"{"ok":true,"status":"in_progress"}"#, "Recorded"),
             (r#"{"ok":true,"status":"completed"}"#, "Recorded"),
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_of_both_relays() {
+    fn refusals_of_both_relays_are_recognized() {
         let transition =
             "callback rejected: invalid state transition delivery_id=D repo=R status=S";
         let internal = "An internal failure occurred. Your update was not saved, retry later";
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transition_refused_after_a_lost_answer_is_the_earlier_try() {
+    fn refused_transition_after_a_lost_response_counts_as_recorded() {
         let body = detail("callback rejected: invalid state transition delivery_id=D");
         assert_eq!(told(400, &body, EarlierTry::Silence), "Duplicate");
         assert_eq!(told(400, &body, EarlierTry::Failed), "Unsaved");

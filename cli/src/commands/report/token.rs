@@ -1,4 +1,4 @@
-//! Where the job's OIDC token comes from: GitHub Actions, or Buildkite's agent.
+//! Gets the job's OIDC token from GitHub Actions or from Buildkite's agent.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,12 +13,11 @@ use super::AUDIENCE;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 
-/// How long a token of Buildkite's lives, in seconds: as long as one of GitHub's.
+/// The lifetime of a Buildkite token in seconds, as long as one of GitHub's.
 const BUILDKITE_SECONDS: &str = "300";
 
-/// Why there is no token.
 pub enum TokenError {
-    /// Another try gives the same.
+    /// A retry can't help.
     Final(Failure),
     Retry(Failure),
 }
@@ -35,7 +34,6 @@ enum Issuer {
 }
 
 impl TokenSource {
-    /// The source that this job has.
     pub fn find(audience: Option<&str>, env: &Env) -> Result<Self, Failure> {
         let audience = audience.or_else(|| env.get(env_vars::CRCR_OIDC_AUDIENCE));
         let audience = audience.unwrap_or(AUDIENCE).to_owned();
@@ -60,7 +58,7 @@ impl TokenSource {
         Ok(Self { audience, issuer })
     }
 
-    /// A new token, for one try: a relay takes each only once.
+    /// A new token for each try, because the relay accepts each only once.
     pub async fn mint(
         &self,
         client: &Client,

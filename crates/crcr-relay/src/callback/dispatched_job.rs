@@ -191,7 +191,7 @@ impl VerifiedReport<'_> {
     }
 }
 
-/// What is recorded about a report that was taken.
+/// The record of an accepted report.
 fn outcome_of(dispatch: &Dispatch, proof: ProofStatus) -> (CallbackOutcome, Option<MissingProof>) {
     let Some(missing) = missing_proof(dispatch, proof) else {
         return (CallbackOutcome::Accepted, None);

@@ -1,4 +1,4 @@
-//! How a report is answered, and what is recorded about it.
+//! The response to a report, and the fact that is recorded about it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl CallbackResponse {
     }
 }
 
-/// The fact of a report and its answer.
+/// The fact about a report, and the response to it.
 pub(super) fn callback_fact(
     relay: &Relay,
     report: &ReportSummary,

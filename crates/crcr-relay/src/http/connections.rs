@@ -99,7 +99,7 @@ async fn serve_connection(
             TowerToHyperService::new(router),
         );
     let mut connection = std::pin::pin!(connection);
-    // Errors are those of clients: they went away, were too slow, or didn't speak HTTP.
+    // Errors are caused by clients that disconnect, are too slow, or don't speak HTTP.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stop.cancelled() => {}
@@ -244,7 +244,7 @@ mod tests {
         let mut answer = [0; 15];
         kept.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200 OK");
-        // The fourth one has a place as soon as one of the others has lost its own.
+        // The fourth connection is accepted as soon as one of the others is closed.
         let fourth = server.connect("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
         assert!(rest(fourth).await.ends_with("hello"));
         assert_eq!(rest(silent).await, "");

@@ -14,7 +14,7 @@ use crate::limits;
 pub struct Refusal {
     pub status: StatusCode,
     pub detail: String,
-    /// Seconds to wait before another try.
+    /// Seconds to wait before a retry.
     pub retry_after: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The relay as an HTTP server: listeners, connections, paths, answers.
+//! The HTTP server: listeners, connections, routes, responses.
 
 pub(crate) mod connections;
 pub(crate) mod http_response;

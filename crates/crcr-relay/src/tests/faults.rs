@@ -1,4 +1,4 @@
-//! Each fault of the relay in production, as a test of this one.
+//! The faults of the deployed relay, as regression tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn dispatch_that_github_rejects_is_a_dead_letter() {
         let dead: Vec<_> =
             overview.dispatches.iter().filter(|one| one.status == DispatchStatus::Dead).collect();
         assert!(dead.len() == 1 && dead[0].repo.as_str() == "acme/two" && dead[0].tries == 1);
-        // Repaired, it is redelivered, and only it.
+        // After the repair only the failed dispatch is redelivered.
         let again =
             deliveries::redeliver(store, &delivery.id, None, world.relay.now(), limits::KEEP)
                 .await
@@ -117,14 +117,14 @@ async fn last_good_allowlist_is_in_force_after_a_restart() {
         let depth = world.relay.store.queue_depth().await.unwrap();
         let text = world.relay.metrics.text(depth, 0, &standing);
         assert!(text.contains("crcr_allowlist_good 0"), "{text}");
-        // Once it is repaired, that is what the next process begins with.
+        // After the repair, the next process starts with the new allowlist.
         world.allow("L2: [acme/two]");
         world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
         assert_eq!(world.relay.allowlist.status().problem, None);
         world.remove_allowlist();
         let world = world.restart(&[]).await;
         assert_eq!(world.relay.allowlist.status().repositories, 1);
-        // A file at another address is another allowlist.
+        // A file at another URL is another allowlist.
         let world = world.restart(&[("ALLOWLIST_URL", "file:/nowhere/allowlist.yml")]).await;
         assert!(!world.relay.allowlist.status().loaded);
     }
@@ -143,7 +143,7 @@ async fn read_only_store_is_not_ready() {
     assert_eq!((status, &body["store"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("unwritable")));
     world.sql("DROP TRIGGER full");
     assert_eq!(ready(&world).await.0, StatusCode::OK);
-    // Who asks all the time makes it write now and then.
+    // Frequent readiness checks cause only an occasional write.
     let written = || world.value(r#"SELECT version FROM record WHERE key = '["probe"]'"#);
     let before = written();
     for _ in 0..20 {
@@ -153,8 +153,8 @@ async fn read_only_store_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_store_outage_is_503_and_the_same_delivery_is_taken_afterwards() {
-    // What is read is gone, and what is only written.
+async fn store_outage_is_503_and_the_same_delivery_is_accepted_afterwards() {
+    // First a table that is read is missing, then one that is only written.
     for table in ["record", "member"] {
         let world = World::new().await;
         let before = world.rows("record");
@@ -237,7 +237,7 @@ async fn allowlist_is_read_through_the_app_with_etags() {
         calls.into_iter().filter(|call| call.route() == route).map(|call| call.status).collect()
     };
     assert_eq!(statuses(), [404, 404, 200, 304]);
-    // GitHub is away for a while: the last good one stays, and the trouble ends with the outage.
+    // During an outage of GitHub the last good allowlist stays in force.
     github.fail(&route, 10, Fault::status(502));
     let away = refresh().await;
     assert!(away.repositories == 4 && away.problem.is_some(), "{away:?}");
@@ -245,7 +245,7 @@ async fn allowlist_is_read_through_the_app_with_etags() {
         refresh().await;
     }
     assert_eq!(refresh().await.problem, None);
-    // A broken version is asked for once, and the good one stays in force.
+    // A broken version is fetched once, and the good one stays in force.
     github.put_file(UPSTREAM, PATH, "L1: [a, b\nL9:");
     for _ in 0..2 {
         let broken = refresh().await;

@@ -25,7 +25,7 @@ async fn text(answer: Response) -> (StatusCode, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Sends a form as a browser does that is at `https://relay.example`.
+/// Sends a form as a browser at `https://relay.example` does.
 async fn send(world: &World, path: &str, origin: &str, cookie: &str, form: &str) -> Response {
     let request = Request::post(path)
         .header("host", "relay.example")
@@ -38,7 +38,7 @@ async fn send(world: &World, path: &str, origin: &str, cookie: &str, form: &str)
 const HERE: &str = "https://relay.example";
 const RIGHT: &str = "token=let+me+in%3B+please";
 
-/// Logs in; the cookie as a browser sends it back.
+/// Logs in and returns the cookie, as a browser sends it back.
 async fn log_in(world: &World) -> String {
     let answer = send(world, "/crcr/login", HERE, "", RIGHT).await;
     assert_eq!(answer.status(), StatusCode::SEE_OTHER);
@@ -154,7 +154,7 @@ async fn dns_rebinding_on_admin_listener_is_403() {
         for own in [&*format!("localhost:{}", address.port()), &*address.to_string()] {
             assert_eq!(ask(Method::GET, path, own, "").await.0, StatusCode::OK, "{path}");
         }
-        // A proxy by a name of its own shows the token.
+        // A proxy with another host name has to send the token.
         let bearer = format!("Bearer {}", TOKEN.1);
         assert_eq!(ask(Method::GET, path, &evil, &bearer).await.0, StatusCode::OK, "{path}");
     }

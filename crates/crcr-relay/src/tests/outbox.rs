@@ -1,4 +1,4 @@
-//! Results that are kept elsewhere than in the store.
+//! Results in another database than the relay's store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn feed(world: &World) -> CancellationToken {
     stop
 }
 
-/// The deliveries whose attempts are in the results; fails when one is there twice.
+/// The deliveries whose attempts are in the results; fails if one is there twice.
 async fn kept(world: &World) -> BTreeSet<String> {
     let rows = world.relay.results.attempts(&world.always()).await.unwrap_or_default();
     let deliveries: BTreeSet<_> = rows.iter().map(|row| row.delivery.clone()).collect();
@@ -78,7 +78,7 @@ async fn unreachable_results_are_reported_and_stop_nothing() {
     until("it is told of", async || text(&world, "/readyz").await.contains("ClickHouse at")).await;
     let ready = text(&world, "/readyz").await;
     assert!(!ready.contains("hush"), "{ready}");
-    // Where the results are is nobody's business but the operators'.
+    // Only operators may see the address of the results.
     let public = world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await.1;
     assert_eq!(public["results"], "waiting");
     assert!(!public.to_string().contains("127.0.0.1:9"), "{public}");

@@ -1,4 +1,4 @@
-//! Pages that take long, and what must not wait for them.
+//! Slow pages must not block webhooks or the allowlist.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::support::World;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
-    // Takes connections and says nothing.
+    // Accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("clickhouse+http://{}/crcr", silent.local_addr().unwrap());
     tokio::spawn(async move {
@@ -29,7 +29,7 @@ async fn hanging_pages_do_not_block_webhooks_or_the_allowlist() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let accepted = world.send(&world.pull_request("opened")).await;
         assert_eq!(accepted.0, StatusCode::ACCEPTED);
-        // Reading a file takes a thread of the pool that the pages have theirs of.
+        // Reading a file needs a thread of the same pool as the pages.
         world.allow("L2: [acme/two]");
         world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
         assert_eq!(world.relay.allowlist.status().repositories, 1);

@@ -1,4 +1,4 @@
-//! What the queue promises when handlers, servers and clocks misbehave.
+//! The queue's guarantees when handlers, servers or clocks fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ async fn hanging_handler_is_a_failed_try_without_a_second_worker() {
     until("the try has failed", async || failed().await.is_some()).await;
     let error = failed().await.unwrap().last_error.unwrap();
     assert!(error.contains("the handler took longer than 0.3 s"), "{error}");
-    // Its next try is the only one that goes on.
+    // Only its next try continues.
     let mut sent = vec![];
     world.later(Duration::from_secs(2));
     until("it is sent after all", async || {

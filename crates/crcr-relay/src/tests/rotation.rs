@@ -1,4 +1,4 @@
-//! Secrets that are changed while the relay runs.
+//! Rotation of secrets while the relay runs.
 
 use std::time::Duration;
 

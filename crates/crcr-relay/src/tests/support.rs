@@ -1,4 +1,4 @@
-//! A relay with a temporary store, GitHub's stand-in, and no workers but those that a test asks for.
+//! A relay with a temporary store and GitHub's stand-in. Workers run only when a test starts them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct World {
     pub(super) relay: Arc<Relay>,
     pub(super) results: SqliteResults,
     pub(super) hud: Arc<Hud>,
-    /// Where the relay listens; without it requests are handed to its router.
+    /// The relay's address; without one, requests are passed directly to its router.
     address: Option<std::net::SocketAddr>,
     folder: tempfile::TempDir,
 }
@@ -75,7 +75,7 @@ impl World {
         Self { github, relay, results, hud, address: None, folder }
     }
 
-    /// A relay that is asked over HTTP, as GitHub and downstream ask it.
+    /// A relay that gets its requests over HTTP, as in production.
     pub(super) async fn listening() -> Self {
         let mut world = Self::new().await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -96,13 +96,13 @@ impl World {
         Self { github, relay, results, hud, address: None, folder }
     }
 
-    /// Does something to the store that the relay knows nothing of.
+    /// Changes the store behind the relay's back.
     pub(super) fn sql(&self, text: &str) {
         let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
         store.execute_batch(text).unwrap();
     }
 
-    /// Renames a table of the store, so that nothing that needs it works.
+    /// Renames a table of the store, so that everything that needs it fails.
     pub(super) fn rename(&self, from: &str, to: &str) {
         let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
         store.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
@@ -115,14 +115,14 @@ impl World {
         store.query_row(largest, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
     }
 
-    /// How many rows a table of the store has.
+    /// The number of rows of a table.
     pub(super) fn rows(&self, table: &str) -> u64 {
         let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
         let count = format!("SELECT count(*) FROM {table}");
         store.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
     }
 
-    /// The one number that a query of the store gives.
+    /// The result of a query for one number.
     pub(super) fn value(&self, query: &str) -> i64 {
         let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
         store.query_row(query, [], |row| row.get(0)).unwrap()
@@ -174,7 +174,7 @@ impl World {
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    /// A delivery of pull request 7 as it is now.
+    /// A delivery for pull request 7 in its current state.
     pub(super) fn pull_request(&self, action: &str) -> Delivery {
         let world = &self.github.state().world;
         let origin = self.github.state();
@@ -189,7 +189,7 @@ impl World {
         });
     }
 
-    /// Works on everything that is due, as often as it takes, and returns the errors.
+    /// Runs all due tasks until none is left, and returns their errors.
     pub(super) async fn work(&self) -> Vec<String> {
         let mut errors = vec![];
         loop {
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// The repositories that got a dispatch since the last call, sorted.
+    /// The repositories that have received a dispatch since the last call, sorted.
     pub(super) fn dispatched(&self) -> Vec<String> {
         let dispatches = self.github.state().world.take_dispatches();
         let mut repos: Vec<_> =
@@ -246,7 +246,7 @@ impl World {
         self.call(request.body(Body::from(body.to_string())).unwrap()).await.0
     }
 
-    /// Nothing happened on GitHub that the test didn't look at.
+    /// Asserts that the test has looked at every dispatch and check run on GitHub.
     pub(super) fn nothing_else(&self) {
         assert_eq!(self.github.state().world.leftovers(), Vec::<String>::new());
     }

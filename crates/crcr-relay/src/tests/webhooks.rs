@@ -1,4 +1,4 @@
-//! What a webhook gets, from its bytes to the dispatches that it causes.
+//! Webhooks: from the request to the dispatches that it causes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -199,7 +199,7 @@ async fn burst_on_one_pull_request_is_accepted_with_a_bounded_record() {
         read_record::<state_records::PullRecord>(world.relay.store.as_ref(), key).await.unwrap();
     assert_eq!(pull.version, 300, "each was decided on the one before, and none twice");
     assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
-    // The same ones once more, at once, are all known.
+    // The same deliveries again, concurrently, are all duplicates.
     let answers = deliveries.iter().map(|delivery| world.send(delivery));
     for (_, body) in futures_util::future::join_all(answers).await {
         assert_eq!(body["duplicate"], true, "{body}");

@@ -1,4 +1,4 @@
-//! `/crcr/deliveries`: what came, what became of it, what was given up; for operators.
+//! `/crcr/deliveries`, for operators: deliveries, their dispatches, and dead tasks.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::admin::HOME;
 use crate::admin::deliveries::{DeliveryBoard, DeliveryOverview};
 use crate::repository_pins::Pin;
 
-/// The page. `note` tells what a button did just now.
+/// `note` is the result of the last button.
 pub(crate) fn page(board: &DeliveryBoard, note: Option<&str>, can_log_out: bool) -> Markup {
     shell(
         "Deliveries",
@@ -115,7 +115,7 @@ fn tasks(label: &str, tasks: &[TaskView], again: bool) -> Markup {
     }
 }
 
-/// A task's key without its kind, as people read it.
+/// A task's key without its kind, for display.
 fn parts(key: &str) -> String {
     match serde_json::from_str::<Vec<String>>(key) {
         Ok(parts) => parts.get(1..).unwrap_or_default().join(" "),

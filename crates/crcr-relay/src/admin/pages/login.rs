@@ -1,11 +1,11 @@
-//! `/crcr/login`: the admin token for a cookie.
+//! `/crcr/login`: the form for the admin token.
 
 use crcr_hud::layout::shell;
 use maud::{Markup, html};
 
 use crate::admin::LOGIN;
 
-/// The form; with `refused`, why the last try was in vain.
+/// `refused` is why the last try failed.
 pub(crate) fn page(refused: Option<&str>) -> Markup {
     shell(
         "Log in",
@@ -14,7 +14,7 @@ pub(crate) fn page(refused: Option<&str>) -> Markup {
             h1 { "Operators" }
             @if let Some(why) = refused { p.note.bad role="alert" { (why) "." } }
             form.login method="post" action=(LOGIN) {
-                // A password manager wants to know whose it is.
+                // Password managers need a user name.
                 input type="text" name="username" autocomplete="username" value="operator" hidden;
                 label for="token" { "Admin token" }
                 input #token name="token" type="password" required autocomplete="current-password" autofocus;

@@ -10,12 +10,10 @@ use serde_yaml::{Mapping, Value};
 use super::token::Verified;
 use super::{AuthError, printable};
 
-/// The largest map that is read, in bytes.
 const MAX_BYTES: usize = 256 * 1024;
-/// The most pipelines in a map.
 const MAX_PIPELINES: usize = 10_000;
 
-/// Which pipelines speak for which repositories, under which further claims.
+/// Which pipelines may report for which repositories, and the claims that they need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProviderMap {
     /// By `organization id/pipeline id`, in lower case.
@@ -29,29 +27,21 @@ struct Pipeline {
     required_claims: BTreeMap<String, Vec<String>>,
 }
 
-/// Why a map is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderMapError {
-    /// Too long to be read.
     #[error("the provider map has {0} bytes, and at most {MAX_BYTES} are read")]
     TooLarge(usize),
     #[error("the provider map has {0} pipelines, and at most {MAX_PIPELINES} are taken")]
     TooMany(usize),
-    /// Not YAML, or not of the shape.
     #[error("the provider map can't be read: {0}")]
     Yaml(#[from] serde_yaml::Error),
-    /// An entry that maps to no repository.
     #[error(
         "the provider map's entry `{key}` is not `owner/repo` or `{{repo, required_claims}}`: {why}"
     )]
-    Entry {
-        key: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    Entry { key: String, why: String },
 }
 
-/// The file: everything else in it is somebody else's.
+/// The file. Other keys in it are ignored.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct RawFile {
@@ -71,7 +61,8 @@ struct RawProvider {
     repo_map: Option<Mapping>,
 }
 
-/// An entry with a guard. An unknown key is refused: a mistyped guard must not let everybody in.
+/// An entry with required claims. An unknown key is refused, because a misspelled `required_claims`
+/// must not let everybody in.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawGuarded {
@@ -80,8 +71,8 @@ struct RawGuarded {
     required_claims: Mapping,
 }
 
-/// `required_claims:` with nothing below it reads as null: claims that were commented out, and no
-/// guard that anybody meant.
+/// Refuses `required_claims:` with nothing below it, which is null in YAML. Most likely its claims were
+/// commented out by mistake.
 fn not_null<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Mapping, D::Error> {
     match Value::deserialize(value)? {
         Value::Mapping(claims) => Ok(claims),
@@ -92,8 +83,8 @@ fn not_null<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Mapping, D::Er
 impl ProviderMap {
     /// Reads `providers.buildkite.repo_map`, or else the older top-level `buildkite`.
     ///
-    /// A key without `/` is skipped; an entry that names no repository refuses the whole map, so
-    /// that the last good one stays in force.
+    /// A key without `/` is skipped. An entry without a repository makes the whole map invalid, and the
+    /// last valid one stays in force.
     pub fn parse(text: &str) -> Result<Self, ProviderMapError> {
         if text.len() > MAX_BYTES {
             return Err(ProviderMapError::TooLarge(text.len()));
@@ -121,7 +112,6 @@ impl ProviderMap {
         Ok(Self { buildkite })
     }
 
-    /// How many pipelines it knows.
     pub fn len(&self) -> usize {
         self.buildkite.len()
     }
@@ -167,8 +157,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The caller. 401 without the ids, 403 for a pipeline that is not mapped or a claim that must be
-/// another.
+/// The caller's identity. 401 without the ids; 403 for an unknown pipeline or a wrong claim.
 pub(super) fn identity(
     issuer: &str,
     token: &Verified,

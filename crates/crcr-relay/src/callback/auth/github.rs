@@ -1,4 +1,4 @@
-//! What a token of GitHub Actions says.
+//! The claims of a GitHub Actions token.
 
 use crcr_domain::RepoName;
 use crcr_domain::identity::{CallerIdentity, GitHubClaims, ProviderClaims};
@@ -6,7 +6,7 @@ use crcr_domain::identity::{CallerIdentity, GitHubClaims, ProviderClaims};
 use super::AuthError;
 use super::token::Verified;
 
-/// The caller. 401 without a `repository`.
+/// The caller's identity. 401 without a `repository`.
 pub(super) fn identity(issuer: &str, token: &Verified) -> Result<CallerIdentity, AuthError> {
     let repository = token.text("repository").and_then(|name| RepoName::new(&name).ok());
     let missing = || AuthError::unauthorized("GitHub OIDC token missing 'repository' claim");

@@ -15,7 +15,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(NOW + seconds).unwrap()
 }
 
-/// An issuer, a verifier that trusts it, and claims that are good at [`NOW`].
+/// An issuer, a verifier that trusts it, and claims that are valid at [`NOW`].
 struct World {
     github: StandIn,
     verifier: Verifier,
@@ -67,14 +67,14 @@ fn invalid() -> AuthError {
     AuthError::invalid()
 }
 
-/// A token with a header of the test's choice.
+/// A token with this header.
 fn forged(header: &Value, claims: &Value, signature: &[u8]) -> String {
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     format!("{}.{}.{}", encode(header), encode(claims), URL_SAFE_NO_PAD.encode(signature))
 }
 
 #[tokio::test]
-async fn a_job_of_github_is_who_its_token_says() {
+async fn github_token_identifies_the_job() {
     let world = world(IssuerKind::GitHub);
     let got = world.verify(&world.good()).await.unwrap();
     assert_eq!(got.repository.as_str(), "acme/backend");
@@ -90,7 +90,7 @@ async fn a_job_of_github_is_who_its_token_says() {
 }
 
 #[tokio::test]
-async fn bearer_has_no_case_and_may_be_left_out() {
+async fn bearer_prefix_is_optional_and_case_insensitive() {
     let world = world(IssuerKind::GitHub);
     let token = world.good();
     for header in [
@@ -108,7 +108,7 @@ async fn bearer_has_no_case_and_may_be_left_out() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_not_ours_is_named_and_never_asked() {
+async fn unknown_issuer_is_named_and_gets_no_request() {
     let world = world(IssuerKind::GitHub);
     let none = "Unsupported OIDC issuer: None";
     for (token, detail) in [
@@ -135,7 +135,7 @@ async fn an_issuer_that_is_not_ours_is_named_and_never_asked() {
 }
 
 #[tokio::test]
-async fn claims_that_are_wrong_missing_or_too_late_are_invalid() {
+async fn wrong_missing_or_expired_claims_are_invalid() {
     let world = world(IssuerKind::GitHub);
     for (name, value) in [
         ("aud", json!("sts.amazonaws.com")),
@@ -165,7 +165,7 @@ async fn claims_that_are_wrong_missing_or_too_late_are_invalid() {
 }
 
 #[tokio::test]
-async fn a_token_needs_a_repository() {
+async fn token_without_a_repository_is_401() {
     let world = world(IssuerKind::GitHub);
     for value in [Value::Null, json!(""), json!("acme"), json!("../x")] {
         let error = world.verify(&world.with("repository", value)).await.unwrap_err();
@@ -175,14 +175,14 @@ async fn a_token_needs_a_repository() {
 }
 
 #[tokio::test]
-async fn no_other_algorithm_than_rs256_is_tried() {
+async fn only_rs256_is_accepted() {
     let world = world(IssuerKind::GitHub);
     let jwks = world.github.state().oidc.jwks();
     let kid = &jwks["keys"][0]["kid"];
     let modulus = URL_SAFE_NO_PAD.decode(jwks["keys"][0]["n"].as_str().unwrap()).unwrap();
     for alg in ["none", "None", "HS256", "HS512", "RS512", "PS256", "ES256", "rs256", ""] {
         let header = json!({"typ": "JWT", "alg": alg, "kid": kid});
-        // HMAC with the public key as its secret: the classic confusion.
+        // The classic attack: HMAC with the public key as its secret.
         let unsigned = forged(&header, &world.claims, b"");
         let message = unsigned.trim_end_matches('.');
         let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &modulus);
@@ -196,7 +196,7 @@ async fn no_other_algorithm_than_rs256_is_tried() {
 }
 
 #[tokio::test]
-async fn a_signature_must_be_the_named_keys_own() {
+async fn signature_of_another_key_is_invalid() {
     let world = world(IssuerKind::GitHub);
     let good = world.good();
     let (message, signature) = good.rsplit_once('.').unwrap();
@@ -217,11 +217,11 @@ async fn a_signature_must_be_the_named_keys_own() {
 }
 
 #[tokio::test]
-async fn a_flood_of_random_keys_reaches_the_issuer_once_and_locks_nobody_out() {
+async fn flood_of_unknown_key_ids_causes_one_request_and_rejects_no_valid_token() {
     let world = world(IssuerKind::GitHub);
     assert!(world.verifier.refresh(at(-10)).await);
     let old = world.good();
-    // Each has a signature of its own and a key that the issuer doesn't have.
+    // Each token names another key that the issuer doesn't have.
     let first = world.verify(&Signer::sign_with_foreign_key(&world.claims)).await.unwrap_err();
     assert_eq!(first, invalid());
     let kids: Vec<String> = (0..100).map(|n| format!("random-{n}")).collect();
@@ -236,7 +236,7 @@ async fn a_flood_of_random_keys_reaches_the_issuer_once_and_locks_nobody_out() {
     assert_eq!(world.fetches(), 2);
     assert!(world.verify(&old).await.is_ok(), "known keys go on");
 
-    // A rotation in the middle of the flood: told to come back, and then served.
+    // The keys are rotated during the flood: first 503, then accepted.
     world.github.state().oidc.rotate();
     let new = world.good();
     let error = world.verifier.verify(Some(&new), at(30)).await.unwrap_err();
@@ -247,7 +247,7 @@ async fn a_flood_of_random_keys_reaches_the_issuer_once_and_locks_nobody_out() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_down_means_later_and_never_no() {
+async fn unreachable_issuer_is_503_and_never_401() {
     let world = world(IssuerKind::GitHub);
     let traffic = &world.github.state().traffic;
     traffic.fail("jwks", 2, Fault::status(503));
@@ -274,7 +274,7 @@ async fn an_issuer_that_is_down_means_later_and_never_no() {
 }
 
 #[tokio::test]
-async fn a_pipeline_of_buildkite_speaks_for_the_repository_it_is_mapped_to() {
+async fn buildkite_pipeline_reports_for_its_mapped_repository() {
     let world = world(IssuerKind::Buildkite);
     let map = |text: &str| world.verifier.set_providers(ProviderMap::parse(text).unwrap());
     let error = world.verify(&world.good()).await.unwrap_err();
@@ -309,7 +309,7 @@ async fn a_pipeline_of_buildkite_speaks_for_the_repository_it_is_mapped_to() {
 }
 
 #[test]
-fn by_default_the_issuer_is_that_of_the_github_whose_api_is_used() {
+fn default_issuer_follows_from_githubs_api_url() {
     for (api, issuer) in [
         ("https://api.github.com", "https://token.actions.githubusercontent.com"),
         ("https://ghe.test/api/v3", "https://ghe.test/_services/token"),

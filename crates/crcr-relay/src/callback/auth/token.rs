@@ -1,4 +1,4 @@
-//! One JWT: taken apart, verified, and only then believed.
+//! Parses and verifies one JWT.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,12 +7,12 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The longest token that is looked at, in bytes. GitHub's have about 1,800.
+/// GitHub's tokens have about 1,800 bytes.
 const MAX_BYTES: usize = 16 * 1024;
-/// How far clocks may be apart, in seconds.
+/// The allowed difference between clocks, in seconds.
 pub(super) const LEEWAY: f64 = 60.0;
 
-/// A token that nobody has verified.
+/// A token that hasn't been verified.
 pub(super) struct Token<'a> {
     header: Header,
     claims: Map<String, Value>,
@@ -27,13 +27,13 @@ struct Header {
     crit: Option<Value>,
 }
 
-/// The claims of a token that has been verified.
+/// The claims of a verified token.
 pub(super) struct Verified {
     claims: Map<String, Value>,
     pub(super) expires_at: Timestamp,
 }
 
-/// Why a token is not believed. For the log: callers are told only that it is invalid.
+/// Why a token is invalid. This is only logged; callers don't get the reason.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum Refused {
     #[error("the signature doesn't fit the key")]
@@ -49,7 +49,7 @@ pub(super) enum Refused {
 }
 
 impl<'a> Token<'a> {
-    /// The parts of a token. `None` when it is not one, or too long.
+    /// `None` if the text isn't a JWT or is too long.
     pub(super) fn split(text: &'a str) -> Option<Self> {
         if text.len() > MAX_BYTES {
             return None;
@@ -65,19 +65,18 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// The claim `iss`, to choose whose keys verify the token; nothing else may depend on it.
+    /// The claim `iss`. It may only be used to choose the keys that verify the token.
     pub(super) fn unverified_issuer(&self) -> Option<String> {
         self.claims.get("iss")?.as_str().map(str::to_owned)
     }
 
-    /// The key's id, if the signature is RS256 and the header asks for nothing that is not known
-    /// here.
+    /// The key's id, if the signature is RS256 and the header has no `crit` extensions.
     pub(super) fn rs256_key_id(&self) -> Option<String> {
         let plain = self.header.alg.as_deref() == Some("RS256") && self.header.crit.is_none();
         self.header.kid.clone().filter(|kid| plain && !kid.is_empty())
     }
 
-    /// The claims, once the signature, issuer, audience and times are good.
+    /// Checks signature, issuer, audience and times, and returns the claims.
     pub(super) fn verify(
         self,
         key: &DecodingKey,
@@ -122,7 +121,7 @@ impl<'a> Token<'a> {
 }
 
 impl Verified {
-    /// A claim as text; numbers and booleans are written out.
+    /// A claim as text; numbers and booleans are converted.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         match self.claims.get(name)? {
             Value::String(text) if !text.is_empty() => Some(text.clone()),
@@ -131,7 +130,7 @@ impl Verified {
         }
     }
 
-    /// A claim as a number; GitHub writes its numbers as text.
+    /// A claim as a number; GitHub sends numbers as text.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.text(name)?.parse().ok()
     }

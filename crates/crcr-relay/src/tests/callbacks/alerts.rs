@@ -1,4 +1,4 @@
-//! Who is told when a backend turns red.
+//! Alerts when a backend starts to fail.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{HEAD, NEWER, UPSTREAM, World, open, received};
 
 const THIRD: &str = "cccccccccccccccccccccccccccccccccccccccc";
 
-/// Somebody to be told, whose first answer is a failure.
+/// An alert webhook whose first response is a failure.
 async fn listener() -> MockServer {
     let server = MockServer::start().await;
     let answer = |status| Mock::given(method("POST")).and(path("/red")).respond_with(status);
@@ -51,7 +51,7 @@ async fn regression_on_a_push_is_alerted_once() {
     assert!(listener.received_requests().await.unwrap().is_empty(), "other jobs may still fail");
     world.later(Duration::from_secs(61));
     assert_eq!(world.work().await.len(), 1, "the first call failed");
-    // Still red, which is no news; and a pull request's failure is its author's.
+    // Neither a repeated failure nor a pull request's failure is alerted.
     world.later(Duration::from_secs(60));
     push(&world, 3, THIRD, "failure").await;
     open(&world).await("acme/two").end(&world, "failure").await;

@@ -1,5 +1,5 @@
-//! What decides a check run upstream: every sequence in which something unproven, late, stale or
-//! foreign once did. Timers come due in all of them.
+//! Which reports decide a check run upstream. Each test is a sequence in which an unproven, late, stale
+//! or foreign report once did; timers come due in all of them.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::limits;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Lets time pass and everything that comes due be done.
+/// Advances the clock and runs everything that comes due.
 async fn wait(world: &World, time: Duration) {
     world.later(time);
     assert_eq!(world.work().await, Vec::<String>::new());
@@ -283,7 +283,7 @@ async fn rerun_on_a_dead_or_unreachable_dispatch_redispatches() {
 async fn report_before_the_dispatch_response_is_shown_after_it() {
     let world = World::listening().await;
     let github = &world.github.state().world;
-    // GitHub starts the run, and its answer is lost.
+    // GitHub starts the run, and its response is lost.
     github.fail("POST /repos/acme/four/dispatches", 1, Fault::ResetAfterwards);
     world.send(&world.pull_request("opened")).await;
     world.work().await;

@@ -27,7 +27,7 @@ async fn failure_is_stored_with_its_tests_and_the_backends_verdict() {
 }
 
 #[tokio::test]
-async fn faulty_verdict_is_dropped_and_named_in_the_answer_and_the_result_counts() {
+async fn invalid_triage_verdict_is_dropped_with_a_warning_and_the_result_counts() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     let mut body = two.body("completed", Some("failure"));

@@ -1,4 +1,4 @@
-//! Each fault of the relay in production that a report meets.
+//! The faults of the deployed relay with reports, as regression tests.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,7 +13,7 @@ async fn report_before_the_dispatch_is_recorded_is_accepted() {
     let world = World::new().await;
     let delivery = world.pull_request("opened");
     world.send(&delivery).await;
-    // Nothing has been sent yet, and the run reports already.
+    // The run reports before the dispatch is recorded as sent.
     let early = Downstream {
         repo: "acme/two",
         client_payload: json!({
@@ -142,7 +142,7 @@ async fn end_is_never_overwritten_by_a_later_start() {
     let four = open(&world).await("acme/four");
     four.start(&world).await;
     four.end(&world, "success").await;
-    // Both tasks are worked on after the end is known.
+    // Both tasks run after the end is known.
     world.work().await;
     let job = checks(&world).into_iter().find(|check| check.0 == JOB).unwrap();
     assert_eq!(job, check(JOB, "completed", Some("success")));
@@ -213,7 +213,7 @@ async fn flood_of_unknown_key_ids_does_not_reject_valid_tokens() {
 }
 
 #[tokio::test]
-async fn keys_serve_for_a_day_after_the_last_good_fetch_and_then_the_answer_is_503() {
+async fn keys_are_valid_for_a_day_after_the_last_fetch_and_then_the_response_is_503() {
     let world = World::new().await;
     let two = open(&world).await("acme/two");
     let ready = async || world.call(Request::get("/readyz").body(Body::empty()).unwrap()).await;
@@ -297,7 +297,7 @@ async fn external_hud_gets_results_after_an_outage() {
 }
 
 #[tokio::test]
-async fn a_store_outage_is_503_and_never_the_end_of_a_report() {
+async fn report_during_a_store_outage_is_503_and_can_be_repeated() {
     // What is read is gone, and what is only written.
     for table in ["record", "bucket"] {
         let world = World::new().await;
@@ -347,7 +347,7 @@ async fn buildkite_run_with_a_uuid_is_accepted() {
         said("completed"),
         "no `jti` is needed"
     );
-    // The same end at another time is a duplicate: nothing but the job names it.
+    // The same end at another time is a duplicate, because only the job identifies it.
     let mut later = end.clone();
     later["workflow"]["completed_at"] = json!("2026-08-01T11:00:00Z");
     assert_eq!(four.report_as(&world, &claims, &later).await, noted("duplicate"));
@@ -426,7 +426,7 @@ async fn retried_start_never_reaches_the_external_hud_after_the_end() {
     let status = |sent: &Value| sent["untrusted"]["callback_payload"]["workflow"]["status"].clone();
     let statuses: Vec<_> = sent.iter().map(status).collect();
     assert_eq!(statuses, ["in_progress", "completed", "completed"]);
-    // What the start would have told stands in the end.
+    // The end has the data of the start.
     assert!(sent[2]["trusted"]["ci_metrics"]["queue_time"].is_number(), "{}", sent[2]);
 }
 
@@ -453,7 +453,7 @@ async fn unknown_commit_is_looked_up_once_and_always_charged() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
     }
     assert_eq!(looked_up(&unknown), 1);
-    // The three were paid for: another one isn't even looked up.
+    // The three have used up the limit, so another one isn't looked up.
     let other = "d".repeat(40);
     assert_eq!(report(&other, "a").await.0, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(looked_up(&other), 0);
@@ -493,7 +493,7 @@ async fn external_hud_gets_dispatches_if_configured() {
         let workflow = &body["untrusted"]["callback_payload"]["workflow"];
         let repo = body["trusted"]["verified_repo"].as_str().unwrap();
         told.push(format!("{repo} {}", workflow["status"].as_str().unwrap()));
-        // What the deployed HUD refuses a result without.
+        // Required by the deployed HUD.
         assert_eq!(
             (&workflow["job_name"], &workflow["check_run_id"]),
             (&json!("dispatch"), &json!("dispatch"))

@@ -1,4 +1,4 @@
-//! With a public address everything that people and downstream get says where to go.
+//! With a public URL, dispatches, check runs and comments have links.
 
 use super::*;
 

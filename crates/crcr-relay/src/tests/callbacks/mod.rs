@@ -39,7 +39,7 @@ pub(super) async fn open(world: &World) -> impl Fn(&'static str) -> Downstream +
     received(world)
 }
 
-/// The runs that the dispatches since the last look started, by repository.
+/// The runs started by dispatches since the last call, by repository.
 fn received(world: &World) -> impl Fn(&'static str) -> Downstream + use<> {
     let dispatches = world.github.state().world.take_dispatches();
     move |repo| {
@@ -65,7 +65,7 @@ impl Downstream {
         body
     }
 
-    /// The run as GitHub shows it from now on.
+    /// Sets the run's state on GitHub.
     fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
         self.workflow_on_github(world, "ci.yml", status, conclusion);
     }
@@ -156,7 +156,7 @@ const DISPATCH: &str = "crcr/acme/four/relay/dispatch";
 const JOB: &str = "crcr/acme/four/CI/test";
 
 #[tokio::test]
-async fn a_result_of_l4_comes_back_as_a_check_run_and_as_facts() {
+async fn l4_result_becomes_a_check_run_and_facts() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     assert_eq!(checks(&world), [check(DISPATCH, "queued", None)]);
@@ -185,7 +185,7 @@ async fn a_result_of_l4_comes_back_as_a_check_run_and_as_facts() {
 }
 
 #[tokio::test]
-async fn below_l2_results_are_ignored_and_at_l2_they_reach_the_hud_only() {
+async fn results_below_l2_are_ignored_and_at_l2_only_on_the_hud() {
     let world = World::new().await;
     let run = open(&world).await;
     assert_eq!(run("acme/one").start(&world).await, said("ignored"));
@@ -223,7 +223,7 @@ async fn check_run_ends_when_github_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_silent_l4_ends_as_failure_and_a_late_result_still_wins() {
+async fn silent_l4_backend_fails_and_a_late_result_replaces_it() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
     world.later(Duration::from_secs(2 * 3600 + 1));
@@ -239,7 +239,7 @@ async fn a_silent_l4_ends_as_failure_and_a_late_result_still_wins() {
 }
 
 #[tokio::test]
-async fn a_silent_repository_ends_as_is_set_and_at_l3_as_timed_out() {
+async fn silent_backend_gets_the_configured_conclusion_and_at_l3_timed_out() {
     let world = World::with(&[("CRCR_SILENT_L4", "timed_out")]).await;
     world.change(|pull| {
         pull.labels.insert("ciflow/crcr/npu".to_owned());
@@ -294,7 +294,7 @@ async fn unreadable_run_ends_by_its_reports_and_by_time() {
         if uninstalled {
             world.github.state().world.uninstall("acme/four");
         }
-        // GitHub doesn't know the run, or doesn't tell us any more; the job may still report.
+        // GitHub doesn't know the run or refuses access; the job may still report.
         world.later(Duration::from_secs(121));
         assert_eq!(world.work().await, Vec::<String>::new());
         assert_eq!(checks(&world)[0], check(DISPATCH, "in_progress", None));
@@ -312,7 +312,7 @@ async fn unreadable_run_ends_by_its_reports_and_by_time() {
 }
 
 #[tokio::test]
-async fn a_label_brings_the_check_runs_of_l3_and_takes_them_away() {
+async fn label_adds_and_removes_the_check_runs_of_l3() {
     let world = World::new().await;
     let three = open(&world).await("acme/three");
     three.start(&world).await;
@@ -374,7 +374,7 @@ async fn rerequested_check_run_reruns_the_downstream_run() {
     world.send(&state.world.delivery("check_run", &payload)).await;
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(state.world.take_reruns().len(), 1);
-    // The second attempt is a new job with its own life, shown by the same check run.
+    // The second attempt is a new job with the same check run.
     let second = Downstream { attempt: 2, ..four };
     assert_eq!(second.start(&world).await, said("in_progress"));
     world.work().await;
@@ -383,7 +383,7 @@ async fn rerequested_check_run_reruns_the_downstream_run() {
 }
 
 #[tokio::test]
-async fn a_check_suite_runs_each_downstream_run_of_l3_and_l4_again_once() {
+async fn rerequested_check_suite_reruns_each_l3_and_l4_run_once() {
     let world = World::new().await;
     let run = open(&world).await;
     let four = run("acme/four");
@@ -409,7 +409,7 @@ async fn a_check_suite_runs_each_downstream_run_of_l3_and_l4_again_once() {
         state.world.take_reruns().len()
     };
     assert_eq!(again().await, 1, "three check runs and one run");
-    // Its level is what it is now.
+    // Its current level counts.
     world.allow("L2: [acme/four]");
     world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
     assert_eq!(again().await, 0);
@@ -513,7 +513,7 @@ async fn rate_limit_is_per_repository_and_refused_reports_are_free() {
         assert_eq!(body["detail"], "rate limit exceeded for acme/two");
     }
     assert_eq!(run("acme/three").start(&world).await, said("in_progress"));
-    // What was refused left nothing behind: the very same token and body are taken later.
+    // A refused report changes nothing: the same token and body are accepted later.
     let (claims, body) = (two.claims(&world), two.body("completed", Some("success")));
     let (status, _) = two.report_as(&world, &claims, &body).await;
     assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);

@@ -1,4 +1,4 @@
-//! A name of the allowlist that somebody else registers anew.
+//! A repository name on the allowlist that somebody else registers again.
 
 use axum::body::Body;
 use axum::http::{Request, header};
@@ -57,7 +57,7 @@ async fn re_registered_name_gets_nothing_until_confirmed() {
     assert_eq!(old.start(&world).await, said("in_progress"));
 
     let number = register_anew(&world);
-    // Dropped from the allowlist and listed anew: the number stays pinned.
+    // The id stays pinned when the name is removed from the allowlist and added again.
     world.allow("L4: []\n");
     world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
     world.allow(super::super::support::ALLOWLIST);
@@ -71,7 +71,7 @@ async fn re_registered_name_gets_nothing_until_confirmed() {
         assert!(why.contains(&part), "{why}");
     }
 
-    // The stranger has the old dispatch's payload, which is public.
+    // The new owner has the old dispatch's payload, which is public.
     let (status, answer) = old.end(&world, "success").await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
     let detail = answer["detail"].as_str().unwrap();
