@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use crcr_github::runs::WorkflowRun;
 use rand::Rng as _;
 use serde::Deserialize;
 
@@ -32,6 +33,9 @@ pub struct Event {
     pub action: Option<String>,
     /// The pull request of `pull_request` and `pull_request_target`.
     pub pull_request: Option<PullRequest>,
+    /// The run whose end a `workflow_run` is about.
+    pub workflow_run: Option<WorkflowRun>,
+    pub repository: Option<EventRepository>,
     /// The payload of a `repository_dispatch`, as it came.
     pub client_payload: Option<serde_json::Value>,
 }
@@ -60,6 +64,14 @@ pub struct Side {
 pub struct Repository {
     /// `owner/repo`.
     pub full_name: String,
+}
+
+/// The repository of the event.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct EventRepository {
+    pub full_name: String,
+    pub default_branch: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "relay")]
+use clap::ArgAction;
 use clap::{Args, Subcommand};
 
 use crate::cli::DataFormat;
+#[cfg(feature = "relay")]
+use crate::cli::artifact::S3Args;
 
 #[derive(Debug, Subcommand)]
 pub enum StatsCommand {
@@ -14,6 +18,10 @@ pub enum StatsCommand {
     /// Gather the test reports of a job in one zip, for an upload step
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
+    /// Collect the test reports of a run into rows, in files and in the results database
+    #[cfg(feature = "relay")]
+    #[command(after_help = COLLECT_EXAMPLES)]
+    Collect(Box<CollectArgs>),
 }
 
 const EXPLAIN_EXAMPLES: &str = "\
@@ -71,4 +79,74 @@ pub struct PackArgs {
     /// Folder for the zip [default: RUNNER_TEMP]
     #[arg(long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
+}
+
+#[cfg(feature = "relay")]
+const COLLECT_EXAMPLES: &str = "\
+Examples:
+  crcr stats collect --results sqlite:crcr.db --s3-bucket my-artifacts
+  crcr stats collect --dir reports --repo acme/app --run-id 4242 --run-attempt 1 --rows file:rows
+  crcr stats collect --dir reports --repo acme/app --run-id 4242 --run-attempt 1 --dry-run
+
+In a workflow started by `workflow_run` the event says which run. Collecting a run again changes
+nothing. A file that can't be read is listed with the reason, and all others count. Exit codes: 0
+collected; 1 nothing could be read, or with --strict a file couldn't; 2 usage, network or a service.";
+
+/// The inputs of `collect-test-stats`.
+#[cfg(feature = "relay")]
+#[derive(Clone, Args)]
+pub struct CollectArgs {
+    /// Read the `.xml` and `.zip` files below this folder instead of the run's artifacts
+    #[arg(long, value_name = "FOLDER", requires_all = ["repo", "run_id", "run_attempt"])]
+    pub dir: Option<PathBuf>,
+    /// Repository of the run, as `owner/repo` [default: that of the event]
+    #[arg(long, value_name = "REPOSITORY", requires = "run_id")]
+    pub repo: Option<String>,
+    /// Number of the run [default: that of the event]
+    #[arg(long, value_name = "RUN", requires_all = ["repo", "run_attempt"])]
+    pub run_id: Option<u64>,
+    /// Attempt of the run [default: that of the event]
+    #[arg(long, value_name = "NUMBER", requires = "run_id", value_parser = clap::value_parser!(u32).range(1..))]
+    pub run_attempt: Option<u32>,
+    /// Branch of the run's commit, when GitHub isn't asked
+    #[arg(long, value_name = "BRANCH", requires = "dir")]
+    pub branch: Option<String>,
+    /// Commit of the run, when GitHub isn't asked
+    #[arg(long, value_name = "SHA", requires = "dir")]
+    pub sha: Option<String>,
+    /// When the run started, such as `2026-11-23T07:00:00Z`, when GitHub isn't asked [default: now]
+    #[arg(long, value_name = "TIME", requires = "dir")]
+    pub started_at: Option<jiff::Timestamp>,
+    /// Count the results for the repository's default branch, when GitHub isn't asked
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL", requires = "dir")]
+    pub on_default_branch: bool,
+    /// Token with `actions: read` [default: GITHUB_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub github_token: Option<String>,
+    /// Write the rows as NDJSON there: `file:FOLDER` or `s3://BUCKET/PREFIX`
+    #[arg(long, value_name = "URL")]
+    pub rows: Option<String>,
+    /// Load the rows there: `sqlite:PATH` or `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`
+    /// [default: CRCR_RESULTS]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
+    /// Read and count, and write nothing
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub dry_run: bool,
+    /// Fail if a file can't be read
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
+    pub strict: bool,
+    /// For people or for programs
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+    #[command(flatten)]
+    pub s3: S3Args,
+}
+
+// The token and the address of the results are secrets.
+#[cfg(feature = "relay")]
+impl std::fmt::Debug for CollectArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "run {:?} of {:?}", self.run_id, self.repo)
+    }
 }

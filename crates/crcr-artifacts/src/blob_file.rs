@@ -73,7 +73,8 @@ impl BlobFile {
         Ok(crc.finalize())
     }
 
-    pub(crate) fn len(&self) -> io::Result<u64> {
+    #[expect(clippy::len_without_is_empty, reason = "it asks the file, and may fail")]
+    pub fn len(&self) -> io::Result<u64> {
         Ok(self.head.len() as u64 + self.file.metadata()?.len())
     }
 

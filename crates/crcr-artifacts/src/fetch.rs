@@ -40,6 +40,8 @@ pub enum FetchError {
     Length { announced: u64, expected: u64 },
     #[error("the server sent other bytes than those that were requested")]
     Range,
+    #[error("its digest isn't the one that GitHub recorded")]
+    Digest,
     #[error("`{path}` can't be written: {source}")]
     Disk { path: PathBuf, source: io::Error },
 }

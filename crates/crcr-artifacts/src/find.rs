@@ -4,6 +4,7 @@
 //! Locators are untrusted. One that points anywhere but into the configured bucket, below the prefix
 //! of this repository and run, is refused, and no other place is tried then.
 
+mod attempt;
 mod bucket;
 mod github;
 pub mod pattern;

@@ -1,7 +1,7 @@
 //! Artifacts: collect files, stream a zip, store it in S3 or GitHub, find, verify and unpack it.
 
 pub mod blob;
-mod blob_file;
+pub mod blob_file;
 pub mod blocks;
 pub mod choose;
 pub mod collect;

@@ -20,9 +20,18 @@ pub struct WorkflowRun {
     /// The attempt, from 1.
     #[serde(default)]
     pub run_attempt: u64,
+    /// The workflow's name.
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub workflow_id: Option<u64>,
     /// The workflow's file, such as `.github/workflows/ci.yml`.
     #[serde(default)]
     pub path: String,
+    #[serde(default)]
+    pub head_branch: Option<String>,
+    #[serde(default)]
+    pub head_sha: Option<String>,
     /// The workflow's `run-name`, or GitHub's default title.
     #[serde(default)]
     pub display_title: String,
@@ -39,6 +48,9 @@ pub struct WorkflowRun {
     /// When its first attempt was created.
     #[serde(default)]
     pub created_at: Option<Timestamp>,
+    /// When this attempt started.
+    #[serde(default)]
+    pub run_started_at: Option<Timestamp>,
     #[serde(default)]
     pub updated_at: Option<Timestamp>,
     /// For a fork, another repository than the run's own.
@@ -51,6 +63,22 @@ pub struct WorkflowRun {
 pub struct HeadRepository {
     /// `owner/repo`.
     pub full_name: String,
+}
+
+/// A job of one attempt of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct WorkflowJob {
+    /// Also the number of its check run. A re-run job has another one.
+    pub id: u64,
+    #[serde(default)]
+    pub name: String,
+    /// The attempt in which it ran. A job that succeeded isn't run again with those that failed.
+    #[serde(default)]
+    pub run_attempt: u64,
+    #[serde(default)]
+    pub conclusion: Option<String>,
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
 }
 
 impl WorkflowRun {

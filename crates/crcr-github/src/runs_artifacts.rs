@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::error::GithubError;
 use crate::http::{HttpError, RetryPolicy};
 use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, encoded, repo_path};
-use crate::runs::WorkflowRun;
+use crate::runs::{WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};
 
 /// The most pages that are read, of 100 entries; a run has at most 500 artifacts per job.
@@ -66,6 +66,17 @@ impl From<ArtifactPage> for Vec<RunArtifact> {
     }
 }
 
+#[derive(Deserialize)]
+struct JobPage {
+    jobs: Vec<WorkflowJob>,
+}
+
+impl From<JobPage> for Vec<WorkflowJob> {
+    fn from(page: JobPage) -> Self {
+        page.jobs
+    }
+}
+
 impl ActionsApi {
     /// The API at `base`, such as `https://api.github.com`. Needs a tokio runtime.
     pub fn new(
@@ -94,6 +105,37 @@ impl ActionsApi {
     /// The latest attempt of run number `run_id` of `repo`.
     pub async fn workflow_run(&self, repo: &str, run_id: u64) -> Result<WorkflowRun, GithubError> {
         self.get_json(RestRequest::get(format!("{}/actions/runs/{run_id}", repo_path(repo)))).await
+    }
+
+    /// Attempt `attempt` of run number `run_id` of `repo`.
+    pub async fn run_attempt(
+        &self,
+        repo: &str,
+        run_id: u64,
+        attempt: u32,
+    ) -> Result<WorkflowRun, GithubError> {
+        let path = format!("{}/actions/runs/{run_id}/attempts/{attempt}", repo_path(repo));
+        self.get_json(RestRequest::get(path)).await
+    }
+
+    /// The jobs of an attempt, those that weren't run again included.
+    pub async fn attempt_jobs(
+        &self,
+        repo: &str,
+        run_id: u64,
+        attempt: u32,
+    ) -> Result<Vec<WorkflowJob>, GithubError> {
+        let path = format!("{}/actions/runs/{run_id}/attempts/{attempt}/jobs", repo_path(repo));
+        all_pages(&path, MAX_PAGES, |request| self.get_json::<JobPage>(request)).await
+    }
+
+    pub async fn default_branch(&self, repo: &str) -> Result<String, GithubError> {
+        #[derive(Deserialize)]
+        struct Repository {
+            default_branch: String,
+        }
+        let found: Repository = self.get_json(RestRequest::get(repo_path(repo))).await?;
+        Ok(found.default_branch)
     }
 
     /// The artifacts of a run that haven't expired, all of them or those called `name`.

@@ -1,5 +1,7 @@
 //! `crcr stats …`
 
+#[cfg(feature = "relay")]
+mod collect;
 mod explain;
 mod pack;
 
@@ -16,6 +18,8 @@ pub async fn run(command: StatsCommand, env: &Env, printer: &Printer) -> Outcome
     match command {
         StatsCommand::Explain(args) => explain::run(&args, printer),
         StatsCommand::Pack(args) => pack::run(&args, env, printer).await,
+        #[cfg(feature = "relay")]
+        StatsCommand::Collect(args) => Box::pin(collect::run(&args, env, printer)).await,
     }
 }
 

@@ -268,7 +268,7 @@ impl ArtifactBucket {
 }
 
 /// Runs `work` with the bucket, and again in the right region if the configured one is wrong.
-async fn retry_in_bucket_region<T, E>(
+pub(super) async fn retry_in_bucket_region<T, E>(
     config: S3Config,
     work: impl AsyncFn(&S3Store) -> Result<T, E>,
 ) -> Result<T, FindError>

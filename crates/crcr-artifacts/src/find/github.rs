@@ -25,7 +25,7 @@ pub(super) struct ListedArtifact {
     at: ArtifactLocation,
     digest: Option<Digest>,
     size: u64,
-    created: Option<Timestamp>,
+    pub(super) created: Option<Timestamp>,
 }
 
 impl ArtifactSources {
@@ -153,7 +153,7 @@ impl ArtifactSources {
 }
 
 impl ListedArtifact {
-    fn found(&self) -> FoundArtifact {
+    pub(super) fn found(&self) -> FoundArtifact {
         FoundArtifact {
             digest: self.digest,
             independent_digest: self.digest.is_some(),

@@ -1,0 +1,504 @@
+//! Reads reports from artifacts and folders. All of it is untrusted: what can't be read is
+//! quarantined with its reason, and the rest goes on.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use crcr_artifacts::blob_file::BlobFile;
+use crcr_artifacts::paths;
+use crcr_artifacts::zip::read::{EntryKind, ReadBuffers, ZipEntry, ZipReadError, ZipReader};
+use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_MANIFEST};
+use crcr_cidata::junit::TestReport;
+use crcr_cidata::test_rows::{self, ReportArtifact, invoking_file, lost_case, report_path};
+use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestedRun};
+use crcr_domain::ci_data::test_run::{TestCase, TestRowKind, TestTally};
+use crcr_github::runs::WorkflowJob;
+use jiff::SignedDuration;
+use serde::Serialize;
+use tokio::sync::mpsc::Sender;
+
+/// Files of one artifact, those in zips in it included.
+const MAX_MEMBERS: u64 = 200_000;
+/// In bytes, of one artifact.
+const MAX_UNPACKED: u64 = 4 << 30;
+/// Unpacked size to packed size, of an artifact that a fork may have made.
+const MAX_RATIO: u64 = 1_000;
+/// Of one run.
+const MAX_ROWS: u64 = 10_000_000;
+/// Later ones are only counted.
+const MAX_LISTED: usize = 10_000;
+/// In bytes. Larger files are unpacked on a thread of their own while they are read.
+const SMALL_FILE: u64 = 1 << 20;
+/// In characters.
+const MAX_LABEL: usize = 300;
+/// Timestamps in reports often lack a zone, and zones are up to 14 hours apart.
+const ZONES: SignedDuration = SignedDuration::from_hours(14);
+
+#[derive(Debug, Clone, Serialize)]
+pub struct QuarantinedFile {
+    pub file: String,
+    pub reason: String,
+}
+
+pub struct ReportReader {
+    pub run: Arc<TestedRun>,
+    /// Whether a fork's code may have made the reports.
+    pub is_fork: bool,
+    /// `None` if the API wasn't asked.
+    pub jobs: Option<HashMap<u64, WorkflowJob>>,
+    /// Where the rows of each report go.
+    pub rows: Sender<ReportRows>,
+    pub counts: ReadCounts,
+    pub quarantined: Vec<QuarantinedFile>,
+    /// Jobs with a row that failed.
+    failed_jobs: HashSet<u64>,
+    /// Of reports in folders and artifacts; the same report can be in two of them.
+    reports: HashSet<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadCounts {
+    pub tally: TestTally,
+    /// Reports that were read.
+    pub files: u64,
+    pub rows: u64,
+    pub quarantined: u64,
+}
+
+/// The receiver of the rows has failed, and knows why.
+#[derive(Debug)]
+pub struct ReceiverGone;
+
+impl ReportReader {
+    pub fn new(
+        run: Arc<TestedRun>,
+        is_fork: bool,
+        jobs: Option<HashMap<u64, WorkflowJob>>,
+        rows: Sender<ReportRows>,
+    ) -> Self {
+        Self {
+            run,
+            is_fork,
+            jobs,
+            rows,
+            counts: ReadCounts::default(),
+            quarantined: vec![],
+            failed_jobs: HashSet::new(),
+            reports: HashSet::new(),
+        }
+    }
+
+    /// Reads the `.xml` and `.zip` files below `folder`, ordered by name. Symbolic links aren't
+    /// followed.
+    pub fn read_folder(&mut self, folder: &Path) -> Result<(), ReceiverGone> {
+        let none = ReportArtifact::none();
+        self.read_subfolder(folder, folder, &none)
+    }
+
+    fn read_subfolder(
+        &mut self,
+        root: &Path,
+        folder: &Path,
+        artifact: &ReportArtifact,
+    ) -> Result<(), ReceiverGone> {
+        let display = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
+        let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.quarantine(&display(folder), &error);
+                return Ok(());
+            }
+        };
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let own = ReportArtifact::parse(&name, self.run.run_attempt);
+            if kind.is_dir() {
+                self.read_subfolder(root, &path, own.as_ref().unwrap_or(artifact))?;
+            } else if kind.is_file() && has_extension(&name, "zip") {
+                let artifact = own.as_ref().unwrap_or(artifact);
+                match File::open(&path) {
+                    Ok(file) => self.read_archive(&display(&path), artifact, file.into())?,
+                    Err(error) => self.quarantine(&display(&path), &error),
+                }
+            } else if kind.is_file() && has_extension(&name, "xml") {
+                let shown = display(&path).replace('\\', "/");
+                match File::open(&path) {
+                    Ok(file) => self.read_report(&shown, artifact, &shown, file)?,
+                    Err(error) => self.quarantine(&shown, &error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the reports in a zip that is called `name`.
+    pub fn read_archive(
+        &mut self,
+        name: &str,
+        artifact: &ReportArtifact,
+        disk: BlobFile,
+    ) -> Result<(), ReceiverGone> {
+        let mut archive = Archive { members: 0, unpacked: 0, buffers: ReadBuffers::default() };
+        self.read_zip(name, artifact, disk, &mut archive, true)
+    }
+
+    fn read_zip(
+        &mut self,
+        name: &str,
+        artifact: &ReportArtifact,
+        disk: BlobFile,
+        archive: &mut Archive,
+        is_outer: bool,
+    ) -> Result<(), ReceiverGone> {
+        let opened = disk.len().map_err(ZipReadError::from).and_then(|packed| {
+            let zip = ZipReader::open(disk)?;
+            Ok((packed, zip))
+        });
+        let (packed, zip) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.quarantine(name, &error);
+                return Ok(());
+            }
+        };
+        // No entry gives more than the directory announces, so this is decided before anything is
+        // unpacked.
+        let before = archive.unpacked;
+        let announced = zip.entries(|entry| {
+            archive.members += 1;
+            archive.unpacked = archive.unpacked.saturating_add(entry.size);
+            if archive.members > MAX_MEMBERS {
+                return Err(ArchiveError::Cap("members", "more than 200,000 files"));
+            }
+            if archive.unpacked > MAX_UNPACKED {
+                return Err(ArchiveError::Cap("unpacked-size", "more than 4 GiB unpacked"));
+            }
+            Ok(())
+        });
+        let ratio = (archive.unpacked - before) / packed.max(1);
+        let announced = announced.and_then(|()| match self.is_fork && ratio > MAX_RATIO {
+            true => Err(ArchiveError::Cap("ratio", "it grows more than 1,000 times")),
+            false => Ok(()),
+        });
+        if let Err(error) = announced {
+            self.quarantine(name, &error);
+            return Ok(());
+        }
+        let read = zip.entries(|entry| {
+            let shown = format!("{name}/{}", entry.path);
+            let kind = match (&*entry.path, entry.kind) {
+                (MANIFEST_FILE, EntryKind::File) => MemberKind::Manifest,
+                (path, EntryKind::File) if has_extension(path, "xml") => MemberKind::Report,
+                (path, EntryKind::File) if has_extension(path, "zip") && is_outer => {
+                    MemberKind::Zip
+                }
+                _ => return Ok(()),
+            };
+            // Nothing is written by this name, but a name that tries to leave its folder is no report's.
+            let path = match paths::check(&entry.path) {
+                Ok(path) => path,
+                Err(error) => {
+                    self.quarantine(&shown, &error);
+                    return Ok(());
+                }
+            };
+            match kind {
+                MemberKind::Report => {
+                    self.read_member(&zip, &entry, &shown, artifact, &path, archive)?;
+                }
+                MemberKind::Manifest => {
+                    self.read_manifest(&zip, &entry, &shown, artifact, archive)?;
+                }
+                MemberKind::Zip => match unpack(&zip, &entry, archive) {
+                    Ok(file) => {
+                        let base = path.rsplit('/').next().unwrap_or(&path);
+                        let own = ReportArtifact::parse(base, self.run.run_attempt);
+                        let artifact = match artifact.label.is_empty() {
+                            true => own.as_ref().unwrap_or(artifact),
+                            false => artifact,
+                        };
+                        self.read_zip(&shown, artifact, file.into(), archive, false)?;
+                    }
+                    Err(error) => self.quarantine(&shown, &error),
+                },
+            }
+            Ok(())
+        });
+        match read {
+            Ok(()) => Ok(()),
+            Err(ReadError::Receiver) => Err(ReceiverGone),
+            Err(ReadError::Zip(error)) => {
+                self.quarantine(name, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_member(
+        &mut self,
+        zip: &ZipReader,
+        entry: &ZipEntry,
+        shown: &str,
+        artifact: &ReportArtifact,
+        path: &str,
+        archive: &mut Archive,
+    ) -> Result<(), ReceiverGone> {
+        if entry.size <= SMALL_FILE {
+            let mut bytes = Vec::with_capacity(entry.size as usize);
+            return match zip.read_content(entry, &mut archive.buffers, |part| bytes.write_all(part)) {
+                Ok(()) => self.read_report(shown, artifact, path, &*bytes),
+                Err(error) => {
+                    self.quarantine(shown, &error);
+                    Ok(())
+                }
+            };
+        }
+        let (reader, mut writer) = match io::pipe() {
+            Ok(pipe) => pipe,
+            Err(error) => {
+                self.quarantine(shown, &error);
+                return Ok(());
+            }
+        };
+        let buffers = &mut archive.buffers;
+        std::thread::scope(|scope| {
+            let unpacking =
+                scope.spawn(move || zip.read_content(entry, buffers, |part| writer.write_all(part)));
+            // A file that turns out to be broken at its end hasn't given rows by then.
+            let report = TestReport::read(reader).map_err(|error| error.to_string());
+            let unpacked = match unpacking.join() {
+                Ok(Err(ZipReadError::Io(_))) | Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err("it can't be unpacked".to_owned()),
+            };
+            match unpacked.and(report) {
+                Ok(report) => self.add_report(shown, artifact, path, report),
+                Err(error) => {
+                    self.quarantine(shown, &error);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    fn read_report(
+        &mut self,
+        shown: &str,
+        artifact: &ReportArtifact,
+        path: &str,
+        input: impl Read,
+    ) -> Result<(), ReceiverGone> {
+        match TestReport::read(input) {
+            Ok(report) => self.add_report(shown, artifact, path, report),
+            Err(error) => {
+                self.quarantine(shown, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_report(
+        &mut self,
+        shown: &str,
+        artifact: &ReportArtifact,
+        path: &str,
+        report: TestReport,
+    ) -> Result<(), ReceiverGone> {
+        let source = self.source(artifact, path);
+        if !self.reports.insert(source.report_id) {
+            self.quarantine(shown, &"the same report was read already");
+            return Ok(());
+        }
+        let job = source.job_id.and_then(|id| self.jobs.as_ref()?.get(&id));
+        let started = job.and_then(|job| job.started_at);
+        if let (Some((ran, _)), Some(started)) = (report.summary.earliest, started)
+            && ran < started - ZONES
+        {
+            let why = format!("stale: a suite ran at {ran}, and the job started at {started}");
+            self.quarantine(shown, &why);
+            return Ok(());
+        }
+        let mut cases = report.cases;
+        if report.summary.is_truncated {
+            let suite = report.summary.open_suites.last().cloned();
+            let why = "the report ends within this suite: it crashed, or was stopped".to_owned();
+            cases.push(lost_case(
+                TestRowKind::Crashed,
+                suite.unwrap_or_else(|| "".into()),
+                report_path(path).to_owned(),
+                why,
+            ));
+        }
+        if self.counts.rows + cases.len() as u64 > MAX_ROWS {
+            self.quarantine(shown, &ArchiveError::Cap("rows", "more than 10,000,000 in this run"));
+            return Ok(());
+        }
+        self.counts.files += 1;
+        self.counts.tally.add(&report.tally);
+        self.send(source, cases)
+    }
+
+    fn read_manifest(
+        &mut self,
+        zip: &ZipReader,
+        entry: &ZipEntry,
+        shown: &str,
+        artifact: &ReportArtifact,
+        archive: &mut Archive,
+    ) -> Result<(), ReceiverGone> {
+        let mut json = vec![];
+        let read = zip.read_content(entry, &mut archive.buffers, |part| {
+            if json.len() + part.len() > MAX_MANIFEST {
+                return Err(io::Error::other("it is larger than 16 MiB"));
+            }
+            json.write_all(part)
+        });
+        let manifest = read.map_err(|error| error.to_string());
+        let manifest =
+            manifest.and_then(|()| JobManifest::parse(&json).map_err(|error| error.to_string()));
+        match manifest {
+            Ok(manifest) => {
+                let missing = manifest.missing.into_iter().take(MAX_LISTED).map(|pattern| {
+                    let why = "this report is expected, and the job didn't write it".to_owned();
+                    lost_case(TestRowKind::Crashed, "".into(), limited(&pattern), why)
+                });
+                let missing: Vec<_> = missing.collect();
+                if missing.is_empty() {
+                    return Ok(());
+                }
+                let source = self.source(artifact, MANIFEST_FILE);
+                self.send(source, missing)
+            }
+            Err(error) => {
+                self.quarantine(shown, &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// A row for each failed job that has no row which failed. To be called at the end.
+    pub fn add_jobs_without_report(&mut self) -> Result<(), ReceiverGone> {
+        let mut jobs: Vec<_> = self.jobs.iter().flat_map(HashMap::values).cloned().collect();
+        jobs.sort_by_key(|job| job.id);
+        for job in jobs {
+            let has_failed = matches!(job.conclusion.as_deref(), Some("failure" | "timed_out"));
+            // A job of an earlier attempt was counted then.
+            let is_own = job.run_attempt == 0 || job.run_attempt == u64::from(self.run.run_attempt);
+            if !has_failed || !is_own || self.failed_jobs.contains(&job.id) {
+                continue;
+            }
+            let source = ReportSource {
+                report_id: test_rows::report_id(&self.run, "", &format!("job {}", job.id)),
+                job_id: Some(job.id),
+                job_id_check: JobIdCheck::Verified,
+                job: limited(&job.name).into(),
+                artifact: "".into(),
+                path: String::new(),
+                invoking_file: None,
+            };
+            let why = "the job failed, and no report of it has a failure".to_owned();
+            let name = limited(&job.name);
+            self.send(source, vec![lost_case(TestRowKind::NoReport, "".into(), name, why)])?;
+        }
+        Ok(())
+    }
+
+    fn source(&self, artifact: &ReportArtifact, path: &str) -> ReportSource {
+        let known = |id| self.jobs.as_ref().map(|jobs| jobs.get(&id));
+        let (job_id, job_id_check, job) = match artifact.job_id {
+            Ok(id) => match known(id) {
+                None => (Some(id), JobIdCheck::Unverified, None),
+                Some(Some(job)) => (Some(id), JobIdCheck::Verified, Some(limited(&job.name))),
+                Some(None) => (None, JobIdCheck::OtherRun, None),
+            },
+            Err(check) => (None, check, None),
+        };
+        ReportSource {
+            report_id: test_rows::report_id(&self.run, &artifact.label, path),
+            job_id,
+            job_id_check,
+            job: job.map_or_else(|| artifact.job.clone(), Into::into),
+            artifact: artifact.label.clone(),
+            path: report_path(path).to_owned(),
+            invoking_file: invoking_file(path).map(Into::into),
+        }
+    }
+
+    fn send(&mut self, source: ReportSource, cases: Vec<TestCase>) -> Result<(), ReceiverGone> {
+        if cases.iter().any(|case| case.result.is_failed()) {
+            self.failed_jobs.extend(source.job_id);
+        }
+        self.counts.rows += cases.len() as u64;
+        let rows = test_rows::rows(&self.run.repository, cases);
+        self.rows.blocking_send(ReportRows { source, rows }).map_err(|_| ReceiverGone)
+    }
+
+    pub fn quarantine(&mut self, file: &str, reason: &dyn std::fmt::Display) {
+        self.counts.quarantined += 1;
+        if self.quarantined.len() < MAX_LISTED {
+            let (file, reason) = (limited(file), limited(&reason.to_string()));
+            self.quarantined.push(QuarantinedFile { file, reason });
+        }
+    }
+}
+
+/// What has been read of an artifact, with the zips in it.
+struct Archive {
+    members: u64,
+    unpacked: u64,
+    buffers: ReadBuffers,
+}
+
+enum MemberKind {
+    Report,
+    Manifest,
+    Zip,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ArchiveError {
+    #[error("cap `{0}`: {1}")]
+    Cap(&'static str, &'static str),
+    #[error(transparent)]
+    Zip(#[from] ZipReadError),
+}
+
+enum ReadError {
+    Zip(ZipReadError),
+    Receiver,
+}
+
+impl From<ZipReadError> for ReadError {
+    fn from(error: ZipReadError) -> Self {
+        Self::Zip(error)
+    }
+}
+
+impl From<ReceiverGone> for ReadError {
+    fn from(ReceiverGone: ReceiverGone) -> Self {
+        Self::Receiver
+    }
+}
+
+/// Unpacks a zip in a zip into a file without a name.
+fn unpack(zip: &ZipReader, entry: &ZipEntry, archive: &mut Archive) -> Result<File, ZipReadError> {
+    let mut file = tempfile::tempfile()?;
+    zip.read_content(entry, &mut archive.buffers, |part| file.write_all(part))?;
+    Ok(file)
+}
+
+fn has_extension(name: &str, extension: &str) -> bool {
+    Path::new(name).extension().is_some_and(|own| own.eq_ignore_ascii_case(extension))
+}
+
+/// The start of a text that a stranger may have written.
+fn limited(text: &str) -> String {
+    text.chars().take(MAX_LABEL).collect()
+}
