@@ -15,11 +15,16 @@ const OWN: &str = "pytorch/crcr";
 
 /// Flags that no action passes on, and why.
 const NOT_INPUTS: &[(&str, &str)] = &[
+    ("branch", "for a person with reports in a folder"),
     ("color", "the log of a job decides for itself"),
+    ("dir", "for a person with reports in a folder"),
     ("explain", "for a person at a terminal"),
     ("format", "for a person or a script at a terminal"),
     ("help", "for a person at a terminal"),
+    ("on-default-branch", "for a person with reports in a folder"),
     ("quiet", "the log of a job is read when something is wrong"),
+    ("sha", "for a person with reports in a folder"),
+    ("started-at", "for a person with reports in a folder"),
     ("verbose", "`RUNNER_DEBUG` does it"),
     ("version", "an action's `version` is the one to install"),
 ];

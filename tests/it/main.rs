@@ -43,4 +43,6 @@ mod relay_replay;
 mod report;
 mod sccache;
 mod stats;
+#[cfg(feature = "relay")]
+mod stats_collect;
 mod support;

@@ -181,6 +181,7 @@ impl Run {
         json!({
             "id": self.id, "name": self.workflow, "path": self.workflow_path, "run_number": 1,
             "display_title": self.event, "created_at": self.created_at,
+            "run_started_at": self.created_at, "workflow_id": 11,
             "run_attempt": self.attempt, "event": self.event, "status": self.status,
             "conclusion": self.conclusion, "head_sha": self.sha,
             "head_branch": if self.head_ref.is_empty() {
@@ -213,6 +214,9 @@ pub struct Job {
     /// `ACTIONS_ID_TOKEN_REQUEST_TOKEN`.
     pub request_token: String,
     pub environment: Option<String>,
+    /// `None` while it runs.
+    pub conclusion: Option<String>,
+    pub started_at: Timestamp,
     /// Claims to replace in its OIDC tokens; `null` removes one.
     pub changed_claims: BTreeMap<String, Value>,
 }
@@ -226,6 +230,15 @@ impl Job {
             None if run.pull_request.is_some() => format!("repo:{}:pull_request", run.repository),
             None => format!("repo:{}:ref:{}", run.repository, run.git_ref),
         }
+    }
+
+    fn api(&self) -> Value {
+        let status = if self.conclusion.is_some() { "completed" } else { "in_progress" };
+        json!({
+            "id": self.check_run_id, "run_id": self.run.id, "run_attempt": self.run.attempt,
+            "name": self.name, "status": status, "conclusion": self.conclusion,
+            "started_at": self.started_at,
+        })
     }
 
     /// The `GITHUB_*` variables that don't depend on the server.
@@ -295,6 +308,8 @@ impl Runs {
             check_run_id: 90_000 + known.jobs.len() as u64,
             request_token: format!("request-{}", uuid::Uuid::new_v4().simple()),
             environment: None,
+            conclusion: None,
+            started_at: run.created_at,
             changed_claims: BTreeMap::new(),
             run,
         };
@@ -317,11 +332,13 @@ impl Runs {
     }
 }
 
-/// The runs API, with the operations `runs` and `run`.
+/// The runs API, with the operations `runs`, `run`, `run-attempt` and `run-jobs`.
 pub(crate) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/repos/{owner}/{repo}/actions/runs", get(list))
         .route("/repos/{owner}/{repo}/actions/runs/{run}", get(show))
+        .route("/repos/{owner}/{repo}/actions/runs/{run}/attempts/{attempt}", get(show_attempt))
+        .route("/repos/{owner}/{repo}/actions/runs/{run}/attempts/{attempt}/jobs", get(jobs))
 }
 
 #[derive(Debug, Deserialize)]
@@ -363,6 +380,47 @@ async fn show(
     let run = state.runs.get(run).filter(|run| run.repository == format!("{owner}/{repo}"));
     let run = run.ok_or_else(not_found)?;
     Ok(Json(run.api(state.origin())).into_response())
+}
+
+/// Only the latest attempt is known.
+async fn show_attempt(
+    Shared(state): Shared<Arc<State>>,
+    peer: Peer,
+    Path((owner, repo, run, attempt)): Path<(String, String, u64, u32)>,
+) -> Result<Response, Response> {
+    state.traffic.pass("run-attempt", &peer).await?;
+    let run = state.runs.get(run).filter(|run| run.repository == format!("{owner}/{repo}"));
+    let run = run.filter(|run| run.attempt == attempt).ok_or_else(not_found)?;
+    Ok(Json(run.api(state.origin())).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+struct JobPage {
+    #[serde(default)]
+    per_page: Option<usize>,
+    #[serde(default)]
+    page: Option<usize>,
+}
+
+async fn jobs(
+    Shared(state): Shared<Arc<State>>,
+    peer: Peer,
+    Path((owner, repo, run, attempt)): Path<(String, String, u64, u32)>,
+    Query(page): Query<JobPage>,
+) -> Result<Response, Response> {
+    state.traffic.pass("run-jobs", &peer).await?;
+    let repository = format!("{owner}/{repo}");
+    let known = state.runs.lock();
+    if known.runs.get(&run).is_none_or(|run| run.repository != repository) {
+        return Err(not_found());
+    }
+    let mut found: Vec<&Job> =
+        known.jobs.values().filter(|job| job.run.id == run && job.run.attempt == attempt).collect();
+    found.sort_by_key(|job| job.check_run_id);
+    let size = page.per_page.unwrap_or(30).clamp(1, 100);
+    let skipped = page.page.unwrap_or(1).saturating_sub(1).saturating_mul(size);
+    let jobs: Vec<_> = found.iter().skip(skipped).take(size).map(|job| job.api()).collect();
+    Ok(Json(json!({ "total_count": found.len(), "jobs": jobs })).into_response())
 }
 
 /// GitHub's 404, also for what the caller may not see.

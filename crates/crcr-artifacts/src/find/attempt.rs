@@ -16,8 +16,8 @@ use crate::store::s3::S3Access;
 
 impl ArtifactSources {
     /// The artifacts of attempt `attempt` whose names start with one of `kinds`: those called
-    /// `{kind}-runattempt{N}-…` at GitHub, and in the bucket the zips in the layout's folder. Ordered
-    /// by name; of one name the bucket's comes first.
+    /// `{kind}-runattempt{N}-…` at GitHub, and in the bucket the zips in the layout's folder. First
+    /// those in the bucket, each ordered by name.
     pub async fn of_attempt(
         &self,
         run: &SourceRun,
@@ -46,7 +46,6 @@ impl ArtifactSources {
             let newest = listed.iter().filter(|one| one.name == name).max_by_key(|one| one.created);
             found.extend(newest.map(|newest| newest.found()));
         }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
     }
 

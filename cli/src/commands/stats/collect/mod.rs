@@ -157,7 +157,7 @@ async fn read_artifacts(
             continue;
         }
         if artifact.size.is_some_and(|size| size > MAX_ARCHIVE) {
-            reader.quarantine(&name, &"cap `unpacked-size`: more than 4 GiB");
+            reader.quarantine(&name, &"cap `artifact-size`: more than 4 GiB");
             continue;
         }
         let path = folder.path().join("artifact");
@@ -388,8 +388,9 @@ fn report(
     for file in quarantined.iter().take(100) {
         printer.warning(&format!("`{}` isn't counted: {}", file.file, file.reason), None);
     }
-    if counts.quarantined > 100 {
-        printer.warning(&format!("{} more files aren't counted", counts.quarantined - 100), None);
+    if quarantined.len() > 100 {
+        let more = format!("{} more files or artifacts aren't counted", quarantined.len() - 100);
+        printer.warning(&more, None);
     }
     if runner.env().get(env_vars::GITHUB_OUTPUT).is_some() {
         let tally = &counts.tally;

@@ -28,8 +28,10 @@ const MAX_UNPACKED: u64 = 4 << 30;
 const MAX_RATIO: u64 = 1_000;
 /// Of one run.
 const MAX_ROWS: u64 = 10_000_000;
-/// Later ones are only counted.
-const MAX_LISTED: usize = 10_000;
+/// Of one artifact. More files are only counted.
+const MAX_LISTED: u64 = 100;
+/// Of one artifact.
+const MAX_MISSING: usize = 1_000;
 /// In bytes. Larger files are unpacked on a thread of their own while they are read.
 const SMALL_FILE: u64 = 1 << 20;
 /// In characters.
@@ -53,6 +55,9 @@ pub struct ReportReader {
     pub rows: Sender<ReportRows>,
     pub counts: ReadCounts,
     pub quarantined: Vec<QuarantinedFile>,
+    /// Of the artifact that is being read.
+    unlisted: u64,
+    listed: u64,
     /// Jobs with a row that failed.
     failed_jobs: HashSet<u64>,
     /// Of reports in folders and artifacts; the same report can be in two of them.
@@ -86,6 +91,8 @@ impl ReportReader {
             rows,
             counts: ReadCounts::default(),
             quarantined: vec![],
+            unlisted: 0,
+            listed: 0,
             failed_jobs: HashSet::new(),
             reports: HashSet::new(),
         }
@@ -128,6 +135,7 @@ impl ReportReader {
                     Err(error) => self.quarantine(&display(&path), &error),
                 }
             } else if kind.is_file() && has_extension(&name, "xml") {
+                self.listed = 0;
                 let shown = display(&path).replace('\\', "/");
                 match File::open(&path) {
                     Ok(file) => self.read_report(&shown, artifact, &shown, file)?,
@@ -146,7 +154,15 @@ impl ReportReader {
         disk: BlobFile,
     ) -> Result<(), ReceiverGone> {
         let mut archive = Archive { members: 0, unpacked: 0, buffers: ReadBuffers::default() };
-        self.read_zip(name, artifact, disk, &mut archive, true)
+        (self.listed, self.unlisted) = (0, 0);
+        let read = self.read_zip(name, artifact, disk, &mut archive, true);
+        // One artifact's files must not hide those of others.
+        self.listed = 0;
+        if self.unlisted > 0 {
+            let reason = format!("{} more files can't be read", self.unlisted);
+            self.quarantined.push(QuarantinedFile { file: limited(name), reason });
+        }
+        read
     }
 
     fn read_zip(
@@ -365,7 +381,7 @@ impl ReportReader {
             manifest.and_then(|()| JobManifest::parse(&json).map_err(|error| error.to_string()));
         match manifest {
             Ok(manifest) => {
-                let missing = manifest.missing.into_iter().take(MAX_LISTED).map(|pattern| {
+                let missing = manifest.missing.into_iter().take(MAX_MISSING).map(|pattern| {
                     let why = "this report is expected, and the job didn't write it".to_owned();
                     lost_case(TestRowKind::Crashed, "".into(), limited(&pattern), why)
                 });
@@ -442,10 +458,13 @@ impl ReportReader {
 
     pub fn quarantine(&mut self, file: &str, reason: &dyn std::fmt::Display) {
         self.counts.quarantined += 1;
-        if self.quarantined.len() < MAX_LISTED {
-            let (file, reason) = (limited(file), limited(&reason.to_string()));
-            self.quarantined.push(QuarantinedFile { file, reason });
+        self.listed += 1;
+        if self.listed > MAX_LISTED {
+            self.unlisted += 1;
+            return;
         }
+        let (file, reason) = (limited(file), limited(&reason.to_string()));
+        self.quarantined.push(QuarantinedFile { file, reason });
     }
 }
 
