@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::bucket::retry_in_bucket_region;
 use super::{
-    ArtifactBucket, ArtifactLocation, ArtifactSources, FindError, FoundArtifact, SourceRun, facts,
+    ArtifactBucket, ArtifactLocation, ArtifactSources, FindError, FoundArtifact, SourceRun,
+    placeholder_values,
 };
 use crate::blob_file::BlobFile;
 use crate::fetch::{self, FetchError};
@@ -72,8 +73,9 @@ impl ArtifactBucket {
         attempt: u32,
         kinds: &[&str],
     ) -> Result<Vec<FoundArtifact>, FindError> {
-        let facts = PlaceholderValues { run_attempt: Some(attempt.into()), ..facts(run, None) };
-        let folder = format!("{}/", self.layout.render(&facts));
+        let known = placeholder_values(run, None);
+        let known = PlaceholderValues { run_attempt: Some(attempt.into()), ..known };
+        let folder = format!("{}/", self.layout.render(&known));
         let list = async |store: &crate::store::s3::S3Store| -> Result<_, StoreError> {
             let (objects, _) = store.list(&folder, true).await?;
             let found = objects.into_iter().filter_map(|object| {

@@ -268,7 +268,8 @@ impl ReportReader {
     ) -> Result<(), ReceiverGone> {
         if entry.size <= SMALL_FILE {
             let mut bytes = Vec::with_capacity(entry.size as usize);
-            return match zip.read_content(entry, &mut archive.buffers, |part| bytes.write_all(part)) {
+            return match zip.read_content(entry, &mut archive.buffers, |part| bytes.write_all(part))
+            {
                 Ok(()) => self.read_report(shown, artifact, path, &*bytes),
                 Err(error) => {
                     self.quarantine(shown, &error);
@@ -285,8 +286,8 @@ impl ReportReader {
         };
         let buffers = &mut archive.buffers;
         std::thread::scope(|scope| {
-            let unpacking =
-                scope.spawn(move || zip.read_content(entry, buffers, |part| writer.write_all(part)));
+            let unpacking = scope
+                .spawn(move || zip.read_content(entry, buffers, |part| writer.write_all(part)));
             // A file that turns out to be broken at its end hasn't given rows by then.
             let report = TestReport::read(reader).map_err(|error| error.to_string());
             let unpacked = match unpacking.join() {
