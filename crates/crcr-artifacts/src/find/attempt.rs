@@ -73,11 +73,9 @@ impl ArtifactBucket {
         attempt: u32,
         kinds: &[&str],
     ) -> Result<Vec<FoundArtifact>, FindError> {
-        let facts = PlaceholderValues {
-            run_attempt: Some(attempt.into()),
-            ..placeholder_values(run, None)
-        };
-        let folder = format!("{}/", self.layout.render(&facts));
+        let known = placeholder_values(run, None);
+        let known = PlaceholderValues { run_attempt: Some(attempt.into()), ..known };
+        let folder = format!("{}/", self.layout.render(&known));
         let list = async |store: &crate::store::s3::S3Store| -> Result<_, StoreError> {
             let (objects, _) = store.list(&folder, true).await?;
             let found = objects.into_iter().filter_map(|object| {
