@@ -90,6 +90,7 @@ pub fn router(hud: Arc<Hud>) -> Router {
             .route("/api/v1/hud/{owner}/{repo}", get(branches_json))
             .route("/hud/{owner}/{repo}/{*branch}", get(branch))
             .route("/api/v1/hud/{owner}/{repo}/{*branch}", get(branch_json))
+            .route("/api/crcr/level-status", get(level_status))
             .route("/search", get(search))
             .route("/pr/{number}", get(pull))
             .route("/api/v1/pulls/{number}", get(pull_json))
@@ -400,6 +401,10 @@ async fn search(State(hud): State<Arc<Hud>>, Query(query): Query<SearchQuery>) -
         }
         Err(problem) => problem.page(),
     }
+}
+
+async fn level_status(State(hud): State<Arc<Hud>>) -> Response {
+    json_response(compute(hud, async move |hud| model::level_status::build(hud).await).await)
 }
 
 async fn build_pull(

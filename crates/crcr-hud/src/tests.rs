@@ -584,3 +584,35 @@ async fn pull_request_page_has_the_in_tree_jobs_of_its_head() {
     assert!(page.contains("<p>1 failed, 1 passed, 0 still to end</p>"), "{page}");
     assert!(page.contains("Lint / lint 2") && page.contains("in step <bdi>ruff"), "{page}");
 }
+
+#[tokio::test]
+async fn level_status_agrees_with_the_level_pages() {
+    let site = site(facts(7, now(), 30, 10, UPSTREAM)).await;
+    let status = site.json("/api/crcr/level-status").await;
+    let repos = status["repos"].as_array().unwrap();
+    let names: Vec<_> = repos.iter().map(|repo| repo["repo"].as_str().unwrap()).collect();
+    assert!(!names.contains(&"ember-example/torch-ember"), "L1 has no results: {names:?}");
+    assert_eq!(names.len(), 4);
+    for repo in repos {
+        let name = repo["repo"].as_str().unwrap();
+        let page = site.json(&format!("/api/v1/repositories/{name}/level")).await;
+        for (criterion, evidence) in
+            repo["criteria"].as_array().unwrap().iter().zip(page["evidence"].as_array().unwrap())
+        {
+            assert_eq!(criterion["measured"], evidence["value"], "{name}");
+            let met = match evidence["verdict"].as_str().unwrap() {
+                "met" => serde_json::Value::Bool(true),
+                "not_met" => serde_json::Value::Bool(false),
+                _ => serde_json::Value::Null,
+            };
+            assert_eq!(criterion["met"], met, "{name}");
+        }
+        let fails = page["question"] == "stay" && page["verdict"] == "not_met";
+        assert_eq!(repo["change"] == "demote", fails, "{name}");
+        assert_eq!(repo["noData"], false);
+    }
+    let empty = self::site(vec![]).await.json("/api/crcr/level-status").await;
+    for repo in empty["repos"].as_array().unwrap() {
+        assert_eq!((&repo["noData"], &repo["change"]), (&true.into(), &().into()));
+    }
+}

@@ -142,11 +142,10 @@ impl<'r> LogScan<'r> {
 
     fn add_candidate(&mut self, rule: u16, best: Option<(usize, usize)>) {
         let index = usize::from(rule);
-        let is_known = std::mem::replace(&mut self.candidate_for[index], self.serial + 1)
-            == self.serial + 1;
-        let can_win = || {
-            self.set.rules[index].kind == RuleKind::Ignore || !self.is_settled(index, best)
-        };
+        let is_known =
+            std::mem::replace(&mut self.candidate_for[index], self.serial + 1) == self.serial + 1;
+        let can_win =
+            || self.set.rules[index].kind == RuleKind::Ignore || !self.is_settled(index, best);
         if !is_known && can_win() {
             self.candidates.push(rule);
         }

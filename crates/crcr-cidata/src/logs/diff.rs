@@ -158,9 +158,29 @@ static ERROR_WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .build([
-            "error", "fail", "fatal", "exception", "panic", "abort", "denied", "refused",
-            "not found", "no such", "timeout", "timed out", "killed", "cannot", "can't", "unable",
-            "undefined", "unexpected", "invalid", "missing", "segmentation", "cancel", "corrupt",
+            "error",
+            "fail",
+            "fatal",
+            "exception",
+            "panic",
+            "abort",
+            "denied",
+            "refused",
+            "not found",
+            "no such",
+            "timeout",
+            "timed out",
+            "killed",
+            "cannot",
+            "can't",
+            "unable",
+            "undefined",
+            "unexpected",
+            "invalid",
+            "missing",
+            "segmentation",
+            "cancel",
+            "corrupt",
         ])
         .expect("a few short words")
 });
@@ -179,7 +199,9 @@ fn write_shape(line: &[u8], shape: &mut Vec<u8>) {
 }
 
 fn is_word_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'/' | b'\\') || byte >= 0x80
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'_' | b'.' | b'-' | b'/' | b'\\')
+        || byte >= 0x80
 }
 
 fn write_word(word: &[u8], shape: &mut Vec<u8>) {

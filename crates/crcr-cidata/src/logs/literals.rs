@@ -70,7 +70,8 @@ impl LiteralParts {
             HirKind::Alternation(parts) => {
                 let parts: Vec<Self> = parts.iter().map(Self::of).collect();
                 let exact = union(parts.iter().map(|part| part.exact.clone()));
-                let required = union(parts.into_iter().map(|part| better(part.exact, part.required)));
+                let required =
+                    union(parts.into_iter().map(|part| better(part.exact, part.required)));
                 Self { exact, required }
             }
         }
@@ -125,7 +126,8 @@ fn product(starts: &LiteralSet, ends: &LiteralSet) -> Option<LiteralSet> {
     let fits = starts.len() * ends.len() <= MAX_SET && longest(starts) + longest(ends) <= 256;
     fits.then(|| {
         let with = |start: &Vec<u8>| ends.iter().map(|end| [&start[..], end].concat()).collect();
-        let mut set: LiteralSet = starts.iter().flat_map(|start| -> LiteralSet { with(start) }).collect();
+        let mut set: LiteralSet =
+            starts.iter().flat_map(|start| -> LiteralSet { with(start) }).collect();
         set.sort();
         set.dedup();
         set

@@ -232,7 +232,9 @@ impl RuleReader<'_> {
                     }
                 }
                 ("extends", DeValue::String(name)) if name == "starter" => extends_starter = true,
-                ("rule", _) => self.find(value.span().start, "write rules as `[[rule]]`".to_owned()),
+                ("rule", _) => {
+                    self.find(value.span().start, "write rules as `[[rule]]`".to_owned())
+                }
                 ("extends", _) => {
                     let message = "`extends` can only be \"starter\"".to_owned();
                     self.find(value.span().start, message);
@@ -245,7 +247,8 @@ impl RuleReader<'_> {
         let mut lines = HashMap::new();
         for rule in &rules {
             if let Some(first) = lines.insert(&rule.name, rule.source_line) {
-                let message = format!("`{}` is the name of the rule in line {first}, too", rule.name);
+                let message =
+                    format!("`{}` is the name of the rule in line {first}, too", rule.name);
                 self.findings.push(RuleFinding { line: rule.source_line, message });
             }
         }
@@ -347,9 +350,8 @@ impl RuleReader<'_> {
         }
         // `\w`, `\d` and `.` for ASCII and bytes make small, fast automata. A class with other
         // characters, such as `[✓✗]`, needs Unicode.
-        let parse = |unicode| {
-            ParserBuilder::new().utf8(false).unicode(unicode).build().parse(pattern)
-        };
+        let parse =
+            |unicode| ParserBuilder::new().utf8(false).unicode(unicode).build().parse(pattern);
         let parsed = parse(false).or_else(|_| parse(true));
         let hir = match parsed {
             Ok(hir) => hir,

@@ -1,0 +1,76 @@
+//! `GET /api/crcr/level-status`, as the deployed HUD answers it: who would be demoted, and why.
+
+use crcr_domain::Level;
+use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::{Criterion, CriterionVerdict};
+use serde::Serialize;
+
+use crate::{Hud, PageError};
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LevelStatusModel {
+    pub(crate) repos: Vec<RepoLevelStatus>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RepoLevelStatus {
+    pub(crate) repo: String,
+    pub(crate) level: Level,
+    /// `demote`, if its level has criteria and one of them isn't met.
+    pub(crate) change: Option<&'static str>,
+    /// Whether nothing was reported in the window. Such a repository is never demoted.
+    pub(crate) no_data: bool,
+    pub(crate) window_days: u32,
+    pub(crate) criteria: Vec<CriterionStatus>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct CriterionStatus {
+    pub(crate) criterion: Criterion,
+    /// Days, seconds or a share from 0 to 1, like the target; `None` without samples.
+    pub(crate) measured: Option<f64>,
+    pub(crate) target: f64,
+    /// `None` with too few samples.
+    pub(crate) met: Option<bool>,
+}
+
+/// The repositories at L2 and above, in the allowlist's order.
+pub(crate) async fn build(hud: &Hud) -> Result<LevelStatusModel, PageError> {
+    let policy = (hud.policy)();
+    let mut repos = vec![];
+    for entry in policy.iter().flat_map(|policy| policy.iter()) {
+        if !entry.level.shows_results() {
+            continue;
+        }
+        let span = (None, (hud.clock)());
+        let review = super::level::build(hud, &entry.repo, Some(entry.level), span).await?.review;
+        let no_data = !review.has_results();
+        let fails = review.question == ReviewQuestion::Stay
+            && review.verdict == CriterionVerdict::NotMet
+            && !no_data;
+        let window_days = match review.question {
+            ReviewQuestion::Stay => hud.criteria.demotion_days,
+            ReviewQuestion::Signal | ReviewQuestion::Promotion => hud.criteria.promotion_days,
+        };
+        let criteria = review.evidence.iter().map(|evidence| CriterionStatus {
+            criterion: evidence.criterion,
+            measured: evidence.value,
+            target: evidence.target,
+            met: match evidence.verdict {
+                CriterionVerdict::Met => Some(true),
+                CriterionVerdict::NotMet => Some(false),
+                CriterionVerdict::Unknown => None,
+            },
+        });
+        repos.push(RepoLevelStatus {
+            repo: entry.repo.as_str().to_owned(),
+            level: entry.level,
+            change: fails.then_some("demote"),
+            no_data,
+            window_days,
+            criteria: criteria.collect(),
+        });
+    }
+    Ok(LevelStatusModel { repos })
+}
