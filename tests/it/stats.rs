@@ -4,8 +4,10 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
+use crcr_standin::runs::Run;
 use serde_json::{Value, json};
 
+use crate::artifact_download::World;
 use crate::support::Crcr;
 
 const REPORT: &str = "<?xml version='1.0'?>\n<testsuites><testsuite name='s' timestamp='2001-02-03T04:05:06'>\n\
@@ -219,4 +221,59 @@ fn packing_the_same_reports_again_gives_the_same_bytes() {
         fs::read(&ran.outputs["path"]).unwrap()
     };
     assert_eq!(bytes(), bytes());
+}
+
+#[test]
+fn packed_reports_reach_the_statistics_through_either_store() {
+    for to_s3 in [false, true] {
+        let world = World::new(Run::fork());
+        let runs = &world.github.state().runs;
+        let mut job = runs.add_job(4242, "linux");
+        job.conclusion = Some("failure".to_owned());
+        runs.update_job(&job);
+        let packing = pack(&["--path", "**/*.xml", "--expect", "slow.xml"])
+            .env("CRCR_CHECK_RUN_ID", &job.check_run_id.to_string());
+        write(packing.folder(), "test/test-reports/a.xml", REPORT);
+        write(
+            packing.folder(),
+            "test/test-reports/b.xml",
+            "<testsuite name='died'><testcase name='t'/>",
+        );
+        let packed = packing.run().expect_code(0);
+        let output = |name: &str| packed.outputs[name].as_str();
+        let inputs =
+            ["--name", output("name"), "--path", output("path"), "--s3-prefix", output("prefix")];
+        let args =
+            [&["artifact", "upload", "--archive", "none", "--required", "false"], &inputs[..]];
+        let upload = Crcr::step(&args.concat(), "push", &json!({}));
+        let upload = if to_s3 {
+            world.signed(upload)
+        } else {
+            let given = world.github.state().job_environment(&job);
+            upload
+                .env("CRCR_RUNTIME_TOKEN", &given["ACTIONS_RUNTIME_TOKEN"])
+                .env("CRCR_RESULTS_URL", &given["ACTIONS_RESULTS_URL"])
+        };
+        let uploaded = upload.run().expect_code(0);
+        assert_eq!(uploaded.outputs["store"], if to_s3 { "s3" } else { "github" });
+
+        let payload = json!({
+            "action": "completed",
+            "repository": { "full_name": "acme/upstream", "default_branch": "main" },
+            "workflow_run": runs.get(4242).unwrap().api(world.github.state().origin()),
+        });
+        let collect = ["stats", "collect", "--format", "json", "--rows", "file:rows"];
+        let collect = Crcr::step(&collect, "workflow_run", &payload)
+            .env("GITHUB_API_URL", world.github.state().origin())
+            .env("GITHUB_TOKEN", "ghs_token");
+        let collected = world.signed(collect).run().expect_code(0);
+        let json: Value = serde_json::from_str(&collected.stdout).unwrap();
+        let counts = ["tests", "failures", "flaky", "files"].map(|key| json[key].as_u64().unwrap());
+        assert_eq!(counts, [5, 1, 1, 2], "{}", collected.report());
+        // Beside the tests: the suite that died, and the report that isn't there.
+        assert_eq!(json["rows"], 7, "{}", collected.report());
+        for lost in ["died", "slow.xml"] {
+            assert!(collected.summary.contains(lost), "{}", collected.summary);
+        }
+    }
 }
