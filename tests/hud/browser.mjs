@@ -46,6 +46,7 @@ const logIn = async (page) => {
 
 const AURORA = "/crcr/aurora-example/torch-aurora";
 const DUNE = "/crcr/dune-example/torch-dune";
+const MAIN = "/hud/example/torch/main";
 // Name, site, path, expected refusal.
 const PAGES = [
   ["full-overview", "full", "/crcr"],
@@ -70,6 +71,15 @@ const PAGES = [
   ["error-store", "broken", "/crcr", 503],
   ["hostile-repository", "hostile", `${AURORA}?window=24h`],
   ["hostile-pull", "hostile", "/pr/101059"],
+  ["full-hud", "full", "/hud"],
+  ["full-branches", "full", "/hud/example/torch"],
+  ["full-branch", "full", MAIN],
+  ["full-branch-failing-shards", "full", `${MAIN}?rows=failing&open=Trunk+%2F+linux+%2F+test`],
+  ["empty-hud", "empty", "/hud"],
+  ["empty-search", "empty", "/search?q=nothing"],
+  ["error-unknown-branch", "full", "/hud/example/torch/no/such", 404],
+  ["hostile-branch", "hostile", MAIN],
+  ["wide-branch", "wide", MAIN],
   ["wide-repository", "wide", `${AURORA}?window=30d&heads=all`],
 ];
 
@@ -208,29 +218,79 @@ const tasks = {
     return {};
   },
 
-  async large() {
-    const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
-    const url = `${sites.wide}${AURORA}?window=30d&heads=all`;
-    await (await open(context, url)).close(); // style and script are cached, the server is warm
-    const runs = [];
-    for (let n = 0; n < 5; n++) {
-      const page = await open(context, url);
-      runs.push(await page.evaluate(() => new Promise((done) => {
-        requestAnimationFrame(() => requestAnimationFrame(() => {
-          const entry = performance.getEntriesByType("navigation")[0];
-          const now = performance.now();
-          done({ rendered: now - entry.responseStart, whole: now - entry.startTime });
-        }));
-      })));
-      const [rows, columns] = await page.evaluate(() => {
-        const matrix = document.querySelector(".matrix");
-        return [matrix.tBodies[0].rows.length, matrix.rows[0].cells.length - 1];
-      });
-      expect(rows === 50 && columns === 40, `the matrix is ${rows} × ${columns}`);
-      await page.close();
+  async branch() {
+    for (const [colorScheme, width] of [["light", 1280], ["light", 400], ["dark", 400]]) {
+      const context = await browser.newContext({ colorScheme, viewport: { width, height: 900 } });
+      const page = await open(context, sites.full + MAIN);
+      // From the grid to one job and back.
+      await page.locator(".matrix a.outcome.bad").first().click();
+      const panel = page.locator("#job");
+      await panel.waitFor();
+      const text = await panel.innerText();
+      expect(text.includes("failed") && text.includes("Failed in step"), `the panel says ${text}`);
+      const link = await panel.getByRole("link", { name: /Log and steps/ }).getAttribute("href");
+      expect(link.startsWith("https://github.com/example/torch/actions/runs/"), `the log is at ${link}`);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      expect(wide <= 0, `the panel at ${width}: ${wide} pixels too wide`);
+      await page.screenshot({ path: `${out}/job-${colorScheme}-${width}.png` });
+      await panel.getByRole("link", { name: "Close" }).click();
+      await panel.waitFor({ state: "detached" });
+      // Each group unfolds, and what is shown is in the address.
+      const columns = () => page.locator(".matrix thead th").count();
+      const folded = await columns();
+      await page.getByRole("link", { name: /Trunk \/ linux \/ test/ }).first().click();
+      await page.waitForURL("**open=**");
+      expect((await columns()) === folded + 3, `${folded} columns become ${await columns()}`);
+      await page.getByLabel("Jobs with").fill("docs");
+      await page.getByRole("button", { name: "Show" }).click();
+      await page.waitForURL("**q=docs**");
+      expect((await columns()) === 2, `a search for docs leaves ${await columns()} columns`);
+      await context.close();
     }
-    runs.sort((a, b) => a.rendered - b.rendered);
-    return { milliseconds: runs[2] };
+    // Every page leads to the others, also without JavaScript.
+    const plain = await browser.newContext({ javaScriptEnabled: false });
+    const page = await open(plain, sites.full + DUNE);
+    await page.getByRole("link", { name: "Repositories" }).click();
+    await page.getByRole("link", { name: "example/torch" }).click();
+    await page.getByRole("link", { name: "main", exact: true }).click();
+    await page.waitForURL(sites.full + MAIN);
+    for (const [text, path] of [["#101057", "/pr/101057"], ["example/torch", "/hud/example/torch"]]) {
+      await page.getByRole("searchbox", { name: /pull request/ }).fill(text);
+      await page.keyboard.press("Enter");
+      await page.waitForURL(sites.full + path);
+    }
+    await plain.close();
+    return {};
+  },
+
+  async large() {
+    const milliseconds = {};
+    for (const [name, path] of [["repository", `${AURORA}?window=30d&heads=all`], ["branch", MAIN]]) {
+      const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+      const url = sites.wide + path;
+      await (await open(context, url)).close(); // style and script are cached, the server is warm
+      const runs = [];
+      for (let n = 0; n < 5; n++) {
+        const page = await open(context, url);
+        runs.push(await page.evaluate(() => new Promise((done) => {
+          requestAnimationFrame(() => requestAnimationFrame(() => {
+            const entry = performance.getEntriesByType("navigation")[0];
+            const now = performance.now();
+            done({ rendered: now - entry.responseStart, whole: now - entry.startTime });
+          }));
+        })));
+        const [rows, columns] = await page.evaluate(() => {
+          const matrix = document.querySelector(".matrix");
+          return [matrix.tBodies[0].rows.length, matrix.rows[0].cells.length - 1];
+        });
+        expect(rows === 50 && columns === 40, `the matrix of a ${name} is ${rows} × ${columns}`);
+        await page.close();
+      }
+      runs.sort((a, b) => a.rendered - b.rendered);
+      milliseconds[name] = runs[2];
+      await context.close();
+    }
+    return { milliseconds };
   },
 };
 

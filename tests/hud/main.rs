@@ -66,6 +66,12 @@ async fn the_matrix_by_keyboard_and_a_refresh_that_keeps_its_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium and playwright-core"]
+async fn every_page_leads_to_a_branch_its_shards_and_the_failed_step_of_a_job() {
+    look("branch", &Sites::serve().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs chromium and playwright-core"]
 async fn an_operator_logs_in_redelivers_and_logs_out() {
     look("operator", &Sites::serve().await).await;
 }
@@ -76,6 +82,8 @@ async fn a_large_matrix_is_there_soon() {
     let seen = look("large", &Sites::serve().await).await;
     eprintln!("50 × 40 matrix, milliseconds: {}", seen["milliseconds"]);
     // The aim is a second on an idle machine; this one may be busy.
-    let rendered = seen["milliseconds"]["rendered"].as_f64().unwrap();
-    assert!(rendered < 10_000.0, "{seen}");
+    for matrix in ["repository", "branch"] {
+        let rendered = seen["milliseconds"][matrix]["rendered"].as_f64().unwrap();
+        assert!(rendered < 10_000.0, "{seen}");
+    }
 }

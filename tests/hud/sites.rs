@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{CallbackOutcome, Fact};
@@ -14,7 +15,8 @@ use crcr_relay::http::router;
 use crcr_relay::http::serve::hud_of;
 use crcr_relay::relay::Relay;
 use crcr_relay::state_records::{self, DeliveryRecord};
-use crcr_results::generate;
+use crcr_results::WebhookResults as _;
+use crcr_results::generate::{self, UpstreamCi};
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
 use crcr_store::{
@@ -22,6 +24,7 @@ use crcr_store::{
     TaskOutcome, WriteBatch,
 };
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 use tempfile::TempDir;
 
 pub(crate) const TOKEN: &str = "let me in; please";
@@ -53,7 +56,7 @@ impl Sites {
             ("stale", generate::facts(7, three_days_ago, 3, 6, UPSTREAM)),
             ("broken", vec![]),
             ("hostile", hostile(month.clone())),
-            ("wide", wide(month)),
+            ("wide", wide(month.clone())),
         ];
         let (mut urls, mut folders) = (BTreeMap::new(), vec![]);
         for (name, facts) in states {
@@ -64,6 +67,14 @@ impl Sites {
             store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
             if name == "full" {
                 deliveries(&store).await;
+            }
+            let ci = UpstreamCi::new(&month, now()).unwrap();
+            let results = SqliteResults::new(Arc::clone(&store));
+            match name {
+                "full" => ci.store(&results).await.unwrap(),
+                "hostile" => results.append_webhooks(hostile_webhooks(ci.webhooks)).await.unwrap(),
+                "wide" => results.append_webhooks(wide_webhooks()).await.unwrap(),
+                _ => {}
             }
             if name == "broken" {
                 break_it(&folder.path().join("crcr.db"));
@@ -149,6 +160,54 @@ fn wide(facts: Vec<Fact>) -> Vec<Fact> {
                     ..(*row).clone()
                 }))
             }));
+        }
+    }
+    rows
+}
+
+/// Names in webhooks that others choose.
+fn hostile_webhooks(mut rows: Vec<WebhookRow>) -> Vec<WebhookRow> {
+    let long = format!("{EVIL}{}", "x".repeat(250 - EVIL.chars().count()));
+    for row in &mut rows {
+        for (known, hostile) in [
+            ("linux / build", format!("{EVIL} build")),
+            ("macos / build", long.clone()),
+            ("Run the linters", long.clone()),
+            ("Ada Example", long.clone()),
+            ("Fuse pointwise kernels", long.clone()),
+            ("Document the stable operators", format!("{EVIL}\n{long}")),
+        ] {
+            let escaped = json!(hostile).to_string();
+            let text = escaped.trim_matches('"').trim_end_matches('\\');
+            row.document = row.document.replace(known, text);
+        }
+        row.document = row.document.replace("https://github.com/", "javascript:alert(1)//");
+    }
+    rows
+}
+
+/// 50 commits of 40 jobs that aren't folded.
+fn wide_webhooks() -> Vec<WebhookRow> {
+    let repository = json!({ "full_name": UPSTREAM });
+    let mut rows = vec![];
+    for commit in 0..50 {
+        let (sha, at) = (format!("{commit:040}"), now() - SignedDuration::from_hours(50 - commit));
+        let head = json!({ "message": format!("Commit {commit} (#{commit})"), "author": { "name": "Ada" } });
+        let push = json!({
+            "ref": "refs/heads/main", "after": sha, "head_commit": head, "repository": repository,
+        });
+        let mut add = |event: &str, payload: &serde_json::Value| {
+            let (delivery, body) = (format!("wide-{}", rows.len()), payload.to_string());
+            rows.push(WebhookRow::new(event, &delivery, at, body.as_bytes()).unwrap());
+        };
+        add("push", &push);
+        for job in 0..40 {
+            let job = json!({
+                "id": 1000 * commit + job, "name": format!("linux-{job} / test"), "workflow_name": "Trunk",
+                "status": "completed", "conclusion": if (commit + job) % 9 == 0 { "failure" } else { "success" },
+                "head_sha": sha, "head_branch": "main",
+            });
+            add("workflow_job", &json!({ "workflow_job": job, "repository": repository }));
         }
     }
     rows

@@ -1,8 +1,9 @@
 //! How fast every page answers over a large history.
 //!
-//! `cargo bench --workspace --bench hud_speed -- RESULTS [ATTEMPTS] [DAYS]` fills
+//! `cargo bench --workspace --bench hud_speed -- RESULTS [ATTEMPTS] [DAYS] [WEBHOOKS]` fills
 //! RESULTS (`sqlite:PATH` or `clickhouse+http://…`, empty or filled by the same command) with
-//! invented attempts of 20 backends over DAYS days, one report each. It asks for every page and its
+//! invented attempts of 20 backends over DAYS days, one report each, and with webhooks of the upstream
+//! repository's own CI. It asks for every page and its
 //! twin 60 times in turn, first while nothing is written, then while 50 facts a second are, each of a
 //! dispatch of today.
 #![expect(
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{
     AttemptFact, CallbackFact, CallbackOutcome, DispatchFact, DispatchFactStatus, Fact,
@@ -27,6 +29,7 @@ use crcr_hud::{Hud, router};
 use crcr_results::{Results, ResultsUrl, Window};
 use crcr_store::StoreRole;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 use tower::ServiceExt as _;
 
 /// How often facts are written, as the relay does it.
@@ -37,6 +40,11 @@ const CARGO_BENCH: &str = "--bench";
 const UPSTREAM: &str = "acme/upstream";
 const BACKENDS: u64 = 20;
 const JOBS: u64 = 3;
+/// Of each commit.
+const CI_RUNS: u64 = 10;
+const CI_JOBS: u64 = 100;
+/// Of each job; their size is most of what a page reads.
+const CI_STEPS: u64 = 12;
 /// Attempts that are written at a time.
 const PART: usize = 10_000;
 /// Facts that are written in a second.
@@ -49,7 +57,7 @@ async fn main() {
     let mut args = std::env::args().skip(1).filter(|arg| arg != CARGO_BENCH);
     let url = ResultsUrl::parse(&args.next().expect("where the results are")).unwrap();
     let mut number = |default: u64| args.next().map_or(default, |text| text.parse().unwrap());
-    let (attempts, days) = (number(1_000_000), number(400));
+    let (attempts, days, webhooks) = (number(1_000_000), number(400), number(1_000_000));
     let results = crcr_results::open(&url, StoreRole::Server).await.unwrap();
     results.prepare().await.unwrap();
     let now: Timestamp = "2026-09-15T12:20:00Z".parse().unwrap();
@@ -58,6 +66,11 @@ async fn main() {
         let started = Instant::now();
         fill(&*results, now, attempts, days).await;
         println!("{attempts} attempts of {days} days written in {:.0?}", started.elapsed());
+    }
+    if results.repositories("push").await.unwrap().is_empty() {
+        let started = Instant::now();
+        fill_webhooks(&*results, now, webhooks, days).await;
+        println!("{webhooks} webhooks written in {:.0?}", started.elapsed());
     }
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let list: String = (0..BACKENDS).map(|n| format!("  - {}\n", repo(n))).collect();
@@ -84,6 +97,12 @@ async fn main() {
         format!("/crcr/{}/feed.atom", repo(3)),
         format!("/pr/{}", 1000 + events / 2),
         format!("/pr/{}", 1000 + events - 2),
+        "/hud".to_owned(),
+        format!("/hud/{UPSTREAM}"),
+        format!("/hud/{UPSTREAM}/main"),
+        format!("/hud/{UPSTREAM}/main?rows=failing&q=test"),
+        format!("/api/v1/hud/{UPSTREAM}/main"),
+        format!("/hud/{UPSTREAM}/main?before={}", now - SignedDuration::from_hours(24)),
     ];
     let mut quiet = vec![];
     for path in &paths {
@@ -161,6 +180,94 @@ async fn fill(results: &dyn Results, now: Timestamp, attempts: u64, days: u64) {
         }
         if part.len() >= PART || event + 1 == events {
             results.append(std::mem::take(&mut part)).await.unwrap();
+        }
+    }
+}
+
+/// Each commit has a push, 10 runs and 100 jobs; each run and job has three webhooks. Every fourth commit is
+/// on the main branch, the others are on branches of their own.
+async fn fill_webhooks(results: &dyn Results, now: Timestamp, webhooks: u64, days: u64) {
+    const ROWS: u64 = 1 + (CI_RUNS + CI_JOBS) * 3;
+    let commits = webhooks.div_ceil(ROWS);
+    let step = days * 86_400_000 / commits.max(1);
+    let mut part = vec![];
+    for commit in 0..commits {
+        let ago = i64::try_from((commits - commit) * step).unwrap();
+        ci_of_commit(commit, now - SignedDuration::from_millis(ago), &mut part);
+        if part.len() >= PART || commit + 1 == commits {
+            results.append_webhooks(std::mem::take(&mut part)).await.unwrap();
+        }
+    }
+}
+
+fn ci_of_commit(commit: u64, at: Timestamp, rows: &mut Vec<WebhookRow>) {
+    let branch =
+        if commit.is_multiple_of(4) { "main".to_owned() } else { format!("topic/{commit}") };
+    let sha = format!("{:040x}", u128::from(commit + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C));
+    let mut add = |event: &str, seconds: u64, payload: serde_json::Value| {
+        let delivery = format!("{commit}-{}", rows.len());
+        let at = at + SignedDuration::from_secs(seconds.cast_signed());
+        rows.push(WebhookRow::new(event, &delivery, at, payload.to_string().as_bytes()).unwrap());
+    };
+    let head_commit = json!({
+        "id": sha, "message": format!("Commit {commit} (#{commit})"), "author": { "name": "Ada" },
+    });
+    let repository = json!({ "full_name": UPSTREAM });
+    add(
+        "push",
+        0,
+        json!({
+            "ref": format!("refs/heads/{branch}"), "after": sha, "head_commit": head_commit,
+            "repository": repository,
+        }),
+    );
+    for (n, status) in ["queued", "in_progress", "completed"].into_iter().enumerate() {
+        let seconds = 600 * n as u64;
+        for run in 0..CI_RUNS {
+            add(
+                "workflow_run",
+                seconds,
+                json!({
+                    "action": status, "repository": repository,
+                    "workflow_run": {
+                        "id": commit * CI_RUNS + run, "run_attempt": 1, "status": status, "event": "push",
+                        "head_sha": sha, "head_branch": branch, "head_commit": head_commit,
+                    },
+                }),
+            );
+        }
+        for job in 0..CI_JOBS {
+            let failed = chance(commit, job).is_multiple_of(50);
+            let conclusion = match (status, failed) {
+                ("completed", true) => Some("failure"),
+                ("completed", false) => Some("success"),
+                _ => None,
+            };
+            let steps: Vec<_> = (0..CI_STEPS)
+                .map(|step| {
+                    json!({
+                        "name": format!("Step {step} of the job"), "number": step,
+                        "status": status, "conclusion": conclusion,
+                        "started_at": at.to_string(), "completed_at": at.to_string(),
+                    })
+                })
+                .collect();
+            add(
+                "workflow_job",
+                seconds,
+                json!({
+                    "action": status, "repository": repository,
+                    "workflow_job": {
+                        "id": commit * CI_JOBS + job, "run_id": commit * CI_RUNS + job % CI_RUNS,
+                        "run_attempt": 1, "workflow_name": format!("Workflow {}", job % CI_RUNS),
+                        "name": format!("linux-{} / test (default, {}, 5)", job % 20, job / 20 + 1),
+                        "status": status, "conclusion": conclusion, "head_sha": sha,
+                        "head_branch": branch, "created_at": at.to_string(), "steps": steps,
+                        "html_url": format!("https://github.com/{UPSTREAM}/actions/runs/{commit}/job/{job}"),
+                        "labels": ["linux.2xlarge"], "runner_name": format!("runner-{job}"),
+                    },
+                }),
+            );
         }
     }
 }

@@ -552,6 +552,21 @@ async fn repositories_branches_and_search_lead_to_the_branch() {
         assert_eq!(answer.status(), StatusCode::SEE_OTHER, "{text}");
         assert_eq!(answer.headers()["location"], expected, "{text}");
     }
+    // The head of a pull request, which was built on a branch that isn't the repository's own.
+    let run = serde_json::json!({
+        "repository": { "full_name": "acme/tree" },
+        "workflow_run": {
+            "id": 9, "event": "pull_request", "head_sha": "9".repeat(40), "head_branch": "topic",
+            "pull_requests": [{ "number": 79 }],
+        },
+    });
+    let run = WebhookRow::new("workflow_run", "run-9", now(), run.to_string().as_bytes()).unwrap();
+    site.hud.results.append_webhooks(vec![run]).await.unwrap();
+    let request = Request::get(format!("/search?q={}", "9".repeat(40))).body(Body::empty());
+    let answer = site.router.clone().oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["location"], "/pr/79?upstream=acme/tree");
+    let (_, page) = site.get("/hud/acme/tree").await;
+    assert!(!page.contains("topic"), "{page}");
     let (status, page) = site.get("/search?q=%3Cscript%3E").await;
     assert_eq!(status, StatusCode::OK);
     assert!(page.contains("Nothing is known about <strong><bdi>&lt;script&gt;"), "{page}");

@@ -107,7 +107,11 @@ pub(crate) async fn repositories(hud: &Hud) -> Result<RepositoriesModel, PageErr
 }
 
 pub(crate) async fn branches(hud: &Hud, repo: &RepoName) -> Result<BranchesModel, PageError> {
-    let branches = hud.results.branches("workflow_job", repo.as_str(), MAX_BRANCHES).await?;
+    // Jobs are on branches of forks, too, whose commits aren't on any branch here.
+    let mut branches = hud.results.branches("push", repo.as_str(), MAX_BRANCHES).await?;
+    if branches.is_empty() {
+        branches = hud.results.branches("workflow_run", repo.as_str(), MAX_BRANCHES).await?;
+    }
     if branches.is_empty() {
         return Err(no_webhooks(repo));
     }

@@ -1,9 +1,11 @@
 //! Finds the page that a search is about.
 
+use crcr_domain::ci_data::workflow::BranchCommit;
 use crcr_domain::{RepoName, event};
-use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
+use crcr_results::webhook_tables::{KnownRepository, ThingQuery, ThingSelection};
 
 use super::overview::entry_of;
+use crate::pages::branch::branch_path;
 use crate::pages::search::CommitHit;
 use crate::{Hud, PageError};
 
@@ -36,25 +38,39 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
     if event::is_sha(&text.to_ascii_lowercase()) {
         hits = commit_hits(hud, &text.to_ascii_lowercase()).await?;
         if let [hit] = hits.as_slice() {
-            let path = crate::pages::branch::branch_path(&hit.repository, &hit.branch);
-            return Ok(SearchResult::Page(path));
+            return Ok(SearchResult::Page(hit.path.clone()));
         }
     }
     Ok(SearchResult::Hits { text: text.to_owned(), hits })
 }
 
+/// The branches and pull requests that a commit is on. Of a pull request from a fork, a run has no
+/// number, and its branch isn't one of the repository.
 async fn commit_hits(hud: &Hud, sha: &str) -> Result<Vec<CommitHit>, PageError> {
     let shas = [sha.to_owned()];
     let mut hits: Vec<CommitHit> = vec![];
     let known = hud.results.repositories("workflow_job").await?;
-    for repository in known.into_iter().take(MAX_REPOSITORIES) {
-        let selection = ThingSelection::Commits(&shas);
-        let query = ThingQuery { event: "workflow_job", repository: &repository.name, selection };
-        for row in hud.results.current_things(&query).await? {
-            let is_known =
-                |hit: &CommitHit| hit.repository == repository.name && hit.branch == row.branch;
-            if !row.branch.is_empty() && !hits.iter().any(is_known) {
-                hits.push(CommitHit { repository: repository.name.clone(), branch: row.branch });
+    for KnownRepository { name: repository, .. } in known.into_iter().take(MAX_REPOSITORIES) {
+        for event in ["push", "workflow_run", "pull_request"] {
+            let selection = ThingSelection::Commits(&shas);
+            let query = ThingQuery { event, repository: &repository, selection };
+            for row in hud.results.current_things(&query).await? {
+                let hit = if let Some(number) = row.number {
+                    CommitHit {
+                        path: format!("/pr/{number}?upstream={repository}"),
+                        name: format!("{repository} #{number}"),
+                    }
+                } else if !row.branch.is_empty() && BranchCommit::from_row(&row).is_some() {
+                    CommitHit {
+                        path: branch_path(&repository, &row.branch),
+                        name: format!("{repository} {}", row.branch),
+                    }
+                } else {
+                    continue;
+                };
+                if !hits.contains(&hit) {
+                    hits.push(hit);
+                }
             }
         }
     }

@@ -2,13 +2,13 @@
 
 use maud::{Markup, html};
 
-use super::branch::branch_path;
 use crate::layout::shell;
 
-/// Where a commit was built.
+/// The page of a branch or pull request that a commit is on.
+#[derive(PartialEq, Eq)]
 pub(crate) struct CommitHit {
-    pub(crate) repository: String,
-    pub(crate) branch: String,
+    pub(crate) path: String,
+    pub(crate) name: String,
 }
 
 pub(crate) fn page(text: &str, hits: &[CommitHit]) -> Markup {
@@ -22,7 +22,7 @@ pub(crate) fn page(text: &str, hits: &[CommitHit]) -> Markup {
                 p.muted { "Search for the number of a pull request, the whole SHA of a commit, OWNER/REPO, or a part of a test's name." }
             } @else {
                 ul.plain { @for hit in hits { li {
-                    a href=(branch_path(&hit.repository, &hit.branch)) { bdi { (hit.repository) " " (hit.branch) } }
+                    a href=(hit.path) { bdi { (hit.name) } }
                 } } }
             }
         },

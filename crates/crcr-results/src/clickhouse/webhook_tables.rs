@@ -15,14 +15,24 @@ use crate::webhook_tables::{
 /// received on the branch, or they were deleted.
 const BRANCH_MARGIN: usize = 2;
 
-/// Ordered by commit, because a page asks for the jobs of its commits.
-pub(super) const TABLES: &[&str] = &["CREATE TABLE IF NOT EXISTS crcr_webhook (
+/// Ordered by commit, because a page asks for the jobs of its commits. Granules are small, because a
+/// document has kilobytes and granules are read whole. The other table has when a branch was last heard
+/// of: finding that in the first one would take a look at every row.
+pub(super) const TABLES: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS crcr_webhook (
         event String, delivery String, received_at Int64, repo_key String, repo String,
         thing String, action String, sha String, branch String, number Int64, version String,
         is_deleted UInt8, document String
      ) ENGINE = ReplacingMergeTree()
      PARTITION BY toYYYYMM(toDateTime(intDiv(received_at, 1000), 'UTC'))
-     ORDER BY (event, repo_key, sha, thing, delivery)"];
+     ORDER BY (event, repo_key, sha, thing, delivery) SETTINGS index_granularity = 256",
+    "CREATE TABLE IF NOT EXISTS crcr_webhook_branch (
+        event String, repo_key String, repo String, branch String, newest Int64
+     ) ENGINE = ReplacingMergeTree(newest) ORDER BY (event, repo_key, branch)",
+    "CREATE MATERIALIZED VIEW IF NOT EXISTS crcr_webhook_branch_view TO crcr_webhook_branch AS
+     SELECT event, repo_key, any(repo) AS repo, branch, max(received_at) AS newest
+     FROM crcr_webhook GROUP BY event, repo_key, branch",
+];
 
 const COLUMNS: &str = "event, delivery, received_at, repo, thing, action, sha, branch, number, \
                        version, is_deleted, document";
@@ -59,6 +69,8 @@ impl WebhookResults for ClickHouseResults {
             ("event".to_owned(), QueryValue::Text(query.event)),
             ("repo".to_owned(), QueryValue::Text(&repo)),
         ];
+        // What stays on its commit is found by the primary key.
+        let key = if is_on_one_commit(query.event) { "sha" } else { "thing" };
         let condition = match &query.selection {
             ThingSelection::Commits([]) => return Ok(vec![]),
             ThingSelection::Commits(shas) => {
@@ -76,7 +88,7 @@ impl WebhookResults for ClickHouseResults {
                 values.push(("branch".to_owned(), QueryValue::Text(name)));
                 values.push(("before".to_owned(), QueryValue::Number(before.as_millisecond())));
                 format!(
-                    "branch = {{branch:String}} AND received_at < {{before:Int64}} GROUP BY thing \
+                    "branch = {{branch:String}} AND received_at < {{before:Int64}} GROUP BY sha, thing \
                      ORDER BY max(received_at) DESC LIMIT {}",
                     limit.saturating_mul(BRANCH_MARGIN)
                 )
@@ -91,9 +103,13 @@ impl WebhookResults for ClickHouseResults {
             }
         };
         let of = "event = {event:String} AND repo_key = {repo:String}";
+        let keys = match query.selection {
+            ThingSelection::Commits(_) if key == "sha" => condition,
+            _ => format!("{key} IN (SELECT {key} FROM crcr_webhook PREWHERE {of} AND {condition})"),
+        };
+        // PREWHERE: documents are read only where a row matches.
         let sql = format!(
-            "SELECT {COLUMNS} FROM crcr_webhook WHERE {of} AND thing IN \
-               (SELECT thing FROM crcr_webhook WHERE {of} AND {condition}) \
+            "SELECT {COLUMNS} FROM crcr_webhook PREWHERE {of} AND {keys} \
              ORDER BY version DESC LIMIT 1 BY thing"
         );
         let rows = self.rows(&sql, &values, read_row).await?;
@@ -102,7 +118,7 @@ impl WebhookResults for ClickHouseResults {
 
     async fn repositories(&self, event: &str) -> Result<Vec<KnownRepository>, ResultsError> {
         self.prepare().await?;
-        let sql = "SELECT any(repo), max(received_at) FROM crcr_webhook \
+        let sql = "SELECT any(repo), max(newest) FROM crcr_webhook_branch \
                    WHERE event = {event:String} AND repo_key != '' \
                    GROUP BY repo_key ORDER BY repo_key";
         let values = [("event".to_owned(), QueryValue::Text(event))];
@@ -125,9 +141,9 @@ impl WebhookResults for ClickHouseResults {
             ("repo".to_owned(), QueryValue::Text(&repo)),
         ];
         let sql = format!(
-            "SELECT branch FROM crcr_webhook WHERE event = {{event:String}} \
+            "SELECT branch FROM crcr_webhook_branch WHERE event = {{event:String}} \
              AND repo_key = {{repo:String}} AND branch != '' \
-             GROUP BY branch ORDER BY max(received_at) DESC LIMIT {limit}"
+             GROUP BY branch ORDER BY max(newest) DESC LIMIT {limit}"
         );
         self.rows(&sql, &values, |row| row.text()).await
     }
@@ -156,6 +172,11 @@ impl ClickHouseResults {
         self.viewed_events.lock().insert(event.to_owned());
         Ok(())
     }
+}
+
+/// Whether the things of an event never move to another commit, as a pull request does.
+fn is_on_one_commit(event: &str) -> bool {
+    matches!(event, "push" | "workflow_run" | "workflow_job" | "check_run" | "check_suite")
 }
 
 fn read_row(row: &mut RowReader<'_>) -> Result<WebhookRow, String> {

@@ -26,14 +26,20 @@ impl WebhookResults for SqliteResults {
                 "INSERT OR IGNORE INTO webhook
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             )?;
+            let mut note_branch = tx.prepare_cached(
+                "INSERT INTO webhook_branch VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO UPDATE SET newest = max(newest, excluded.newest)",
+            )?;
             for row in &rows {
+                let received_at = millis(row.received_at);
+                note_branch.execute(params![row.event, row.repository, row.branch, received_at])?;
                 if is_new_event(tx, &row.event)? {
                     tx.execute_batch(&views(&row.event))?;
                 }
                 insert.execute(params![
                     row.event,
                     row.delivery,
-                    millis(row.received_at),
+                    received_at,
                     row.repository,
                     row.thing,
                     row.action,
@@ -63,8 +69,8 @@ impl WebhookResults for SqliteResults {
             ),
             ThingSelection::Branch { name, before, limit } => (
                 format!(
-                    "branch <> '' AND branch = ?3 AND received_at < {} GROUP BY thing
-                     ORDER BY max(received_at) DESC LIMIT {}",
+                    "branch <> '' AND branch = ?3 AND received_at < {}
+                     ORDER BY received_at DESC LIMIT {}",
                     millis(before),
                     limit.saturating_mul(BRANCH_MARGIN)
                 ),
@@ -75,11 +81,12 @@ impl WebhookResults for SqliteResults {
             }
             ThingSelection::Id(thing) => ("thing = ?3".to_owned(), Box::new(thing.to_owned())),
         };
-        // With `max`, SQLite takes the other columns from the same row.
+        // DISTINCT lets SQLite read a branch from its newest row on, and stop at the limit.
+        // With `max`, it takes the other columns from the same row.
         // <https://www.sqlite.org/lang_select.html#bareagg>
         let sql = format!(
             "SELECT {COLUMNS}, max(version) FROM webhook WHERE event = ?1 AND repo = ?2 AND thing IN
-               (SELECT thing FROM webhook WHERE event = ?1 AND repo = ?2 AND {condition})
+               (SELECT DISTINCT thing FROM webhook WHERE event = ?1 AND repo = ?2 AND {condition})
              GROUP BY thing"
         );
         let rows = self
@@ -115,24 +122,13 @@ impl WebhookResults for SqliteResults {
         let event = event.to_owned();
         self.blocking(move |this| {
             this.store.slow_readers().with(|connection| {
-                // One step through the index for each repository, whatever the number of rows.
                 connection
                     .prepare_cached(
-                        "WITH RECURSIVE known (repo) AS (
-                           SELECT min(repo) FROM webhook WHERE event = ?1 AND repo > ''
-                           UNION ALL
-                           SELECT (SELECT min(repo) FROM webhook WHERE event = ?1 AND repo > known.repo)
-                           FROM known WHERE known.repo IS NOT NULL)
-                         SELECT repo, (SELECT max(received_at) FROM webhook
-                           WHERE event = ?1 AND webhook.repo = known.repo AND branch <> '')
-                         FROM known WHERE repo IS NOT NULL ORDER BY repo",
+                        "SELECT repo, max(newest) FROM webhook_branch
+                         WHERE event = ?1 AND repo <> '' GROUP BY repo ORDER BY repo",
                     )?
                     .query_map([event], |row| {
-                        let newest: Option<i64> = row.get(1)?;
-                        Ok(KnownRepository {
-                            name: row.get(0)?,
-                            newest: timestamp(newest.unwrap_or_default()),
-                        })
+                        Ok(KnownRepository { name: row.get(0)?, newest: timestamp(row.get(1)?) })
                     })?
                     .collect()
             })
@@ -151,8 +147,9 @@ impl WebhookResults for SqliteResults {
             this.store.slow_readers().with(|connection| {
                 connection
                     .prepare_cached(
-                        "SELECT branch FROM webhook WHERE event = ?1 AND repo = ?2 AND branch <> ''
-                         GROUP BY branch ORDER BY max(received_at) DESC LIMIT ?3",
+                        "SELECT branch FROM webhook_branch
+                         WHERE event = ?1 AND repo = ?2 AND branch <> ''
+                         ORDER BY newest DESC LIMIT ?3",
                     )?
                     .query_map(params![event, repository, limit as i64], |row| row.get(0))?
                     .collect()

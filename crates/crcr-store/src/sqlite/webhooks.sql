@@ -11,3 +11,10 @@ CREATE INDEX webhook_sha ON webhook (event, repo, sha, thing) WHERE sha <> '';
 CREATE INDEX webhook_branch ON webhook (event, repo, branch, received_at, thing) WHERE branch <> '';
 CREATE INDEX webhook_number ON webhook (event, repo, number, thing) WHERE number IS NOT NULL;
 CREATE INDEX webhook_time ON webhook (received_at);
+
+-- When a branch was last heard of: finding that in `webhook` would take a look at every row.
+CREATE TABLE webhook_branch (
+    event TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, branch TEXT NOT NULL,
+    newest INTEGER NOT NULL, PRIMARY KEY (event, repo, branch)
+) WITHOUT ROWID;
+CREATE INDEX webhook_branch_newest ON webhook_branch (event, repo, newest);
