@@ -504,13 +504,16 @@ fn run_is_collected_on_the_day_it_started_whenever_that_happens() {
 #[test]
 fn stored_results_rank_tests_and_split_files_into_shards() {
     let folder = tempfile::tempdir().unwrap();
-    for (job, file, seconds) in
-        [("linux-1-2_1", "test_a", 30), ("linux-1-2_1", "test_b", 10), ("linux-2-2_2", "test_c", 20)]
-    {
+    for (job, file, seconds) in [
+        ("linux-1-2_1", "test_a", 30),
+        ("linux-1-2_1", "test_b", 10),
+        ("linux-2-2_2", "test_c", 20),
+    ] {
         let path = folder.path().join(format!("test-reports-{job}/test-reports/pytest/{file}"));
         fs::create_dir_all(&path).unwrap();
         let cases = format!("<testcase name=\"slow\" classname=\"{file}\" time=\"{seconds}\"/>");
-        let report = report(file, 3).replace("<testcase name=\"test_0\"", &format!("{cases}<testcase name=\"test_0\""));
+        let report = report(file, 3)
+            .replace("<testcase name=\"test_0\"", &format!("{cases}<testcase name=\"test_0\""));
         fs::write(path.join("r.xml"), report).unwrap();
     }
     let target = tempfile::tempdir().unwrap();
@@ -531,7 +534,8 @@ fn stored_results_rank_tests_and_split_files_into_shards() {
     assert_eq!(names("flaky"), ["tests.test_a.test_2", "tests.test_b.test_2"]);
     assert_eq!(names("failing"), ["tests.test_a.test_1", "tests.test_b.test_1"]);
     assert_eq!(names("slow"), ["test_a.slow", "test_c.slow"]);
-    let none = stats(&["flaky", "--repo", "acme/upstream", "--since", "2020-01-01", "--job", "other"]);
+    let none =
+        stats(&["flaky", "--repo", "acme/upstream", "--since", "2020-01-01", "--job", "other"]);
     assert_eq!(none.stdout, "");
     let ran = stats(&["times", "--repo", "acme/upstream"]);
     assert_eq!(
