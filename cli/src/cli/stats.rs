@@ -22,6 +22,26 @@ pub enum StatsCommand {
     #[cfg(feature = "relay")]
     #[command(after_help = COLLECT_EXAMPLES)]
     Collect(Box<CollectArgs>),
+    /// List the tests that passed only after a rerun
+    #[cfg(feature = "relay")]
+    #[command(after_help = FLAKY_EXAMPLES)]
+    Flaky(RankArgs),
+    /// List the tests that take the longest
+    #[cfg(feature = "relay")]
+    #[command(after_help = SLOW_EXAMPLES)]
+    Slow(RankArgs),
+    /// List the tests that fail most often
+    #[cfg(feature = "relay")]
+    #[command(after_help = FAILING_EXAMPLES)]
+    Failing(RankArgs),
+    /// Write how long each test file takes, to split tests into shards
+    #[cfg(feature = "relay")]
+    #[command(after_help = TIMES_EXAMPLES)]
+    Times(TimesArgs),
+    /// Print the test files of one shard of equal length
+    #[cfg(feature = "relay")]
+    #[command(after_help = SHARD_EXAMPLES)]
+    Shard(ShardArgs),
 }
 
 const EXPLAIN_EXAMPLES: &str = "\
@@ -149,4 +169,161 @@ impl std::fmt::Debug for CollectArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "run {:?} of {:?}", self.run_id, self.repo)
     }
+}
+
+#[cfg(feature = "relay")]
+const FLAKY_EXAMPLES: &str = "\
+Example:
+  crcr stats flaky --repo acme/app --since 30d --results sqlite:crcr.db";
+#[cfg(feature = "relay")]
+const SLOW_EXAMPLES: &str = "\
+Example:
+  crcr stats slow --repo acme/app --limit 10 --results sqlite:crcr.db";
+#[cfg(feature = "relay")]
+const FAILING_EXAMPLES: &str = "\
+Example:
+  crcr stats failing --repo acme/app --since 2026-11-01 --results sqlite:crcr.db --format json";
+#[cfg(feature = "relay")]
+const TIMES_EXAMPLES: &str = "\
+Examples:
+  crcr stats times --repo acme/app --results sqlite:crcr.db --output test-times.json
+  crcr stats times --repo acme/app --job linux --classes --results sqlite:crcr.db
+
+The shape is {job: {config: {file: seconds}}}, with --classes {job: {config: {file: {class: seconds}}}}.";
+#[cfg(feature = "relay")]
+const SHARD_EXAMPLES: &str = "\
+Examples:
+  crcr stats shard --times test-times.json --shards 4 --index 1 test/test_a.py test/test_b.py
+  ls test/test_*.py | crcr stats shard --times test-times.json --shards 4 --index 1";
+
+/// Which stored results.
+#[cfg(feature = "relay")]
+#[derive(Clone, Args)]
+pub struct StoredTestArgs {
+    /// Repository, as `owner/repo`
+    #[arg(long, value_name = "REPOSITORY")]
+    pub repo: String,
+    /// Since this day, such as `2026-11-23`, or so many days, such as `7d`
+    #[arg(long, value_name = "DAY", default_value = "7d")]
+    pub since: SinceDay,
+    /// Also results of branches and pull requests, not of the default branch alone
+    #[arg(long)]
+    pub all_branches: bool,
+    /// Where results are: `sqlite:PATH` or `clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE`
+    /// [default: CRCR_RESULTS]
+    #[arg(long, value_name = "URL")]
+    pub results: Option<String>,
+}
+
+// The address of the results is a secret.
+#[cfg(feature = "relay")]
+impl std::fmt::Debug for StoredTestArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "tests of {} since {:?}", self.repo, self.since)
+    }
+}
+
+#[cfg(feature = "relay")]
+#[derive(Debug, Clone, Copy)]
+pub enum SinceDay {
+    Day(jiff::civil::Date),
+    /// Today is the first one.
+    Days(i64),
+}
+
+#[cfg(feature = "relay")]
+impl SinceDay {
+    /// As days since 1970.
+    pub fn first_day(self, today: i64) -> i64 {
+        match self {
+            Self::Day(date) => {
+                let zoned = date.to_zoned(jiff::tz::TimeZone::UTC);
+                zoned.map_or(today, |midnight| midnight.timestamp().as_second().div_euclid(86_400))
+            }
+            Self::Days(days) => today - days + 1,
+        }
+    }
+}
+
+#[cfg(feature = "relay")]
+impl std::str::FromStr for SinceDay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let days = text.strip_suffix('d').and_then(|days| days.parse::<u16>().ok());
+        match (days.filter(|days| *days > 0), text.parse()) {
+            (Some(days), _) => Ok(Self::Days(days.into())),
+            (None, Ok(date)) => Ok(Self::Day(date)),
+            (None, Err(_)) => {
+                Err("expected a day such as 2026-11-23, or days such as 7d".to_owned())
+            }
+        }
+    }
+}
+
+#[cfg(feature = "relay")]
+#[derive(Debug, Clone, Args)]
+pub struct RankArgs {
+    #[command(flatten)]
+    pub stored: StoredTestArgs,
+    /// Only this job, with its full name
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// List no more tests than this
+    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+    pub limit: usize,
+    /// For people or for programs
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+}
+
+#[cfg(feature = "relay")]
+#[derive(Debug, Clone, Args)]
+pub struct TimesArgs {
+    #[command(flatten)]
+    pub stored: StoredTestArgs,
+    /// Only this job, without configuration and shard
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// Seconds of each class of a file
+    #[arg(long)]
+    pub classes: bool,
+    /// Write there instead of to stdout
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// The file is always JSON
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Json, hide = true)]
+    pub format: DataFormat,
+}
+
+#[cfg(feature = "relay")]
+#[derive(Debug, Clone, Args)]
+pub struct ShardArgs {
+    /// What `crcr stats times` wrote
+    #[arg(long, value_name = "FILE")]
+    pub times: PathBuf,
+    /// How many shards there are
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
+    pub shards: usize,
+    /// Which of them, from 1
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
+    pub index: usize,
+    /// Take the times of this job [default: the highest of all jobs]
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// Take the times of this configuration [default: the highest of all]
+    #[arg(long, value_name = "CONFIG")]
+    pub config: Option<String>,
+    /// For people or for programs
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
+    /// The test files; without any they are read from stdin, one a line
+    #[arg(value_name = "FILE")]
+    pub files: Vec<String>,
+}
+
+#[cfg(feature = "relay")]
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
+    number.ok_or_else(|| "expected a number from 1 to 10,000".to_owned())
 }

@@ -77,6 +77,8 @@ pub fn router(hud: Arc<Hud>) -> Router {
         Router::new()
             .route("/crcr", get(overview))
             .route("/api/v1/overview", get(overview_json))
+            .route("/crcr/tests", get(tests_page))
+            .route("/api/v1/tests", get(tests_json))
             .route("/crcr/{owner}/{repo}", get(repository))
             .route("/api/v1/repositories/{owner}/{repo}", get(repository_json))
             .route("/crcr/{owner}/{repo}/level", get(level))
@@ -224,6 +226,27 @@ async fn overview(State(hud): State<Arc<Hud>>, Query(query): Query<SpanQuery>) -
 
 async fn overview_json(State(hud): State<Arc<Hud>>, Query(query): Query<SpanQuery>) -> Response {
     json_response(build_overview(hud, query).await)
+}
+
+async fn build_tests(
+    hud: Arc<Hud>,
+    query: model::tests::TestsQuery,
+) -> Result<model::tests::TestsModel, PageError> {
+    compute(hud, async move |hud| model::tests::build(hud, &query).await).await
+}
+
+async fn tests_page(
+    State(hud): State<Arc<Hud>>,
+    Query(query): Query<model::tests::TestsQuery>,
+) -> Response {
+    html_response(build_tests(hud, query).await, pages::tests::page)
+}
+
+async fn tests_json(
+    State(hud): State<Arc<Hud>>,
+    Query(query): Query<model::tests::TestsQuery>,
+) -> Response {
+    json_response(build_tests(hud, query).await)
 }
 
 async fn build_repository(

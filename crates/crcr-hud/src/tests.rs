@@ -631,3 +631,83 @@ async fn level_status_agrees_with_the_level_pages() {
         assert_eq!((&repo["noData"], &repo["change"]), (&true.into(), &().into()));
     }
 }
+
+#[tokio::test]
+async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_names() {
+    use crcr_domain::ci_data::test_row::{
+        JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun,
+    };
+    use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
+    use crcr_results::TestRunResults as _;
+
+    let site = site(vec![]).await;
+    assert!(site.get("/crcr/tests").await.1.contains("No results of tests are stored"));
+    let row = |id: u64, name: &str, result: TestResult, flaky: bool, time: f64| TestRunRow {
+        test_id: id,
+        case: TestCase {
+            kind: TestRowKind::Test,
+            suite: "s".into(),
+            classname: "tests.Class".into(),
+            name: name.to_owned(),
+            file: None,
+            result,
+            time: Some(time),
+            attempts: 1,
+            flaky,
+            details: vec![],
+        },
+    };
+    let hostile = "<script>alert(1)</script>\u{202e}";
+    let rows = vec![
+        row(1, hostile, TestResult::Success, true, 1.0),
+        row(2, "slowest", TestResult::Success, false, 90.0),
+        row(3, "broken", TestResult::Failure, false, 2.0),
+    ];
+    for (run_id, on_default_branch, job) in [(1, true, "linux"), (2, false, "mac")] {
+        let run = TestedRun {
+            repository: "acme/widgets".to_owned(),
+            workflow_id: None,
+            workflow: None,
+            run_id,
+            run_attempt: 1,
+            head_branch: None,
+            head_sha: None,
+            on_default_branch,
+            started_at: now(),
+        };
+        let source = ReportSource {
+            report_id: run_id,
+            job_id: None,
+            job_id_check: JobIdCheck::Missing,
+            job: job.into(),
+            artifact: "".into(),
+            path: "a.xml".to_owned(),
+            invoking_file: None,
+        };
+        let report = ReportRows { source, rows: rows.clone() };
+        site.hud.results.append_test_runs(&run, vec![report]).await.unwrap();
+        site.hud.results.finish_test_runs(&run).await.unwrap();
+    }
+    let names = async |query: &str| -> Vec<String> {
+        let json = site.json(&format!("/api/v1/tests?{query}")).await;
+        let tests = json["tests"].as_array().unwrap().iter();
+        tests.map(|test| test["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("").await, [hostile], "flaky tests of the only repository");
+    assert_eq!(names("show=failing").await, ["broken"]);
+    assert_eq!(names("show=slow&days=1").await[0], "slowest");
+    assert_eq!(names("show=new").await.len(), 3);
+    assert_eq!(names("show=slow&q=CLASS.brok").await, ["broken"]);
+    assert_eq!(names("show=slow&job=mac").await, [""; 0]);
+    assert_eq!(names("show=slow&job=mac&branches=all").await.len(), 3);
+    assert_eq!(names("repo=acme/none").await, [""; 0]);
+    let runs = site.json("/api/v1/tests?show=failing&branches=all").await;
+    assert_eq!(runs["tests"][0]["runs"], 2);
+    let (status, page) = site.get("/crcr/tests?show=flaky&q=script").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(page.contains("&lt;script&gt;") && !page.contains("<script>alert"), "{page}");
+    assert!(page.contains("/crcr/tests?repo=acme%2Fwidgets&amp;show=slow&amp;days=7&amp;q=script"));
+    for wrong in ["show=odd", "days=0", "days=9999", "branches=some"] {
+        assert_eq!(site.get(&format!("/crcr/tests?{wrong}")).await.0, StatusCode::BAD_REQUEST);
+    }
+}

@@ -4,10 +4,16 @@
 mod collect;
 mod explain;
 mod pack;
+#[cfg(feature = "relay")]
+mod rank;
+#[cfg(feature = "relay")]
+mod times;
 
 use std::fmt::Write as _;
 
 use crcr_domain::ci_data::test_run::TestTally;
+#[cfg(feature = "relay")]
+use crcr_results::test_runs::TestRanking;
 
 use crate::cli::stats::StatsCommand;
 use crate::env_vars::Env;
@@ -19,6 +25,16 @@ pub async fn run(command: StatsCommand, env: &Env, printer: &Printer) -> Outcome
     match command {
         StatsCommand::Explain(args) => explain::run(&args, printer),
         StatsCommand::Pack(args) => pack::run(&args, env, printer).await,
+        #[cfg(feature = "relay")]
+        StatsCommand::Flaky(args) => rank::run(&args, TestRanking::Flaky, env, printer).await,
+        #[cfg(feature = "relay")]
+        StatsCommand::Slow(args) => rank::run(&args, TestRanking::Slow, env, printer).await,
+        #[cfg(feature = "relay")]
+        StatsCommand::Failing(args) => rank::run(&args, TestRanking::Failing, env, printer).await,
+        #[cfg(feature = "relay")]
+        StatsCommand::Times(args) => times::times(&args, env, printer).await,
+        #[cfg(feature = "relay")]
+        StatsCommand::Shard(args) => times::shard(&args, printer),
         #[cfg(feature = "relay")]
         StatsCommand::Collect(args) => Box::pin(collect::run(&args, env, printer)).await,
     }

@@ -10,6 +10,7 @@ pub(super) mod overview;
 pub(super) mod pull;
 pub(super) mod repository;
 pub(super) mod search;
+pub(super) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

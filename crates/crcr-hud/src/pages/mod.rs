@@ -7,6 +7,7 @@ pub(crate) mod overview;
 pub(crate) mod pull;
 pub(crate) mod repository;
 pub(crate) mod search;
+pub(crate) mod tests;
 
 use jiff::Timestamp;
 use maud::{Markup, html};

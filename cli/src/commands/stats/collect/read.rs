@@ -199,11 +199,9 @@ impl ReportReader {
             Ok(())
         });
         let ratio = (archive.unpacked - before) / packed.max(1);
-        let announced = announced.and_then(|()| match self.is_fork && ratio > MAX_RATIO {
-            true => Err(ArchiveError::Cap("ratio", "it grows more than 1,000 times")),
-            false => Ok(()),
-        });
-        if let Err(error) = announced {
+        let is_bomb = self.is_fork && ratio > MAX_RATIO;
+        let bomb = || ArchiveError::Cap("ratio", "it grows more than 1,000 times");
+        if let Err(error) = announced.and(if is_bomb { Err(bomb()) } else { Ok(()) }) {
             self.quarantine(name, &error);
             return Ok(());
         }

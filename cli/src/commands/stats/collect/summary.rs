@@ -64,7 +64,7 @@ impl CollectedTests {
             let message = || case.message().unwrap_or_default().chars().take(MAX_MESSAGE).collect();
             match case.kind {
                 TestRowKind::Crashed | TestRowKind::NoReport => {
-                    self.lost.add(source, case, message)
+                    self.lost.add(source, case, message);
                 }
                 _ if case.result.is_failed() => self.failing.add(source, case, message),
                 _ if case.flaky => {

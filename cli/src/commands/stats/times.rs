@@ -1,0 +1,209 @@
+//! `crcr stats times` and `crcr stats shard`: how long test files take, and shards of equal length.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::process::ExitCode;
+
+use crcr_results::test_runs::{FileTime, FileTimesQuery};
+use serde_json::{Map, Value, json};
+
+use super::rank::{days, not_read, open};
+use crate::cli::DataFormat;
+use crate::cli::stats::{ShardArgs, TimesArgs};
+use crate::env_vars::Env;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// In bytes, of the file with times and of the list of test files.
+const MAX_INPUT: u64 = 256 << 20;
+
+/// `{job: {config: {file: seconds}}}`, or with `--classes` `{job: {config: {file: {class: seconds}}}}`.
+pub async fn times(args: &TimesArgs, env: &Env, printer: &Printer) -> Outcome {
+    let results = open(&args.stored, env).await?;
+    let query = FileTimesQuery {
+        repository: args.stored.repo.clone(),
+        days: days(&args.stored),
+        job: args.job.clone(),
+        all_branches: args.stored.all_branches,
+    };
+    let times = results.file_times(&query).await.map_err(not_read)?;
+    let json = nested(&times, args.classes);
+    let text = serde_json::to_string_pretty(&json).unwrap_or_default() + "\n";
+    match &args.output {
+        Some(path) => std::fs::write(path, text).map_err(|error| {
+            let what = format!("`{}` can't be written", path.display());
+            Failure::unexpected("output", what).because(error)
+        })?,
+        None => printer.data(&text),
+    }
+    if times.is_empty() {
+        printer.notice("no test file has a time in these days");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Of each file and its classes.
+type FileSeconds<'a> = BTreeMap<&'a str, BTreeMap<&'a str, f64>>;
+
+fn nested(times: &[FileTime], classes: bool) -> Value {
+    let mut jobs: BTreeMap<&str, BTreeMap<&str, FileSeconds<'_>>> = BTreeMap::new();
+    for time in times {
+        let file = jobs
+            .entry(&time.job)
+            .or_default()
+            .entry(&time.config)
+            .or_default()
+            .entry(&time.file)
+            .or_default();
+        *file.entry(&time.classname).or_default() += time.seconds;
+    }
+    let seconds = |seconds: f64| json!((seconds * 1000.0).round() / 1000.0);
+    let object = |fields: Vec<(&str, Value)>| {
+        Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    };
+    let file = |file: &BTreeMap<&str, f64>| match classes {
+        true => object(file.iter().map(|(class, time)| (*class, seconds(*time))).collect()),
+        false => seconds(file.values().sum()),
+    };
+    object(
+        jobs.iter()
+            .map(|(job, configs)| {
+                let configs = configs.iter().map(|(config, files)| {
+                    (
+                        *config,
+                        object(files.iter().map(|(name, times)| (*name, file(times))).collect()),
+                    )
+                });
+                (*job, object(configs.collect()))
+            })
+            .collect(),
+    )
+}
+
+/// Prints the test files of one shard.
+pub fn shard(args: &ShardArgs, printer: &Printer) -> Outcome {
+    if args.index > args.shards {
+        let text = format!("`--index` is {}, and there are {} shards", args.index, args.shards);
+        return Err(Failure::unexpected("usage", text));
+    }
+    let times = read_times(args)?;
+    let files = match args.files.is_empty() {
+        false => args.files.clone(),
+        true => {
+            let mut text = String::new();
+            std::io::stdin().take(MAX_INPUT).read_to_string(&mut text).map_err(|error| {
+                Failure::unexpected("input", "the list of test files can't be read").because(error)
+            })?;
+            text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+        }
+    };
+    let shards = split(&files, &times, args.shards);
+    let (files, seconds) = &shards[args.index - 1];
+    printer.data(&match args.format {
+        DataFormat::Text => files.iter().map(|file| format!("{file}\n")).collect(),
+        DataFormat::Json => {
+            let seconds = (seconds * 1000.0).round() / 1000.0;
+            format!("{}\n", json!({ "index": args.index, "files": files, "seconds": seconds }))
+        }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The seconds of each test file, of the job and configuration that the flags name; else the highest of
+/// all.
+fn read_times(args: &ShardArgs) -> Result<BTreeMap<String, f64>, Failure> {
+    let path = &args.times;
+    let wrong = |why: &str| {
+        Failure::user("times", format!("`{}` has no times of test files", path.display()))
+            .hint(format!("{why}; `crcr stats times` writes such a file"))
+    };
+    let file =
+        std::fs::File::open(path).map_err(|error| wrong("it can't be read").because(error))?;
+    let json: Value = serde_json::from_reader(std::io::BufReader::new(file.take(MAX_INPUT)))
+        .map_err(|error| wrong("it isn't JSON").because(error))?;
+    let object = |value: &Value| -> Result<Map<String, Value>, Failure> {
+        value
+            .as_object()
+            .cloned()
+            .ok_or_else(|| wrong("its shape is {job: {config: {file: seconds}}}"))
+    };
+    let mut times: BTreeMap<String, f64> = BTreeMap::new();
+    for (job, configs) in object(&json)? {
+        if args.job.as_ref().is_some_and(|wanted| *wanted != job) {
+            continue;
+        }
+        for (config, files) in object(&configs)? {
+            if args.config.as_ref().is_some_and(|wanted| *wanted != config) {
+                continue;
+            }
+            for (file, seconds) in object(&files)? {
+                let seconds = seconds.as_f64().filter(|seconds| *seconds >= 0.0);
+                let seconds = seconds.ok_or_else(|| wrong("a time isn't a number of seconds"))?;
+                let time = times.entry(file).or_default();
+                *time = time.max(seconds);
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// Puts the longest file into the shortest shard, again and again. A file without a time counts as the
+/// mean. The same input gives the same shards, so each job of a matrix can compute its own.
+fn split(
+    files: &[String],
+    times: &BTreeMap<String, f64>,
+    shards: usize,
+) -> Vec<(Vec<String>, f64)> {
+    let known = |file: &str| {
+        let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+        let bare = stem.strip_prefix("test/").unwrap_or(stem);
+        [file, stem, bare].iter().find_map(|name| times.get(*name)).copied()
+    };
+    let found: Vec<f64> = files.iter().filter_map(|file| known(file)).collect();
+    let mean = if found.is_empty() { 1.0 } else { found.iter().sum::<f64>() / found.len() as f64 };
+    let mut timed: Vec<(&String, f64)> =
+        files.iter().map(|file| (file, known(file).unwrap_or(mean))).collect();
+    timed.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(b.0)));
+    timed.dedup_by(|a, b| a.0 == b.0);
+    let mut all: Vec<(Vec<String>, f64)> = vec![(vec![], 0.0); shards];
+    for (file, seconds) in timed {
+        let shortest = (0..shards).min_by(|a, b| {
+            (all[*a].1.total_cmp(&all[*b].1)).then_with(|| all[*a].0.len().cmp(&all[*b].0.len()))
+        });
+        let shard = &mut all[shortest.unwrap_or_default()];
+        shard.0.push(file.clone());
+        shard.1 += seconds;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_of_equal_length_whole_and_the_same_each_time() {
+        let files: Vec<String> = (0..50).map(|n| format!("test/test_{n}.py")).collect();
+        let times = (0..40).map(|n| (format!("test_{n}"), f64::from(n * n % 97))).collect();
+        let shards = split(&files, &times, 5);
+        let mut all: Vec<_> = shards.iter().flat_map(|(files, _)| files.clone()).collect();
+        all.sort();
+        let mut expected = files.clone();
+        expected.sort();
+        assert_eq!(all, expected);
+        let lengths: Vec<f64> = shards.iter().map(|(_, seconds)| *seconds).collect();
+        let (least, most) =
+            lengths.iter().fold((f64::MAX, 0.0_f64), |(a, b), x| (a.min(*x), b.max(*x)));
+        assert!(most - least < 0.05 * most, "{lengths:?}");
+        let reversed: Vec<String> = files.into_iter().rev().collect();
+        assert_eq!(split(&reversed, &times, 5), shards);
+    }
+
+    #[test]
+    fn more_shards_than_files_and_no_times_still_give_every_file_a_shard() {
+        let files = ["b".to_owned(), "a".to_owned()];
+        let shards = split(&files, &BTreeMap::new(), 3);
+        let counts: Vec<usize> = shards.iter().map(|(files, _)| files.len()).collect();
+        assert_eq!(counts, [1, 1, 0]);
+    }
+}
