@@ -638,7 +638,6 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
         JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun,
     };
     use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
-    use crcr_results::TestRunResults as _;
 
     let site = site(vec![]).await;
     assert!(site.get("/crcr/tests").await.1.contains("No results of tests are stored"));
