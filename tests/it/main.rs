@@ -33,6 +33,7 @@ mod general;
 mod install;
 #[cfg(feature = "relay")]
 mod levels;
+mod logs;
 mod oidc_configure;
 mod peer_artifact;
 mod relay_cli;

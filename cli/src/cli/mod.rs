@@ -7,6 +7,7 @@ pub mod checkout;
 pub mod demo;
 #[cfg(feature = "relay")]
 pub mod levels;
+pub mod logs;
 pub mod oidc;
 #[cfg(feature = "relay")]
 pub mod relay;
@@ -97,6 +98,9 @@ pub enum CliCommand {
     /// Test reports of a job: check them, pack them
     #[command(subcommand)]
     Stats(stats::StatsCommand),
+    /// Logs of failed jobs: which line explains the failure
+    #[command(subcommand)]
+    Logs(logs::LogsCommand),
     /// Check out the exact commit that the relay dispatched
     #[command(after_help = checkout::EXAMPLES)]
     Checkout(Box<checkout::CheckoutArgs>),

@@ -11,6 +11,7 @@ mod demo;
 mod level_reviewer;
 #[cfg(feature = "relay")]
 mod levels;
+mod logs;
 mod oidc;
 #[cfg(feature = "relay")]
 mod relay;
@@ -105,6 +106,7 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         #[cfg(feature = "relay")]
         CliCommand::Demo(args) => demo::run(&args, env, printer).await,
         CliCommand::Report(args) => report::run(&args, env, printer).await,
+        CliCommand::Logs(command) => logs::run(command, env, printer).await,
         CliCommand::Stats(command) => stats::run(command, env, printer).await,
         CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
         CliCommand::Completions { shell } => completions::run(shell, printer),

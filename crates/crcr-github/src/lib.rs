@@ -20,6 +20,7 @@ pub mod comments;
 pub mod contents;
 pub mod dispatches;
 pub mod http;
+pub mod job_logs;
 pub mod jwks;
 pub mod lookup;
 pub mod oidc;

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use http::{StatusCode, header};
 use jiff::Timestamp;
 use reqwest::Client;
 use secrecy::SecretString;
@@ -12,7 +11,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::GithubError;
-use crate::http::{HttpError, RetryPolicy};
+use crate::http::RetryPolicy;
+use crate::job_logs::{JobLogBody, follow, location_of, log_request};
 use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, encoded, repo_path};
 use crate::runs::{WorkflowJob, WorkflowRun};
 use crate::{ClientSetupError, SecureUrl};
@@ -165,19 +165,15 @@ impl ActionsApi {
     pub async fn archive_url(&self, repo: &str, id: u64) -> Result<SecretString, GithubError> {
         let path = format!("{}/actions/artifacts/{id}/zip", repo_path(repo));
         let request = RestRequest::get(path);
-        let call = request.name();
-        let location = match self.send(&request).await {
-            Err(GithubError::Malformed {
-                source: HttpError::Status { status: StatusCode::FOUND, headers, .. },
-                ..
-            }) => headers.get(header::LOCATION).and_then(|to| to.to_str().ok()).map(str::to_owned),
-            Err(error) => return Err(error),
-            Ok(_) => None,
-        };
-        location.map(SecretString::from).ok_or_else(|| GithubError::Malformed {
-            call,
-            source: HttpError::Malformed("it has no address of the artifact".to_owned()),
-        })
+        let answer = self.send(&request).await;
+        location_of(&request, answer, "the artifact")
+    }
+
+    /// Starts to read the log of job number `job_id` of `repo`.
+    pub async fn job_log(&self, repo: &str, job_id: u64) -> Result<JobLogBody, GithubError> {
+        let request = log_request(repo, job_id);
+        let url = location_of(&request, self.send(&request).await, "the log")?;
+        follow(&self.http, &request, &url).await
     }
 
     async fn get_json<T: DeserializeOwned>(&self, request: RestRequest) -> Result<T, GithubError> {

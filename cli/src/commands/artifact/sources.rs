@@ -408,7 +408,7 @@ fn silence(env: &Env) -> Result<Duration, Failure> {
     })
 }
 
-fn client(env: &Env) -> Result<reqwest::Client, Failure> {
+pub fn client(env: &Env) -> Result<reqwest::Client, Failure> {
     http::client_with(silence(env)?)
         .map_err(|e| Failure::unexpected("http-client", "TLS can't be set up").because(e))
 }

@@ -177,7 +177,8 @@ impl<'r> LogScan<'r> {
             self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule, *best)
         });
         if let Some(winner) = winner.filter(wins).next() {
-            let is_ignored = rules().any(|index| {
+            let without_literal = self.set.ignore_without_literal.iter().map(|&i| usize::from(i));
+            let is_ignored = rules().chain(without_literal).any(|index| {
                 let rule = &self.set.rules[index];
                 rule.kind == RuleKind::Ignore && rule.regex.is_match(line)
             });
@@ -207,10 +208,7 @@ impl<'r> LogScan<'r> {
     fn find_without_literal(&mut self, chunk: &CleanChunk) {
         self.without_literal.clear();
         let Some(regex) = &self.set.any_without_literal else { return };
-        let can_win = |&rule: &u16| {
-            let rule = usize::from(rule);
-            self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule, None)
-        };
+        let can_win = |&rule: &u16| !self.is_settled(usize::from(rule), None);
         if !self.set.without_literal.iter().any(can_win) {
             return;
         }

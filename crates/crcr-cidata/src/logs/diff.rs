@@ -24,6 +24,9 @@ const MAX_LINE: usize = 1000;
 /// Lines shown around the one that was found.
 const CONTEXT_LINES: u64 = 3;
 
+/// What the runner says whenever a step fails.
+const EXIT_CODE: &[u8] = b"##[error]Process completed with exit code ";
+
 /// What the lines of a green run look like.
 pub struct Baseline {
     seen: HashSet<u64, BuildHasherDefault<IsHash>>,
@@ -97,6 +100,7 @@ impl<'b> NovelLines<'b> {
             let hash = self.baseline.hasher.hash_one(&self.shape);
             if self.baseline.seen.contains(&hash)
                 || !self.shape.iter().any(u8::is_ascii_alphabetic)
+                || text.starts_with(EXIT_CODE)
                 || !is_wanted(text)
             {
                 continue;

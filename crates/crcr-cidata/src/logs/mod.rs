@@ -7,6 +7,7 @@
 mod classifier;
 mod cleaner;
 mod diff;
+mod fixtures;
 mod literals;
 mod rules;
 #[cfg(test)]
@@ -15,5 +16,6 @@ mod unpack;
 
 pub use classifier::{classify, matching_rules};
 pub use diff::Baseline;
+pub use fixtures::{FixtureOutcome, LabelledLog, read_labels, try_fixture};
 pub use rules::{LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleSet, STARTER_RULES};
 pub use unpack::unpacked;

@@ -77,9 +77,13 @@ pub struct LogRule {
 }
 
 impl LogRule {
+    pub fn is_match(&self, line: &str) -> bool {
+        self.regex.is_match(line)
+    }
+
     /// Whether the whole log has to be searched for the rule, because no text is in all its matches.
     pub fn is_without_literal(&self) -> bool {
-        self.literals.is_none()
+        self.literals.is_none() && self.kind == RuleKind::Match
     }
 }
 
@@ -105,7 +109,10 @@ pub struct RuleSet {
     pub(super) literals: AhoCorasick,
     /// For each literal, the rules that need it.
     pub(super) rules_of_literal: Vec<Vec<u16>>,
+    /// Rules of kind `match` that the whole log has to be searched for.
     pub(super) without_literal: Vec<u16>,
+    /// Rules of kind `ignore` that are tried on every line that another rule matches.
+    pub(super) ignore_without_literal: Vec<u16>,
     /// Matches where one of `without_literal` does; `None` if there are none.
     pub(super) any_without_literal: Option<meta::Regex>,
 }
@@ -152,10 +159,13 @@ impl RuleSet {
         let mut literals: Vec<&[u8]> = vec![];
         let mut rules_of_literal: Vec<Vec<u16>> = vec![];
         let mut known: HashMap<&[u8], usize> = HashMap::new();
-        let mut without_literal = vec![];
+        let (mut without_literal, mut ignore_without_literal) = (vec![], vec![]);
         for (index, rule) in (0_u16..).zip(&rules) {
             let Some(own) = &rule.literals else {
-                without_literal.push(index);
+                match rule.kind {
+                    RuleKind::Match => without_literal.push(index),
+                    RuleKind::Ignore => ignore_without_literal.push(index),
+                }
                 continue;
             };
             for literal in own {
@@ -182,13 +192,20 @@ impl RuleSet {
         let hirs: Vec<&Hir> = without_literal.iter().map(|&r| &rules[usize::from(r)].hir).collect();
         let any_without_literal = (!hirs.is_empty()).then(|| {
             meta::Builder::new()
-                .configure(config(SHARED_CACHE).which_captures(WhichCaptures::None))
+                .configure(config(SHARED_CACHE).which_captures(WhichCaptures::Implicit))
                 .build_many_from_hir(&hirs)
         });
         let any_without_literal = any_without_literal.transpose().map_err(|_| {
             format!("the {} rules without a literal are too large together", hirs.len())
         })?;
-        Ok(Self { rules, literals, rules_of_literal, without_literal, any_without_literal })
+        Ok(Self {
+            rules,
+            literals,
+            rules_of_literal,
+            without_literal,
+            ignore_without_literal,
+            any_without_literal,
+        })
     }
 }
 

@@ -1,1 +1,350 @@
+//! What a log says, whatever is in it.
 
+use std::io::{self, Read};
+
+use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource};
+
+use super::*;
+
+fn rules(text: &str) -> RuleSet {
+    RuleSet::parse(text).unwrap_or_else(|findings| panic!("{findings:?}"))
+}
+
+fn findings(text: &str) -> Vec<String> {
+    RuleSet::parse(text).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+fn rule(name: &str, pattern: &str, more: &str) -> String {
+    format!("[[rule]]\nname = '{name}'\ncategory = 'c'\npattern = '''{pattern}'''\n{more}\n")
+}
+
+fn found_in(log: &[u8], rules: &RuleSet) -> Option<LogMatch> {
+    classify(log, rules, None).unwrap().found
+}
+
+fn line_of(log: &str, rules_text: &str) -> Option<(u64, String)> {
+    found_in(log.as_bytes(), &rules(rules_text)).map(|found| (found.line_number, found.line))
+}
+
+#[test]
+fn rule_of_highest_priority_wins_at_its_last_match() {
+    let text = rule("disk", "No space left", "") + &rule("any", "error: (.+)", "");
+    let log = "error: a\nNo space left\nNo space left again\nerror: b\n";
+    assert_eq!(line_of(log, &text), Some((3, "No space left again".to_owned())));
+    assert_eq!(line_of("error: a\nx\nerror: b\n", &text), Some((3, "error: b".to_owned())));
+}
+
+#[test]
+fn first_match_wins_with_pick_first() {
+    let text = rule("compiler", r"error: (.+)", "pick = 'first'") + &rule("late", "late", "");
+    let found = found_in(b"x\nerror: a\nerror: b\nlate\n", &rules(&text)).unwrap();
+    assert_eq!((found.line_number, found.captures), (2, vec!["a".to_owned()]));
+}
+
+#[test]
+fn ignored_line_is_never_the_cause_wherever_the_ignore_rule_stands() {
+    let text = rule("any", "error", "") + &rule("probe", "^checking", "kind = 'ignore'");
+    assert_eq!(line_of("error 1\nchecking error.h\n", &text), Some((1, "error 1".to_owned())));
+    assert_eq!(line_of("checking error.h\n", &text), None);
+}
+
+#[test]
+fn rule_without_literal_competes_with_the_others_by_priority() {
+    let digits = rule("digits", r"^\d+$", "");
+    let words = rule("word", "failed", "");
+    let log = "17\nfailed\nfailed twice\n";
+    assert_eq!(line_of(log, &(digits.clone() + &words)).unwrap().0, 1);
+    assert_eq!(line_of(log, &(words + &digits)).unwrap().0, 3);
+    assert!(rules(&digits).rules()[0].is_without_literal());
+}
+
+#[test]
+fn timestamps_escape_sequences_links_and_byte_order_marks_are_stripped() {
+    let text = rule("rustc", r"^error(\[E\d+\])?: (.+)$", "");
+    for line in [
+        "2026-11-23T06:17:44.1234567Z error: x",
+        "\u{feff}2026-11-23T06:17:44.1234567Z error: x",
+        "2026-11-23T06:17:44Z \u{feff}error: x\r",
+        "2026-11-23T06:17:44.1Z \u{1b}[1m\u{1b}[31merror\u{1b}[0m: \u{1b}]8;;https://a.test\u{1b}\\x\u{1b}]8;;\u{1b}\\",
+        "build\tRun make\t2026-11-23T06:17:44.1234567Z error: x",
+        "10%\r50%\rerror: x",
+        "e\0r\0r\0o\0r\0:\0 \0x\0",
+        "\u{1b}]0;title\u{7}error: x",
+    ] {
+        assert_eq!(line_of(line, &text), Some((1, "error: x".to_owned())), "{line:?}");
+    }
+}
+
+#[test]
+fn escape_sequence_without_end_hides_nothing() {
+    let text = rule("any", "error: x", "");
+    for start in ["\u{1b}]8;;", "\u{1b}P", "\u{1b}[", "\u{1b}[12;"] {
+        let log = format!("{start}{}\nerror: x {start}", "a".repeat(10_000));
+        assert_eq!(line_of(&log, &text).unwrap().0, 2, "{start:?}");
+        let same_line = format!("{start}\u{e9} error: x");
+        assert!(line_of(&same_line, &text).is_some(), "{start:?}");
+    }
+}
+
+#[test]
+fn context_has_the_lines_around_the_match_across_chunks() {
+    let filler = "x".repeat(99);
+    let text = rule("any", "boom", "");
+    // Whatever the place of the line in the chunks, which are 256 KiB.
+    for before in [0, 1, 2, 2600, 2620, 2621, 2622, 2623, 5241, 5242] {
+        let mut log: String = (0..before).map(|n| format!("{n:<5}{}\n", &filler[5..])).collect();
+        log += "boom\nafter 1\nafter 2\nafter 3\nafter 4\n";
+        let found = found_in(log.as_bytes(), &rules(&text)).unwrap();
+        assert_eq!(found.line_number, before + 1);
+        let at = found.context.iter().position(|line| line == "boom").unwrap();
+        assert_eq!(at as u64, before.min(3), "{before}");
+        assert_eq!(found.context[at + 1..], ["after 1", "after 2", "after 3"], "{before}");
+    }
+}
+
+#[test]
+fn captures_are_the_groups_that_took_part_else_the_whole_match() {
+    let text = rule("either", r"undefined (\w+)|missing (\w+)", "") + &rule("whole", "no disk", "");
+    let captures = |log: &str| found_in(log.as_bytes(), &rules(&text)).unwrap().captures;
+    assert_eq!(captures("x missing lib"), ["lib"]);
+    assert_eq!(captures("there is no disk left"), ["no disk"]);
+}
+
+#[test]
+fn literals_are_found_in_the_middle_of_patterns_and_whatever_their_case() {
+    for pattern in [
+        r"^\S+:\d+: error: ",
+        r"(?i)out of memory",
+        r"(?:foo|bar)+ [0-9]+ failed",
+        r"[Ee]rror: \w+",
+        r"\b(?:SIGSEGV|SIGABRT)\b",
+        r"^(?:a+ )?panic!+",
+    ] {
+        assert!(!rules(&rule("r", pattern, "")).rules()[0].is_without_literal(), "{pattern}");
+    }
+    let text = rule("memory", "(?i)out of MEMORY", "");
+    assert_eq!(line_of("a\nOUT of mEmOrY\n", &text).unwrap().0, 2);
+}
+
+/// The engine against trying every rule on every line.
+#[test]
+fn result_is_that_of_trying_every_rule_on_every_line() {
+    let patterns = [
+        "ab+c",
+        r"^\d+ x",
+        "(?i)Err(?:or)?: (.*)",
+        "[a-c]{2}$",
+        "zz|y{3,}",
+        r"\bfail\w*",
+        "a.c",
+        "q?ab",
+    ];
+    let words = ["abc", "12 x", "ERROR: q", "ca", "zz", "yyyy", "failed", "aXc", "none", "ab", ""];
+    let mut state = 7_u32;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as usize % below
+    };
+    for _ in 0..400 {
+        let count = 1 + random(patterns.len());
+        let text: String = (0..count)
+            .map(|n| {
+                let more = match random(4) {
+                    0 => "pick = 'first'",
+                    1 if n > 0 => "kind = 'ignore'",
+                    _ => "",
+                };
+                rule(&format!("r{n}"), patterns[random(patterns.len())], more)
+            })
+            .collect();
+        let set = rules(&text);
+        let lines: Vec<String> = (0..1 + random(12))
+            .map(|_| format!("{} {}", words[random(words.len())], words[random(words.len())]))
+            .collect();
+        let winner =
+            |line: &String| matching_rules(&set, line).first().map(|rule| rule.name.clone());
+        let priority =
+            |name: &String| set.rules().iter().position(|rule| rule.name == *name).unwrap();
+        let all: Vec<(usize, usize)> =
+            (1..).zip(&lines).filter_map(|(n, line)| Some((priority(&winner(line)?), n))).collect();
+        let best = all.iter().map(|(rule, _)| *rule).min();
+        let expected = best.map(|best| {
+            let mut of_best = all.iter().filter(|(rule, _)| *rule == best).map(|(_, line)| *line);
+            let first = set.rules()[best].pick == Pick::First;
+            (best, if first { of_best.next() } else { of_best.next_back() }.unwrap() as u64)
+        });
+        let found = found_in(lines.join("\n").as_bytes(), &set);
+        let found = found.map(|found| (priority(found.rule.as_ref().unwrap()), found.line_number));
+        assert_eq!(found, expected, "{text}\n{lines:#?}");
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_reported_at_once_with_their_lines() {
+    let text = "extends = 'other'\n\
+        [[rule]]\nname = 'a'\npattern = '(x'\ncategory = 'c'\n\
+        [[rule]]\nname = 'a'\npattern = 'ok'\ncategory = 'c'\npick = 'middle'\n\
+        [[rule]]\npattern = 'x*'\ncategory = 'c'\ncolour = 1\n\
+        [[rule]]\nname = 'b'\npattern = '(?=x)y'\ncategory = 'c'\n\
+        [[rule]]\nname = 'd'\npattern = '(?:\\w{500}){500}'\ncategory = 'c'\n\
+        [[rule]]\nname = 'e'\npattern = 'a\\nb'\ncategory = 'c'\n";
+    let found = findings(text).join("\n");
+    for expected in [
+        "line 1: `extends` can only be \"starter\"",
+        "line 4: the pattern isn't a regular expression: unclosed group",
+        "line 10: `pick` is \"first\" or \"last\"",
+        "line 11: the rule has no `name`",
+        "line 12: the pattern matches every line, because it can be empty",
+        "line 14: `colour` isn't a key of a rule",
+        "line 17: the pattern isn't a regular expression: look-around",
+        "line 21: the pattern takes more than 524288 bytes when compiled",
+        "line 25: the pattern needs a line feed",
+    ] {
+        assert!(found.contains(expected), "{expected} in:\n{found}");
+    }
+    assert!(findings("").concat().contains("there is no `[[rule]]`"));
+    assert!(findings("[[rule]\n").concat().starts_with("line 1: "));
+    let twice = rule("a", "x1", "") + &rule("a", "y1", "");
+    assert_eq!(findings(&twice), ["line 6: `a` is the name of the rule in line 1, too"]);
+    let long = rule("a", &"x".repeat(2001), "");
+    assert_eq!(findings(&long), ["line 4: the pattern is longer than 2000 bytes"]);
+}
+
+#[test]
+fn own_rules_come_before_the_starter_rules_and_replace_those_of_the_same_name() {
+    let own = format!("extends = 'starter'\n{}", rule("exit code", "my own", ""));
+    let set = rules(&own);
+    assert_eq!(set.rules().len(), RuleSet::starter().rules().len());
+    assert_eq!((set.rules()[0].name.as_str(), &*set.rules()[0].pattern), ("exit code", "my own"));
+}
+
+#[test]
+fn every_starter_rule_has_examples_that_it_wins() {
+    let set = RuleSet::starter();
+    let mut wrong = vec![];
+    for rule in set.rules() {
+        if rule.examples.is_empty() {
+            wrong.push(format!("`{}` has no example", rule.name));
+        }
+        for example in &rule.examples {
+            let winner = matching_rules(&set, example).first().map(|first| first.name.clone());
+            let expected = (rule.kind == RuleKind::Match).then(|| rule.name.clone());
+            if winner != expected || !rule.is_match(example) {
+                wrong.push(format!("{example}: {winner:?} in place of `{}`", rule.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The alternatives of a backtracking engine would take longer than the universe has been there.
+#[test]
+fn pattern_that_would_backtrack_takes_linear_time() {
+    let text = rule("nested", r"^(?:a+)+$", "") + &rule("pairs", r"(?:x+x+)+y", "");
+    let log = format!("{}!\n{}\n", "a".repeat(60_000), "x".repeat(60_000)).repeat(10);
+    let start = std::time::Instant::now();
+    assert_eq!(line_of(&log, &text), None);
+    assert!(start.elapsed().as_secs() < 20);
+}
+
+#[test]
+fn binary_noise_and_floods_of_escape_sequences_are_read_to_the_end() {
+    let text = rule("end", "the end", "");
+    let mut log = vec![];
+    for n in 0..2_000_000_u32 {
+        log.push((n.wrapping_mul(2_654_435_761) >> 24) as u8);
+    }
+    log.extend(b"\n".iter().chain(&b"\x1b[31m\x1b]8;;x\x07\0\xff".repeat(100_000)));
+    log.extend(b"the end\xff\xfe");
+    let found = found_in(&log, &rules(&text)).unwrap();
+    assert!(found.line.ends_with("the end\u{fffd}\u{fffd}"));
+}
+
+struct OneLine {
+    left: u64,
+    end: &'static [u8],
+}
+
+impl Read for OneLine {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return self.end.read(buffer);
+        }
+        let count = buffer.len().min(usize::try_from(self.left).unwrap());
+        buffer[..count].fill(b'a');
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+#[test]
+fn end_of_a_line_of_many_chunks_is_searched_too_and_the_report_stays_small() {
+    let text = rule("end", "boom", "");
+    let log = OneLine { left: 50_000_000, end: b" boom\n" };
+    let found = classify(log, &rules(&text), None).unwrap().found.unwrap();
+    assert_eq!(found.line_number, 1);
+    assert!(found.line.len() < 5000 && found.line.ends_with("boom"));
+}
+
+#[test]
+fn comparison_reports_lines_that_a_green_run_never_has() {
+    let green = "2026-01-01T00:00:00.1Z Set up run 17 in /tmp/a1\nBuilt in 3.5 s\nChecked 4096 files, commit 0123abcdef\ndone\n";
+    let failed = "2026-02-02T00:00:00.1Z Set up run 23 in /var/b2\nBuilt in 4.75 s\nChecked 9 files, commit fedcba98765\nwidget exploded in room 7\nwidget failed\nnoise 1\nnoise 2\ndone\n";
+    let baseline = Baseline::read(green.as_bytes()).unwrap();
+    let set = rules(&rule("none", "nothing here", ""));
+    let result = classify(failed.as_bytes(), &set, Some(&baseline)).unwrap();
+    let novel: Vec<(u64, &str)> =
+        result.novel.iter().map(|novel| (novel.line_number, novel.line.as_str())).collect();
+    // What occurs twice comes last.
+    assert_eq!(novel, [(5, "widget failed"), (4, "widget exploded in room 7"), (7, "noise 2")]);
+    let found = result.found.unwrap();
+    assert_eq!((found.by, found.line_number, found.rule), (LogMatchSource::Diff, 5, None));
+}
+
+#[test]
+fn comparison_wins_over_a_last_resort_and_loses_against_a_rule() {
+    let set = rules(
+        &(rule("known", "known cause", "")
+            + "[[rule]]\nname = 'exit code'\ncategory = 'last-resort'\npattern = 'exit code \\d+'\n"),
+    );
+    let baseline = Baseline::read(&b"fine\n"[..]).unwrap();
+    let by = |log: &str, baseline| {
+        classify(log.as_bytes(), &set, baseline).unwrap().found.map(|found| (found.by, found.line))
+    };
+    let odd = "fine\nodd thing\nexit code 1\n";
+    assert_eq!(by(odd, Some(&baseline)), Some((LogMatchSource::Diff, "odd thing".to_owned())));
+    assert_eq!(by(odd, None), Some((LogMatchSource::Rule, "exit code 1".to_owned())));
+    let known = "known cause\nodd thing\nexit code 1\n";
+    assert_eq!(by(known, Some(&baseline)), Some((LogMatchSource::Rule, "known cause".to_owned())));
+}
+
+#[test]
+fn comparison_of_endless_new_lines_keeps_the_last_ones() {
+    let baseline = Baseline::read(&b"fine\n"[..]).unwrap();
+    let name =
+        |n: u32| n.to_string().bytes().map(|digit| char::from(digit + 49)).collect::<String>();
+    let log: String = (0..20_000).map(|n| format!("new {}\n", name(n))).collect();
+    let set = rules(&rule("none", "nothing here", ""));
+    let result = classify(log.as_bytes(), &set, Some(&baseline)).unwrap();
+    assert_eq!(result.novel.len(), 50);
+    assert_eq!(result.novel[0].line_number, 20_000);
+}
+
+#[test]
+fn compressed_logs_are_read_and_a_cut_one_is_an_error() {
+    let text = "error: x\n".repeat(1000);
+    let mut gzip = flate2::read::GzEncoder::new(text.as_bytes(), flate2::Compression::fast());
+    let mut packed = vec![];
+    gzip.read_to_end(&mut packed).unwrap();
+    let zstd = zstd::encode_all(text.as_bytes(), 1).unwrap();
+    for packed in [&packed, &zstd] {
+        let mut read = String::new();
+        unpacked(&packed[..]).unwrap().read_to_string(&mut read).unwrap();
+        assert_eq!(read, text);
+        let cut = &packed[..packed.len() - 5];
+        assert!(unpacked(cut).unwrap().read_to_string(&mut String::new()).is_err());
+    }
+    let mut short = String::new();
+    unpacked(&b"ab"[..]).unwrap().read_to_string(&mut short).unwrap();
+    assert_eq!(short, "ab");
+}

@@ -1,0 +1,113 @@
+//! `crcr logs …`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::Crcr;
+
+fn fixtures(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/logs").join(folder)
+}
+
+#[test]
+fn classify_as_json_has_line_captures_context_and_what_is_new() {
+    let run = Crcr::new(&["logs", "classify", "-", "--baseline", "green.log", "--format", "json"]);
+    fs::write(run.folder().join("green.log"), "start 1\nall fine\n").unwrap();
+    let log = "2026-11-23T06:17:44.1234567Z start 2\n\
+        2026-11-23T06:17:44.1234567Z \u{1b}[31msrc/core.c:12:5: error: 'x' undeclared\u{1b}[0m\n\
+        2026-11-23T06:17:44.1234567Z ##[error]Process completed with exit code 2.\n";
+    let ran = run.stdin(log).run().expect_code(0);
+    assert!(!ran.stdout.contains("##["), "the runner would act on it");
+    let line = "src/core.c:12:5: error: 'x' undeclared";
+    assert_eq!(
+        serde_json::from_str::<Value>(&ran.stdout).unwrap(),
+        json!([{
+            "file": "-",
+            "match": {
+                "rule": "C or C++ error", "category": "compile", "line_number": 2, "line": line,
+                "captures": ["core.c", "12", "'x' undeclared"],
+                "context": ["start 2", line, "##[error]Process completed with exit code 2."],
+                "by": "rule"
+            },
+            "novel": [{ "line_number": 2, "line": line }]
+        }])
+    );
+}
+
+#[test]
+fn log_without_a_telling_line_is_no_error_and_a_missing_file_is() {
+    let ran = Crcr::new(&["logs", "classify", "-"]).stdin("all fine\n").run().expect_code(0);
+    assert_eq!(ran.stdout, "-: no line explains the failure\n");
+    let ran = Crcr::new(&["logs", "classify", "absent.log"]).run().expect_code(2);
+    assert!(ran.stderr.contains("`absent.log` can't be read"), "{}", ran.stderr);
+}
+
+#[test]
+fn all_mistakes_of_a_rules_file_are_printed() {
+    let run = Crcr::new(&["logs", "classify", "x.log", "--rules", "rules.toml"]);
+    fs::write(
+        run.folder().join("rules.toml"),
+        "[[rule]]\nname = 'a'\npattern = '('\ncategory = ''\n",
+    )
+    .unwrap();
+    let ran = run.run().expect_code(1);
+    assert!(ran.stderr.contains("`rules.toml` has 2 mistakes"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("line 3: the pattern isn't a regular expression"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("line 4: `category` is"), "{}", ran.stderr);
+}
+
+#[test]
+fn test_names_rules_that_are_shadowed_never_match_or_have_no_literal() {
+    let run = Crcr::new(&["logs", "test", "rules.toml", "--format", "json"]);
+    let rules = "[[rule]]\nname = 'wide'\ncategory = 'c'\npattern = 'error'\nexamples = ['an error']\n\
+        [[rule]]\nname = 'narrow'\ncategory = 'c'\npattern = 'error: x'\nexamples = ['error: x']\n\
+        [[rule]]\nname = 'digits'\ncategory = 'c'\npattern = '^\\d+$'\n";
+    fs::write(run.folder().join("rules.toml"), rules).unwrap();
+    let ran = run.run().expect_code(1);
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(json["shadowed"], json!({ "narrow": "wide" }));
+    assert_eq!(json["never_matched"], json!(["digits"]));
+    assert_eq!(json["without_literal"], json!(["digits"]));
+    assert_eq!(json["unexpected"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn starter_rules_are_printed_and_can_be_used_as_a_file() {
+    let rules = Crcr::new(&["logs", "rules"]).run().expect_code(0).stdout;
+    let ran = Crcr::new(&["logs", "test", "-"]).stdin(rules).run().expect_code(0);
+    assert!(!ran.stdout.contains("not as expected"), "{}", ran.stdout);
+}
+
+/// Of labelled logs: (right, wrong, without a line).
+fn accuracy(folder: &str) -> (u64, u64, u64) {
+    let folder = fixtures(folder);
+    let args = ["logs", "test", "--format", "json", "--fixtures", folder.to_str().unwrap()];
+    let ran = Crcr::new(&args).run();
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let count = |name: &str| json[name].as_u64().unwrap();
+    (count("right"), count("wrong"), count("nothing"))
+}
+
+#[test]
+fn starter_rules_find_the_right_line_of_the_logs_that_they_were_written_with() {
+    let (right, wrong, nothing) = accuracy("labelled");
+    assert!(right + wrong + nothing >= 60);
+    assert!(right >= RIGHT_OF_LABELLED, "{right} right, {wrong} wrong, {nothing} without a line");
+}
+
+#[test]
+fn starter_rules_find_the_right_line_of_logs_that_were_made_afterwards() {
+    let (right, wrong, nothing) = accuracy("held-out");
+    assert!(right + wrong + nothing >= 50);
+    assert!(right >= RIGHT_OF_HELD_OUT, "{right} right, {wrong} wrong, {nothing} without a line");
+}
+
+/// Raise these when the rules get better; docs/benchmarks.md has the numbers.
+const RIGHT_OF_LABELLED: u64 = 60;
+const RIGHT_OF_HELD_OUT: u64 = 40;
