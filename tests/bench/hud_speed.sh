@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# How fast every page answers over a million attempts, on SQLite and on Debian's ClickHouse.
-# usage: tests/bench/hud_speed.sh [ATTEMPTS] [DAYS]
+# How fast every page answers over a million attempts and a million webhooks, on SQLite and on Debian's
+# ClickHouse.
+# usage: tests/bench/hud_speed.sh [ATTEMPTS] [DAYS] [WEBHOOKS]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-attempts=${1:-1000000} days=${2:-400}
+attempts=${1:-1000000} days=${2:-400} webhooks=${3:-1000000}
 hud_speed() { cargo bench -q --workspace --bench hud_speed -- "$@"; }
 folder=$(mktemp -d)
 server=
 trap '[[ -z $server ]] || kill "$server"; rm -rf "$folder"' EXIT
 
 echo "SQLite:"
-hud_speed "sqlite:$folder/results.db" "$attempts" "$days"
+hud_speed "sqlite:$folder/results.db" "$attempts" "$days" "$webhooks"
 
 port=18923
 cat >"$folder/config.xml" <<XML
@@ -29,4 +30,4 @@ XML
 server=$!
 until (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.2; done
 echo "ClickHouse $(curl -s "http://127.0.0.1:$port/?query=SELECT+version()"):"
-hud_speed "clickhouse+http://127.0.0.1:$port/crcr" "$attempts" "$days"
+hud_speed "clickhouse+http://127.0.0.1:$port/crcr" "$attempts" "$days" "$webhooks"

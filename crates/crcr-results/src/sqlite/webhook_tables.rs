@@ -27,7 +27,7 @@ impl WebhookResults for SqliteResults {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             )?;
             let mut note_branch = tx.prepare_cached(
-                "INSERT INTO webhook_branch VALUES (?1, ?2, ?3, ?4)
+                "INSERT INTO known_branch VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT DO UPDATE SET newest = max(newest, excluded.newest)",
             )?;
             for row in &rows {
@@ -124,7 +124,7 @@ impl WebhookResults for SqliteResults {
             this.store.slow_readers().with(|connection| {
                 connection
                     .prepare_cached(
-                        "SELECT repo, max(newest) FROM webhook_branch
+                        "SELECT repo, max(newest) FROM known_branch
                          WHERE event = ?1 AND repo <> '' GROUP BY repo ORDER BY repo",
                     )?
                     .query_map([event], |row| {
@@ -147,7 +147,7 @@ impl WebhookResults for SqliteResults {
             this.store.slow_readers().with(|connection| {
                 connection
                     .prepare_cached(
-                        "SELECT branch FROM webhook_branch
+                        "SELECT branch FROM known_branch
                          WHERE event = ?1 AND repo = ?2 AND branch <> ''
                          ORDER BY newest DESC LIMIT ?3",
                     )?

@@ -13,8 +13,8 @@ CREATE INDEX webhook_number ON webhook (event, repo, number, thing) WHERE number
 CREATE INDEX webhook_time ON webhook (received_at);
 
 -- When a branch was last heard of: finding that in `webhook` would take a look at every row.
-CREATE TABLE webhook_branch (
+CREATE TABLE known_branch (
     event TEXT NOT NULL, repo TEXT NOT NULL COLLATE NOCASE, branch TEXT NOT NULL,
     newest INTEGER NOT NULL, PRIMARY KEY (event, repo, branch)
 ) WITHOUT ROWID;
-CREATE INDEX webhook_branch_newest ON webhook_branch (event, repo, newest);
+CREATE INDEX known_branch_newest ON known_branch (event, repo, newest);
