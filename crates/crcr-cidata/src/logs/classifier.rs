@@ -115,10 +115,12 @@ impl<'r> LogScan<'r> {
         self.find_without_literal(chunk);
         let mut segment = 0;
         for hit in self.set.literals.find_overlapping_iter(&chunk.text) {
-            if hit.end() > chunk.segment_end(segment) {
+            // A literal may start with the line feed before its line, or end with the one after it.
+            let last = hit.end() - 1;
+            if last > chunk.segment_end(segment) {
                 self.try_candidates(chunk, segment, &mut best);
                 let rest = &chunk.segments[segment..];
-                segment += rest.partition_point(|s| s.start() < hit.end()) - 1;
+                segment += rest.partition_point(|s| s.start() <= last) - 1;
                 self.try_without_literal(chunk, segment, &mut best);
             }
             for &rule in &self.set.rules_of_literal[hit.pattern().as_usize()] {

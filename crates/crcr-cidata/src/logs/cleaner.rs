@@ -25,7 +25,7 @@ pub(super) struct LogReader<R> {
 /// Clean text of a part of a log. Buffers are used again for the next part.
 #[derive(Default)]
 pub(super) struct CleanChunk {
-    /// Every segment ends with a line feed.
+    /// Starts with a line feed, and every segment ends with one.
     pub(super) text: Vec<u8>,
     pub(super) segments: Vec<Segment>,
 }
@@ -87,6 +87,7 @@ impl<R: Read> LogReader<R> {
     /// Replaces the content of `chunk` by the next part of the log. `false` after the end.
     pub(super) fn read_chunk(&mut self, chunk: &mut CleanChunk) -> io::Result<bool> {
         chunk.text.clear();
+        chunk.text.push(b'\n');
         chunk.segments.clear();
         while !self.is_at_end && self.filled < self.raw.len() {
             match self.input.read(&mut self.raw[self.filled..]) {

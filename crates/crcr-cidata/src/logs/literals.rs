@@ -2,7 +2,8 @@
 //!
 //! `regex-syntax` extracts literals from the start or the end of a pattern. Rules for logs often
 //! have theirs in the middle (`^\S+:\d+: error: `), and many ignore case, so the pattern is walked
-//! here and all literals are in lower case.
+//! here and all literals are in lower case. A line feed in a literal is the start or the end of a
+//! line: `^E: ` is selective, although `E: ` isn't.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
@@ -10,7 +11,8 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 const MAX_SET: usize = 24;
 /// In bytes. More of a literal makes the automaton larger and hardly more selective.
 const MAX_LITERAL: usize = 24;
-/// In bytes other than white space. Shorter literals occur in nearly every line.
+/// In bytes other than white space, an end of a line being worth two. Shorter literals occur in nearly
+/// every line.
 const MIN_LITERAL: usize = 3;
 
 type LiteralSet = Vec<Vec<u8>>;
@@ -36,20 +38,27 @@ pub(super) fn required_literals(hir: &Hir) -> Option<LiteralSet> {
 struct LiteralParts {
     /// Everything that the part matches, if that is little.
     exact: Option<LiteralSet>,
+    /// Of which every match of the part starts with one, if there is no `exact`.
+    prefix: Option<LiteralSet>,
     /// Of which every match of the part contains one.
     required: Option<LiteralSet>,
 }
 
 impl LiteralParts {
     fn exact(set: LiteralSet) -> Self {
-        Self { exact: Some(set), required: None }
+        Self { exact: Some(set), ..Self::default() }
+    }
+
+    fn start(&self) -> Option<&LiteralSet> {
+        self.exact.as_ref().or(self.prefix.as_ref())
     }
 
     fn of(hir: &Hir) -> Self {
         match hir.kind() {
+            HirKind::Look(Look::StartLF | Look::EndLF) => Self::exact(vec![vec![b'\n']]),
             HirKind::Empty | HirKind::Look(_) => Self::exact(vec![vec![]]),
             HirKind::Literal(literal) => Self::exact(vec![literal.0.to_ascii_lowercase()]),
-            HirKind::Class(class) => Self { exact: members(class), required: None },
+            HirKind::Class(class) => Self { exact: members(class), ..Self::default() },
             HirKind::Capture(capture) => Self::of(&capture.sub),
             HirKind::Repetition(repetition) => {
                 let sub = Self::of(&repetition.sub);
@@ -60,25 +69,30 @@ impl LiteralParts {
                             set.push(vec![]);
                             set
                         });
-                        Self { exact, required: None }
+                        Self { exact, ..Self::default() }
                     }
                     (0, _) => Self::default(),
-                    _ => Self { exact: None, required: better(sub.exact, sub.required) },
+                    _ => Self {
+                        exact: None,
+                        prefix: sub.start().cloned(),
+                        required: better(sub.exact, sub.required),
+                    },
                 }
             }
             HirKind::Concat(parts) => Self::of_sequence(parts),
             HirKind::Alternation(parts) => {
                 let parts: Vec<Self> = parts.iter().map(Self::of).collect();
                 let exact = union(parts.iter().map(|part| part.exact.clone()));
+                let prefix = union(parts.iter().map(|part| part.start().cloned()));
                 let required =
                     union(parts.into_iter().map(|part| better(part.exact, part.required)));
-                Self { exact, required }
+                Self { exact, prefix, required }
             }
         }
     }
 
     fn of_sequence(parts: &[Hir]) -> Self {
-        let mut best = None;
+        let (mut best, mut prefix) = (None, None);
         let mut current: LiteralSet = vec![vec![]];
         let mut is_exact = true;
         for part in parts {
@@ -88,15 +102,19 @@ impl LiteralParts {
                 current = joined;
                 continue;
             }
+            let longer = part.start().and_then(|start| product(&current, start));
+            if is_exact {
+                prefix = longer.clone().or_else(|| Some(current.clone()));
+            }
             is_exact = false;
-            best = better(best, Some(std::mem::take(&mut current)));
+            best = better(better(best, Some(std::mem::take(&mut current))), longer);
             best = better(best, part.required);
             current = part.exact.unwrap_or_else(|| vec![vec![]]);
         }
         if is_exact {
             return Self::exact(current);
         }
-        Self { exact: None, required: better(best, Some(current)) }
+        Self { exact: None, prefix, required: better(best, Some(current)) }
     }
 }
 
@@ -125,7 +143,12 @@ fn product(starts: &LiteralSet, ends: &LiteralSet) -> Option<LiteralSet> {
     let longest = |set: &LiteralSet| set.iter().map(Vec::len).max().unwrap_or_default();
     let fits = starts.len() * ends.len() <= MAX_SET && longest(starts) + longest(ends) <= 256;
     fits.then(|| {
-        let with = |start: &Vec<u8>| ends.iter().map(|end| [&start[..], end].concat()).collect();
+        // `^^` is the start of one line.
+        let joined = |start: &[u8], end: &[u8]| match (start, end) {
+            ([.., b'\n'], [b'\n', rest @ ..]) => [start, rest].concat(),
+            _ => [start, end].concat(),
+        };
+        let with = |start: &Vec<u8>| ends.iter().map(|end| joined(start, end)).collect();
         let mut set: LiteralSet =
             starts.iter().flat_map(|start| -> LiteralSet { with(start) }).collect();
         set.sort();
@@ -151,7 +174,11 @@ fn better(a: Option<LiteralSet>, b: Option<LiteralSet>) -> Option<LiteralSet> {
 
 /// 0 if a set isn't worth searching for.
 fn selectivity(set: &LiteralSet) -> usize {
-    let telling = |literal: &Vec<u8>| literal.iter().filter(|b| !b.is_ascii_whitespace()).count();
+    let worth = |byte: &u8| match byte {
+        b'\n' => 2,
+        byte => usize::from(!byte.is_ascii_whitespace()),
+    };
+    let telling = |literal: &Vec<u8>| literal.iter().map(worth).sum::<usize>();
     let shortest = set.iter().map(telling).min().unwrap_or_default();
     if shortest < MIN_LITERAL {
         return 0;

@@ -119,6 +119,8 @@ fn literals_are_found_in_the_middle_of_patterns_and_whatever_their_case() {
         r"[Ee]rror: \w+",
         r"\b(?:SIGSEGV|SIGABRT)\b",
         r"^(?:a+ )?panic!+",
+        r"^E: (.+)",
+        r"\w+(?:Error|Exit)(?:: (.+)|$)",
     ] {
         assert!(!rules(&rule("r", pattern, "")).rules()[0].is_without_literal(), "{pattern}");
     }
@@ -138,6 +140,12 @@ fn result_is_that_of_trying_every_rule_on_every_line() {
         r"\bfail\w*",
         "a.c",
         "q?ab",
+        "^ab",
+        "^12 .",
+        "a[bc]+$",
+        "(?:^|x)c",
+        "^(?:z|yy)+ ",
+        "ca(?:: |$)",
     ];
     let words = ["abc", "12 x", "ERROR: q", "ca", "zz", "yyyy", "failed", "aXc", "none", "ab", ""];
     let mut state = 7_u32;
