@@ -10,6 +10,8 @@ mod act_allowlist;
 mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
+#[cfg(feature = "relay")]
+mod act_stats;
 mod allowlist;
 #[cfg(feature = "relay")]
 mod allowlist_evidence;

@@ -291,8 +291,8 @@ pub struct TimesArgs {
     /// Write there instead of to stdout
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// The file is always JSON
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Json, hide = true)]
+    /// For people or for programs
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Json)]
     pub format: DataFormat,
 }
 

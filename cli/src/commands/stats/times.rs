@@ -27,8 +27,13 @@ pub async fn times(args: &TimesArgs, env: &Env, printer: &Printer) -> Outcome {
         all_branches: args.stored.all_branches,
     };
     let times = results.file_times(&query).await.map_err(not_read)?;
-    let json = nested(&times, args.classes);
-    let text = serde_json::to_string_pretty(&json).unwrap_or_default() + "\n";
+    let text = match args.format {
+        DataFormat::Json => {
+            let json = nested(&times, args.classes);
+            serde_json::to_string_pretty(&json).unwrap_or_default() + "\n"
+        }
+        DataFormat::Text => times.iter().map(line).collect(),
+    };
     match &args.output {
         Some(path) => std::fs::write(path, text).map_err(|error| {
             let what = format!("`{}` can't be written", path.display());
@@ -40,6 +45,13 @@ pub async fn times(args: &TimesArgs, env: &Env, printer: &Printer) -> Outcome {
         printer.notice("no test file has a time in these days");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Names may contain anything that a report can.
+fn line(time: &FileTime) -> String {
+    let names = [&time.job, &time.config, &time.file, &time.classname];
+    let names = names.map(|name| name.escape_debug().to_string()).join("  ");
+    format!("{:8.1} s  {names}\n", time.seconds)
 }
 
 /// Of each file and its classes.

@@ -15,7 +15,7 @@ pub(crate) fn page(model: &TestsModel) -> Markup {
             @if model.repositories.is_empty() {
                 p.note { "No results of tests are stored. " code { "crcr stats collect" } " loads them." }
             } @else {
-                nav.tabs aria-label="Kind of tests" {
+                nav.pages aria-label="Kind of tests" {
                     @for show in ShownTests::ALL {
                         a href=(model.url(show)) aria-current=[(show == model.show).then_some("page")] { (title(show)) } " "
                     }
@@ -38,7 +38,7 @@ fn title(show: ShownTests) -> &'static str {
 
 fn filters(model: &TestsModel) -> Markup {
     html! {
-        form.filters method="get" action="/crcr/tests" {
+        form.span method="get" action="/crcr/tests" {
             input type="hidden" name="show" value=(model.show.as_str());
             label { "Repository " select name="repo" {
                 @for name in &model.repositories {
