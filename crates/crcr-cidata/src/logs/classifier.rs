@@ -175,10 +175,10 @@ impl<'r> LogScan<'r> {
             let rule = &self.set.rules[index];
             rule.kind == RuleKind::Match && rule.regex.is_match(line)
         };
-        let winner = rules().take_while(|&rule| {
+        let mut may_win = rules().take_while(|&rule| {
             self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule, *best)
         });
-        if let Some(winner) = winner.filter(wins).next() {
+        if let Some(winner) = may_win.find(wins) {
             let without_literal = self.set.ignore_without_literal.iter().map(|&i| usize::from(i));
             let is_ignored = rules().chain(without_literal).any(|index| {
                 let rule = &self.set.rules[index];

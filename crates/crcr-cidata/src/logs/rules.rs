@@ -190,14 +190,15 @@ impl RuleSet {
             .build(&literals)
             .map_err(|error| format!("the literals of all rules are too large: {error}"))?;
         let hirs: Vec<&Hir> = without_literal.iter().map(|&r| &rules[usize::from(r)].hir).collect();
-        let any_without_literal = (!hirs.is_empty()).then(|| {
-            meta::Builder::new()
-                .configure(config(SHARED_CACHE).which_captures(WhichCaptures::Implicit))
-                .build_many_from_hir(&hirs)
-        });
-        let any_without_literal = any_without_literal.transpose().map_err(|_| {
-            format!("the {} rules without a literal are too large together", hirs.len())
-        })?;
+        let any_without_literal = if hirs.is_empty() {
+            None
+        } else {
+            let config = config(SHARED_CACHE).which_captures(WhichCaptures::Implicit);
+            let regex = meta::Builder::new().configure(config).build_many_from_hir(&hirs);
+            Some(regex.map_err(|_| {
+                format!("the {} rules without a literal are too large together", hirs.len())
+            })?)
+        };
         Ok(Self {
             rules,
             literals,
@@ -250,7 +251,7 @@ impl RuleReader<'_> {
                 }
                 ("extends", DeValue::String(name)) if name == "starter" => extends_starter = true,
                 ("rule", _) => {
-                    self.find(value.span().start, "write rules as `[[rule]]`".to_owned())
+                    self.find(value.span().start, "write rules as `[[rule]]`".to_owned());
                 }
                 ("extends", _) => {
                     let message = "`extends` can only be \"starter\"".to_owned();
@@ -367,9 +368,12 @@ impl RuleReader<'_> {
         }
         // `\w`, `\d` and `.` for ASCII and bytes make small, fast automata. A class with other
         // characters, such as `[✓✗]`, needs Unicode.
-        let parse =
-            |unicode| ParserBuilder::new().utf8(false).unicode(unicode).build().parse(pattern);
-        let parsed = parse(false).or_else(|_| parse(true));
+        let mut parser = ParserBuilder::new().utf8(false).unicode(false).build();
+        let mut parser_for_unicode = ParserBuilder::new().utf8(false).build();
+        let parsed = match parser.parse(pattern) {
+            Ok(hir) => Ok(hir),
+            Err(_) => parser_for_unicode.parse(pattern),
+        };
         let hir = match parsed {
             Ok(hir) => hir,
             Err(error) => {
