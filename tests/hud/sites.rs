@@ -186,11 +186,11 @@ fn hostile_webhooks(mut rows: Vec<WebhookRow>) -> Vec<WebhookRow> {
     rows
 }
 
-/// 50 commits of 40 jobs that aren't folded.
+/// 50 commits of 40 jobs that aren't folded. A commit of zeros only would be a deleted branch.
 fn wide_webhooks() -> Vec<WebhookRow> {
     let repository = json!({ "full_name": UPSTREAM });
     let mut rows = vec![];
-    for commit in 0..50 {
+    for commit in 1..=50 {
         let (sha, at) = (format!("{commit:040}"), now() - SignedDuration::from_hours(50 - commit));
         let head = json!({ "message": format!("Commit {commit} (#{commit})"), "author": { "name": "Ada" } });
         let push = json!({

@@ -67,7 +67,7 @@ fn test_names_rules_that_are_shadowed_never_match_or_have_no_literal() {
     let run = Crcr::new(&["logs", "test", "rules.toml", "--format", "json"]);
     let rules = "[[rule]]\nname = 'wide'\ncategory = 'c'\npattern = 'error'\nexamples = ['an error']\n\
         [[rule]]\nname = 'narrow'\ncategory = 'c'\npattern = 'error: x'\nexamples = ['error: x']\n\
-        [[rule]]\nname = 'digits'\ncategory = 'c'\npattern = '^\\d+$'\n";
+        [[rule]]\nname = 'digits'\ncategory = 'c'\npattern = '\\d+$'\n";
     fs::write(run.folder().join("rules.toml"), rules).unwrap();
     let ran = run.run().expect_code(1);
     let json: Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -8,15 +8,15 @@ use crcr_artifacts::download::{
     self, DownloadError, DownloadRequest, DownloadResult, DownloadedArtifact,
 };
 use crcr_artifacts::find::pattern::NamePattern;
-use crcr_artifacts::find::{ArtifactLocation, ArtifactSelection};
+use crcr_artifacts::find::{ArtifactLocation, ArtifactSelection, ArtifactSources};
 use crcr_artifacts::locator::{self, ArtifactTrust, Locator, MAX_OUTPUT_BYTES};
 use crcr_artifacts::trust::is_privileged;
 use crcr_artifacts::unpack::OnCollision;
 
 use crate::cli::artifact::{DigestMismatch, DownloadArgs, OnCollisionArg};
 use crate::commands::artifact::sources::{
-    SummaryRow, files_text, github_url, not_found, run_of, s3_page, set_empty_outputs, sources,
-    store_failed, summarize_failure, table, warn_instead,
+    SummaryRow, files_text, github_url, not_found, run_of, s3_page, service, set_empty_outputs,
+    sources, store_failed, summarize_failure, table, warn_instead,
 };
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -71,7 +71,8 @@ pub async fn fetch(
     let env = runner.env();
     let run = run_of(&args.run, env)?;
     let select = select(args, printer)?;
-    let sources = sources(&args.run, &args.s3, env, printer)?;
+    let service = service(env, printer)?;
+    let sources = ArtifactSources { service, ..sources(&args.run, &args.s3, env, printer)? };
     let privileged = is_privileged(runner.event_name());
     let destination = destination(args, runner, privileged)?;
     let progress = Arc::new(printer.progress("downloading", 0));

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use crcr_artifacts::find::{ArtifactSelection, FoundArtifact};
+use crcr_artifacts::find::{ArtifactSelection, ArtifactSources, FoundArtifact};
 
 use crate::cli::DataFormat;
 use crate::cli::artifact::ListArgs;
 use crate::commands::artifact::download::name_pattern;
-use crate::commands::artifact::sources::{not_found, run_of, sources};
+use crate::commands::artifact::sources::{not_found, run_of, service, sources};
 use crate::env_vars::Env;
 use crate::escape::neutralize;
 use crate::failure::Outcome;
@@ -17,7 +17,8 @@ use crate::printer::{Printer, human_bytes};
 /// Prints name, store, size, created and digest; or an array of locators.
 pub async fn run(args: &ListArgs, env: &Env, printer: &Printer) -> Outcome {
     let run = run_of(&args.run, env)?;
-    let sources = sources(&args.run, &args.s3, env, printer)?;
+    let service = service(env, printer)?;
+    let sources = ArtifactSources { service, ..sources(&args.run, &args.s3, env, printer)? };
     let select = match &args.pattern {
         Some(pattern) => ArtifactSelection::Pattern(name_pattern(pattern)?),
         None => ArtifactSelection::All,

@@ -84,17 +84,13 @@ impl ArtifactBucket {
                     && kinds.iter().any(|kind| {
                         name.strip_prefix(kind).is_some_and(|rest| rest.starts_with('-'))
                     });
+                let at = ArtifactLocation::S3 { store: store.clone(), key: object.key.clone() };
                 is_wanted.then(|| FoundArtifact {
-                    name: name.to_owned(),
-                    at: ArtifactLocation::S3 { store: store.clone(), key: object.key.clone() },
                     archive: Some(ArchiveFormat::Zip),
-                    digest: None,
-                    independent_digest: false,
                     size: Some(object.size),
-                    files: vec![],
                     created: object.modified,
                     run_attempt: Some(attempt.into()),
-                    locator: None,
+                    ..FoundArtifact::new(name, at)
                 })
             });
             Ok(found.collect::<Vec<_>>())

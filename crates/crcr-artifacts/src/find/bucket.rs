@@ -7,8 +7,10 @@ use super::{
     ArtifactBucket, ArtifactLocation, FindError, FoundArtifact, SourceRun, placeholder_values,
 };
 use crate::layout::{META_ATTEMPT, META_SHA256, archive_key, locator_key};
-use crate::locator::{self, ArchiveFormat, Locator, StoredPlace, is_locator_key};
-use crate::store;
+use crate::locator::{
+    ArchiveFormat, KEY_SUFFIX, Locator, LocatorError, MAX_BYTES, StoredPlace, is_locator_key,
+};
+use crate::store::StoreError;
 use crate::store::s3::{S3Access, S3Config, S3Store};
 
 /// A folder that may hold an artifact, and the placeholders that its name was matched against.
@@ -51,7 +53,7 @@ impl ArtifactBucket {
                         searched.push(format!("`{place}` ({who}: nothing there)"));
                     }
                 },
-                Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
+                Err(FindError::Store(error @ StoreError::Denied { .. })) => {
                     searched.push(format!("`{place}` ({who}: {error})"));
                 }
                 Err(error) => return Err(error),
@@ -73,7 +75,7 @@ impl ArtifactBucket {
             });
             match asked.await {
                 Ok(found) => return Ok(found),
-                Err(FindError::Store(error @ store::StoreError::Denied { .. })) => {
+                Err(FindError::Store(error @ StoreError::Denied { .. })) => {
                     refused.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
@@ -163,7 +165,7 @@ impl ArtifactBucket {
         store: &S3Store,
         locator: &Locator,
         key: &str,
-    ) -> Result<(), store::StoreError> {
+    ) -> Result<(), StoreError> {
         if locator.archive == ArchiveFormat::None && locator.files.is_empty() {
             return store.list(key, true).await.map(drop);
         }
@@ -249,7 +251,7 @@ impl ArtifactBucket {
                     ..FoundArtifact::new(name, at)
                 }));
             }
-            Err(store::StoreError::NotFound { .. }) => {}
+            Err(StoreError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         let key = format!("{folder}/");
@@ -277,7 +279,7 @@ where
 {
     let store = S3Store::connect(config).await?;
     match work(&store).await.map_err(FindError::from) {
-        Err(FindError::Store(store::StoreError::WrongRegion { actual, .. })) => {
+        Err(FindError::Store(StoreError::WrongRegion { actual, .. })) => {
             Ok(work(&store.in_region(actual).await?).await?)
         }
         done => done,
@@ -288,15 +290,15 @@ where
 async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, FindError> {
     let refused = |why: String| FindError::Locator(format!("`{key}`: {why}"));
     let get = store.client().get_object().bucket(store.bucket()).key(key);
-    let range = format!("bytes=0-{}", locator::MAX_BYTES);
+    let range = format!("bytes=0-{MAX_BYTES}");
     let mut answer = match get.range(range).send().await {
         Ok(answer) => answer,
         Err(error) => {
             return match store.error(&error, key) {
-                store::StoreError::NotFound { .. } => Ok(None),
+                StoreError::NotFound { .. } => Ok(None),
                 // Without `s3:ListBucket`, S3 answers 403 for a missing object. Go on with the
                 // archive.
-                store::StoreError::Denied { .. } => Ok(None),
+                StoreError::Denied { .. } => Ok(None),
                 error => Err(error.into()),
             };
         }
@@ -304,8 +306,8 @@ async fn read_locator(store: &S3Store, key: &str) -> Result<Option<Locator>, Fin
     let mut bytes = Vec::new();
     while let Some(chunk) = answer.body.try_next().await.map_err(|e| refused(e.to_string()))? {
         bytes.extend_from_slice(&chunk);
-        if bytes.len() > locator::MAX_BYTES {
-            return Err(refused(locator::LocatorError::TooLarge(bytes.len()).to_string()));
+        if bytes.len() > MAX_BYTES {
+            return Err(refused(LocatorError::TooLarge(bytes.len()).to_string()));
         }
     }
     Locator::parse(&bytes).map(Some).map_err(|error| refused(error.to_string()))
@@ -334,8 +336,7 @@ async fn candidates(store: &S3Store, rendered: &str) -> Result<Vec<BucketCandida
             let (objects, folders) = store.list(&join(&candidate.folder, head), true).await?;
             let folders = folders.iter().map(|folder| folder.trim_end_matches('/'));
             let locators = objects.iter().filter(|object| last && is_locator_key(&object.key));
-            let locators =
-                locators.filter_map(|object| object.key.strip_suffix(locator::KEY_SUFFIX));
+            let locators = locators.filter_map(|object| object.key.strip_suffix(KEY_SUFFIX));
             for folder in folders.chain(locators) {
                 let own = folder.rsplit('/').next().unwrap_or_default();
                 let Some(captures) = pattern.captures(own) else { continue };

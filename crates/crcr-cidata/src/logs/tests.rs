@@ -50,7 +50,7 @@ fn ignored_line_is_never_the_cause_wherever_the_ignore_rule_stands() {
 
 #[test]
 fn rule_without_literal_competes_with_the_others_by_priority() {
-    let digits = rule("digits", r"^\d+$", "");
+    let digits = rule("digits", r"\d+$", "");
     let words = rule("word", "failed", "");
     let log = "17\nfailed\nfailed twice\n";
     assert_eq!(line_of(log, &(digits.clone() + &words)).unwrap().0, 1);

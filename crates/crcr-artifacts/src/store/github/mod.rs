@@ -6,7 +6,7 @@ mod upload;
 use std::fmt;
 use std::sync::Arc;
 
-use crcr_github::artifact::{self, ArtifactService};
+use crcr_github::artifact::{self, ArtifactService, ArtifactServiceError as ServiceError};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::store::StoreError;
@@ -42,34 +42,28 @@ impl GitHubStore {
     }
 
     /// Converts an error of the service; `what` is what the call was about.
-    pub fn error(&self, error: artifact::ArtifactServiceError, what: &str) -> StoreError {
+    pub fn error(&self, error: ServiceError, what: &str) -> StoreError {
         let message = match &error {
-            artifact::ArtifactServiceError::Http { source, .. } => format!("{error}: {source}"),
+            ServiceError::Http { source, .. } => format!("{error}: {source}"),
             _ => error.to_string(),
         };
         match error {
-            artifact::ArtifactServiceError::NotFound => {
+            ServiceError::NotFound => {
                 StoreError::NotFound { store: STORE, what: format!("`{what}`") }
             }
-            artifact::ArtifactServiceError::NameTaken { .. } => {
-                StoreError::Conflict { store: STORE, message }
-            }
-            artifact::ArtifactServiceError::Quota(message) => {
-                StoreError::Quota { store: STORE, message }
-            }
-            artifact::ArtifactServiceError::Token(_)
-            | artifact::ArtifactServiceError::Denied { .. } => {
+            ServiceError::NameTaken { .. } => StoreError::Conflict { store: STORE, message },
+            ServiceError::Quota(message) => StoreError::Quota { store: STORE, message },
+            ServiceError::Token(_) | ServiceError::Denied { .. } => {
                 StoreError::Denied { store: STORE, message }
             }
-            artifact::ArtifactServiceError::Http { ref source, .. } => match source.status() {
+            ServiceError::Http { ref source, .. } => match source.status() {
                 Some(status) if matches!(status.as_u16(), 401 | 403) => {
                     StoreError::Denied { store: STORE, message }
                 }
                 _ if source.is_transient() => StoreError::Unreachable { store: STORE, message },
                 _ => StoreError::Refused { store: STORE, message },
             },
-            artifact::ArtifactServiceError::Refused { .. }
-            | artifact::ArtifactServiceError::Address(_) => {
+            ServiceError::Refused { .. } | ServiceError::Address(_) => {
                 StoreError::Refused { store: STORE, message }
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use crcr_github::artifact::{self, Artifact};
+use crcr_github::artifact::{Artifact, ArtifactServiceError};
 use crcr_github::http::{self, RetryPolicy};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -16,7 +16,7 @@ use reqwest::Client;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{GitHubStore, STORE};
-use crate::blocks::{self, BlobBlocks, FinishedBlob};
+use crate::blocks::{BlobBlocks, BlobSourceError, FinishedBlob};
 use crate::collect::FileEntry;
 use crate::digest::Digest;
 use crate::locator::{ARTIFACT_PREFIX, ArchiveFormat, Locator, MAX_BYTES};
@@ -99,8 +99,7 @@ impl GitHubStore {
         source: &UploadSource,
     ) -> Result<(), StoreError> {
         const FILE: &str = "locator.json";
-        let unwritten =
-            |source| blocks::BlobSourceError::Read { path: PathBuf::from(FILE), source };
+        let unwritten = |source| BlobSourceError::Read { path: PathBuf::from(FILE), source };
         let folder = tempfile::tempdir().map_err(unwritten)?;
         let json = locator.to_json(MAX_BYTES);
         std::fs::write(folder.path().join(FILE), &json).map_err(unwritten)?;
@@ -135,9 +134,7 @@ impl GitHubStore {
         let blocks = open();
         let maybe_by_us = match create().await {
             Ok(url) => return Ok(Ok((url, blocks))),
-            Err(artifact::ArtifactServiceError::NameTaken { maybe_by_us }) => {
-                maybe_by_us || begun_before
-            }
+            Err(ArtifactServiceError::NameTaken { maybe_by_us }) => maybe_by_us || begun_before,
             Err(error) => {
                 marker.remove();
                 return Err(self.error(error, &source.name));
@@ -188,7 +185,7 @@ impl GitHubStore {
         name: &str,
         retention_days: Option<u32>,
         mime: &str,
-    ) -> Result<SecretString, artifact::ArtifactServiceError> {
+    ) -> Result<SecretString, ArtifactServiceError> {
         let expires = retention_days.and_then(|days| {
             Timestamp::now().checked_add(SignedDuration::from_hours(i64::from(days) * 24)).ok()
         });
@@ -199,7 +196,7 @@ impl GitHubStore {
 
     async fn delete(&self, name: &str) -> Result<(), StoreError> {
         match self.service().delete(name).await {
-            Ok(()) | Err(artifact::ArtifactServiceError::NotFound) => Ok(()),
+            Ok(()) | Err(ArtifactServiceError::NotFound) => Ok(()),
             Err(error) => Err(self.error(error, name)),
         }
     }
