@@ -71,7 +71,7 @@ pub(crate) fn outcome_parts(
         Some(JobOutcome::PassedAfterRerun) => ("↻", "good", "passed after re-run"),
         Some(JobOutcome::TestFailed) => ("✗", "bad", "tests failed"),
         Some(JobOutcome::InfraFailed) => ("⚠", "infra", "infrastructure failed"),
-        Some(JobOutcome::TimedOut) => ("⌛", "infra", "timed out"),
+        Some(JobOutcome::TimedOut) => ("◷", "infra", "timed out"),
         Some(JobOutcome::Lost) => ("?", "infra", "lost"),
         Some(JobOutcome::NeverStarted) => ("∅", "infra", "never started"),
         Some(JobOutcome::Cancelled) => ("⊘", "infra", "cancelled"),

@@ -220,7 +220,7 @@ pub(crate) fn state_parts(state: CiState) -> (&'static str, &'static str, &'stat
     match state {
         CiState::Passed => ("✓", "good", "passed"),
         CiState::Failed => ("✗", "bad", "failed"),
-        CiState::TimedOut => ("⌛", "infra", "timed out"),
+        CiState::TimedOut => ("◷", "infra", "timed out"),
         CiState::Cancelled => ("⊘", "infra", "cancelled"),
         CiState::Running => ("◐", "running", "running"),
         CiState::Queued => ("◌", "running", "queued"),

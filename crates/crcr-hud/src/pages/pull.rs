@@ -38,14 +38,14 @@ pub(crate) fn page(model: &PullModel) -> Markup {
                 h2 #out-of-tree { "Out-of-tree backends" }
                 (summary(&shown))
                 @for result in &shown { (backend(result)) }
-            }
-            @if !model.in_tree.is_empty() { (in_tree(&model.in_tree)) }
-            @if !folded.is_empty() {
-                details {
-                    summary { (folded.len()) " backends at L2 and L1, which aren't shown on the pull request" }
-                    @for result in &folded { (backend(result)) }
+                @if !folded.is_empty() {
+                    details {
+                        summary { (folded.len()) " backends at L2 and L1, which aren't shown on the pull request" }
+                        @for result in &folded { (backend(result)) }
+                    }
                 }
             }
+            @if !model.in_tree.is_empty() { (in_tree(&model.in_tree)) }
         },
     )
 }
