@@ -65,18 +65,18 @@ pub struct TestStats {
 }
 
 impl TestStats {
-    /// Of the runs that weren't skipped, the part that succeeded only after a rerun.
-    pub fn flaky_rate(&self) -> f64 {
-        rate(self.flaky, self.runs - self.skipped.min(self.runs))
+    pub fn runs_not_skipped(&self) -> u64 {
+        self.runs.saturating_sub(self.skipped)
     }
 
-    pub fn failure_rate(&self) -> f64 {
-        rate(self.failures, self.runs - self.skipped.min(self.runs))
+    /// The part that `count` is of the runs that weren't skipped.
+    pub fn share(&self, count: u64) -> f64 {
+        if self.runs_not_skipped() == 0 {
+            0.0
+        } else {
+            count as f64 / self.runs_not_skipped() as f64
+        }
     }
-}
-
-fn rate(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// Which files' times.

@@ -43,8 +43,8 @@ fn text(stats: &[TestStats], ranking: TestRanking) -> String {
     for test in stats {
         let name = [&*test.classname, &*test.name].join(".");
         let (number, what) = match ranking {
-            TestRanking::Flaky => (test.flaky_rate() * 100.0, "% flaky"),
-            TestRanking::Failing => (test.failure_rate() * 100.0, "% failed"),
+            TestRanking::Flaky => (test.share(test.flaky) * 100.0, "% flaky"),
+            TestRanking::Failing => (test.share(test.failures) * 100.0, "% failed"),
             TestRanking::Slow | TestRanking::New => (test.mean_time.unwrap_or_default(), "s"),
         };
         // A name may contain anything that a report can.

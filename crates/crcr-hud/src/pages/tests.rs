@@ -1,6 +1,6 @@
 //! `/crcr/tests`: flaky, slow, failing and new tests.
 
-use crcr_results::test_runs::date;
+use crcr_results::test_runs::{TestStats, date};
 use maud::{Markup, html};
 
 use crate::layout::{duration, percent, shell};
@@ -15,12 +15,14 @@ pub(crate) fn page(model: &TestsModel) -> Markup {
             @if model.repositories.is_empty() {
                 p.note { "No results of tests are stored. " code { "crcr stats collect" } " loads them." }
             } @else {
-                nav.pages aria-label="Kind of tests" {
-                    @for show in ShownTests::ALL {
-                        a href=(model.url(show)) aria-current=[(show == model.show).then_some("page")] { (title(show)) } " "
+                div.controls {
+                    nav.group aria-label="Kind of tests" {
+                        @for show in ShownTests::ALL {
+                            a href=(model.url(show)) aria-current=[(show == model.show).then_some("page")] { (title(show)) }
+                        }
                     }
+                    (filters(model))
                 }
-                (filters(model))
                 (table(model))
             }
         },
@@ -78,8 +80,8 @@ fn table(model: &TestsModel) -> Markup {
                         bdi { (test.classname) @if !test.classname.is_empty() && !test.name.is_empty() { "." } (test.name) }
                         @if let Some(file) = &test.file { " " span.detail { (file) } }
                     }
-                    td { (share(test.flaky, test.flaky_rate())) }
-                    td { (share(test.failures, test.failure_rate())) }
+                    td { (share(test.flaky, test)) }
+                    td { (share(test.failures, test)) }
                     td { @match test.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } }
                     td { (test.runs) }
                     td { (date(test.first_day)) }
@@ -89,8 +91,10 @@ fn table(model: &TestsModel) -> Markup {
     }
 }
 
-fn share(count: u64, share: f64) -> Markup {
+fn share(count: u64, test: &TestStats) -> Markup {
     html! {
-        @if count == 0 { span.muted { "0" } } @else { (percent(share)) " " span.detail { (count) } }
+        @if count == 0 { span.muted { "0" } } @else {
+            (percent(test.share(count))) " " span.detail { (count) " of " (test.runs_not_skipped()) }
+        }
     }
 }
