@@ -38,12 +38,14 @@ mod levels;
 mod logs;
 mod oidc_configure;
 mod peer_artifact;
+mod quarantine;
 mod relay_cli;
 mod relay_crash;
 mod relay_import;
 mod relay_process;
 mod relay_replay;
 mod report;
+mod report_quarantine;
 mod sccache;
 mod stats;
 #[cfg(feature = "relay")]

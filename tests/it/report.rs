@@ -15,27 +15,27 @@ use crate::support::{Crcr, Ran};
 const DELIVERY: &str = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
 
 /// A relay that sends these responses, one for each connection, and records the requests.
-struct Relay {
+pub(crate) struct Relay {
     url: String,
     requests: mpsc::Receiver<Request>,
 }
 
 #[derive(Debug)]
-struct Request {
+pub(crate) struct Request {
     line: String,
     authorization: String,
-    body: Value,
+    pub(crate) body: Value,
 }
 
 /// What the relay does with a request.
-enum Answer {
+pub(crate) enum Answer {
     Say(u16, &'static str),
     /// Takes it and closes the connection.
     Silence,
 }
 
 impl Relay {
-    fn start(answers: Vec<Answer>) -> Self {
+    pub(crate) fn start(answers: Vec<Answer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/github/callback", listener.local_addr().unwrap());
         let (sender, requests) = mpsc::channel();
@@ -74,19 +74,19 @@ impl Relay {
         Self { url, requests }
     }
 
-    fn next(&self) -> Request {
+    pub(crate) fn next(&self) -> Request {
         self.requests.recv_timeout(Duration::from_secs(10)).unwrap()
     }
 }
 
 /// A job of `acme/backend` that the relay dispatched a pull request to.
-struct Job {
+pub(crate) struct Job {
     github: StandIn,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Job {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let github = StandIn::start().unwrap();
         let run = Run {
             repository: "acme/backend".to_owned(),
@@ -101,7 +101,7 @@ impl Job {
         Self { github, environment }
     }
 
-    fn report(&self, relay: &Relay, args: &[&str]) -> Crcr {
+    pub(crate) fn report(&self, relay: &Relay, args: &[&str]) -> Crcr {
         let args = [&["report", "--callback-url", &relay.url], args].concat();
         self.on_dispatch(&args, &event())
     }
@@ -127,7 +127,7 @@ fn event() -> Value {
     } })
 }
 
-const OK: &str = r#"{"ok":true,"status":"completed"}"#;
+pub(crate) const OK: &str = r#"{"ok":true,"status":"completed"}"#;
 const IN_PROGRESS: [&str; 2] = ["--status", "in_progress"];
 const SUCCESS: [&str; 4] = ["--status", "completed", "--conclusion", "success"];
 

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod levels;
 pub mod logs;
 pub mod oidc;
+pub mod quarantine;
 #[cfg(feature = "relay")]
 pub mod relay;
 pub mod report;
@@ -95,9 +96,12 @@ pub enum CliCommand {
     /// Tell the relay how a downstream job stands
     #[command(after_help = report::EXAMPLES)]
     Report(Box<report::ReportArgs>),
-    /// Test reports: check, pack and collect them; tests that are flaky, slow or failing
+    /// Test reports of a job: check them, pack them
     #[command(subcommand)]
     Stats(stats::StatsCommand),
+    /// Tests that may fail for a while without failing their job
+    #[command(subcommand)]
+    Quarantine(quarantine::QuarantineCommand),
     /// Logs of failed jobs: which line explains the failure
     #[command(subcommand)]
     Logs(logs::LogsCommand),

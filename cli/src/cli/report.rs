@@ -10,6 +10,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   crcr report --status in_progress --callback-url https://relay.example.org/github/callback
   crcr report --status completed --conclusion success --junit 'test-reports/**/*.xml'
+  crcr report --status completed --conclusion failure --junit '*.xml' --quarantine-file ci/quarantine.yml
   crcr report --status completed --conclusion failure --phase test --environment 'npu-910b, CANN 8.2'
   crcr report --status completed --conclusion success --event-type nightly --delivery-id SHA
 
@@ -39,6 +40,10 @@ pub struct ReportArgs {
     /// JUnit reports to count, with their failing tests; repeats, or one glob a line
     #[arg(long, value_name = "GLOB")]
     pub junit: Vec<String>,
+    /// Tests that may fail for now, a path in this repository's checkout; the file of the workflow's own
+    /// commit counts [default: .github/quarantine.yml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub quarantine_file: Option<String>,
     /// Failing tests as a JSON array of objects with `name`, `classname`, `message`, `stacktrace` and
     /// `duration` (seconds); they are added to those of `--junit`
     #[arg(long, value_name = "JSON")]

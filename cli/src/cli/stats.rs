@@ -153,6 +153,10 @@ pub struct CollectArgs {
     /// Read and count, and write nothing
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub dry_run: bool,
+    /// Tests that may fail for now, a path in this repository's checkout: the summary lists their
+    /// failures apart [default: .github/quarantine.yml, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub quarantine_file: Option<String>,
     /// Fail if a file can't be read
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = ArgAction::Set, value_name = "BOOL")]
     pub strict: bool,

@@ -11,7 +11,7 @@ use crcr_domain::{Allowlist, RepoName};
 use crate::cli::allowlist::{DEFAULT_FILE, FileArgs, FindingsFormat};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::render::FindingsReport;
+use crate::render::{FindingsReport, ListedEntries};
 
 /// The content of a file, cut one byte above the size that the parser accepts.
 pub struct AllowlistFile {
@@ -99,7 +99,7 @@ impl AllowlistFile {
             file: &self.name,
             source: &outcome.source,
             findings: &outcome.findings,
-            repositories: outcome.policy.len(),
+            listed: ListedEntries::Repositories(outcome.policy.len()),
             not_checked: &[],
         };
         printer.line(report.render(FindingsFormat::Text, false).trim_end());

@@ -13,6 +13,7 @@ mod level_reviewer;
 mod levels;
 mod logs;
 mod oidc;
+mod quarantine;
 #[cfg(feature = "relay")]
 mod relay;
 mod report;
@@ -108,6 +109,7 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         CliCommand::Report(args) => report::run(&args, env, printer).await,
         CliCommand::Logs(command) => logs::run(command, env, printer).await,
         CliCommand::Stats(command) => stats::run(command, env, printer).await,
+        CliCommand::Quarantine(command) => quarantine::run(command, env, printer).await,
         CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
         CliCommand::Completions { shell } => completions::run(shell, printer),
     }

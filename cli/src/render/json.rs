@@ -3,14 +3,18 @@
 use crcr_domain::diagnostic::{Diagnostic, SourceSpan};
 use serde_json::{Map, Value, json};
 
-use super::FindingsReport;
+use super::{FindingsReport, ListedEntries};
 
 pub(super) fn render(report: &FindingsReport<'_>) -> String {
     let mut summary = json!({
         "errors": report.findings.errors(),
         "warnings": report.findings.warnings(),
-        "repositories": report.repositories,
     });
+    let listed = match report.listed {
+        ListedEntries::Repositories(_) => "repositories",
+        ListedEntries::Tests(_) => "tests",
+    };
+    summary[listed] = report.listed.count().into();
     if report.findings.left_out() > 0 {
         summary["left_out"] = report.findings.left_out().into();
     }

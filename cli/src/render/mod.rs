@@ -17,10 +17,31 @@ pub struct FindingsReport<'a> {
     pub file: &'a str,
     pub source: &'a SourceText,
     pub findings: &'a Findings,
-    /// Number of repositories that the file lists.
-    pub repositories: usize,
+    pub listed: ListedEntries,
     /// One sentence for each rule that could not be checked.
     pub not_checked: &'a [String],
+}
+
+/// What the file lists, for its summary.
+#[derive(Debug, Clone, Copy)]
+pub enum ListedEntries {
+    Repositories(usize),
+    Tests(usize),
+}
+
+impl ListedEntries {
+    pub fn count(self) -> usize {
+        match self {
+            Self::Repositories(count) | Self::Tests(count) => count,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Repositories(count) => plural(count, "repository", "repositories"),
+            Self::Tests(count) => plural(count, "test", "tests"),
+        }
+    }
 }
 
 impl FindingsReport<'_> {
@@ -37,7 +58,7 @@ impl FindingsReport<'_> {
 
     /// `2 errors, 1 warning; 10 repositories`.
     pub fn counts(&self) -> String {
-        let repositories = plural(self.repositories, "repository", "repositories");
+        let listed = self.listed.text();
         let (errors, warnings) = (self.findings.errors(), self.findings.warnings());
         let found: Vec<_> = [(errors, "error", "errors"), (warnings, "warning", "warnings")]
             .into_iter()
@@ -45,9 +66,9 @@ impl FindingsReport<'_> {
             .map(|(count, one, many)| plural(count, one, many))
             .collect();
         if found.is_empty() {
-            format!("valid; {repositories}")
+            format!("valid; {listed}")
         } else {
-            format!("{}; {repositories}", found.join(", "))
+            format!("{}; {listed}", found.join(", "))
         }
     }
 }

@@ -242,6 +242,26 @@ rules! {
     CriteriaNotMet "criteria-not-met" Error,
     /// The recorded results don't speak for the change
     NoEvidence "no-evidence" Warning,
+    /// A field that an entry of the quarantine needs
+    MissingField "missing-field" Error,
+    /// A pattern that is empty, too long or too broad
+    InvalidPattern "invalid-pattern" Error,
+    /// The same pattern twice
+    DuplicatePattern "duplicate-pattern" Error,
+    /// An owner that is neither a login nor `org/team`
+    InvalidOwner "invalid-owner" Error,
+    /// A reason that is empty or too long
+    InvalidReason "invalid-reason" Error,
+    /// Not a day such as 2026-11-30
+    InvalidExpiry "invalid-expiry" Error,
+    /// A quarantine that would last longer than 30 days
+    ExpiryTooFar "expiry-too-far" Error,
+    /// A quarantine that has ended
+    QuarantineExpired "quarantine-expired" Warning,
+    /// A mode other than `run` and `skip`
+    InvalidMode "invalid-mode" Error,
+    /// More entries than are read
+    TooManyEntries "too-many-entries" Error,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,6 +18,7 @@ pub mod proof;
 pub mod repo;
 pub mod results;
 pub mod triage;
+mod yaml;
 
 pub use self::allowlist::{Allowlist, AllowlistEntry};
 pub use self::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};

@@ -14,7 +14,7 @@ use crate::commands::allowlist_file::AllowlistFile;
 use crate::commands::level_reviewer::LevelReviewer;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
-use crate::render::{FindingsReport, code_and_text};
+use crate::render::{FindingsReport, ListedEntries, code_and_text};
 
 /// Prints the changes and the review to stdout. Exit code 1 if the review has an error.
 pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
@@ -33,7 +33,7 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
         file: &input.name,
         source: &head.source,
         findings: &head.findings,
-        repositories: head.policy.len(),
+        listed: ListedEntries::Repositories(head.policy.len()),
         not_checked: &[],
     };
     let data = match args.format {

@@ -13,7 +13,7 @@ use crate::commands::allowlist_file::AllowlistFile;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
-use crate::render::FindingsReport;
+use crate::render::{FindingsReport, ListedEntries};
 use crate::runner::Runner;
 
 /// Prints the findings to stdout; in a workflow also sets outputs and writes the step summary.
@@ -48,7 +48,7 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         file: &input.name,
         source: &outcome.source,
         findings: &outcome.findings,
-        repositories: outcome.policy.len(),
+        listed: ListedEntries::Repositories(outcome.policy.len()),
         not_checked: &checked.not_checked,
     };
     if let Some(path) = &args.sarif_file {
@@ -81,7 +81,7 @@ fn set_workflow_outputs(
         ("valid", if findings.errors() == 0 { "true" } else { "false" }),
         ("errors", &findings.errors().to_string()),
         ("warnings", &findings.warnings().to_string()),
-        ("repositories", &report.repositories.to_string()),
+        ("repositories", &report.listed.count().to_string()),
         ("sarif-file", args.sarif_file.as_deref().unwrap_or_default()),
         ("comment", &truncate_comment(comment)),
     ])

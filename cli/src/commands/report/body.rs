@@ -67,10 +67,16 @@ pub fn build(
     args: &ReportArgs,
     outcome_file: &OutcomeFile,
     runner: &Runner,
-    tests: Option<Tests>,
+    mut tests: Option<Tests>,
     printer: &Printer,
     now: Timestamp,
 ) -> Result<ReportBody, Failure> {
+    let given = args.test_results.as_deref().map(counts).transpose()?;
+    let phase = args.phase.as_deref().or(outcome_file.phase.as_deref());
+    if let Some(tests) = &mut tests {
+        let other = other_failure(args, phase, given.as_ref(), &tests.counts);
+        tests.quarantined.not_all.extend(other);
+    }
     let conclusion = match (args.status, args.conclusion) {
         (Status::InProgress, _) => None,
         (Status::Completed, Some(conclusion)) => {
@@ -86,7 +92,6 @@ pub fn build(
     let mut echo = dispatched(args, runner)?;
     let callback_url = echo.get("callback_url").and_then(Value::as_str).map(str::to_owned);
     let job = ReportedJob::find(args, runner.env())?;
-    let given = args.test_results.as_deref().map(counts).transpose()?;
     let (counted, mut failed_tests) =
         tests.map_or((None, vec![]), |tests| (Some(tests.counts), tests.failed));
     limit_failed_tests(&mut failed_tests);
@@ -115,7 +120,7 @@ pub fn build(
         failed_tests_detail: args.failed_tests_detail.as_deref(),
         triage_verdict: args.triage_verdict.as_deref(),
         artifact_url: args.artifact_url.as_deref(),
-        phase: args.phase.as_deref().or(outcome_file.phase.as_deref()),
+        phase,
         environment: args.environment.as_deref(),
     };
     echo.insert("workflow".to_owned(), json!(workflow));
@@ -148,6 +153,28 @@ pub fn build(
         callback_url,
         state: format!("{}{conclusion}", args.status.word()),
     })
+}
+
+/// What went wrong besides the failed tests of the JUnit reports.
+fn other_failure(
+    args: &ReportArgs,
+    phase: Option<&str>,
+    given: Option<&TestCounts>,
+    counted: &TestCounts,
+) -> Option<String> {
+    let details = args.failed_tests_detail.as_deref().map(str::trim);
+    match phase {
+        Some(phase) if !phase.eq_ignore_ascii_case("test") => {
+            Some(format!("the job failed in the phase `{phase}`"))
+        }
+        _ if details.is_some_and(|details| details != "[]") => {
+            Some("`failed-tests-detail` names more".to_owned())
+        }
+        _ if given.is_some_and(|given| given.failed > counted.failed) => {
+            Some("`test-results` counts more".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// The check run of this job, unless the report is about another job: all reports about a job must name

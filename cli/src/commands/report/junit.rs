@@ -3,35 +3,39 @@
 use std::fs::File;
 use std::path::Path;
 
-use crcr_artifacts::collect::{FileQuery, collect};
-use crcr_cidata::junit::TestReport;
+use crcr_artifacts::collect::{FileEntry, FileQuery, collect};
+use crcr_cidata::junit::{JunitGrade, TestReport};
 use crcr_domain::callback::{
     FAILED_TESTS, FailedTest, MESSAGE_CHARS, NAME_CHARS, STACK_TRACE_CHARS, TestCounts,
 };
+use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestTally};
 use crcr_domain::lifecycle::Conclusion;
 
+use super::quarantined::QuarantinedFailures;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::render::plural;
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Tests {
     pub counts: TestCounts,
-    /// The first ones, in the order of the files' names.
+    /// The first ones, in the order of the files' names, quarantined ones included.
     pub failed: Vec<FailedTest>,
+    pub quarantined: QuarantinedFailures,
 }
 
 impl Tests {
     /// The conclusion of a job that says that it ended with `job`. A step with `continue-on-error` is
     /// green after failed tests, too.
     pub fn conclusion(&self, job: Conclusion, printer: &Printer) -> Conclusion {
+        let counted = self.counts.failed - self.quarantined.count;
         match job {
-            Conclusion::Success if self.counts.failed > 0 => {
+            Conclusion::Success if counted > 0 => {
                 let text = format!(
                     "the job succeeded, and {} in its reports failed: it is reported as `failure`",
-                    plural(self.counts.failed as usize, "test", "tests")
+                    plural(counted as usize, "test", "tests")
                 );
                 let hint = "a step with `continue-on-error` hides failed tests; leave reports of \
                             tests that may fail out of `junit`";
@@ -43,6 +47,19 @@ impl Tests {
                 printer.warning("the job failed, and no test in its reports did", Some(hint));
                 job
             }
+            Conclusion::Failure if counted == 0 => {
+                let Some(why) = self.quarantined.not_all.first() else {
+                    printer.notice(
+                        "all tests that failed are quarantined: the job is reported as `success`",
+                    );
+                    return Conclusion::Success;
+                };
+                let text = format!(
+                    "all tests that failed are quarantined, but {why}: the job is reported as `failure`"
+                );
+                printer.warning(&text, None);
+                job
+            }
             _ => job,
         }
     }
@@ -51,7 +68,12 @@ impl Tests {
 /// Reads every report that the globs find; `None` without globs, or when nothing was found.
 ///
 /// A broken report costs a warning and what comes after the break, not the result of the job.
-pub fn read(globs: &[String], env: &Env, printer: &Printer) -> Result<Option<Tests>, Failure> {
+pub fn read(
+    globs: &[String],
+    quarantine: &Quarantine,
+    env: &Env,
+    printer: &Printer,
+) -> Result<Option<Tests>, Failure> {
     if globs.is_empty() {
         return Ok(None);
     }
@@ -64,11 +86,14 @@ pub fn read(globs: &[String], env: &Env, printer: &Printer) -> Result<Option<Tes
     })?;
     let mut tally = TestTally::default();
     let mut failed = Vec::new();
+    let mut quarantined = QuarantinedFailures::default();
     let mut reports = 0;
-    for entry in found.entries.iter().filter(|entry| entry.path.ends_with(".xml")) {
+    for entry in found.entries.iter().filter(|entry| is_report(entry)) {
         reports += 1;
-        if let Err(why) = add(&found.root.join(&entry.path), &mut tally, &mut failed) {
+        let path = found.root.join(&entry.path);
+        if let Err(why) = add(&path, quarantine, &mut tally, &mut failed, &mut quarantined) {
             printer.warning(&format!("`{}`: {why}", entry.path), None);
+            quarantined.not_all.push(format!("`{}` isn't a whole report", entry.path));
         }
     }
     if reports == 0 {
@@ -84,16 +109,49 @@ pub fn read(globs: &[String], env: &Env, printer: &Printer) -> Result<Option<Tes
         skipped: tally.skipped,
         total: tally.tests,
     };
-    Ok(Some(Tests { counts, failed }))
+    if quarantined.count > 0 {
+        quarantined.not_all.extend(globs_without_report(&query));
+    }
+    Ok(Some(Tests { counts, failed, quarantined }))
 }
 
-fn add(path: &Path, tally: &mut TestTally, failed: &mut Vec<FailedTest>) -> Result<(), String> {
+fn is_report(entry: &FileEntry) -> bool {
+    entry.path.ends_with(".xml")
+}
+
+/// A suite that crashed may have left no report, so each glob has to find one.
+fn globs_without_report(query: &FileQuery<'_>) -> Vec<String> {
+    let lines: Vec<_> =
+        query.patterns.iter().flat_map(|text| text.lines()).map(str::trim).collect();
+    let is_search = |line: &&&str| !line.is_empty() && !line.starts_with(['!', '#']);
+    let excludes: Vec<_> = lines.iter().filter(|line| line.starts_with('!')).copied().collect();
+    let missing = lines.iter().filter(is_search).filter(|line| {
+        let patterns = [&[**line][..], &excludes].concat().join("\n");
+        let found = collect(&FileQuery { patterns: &[patterns], ..query.clone() });
+        !found.is_ok_and(|found| found.entries.iter().any(is_report))
+    });
+    missing.map(|line| format!("there is no report at `{line}`")).collect()
+}
+
+fn add(
+    path: &Path,
+    quarantine: &Quarantine,
+    tally: &mut TestTally,
+    failed: &mut Vec<FailedTest>,
+    quarantined: &mut QuarantinedFailures,
+) -> Result<(), String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let report = TestReport::read(file).map_err(|error| error.to_string())?;
     tally.add(&report.tally);
     let cases = report.cases.iter();
     let of_file = cases.filter(|case| case.result.is_failed() || is_unfinished(case));
     failed.extend(of_file.take(FAILED_TESTS - failed.len()).map(failed_test));
+    for case in report.cases.iter().filter(|case| case.result.is_failed()) {
+        quarantined.add(case, quarantine);
+    }
+    if report.grade() == JunitGrade::Invalid {
+        quarantined.not_all.push("tests may be missing in a report that isn't valid".to_owned());
+    }
     if report.summary.is_truncated {
         return Err("the report stops in the middle; what it says up to there counts".to_owned());
     }

@@ -3,6 +3,7 @@
 mod body;
 mod junit;
 mod outcome_file;
+mod quarantined;
 mod relay_response;
 mod token;
 
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_github::http::{self, RetryPolicy};
 use crcr_github::{SecureUrl, SecureUrlError};
 use reqwest::Client;
@@ -17,7 +19,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use self::relay_response::{ReportOutcome, RetryableFailure};
-use crate::cli::report::{OnUnreachable, ReportArgs};
+use crate::cli::report::{OnUnreachable, ReportArgs, Status};
+use crate::commands::quarantine::read_committed;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -29,7 +32,16 @@ const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 
 pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let tests = junit::read(&args.junit, env, printer)?;
+    let quarantine = match args.status {
+        Status::Completed if !args.junit.is_empty() => {
+            read_committed(args.quarantine_file.as_deref(), env, printer)
+        }
+        _ => Quarantine::default(),
+    };
+    let tests = junit::read(&args.junit, &quarantine, env, printer)?;
+    if let Some(tests) = &tests {
+        tests.quarantined.show(&runner, printer)?;
+    }
     let outcome_file = outcome_file::read(args.outcome_file.as_deref(), printer);
     let body = body::build(args, &outcome_file, &runner, tests, printer, jiff::Timestamp::now())?;
     let url = callback_url(args, env, body.callback_url.as_deref())?;

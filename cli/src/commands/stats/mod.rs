@@ -5,7 +5,7 @@ mod collect;
 mod explain;
 mod pack;
 #[cfg(feature = "relay")]
-mod rank;
+pub mod rank;
 #[cfg(feature = "relay")]
 mod times;
 

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::display::{find_similar, show};
 use super::reader::{AllowlistReader, EntrySection, EntrySpans, ScalarNode, kind_name};
-use super::yaml::{SyntaxError, TokenKind, YamlToken};
 use super::{AllowlistEntry, InsertError};
 use crate::diagnostic::{Diagnostic, Rule, Severity, SourceSpan};
 use crate::level::{EventKind, EventSet, Level};
 use crate::repo::{Oncall, RepoName, RepoNameError};
+use crate::yaml::display::{find_similar, show};
+use crate::yaml::{SyntaxError, TokenKind, YamlToken};
 
 /// The value of an entry.
 #[derive(Default)]

@@ -3,12 +3,8 @@
 //! [`Allowlist::parse`] is the only parser of the file. The validator, the relay and the HUD share it.
 
 pub mod diff;
-mod display;
 mod entry;
 mod reader;
-mod scalar;
-mod syntax;
-mod yaml;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -18,6 +14,7 @@ use serde::Serialize;
 
 use crate::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
 use crate::repo::{Oncall, RepoName};
+use crate::yaml::scalar;
 
 pub use self::reader::{EntrySpans, MAX_BYTES, ParseOutcome};
 

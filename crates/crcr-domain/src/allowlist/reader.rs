@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use granit_parser::ErrorKind;
 
-use super::display::show;
-use super::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken};
-use super::{Allowlist, scalar, syntax};
+use super::Allowlist;
 use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
 use crate::level::{Device, Level};
 use crate::repo::RepoName;
+use crate::yaml::display::show;
+use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};
 
 /// In bytes. GitHub's contents API serves no larger files as text.
 pub const MAX_BYTES: usize = 1024 * 1024;
@@ -51,7 +51,11 @@ impl Allowlist {
     pub fn parse(bytes: &[u8], upstream: &RepoName) -> ParseOutcome {
         if bytes.len() > MAX_BYTES {
             let source = SourceText::new(b"");
-            let findings = std::iter::once(syntax::too_large(&source));
+            let findings = std::iter::once(syntax::too_large(
+                &source,
+                MAX_BYTES,
+                "GitHub's contents API serves no larger file as text; list fewer repositories",
+            ));
             return ParseOutcome::failed(source.clone(), findings);
         }
         let source = SourceText::new(bytes);

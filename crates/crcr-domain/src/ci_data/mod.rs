@@ -1,6 +1,7 @@
 //! Data that CI jobs leave behind, as both its readers and the results database know it.
 
 pub mod job_log;
+pub mod quarantine;
 pub mod test_row;
 pub mod test_run;
 pub mod webhook;

@@ -101,6 +101,10 @@ pub struct TestCase {
 }
 
 impl TestCase {
+    pub fn full_name(&self) -> String {
+        full_name(&self.suite, &self.classname, &self.name)
+    }
+
     /// Message or text of the detail that explains the result.
     pub fn message(&self) -> Option<&str> {
         let kind = match self.result {
@@ -111,6 +115,16 @@ impl TestCase {
         };
         let details = self.details.iter().rev().filter(|detail| detail.kind == kind);
         details.filter_map(|detail| detail.message.as_deref().or(detail.text.as_deref())).next()
+    }
+}
+
+/// Class, else suite, and name, as far as there are any.
+pub fn full_name(suite: &str, classname: &str, name: &str) -> String {
+    let class = if classname.is_empty() { suite } else { classname };
+    match (class.is_empty(), name.is_empty()) {
+        (false, false) => format!("{class}.{name}"),
+        (false, true) => class.to_owned(),
+        (true, _) => name.to_owned(),
     }
 }
 

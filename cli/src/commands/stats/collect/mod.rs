@@ -33,6 +33,7 @@ use crate::cli::DataFormat;
 use crate::cli::artifact::{RunArgs, S3Args};
 use crate::cli::stats::CollectArgs;
 use crate::commands::artifact::sources;
+use crate::commands::quarantine::read_committed;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -75,7 +76,8 @@ pub async fn run(args: &CollectArgs, env: &Env, printer: &Printer) -> Outcome {
     let run = Arc::new(run);
     let (sender, receiver) = mpsc::channel(WAITING_REPORTS);
     let reader = ReportReader::new(run.clone(), is_fork, jobs, sender);
-    let mut writer = RowWriter::new(run.clone(), files, results);
+    let quarantine = read_committed(args.quarantine_file.as_deref(), env, printer);
+    let mut writer = RowWriter::new(run.clone(), files, results, quarantine);
     let write = async {
         // Dropped at an error, which ends the reader.
         let mut receiver = receiver;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crcr_cidata::object_store::ObjectStore;
 use crcr_cidata::test_rows::{RowLines, summaries};
+use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_domain::ci_data::test_row::{ReportRows, TestedRun};
 use crcr_results::Results;
 use zstd::stream::write::Encoder;
@@ -37,12 +38,13 @@ impl RowWriter {
         run: Arc<TestedRun>,
         files: Option<RowFiles>,
         results: Option<Arc<dyn Results>>,
+        quarantine: Quarantine,
     ) -> Self {
         Self {
             run,
             files,
             results,
-            collected: CollectedTests::default(),
+            collected: CollectedTests::new(quarantine),
             pending: vec![],
             pending_size: 0,
             looked_up: HashSet::new(),

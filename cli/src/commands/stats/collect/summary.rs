@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
+use crcr_domain::ci_data::quarantine::{Quarantine, QuarantineEntry};
 use crcr_domain::ci_data::test_row::{ReportRows, ReportSource, TestRunRow};
 use crcr_domain::ci_data::test_run::{TestCase, TestRowKind};
 use serde_json::{Value, json};
@@ -20,6 +21,8 @@ const MAX_MESSAGE: usize = 200;
 pub struct CollectedTests {
     slowest: BTreeSet<SlowTest>,
     failing: TestList,
+    quarantine: Quarantine,
+    quarantined: TestList,
     /// Suites that crashed, and jobs without a report.
     lost: TestList,
     flaky: TestList,
@@ -51,13 +54,17 @@ impl TestList {
     fn add(&mut self, source: &ReportSource, case: &TestCase, note: impl FnOnce() -> String) {
         self.count += 1;
         if self.first.len() < LISTED {
-            let (name, job) = (full_name(case), source.job.to_string());
+            let (name, job) = (case.full_name(), source.job.to_string());
             self.first.push(ListedTest { name, job, note: note() });
         }
     }
 }
 
 impl CollectedTests {
+    pub fn new(quarantine: Quarantine) -> Self {
+        Self { quarantine, ..Self::default() }
+    }
+
     pub fn add(&mut self, report: &ReportRows) {
         let source = &report.source;
         for TestRunRow { case, .. } in &report.rows {
@@ -66,7 +73,13 @@ impl CollectedTests {
                 TestRowKind::Crashed | TestRowKind::NoReport => {
                     self.lost.add(source, case, message);
                 }
-                _ if case.result.is_failed() => self.failing.add(source, case, message),
+                _ if case.result.is_failed() => match self.quarantine.covers(case) {
+                    Some(QuarantineEntry { owner, expiry, reason, .. }) => {
+                        let note = || format!("{owner}, until {expiry}: {reason}");
+                        self.quarantined.add(source, case, note);
+                    }
+                    None => self.failing.add(source, case, message),
+                },
                 _ if case.flaky => {
                     self.flaky.add(source, case, || format!("{} attempts", case.attempts));
                 }
@@ -76,7 +89,7 @@ impl CollectedTests {
             if self.slowest.len() < LISTED
                 || self.slowest.first().is_some_and(|least| least.seconds < seconds)
             {
-                let (name, job) = (full_name(case), source.job.to_string());
+                let (name, job) = (case.full_name(), source.job.to_string());
                 self.slowest.insert(SlowTest { seconds, name, job });
                 if self.slowest.len() > LISTED {
                     self.slowest.pop_first();
@@ -106,6 +119,7 @@ impl CollectedTests {
         for (title, list) in [
             ("Crashed, or without a report", &self.lost),
             ("Failing", &self.failing),
+            ("Failing, in quarantine", &self.quarantined),
             ("Flaky: passed after a rerun", &self.flaky),
             ("New: never run on the default branch", &self.new),
         ] {
@@ -139,16 +153,6 @@ fn table(text: &mut String, title: &str, count: u64, tests: &[ListedTest]) {
     }
     if count > tests.len() as u64 {
         let _ = writeln!(text, "\n… and {} more", count - tests.len() as u64);
-    }
-}
-
-/// Suite, class and name, as far as there are any.
-pub fn full_name(case: &TestCase) -> String {
-    let class = if case.classname.is_empty() { &case.suite } else { &case.classname };
-    match (class.is_empty(), case.name.is_empty()) {
-        (false, false) => format!("{class}.{}", case.name),
-        (false, true) => class.to_string(),
-        (true, _) => case.name.clone(),
     }
 }
 

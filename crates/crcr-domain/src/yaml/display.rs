@@ -4,7 +4,7 @@
 const SHOWN_CHARS: usize = 60;
 
 /// Text of the file for messages: cut, on one line, with invisible characters escaped.
-pub(super) fn show(text: &str) -> String {
+pub(crate) fn show(text: &str) -> String {
     if text.is_empty() {
         return "an empty name".to_owned();
     }
@@ -35,7 +35,7 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// The candidate that was probably meant: equal ignoring case, or at most two edits away.
-pub(super) fn find_similar<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn find_similar<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let word = word.trim().to_lowercase().replace('-', "_");
     if word.len() > 40 {
         return None;

@@ -1,22 +1,26 @@
 //! YAML events with their positions. Nothing is expanded.
 
+pub(crate) mod display;
+pub(crate) mod scalar;
+pub(crate) mod syntax;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput};
 
-/// The format needs a nesting of five.
-pub(super) const MAX_DEPTH: usize = 16;
+/// The allowlist needs a nesting of five.
+pub(crate) const MAX_DEPTH: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct YamlToken<'a> {
-    pub(super) kind: TokenKind<'a>,
-    pub(super) bytes: Range<usize>,
-    pub(super) tag: Option<Range<usize>>,
+pub(crate) struct YamlToken<'a> {
+    pub(crate) kind: TokenKind<'a>,
+    pub(crate) bytes: Range<usize>,
+    pub(crate) tag: Option<Range<usize>>,
 }
 
 #[derive(Debug)]
-pub(super) enum TokenKind<'a> {
+pub(crate) enum TokenKind<'a> {
     /// The flag: plain, which is neither quoted nor a block scalar.
     Scalar(Cow<'a, str>, bool),
     ListStart,
@@ -34,7 +38,7 @@ pub(super) enum TokenKind<'a> {
 
 impl YamlToken<'_> {
     /// Whether it opens (+1) or closes (-1) a collection.
-    pub(super) fn nesting(&self) -> isize {
+    pub(crate) fn nesting(&self) -> isize {
         match self.kind {
             TokenKind::ListStart | TokenKind::MapStart => 1,
             TokenKind::ListEnd | TokenKind::MapEnd => -1,
@@ -44,22 +48,22 @@ impl YamlToken<'_> {
 }
 
 #[derive(Debug)]
-pub(super) struct SyntaxError {
-    pub(super) kind: ErrorKind,
+pub(crate) struct SyntaxError {
+    pub(crate) kind: ErrorKind,
     /// In bytes.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// The innermost bracket that is open at this position.
-    pub(super) open: Option<usize>,
+    pub(crate) open: Option<usize>,
 }
 
-pub(super) struct YamlReader<'a> {
+pub(crate) struct YamlReader<'a> {
     parser: Parser<'a, StrInput<'a>>,
     /// Start of each open flow collection; `None` for block collections.
     open: Vec<Option<usize>>,
 }
 
 impl<'a> YamlReader<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         let options = granit_parser::options! {
             emit_anchor_events: true,
             emit_comments: false,
@@ -71,7 +75,7 @@ impl<'a> YamlReader<'a> {
     }
 
     /// Returns [`TokenKind::End`] at the end and from then on.
-    pub(super) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
+    pub(crate) fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
         loop {
             let Some(next) = self.parser.next_event() else {
                 return Ok(YamlToken { kind: TokenKind::End, bytes: 0..0, tag: None });

@@ -4,22 +4,20 @@ use std::ops::Range;
 
 use granit_parser::ErrorKind;
 
-use super::MAX_BYTES;
-use super::yaml::{MAX_DEPTH, SyntaxError};
+use super::{MAX_DEPTH, SyntaxError};
 use crate::diagnostic::{Diagnostic, Rule, SourceText};
 
 /// The file is over the limit and wasn't parsed.
-pub(super) fn too_large(source: &SourceText) -> Diagnostic {
-    let message = format!("the file is larger than {} KiB", MAX_BYTES / 1024);
-    Diagnostic::new(Rule::YamlSyntax, source.span(0..0), message)
-        .help("GitHub's contents API serves no larger file as text; list fewer repositories")
+pub(crate) fn too_large(source: &SourceText, max_bytes: usize, help: &str) -> Diagnostic {
+    let message = format!("the file is larger than {} KiB", max_bytes / 1024);
+    Diagnostic::new(Rule::YamlSyntax, source.span(0..0), message).help(help)
 }
 
 /// The first byte or character that YAML doesn't allow.
-pub(super) fn unreadable(bytes: &[u8], source: &SourceText) -> Option<Diagnostic> {
+pub(crate) fn unreadable(bytes: &[u8], source: &SourceText) -> Option<Diagnostic> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let start = source.span(0..first_char(source.text(), 0));
-        let message = "the file is UTF-16, and the allowlist must be UTF-8";
+        let message = "the file is UTF-16, and must be UTF-8";
         return Some(
             Diagnostic::new(Rule::YamlSyntax, start, message).help("save the file as UTF-8"),
         );
@@ -63,7 +61,7 @@ fn first_char(text: &str, at: usize) -> usize {
 }
 
 /// The finding of an `@` at the start of a plain scalar: the mistake of the format's own example.
-pub(super) fn at_sign(source: &SourceText, at: usize) -> Diagnostic {
+pub(crate) fn at_sign(source: &SourceText, at: usize) -> Diagnostic {
     let span = source.span(at..at + 1);
     Diagnostic::new(Rule::YamlSyntax, span.clone(), "a plain scalar can't begin with `@`")
         .label("YAML reserves this character")
@@ -72,7 +70,7 @@ pub(super) fn at_sign(source: &SourceText, at: usize) -> Diagnostic {
 }
 
 /// The finding of what the parser stopped at, behind a text that it has read up to `read_to`.
-pub(super) fn stopped(source: &SourceText, error: &SyntaxError, read_to: usize) -> Diagnostic {
+pub(crate) fn stopped(source: &SourceText, error: &SyntaxError, read_to: usize) -> Diagnostic {
     let text = source.text();
     if error.kind == ErrorKind::InvalidQuotedScalarIndent
         && let Some(quote) = first_quote(text, read_to..error.at)
@@ -142,7 +140,7 @@ fn may_be_unclosed(kind: &ErrorKind) -> bool {
 ///
 /// `gap` is the text between two tokens: white space, indicators and comments. YAML 1.2 allows
 /// some of these tabs and readers of 1.1 don't.
-pub(super) fn tabs(source: &SourceText, gap: Range<usize>) -> Vec<Diagnostic> {
+pub(crate) fn tabs(source: &SourceText, gap: Range<usize>) -> Vec<Diagnostic> {
     let mut at = gap.start;
     let mut found = Vec::new();
     let mut lines = source.text()[gap].split_inclusive(['\n', '\r']).peekable();
@@ -177,7 +175,7 @@ fn describe(text: &str, error: &SyntaxError) -> (Range<usize>, String, &'static 
         ErrorKind::RecursionLimitExceeded => (
             here,
             format!("the file is nested deeper than {MAX_DEPTH}"),
-            "the allowlist needs five levels of nesting",
+            "no entry needs so many levels of nesting",
         ),
         ErrorKind::UnclosedFlowCollection { open } => {
             (here, format!("this `{open}` is never closed"), "close it, or remove it")

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 /// The type of a plain scalar, if either version of YAML doesn't read it as a string.
-pub(super) fn not_a_string(text: &str) -> Option<&'static str> {
+pub(crate) fn not_a_string(text: &str) -> Option<&'static str> {
     if is_null(text) {
         Some("null")
     } else if is_boolean(text) {
@@ -21,13 +21,13 @@ pub(super) fn not_a_string(text: &str) -> Option<&'static str> {
     }
 }
 
-pub(super) fn is_null(text: &str) -> bool {
+pub(crate) fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
 /// Quotes the text if either version would convert it. Only for names: letters, digits and `._-/`,
 /// beginning with a letter or digit.
-pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
     if not_a_string(text).is_some() { Cow::Owned(format!("\"{text}\"")) } else { text.into() }
 }
 

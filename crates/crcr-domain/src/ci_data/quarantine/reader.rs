@@ -1,0 +1,400 @@
+//! Reads the file. Aliases aren't expanded, so a small file stays small.
+
+use std::collections::HashMap;
+
+use jiff::ToSpan as _;
+use jiff::civil::Date;
+
+use super::{
+    MAX_BYTES, MAX_DAYS, MAX_ENTRIES, ParsedQuarantine, Quarantine, QuarantineEntry, QuarantineMode,
+};
+use crate::diagnostic::{Diagnostic, Findings, Rule, SourceSpan, SourceText};
+use crate::repo::Oncall;
+use crate::yaml::display::{find_similar, show};
+use crate::yaml::{SyntaxError, TokenKind, YamlReader, YamlToken, scalar, syntax};
+
+/// In characters.
+const MAX_PATTERN: usize = 1000;
+/// In characters.
+const MAX_REASON: usize = 1000;
+/// Letters and digits that a pattern with `*` needs. `test*` would hide most failures of a repository.
+const MIN_LITERAL: usize = 8;
+const FIELDS: [&str; 5] = ["pattern", "owner", "reason", "expiry", "mode"];
+const SHAPE: &str = "each item is a mapping with `pattern`, `owner`, `reason`, `expiry` and `mode`";
+
+impl ParsedQuarantine {
+    /// Reads a file as of `today`, in UTC, and reports all findings.
+    pub fn parse(bytes: &[u8], today: Date) -> Self {
+        let failed = |source: SourceText, found: Diagnostic| {
+            let mut findings = Findings::default();
+            findings.push(found);
+            Self { source, entries: vec![], findings }
+        };
+        if bytes.len() > MAX_BYTES {
+            let source = SourceText::new(b"");
+            let found = syntax::too_large(&source, MAX_BYTES, "quarantine fewer tests");
+            return failed(source, found);
+        }
+        let source = SourceText::new(bytes);
+        if let Some(found) = syntax::unreadable(bytes, &source) {
+            return failed(source, found);
+        }
+        let mut reader = QuarantineReader {
+            yaml: YamlReader::new(source.text()),
+            source: &source,
+            today,
+            read_to: 0,
+            patterns: HashMap::new(),
+            entries: vec![],
+            findings: Findings::default(),
+        };
+        if let Err(error) = reader.read_document() {
+            let found = syntax::stopped(&source, &error, reader.read_to);
+            reader.findings.push(found);
+        }
+        let QuarantineReader { entries, mut findings, .. } = reader;
+        findings.sort();
+        Self { source, entries, findings }
+    }
+
+    /// What counts on this day. A file with an error has no effect at all: which failures its author
+    /// meant to hide isn't known.
+    pub fn accepted(self, today: Date) -> Result<Quarantine, Findings> {
+        match self.findings.errors() {
+            0 => Ok(Quarantine::new(self.entries, today)),
+            _ => Err(self.findings),
+        }
+    }
+}
+
+struct QuarantineReader<'a> {
+    yaml: YamlReader<'a>,
+    source: &'a SourceText,
+    today: Date,
+    /// End of the previous token.
+    read_to: usize,
+    /// Each with its first place.
+    patterns: HashMap<String, SourceSpan>,
+    entries: Vec<QuarantineEntry>,
+    findings: Findings,
+}
+
+/// The fields that have been read; a field with an error is absent.
+#[derive(Default)]
+struct EntryFields {
+    pattern: Option<String>,
+    owner: Option<Oncall>,
+    reason: Option<String>,
+    expiry: Option<Date>,
+    mode: Option<QuarantineMode>,
+    has_error: bool,
+}
+
+impl<'a> QuarantineReader<'a> {
+    fn read_document(&mut self) -> Result<(), SyntaxError> {
+        if matches!(self.next()?.kind, TokenKind::End) {
+            return Ok(());
+        }
+        let root = self.next()?;
+        match &root.kind {
+            TokenKind::ListStart => {
+                if !self.read_list()? {
+                    return Ok(());
+                }
+            }
+            TokenKind::Scalar(text, true) if scalar::is_null(text) => {}
+            _ => self.wrong_shape(root, "the file isn't a list of tests", SHAPE)?,
+        }
+        while !matches!(self.next()?.kind, TokenKind::DocumentEnd | TokenKind::End) {}
+        let second = self.next()?;
+        if matches!(second.kind, TokenKind::DocumentStart) {
+            let help = "put everything into one document";
+            self.report(Rule::WrongShape, second.bytes, "the file has a second document", help);
+            while !matches!(self.next()?.kind, TokenKind::End) {}
+        }
+        Ok(())
+    }
+
+    /// Returns whether the whole list was read.
+    fn read_list(&mut self) -> Result<bool, SyntaxError> {
+        for count in 0.. {
+            let item = self.next()?;
+            match item.kind {
+                TokenKind::ListEnd => break,
+                _ if count == MAX_ENTRIES => {
+                    let text = format!("the file has more than {MAX_ENTRIES} entries");
+                    let help = "mend the tests, or leave them out of the run";
+                    self.report(Rule::TooManyEntries, item.bytes, text, help);
+                    return Ok(false);
+                }
+                TokenKind::MapStart => self.read_entry(&item)?,
+                _ => self.wrong_shape(item, "an item isn't a mapping", SHAPE)?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn read_entry(&mut self, item: &YamlToken<'a>) -> Result<(), SyntaxError> {
+        let mut fields = EntryFields::default();
+        let mut seen: HashMap<String, SourceSpan> = HashMap::new();
+        let mut first = None;
+        let mut end = item.bytes.end;
+        let errors = self.findings.errors();
+        loop {
+            let key = self.next()?;
+            let name = match &key.kind {
+                TokenKind::MapEnd => break,
+                TokenKind::Scalar(text, _) => text.to_string(),
+                _ => {
+                    self.wrong_shape(key, "a key isn't a name", SHAPE)?;
+                    let value = self.next()?;
+                    self.skip(&value)?;
+                    continue;
+                }
+            };
+            let at = self.source.span(key.bytes.clone());
+            first.get_or_insert(key.bytes.start);
+            let value = self.next()?;
+            end = end.max(value.bytes.end);
+            if let Some(earlier) = seen.get(&name) {
+                let found = Diagnostic::new(
+                    Rule::DuplicateKey,
+                    at,
+                    format!("the key {} occurs twice", show(&name)),
+                )
+                .related(earlier.clone(), "first here", "first here")
+                .help("keep one of them");
+                self.findings.push(found);
+                self.skip(&value)?;
+                continue;
+            }
+            seen.insert(name.clone(), at.clone());
+            if !FIELDS.contains(&&*name) {
+                let help = match find_similar(&name, &FIELDS) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "the fields are `pattern`, `owner`, `reason`, `expiry` and `mode`"
+                        .to_owned(),
+                };
+                let text = format!("{} isn't a field of an entry", show(&name));
+                self.findings.push(Diagnostic::new(Rule::UnknownField, at, text).help(help));
+                self.skip(&value)?;
+                continue;
+            }
+            let text = match &value.kind {
+                TokenKind::Scalar(text, plain) => match *plain && scalar::is_null(text) {
+                    true => String::new(),
+                    false => text.trim().to_owned(),
+                },
+                _ => {
+                    self.wrong_shape(
+                        value,
+                        format!("`{name}` isn't a text"),
+                        "write it on one line",
+                    )?;
+                    continue;
+                }
+            };
+            let place = if value.bytes.is_empty() { key.bytes } else { value.bytes };
+            self.read_field(&mut fields, &name, text, self.source.span(place));
+        }
+        let text = self.source.text();
+        let start = first.unwrap_or(item.bytes.start);
+        let before = text[..start].trim_end();
+        let start = if before.ends_with('-') { before.len() - 1 } else { start };
+        let place =
+            self.source.span(start..start + text[start..].chars().next().map_or(0, char::len_utf8));
+        for field in ["pattern", "owner", "reason", "expiry"] {
+            if !seen.contains_key(field) {
+                let text = format!("the entry has no `{field}`");
+                let help = match field {
+                    "pattern" => "name the test as `crcr stats flaky` prints it",
+                    "owner" => "name a login or `org/team` who mends the test",
+                    "reason" => "say why it fails, with a link to the issue",
+                    _ => {
+                        "name the last day, at most 30 days from now, such as `expiry: 2026-11-30`"
+                    }
+                };
+                self.findings
+                    .push(Diagnostic::new(Rule::MissingField, place.clone(), text).help(help));
+            }
+        }
+        fields.has_error = self.findings.errors() > errors;
+        let EntryFields { pattern, owner, reason, expiry, mode, has_error } = fields;
+        let (Some(pattern), Some(owner), Some(reason), Some(expiry), false) =
+            (pattern, owner, reason, expiry, has_error)
+        else {
+            return Ok(());
+        };
+        let bytes = start..start + text[start..end.max(start)].trim_end().len();
+        let mode = mode.unwrap_or(QuarantineMode::Run);
+        self.entries.push(QuarantineEntry { pattern, owner, reason, expiry, mode, bytes });
+        Ok(())
+    }
+
+    fn read_field(
+        &mut self,
+        fields: &mut EntryFields,
+        name: &str,
+        text: String,
+        place: SourceSpan,
+    ) {
+        let found = match name {
+            "pattern" => {
+                let found = check_pattern(&text).or_else(|| self.check_repeated(&text, &place));
+                fields.pattern = Some(text);
+                found
+            }
+            "owner" => match Oncall::new(text.strip_prefix('@').unwrap_or(&text)) {
+                Ok(owner) => {
+                    fields.owner = Some(owner);
+                    None
+                }
+                Err(why) => {
+                    let text = format!("{} isn't an owner: {why}", show(&text));
+                    Some((Rule::InvalidOwner, text, "write a login or `org/team`".to_owned()))
+                }
+            },
+            "reason" => {
+                let length = text.chars().count();
+                fields.reason = Some(text);
+                (!(1..=MAX_REASON).contains(&length)).then(|| {
+                    let text =
+                        format!("a reason has 1 to {MAX_REASON} characters, and this one {length}");
+                    (Rule::InvalidReason, text, "say why the test fails".to_owned())
+                })
+            }
+            "expiry" => {
+                let expiry = parse_day(&text);
+                fields.expiry = expiry;
+                self.check_expiry(&text, expiry)
+            }
+            _ => {
+                fields.mode = [QuarantineMode::Run, QuarantineMode::Skip]
+                    .into_iter()
+                    .find(|mode| mode.as_str() == text);
+                fields.mode.is_none().then(|| {
+                    let text = format!("{} isn't a mode", show(&text));
+                    (Rule::InvalidMode, text, "the modes are `run` and `skip`".to_owned())
+                })
+            }
+        };
+        if let Some((rule, message, help)) = found {
+            self.findings.push(Diagnostic::new(rule, place, message).help(help));
+        }
+    }
+
+    fn check_repeated(
+        &mut self,
+        pattern: &str,
+        place: &SourceSpan,
+    ) -> Option<(Rule, String, String)> {
+        if let Some(first) = self.patterns.get(pattern) {
+            let text = format!(
+                "{} is quarantined twice, first in line {}",
+                show(pattern),
+                first.start.line
+            );
+            return Some((Rule::DuplicatePattern, text, "keep one of the entries".to_owned()));
+        }
+        self.patterns.insert(pattern.to_owned(), place.clone());
+        None
+    }
+
+    fn check_expiry(&self, text: &str, expiry: Option<Date>) -> Option<(Rule, String, String)> {
+        let Some(expiry) = expiry else {
+            let text = format!("{} isn't a day", show(text));
+            return Some((Rule::InvalidExpiry, text, "write it as 2026-11-30".to_owned()));
+        };
+        let last = self.today.saturating_add(MAX_DAYS.days());
+        if expiry > last {
+            let text = format!("the entry would last longer than {MAX_DAYS} days");
+            return Some((Rule::ExpiryTooFar, text, format!("the last day is {last} at most")));
+        }
+        (expiry < self.today).then(|| {
+            let days = self.today.since(expiry).map_or(0, |span| span.get_days());
+            let ago = if days == 1 { "yesterday".to_owned() } else { format!("{days} days ago") };
+            let text = format!("the entry expired {ago}, so the test's failures count again");
+            (Rule::QuarantineExpired, text, "remove it, or agree on a new day".to_owned())
+        })
+    }
+
+    /// The next token. Reports tags and anchors.
+    fn next(&mut self) -> Result<YamlToken<'a>, SyntaxError> {
+        loop {
+            let token = self.yaml.next()?;
+            if let Some(tag) = token.tag.clone() {
+                self.report(Rule::Alias, tag, "tags aren't supported", "remove it");
+            }
+            if !matches!(token.kind, TokenKind::Anchor) {
+                self.read_to = self.read_to.max(token.bytes.end);
+                return Ok(token);
+            }
+            self.report(Rule::Alias, token.bytes, "anchors aren't supported", "remove it");
+        }
+    }
+
+    /// Skips the rest of a node after its first token.
+    fn skip(&mut self, first: &YamlToken<'a>) -> Result<(), SyntaxError> {
+        if matches!(first.kind, TokenKind::Alias) {
+            let help = "write the text itself";
+            self.report(Rule::Alias, first.bytes.clone(), "aliases aren't supported", help);
+        }
+        let mut depth = first.nesting();
+        while depth > 0 {
+            let token = self.next()?;
+            if matches!(token.kind, TokenKind::Alias) {
+                let help = "write the text itself";
+                self.report(Rule::Alias, token.bytes.clone(), "aliases aren't supported", help);
+            }
+            depth += token.nesting();
+        }
+        Ok(())
+    }
+
+    fn wrong_shape(
+        &mut self,
+        value: YamlToken<'a>,
+        message: impl Into<String>,
+        help: &str,
+    ) -> Result<(), SyntaxError> {
+        if !matches!(value.kind, TokenKind::Alias) {
+            self.report(Rule::WrongShape, value.bytes.clone(), message, help);
+        }
+        self.skip(&value)
+    }
+
+    fn report(
+        &mut self,
+        rule: Rule,
+        bytes: std::ops::Range<usize>,
+        message: impl Into<String>,
+        help: &str,
+    ) {
+        let span = self.source.span(bytes);
+        self.findings.push(Diagnostic::new(rule, span, message).help(help));
+    }
+}
+
+fn check_pattern(pattern: &str) -> Option<(Rule, String, String)> {
+    let length = pattern.chars().count();
+    let (text, help) = if !(1..=MAX_PATTERN).contains(&length) {
+        let text = format!("a pattern has 1 to {MAX_PATTERN} characters, and this one {length}");
+        (text, "name the test as `crcr stats flaky` prints it".to_owned())
+    } else if pattern.chars().any(char::is_control) {
+        ("the pattern has a control character".to_owned(), "use `*` in its place".to_owned())
+    } else if pattern.contains('*')
+        && pattern.chars().filter(|c| c.is_alphanumeric()).count() < MIN_LITERAL
+    {
+        let text = format!("{} would cover more than a test", show(pattern));
+        (text, format!("beside `*` a pattern needs at least {MIN_LITERAL} letters or digits"))
+    } else {
+        return None;
+    };
+    Some((Rule::InvalidPattern, text, help))
+}
+
+fn parse_day(text: &str) -> Option<Date> {
+    let bytes = text.as_bytes();
+    let is_day = bytes.len() == 10 && bytes[4] == b'-' && bytes[7] == b'-';
+    is_day.then(|| text.parse().ok()).flatten()
+}
