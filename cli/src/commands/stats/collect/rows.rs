@@ -8,7 +8,9 @@ use crcr_cidata::object_store::ObjectStore;
 use crcr_cidata::test_rows::{RowLines, summaries};
 use crcr_domain::ci_data::quarantine::Quarantine;
 use crcr_domain::ci_data::test_row::{ReportRows, TestedRun};
-use crcr_results::Results;
+use crcr_results::{Results, ResultsError};
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
 use zstd::stream::write::Encoder;
 
 use super::summary::CollectedTests;
@@ -30,6 +32,8 @@ pub struct RowWriter {
     pub collected: CollectedTests,
     pending: Vec<ReportRows>,
     pending_size: usize,
+    /// The load of the rows before, which goes on while more are read.
+    loading: Option<AbortOnDropHandle<Result<(), ResultsError>>>,
     looked_up: HashSet<u64>,
 }
 
@@ -47,6 +51,7 @@ impl RowWriter {
             collected: CollectedTests::new(quarantine),
             pending: vec![],
             pending_size: 0,
+            loading: None,
             looked_up: HashSet::new(),
         }
     }
@@ -75,6 +80,7 @@ impl RowWriter {
             files.finish(&self.run).await?;
         }
         self.load().await?;
+        self.end_load().await?;
         if let Some(results) = &self.results {
             results.finish_test_runs(&self.run).await.map_err(not_loaded)?;
         }
@@ -82,7 +88,7 @@ impl RowWriter {
     }
 
     async fn load(&mut self) -> Result<(), Failure> {
-        let Some(results) = &self.results else { return Ok(()) };
+        let Some(results) = self.results.clone() else { return Ok(()) };
         let rows = std::mem::take(&mut self.pending);
         self.pending_size = 0;
         // Before the load, which makes them known.
@@ -94,11 +100,21 @@ impl RowWriter {
         let known = known.map_err(not_loaded)?;
         let unknown: HashSet<u64> = new_ids.into_iter().filter(|id| !known.contains(id)).collect();
         self.collected.add_new(&rows, unknown);
-        results.append_test_runs(&self.run, rows).await.map_err(not_loaded)
+        self.end_load().await?;
+        let run = Arc::clone(&self.run);
+        let load = async move { results.append_test_runs(&run, rows).await };
+        self.loading = Some(AbortOnDropHandle::new(tokio::spawn(load)));
+        Ok(())
+    }
+
+    async fn end_load(&mut self) -> Result<(), Failure> {
+        let Some(loading) = self.loading.take() else { return Ok(()) };
+        let stopped = |error: JoinError| ResultsError::Unavailable(error.to_string());
+        loading.await.map_err(stopped).and_then(|loaded| loaded).map_err(not_loaded)
     }
 }
 
-fn not_loaded(error: crcr_results::ResultsError) -> Failure {
+fn not_loaded(error: ResultsError) -> Failure {
     Failure::unexpected("results", "the rows can't be loaded")
         .because(error)
         .hint("collect the run again later: rows that are loaded already aren't duplicated")
