@@ -1,4 +1,4 @@
-//! Test results of a fork, from its job to stored rows, in a real workflow runner.
+//! Test results of a fork, from its job to the HUD's page of tests, in a real workflow runner.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use serde_json::json;
 use serde_yaml::Value;
 
 use crate::act::{Outside, Ran, read};
+use crate::relay_process::Place;
 
 /// A job of a pull request: it has no credentials, and stores its reports with GitHub.
 const JOB: &str = r#"
@@ -42,7 +43,7 @@ jobs:
 
 #[test]
 #[ignore = "needs act and node"]
-fn test_results_of_a_fork_become_rows_by_the_template() {
+fn test_results_of_a_fork_are_on_the_page_of_tests_by_the_template() {
     let mut outside = Outside::new(Run::fork());
     let binary = env!("CARGO_BIN_EXE_crcr");
     let runs = &outside.github.state().runs;
@@ -56,7 +57,10 @@ fn test_results_of_a_fork_become_rows_by_the_template() {
     let name = format!("_{}.zip", job.check_run_id);
     assert!(outside.on_github().iter().any(|stored| stored.ends_with(&name)), "{log}");
 
-    let results = outside.path("results.db");
+    // A collector writes into the file of a relay that is running.
+    let place = Place::new(&[], "L1: []\n");
+    let relay = place.serve();
+    let results = place.database();
     let mut template: Value =
         serde_yaml::from_str(&read("workflows-templates/test-stats.yml")).unwrap();
     let with = template["jobs"]["collect"]["steps"][0]["with"].as_mapping_mut().unwrap();
@@ -69,20 +73,27 @@ fn test_results_of_a_fork_become_rows_by_the_template() {
     }
     outside.write("test-stats.yml", &serde_yaml::to_string(&template).unwrap());
     let state = outside.github.state();
+    let mut ended = state.runs.get(4242).unwrap().api(state.origin());
+    ended["run_started_at"] = jiff::Timestamp::now().to_string().into();
     outside.payload = json!({
         "action": "completed",
         "repository": { "full_name": "acme/upstream", "default_branch": "main" },
-        "workflow_run": state.runs.get(4242).unwrap().api(state.origin()),
+        "workflow_run": ended,
     });
     outside.run = Run { event: "workflow_run".to_owned(), ..outside.run.clone() };
     let Ran { succeeded, log } = outside.run(&variables, true);
     assert!(succeeded && log.contains("::set-output:: rows=2"), "{log}");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let found = runtime.block_on(async {
+    let (found, page) = runtime.block_on(async {
         let url = ResultsUrl::Sqlite(results);
         let results: Arc<dyn Results> = crcr_results::open(&url, StoreRole::Tool).await.unwrap();
-        results.test_runs("acme/upstream", 4242, 1).await.unwrap()
+        let found = results.test_runs("acme/upstream", 4242, 1).await.unwrap();
+        let page = relay.url.join("/crcr/tests?branches=all&show=failing").unwrap();
+        let page = reqwest::get(page).await.unwrap().text().await.unwrap();
+        (found, page)
     });
+    assert!(page.contains("Tests of <bdi>acme/upstream") && page.contains("c.bad"), "{page}");
+    assert!(!page.contains("c.good"), "{page}");
     assert_eq!(found.len(), 1);
     assert_eq!(&*found[0].source.job, "linux / test");
     assert_eq!(found[0].source.job_id, Some(job.check_run_id));
