@@ -1,5 +1,5 @@
 #!/bin/bash
-# From JUnit to rows: 100 reports of 1 MB as NDJSON, and a million rows into SQLite.
+# From JUnit to rows: 100 reports of 1 MB as NDJSON, and a million rows into SQLite and ClickHouse.
 #
 #   tests/bench/test_stats.sh [CRCR]
 #
@@ -8,7 +8,8 @@ set -euo pipefail
 crcr=$(realpath "${1:-target/release/crcr}")
 size=${SIZE:-1}
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+clickhouse_server=
+trap '[[ -z $clickhouse_server ]] || kill "$clickhouse_server"; rm -rf "$folder"' EXIT
 
 # Reports with as many tests as pytest writes in a megabyte; every hundredth one fails.
 python3 - "$folder" "$size" <<'END'
@@ -48,7 +49,9 @@ du -sm "$folder/reports" "$folder/million" | sed "s|$folder/||"
 run "reports, read and counted" --dir "$folder/reports" --run-id 1 --dry-run
 run "reports to NDJSON" --dir "$folder/reports" --run-id 1 --rows "file:$folder/rows"
 run "rows into SQLite" --dir "$folder/million" --run-id 2 --results "sqlite:$folder/crcr.db"
-run "the same rows again" --dir "$folder/million" --run-id 2 --results "sqlite:$folder/crcr.db"
+source "$(dirname "$0")/clickhouse.sh" "$folder"
+run "rows into ClickHouse" --dir "$folder/million" --run-id 2 --results "clickhouse+$clickhouse_url/crcr"
+run "the same rows into SQLite again" --dir "$folder/million" --run-id 2 --results "sqlite:$folder/crcr.db"
 for command in flaky slow failing; do
   /usr/bin/time -f "$command: %e s" "$crcr" stats "$command" --repo acme/app \
     --results "sqlite:$folder/crcr.db" >/dev/null

@@ -96,7 +96,7 @@ pub enum CliCommand {
     /// Tell the relay how a downstream job stands
     #[command(after_help = report::EXAMPLES)]
     Report(Box<report::ReportArgs>),
-    /// Test reports of a job: check them, pack them
+    /// Test reports: check, pack and collect them; tests that are flaky, slow or failing
     #[command(subcommand)]
     Stats(stats::StatsCommand),
     /// Tests that may fail for a while without failing their job

@@ -1,11 +1,11 @@
 //! How fast every page answers over a large history.
 //!
-//! `cargo bench --workspace --bench hud_speed -- RESULTS [ATTEMPTS] [DAYS] [WEBHOOKS]` fills
+//! `cargo bench --workspace --bench hud_speed -- RESULTS [ATTEMPTS] [DAYS] [WEBHOOKS] [TESTS]` fills
 //! RESULTS (`sqlite:PATH` or `clickhouse+http://…`, empty or filled by the same command) with
-//! invented attempts of 20 backends over DAYS days, one report each, and with webhooks of the upstream
-//! repository's own CI. It asks for every page and its
-//! twin 60 times in turn, first while nothing is written, then while 50 facts a second are, each of a
-//! dispatch of today.
+//! invented attempts of 20 backends over DAYS days, one report each, with webhooks of the upstream
+//! repository's own CI, and with TESTS results of its tests in the last 30 days. It asks for every
+//! page and its twin 60 times in turn, first while nothing is written, then while 50 facts a second
+//! are, each of a dispatch of today.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
+use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{
@@ -45,6 +47,12 @@ const CI_RUNS: u64 = 10;
 const CI_JOBS: u64 = 100;
 /// Of each job; their size is most of what a page reads.
 const CI_STEPS: u64 = 12;
+const TESTS: u64 = 20_000;
+/// Each runs all tests.
+const TEST_JOBS: u64 = 4;
+const TEST_DAYS: u64 = 30;
+/// Tests of one report.
+const REPORT_TESTS: u64 = 500;
 /// Attempts that are written at a time.
 const PART: usize = 10_000;
 /// Facts that are written in a second.
@@ -58,6 +66,7 @@ async fn main() {
     let url = ResultsUrl::parse(&args.next().expect("where the results are")).unwrap();
     let mut number = |default: u64| args.next().map_or(default, |text| text.parse().unwrap());
     let (attempts, days, webhooks) = (number(1_000_000), number(400), number(1_000_000));
+    let tests = number(1_000_000);
     let results = crcr_results::open(&url, StoreRole::Server).await.unwrap();
     results.prepare().await.unwrap();
     let now: Timestamp = "2026-09-15T12:20:00Z".parse().unwrap();
@@ -71,6 +80,11 @@ async fn main() {
         let started = Instant::now();
         fill_webhooks(&*results, now, webhooks, days).await;
         println!("{webhooks} webhooks written in {:.0?}", started.elapsed());
+    }
+    if results.tested_repositories().await.unwrap().is_empty() {
+        let started = Instant::now();
+        fill_tests(&*results, now, tests).await;
+        println!("{tests} results of tests written in {:.0?}", started.elapsed());
     }
     let upstream = RepoName::new(UPSTREAM).unwrap();
     let list: String = (0..BACKENDS).map(|n| format!("  - {}\n", repo(n))).collect();
@@ -103,6 +117,13 @@ async fn main() {
         format!("/hud/{UPSTREAM}/main?rows=failing&q=test"),
         format!("/api/v1/hud/{UPSTREAM}/main"),
         format!("/hud/{UPSTREAM}/main?before={}", now - SignedDuration::from_hours(24)),
+        "/crcr/tests".to_owned(),
+        "/crcr/tests?days=30".to_owned(),
+        "/crcr/tests?days=30&show=failing".to_owned(),
+        "/crcr/tests?days=7&show=slow".to_owned(),
+        "/crcr/tests?days=30&show=slow".to_owned(),
+        "/crcr/tests?days=30&show=new".to_owned(),
+        "/crcr/tests?days=30&show=slow&q=test_17".to_owned(),
     ];
     let mut quiet = vec![];
     for path in &paths {
@@ -269,6 +290,68 @@ fn ci_of_commit(commit: u64, at: Timestamp, rows: &mut Vec<WebhookRow>) {
                 }),
             );
         }
+    }
+}
+
+/// Runs of the default branch, as many on each day. One of 200 tests fails now and then, and one of
+/// 100 is flaky.
+async fn fill_tests(results: &dyn Results, now: Timestamp, tests: u64) {
+    let runs = tests.div_ceil(TESTS * TEST_JOBS);
+    for number in 0..runs {
+        let ago = (runs - number) * TEST_DAYS * 86_400_000 / runs;
+        let run = TestedRun {
+            repository: UPSTREAM.to_owned(),
+            workflow_id: Some(1),
+            workflow: Some("Trunk".to_owned()),
+            run_id: number,
+            run_attempt: 1,
+            head_branch: Some("main".to_owned()),
+            head_sha: Some(format!("{number:040x}")),
+            on_default_branch: true,
+            started_at: now - SignedDuration::from_millis(ago.cast_signed()),
+        };
+        for job in 0..TEST_JOBS {
+            let reports = (0..TESTS / REPORT_TESTS).map(|part| report(number, job, part)).collect();
+            results.append_test_runs(&run, reports).await.unwrap();
+        }
+        results.finish_test_runs(&run).await.unwrap();
+    }
+}
+
+fn report(run: u64, job: u64, part: u64) -> ReportRows {
+    let file: Arc<str> = format!("test/test_module_{part}.py").into();
+    let row = |test: u64| {
+        let luck = chance(run * TEST_JOBS + job, test) % 20;
+        let result = if test.is_multiple_of(200) && luck == 0 {
+            TestResult::Failure
+        } else {
+            TestResult::Success
+        };
+        let case = TestCase {
+            kind: TestRowKind::Test,
+            suite: "pytest".into(),
+            classname: format!("test.test_module_{part}.TestClass{}", test % 50).into(),
+            name: format!("test_{test}_cpu_float32"),
+            file: Some(Arc::clone(&file)),
+            result,
+            time: Some(chance(1, test) as f64 % 900.0 / 1000.0),
+            attempts: 1,
+            flaky: test.is_multiple_of(100) && luck == 1,
+            details: vec![],
+        };
+        TestRunRow { test_id: chance(part, test % 50) << 48 | test, case }
+    };
+    ReportRows {
+        source: ReportSource {
+            report_id: chance(run, job * TESTS + part) << 20 | part,
+            job_id: Some(run * TEST_JOBS + job),
+            job_id_check: JobIdCheck::Verified,
+            job: format!("linux / test (default, {}, {TEST_JOBS})", job + 1).into(),
+            artifact: format!("test-reports-{job}.zip").into(),
+            path: format!("{file}/report.xml"),
+            invoking_file: Some(file.clone()),
+        },
+        rows: (part * REPORT_TESTS..(part + 1) * REPORT_TESTS).map(row).collect(),
     }
 }
 

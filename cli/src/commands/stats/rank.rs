@@ -33,9 +33,29 @@ pub async fn run(args: &RankArgs, ranking: TestRanking, env: &Env, printer: &Pri
         DataFormat::Json => format!("{}\n", json!(stats)),
     });
     if stats.is_empty() {
-        printer.notice(&format!("no such test since {}", date(query.days.0)));
+        let kind = match ranking {
+            TestRanking::Flaky => "flaky test",
+            TestRanking::Slow => "test with a time",
+            TestRanking::Failing => "failing test",
+            TestRanking::New => "new test",
+        };
+        let of = branches(&args.stored);
+        printer.notice(&format!(
+            "no {kind} of {} since {}{of}",
+            args.stored.repo,
+            date(query.days.0)
+        ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Which results were looked at, for a message that there are none.
+pub(super) fn branches(args: &StoredTestArgs) -> &'static str {
+    if args.all_branches {
+        ""
+    } else {
+        " on its default branch; `--all-branches` includes the others"
+    }
 }
 
 fn text(stats: &[TestStats], ranking: TestRanking) -> String {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crcr_results::test_runs::{FileTime, FileTimesQuery};
 use serde_json::{Map, Value, json};
 
-use super::rank::{days, not_read, open};
+use super::rank::{branches, days, not_read, open};
 use crate::cli::DataFormat;
 use crate::cli::stats::{ShardArgs, TimesArgs};
 use crate::env_vars::Env;
@@ -42,7 +42,8 @@ pub async fn times(args: &TimesArgs, env: &Env, printer: &Printer) -> Outcome {
         None => printer.data(&text),
     }
     if times.is_empty() {
-        printer.notice("no test file has a time in these days");
+        let of = branches(&args.stored);
+        printer.notice(&format!("no test file has a time in these days{of}"));
     }
     Ok(ExitCode::SUCCESS)
 }

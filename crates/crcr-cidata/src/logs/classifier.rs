@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 
 use crcr_domain::ci_data::job_log::{LogClassification, LogMatch, LogMatchSource};
+use parking_lot::Mutex;
 use regex_automata::Input;
 
-use super::cleaner::{CleanChunk, LogReader};
+use super::cleaner::{CleanChunk, LogReader, RawChunk};
 use super::diff::{Baseline, NovelLines};
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleSet};
 
@@ -19,25 +22,57 @@ const MAX_LINE: usize = 4096;
 /// In bytes.
 const MAX_CAPTURE: usize = 500;
 const MAX_CAPTURES: usize = 16;
+/// Each has up to 2 MiB of buffers, and those of the rules that it tries.
+const MAX_THREADS: usize = 4;
 
 /// Reads a log to its end and finds the line that explains the failure: the one of the first rule that
 /// matches anywhere, or of the comparison with a green run if there is none.
+///
+/// Threads scan chunks at the same time; this one reads them and puts the results in order.
 pub fn classify(
     input: impl Read,
     rules: &RuleSet,
     baseline: Option<&Baseline>,
 ) -> io::Result<LogClassification> {
-    let mut scan = LogScan::new(rules);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let (jobs, queue) = sync_channel::<ScanJob>(threads);
+    let queue = Mutex::new(queue);
+    let settled = AtomicUsize::new(usize::MAX);
+    let mut best = BestLine::new(rules, &settled);
     let mut novel = baseline.map(NovelLines::new);
-    let mut reader = LogReader::new(input);
-    let mut chunk = CleanChunk::default();
-    while reader.read_chunk(&mut chunk)? {
-        scan.scan(&chunk);
-        if let Some(novel) = &mut novel {
-            novel.scan(&chunk, |line| !is_noise(rules, line));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| scan_chunks(&queue, rules, &settled));
         }
-    }
-    let by_rule = scan.best.map(|best| (best.rule, best.found));
+        // The threads end when `jobs` is dropped, also after an error.
+        let jobs = jobs;
+        let mut reader = LogReader::new(input);
+        let mut spare = vec![];
+        let mut pending = VecDeque::new();
+        let mut is_at_end = false;
+        while !is_at_end || !pending.is_empty() {
+            if !is_at_end && pending.len() <= threads {
+                let (mut raw, clean): (RawChunk, CleanChunk) = spare.pop().unwrap_or_default();
+                is_at_end = !reader.read(&mut raw)?;
+                let (done, scanned) = channel();
+                if !is_at_end && jobs.send(ScanJob { raw, clean, done }).is_ok() {
+                    pending.push_back(scanned);
+                }
+                continue;
+            }
+            let scanned: Option<Receiver<ScannedChunk>> = pending.pop_front();
+            let ended = || io::Error::other("a thread that scans the log has ended");
+            let ScannedChunk { raw, clean, found } =
+                scanned.and_then(|scanned| scanned.recv().ok()).ok_or_else(ended)?;
+            best.add(&clean, found);
+            if let Some(novel) = &mut novel {
+                novel.scan(&clean, |line| !is_noise(rules, line));
+            }
+            spare.push((raw, clean));
+        }
+        io::Result::Ok(())
+    })?;
+    let by_rule = best.best.map(|best| (best.rule, best.found));
     let Some(novel) = novel else {
         return Ok(LogClassification { found: by_rule.map(|(_, found)| found), novel: vec![] });
     };
@@ -47,6 +82,33 @@ pub fn classify(
     let by_rule = by_rule.map(|(_, found)| found);
     let found = if is_telling { by_rule } else { by_diff.or(by_rule) };
     Ok(LogClassification { found, novel })
+}
+
+/// A chunk to clean and to scan.
+struct ScanJob {
+    raw: RawChunk,
+    clean: CleanChunk,
+    done: Sender<ScannedChunk>,
+}
+
+struct ScannedChunk {
+    raw: RawChunk,
+    clean: CleanChunk,
+    found: Option<FoundSegment>,
+}
+
+fn scan_chunks(queue: &Mutex<Receiver<ScanJob>>, rules: &RuleSet, settled: &AtomicUsize) {
+    // A clone has buffers of its own for its regular expressions.
+    let rules = rules.clone();
+    let mut scanner = ChunkScanner::new(&rules);
+    loop {
+        let job = queue.lock().recv();
+        let Ok(ScanJob { raw, mut clean, done }) = job else { return };
+        clean.clean(&raw);
+        let found = scanner.scan(&clean, settled.load(Ordering::Relaxed));
+        // The receiver is gone after an error.
+        let _ = done.send(ScannedChunk { raw, clean, found });
+    }
 }
 
 /// All rules of kind `match` that match a line, by priority; none if it is to be ignored.
@@ -74,11 +136,19 @@ pub(super) fn cut_text(line: &[u8], max: usize) -> String {
     format!("{}…", text.trim_end_matches(char::REPLACEMENT_CHARACTER))
 }
 
-struct LogScan<'r> {
+/// The best segment of a chunk.
+#[derive(Clone, Copy)]
+struct FoundSegment {
+    segment: usize,
+    rule: usize,
+}
+
+struct ChunkScanner<'r> {
     set: &'r RuleSet,
-    best: Option<BestMatch>,
-    /// The last lines before the chunk.
-    before: VecDeque<String>,
+    /// The best rule that matches before the chunk, as far as that is known; else `usize::MAX`.
+    best_before: usize,
+    /// In the chunk, so far.
+    best: Option<FoundSegment>,
     /// Rules to try on the present segment.
     candidates: Vec<u16>,
     /// For each rule, the last segment that it was a candidate for.
@@ -89,19 +159,12 @@ struct LogScan<'r> {
     without_literal: VecDeque<usize>,
 }
 
-struct BestMatch {
-    rule: usize,
-    found: LogMatch,
-    /// Lines of the context that are still to come.
-    missing_after: usize,
-}
-
-impl<'r> LogScan<'r> {
+impl<'r> ChunkScanner<'r> {
     fn new(set: &'r RuleSet) -> Self {
         Self {
             set,
+            best_before: usize::MAX,
             best: None,
-            before: VecDeque::new(),
             candidates: vec![],
             candidate_for: vec![0; set.rules.len()],
             serial: 0,
@@ -109,61 +172,52 @@ impl<'r> LogScan<'r> {
         }
     }
 
-    fn scan(&mut self, chunk: &CleanChunk) {
-        // The chunk's best segment, with its rule. Text is copied once the chunk is done.
-        let mut best: Option<(usize, usize)> = None;
+    fn scan(&mut self, chunk: &CleanChunk, best_before: usize) -> Option<FoundSegment> {
+        (self.best_before, self.best) = (best_before, None);
         self.find_without_literal(chunk);
         let mut segment = 0;
         for hit in self.set.literals.find_overlapping_iter(&chunk.text) {
             // A literal may start with the line feed before its line, or end with the one after it.
             let last = hit.end() - 1;
             if last > chunk.segment_end(segment) {
-                self.try_candidates(chunk, segment, &mut best);
+                self.try_candidates(chunk, segment);
                 let rest = &chunk.segments[segment..];
                 segment += rest.partition_point(|s| s.start() <= last) - 1;
-                self.try_without_literal(chunk, segment, &mut best);
+                self.try_without_literal(chunk, segment);
             }
             for &rule in &self.set.rules_of_literal[hit.pattern().as_usize()] {
-                self.add_candidate(rule, best);
+                self.add_candidate(rule);
             }
         }
         if !chunk.segments.is_empty() {
-            self.try_candidates(chunk, segment, &mut best);
-            self.try_without_literal(chunk, usize::MAX, &mut best);
+            self.try_candidates(chunk, segment);
+            self.try_without_literal(chunk, usize::MAX);
         }
-        self.keep_context(chunk, best);
+        self.best
     }
 
     /// Whether the rule can't become the result any more.
-    fn is_settled(&self, rule: usize, best: Option<(usize, usize)>) -> bool {
-        let best = best.map(|(_, rule)| rule).or(self.best.as_ref().map(|best| best.rule));
-        best.is_some_and(|best| {
-            rule > best || (rule == best && self.set.rules[rule].pick == Pick::First)
-        })
+    fn is_settled(&self, rule: usize) -> bool {
+        let best = self.best.map_or(self.best_before, |best| best.rule.min(self.best_before));
+        rule > best || (rule == best && self.set.rules[rule].pick == Pick::First)
     }
 
-    fn add_candidate(&mut self, rule: u16, best: Option<(usize, usize)>) {
+    fn add_candidate(&mut self, rule: u16) {
         let index = usize::from(rule);
         let is_known =
             std::mem::replace(&mut self.candidate_for[index], self.serial + 1) == self.serial + 1;
-        let can_win =
-            || self.set.rules[index].kind == RuleKind::Ignore || !self.is_settled(index, best);
+        let can_win = || self.set.rules[index].kind == RuleKind::Ignore || !self.is_settled(index);
         if !is_known && can_win() {
             self.candidates.push(rule);
         }
     }
 
     /// Tries the candidates of a segment, with the rules without a literal if it may match them.
-    fn try_candidates(
-        &mut self,
-        chunk: &CleanChunk,
-        segment: usize,
-        best: &mut Option<(usize, usize)>,
-    ) {
+    fn try_candidates(&mut self, chunk: &CleanChunk, segment: usize) {
         if self.without_literal.front() == Some(&segment) {
             self.without_literal.pop_front();
             for place in 0..self.set.without_literal.len() {
-                self.add_candidate(self.set.without_literal[place], *best);
+                self.add_candidate(self.set.without_literal[place]);
             }
         }
         self.serial += 1;
@@ -176,7 +230,7 @@ impl<'r> LogScan<'r> {
             rule.kind == RuleKind::Match && rule.regex.is_match(line)
         };
         let mut may_win = rules().take_while(|&rule| {
-            self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule, *best)
+            self.set.rules[rule].kind == RuleKind::Ignore || !self.is_settled(rule)
         });
         if let Some(winner) = may_win.find(wins) {
             let without_literal = self.set.ignore_without_literal.iter().map(|&i| usize::from(i));
@@ -185,7 +239,7 @@ impl<'r> LogScan<'r> {
                 rule.kind == RuleKind::Ignore && rule.regex.is_match(line)
             });
             if !is_ignored {
-                *best = Some((segment, winner));
+                self.best = Some(FoundSegment { segment, rule: winner });
             }
         }
         candidates.clear();
@@ -193,16 +247,11 @@ impl<'r> LogScan<'r> {
     }
 
     /// Tries the segments before `segment` that no literal occurs in.
-    fn try_without_literal(
-        &mut self,
-        chunk: &CleanChunk,
-        segment: usize,
-        best: &mut Option<(usize, usize)>,
-    ) {
+    fn try_without_literal(&mut self, chunk: &CleanChunk, segment: usize) {
         while let Some(&first) = self.without_literal.front()
             && first < segment
         {
-            self.try_candidates(chunk, first, best);
+            self.try_candidates(chunk, first);
         }
     }
 
@@ -210,7 +259,7 @@ impl<'r> LogScan<'r> {
     fn find_without_literal(&mut self, chunk: &CleanChunk) {
         self.without_literal.clear();
         let Some(regex) = &self.set.any_without_literal else { return };
-        let can_win = |&rule: &u16| !self.is_settled(usize::from(rule), None);
+        let can_win = |&rule: &u16| !self.is_settled(usize::from(rule));
         if !self.set.without_literal.iter().any(can_win) {
             return;
         }
@@ -223,14 +272,44 @@ impl<'r> LogScan<'r> {
             start = chunk.segment_end(segment) + 1;
         }
     }
+}
 
-    /// Copies what is reported of the chunk's best line, and the lines around it.
-    fn keep_context(&mut self, chunk: &CleanChunk, best: Option<(usize, usize)>) {
+/// The best line so far, and the lines around it.
+struct BestLine<'r> {
+    set: &'r RuleSet,
+    best: Option<BestMatch>,
+    /// The best rule, for those who scan what comes later.
+    settled: &'r AtomicUsize,
+    /// The last lines before the chunk.
+    before: VecDeque<String>,
+}
+
+struct BestMatch {
+    rule: usize,
+    found: LogMatch,
+    /// Lines of the context that are still to come.
+    missing_after: usize,
+}
+
+impl<'r> BestLine<'r> {
+    fn new(set: &'r RuleSet, settled: &'r AtomicUsize) -> Self {
+        Self { set, best: None, settled, before: VecDeque::new() }
+    }
+
+    /// Adds the next chunk of the log, and copies what is reported of its best line.
+    fn add(&mut self, chunk: &CleanChunk, found: Option<FoundSegment>) {
+        // Whoever scanned the chunk may not have known all that was found before.
+        let found = found.filter(|found| match &self.best {
+            Some(best) if found.rule == best.rule => self.set.rules[found.rule].pick == Pick::Last,
+            Some(best) => found.rule < best.rule,
+            None => true,
+        });
         let count = chunk.segments.len();
         let lines = |from: usize, to: usize| {
             (from..to.min(count)).map(|s| cut_text(chunk.segment(s), MAX_CONTEXT_LINE))
         };
-        if let Some((segment, rule)) = best {
+        if let Some(FoundSegment { segment, rule }) = found {
+            self.settled.store(rule, Ordering::Relaxed);
             let from = segment.saturating_sub(CONTEXT_LINES);
             let from_before = CONTEXT_LINES.saturating_sub(segment).min(self.before.len());
             let mut context: Vec<String> =

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memchr_iter, memrchr};
 
 /// In bytes; the most of a log that is read at once.
 const CHUNK: usize = 256 * 1024;
@@ -14,12 +14,20 @@ const MAX_ESCAPE: usize = 4096;
 
 pub(super) struct LogReader<R> {
     input: R,
-    raw: Vec<u8>,
-    /// How much of `raw` is read and not cleaned yet.
-    filled: usize,
+    /// What was read after the last whole line.
+    rest: Vec<u8>,
     line_number: u64,
     is_at_line_start: bool,
     is_at_end: bool,
+}
+
+/// Bytes of a log that end with a line, unless that is longer than a chunk.
+#[derive(Default)]
+pub(super) struct RawChunk {
+    bytes: Vec<u8>,
+    /// Of the first line, counted from 1.
+    line_number: u64,
+    is_at_line_start: bool,
 }
 
 /// Clean text of a part of a log. Buffers are used again for the next part.
@@ -58,6 +66,31 @@ impl CleanChunk {
         next - 1
     }
 
+    /// Replaces the content by the clean text of `raw`.
+    pub(super) fn clean(&mut self, raw: &RawChunk) {
+        self.text.clear();
+        self.text.push(b'\n');
+        self.segments.clear();
+        let (mut rest, mut line_number) = (&raw.bytes[..], raw.line_number);
+        let mut is_at_line_start = raw.is_at_line_start;
+        while !rest.is_empty() {
+            let feed = memchr(b'\n', rest);
+            let line = &rest[..feed.unwrap_or(rest.len())];
+            rest = &rest[feed.map_or(rest.len(), |feed| feed + 1)..];
+            let text = if is_at_line_start { without_timestamp(line) } else { line };
+            let text = text.strip_suffix(b"\r").unwrap_or(text);
+            if memchr(b'\r', text).is_some() {
+                for piece in text.split(|&byte| byte == b'\r') {
+                    self.push(piece, line_number);
+                }
+            } else {
+                self.push(text, line_number);
+            }
+            is_at_line_start = true;
+            line_number += 1;
+        }
+    }
+
     fn push(&mut self, piece: &[u8], line_number: u64) {
         for piece in piece.chunks(MAX_SEGMENT) {
             let start = self.text.len();
@@ -74,58 +107,34 @@ impl CleanChunk {
 
 impl<R: Read> LogReader<R> {
     pub(super) fn new(input: R) -> Self {
-        Self {
-            input,
-            raw: vec![0; CHUNK],
-            filled: 0,
-            line_number: 1,
-            is_at_line_start: true,
-            is_at_end: false,
-        }
+        Self { input, rest: vec![], line_number: 1, is_at_line_start: true, is_at_end: false }
     }
 
     /// Replaces the content of `chunk` by the next part of the log. `false` after the end.
-    pub(super) fn read_chunk(&mut self, chunk: &mut CleanChunk) -> io::Result<bool> {
-        chunk.text.clear();
-        chunk.text.push(b'\n');
-        chunk.segments.clear();
-        while !self.is_at_end && self.filled < self.raw.len() {
-            match self.input.read(&mut self.raw[self.filled..]) {
+    pub(super) fn read(&mut self, chunk: &mut RawChunk) -> io::Result<bool> {
+        let bytes = &mut chunk.bytes;
+        bytes.clear();
+        bytes.append(&mut self.rest);
+        let mut filled = bytes.len();
+        bytes.resize(CHUNK, 0);
+        while !self.is_at_end && filled < CHUNK {
+            match self.input.read(&mut bytes[filled..]) {
                 Ok(0) => self.is_at_end = true,
-                Ok(count) => self.filled += count,
+                Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        if self.filled == 0 {
-            return Ok(false);
-        }
-        let read = &self.raw[..self.filled];
+        bytes.truncate(filled);
         // Whole lines, if there are any; the rest waits for its end.
-        let end = match memrchr(b'\n', read) {
-            Some(feed) if !self.is_at_end => feed + 1,
-            _ => self.filled,
-        };
-        let mut rest = &read[..end];
-        while !rest.is_empty() {
-            let feed = memchr(b'\n', rest);
-            let line = &rest[..feed.unwrap_or(rest.len())];
-            rest = &rest[feed.map_or(rest.len(), |feed| feed + 1)..];
-            let text = if self.is_at_line_start { without_timestamp(line) } else { line };
-            let text = text.strip_suffix(b"\r").unwrap_or(text);
-            if memchr(b'\r', text).is_some() {
-                for piece in text.split(|&byte| byte == b'\r') {
-                    chunk.push(piece, self.line_number);
-                }
-            } else {
-                chunk.push(text, self.line_number);
-            }
-            self.is_at_line_start = feed.is_some();
-            self.line_number += u64::from(feed.is_some());
+        if let Some(feed) = memrchr(b'\n', bytes).filter(|_| !self.is_at_end) {
+            self.rest.extend_from_slice(&bytes[feed + 1..]);
+            bytes.truncate(feed + 1);
         }
-        self.raw.copy_within(end..self.filled, 0);
-        self.filled -= end;
-        Ok(true)
+        (chunk.line_number, chunk.is_at_line_start) = (self.line_number, self.is_at_line_start);
+        self.line_number += memchr_iter(b'\n', bytes).count() as u64;
+        self.is_at_line_start = bytes.last() == Some(&b'\n');
+        Ok(!bytes.is_empty())
     }
 }
 

@@ -12,7 +12,7 @@ use aho_corasick::AhoCorasick;
 use crcr_domain::ci_data::job_log::{LogMatch, LogMatchSource, NovelLine};
 
 use super::classifier::cut_text;
-use super::cleaner::{CleanChunk, LogReader};
+use super::cleaner::{CleanChunk, LogReader, RawChunk};
 
 /// About 36 MB. What a baseline has beyond is shown as new rather than hidden.
 const MAX_BASELINE_LINES: usize = 2_000_000;
@@ -37,9 +37,10 @@ impl Baseline {
     pub fn read(input: impl Read) -> io::Result<Self> {
         let mut baseline = Self { seen: HashSet::default(), hasher: RandomState::new() };
         let mut reader = LogReader::new(input);
-        let mut chunk = CleanChunk::default();
+        let (mut raw, mut chunk) = (RawChunk::default(), CleanChunk::default());
         let mut shape = vec![];
-        while reader.read_chunk(&mut chunk)? {
+        while reader.read(&mut raw)? {
+            chunk.clean(&raw);
             for segment in 0..chunk.segments.len() {
                 write_shape(chunk.segment(segment), &mut shape);
                 if baseline.seen.len() < MAX_BASELINE_LINES {

@@ -102,7 +102,7 @@ impl fmt::Display for RuleFinding {
 }
 
 /// Rules by priority, and the automata that find the lines to try them on.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RuleSet {
     pub(super) rules: Vec<LogRule>,
     /// Literals of all rules, in lower case.
