@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_domain::ci_data::job_log::{JobLogOutcome, JobLogRow};
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::EventName;
@@ -15,7 +16,7 @@ use crcr_relay::http::router;
 use crcr_relay::http::serve::hud_of;
 use crcr_relay::relay::Relay;
 use crcr_relay::state_records::{self, DeliveryRecord};
-use crcr_results::WebhookResults as _;
+use crcr_results::{JobLogResults as _, WebhookResults as _};
 use crcr_results::generate::{self, UpstreamCi};
 use crcr_results::sqlite::SqliteResults;
 use crcr_standin::StandIn;
@@ -72,7 +73,10 @@ impl Sites {
             let results = SqliteResults::new(Arc::clone(&store));
             match name {
                 "full" => ci.store(&results).await.unwrap(),
-                "hostile" => results.append_webhooks(hostile_webhooks(ci.webhooks)).await.unwrap(),
+                "hostile" => {
+                    results.append_webhooks(hostile_webhooks(ci.webhooks)).await.unwrap();
+                    results.put_job_logs(hostile_logs(ci.job_logs)).await.unwrap();
+                }
                 "wide" => results.append_webhooks(wide_webhooks()).await.unwrap(),
                 _ => {}
             }
@@ -182,6 +186,27 @@ fn hostile_webhooks(mut rows: Vec<WebhookRow>) -> Vec<WebhookRow> {
             row.document = row.document.replace(known, text);
         }
         row.document = row.document.replace("https://github.com/", "javascript:alert(1)//");
+    }
+    rows
+}
+
+/// Lines of logs, which everybody who runs a job writes.
+fn hostile_logs(mut rows: Vec<JobLogRow>) -> Vec<JobLogRow> {
+    let long = format!("{EVIL}\u{0}{}", "x".repeat(4000));
+    for row in &mut rows {
+        row.job.job_name.clone_from(&long);
+        row.job.branch.clone_from(&long);
+        let JobLogOutcome::Classified(known) = &mut row.outcome else { continue };
+        if let Some(found) = &mut known.found {
+            found.rule = found.rule.as_ref().map(|_| long.clone());
+            found.category = found.category.as_ref().map(|_| long[..200].to_owned());
+            found.captures = vec![long.clone()];
+            found.line.clone_from(&long);
+            found.context = vec![long.clone(), EVIL.to_owned()];
+        }
+        for novel in &mut known.novel {
+            novel.line.clone_from(&long);
+        }
     }
     rows
 }
