@@ -37,6 +37,8 @@ pub struct FailureGroup {
     pub reason: Option<NoLogReason>,
     pub failures: u64,
     pub oldest: Timestamp,
+    /// What the log of the newest one says.
+    pub line: String,
     pub newest: EndedJob,
 }
 
@@ -243,6 +245,7 @@ pub(crate) mod suite {
         assert_eq!(groups(query.clone()).await, all);
         let full = &results.failure_groups(&query).await.unwrap()[0];
         assert_eq!((full.oldest, full.cause.clone(), full.reason), (at(100), cause, None));
+        assert_eq!(full.line, classified(4, 400, "oom", "linker").short_line());
         let mut newest = job(4, 400);
         newest.repository = "other/repo".to_owned();
         assert_eq!(full.newest, newest);

@@ -168,6 +168,12 @@ impl JobLogRow {
         }
     }
 
+    /// The start of the line that explains the failure, for lists.
+    pub fn short_line(&self) -> String {
+        let found = self.classification().and_then(|known| known.found.as_ref());
+        found.map(|found| found.line.chars().take(300).collect()).unwrap_or_default()
+    }
+
     /// Of several rows of one job, the one with the greatest version is current: a classification is
     /// never replaced by a reason why there is no log.
     pub fn version(&self) -> u64 {

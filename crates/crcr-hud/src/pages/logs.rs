@@ -63,18 +63,19 @@ fn filters(model: &LogsModel) -> Markup {
 
 fn group_row(group: &FailureGroup) -> Markup {
     let job = &group.newest;
-    let (cause, detail) = match group.reason {
-        Some(reason) => (reason.sentence(), ""),
-        None if group.cause.capture.is_empty() => ("no line explains the failure", ""),
-        None => (group.cause.capture.as_str(), group.cause.rule.as_str()),
-    };
     html! {
         tr {
             th scope="row" {
-                @if group.cause.capture.is_empty() { span.muted { (cause) } } @else { code { bdi { (cause) } } }
-                @if !detail.is_empty() { " " span.detail { bdi { (detail) } } }
+                @match group.reason {
+                    Some(reason) => span.muted { (reason.sentence()) },
+                    None if group.line.is_empty() => span.muted { "no line explains the failure" },
+                    None => {
+                        code { bdi { (group.line) } }
+                        div.detail { @if group.cause.rule.is_empty() { "not in the last green run" } @else { bdi { (group.cause.rule) } } }
+                    }
+                }
             }
-            td data-label="Category" { @if group.cause.category.is_empty() { span.muted { "none" } } @else { bdi { (group.cause.category) } } }
+            td.category data-label="Category" { @if group.cause.category.is_empty() { span.muted { "none" } } @else { bdi { (group.cause.category) } } }
             td.number data-label="Failures" { (group.failures) }
             td.message data-label="Newest" {
                 a href=(job_path(job)) { bdi { (job.title()) } }
@@ -132,9 +133,17 @@ fn found(known: &LogClassification) -> Markup {
             (reason(found)) " " span.detail { "line " (found.line_number) }
         }
         pre.log { @for line in &found.context {
-            @if *line == found.line { mark { bdi { (line) } } } @else { bdi { (line) } }
+            @if is_found(line, found) { mark { bdi { (line) } } } @else { bdi { (line) } }
             "\n"
         } }
+    }
+}
+
+/// A long line is cut in the context, and shown from its match on as the line itself.
+fn is_found(line: &str, found: &LogMatch) -> bool {
+    match line.strip_suffix('…') {
+        Some(start) => found.line.starts_with(start),
+        None => *line == found.line,
     }
 }
 

@@ -18,8 +18,8 @@ use crate::job_logs::{
 pub(super) const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS crcr_job_log (
         repo_key String, repo String, job_id Int64, version UInt64, completed_at Int64,
-        reason String, category String, rule String, capture String, run_id Int64,
-        run_attempt Int64, job_name String, workflow String, branch String, head_sha String,
+        reason String, category String, rule String, capture String, line String,
+        run_id Int64, run_attempt Int64, job_name String, workflow String, branch String, head_sha String,
         looked_at Int64, log_key String, document String
      ) ENGINE = ReplacingMergeTree(version)
      PARTITION BY toYYYYMM(toDateTime(intDiv(completed_at, 1000), 'UTC'))
@@ -47,7 +47,7 @@ impl JobLogResults for ClickHouseResults {
             let mut line = job_columns(&row.job);
             let more = json!({
                 "version": row.version(), "reason": reason, "category": cause.category,
-                "rule": cause.rule, "capture": cause.capture,
+                "rule": cause.rule, "capture": cause.capture, "line": row.short_line(),
                 "looked_at": row.looked_at.as_millisecond(),
                 "log_key": row.log_key.as_deref().unwrap_or_default(), "document": document,
             });
@@ -124,9 +124,11 @@ impl JobLogResults for ClickHouseResults {
             values.push(("category".to_owned(), QueryValue::Text(category)));
             of_category = "WHERE category = {category:String}";
         }
-        let columns = format!("category, rule, capture, reason, {JOB}");
-        let newest: Vec<String> =
-            JOB.split(", ").map(|column| format!("argMax({column}, completed_at)")).collect();
+        let columns = format!("category, rule, capture, reason, line, {JOB}");
+        let newest: Vec<String> = format!("line, {JOB}")
+            .split(", ")
+            .map(|c| format!("argMax({c}, completed_at)"))
+            .collect();
         let sql = format!(
             "SELECT category, rule, capture, reason, count() AS failures, min(completed_at), {}
              FROM (SELECT {columns} FROM
@@ -149,6 +151,7 @@ impl JobLogResults for ClickHouseResults {
                 reason: NoLogReason::from_name(&row.text()?),
                 failures: row.u64()?,
                 oldest: row.time()?,
+                line: row.text()?,
                 newest: read_job(row)?,
             })
         })

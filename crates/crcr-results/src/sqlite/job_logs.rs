@@ -24,13 +24,14 @@ impl JobLogResults for SqliteResults {
             let mut put = tx.prepare_cached(
                 "INSERT INTO job_log (repo, run_id, run_attempt, job_id, job_name, workflow, branch,
                    head_sha, completed_at, version, reason, category, rule, capture, looked_at,
-                   log_key, document)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+                   log_key, document, line)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
+                   ?18)
                  ON CONFLICT (repo, job_id) DO UPDATE SET
                    version = excluded.version, reason = excluded.reason,
                    category = excluded.category, rule = excluded.rule, capture = excluded.capture,
                    looked_at = excluded.looked_at, log_key = excluded.log_key,
-                   document = excluded.document
+                   document = excluded.document, line = excluded.line
                  WHERE excluded.version >= job_log.version",
             )?;
             for row in &rows {
@@ -54,6 +55,7 @@ impl JobLogResults for SqliteResults {
                     millis(row.looked_at),
                     row.log_key,
                     document,
+                    row.short_line(),
                 ])?;
             }
             Ok(rows.len() as u64)
@@ -111,9 +113,9 @@ impl JobLogResults for SqliteResults {
         // With `max`, SQLite takes the job's columns from the same row.
         // <https://www.sqlite.org/lang_select.html#bareagg>
         let sql = format!(
-            "SELECT category, rule, capture, reason, count(*) AS failures, min(completed_at), {JOB},
-               max(completed_at) AS newest
-             FROM (SELECT category, rule, capture, reason, {JOB} FROM job_log
+            "SELECT category, rule, capture, reason, count(*) AS failures, min(completed_at), line,
+               {JOB}, max(completed_at) AS newest
+             FROM (SELECT category, rule, capture, reason, line, {JOB} FROM job_log
                    WHERE completed_at >= ?1 AND completed_at < ?2 {conditions}
                    ORDER BY completed_at DESC LIMIT {MAX_GROUPED})
              GROUP BY category, rule, capture, reason
@@ -135,6 +137,7 @@ impl JobLogResults for SqliteResults {
                             reason: NoLogReason::from_name(&row.get::<String>()?),
                             failures: row.get::<i64>()?.cast_unsigned(),
                             oldest: row.time()?,
+                            line: row.get()?,
                             newest: read_job(&mut row)?,
                         })
                     })?

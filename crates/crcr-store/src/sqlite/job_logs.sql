@@ -5,7 +5,7 @@
 CREATE TABLE job_log (
     repo TEXT NOT NULL COLLATE NOCASE, job_id INTEGER NOT NULL, version INTEGER NOT NULL,
     completed_at INTEGER NOT NULL, reason TEXT NOT NULL, category TEXT NOT NULL, rule TEXT NOT NULL,
-    capture TEXT NOT NULL, run_id INTEGER NOT NULL, run_attempt INTEGER NOT NULL,
+    capture TEXT NOT NULL, line TEXT NOT NULL, run_id INTEGER NOT NULL, run_attempt INTEGER NOT NULL,
     job_name TEXT NOT NULL, workflow TEXT NOT NULL, branch TEXT NOT NULL, head_sha TEXT NOT NULL,
     looked_at INTEGER NOT NULL, log_key TEXT, document TEXT NOT NULL
 );

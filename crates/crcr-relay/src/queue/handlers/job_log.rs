@@ -212,7 +212,21 @@ async fn download(relay: &Relay, repo: &RepoName, job_id: u64) -> Result<Bytes, 
         }
         packer.finish()
     });
-    while let Some(piece) = body.next().await? {
+    let mut received = 0;
+    let deadline = tokio::time::Instant::now() + limits::JOB_LOG;
+    loop {
+        let piece = match tokio::time::timeout_at(deadline, body.next()).await {
+            Ok(piece) => piece?,
+            Err(_) if received >= limits::LARGE_LOG => {
+                return Err(LogError::NoLog(NoLogReason::TooLarge));
+            }
+            Err(_) => {
+                let message = format!("the log took longer than {} s", limits::JOB_LOG.as_secs());
+                return Err(LogError::Task(TaskError::retry(message)));
+            }
+        };
+        let Some(piece) = piece else { break };
+        received += piece.len();
         if sender.send(piece).await.is_err() {
             break;
         }
