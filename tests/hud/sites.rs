@@ -192,20 +192,22 @@ fn hostile_webhooks(mut rows: Vec<WebhookRow>) -> Vec<WebhookRow> {
 
 /// Lines of logs, which everybody who runs a job writes.
 fn hostile_logs(mut rows: Vec<JobLogRow>) -> Vec<JobLogRow> {
-    let long = format!("{EVIL}\u{0}{}", "x".repeat(4000));
+    // As long as the relay keeps them.
+    let long = |chars: usize| format!("{EVIL}\u{0}{}", "x".repeat(chars - EVIL.chars().count()));
+    let (name, line) = (long(250), long(4000));
     for row in &mut rows {
-        row.job.job_name.clone_from(&long);
-        row.job.branch.clone_from(&long);
+        row.job.job_name.clone_from(&name);
+        row.job.branch.clone_from(&name);
         let JobLogOutcome::Classified(known) = &mut row.outcome else { continue };
         if let Some(found) = &mut known.found {
-            found.rule = found.rule.as_ref().map(|_| long.clone());
-            found.category = found.category.as_ref().map(|_| long[..200].to_owned());
-            found.captures = vec![long.clone()];
-            found.line.clone_from(&long);
-            found.context = vec![long.clone(), EVIL.to_owned()];
+            found.rule = found.rule.as_ref().map(|_| name.clone());
+            found.category = found.category.as_ref().map(|_| name.clone());
+            found.captures = vec![line.clone()];
+            found.line.clone_from(&line);
+            found.context = vec![long(500), EVIL.to_owned()];
         }
         for novel in &mut known.novel {
-            novel.line.clone_from(&long);
+            novel.line = long(1000);
         }
     }
     rows
