@@ -47,6 +47,7 @@ const logIn = async (page) => {
 const AURORA = "/crcr/aurora-example/torch-aurora";
 const DUNE = "/crcr/dune-example/torch-dune";
 const MAIN = "/hud/example/torch/main";
+const LOG = "/crcr/logs/example/torch/702209";
 // Name, site, path, expected refusal.
 const PAGES = [
   ["full-overview", "full", "/crcr"],
@@ -79,6 +80,15 @@ const PAGES = [
   ["full-tests-new", "full", "/crcr/tests?days=30&show=new"],
   ["full-tests-none", "full", "/crcr/tests?days=30&show=failing&q=nothing"],
   ["empty-tests", "empty", "/crcr/tests"],
+  ["full-pull-in-tree", "full", "/pr/101050"],
+  ["full-branch-job", "full", `${MAIN}?job=702340`],
+  ["full-logs", "full", "/crcr/logs"],
+  ["full-logs-filtered", "full", "/crcr/logs?repo=example%2Ftorch&category=test&days=30"],
+  ["full-log", "full", LOG],
+  ["empty-logs", "empty", "/crcr/logs"],
+  ["error-unknown-log", "full", "/crcr/logs/example/torch/1", 404],
+  ["hostile-logs", "hostile", "/crcr/logs?days=30"],
+  ["hostile-log", "hostile", LOG],
   ["empty-hud", "empty", "/hud"],
   ["empty-search", "empty", "/search?q=nothing"],
   ["error-unknown-branch", "full", "/hud/example/torch/no/such", 404],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crcr_domain::ci_data::job_log::{JobLogOutcome, JobLogRow};
 use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::EventName;
@@ -15,9 +16,9 @@ use crcr_relay::http::router;
 use crcr_relay::http::serve::hud_of;
 use crcr_relay::relay::Relay;
 use crcr_relay::state_records::{self, DeliveryRecord};
-use crcr_results::WebhookResults as _;
 use crcr_results::generate::{self, UpstreamCi};
 use crcr_results::sqlite::SqliteResults;
+use crcr_results::{JobLogResults as _, WebhookResults as _};
 use crcr_standin::StandIn;
 use crcr_store::{
     LeaseRequest, NewTask, SetInsert, SqliteStore, StateStore as _, StoreKey, StoreRole,
@@ -72,7 +73,10 @@ impl Sites {
             let results = SqliteResults::new(Arc::clone(&store));
             match name {
                 "full" => ci.store(&results).await.unwrap(),
-                "hostile" => results.append_webhooks(hostile_webhooks(ci.webhooks)).await.unwrap(),
+                "hostile" => {
+                    results.append_webhooks(hostile_webhooks(ci.webhooks)).await.unwrap();
+                    results.put_job_logs(hostile_logs(ci.job_logs)).await.unwrap();
+                }
                 "wide" => results.append_webhooks(wide_webhooks()).await.unwrap(),
                 _ => {}
             }
@@ -182,6 +186,29 @@ fn hostile_webhooks(mut rows: Vec<WebhookRow>) -> Vec<WebhookRow> {
             row.document = row.document.replace(known, text);
         }
         row.document = row.document.replace("https://github.com/", "javascript:alert(1)//");
+    }
+    rows
+}
+
+/// Lines of logs, which everybody who runs a job writes.
+fn hostile_logs(mut rows: Vec<JobLogRow>) -> Vec<JobLogRow> {
+    // As long as the relay keeps them.
+    let long = |chars: usize| format!("{EVIL}\u{0}{}", "x".repeat(chars - EVIL.chars().count()));
+    let (name, line) = (long(250), long(4000));
+    for row in &mut rows {
+        row.job.job_name.clone_from(&name);
+        row.job.branch.clone_from(&name);
+        let JobLogOutcome::Classified(known) = &mut row.outcome else { continue };
+        if let Some(found) = &mut known.found {
+            found.rule = found.rule.as_ref().map(|_| name.clone());
+            found.category = found.category.as_ref().map(|_| name.clone());
+            found.captures = vec![line.clone()];
+            found.line.clone_from(&line);
+            found.context = vec![long(500), EVIL.to_owned()];
+        }
+        for novel in &mut known.novel {
+            novel.line = long(1000);
+        }
     }
     rows
 }

@@ -162,6 +162,8 @@ fn demo_pages_stay_open_until_ctrl_c() {
         assert!(page.starts_with("HTTP/1.1 200"), "{page}");
         assert!(page.contains(holds), "{name}: {page}");
     }
+    let failures = get(&format!("{}/logs", link("all backends")));
+    assert!(failures.contains("pytest: failed test"), "{failures}");
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     // The channel closes when the process has ended.

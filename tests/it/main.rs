@@ -42,6 +42,7 @@ mod quarantine;
 mod relay_cli;
 mod relay_crash;
 mod relay_import;
+mod relay_job_logs;
 mod relay_process;
 mod relay_replay;
 mod report;

@@ -44,6 +44,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   CRCR_LANDED_LABEL        label of closed pull requests that have landed [Merged]
   CRCR_WEBHOOK_EVENTS      events whose webhooks are rows in the results, comma list, `all` or `off`
                            [workflow_job,workflow_run,push]
+  CRCR_JOB_LOGS            explain failed jobs from their logs: on (of public repositories), all, or
+                           off [on]
   CRCR_CRITERIA            criteria of promotions and demotions, YAML or JSON, as for --criteria of
                            `crcr levels review` [the ratified criteria]
   CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
@@ -130,6 +132,10 @@ pub struct ServeArgs {
     /// Keep every webhook here: file:FOLDER or s3://BUCKET/PREFIX [env: CRCR_ARCHIVE] [default: none]
     #[arg(long, value_name = "URL")]
     pub archive: Option<String>,
+    /// Rules that explain the logs of failed jobs, as for `crcr logs classify`; read again when the file
+    /// changes [env: CRCR_LOG_RULES] [default: those of `crcr logs rules`]
+    #[arg(long, value_name = "FILE")]
+    pub log_rules: Option<String>,
     /// The allowlist: https://github.com/OWNER/REPO/blob/REF/PATH or file:PATH [env: ALLOWLIST_URL]
     #[arg(long, value_name = "URL")]
     pub allowlist_url: Option<String>,

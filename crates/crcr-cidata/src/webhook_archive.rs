@@ -118,15 +118,21 @@ impl WebhookArchive {
         ArchivedWebhook::unpack(&object).map_err(|reason| damaged(&reason))
     }
 
+    /// Where the archive is kept. Logs of jobs are beside the webhooks.
+    pub fn objects(&self) -> &ObjectStore {
+        &self.store
+    }
+
     /// The events of which there are webhooks.
     pub async fn events(&self) -> Result<Vec<String>, ArchiveError> {
         let mut events: Vec<String> = vec![];
+        let is_event = |name: &String| name != crate::logs::PREFIX;
         loop {
             // `0` is the character after `/`, so this is after all keys of the last event.
             let after = events.last().map(|event| format!("{event}0"));
             let keys = self.store.list("", after.as_deref(), 1).await?;
             let Some(event) = keys.first().and_then(|key| key.split('/').next()) else {
-                return Ok(events);
+                return Ok(events.into_iter().filter(is_event).collect());
             };
             events.push(event.to_owned());
         }

@@ -41,6 +41,7 @@ pub fn shell(title: &str, refresh: bool, main: &Markup) -> Markup {
                         a href="/crcr" { "Backends" }
                         a href="/hud" { "Repositories" }
                         a href="/crcr/tests" { "Tests" }
+                        a href="/crcr/logs" { "Failures" }
                     }
                     form.search method="get" action="/search" role="search" {
                         input type="search" name="q" maxlength="200" aria-label="Search for a pull request, a commit, a repository or a test"

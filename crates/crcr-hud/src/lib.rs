@@ -79,6 +79,10 @@ pub fn router(hud: Arc<Hud>) -> Router {
             .route("/api/v1/overview", get(overview_json))
             .route("/crcr/tests", get(tests_page))
             .route("/api/v1/tests", get(tests_json))
+            .route("/crcr/logs", get(logs_page))
+            .route("/api/v1/logs", get(logs_json))
+            .route("/crcr/logs/{owner}/{repo}/{job}", get(job_log_page))
+            .route("/api/v1/logs/{owner}/{repo}/{job}", get(job_log_json))
             .route("/crcr/{owner}/{repo}", get(repository))
             .route("/api/v1/repositories/{owner}/{repo}", get(repository_json))
             .route("/crcr/{owner}/{repo}/level", get(level))
@@ -247,6 +251,49 @@ async fn tests_json(
     Query(query): Query<model::tests::TestsQuery>,
 ) -> Response {
     json_response(build_tests(hud, query).await)
+}
+
+async fn build_logs(
+    hud: Arc<Hud>,
+    query: model::logs::LogsQuery,
+) -> Result<model::logs::LogsModel, PageError> {
+    compute(hud, async move |hud| model::logs::build(hud, &query).await).await
+}
+
+async fn logs_page(
+    State(hud): State<Arc<Hud>>,
+    Query(query): Query<model::logs::LogsQuery>,
+) -> Response {
+    html_response(build_logs(hud, query).await, pages::logs::page)
+}
+
+async fn logs_json(
+    State(hud): State<Arc<Hud>>,
+    Query(query): Query<model::logs::LogsQuery>,
+) -> Response {
+    json_response(build_logs(hud, query).await)
+}
+
+async fn build_job_log(
+    hud: Arc<Hud>,
+    (owner, repo, job): (String, String, u64),
+) -> Result<model::logs::JobLogModel, PageError> {
+    let repo = repo_name(&owner, &repo)?;
+    compute(hud, async move |hud| model::logs::build_job(hud, &repo, job).await).await
+}
+
+async fn job_log_page(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String, u64)>,
+) -> Response {
+    html_response(build_job_log(hud, path).await, pages::logs::job_page)
+}
+
+async fn job_log_json(
+    State(hud): State<Arc<Hud>>,
+    Path(path): Path<(String, String, u64)>,
+) -> Response {
+    json_response(build_job_log(hud, path).await)
 }
 
 async fn build_repository(

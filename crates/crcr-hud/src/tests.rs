@@ -710,3 +710,76 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
         assert_eq!(site.get(&format!("/crcr/tests?{wrong}")).await.0, StatusCode::BAD_REQUEST);
     }
 }
+
+#[tokio::test]
+async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_job() {
+    use crcr_domain::ci_data::job_log::{
+        EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource,
+        NoLogReason, NovelLine,
+    };
+
+    let site = site(vec![]).await;
+    assert!(site.get("/crcr/logs").await.1.contains("No failed job with a log in these days"));
+    let hostile = "<script>alert(1)</script>\u{202e}";
+    let row = |job_id: u64, repository: &str, days: i64, category: Option<&str>| {
+        let found = category.map(|category| LogMatch {
+            rule: Some(format!("rule of {category}")),
+            category: Some(category.to_owned()),
+            line_number: 7,
+            line: hostile.to_owned(),
+            captures: vec!["cause".to_owned()],
+            context: vec!["before".to_owned(), hostile.to_owned()],
+            by: LogMatchSource::Rule,
+        });
+        let novel = vec![NovelLine { line_number: 8, line: hostile.to_owned() }];
+        let known = LogClassification { found, novel };
+        let completed_at = now() - jiff::SignedDuration::from_hours(24 * days);
+        JobLogRow {
+            job: EndedJob {
+                repository: repository.to_owned(),
+                run_id: 1,
+                run_attempt: 1,
+                job_id,
+                job_name: hostile.to_owned(),
+                workflow: "Trunk".to_owned(),
+                branch: "main".to_owned(),
+                head_sha: "abc".to_owned(),
+                completed_at,
+            },
+            looked_at: completed_at,
+            log_key: None,
+            outcome: match category {
+                Some(_) => JobLogOutcome::Classified(known),
+                None => JobLogOutcome::NoLog(NoLogReason::Gone),
+            },
+        }
+    };
+    let rows = vec![
+        row(1, "acme/widgets", 1, Some("test")),
+        row(2, "acme/gadgets", 2, Some("test")),
+        row(3, "acme/widgets", 3, Some("network")),
+        row(4, "acme/widgets", 20, None),
+    ];
+    site.hud.results.put_job_logs(rows).await.unwrap();
+    let groups = async |query: &str| -> Vec<(u64, u64)> {
+        let json = site.json(&format!("/api/v1/logs?{query}")).await;
+        let number = |value: &serde_json::Value| value.as_u64().unwrap();
+        let groups = json["groups"].as_array().unwrap().iter();
+        groups.map(|g| (number(&g["failures"]), number(&g["newest"]["job_id"]))).collect()
+    };
+    assert_eq!(groups("").await, [(2, 1), (1, 3)], "the most frequent first, of seven days");
+    assert_eq!(groups("days=30").await, [(2, 1), (1, 3), (1, 4)]);
+    assert_eq!(groups("repo=Acme/Gadgets&category=").await, [(1, 2)]);
+    assert_eq!(groups("category=network").await, [(1, 3)]);
+    assert_eq!(groups("category=nothing").await, []);
+    assert_eq!(site.get("/crcr/logs?days=0").await.0, 400);
+    let (status, page) = site.get("/crcr/logs/acme/widgets/1").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
+    assert!(page.contains("href=\"/crcr/logs/acme/gadgets/2\""), "more like this: {page}");
+    assert!(
+        site.get("/crcr/logs/acme/widgets/4").await.1.contains("GitHub has no log of this job")
+    );
+    assert_eq!(site.get("/crcr/logs/acme/widgets/2").await.0, 404, "it is of another repository");
+    assert_eq!(site.get("/crcr/logs/acme/widgets/x").await.0, 400);
+}

@@ -8,6 +8,7 @@ pub mod config;
 mod facts;
 pub mod http;
 pub mod limits;
+pub mod log_rules;
 mod queue;
 pub mod relay;
 pub mod repository_pins;

@@ -130,3 +130,20 @@ pub const HUD_KEY_CHANGE: Duration = Duration::from_secs(3600);
 pub const PROVIDERS: Duration = Duration::from_secs(300);
 /// The same after a failure.
 pub const PROVIDERS_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long after the end of a failed job its log is fetched: GitHub puts it together after the webhook.
+pub const JOB_LOG_DELAY: Duration = Duration::from_secs(5);
+/// How many logs are read at a time, each with a few dozen MB of memory.
+pub const JOB_LOGS_AT_ONCE: usize = 4;
+/// When the task of another log looks again whether it may start.
+pub const JOB_LOG_BUSY: Duration = Duration::from_secs(2);
+/// How often a log is tried: for about a day, with pauses of ten minutes at the end.
+pub const JOB_LOG_TRIES: u32 = 150;
+/// How long fetching a log may take: less than [`HANDLER`], of which classifying needs the rest.
+pub const JOB_LOG: Duration = Duration::from_secs(45);
+/// In bytes. A log that is larger and took too long isn't tried again.
+pub const LARGE_LOG: usize = 256 * 1024 * 1024;
+/// How long fetching the log of a green run may take.
+pub const BASELINE_LOG: Duration = Duration::from_secs(20);
+/// How many bytes of a file of log rules are read. One that is larger is refused.
+pub const LOG_RULES_BYTES: u64 = 4 * 1024 * 1024;

@@ -13,7 +13,7 @@ use crcr_store::{
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use secrecy::SecretString;
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, Semaphore};
 
 use crate::admin::preflight;
 use crate::admin::wrong_tokens::WrongTokens;
@@ -45,6 +45,8 @@ pub struct Relay {
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
     pub(crate) results_problem: Mutex<Option<String>>,
     archive: OnceCell<WebhookArchive>,
+    /// For reading logs of jobs.
+    pub(crate) log_permits: Arc<Semaphore>,
     pub(crate) turns: PullRequestTurns,
     pub(crate) wrong_bearers: WrongTokens,
     pub(crate) wrong_logins: WrongTokens,
@@ -124,6 +126,7 @@ impl Relay {
             facts: Notify::new(),
             results_problem: Mutex::default(),
             archive: OnceCell::new(),
+            log_permits: Arc::new(Semaphore::new(limits::JOB_LOGS_AT_ONCE)),
             turns: PullRequestTurns::new(),
             wrong_bearers: WrongTokens::default(),
             wrong_logins: WrongTokens::default(),
@@ -246,6 +249,18 @@ impl Relay {
         }
         if changed {
             self.keys.replace(&signing_secrets(config));
+        }
+    }
+
+    /// Reads the file of log rules if it has changed. If it can't be used, the old rules stay. Blocks
+    /// while it reads.
+    pub fn reload_log_rules(&self) {
+        match self.config.log_rules.reload() {
+            ReloadResult::Unchanged => {}
+            ReloadResult::New => tracing::info!("the log rules were read again"),
+            ReloadResult::Broken(problem) => {
+                tracing::error!(problem, "the new log rules can't be used; the old ones stay");
+            }
         }
     }
 

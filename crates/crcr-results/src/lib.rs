@@ -3,6 +3,7 @@
 pub mod clickhouse;
 pub mod deployed;
 pub mod generate;
+pub mod job_logs;
 pub mod retention;
 pub mod review;
 pub mod sqlite;
@@ -25,6 +26,7 @@ use crcr_domain::results::{RepoDay, ResultTotals};
 use crcr_store::{SqliteStore, StoreError, StoreRole};
 use jiff::Timestamp;
 
+pub use self::job_logs::JobLogResults;
 use self::sqlite::SqliteResults;
 pub use self::test_runs::TestRunResults;
 pub use self::webhook_tables::WebhookResults;
@@ -114,7 +116,7 @@ pub struct DayRevision {
 /// Every implementation returns the same rows for the same facts. `crcr_domain::results` computes
 /// the rates from those rows.
 #[async_trait]
-pub trait Results: TestRunResults + WebhookResults {
+pub trait Results: TestRunResults + WebhookResults + JobLogResults {
     /// Creates or upgrades the tables; quick when there is nothing to do.
     async fn prepare(&self) -> Result<(), ResultsError>;
 

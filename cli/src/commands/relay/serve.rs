@@ -68,6 +68,7 @@ fn flags_by_variable(args: &ServeArgs) -> BTreeMap<&'static str, String> {
         ("CRCR_RESULTS", &args.results),
         ("CRCR_RESULTS_RETENTION", &args.results_retention),
         ("CRCR_ARCHIVE", &args.archive),
+        ("CRCR_LOG_RULES", &args.log_rules),
         ("ALLOWLIST_URL", &args.allowlist_url),
         ("CRCR_PUBLIC_URL", &args.public_url),
         ("UPSTREAM_REPO", &args.upstream_repo),

@@ -9,6 +9,7 @@ mod cleaner;
 mod diff;
 mod fixtures;
 mod literals;
+mod packed;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -17,5 +18,8 @@ mod unpack;
 pub use classifier::{classify, matching_rules};
 pub use diff::Baseline;
 pub use fixtures::{FixtureOutcome, LabelledLog, read_labels, try_fixture};
+pub use packed::{LogPacker, LogTooLarge, MAX_LOG, MAX_PACKED_LOG, log_key, unpack_log};
 pub use rules::{LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleSet, STARTER_RULES};
 pub use unpack::unpacked;
+
+pub(crate) use packed::PREFIX;

@@ -1,5 +1,6 @@
 //! What the log of a failed job says about the failure.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The line of a log that explains why the job failed.
@@ -53,4 +54,131 @@ pub struct LogClassification {
     pub found: Option<LogMatch>,
     /// The most telling first: rare lines, then those near the end. Empty without a baseline.
     pub novel: Vec<NovelLine>,
+}
+
+/// A job of GitHub Actions that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedJob {
+    pub repository: String,
+    pub run_id: u64,
+    pub run_attempt: u64,
+    pub job_id: u64,
+    pub job_name: String,
+    pub workflow: String,
+    pub branch: String,
+    pub head_sha: String,
+    pub completed_at: Timestamp,
+}
+
+impl EndedJob {
+    /// `workflow / job`.
+    pub fn title(&self) -> String {
+        match self.workflow.as_str() {
+            "" => self.job_name.clone(),
+            workflow => format!("{workflow} / {}", self.job_name),
+        }
+    }
+}
+
+/// What became of the log of a failed job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct JobLogRow {
+    #[serde(flatten)]
+    pub job: EndedJob,
+    pub looked_at: Timestamp,
+    /// The key of the log in the object store, if it is kept.
+    pub log_key: Option<String>,
+    #[serde(flatten)]
+    pub outcome: JobLogOutcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobLogOutcome {
+    Classified(LogClassification),
+    NoLog(NoLogReason),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoLogReason {
+    /// GitHub has deleted it, or the job never started.
+    Gone,
+    TooLarge,
+    /// GitHub doesn't give it to the App.
+    Refused,
+}
+
+impl NoLogReason {
+    pub const ALL: [Self; 3] = [Self::Gone, Self::TooLarge, Self::Refused];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::TooLarge => "too_large",
+            Self::Refused => "refused",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Gone => "GitHub has no log of this job",
+            Self::TooLarge => "the log of this job is too large to be read",
+            Self::Refused => "GitHub doesn't let the App read the log of this job",
+        }
+    }
+}
+
+/// Failures with the same cause, as far as their logs tell. All texts are empty where there is nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct FailureCause {
+    pub category: String,
+    pub rule: String,
+    /// The rule's first capture, or the line without a rule.
+    pub capture: String,
+}
+
+impl JobLogRow {
+    pub fn classification(&self) -> Option<&LogClassification> {
+        match &self.outcome {
+            JobLogOutcome::Classified(classification) => Some(classification),
+            JobLogOutcome::NoLog(_) => None,
+        }
+    }
+
+    pub fn no_log_reason(&self) -> Option<NoLogReason> {
+        match &self.outcome {
+            JobLogOutcome::Classified(_) => None,
+            JobLogOutcome::NoLog(reason) => Some(*reason),
+        }
+    }
+
+    pub fn cause(&self) -> FailureCause {
+        let Some(found) = self.classification().and_then(|known| known.found.as_ref()) else {
+            return FailureCause::default();
+        };
+        FailureCause {
+            category: found.category.clone().unwrap_or_default(),
+            rule: found.rule.clone().unwrap_or_default(),
+            capture: found.captures.first().unwrap_or(&found.line).chars().take(500).collect(),
+        }
+    }
+
+    /// The start of the line that explains the failure, for lists.
+    pub fn short_line(&self) -> String {
+        let found = self.classification().and_then(|known| known.found.as_ref());
+        found.map(|found| found.line.chars().take(300).collect()).unwrap_or_default()
+    }
+
+    /// Of several rows of one job, the one with the greatest version is current: a classification is
+    /// never replaced by a reason why there is no log.
+    pub fn version(&self) -> u64 {
+        const CLASSIFIED: u64 = 1 << 62;
+        let time = self.looked_at.as_millisecond().max(0).cast_unsigned();
+        if self.classification().is_some() { CLASSIFIED | time } else { time }
+    }
 }

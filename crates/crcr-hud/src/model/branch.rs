@@ -8,6 +8,7 @@ use crcr_results::webhook_tables::{ThingQuery, ThingSelection};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::logs::{JobLogModel, job_log};
 use crate::query::BranchQuery;
 use crate::{Hud, PageError};
 
@@ -49,6 +50,8 @@ pub(crate) struct BranchModel {
     pub(crate) older: Option<Timestamp>,
     /// The job that the query names.
     pub(crate) job: Option<WorkflowJob>,
+    /// What its log says, if it failed.
+    pub(crate) log: Option<JobLogModel>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -180,12 +183,12 @@ pub(crate) async fn build(
             CommitRow { cells: groups.iter().map(cell).collect(), commit }
         })
         .collect();
-    let job = match query.job {
-        Some(id) => job_by_id(hud, repo, id).await?,
-        None => None,
+    let (job, log) = match query.job {
+        Some(id) => (job_by_id(hud, repo, id).await?, job_log(hud, repo, id).await?),
+        None => (None, None),
     };
     let (repository, branch) = (repo.as_str().to_owned(), branch.to_owned());
-    Ok(BranchModel { repository, branch, query, groups, more_groups, commits, older, job })
+    Ok(BranchModel { repository, branch, query, groups, more_groups, commits, older, job, log })
 }
 
 /// The newest attempt of a job on a commit.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crcr_domain::callback::{FailedTest, TestCounts};
+use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::workflow::WorkflowJob;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
 use crcr_domain::proof::MissingProof;
@@ -23,6 +24,8 @@ use crate::{Hud, PageError};
 const PUSH_LOOKBACK_DAYS: i64 = 14;
 /// A commit may be pushed some days after its date, because a rebase keeps the date.
 const PUSH_DELAY_DAYS: i64 = 7;
+/// Logs of failed jobs on a page.
+const MAX_LOGS: usize = 200;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct PullModel {
@@ -39,6 +42,8 @@ pub(crate) struct PullModel {
     pub(crate) backends: Vec<PullBackend>,
     /// The upstream repository's own jobs on this head, failures first.
     pub(crate) in_tree: Vec<WorkflowJob>,
+    /// What the logs of those that failed say.
+    pub(crate) in_tree_logs: Vec<JobLogRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -129,8 +134,16 @@ pub(crate) async fn build(
         .collect();
     backends.sort_by(|a, b| b.level.cmp(&a.level).then_with(|| a.repo.cmp(&b.repo)));
     let in_tree = branch::jobs_of_commit(hud, upstream, &head_sha).await?;
+    let failed: Vec<u64> = in_tree
+        .iter()
+        .filter(|job| job.state.is_failure())
+        .take(MAX_LOGS)
+        .map(|job| job.id)
+        .collect();
+    let in_tree_logs = hud.results.job_logs(upstream.as_str(), &failed).await?;
     Ok(PullModel {
         in_tree,
+        in_tree_logs,
         upstream: upstream.as_str().to_owned(),
         number,
         head_sha,

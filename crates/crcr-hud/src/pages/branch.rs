@@ -4,6 +4,7 @@ use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::logs::explanation;
 use crate::layout::{duration, external_link, shell, short_sha, time};
 use crate::model::branch::{
     BranchModel, BranchesModel, CommitRow, GroupCell, JobGroup, RepositoriesModel,
@@ -64,7 +65,7 @@ pub(crate) fn page(model: &BranchModel) -> Markup {
                 a href=(format!("/hud/{}", model.repository)) { "Other branches" }
             }
             (controls(&path, &model.query))
-            @if let Some(job) = &model.job { (job_panel(job, &path, &model.query)) }
+            @if let Some(job) = &model.job { (job_panel(job, model, &path)) }
             @if model.query.job.is_some() && model.job.is_none() {
                 p.note role="status" { "This job isn't known." }
             }
@@ -191,9 +192,9 @@ fn cell_markup(
 }
 
 /// What is known about one job.
-fn job_panel(job: &WorkflowJob, path: &str, query: &BranchQuery) -> Markup {
+fn job_panel(job: &WorkflowJob, model: &BranchModel, path: &str) -> Markup {
     let (glyph, class, word) = state_parts(job.state);
-    let close = BranchQuery { job: None, ..query.clone() };
+    let close = BranchQuery { job: None, ..model.query.clone() };
     html! {
         article.(class) #job {
             div.title {
@@ -211,6 +212,7 @@ fn job_panel(job: &WorkflowJob, path: &str, query: &BranchQuery) -> Markup {
                 @if let Some(runner) = &job.runner { " · on " bdi { (runner) } }
             }
             @if let Some(step) = &job.failed_step { p { "Failed in step " strong { bdi { (step) } } } }
+            @if let Some(log) = &model.log { (explanation(log)) }
         }
     }
 }

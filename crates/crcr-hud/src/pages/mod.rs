@@ -3,6 +3,7 @@
 pub(crate) mod branch;
 pub(crate) mod feed;
 pub(crate) mod level;
+pub(crate) mod logs;
 pub(crate) mod overview;
 pub(crate) mod pull;
 pub(crate) mod repository;

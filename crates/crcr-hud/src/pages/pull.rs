@@ -1,6 +1,7 @@
 //! `/pr/{number}`: the results of one pull request, for its author.
 
 use crcr_domain::Level;
+use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::workflow::{CiState, WorkflowJob};
 use crcr_domain::facts::DispatchFactStatus;
 use crcr_domain::results::JobOutcome;
@@ -8,6 +9,7 @@ use crcr_domain::triage::{TriageCategory, TriageVerdict};
 use maud::{Markup, html};
 
 use super::branch::state_parts;
+use super::logs::short_explanation;
 use crate::layout::{external_link, outcome, shell, short_sha, time};
 use crate::model::pull::{PullBackend, PullJob, PullModel};
 
@@ -45,13 +47,13 @@ pub(crate) fn page(model: &PullModel) -> Markup {
                     }
                 }
             }
-            @if !model.in_tree.is_empty() { (in_tree(&model.in_tree)) }
+            @if !model.in_tree.is_empty() { (in_tree(&model.in_tree, &model.in_tree_logs)) }
         },
     )
 }
 
 /// The upstream repository's own jobs: failures at once, the others folded.
-fn in_tree(jobs: &[WorkflowJob]) -> Markup {
+fn in_tree(jobs: &[WorkflowJob], logs: &[JobLogRow]) -> Markup {
     let count = |wanted: fn(CiState) -> bool| jobs.iter().filter(|job| wanted(job.state)).count();
     let (bad, others): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.state.is_failure());
     let line = |job: &WorkflowJob| {
@@ -61,6 +63,7 @@ fn in_tree(jobs: &[WorkflowJob]) -> Markup {
             @let name = format!("{} / {}", job.workflow, job.name);
             @match &job.url { Some(url) => (external_link(url, &name)), None => bdi { (name) } }
             @if let Some(step) = job.failed_step.as_ref().filter(|_| job.state.is_failure()) { span.detail { " · in step " bdi { (step) } } }
+            @if let Some(log) = logs.iter().find(|log| log.job.job_id == job.id) { div { (short_explanation(log)) } }
         }
     };
     html! {

@@ -26,6 +26,7 @@ use self::config_file::FileUrl;
 use self::secrets::{Secret, SecretFormat};
 use self::settings::{Settings, is_secure_with_password, secure_url};
 use crate::limits;
+use crate::log_rules::LogRules;
 
 /// Settings of the deployed relay that have no effect here, and why.
 const WITHOUT_EFFECT: [(&str, &str); 3] = [
@@ -65,6 +66,10 @@ pub struct Config {
     pub archive: Option<String>,
     /// The events whose webhooks are rows in the results.
     pub webhook_events: WebhookEvents,
+    /// The failed jobs whose logs are read.
+    pub job_logs: JobLogs,
+    /// What explains a failure in a log.
+    pub log_rules: LogRules,
     /// With this token, another relay can send results to this HUD.
     pub results_token: Option<Secret>,
     /// Token issuers, and the URL of their keys if it isn't the usual one.
@@ -127,6 +132,15 @@ impl WebhookEvents {
             Self::Named(names) => names.contains(event),
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobLogs {
+    Off,
+    /// Those of public repositories.
+    Public,
+    /// Those of private repositories, too.
+    All,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,6 +233,16 @@ impl Settings<'_> {
             archive => Some(archive),
         };
         let webhook_events = self.webhook_events();
+        let job_logs = self.choice(
+            "CRCR_JOB_LOGS",
+            "on",
+            &[("on", JobLogs::Public), ("off", JobLogs::Off), ("all", JobLogs::All)],
+        );
+        let log_rules = match self.get("CRCR_LOG_RULES").map(|path| LogRules::open(path.into())) {
+            None => Some(LogRules::default()),
+            Some(Ok(rules)) => Some(rules),
+            Some(Err(problem)) => self.invalid("CRCR_LOG_RULES", problem),
+        };
         let hud = self.hud();
         let alert_url = self.alert_url();
         let issuers = self.issuers();
@@ -283,6 +307,8 @@ impl Settings<'_> {
             results_token: results_token?,
             archive: archive?,
             webhook_events: webhook_events?,
+            job_logs: job_logs?,
+            log_rules: log_rules?,
             issuers,
             audience: self.get_or("CRCR_OIDC_AUDIENCE", "pytorch-cross-repo-ci-relay"),
             providers_url,

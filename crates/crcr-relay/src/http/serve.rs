@@ -76,7 +76,7 @@ impl BoundListeners {
                     () = relay.verifier.keep_fresh(|| relay.now()) => {}
                     () = read_providers_periodically(&relay) => {}
                     () = delete_expired_periodically(&relay) => {}
-                    () = reload_secrets_periodically(&relay) => {}
+                    () = reload_files_periodically(&relay) => {}
                     () = roll_up_periodically(&relay) => {}
                 }
             }
@@ -156,12 +156,16 @@ async fn read_providers_periodically(relay: &Relay) {
     }
 }
 
-async fn reload_secrets_periodically(relay: &Arc<Relay>) {
+async fn reload_files_periodically(relay: &Arc<Relay>) {
     loop {
         tokio::time::sleep(limits::SECRETS).await;
         let relay = Arc::clone(relay);
-        if let Err(error) = tokio::task::spawn_blocking(move || relay.reload_secrets()).await {
-            tracing::error!(%error, "the files of secrets can't be read");
+        let reload = move || {
+            relay.reload_secrets();
+            relay.reload_log_rules();
+        };
+        if let Err(error) = tokio::task::spawn_blocking(reload).await {
+            tracing::error!(%error, "the files of secrets and rules can't be read");
         }
     }
 }

@@ -4,6 +4,7 @@ use crcr_cidata::webhook_archive::WebhookHead;
 use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run as names;
+use crcr_domain::ci_data::job_log::EndedJob;
 use crcr_domain::dispatch::Dispatch;
 use crcr_domain::event::EventName;
 use crcr_store::{LeasedTask, NewTask, StoreError, StoreKey};
@@ -93,6 +94,10 @@ pub(crate) enum TaskKind {
     KeepWebhook {
         webhook: WebhookHead,
     },
+    /// Find out from its log why a job failed.
+    JobLog {
+        job: EndedJob,
+    },
 }
 
 /// The server that a task asks. Tasks of one lane share a limit on how many run at a time, and they
@@ -107,6 +112,8 @@ enum Lane {
     AlertWebhook,
     /// The archive and the results.
     KeptWebhooks,
+    /// The logs of an account's jobs: many large ones don't delay dispatches to the account.
+    JobLogs(String),
 }
 
 impl Lane {
@@ -119,6 +126,7 @@ impl Lane {
             Self::ExternalHud(account) => format!("hud of {account}"),
             Self::AlertWebhook => "alert webhook".to_owned(),
             Self::KeptWebhooks => "kept webhooks".to_owned(),
+            Self::JobLogs(account) => format!("logs of {}", account.to_ascii_lowercase()),
         }
     }
 }
@@ -247,6 +255,7 @@ impl TaskKind {
             Self::MergeBase { .. } => "merge_base",
             Self::Comment { .. } => "comment",
             Self::KeepWebhook { .. } => "keep_webhook",
+            Self::JobLog { .. } => "job_log",
         }
     }
 
@@ -260,6 +269,7 @@ impl TaskKind {
     pub(crate) fn max_tries(&self, config: &Config) -> u32 {
         match (self, &config.hud) {
             (Self::Forward { .. }, Some(hud)) => hud.retries.saturating_add(1),
+            (Self::JobLog { .. }, _) => limits::JOB_LOG_TRIES,
             _ => limits::TRIES,
         }
     }
@@ -315,6 +325,10 @@ impl TaskKind {
                 &[self.name(), &number, &repo]
             }
             Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
+            Self::JobLog { job } => {
+                (repo, number) = (job.repository.to_ascii_lowercase(), job.job_id.to_string());
+                &[self.name(), &repo, &number]
+            }
         };
         StoreKey::new(parts)
     }
@@ -328,6 +342,10 @@ impl TaskKind {
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
             Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
             Self::KeepWebhook { .. } => Lane::KeptWebhooks,
+            Self::JobLog { job } => {
+                let owner = job.repository.split('/').next().unwrap_or_default();
+                Lane::JobLogs(owner.to_owned())
+            }
             Self::CheckRun { .. }
             | Self::Labels { .. }
             | Self::RerunSuite { .. }

@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod faults;
+mod job_logs;
 mod kept_webhooks;
 mod operators;
 mod outbox;

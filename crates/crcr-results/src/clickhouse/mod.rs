@@ -8,6 +8,7 @@
 //! Requests go through our own HTTP client. The `clickhouse` crate brings another one (hyper with its
 //! own connector), which wouldn't follow the proxy, the TLS roots and the time-outs of the rest.
 
+mod job_logs;
 mod rows;
 mod schema;
 mod test_runs;
@@ -374,6 +375,8 @@ impl Results for ClickHouseResults {
             (rows::CALLBACK.name, rows::CALLBACK.time, time.as_millisecond()),
             (rows::MERGE_BASE.name, rows::MERGE_BASE.time, time.as_millisecond()),
             ("crcr_webhook", "received_at", time.as_millisecond()),
+            ("crcr_job_log", "completed_at", time.as_millisecond()),
+            ("crcr_green_job", "completed_at", time.as_millisecond()),
             ("crcr_pull", "day", day_of(time)),
             ("crcr_change", "day", day_of(time)),
         ] {

@@ -75,6 +75,7 @@ const STEPS: &[&[&str]] = &[
     &["ALTER TABLE crcr_attempt ADD COLUMN triage Nullable(String)"],
     super::test_runs::TABLES,
     super::webhook_tables::TABLES,
+    super::job_logs::TABLES,
 ];
 
 /// Creates or upgrades the tables. Refuses tables of a newer crcr.

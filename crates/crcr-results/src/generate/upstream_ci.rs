@@ -4,6 +4,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crcr_domain::ci_data::job_log::{
+    EndedJob, JobLogOutcome, JobLogRow, LogClassification, LogMatch, LogMatchSource, NoLogReason,
+    NovelLine,
+};
 use crcr_domain::ci_data::test_row::{JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun};
 use crcr_domain::ci_data::test_run::{
     TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
@@ -85,10 +89,75 @@ const TITLES: [&str; 8] = [
 ];
 const AUTHORS: [&str; 4] = ["Ada Example", "Grace Example", "Linus Example", "Margaret Example"];
 
-/// Webhooks and results of tests for the commits that a history's facts are about.
+/// What the log of a failed job says.
+struct GeneratedFailure {
+    rule: &'static str,
+    category: &'static str,
+    line: &'static str,
+    capture: &'static str,
+}
+
+const fn failure(
+    rule: &'static str,
+    category: &'static str,
+    line: &'static str,
+    capture: &'static str,
+) -> GeneratedFailure {
+    GeneratedFailure { rule, category, line, capture }
+}
+
+const TEST_FAILURES: [GeneratedFailure; 4] = [
+    failure(
+        "pytest: failed test",
+        "test",
+        "FAILED [  3.1s] test/test_ops.py::TestOps::test_matmul_strided",
+        "test/test_ops.py::TestOps::test_matmul_strided",
+    ),
+    failure(
+        "pytest: failed test",
+        "test",
+        "FAILED [  0.9s] test/test_random.py::TestRandom::test_seed_per_device",
+        "test/test_random.py::TestRandom::test_seed_per_device",
+    ),
+    failure(
+        "CUDA out of memory",
+        "accelerator",
+        "torch.OutOfMemoryError: CUDA out of memory",
+        "CUDA out of memory",
+    ),
+    failure(
+        "lost communication",
+        "infrastructure",
+        "The self-hosted runner lost communication with the server",
+        "lost communication with the server",
+    ),
+];
+const OTHER_FAILURES: [GeneratedFailure; 3] = [
+    failure(
+        "C or C++ error",
+        "compile",
+        "aten/src/ATen/native/Pow.cpp:42:9: error: undeclared identifier 'exponent'",
+        "undeclared identifier 'exponent'",
+    ),
+    failure(
+        "name not resolved",
+        "network",
+        "curl: (6) Could not resolve host: example.org",
+        "example.org",
+    ),
+    failure(
+        "pip",
+        "package manager",
+        "ERROR: No matching distribution found for numpy==9.0",
+        "numpy==9.0",
+    ),
+];
+
+/// Webhooks, logs and results of tests for the commits that a history's facts are about.
 pub struct UpstreamCi {
     pub webhooks: Vec<WebhookRow>,
     pub test_runs: Vec<(TestedRun, Vec<ReportRows>)>,
+    pub job_logs: Vec<JobLogRow>,
 }
 
 impl UpstreamCi {
@@ -97,7 +166,7 @@ impl UpstreamCi {
         let mut generator = CiGenerator {
             random: StdRng::seed_from_u64(1),
             until,
-            ci: Self { webhooks: vec![], test_runs: vec![] },
+            ci: Self { webhooks: vec![], test_runs: vec![], job_logs: vec![] },
             next_id: 700_000,
             newest_pull: 100_000,
         };
@@ -114,6 +183,7 @@ impl UpstreamCi {
 
     pub async fn store(self, results: &dyn Results) -> Result<(), ResultsError> {
         results.append_webhooks(self.webhooks).await?;
+        results.put_job_logs(self.job_logs).await?;
         for (run, reports) in self.test_runs {
             results.append_test_runs(&run, reports).await?;
             results.finish_test_runs(&run).await?;
@@ -271,6 +341,20 @@ impl CiGenerator {
             },
         });
         self.webhook("workflow_job", commit, at, payload)?;
+        if is_done && fails {
+            let ended_job = EndedJob {
+                repository: commit.upstream.to_owned(),
+                run_id,
+                run_attempt: attempt.into(),
+                job_id: id,
+                job_name: job.name.to_owned(),
+                workflow: job.workflow.to_owned(),
+                branch: commit.branch.clone(),
+                head_sha: commit.sha.to_owned(),
+                completed_at: ended,
+            };
+            self.ci.job_logs.push(job_log(ended_job, job.last_step == TEST));
+        }
         Ok(is_done.then_some(id))
     }
 
@@ -352,6 +436,44 @@ impl CiGenerator {
     }
 }
 
+/// The id stands in for a random number, so that other generated rows stay as they are.
+fn job_log(job: EndedJob, is_test: bool) -> JobLogRow {
+    let known = if is_test { &TEST_FAILURES[..] } else { &OTHER_FAILURES[..] };
+    let failure = &known[(job.job_id / 3) as usize % known.len()];
+    let line_number = 1000 + job.job_id % 9000;
+    let line = failure.line.to_owned();
+    let context = [
+        "running step 7 of 9",
+        "using 8 processes",
+        failure.line,
+        "##[error]Process completed with exit code 1.",
+    ];
+    let mut found = LogMatch {
+        rule: Some(failure.rule.to_owned()),
+        category: Some(failure.category.to_owned()),
+        line_number,
+        captures: vec![failure.capture.to_owned()],
+        context: context.map(str::to_owned).to_vec(),
+        by: LogMatchSource::Rule,
+        line: line.clone(),
+    };
+    let novel = vec![
+        NovelLine { line_number, line },
+        NovelLine { line_number: line_number - 7, line: "warning: 3 retries left".to_owned() },
+    ];
+    let outcome = match job.job_id % 9 {
+        0 => JobLogOutcome::NoLog(NoLogReason::Gone),
+        1 => {
+            (found.rule, found.category, found.captures) = (None, None, vec![]);
+            found.by = LogMatchSource::Diff;
+            JobLogOutcome::Classified(LogClassification { found: Some(found), novel })
+        }
+        2 => JobLogOutcome::Classified(LogClassification { found: Some(found), novel }),
+        _ => JobLogOutcome::Classified(LogClassification { found: Some(found), novel: vec![] }),
+    };
+    JobLogRow { looked_at: job.completed_at + 30.seconds(), log_key: None, job, outcome }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -361,6 +483,7 @@ mod tests {
     use super::*;
     use crate::WebhookResults as _;
     use crate::generate::facts;
+    use crate::job_logs::{FailureQuery, JobLogResults as _};
     use crate::retention::day_of;
     use crate::sqlite::SqliteResults;
     use crate::test_runs::{TestQuery, TestRanking, TestRunResults as _};
@@ -391,6 +514,15 @@ mod tests {
             let text = format!("\"conclusion\":{conclusion}");
             assert!(jobs.iter().any(|job| job.document.contains(&text)), "{conclusion}");
         }
+        let query = FailureQuery {
+            repository: None,
+            category: None,
+            from: Timestamp::UNIX_EPOCH,
+            to: Timestamp::MAX,
+            limit: 99,
+        };
+        let groups = results.failure_groups(&query).await.unwrap();
+        assert!(groups.len() > 5 && groups.iter().any(|group| group.reason.is_some()));
         let last = day_of(until);
         for ranking in
             [TestRanking::Flaky, TestRanking::Slow, TestRanking::Failing, TestRanking::New]

@@ -1,5 +1,6 @@
 //! Reads facts from the SQLite store, whose own transactions write them.
 
+mod job_logs;
 mod test_runs;
 mod webhook_tables;
 
@@ -130,6 +131,13 @@ impl Results for SqliteResults {
             ("fact_merge_base", "(upstream, pull_request, head_sha)", "at", millis(time)),
             ("fact_day", "(day, repo)", "day", day_of(time)),
             ("webhook", "rowid", "received_at", millis(time)),
+            ("job_log", "rowid", "completed_at", millis(time)),
+            (
+                "green_job",
+                "(repo, workflow, job_name, on_default_branch)",
+                "completed_at",
+                millis(time),
+            ),
         ] {
             let columns = key.trim_matches(['(', ')']);
             let delete = format!(

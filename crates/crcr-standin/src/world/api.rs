@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::auth::TokenRequest;
 use super::model::{Comment, Dispatch, Repo, Started, label, user};
-use super::{calls, checks, lookups};
+use super::{calls, checks, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
 
@@ -43,10 +43,11 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
         .route(&at("/issues/{number}/comments"), get(comments).post(create_comment))
         .route(&at("/actions/runs/{run}/rerun"), post(rerun))
         .route(&at("/actions/runs/{run}/rerun-failed-jobs"), post(rerun_failed))
+        .route(&at("/actions/jobs/{job}/logs"), get(job_logs::redirect))
         .merge(checks::routes())
         .merge(lookups::routes())
         .layer(middleware::from_fn_with_state(Arc::clone(state), calls::observe));
-    Router::new().nest("/api/v3", routes.clone()).merge(routes)
+    Router::new().nest("/api/v3", routes.clone()).merge(routes).merge(job_logs::storage())
 }
 
 /// An error response as GitHub writes it.

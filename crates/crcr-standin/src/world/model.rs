@@ -18,6 +18,7 @@ pub(super) struct Repo {
     pub(super) pulls: BTreeMap<u64, PullRequest>,
     pub(super) comments: Vec<Comment>,
     pub(super) check_runs: BTreeMap<u64, CheckRun>,
+    pub(super) job_logs: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -134,6 +135,7 @@ impl Repo {
             pulls: BTreeMap::new(),
             comments: Vec::new(),
             check_runs: BTreeMap::new(),
+            job_logs: BTreeMap::new(),
         }
     }
 

@@ -46,6 +46,8 @@ CREATE TABLE IF NOT EXISTS outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, fact TE
 /// Version 4: results of tests.
 ///
 /// Version 5: rows of webhooks.
+///
+/// Version 6: logs of failed jobs.
 const UPGRADES: &[&str] = &[
     "
 DROP INDEX IF EXISTS task_due;
@@ -58,6 +60,7 @@ UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
     "ALTER TABLE fact_attempt ADD COLUMN triage TEXT",
     include_str!("test_runs.sql"),
     include_str!("webhooks.sql"),
+    include_str!("job_logs.sql"),
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;

@@ -10,6 +10,7 @@ use crcr_domain::ci_data::webhook::{WebhookRow, is_event_name};
 use crcr_store::{NewTask, RecordWrite, WriteBatch};
 use jiff::Timestamp;
 
+use super::job_log;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records;
@@ -78,33 +79,33 @@ pub(crate) async fn run(relay: &Relay, webhook: &WebhookHead) -> Result<TaskDone
     let Some(stored) = stored.filter(|stored| !stored.value.is_empty()) else {
         return Ok(TaskDone::Finished);
     };
+    let mut batch = WriteBatch::default();
     if relay.config.webhook_events.includes(&webhook.event) {
-        add_row(relay, &stored.value).await?;
+        batch.tasks.extend(add_row(relay, &stored.value).await?);
     }
     let archive = relay.archive().await.map_err(|error| TaskError::retry(error.to_string()))?;
     if let Some(archive) = archive {
         let added = archive.add(webhook, stored.value.into()).await;
         added.map_err(|error| TaskError::retry(error.to_string()))?;
     }
-    let mut batch = WriteBatch::default();
     batch.records.push(RecordWrite { key, value: vec![], expires_at: Timestamp::UNIX_EPOCH });
     relay.commit(batch).await?;
     Ok(TaskDone::Finished)
 }
 
-async fn add_row(relay: &Relay, packed: &[u8]) -> Result<(), TaskError> {
+/// Returns the task that follows from the webhook, if there is one.
+async fn add_row(relay: &Relay, packed: &[u8]) -> Result<Option<NewTask>, TaskError> {
     let webhook = ArchivedWebhook::unpack(packed).map_err(TaskError::permanent)?;
     let WebhookHead { event, delivery, received_at, .. } = &webhook.head;
-    match WebhookRow::new(event, delivery, *received_at, &webhook.body) {
-        Ok(row) => relay
-            .results
-            .append_webhooks(vec![row])
-            .await
-            .map_err(|error| TaskError::retry(error.to_string())),
+    let row = match WebhookRow::new(event, delivery, *received_at, &webhook.body) {
+        Ok(row) => row,
         // The archive has it all the same.
         Err(error) => {
             tracing::warn!(delivery, event, %error, "a webhook has no row");
-            Ok(())
+            return Ok(None);
         }
-    }
+    };
+    let appended = relay.results.append_webhooks(vec![row.clone()]).await;
+    appended.map_err(|error| TaskError::retry(error.to_string()))?;
+    job_log::after_webhook(relay, &row, &webhook.body).await
 }

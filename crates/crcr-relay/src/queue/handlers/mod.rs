@@ -5,6 +5,7 @@ mod check_run;
 mod comment;
 pub(crate) mod dispatch;
 pub(crate) mod head;
+mod job_log;
 pub(crate) mod keep_webhook;
 mod labels;
 pub(crate) mod merge_base;
@@ -45,5 +46,6 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
             comment::run(relay, *pull, repo, check_run).await
         }
         TaskKind::KeepWebhook { webhook } => keep_webhook::run(relay, webhook).await,
+        TaskKind::JobLog { job } => job_log::run(relay, job).await,
     }
 }

@@ -1,0 +1,185 @@
+//! `/crcr/logs`: why jobs failed. Anybody who runs a job writes its log, so all of it is hostile text.
+
+use crcr_domain::ci_data::job_log::{EndedJob, JobLogRow, LogClassification, LogMatch};
+use crcr_results::job_logs::FailureGroup;
+use maud::{Markup, html};
+
+use crate::layout::{shell, short_sha, time};
+use crate::model::logs::{JobLogModel, LogsModel};
+
+/// Lines that aren't in the green run and are shown at once.
+const SHOWN_NOVEL: usize = 20;
+
+pub(crate) fn job_path(job: &EndedJob) -> String {
+    format!("/crcr/logs/{}/{}", job.repository, job.job_id)
+}
+
+pub(crate) fn page(model: &LogsModel) -> Markup {
+    shell(
+        "Failures",
+        true,
+        &html! {
+            div.title { h1 { "Failures" } }
+            (filters(model))
+            p.detail {
+                "Failed jobs since " (time(model.since)) ", by what their logs say."
+                @if let Some(newest) = model.newest_only { " Only the newest " (newest) " are counted." }
+            }
+            @if model.groups.is_empty() {
+                p.note { "No failed job with a log in these days." }
+            } @else {
+                div.scroll { table.stack {
+                    thead { tr {
+                        th scope="col" { "Cause" } th scope="col" { "Category" } th scope="col" { "Failures" }
+                        th scope="col" { "Newest" } th scope="col" { "Oldest" }
+                    } }
+                    tbody { @for group in &model.groups { (group_row(group)) } }
+                } }
+            }
+        },
+    )
+}
+
+fn filters(model: &LogsModel) -> Markup {
+    html! {
+        form.span method="get" action="/crcr/logs" {
+            label { "Repository " select name="repo" {
+                option value="" { "all" }
+                @for name in &model.repositories {
+                    option selected[model.repository.as_ref().is_some_and(|repo| repo.eq_ignore_ascii_case(name))] { (name) }
+                }
+            } }
+            " " label { "Category " select name="category" {
+                option value="" { "all" }
+                @for name in &model.categories {
+                    option selected[model.category.as_ref() == Some(name)] { (name) }
+                }
+            } }
+            " " label { "Days " input type="number" name="days" min="1" max="366" value=(model.days); }
+            " " button { "Show" }
+        }
+    }
+}
+
+fn group_row(group: &FailureGroup) -> Markup {
+    let job = &group.newest;
+    html! {
+        tr {
+            th scope="row" {
+                @match group.reason {
+                    Some(reason) => span.muted { (reason.sentence()) },
+                    None if group.line.is_empty() => span.muted { "no line explains the failure" },
+                    None => {
+                        code { bdi { (group.line) } }
+                        div.detail { @if group.cause.rule.is_empty() { "not in the last green run" } @else { bdi { (group.cause.rule) } } }
+                    }
+                }
+            }
+            td.category data-label="Category" { @if group.cause.category.is_empty() { span.muted { "none" } } @else { bdi { (group.cause.category) } } }
+            td.number data-label="Failures" { (group.failures) }
+            td.message data-label="Newest" {
+                a href=(job_path(job)) { bdi { (job.title()) } }
+                " " span.detail { bdi { (job.repository) } " · " (time(job.completed_at)) }
+            }
+            td data-label="Oldest" { (time(group.oldest)) }
+        }
+    }
+}
+
+pub(crate) fn job_page(model: &JobLogModel) -> Markup {
+    let job = &model.log.job;
+    let on_github = format!(
+        "https://github.com/{}/actions/runs/{}/job/{}",
+        job.repository, job.run_id, job.job_id
+    );
+    shell(
+        &job.title(),
+        false,
+        &html! {
+            div.title { h1 { bdi { (job.title()) } } a href=(on_github) rel="noreferrer" { "on GitHub" } }
+            p.detail {
+                bdi { (job.repository) } " · " bdi { (job.branch) } " · commit " code { (short_sha(&job.head_sha)) }
+                " · attempt " (job.run_attempt) " · ended " (time(job.completed_at))
+            }
+            (explanation(model))
+            p { a href="/crcr/logs" { "All failures" } }
+        },
+    )
+}
+
+/// What a log says about a failure, for a page of its own or as a part of another one.
+pub(crate) fn explanation(model: &JobLogModel) -> Markup {
+    html! {
+        @match model.log.classification() {
+            None => { @if let Some(reason) = model.log.no_log_reason() { p.muted { "No explanation: " (reason.sentence()) "." } } }
+            Some(known) => { (found(known)) (novel(known)) }
+        }
+        @if !model.similar.is_empty() {
+            h3 { "More like this" }
+            ul.plain { @for job in &model.similar { li {
+                a href=(job_path(job)) { bdi { (job.title()) } }
+                " " span.detail { bdi { (job.repository) } " · " bdi { (job.branch) } " · " (time(job.completed_at)) }
+            } } }
+        }
+    }
+}
+
+fn found(known: &LogClassification) -> Markup {
+    let Some(found) = &known.found else {
+        return html! { p.muted { "No line of the log explains the failure." } };
+    };
+    html! {
+        p {
+            (reason(found)) " " span.detail { "line " (found.line_number) }
+        }
+        pre.log { @for line in &found.context {
+            @if is_found(line, found) { mark { bdi { (line) } } } @else { bdi { (line) } }
+            "\n"
+        } }
+    }
+}
+
+/// A long line is cut in the context, and shown from its match on as the line itself.
+fn is_found(line: &str, found: &LogMatch) -> bool {
+    match line.strip_suffix('…') {
+        Some(start) => found.line.starts_with(start),
+        None => *line == found.line,
+    }
+}
+
+/// The rule with its category, or that there was none.
+fn reason(found: &LogMatch) -> Markup {
+    html! {
+        @match (&found.category, &found.rule) {
+            (Some(category), Some(rule)) => { span.tag { bdi { (category) } } " " strong { bdi { (rule) } } },
+            _ => strong { "Not in the last green run" },
+        }
+    }
+}
+
+fn novel(known: &LogClassification) -> Markup {
+    if known.novel.is_empty() {
+        return html! {};
+    }
+    html! {
+        details {
+            summary { (known.novel.len()) " new lines, which the last green run of this job doesn't have" }
+            pre.log { @for line in known.novel.iter().take(SHOWN_NOVEL) {
+                span.muted { (line.line_number) } " " bdi { (line.line) } "\n"
+            } }
+            @if known.novel.len() > SHOWN_NOVEL { p.detail { "The JSON of this page has all of them." } }
+        }
+    }
+}
+
+/// One line below a job in a list.
+pub(crate) fn short_explanation(log: &JobLogRow) -> Markup {
+    html! {
+        @match (log.no_log_reason(), log.classification().and_then(|known| known.found.as_ref())) {
+            (Some(reason), _) => span.detail { (reason.sentence()) },
+            (None, None) => span.detail { "no line of the log explains it" },
+            (None, Some(found)) => { (reason(found)) " " code { bdi { (found.line) } } }
+        }
+        " " a href=(job_path(&log.job)) { "Log" span.hidden { " of " bdi { (log.job.title()) } } }
+    }
+}
