@@ -21,7 +21,7 @@ const LOADED_AT_ONCE: usize = 8 << 20;
 /// Besides its texts, in bytes.
 const ROW_SIZE: usize = 200;
 /// In bytes, compressed: an object is finished once it is larger.
-const OBJECT_SIZE: usize = 4 << 20;
+const OBJECT_SIZE: usize = 2 << 20;
 /// Tests that are looked up, to tell which are new.
 const MAX_LOOKED_UP: usize = 200_000;
 
