@@ -11,6 +11,7 @@ mod api;
 mod auth;
 mod calls;
 mod checks;
+mod git;
 mod lookups;
 mod model;
 mod webhooks;
