@@ -215,6 +215,8 @@ impl RepositoryApi {
         let request = RestRequest::new(Method::DELETE, self.ref_path("refs", branch));
         match self.client.send(&request, &self.token).await {
             Ok(_) | Err(GithubError::NotFound(_)) => Ok(()),
+            // GitHub's answer when the branch is gone already.
+            Err(GithubError::Unprocessable(why)) if why.contains("does not exist") => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -14,7 +14,9 @@ pub enum MoveError {
     NotListed(RepoName),
     #[error("`{0}` needs a device at L3")]
     NoDevice(RepoName),
-    #[error("`{0}` isn't on lines of its own, so it can't be moved without rewriting other entries")]
+    #[error(
+        "`{0}` isn't on lines of its own, so it can't be moved without rewriting other entries"
+    )]
     NotOnOwnLines(RepoName),
     #[error("with `{repo}` at {to} the allowlist would have an error: {first}")]
     HasErrors { repo: RepoName, to: Level, first: String },
@@ -134,7 +136,8 @@ impl<'a> FileLines<'a> {
             return Some(Insertion { before, indent, missing_keys: String::new(), emptied: None });
         }
         let line_end = self.line_end();
-        let Some((level_line, emptied)) = self.key(to.as_str(), 0..self.lines.len(), Some(0)) else {
+        let Some((level_line, emptied)) = self.key(to.as_str(), 0..self.lines.len(), Some(0))
+        else {
             let mut missing_keys = format!("{to}:{line_end}");
             if let Some(device) = device {
                 missing_keys += &format!("  {}:{line_end}", scalar::quoted(device.as_str()));
@@ -162,8 +165,7 @@ impl<'a> FileLines<'a> {
         }
         let first = below.clone().find(|at| !is_blank(self.lines[*at]));
         let indent = first.map_or(2, |at| indent_of(self.lines[at]));
-        let missing_keys =
-            format!("{:indent$}{}:{line_end}", "", scalar::quoted(device.as_str()));
+        let missing_keys = format!("{:indent$}{}:{line_end}", "", scalar::quoted(device.as_str()));
         Some(Insertion { before: level_line + 1, indent: indent + 2, missing_keys, emptied })
     }
 

@@ -96,7 +96,10 @@ impl Repo {
         Some(sha)
     }
 
-    fn own_pulls_of<'a>(&'a mut self, branch: &'a str) -> impl Iterator<Item = &'a mut PullRequest> {
+    fn own_pulls_of<'a>(
+        &'a mut self,
+        branch: &'a str,
+    ) -> impl Iterator<Item = &'a mut PullRequest> {
         let name = &self.full_name;
         self.pulls.values_mut().filter(move |pull| {
             pull.open
@@ -212,7 +215,8 @@ async fn create_commit(
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("contents", "write"), now)?;
     let Body { message, tree, parents } = parse(&body)?;
-    if !repo.trees.contains_key(&tree) || !parents.iter().all(|sha| repo.commits.contains_key(sha)) {
+    if !repo.trees.contains_key(&tree) || !parents.iter().all(|sha| repo.commits.contains_key(sha))
+    {
         return Err(refusal(422, "Tree SHA or parent does not exist"));
     }
     let sha = hash(&format!("{message} {tree} {parents:?}"));
