@@ -1,10 +1,11 @@
 //! Moves one repository to another level by editing the text of the file. All other lines, comments included,
 //! stay byte for byte as they are.
 
-use super::{Allowlist, AllowlistEntry, ParseOutcome, diff, scalar};
+use super::{Allowlist, AllowlistEntry, ParseOutcome, diff};
 use crate::diagnostic::Severity;
 use crate::level::{Device, Level};
 use crate::repo::RepoName;
+use crate::yaml::scalar;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
