@@ -35,6 +35,7 @@ mod general;
 mod install;
 #[cfg(feature = "relay")]
 mod levels;
+mod levels_sync;
 mod logs;
 mod oidc_configure;
 mod peer_artifact;

@@ -199,7 +199,7 @@ pub struct DiffArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub strict: bool,
-    /// Results to review level changes by: sqlite:PATH, PATH, or
+    /// Results to review level changes by: the URL of a HUD, sqlite:PATH, PATH, or
     /// clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
     #[cfg(feature = "relay")]
     #[arg(long, value_name = "STORE")]

@@ -1,12 +1,17 @@
 //! `crcr levels …`
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use crcr_domain::RepoName;
+use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
+use crcr_domain::level::Device;
 use jiff::Timestamp;
+use secrecy::SecretString;
 use url::Url;
 
+use super::DataFormat;
 use super::allowlist::{DEFAULT_FILE, ReviewFormat};
 
 #[derive(Debug, Subcommand)]
@@ -14,7 +19,29 @@ pub enum LevelsCommand {
     /// Compare every repository's recorded results with the criteria of its level
     #[command(after_help = REVIEW_HELP)]
     Review(Box<ReviewArgs>),
+    /// Open, update and close the pull requests that demote backends upstream
+    #[command(after_help = SYNC_HELP)]
+    Sync(Box<SyncArgs>),
 }
+
+const SYNC_HELP: &str = "\
+Examples:
+  crcr levels sync --results https://hud.example.com --dry-run
+  GITHUB_TOKEN=$(gh auth token) crcr levels sync --results https://hud.example.com
+  crcr levels sync --results sqlite:/var/lib/crcr/crcr.db --hud-url https://hud.example.com
+  crcr levels sync --results https://hud.example.com --promotions --device acme/backend=npu
+
+The allowlist is read from upstream's default branch. Each pull request moves one repository by one
+level, and changes no other line of the file. It is
+  opened   when a criterion of the repository's level isn't met,
+  updated  when the evidence or the allowlist upstream has changed: its branch is rebuilt,
+  closed   when the repository meets its criteria again, or has left the level.
+Without results nothing is opened and nothing is closed. A pull request that somebody closed is left
+alone until its branch is deleted, which happens here once the repository meets its criteria.
+
+The token needs `contents: write` and `pull_requests: write`; with --dry-run, reading is enough.
+
+Exit codes: 0 done · 1 the allowlist has errors, or an entry can't be moved · 2 usage, network, GitHub";
 
 const REVIEW_HELP: &str = "\
 Examples:
@@ -23,7 +50,8 @@ Examples:
   crcr levels review --results crcr.db --from 2026-09-01T00:00:00Z --to 2026-09-15T00:00:00Z
 
 Rates cover pull requests and pushes; with fewer than 20 samples a criterion is unknown.
---results takes a path, sqlite:PATH or clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE.
+--results takes a path, sqlite:PATH, clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE, or the URL
+of a HUD, which reviews by its own criteria.
 Criteria that a file may change, with their defaults:
   promotion-days 14        days before today that a promotion considers
   demotion-days 7          days before today that a demotion considers
@@ -38,7 +66,8 @@ Criteria that a file may change, with their defaults:
 
 #[derive(Debug, Clone, Args)]
 pub struct ReviewArgs {
-    /// The relay's results: sqlite:PATH, PATH, or clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
+    /// The relay's results: sqlite:PATH, PATH, clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE, or
+    /// the URL of a HUD
     #[arg(long, value_name = "STORE")]
     pub results: String,
     /// The allowlist with the levels; `-` is standard input
@@ -61,6 +90,73 @@ pub struct ReviewArgs {
     /// How the review is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct SyncArgs {
+    /// The results: the URL of a HUD, sqlite:PATH, PATH, or
+    /// clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
+    #[arg(long, value_name = "STORE")]
+    pub results: String,
+    /// Upstream repository
+    #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
+    pub upstream: RepoName,
+    /// Path of the allowlist in the upstream repository
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_FILE)]
+    pub allowlist_path: String,
+    /// Branch that pull requests target [default: upstream's default branch]
+    #[arg(long, value_name = "BRANCH")]
+    pub base: Option<String>,
+    /// Only consider results before this time [default: the last midnight, UTC]
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<Timestamp>,
+    /// Also open, update and close the pull requests that promote backends
+    #[arg(long)]
+    pub promotions: bool,
+    /// Device of a repository that moves to L3; repeats
+    #[arg(long, value_name = "OWNER/REPO=DEVICE")]
+    pub device: Vec<DeviceOf>,
+    /// Branches of demotions are called PREFIX/OWNER/REPO
+    #[arg(long, value_name = "PREFIX", default_value = DEMOTION_BRANCH)]
+    pub demotion_branch: String,
+    /// Label of demotions
+    #[arg(long, value_name = "LABEL", default_value = DEMOTION_LABEL)]
+    pub demotion_label: String,
+    /// Branches of promotions are called PREFIX/OWNER/REPO
+    #[arg(long, value_name = "PREFIX", default_value = "crcr-promotion")]
+    pub promotion_branch: String,
+    /// Label of promotions
+    #[arg(long, value_name = "LABEL", default_value = "crcr-auto-promotion")]
+    pub promotion_label: String,
+    /// Print what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Token for GitHub [default: GITHUB_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub github_token: Option<SecretString>,
+    #[command(flatten)]
+    pub options: ReviewOptions,
+    /// How the steps are printed
+    #[arg(long, value_enum, default_value_t = DataFormat::Text, value_name = "FORMAT")]
+    pub format: DataFormat,
+}
+
+/// `OWNER/REPO=DEVICE`.
+#[derive(Debug, Clone)]
+pub struct DeviceOf {
+    pub repo: RepoName,
+    pub device: Device,
+}
+
+impl FromStr for DeviceOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (repo, device) = text.split_once('=').ok_or("it has to be OWNER/REPO=DEVICE")?;
+        let repo = RepoName::new(repo).map_err(|error| error.to_string())?;
+        let device = Device::new(device).map_err(|error| error.to_string())?;
+        Ok(Self { repo, device })
+    }
 }
 
 #[derive(Debug, Clone, Args)]

@@ -8,7 +8,6 @@ mod completions;
 #[cfg(feature = "relay")]
 mod demo;
 #[cfg(feature = "relay")]
-mod level_reviewer;
 #[cfg(feature = "relay")]
 mod levels;
 mod logs;
@@ -23,7 +22,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 #[cfg(feature = "relay")]
-use crate::cli::levels::LevelsCommand;
 use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -101,9 +99,7 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         #[cfg(feature = "relay")]
         CliCommand::Relay(command) => relay::run(command, env, printer).await,
         #[cfg(feature = "relay")]
-        CliCommand::Levels(LevelsCommand::Review(args)) => {
-            Box::pin(levels::run(&args, printer)).await
-        }
+        CliCommand::Levels(command) => Box::pin(levels::run(command, env, printer)).await,
         #[cfg(feature = "relay")]
         CliCommand::Demo(args) => demo::run(&args, env, printer).await,
         CliCommand::Report(args) => report::run(&args, env, printer).await,

@@ -5,6 +5,7 @@ pub mod allowlist;
 pub mod callback;
 pub mod check_run;
 pub mod ci_data;
+pub mod demotion;
 pub mod diagnostic;
 pub mod dispatch;
 pub mod downstream_run;

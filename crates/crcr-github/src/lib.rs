@@ -15,6 +15,7 @@ pub use secure_url::{SecureUrl, SecureUrlError, is_loopback};
 
 pub mod app;
 pub mod artifact;
+pub mod branches_pulls;
 pub mod checks;
 pub mod comments;
 pub mod contents;

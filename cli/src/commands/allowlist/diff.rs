@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::allowlist::{DiffArgs, FindingsFormat, ReviewFormat};
 use crate::commands::allowlist_file::AllowlistFile;
 #[cfg(feature = "relay")]
-use crate::commands::level_reviewer::LevelReviewer;
+use crate::commands::levels::reviewer::LevelReviewer;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::render::{FindingsReport, ListedEntries, code_and_text};

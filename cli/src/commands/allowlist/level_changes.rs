@@ -8,7 +8,7 @@ use crcr_domain::results::{CriterionVerdict, RepoReview};
 use crcr_domain::{Allowlist, Level};
 use jiff::Timestamp;
 
-use crate::commands::level_reviewer::{LevelReviewer, describe_evidence};
+use crate::commands::levels::reviewer::{LevelReviewer, describe_evidence};
 use crate::failure::Failure;
 
 /// Reviews every promotion and every demotion by the results before `until`. Returns the reviews and

@@ -3,6 +3,7 @@
 //! [`Allowlist::parse`] is the only parser of the file. The validator, the relay and the HUD share it.
 
 pub mod diff;
+pub mod edit;
 mod entry;
 mod reader;
 

@@ -105,7 +105,7 @@ impl LevelCriteria {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Criterion {
     /// Days since the repository has been at L2.
@@ -138,7 +138,7 @@ impl Criterion {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CriterionVerdict {
     Met,
@@ -147,7 +147,7 @@ pub enum CriterionVerdict {
     Unknown,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ThresholdBound {
     #[serde(rename = ">=")]
     AtLeast,
@@ -179,7 +179,7 @@ impl ThresholdBound {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CriterionEvidence {
     pub criterion: Criterion,
     /// Days, seconds or a share from 0 to 1; `None` without samples.

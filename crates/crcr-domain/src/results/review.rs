@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{Timestamp, ToSpan as _};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::criteria::{
     Criterion, CriterionEvidence, CriterionVerdict, LOOK_BACK_DAYS, LevelCriteria, ReviewWindow,
@@ -15,7 +15,7 @@ use super::rates::{Rate, ResultCounts};
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::{EventKind, Level};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewQuestion {
     /// May it go from L1 to L2? Maintainers decide; there are no thresholds.
@@ -85,7 +85,7 @@ pub struct ReviewFacts<'a> {
     pub reports: Vec<CallbackOutcome>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RepoReview {
     pub repo: String,
     /// Its level; `None` when it isn't listed.
@@ -165,6 +165,14 @@ impl RepoReview {
     pub fn has_results(&self) -> bool {
         self.availability.denominator > 0
             || self.evidence.iter().any(|item| item.criterion != Criterion::TimeAtL2 && item.n > 0)
+    }
+
+    pub fn is_about_staying(&self) -> bool {
+        self.question == ReviewQuestion::Stay
+    }
+
+    pub fn is_about_promotion(&self) -> bool {
+        self.question == ReviewQuestion::Promotion
     }
 
     /// The level to change to, one step away: up from L2 if all criteria are met, down from L3 or L4 if

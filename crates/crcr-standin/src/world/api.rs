@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::auth::TokenRequest;
 use super::model::{Comment, Dispatch, Repo, Started, label, user};
-use super::{calls, checks, job_logs, lookups};
+use super::{calls, checks, git, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
 
@@ -37,9 +37,10 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
         .route(&at("/dispatches"), post(dispatch))
         .route(&at("/contents/{*path}"), get(contents))
         .route(&at("/git/commits/{sha}"), get(commit))
+        .merge(git::routes())
         .route(&at("/compare/{basehead}"), get(compare))
-        .route(&at("/pulls/{number}"), get(pull))
-        .route(&at("/issues/{number}/labels"), get(labels))
+        .route(&at("/pulls/{number}"), get(pull).patch(git::edit_pull))
+        .route(&at("/issues/{number}/labels"), get(labels).post(git::add_labels))
         .route(&at("/issues/{number}/comments"), get(comments).post(create_comment))
         .route(&at("/actions/runs/{run}/rerun"), post(rerun))
         .route(&at("/actions/runs/{run}/rerun-failed-jobs"), post(rerun_failed))
@@ -78,8 +79,8 @@ pub(super) fn page(query: Option<&str>, all: Vec<Value>) -> Vec<Value> {
     all.into_iter().skip(number("page", 1).saturating_sub(1) * per_page).take(per_page).collect()
 }
 
-type Names = Path<(String, String)>;
-type Numbered = Path<(String, String, u64)>;
+pub(super) type Names = Path<(String, String)>;
+pub(super) type Numbered = Path<(String, String, u64)>;
 
 async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
@@ -188,11 +189,15 @@ async fn contents(
     Shared(state): Shared<Arc<State>>,
     Path((owner, repo, path)): Path<(String, String, String)>,
     headers: HeaderMap,
+    uri: Uri,
 ) -> ApiResult {
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
-    let Some(file) = repo.files.get(&path) else {
+    let pairs = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    let reference = pairs.into_iter().find(|(key, _)| key == "ref").map(|(_, value)| value);
+    let files = repo.files_at(reference.as_deref()).ok_or_else(|| refusal(404, "Not Found"))?;
+    let Some(file) = files.get(&path) else {
         let list = lookups::folder(repo, &path).ok_or_else(|| refusal(404, "Not Found"))?;
         return Ok(lookups::conditional(&headers, &list));
     };
@@ -222,15 +227,14 @@ async fn commit(
     let mut inner = state.world.lock();
     let name = format!("{owner}/{repo}");
     let repo = inner.permitted(&headers, &name, ("contents", "read"), state.clock.now())?;
-    if !repo.commits.contains_key(&sha) {
-        return Err(refusal(404, "Not Found"));
-    }
+    let found = repo.commits.get(&sha).ok_or_else(|| refusal(404, "Not Found"))?;
+    let tree = found.tree.clone().unwrap_or_else(|| "0".repeat(40));
     let url = format!("{}/repos/{}/git/commits/{sha}", state.origin(), repo.full_name);
     let person = json!({ "date": "2026-01-01T00:00:00Z", "email": "a@example.org", "name": "A" });
     let body = json!({
         "sha": sha, "node_id": "C_1", "url": url, "html_url": url, "author": person,
         "committer": person, "message": "Change", "parents": [],
-        "tree": { "sha": "0".repeat(40), "url": url },
+        "tree": { "sha": tree, "url": url },
         "verification": { "verified": false, "reason": "unsigned", "signature": null,
             "payload": null, "verified_at": null },
     });
@@ -277,7 +281,7 @@ async fn compare(
 }
 
 /// Runs `act` on a pull request, if the caller has `pull_requests` at `level`.
-fn at_pull(
+pub(super) fn at_pull(
     state: &State,
     Path((owner, repo, number)): Numbered,
     headers: &HeaderMap,

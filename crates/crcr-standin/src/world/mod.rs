@@ -11,6 +11,7 @@ mod api;
 mod auth;
 mod calls;
 mod checks;
+mod git;
 mod job_logs;
 mod lookups;
 mod model;

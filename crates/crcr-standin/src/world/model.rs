@@ -13,17 +13,25 @@ pub(super) struct Repo {
     pub(super) installation: Option<u64>,
     pub(super) archived: bool,
     pub(super) labels: BTreeSet<String>,
-    pub(super) files: BTreeMap<String, Vec<u8>>,
+    pub(super) files: Files,
     pub(super) commits: BTreeMap<String, Commit>,
+    /// All branches but the default one, whose files are `files`.
+    pub(super) branches: BTreeMap<String, String>,
+    /// The files of the trees that the API made, by hash.
+    pub(super) trees: BTreeMap<String, Files>,
     pub(super) pulls: BTreeMap<u64, PullRequest>,
     pub(super) comments: Vec<Comment>,
     pub(super) check_runs: BTreeMap<u64, CheckRun>,
     pub(super) job_logs: BTreeMap<u64, Vec<u8>>,
 }
 
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
+
 #[derive(Debug)]
 pub(super) struct Commit {
     pub(super) parent: Option<String>,
+    /// `None` for a commit whose files no test looks at.
+    pub(super) tree: Option<String>,
     pub(super) committed_at: Timestamp,
 }
 
@@ -50,6 +58,7 @@ pub struct PullRequest {
     pub base_sha: String,
     pub labels: BTreeSet<String>,
     pub open: bool,
+    pub merged: bool,
     pub updated_at: Timestamp,
 }
 
@@ -69,6 +78,7 @@ impl PullRequest {
             base_sha: "b5".repeat(20),
             labels: BTreeSet::new(),
             open: true,
+            merged: false,
             updated_at,
         }
     }
@@ -132,6 +142,8 @@ impl Repo {
             labels: BTreeSet::new(),
             files: BTreeMap::new(),
             commits: BTreeMap::new(),
+            branches: BTreeMap::new(),
+            trees: BTreeMap::new(),
             pulls: BTreeMap::new(),
             comments: Vec::new(),
             check_runs: BTreeMap::new(),
@@ -164,7 +176,8 @@ impl Repo {
     /// Adds a commit unless it exists.
     pub(super) fn commit(&mut self, sha: &str, parent: Option<&str>, committed_at: Timestamp) {
         let parent = parent.map(str::to_owned);
-        self.commits.entry(sha.to_owned()).or_insert(Commit { parent, committed_at });
+        let commit = Commit { parent, tree: None, committed_at };
+        self.commits.entry(sha.to_owned()).or_insert(commit);
     }
 
     /// Adds the commits that a pull request names.
@@ -225,11 +238,12 @@ impl Repo {
             "state": if pull.open { "open" } else { "closed" }, "locked": false,
             "title": pull.title, "user": user(&pull.author, origin), "body": pull.body,
             "created_at": pull.updated_at, "updated_at": pull.updated_at,
-            "closed_at": (!pull.open).then_some(pull.updated_at), "merged_at": null,
+            "closed_at": (!pull.open).then_some(pull.updated_at),
+            "merged_at": pull.merged.then_some(pull.updated_at),
             "labels": labels, "draft": false,
             "head": side(head_repo, head_owner, &pull.head_ref, &pull.head_sha),
             "base": side(self.json(origin), self.owner(), &pull.base_ref, &pull.base_sha),
-            "author_association": "CONTRIBUTOR", "merged": false,
+            "author_association": "CONTRIBUTOR", "merged": pull.merged,
         })
     }
 }

@@ -7,7 +7,7 @@ use crcr_domain::Level;
 use crcr_domain::results::{CriterionVerdict, RepoReview};
 use serde_json::json;
 
-use super::level_reviewer::{LevelReviewer, describe_evidence};
+use super::reviewer::{LevelReviewer, describe_evidence};
 use crate::cli::allowlist::ReviewFormat;
 use crate::cli::levels::ReviewArgs;
 use crate::commands::allowlist_file::AllowlistFile;
@@ -120,7 +120,7 @@ fn json(
 ) -> String {
     let mut document = json!({
         "version": 1,
-        "criteria": reviewer.criteria,
+        "criteria": reviewer.criteria(),
         "repositories": reviews.iter().map(|review| reviewer.json(review)).collect::<Vec<_>>(),
     });
     if let Some(proposals) = proposals {

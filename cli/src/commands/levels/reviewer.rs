@@ -6,10 +6,13 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use crcr_domain::results::criteria::CriterionEvidence;
-use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::review::{ReviewFacts, ReviewQuestion, ReviewSubject};
 use crcr_domain::results::{Criterion, CriterionVerdict, LevelCriteria, Rate, RepoReview};
 use crcr_domain::{Level, RepoName};
+use crcr_github::http::{self, RetryPolicy};
+use crcr_github::{SecureUrl, SecureUrlError};
 use crcr_results::review::{MAX_CRITERIA_BYTES, criteria, review};
 use crcr_results::{Results, ResultsUrl};
 use jiff::Timestamp;
@@ -22,14 +25,27 @@ use crate::failure::Failure;
 pub struct LevelReviewer {
     /// The results as the user named them.
     location: String,
-    results: Arc<dyn Results>,
-    pub criteria: LevelCriteria,
+    source: ReviewSource,
     hud_url: Option<Url>,
 }
 
+enum ReviewSource {
+    Store(Arc<dyn Results>, LevelCriteria),
+    /// A HUD that reviews by its own criteria.
+    Hud(reqwest::Client, SecureUrl),
+}
+
+/// A review has a few KiB.
+const MAX_REVIEW_BYTES: usize = 256 * 1024;
+
 impl LevelReviewer {
-    /// Opens results read-only. `location` is a path, `sqlite:PATH` or a ClickHouse URL.
+    /// Opens results read-only. `location` is a path, `sqlite:PATH`, a ClickHouse URL, or the https URL of a
+    /// HUD.
     pub async fn open(location: &str, options: &ReviewOptions) -> Result<Self, Failure> {
+        let hud_url = options.hud_url.clone();
+        if location.starts_with("https://") || location.starts_with("http://") {
+            return Self::open_hud(location, options.criteria.is_some(), hud_url);
+        }
         let criteria = match &options.criteria {
             Some(path) => read_criteria(path)?,
             None => LevelCriteria::default(),
@@ -39,12 +55,33 @@ impl LevelReviewer {
             ResultsUrl::parse(url).map_err(|why| unreadable(location, anyhow::anyhow!(why)))?;
         let results =
             crcr_results::open_to_read(&url).await.map_err(|error| unreadable(location, error))?;
-        Ok(Self {
-            location: location.to_owned(),
-            results,
-            criteria,
-            hud_url: options.hud_url.clone(),
-        })
+        let source = ReviewSource::Store(results, criteria);
+        Ok(Self { location: location.to_owned(), source, hud_url })
+    }
+
+    fn open_hud(location: &str, has_criteria: bool, hud_url: Option<Url>) -> Result<Self, Failure> {
+        if has_criteria {
+            let text = "a HUD reviews by its own criteria, so `--criteria` has no effect";
+            return Err(Failure::unexpected("criteria", text)
+                .hint("leave `--criteria` out, or read the relay's store with `--results`"));
+        }
+        let url: SecureUrl = location.parse().map_err(|error: SecureUrlError| {
+            Failure::unexpected("results-url", format!("`--results` {error}"))
+        })?;
+        let http = http::client().map_err(|error| {
+            Failure::unexpected("tls", "no HTTP client can be made").because(error)
+        })?;
+        let hud_url = hud_url.or_else(|| Url::parse(url.as_str()).ok());
+        let source = ReviewSource::Hud(http, url);
+        Ok(Self { location: location.to_owned(), source, hud_url })
+    }
+
+    /// `None`: the HUD's own, which it doesn't publish.
+    pub fn criteria(&self) -> Option<&LevelCriteria> {
+        match &self.source {
+            ReviewSource::Store(_, criteria) => Some(criteria),
+            ReviewSource::Hud(..) => None,
+        }
     }
 
     /// Reviews a repository at `level` by the results of a window; without a start, the criteria define it.
@@ -54,9 +91,16 @@ impl LevelReviewer {
         level: Level,
         window: (Option<Timestamp>, Timestamp),
     ) -> Result<RepoReview, Failure> {
-        review(&*self.results, repo, Some(level), window, &self.criteria)
-            .await
-            .map_err(|error| unreadable(&self.location, error))
+        match &self.source {
+            ReviewSource::Store(results, criteria) => {
+                review(&**results, repo, Some(level), window, criteria)
+                    .await
+                    .map_err(|error| unreadable(&self.location, error))
+            }
+            ReviewSource::Hud(http, url) => review_on_hud(http, url, repo, level, window)
+                .await
+                .map_err(|error| unreadable(&self.location, error)),
+        }
     }
 
     /// The address of the review on the HUD; only its path if the HUD's address isn't known.
@@ -116,7 +160,36 @@ impl LevelReviewer {
 fn unreadable(location: &str, error: impl Into<anyhow::Error>) -> Failure {
     Failure::unexpected("results-unreadable", format!("the results in `{location}` can't be read"))
         .because(error)
-        .hint("name the relay's results: a path, `sqlite:PATH` or a ClickHouse URL")
+        .hint("name the relay's results: a path, `sqlite:PATH`, a ClickHouse URL or the HUD's URL")
+}
+
+/// The same review as the level page of a HUD.
+async fn review_on_hud(
+    client: &reqwest::Client,
+    hud: &SecureUrl,
+    repo: &RepoName,
+    level: Level,
+    (from, to): (Option<Timestamp>, Timestamp),
+) -> anyhow::Result<RepoReview> {
+    let base = hud.as_str().trim_end_matches('/');
+    let start = from.map(|from| format!("&from={from:.0}")).unwrap_or_default();
+    let url = format!("{base}/api/v1/repositories/{repo}/level?level={level}{start}&to={to:.0}");
+    let response = match http::send(RetryPolicy::FEW, || client.get(&url)).await {
+        Ok(response) => response,
+        // The HUD knows no results of it, and its allowlist doesn't have it yet.
+        Err(error) if error.status().is_some_and(|status| status.as_u16() == 404) => {
+            let criteria = LevelCriteria::default();
+            let from = from.unwrap_or_else(|| ReviewQuestion::at(Some(level)).from(to, &criteria));
+            let subject = ReviewSubject { repo: repo.as_str(), level: Some(level), from, to };
+            return Ok(RepoReview::of(subject, ReviewFacts::default(), &criteria));
+        }
+        Err(error) => return Err(error).with_context(|| format!("`{url}`")),
+    };
+    let review: RepoReview =
+        http::read_json(response, MAX_REVIEW_BYTES).await.with_context(|| format!("`{url}`"))?;
+    let is_same = review.repo.eq_ignore_ascii_case(repo.as_str()) && review.level == Some(level);
+    anyhow::ensure!(is_same, "`{url}` answered with a review of something else");
+    Ok(RepoReview { repo: repo.as_str().to_owned(), ..review })
 }
 
 fn read_criteria(path: &Path) -> Result<LevelCriteria, Failure> {
