@@ -178,7 +178,7 @@ pub(crate) fn short_explanation(log: &JobLogRow) -> Markup {
         @match (log.no_log_reason(), log.classification().and_then(|known| known.found.as_ref())) {
             (Some(reason), _) => span.detail { (reason.sentence()) },
             (None, None) => span.detail { "no line of the log explains it" },
-            (None, Some(found)) => { (reason(found)) " " code { bdi { (found.line) } } }
+            (None, Some(found)) => { (reason(found)) " " code { bdi { (log.short_line()) } } }
         }
         " " a href=(job_path(&log.job)) { "Log" span.hidden { " of " bdi { (log.job.title()) } } }
     }
