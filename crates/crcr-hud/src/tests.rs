@@ -15,6 +15,7 @@ use crcr_results::sqlite::SqliteResults;
 use crcr_store::sqlite::{SqliteStore, StoreRole};
 use crcr_store::{StateStore as _, WriteBatch};
 use jiff::Timestamp;
+use serde_json::json;
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
@@ -782,4 +783,26 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
     );
     assert_eq!(site.get("/crcr/logs/acme/widgets/2").await.0, 404, "it is of another repository");
     assert_eq!(site.get("/crcr/logs/acme/widgets/x").await.0, 400);
+
+    let sha = "abc".repeat(5);
+    let job = json!({
+        "id": 1, "run_id": 1, "name": "test", "workflow_name": "Trunk", "status": "completed",
+        "conclusion": "failure", "head_sha": sha, "head_branch": "main",
+    });
+    let push = json!({ "ref": "refs/heads/main", "after": sha, "head_commit": { "message": "m" } });
+    let pull =
+        json!({ "number": 9, "pull_request": { "id": 9, "number": 9, "head": { "sha": sha } } });
+    for (event, mut payload) in
+        [("workflow_job", json!({ "workflow_job": job })), ("push", push), ("pull_request", pull)]
+    {
+        payload["repository"] = json!({ "full_name": "acme/widgets" });
+        let body = payload.to_string();
+        let row = WebhookRow::new(event, event, now(), body.as_bytes()).unwrap();
+        site.hud.results.append_webhooks(vec![row]).await.unwrap();
+    }
+    for path in ["/hud/acme/widgets/main?job=1", "/pr/9?upstream=acme/widgets"] {
+        let (status, page) = site.get(path).await;
+        assert!(status == 200 && page.contains("rule of test"), "{path}: {page}");
+        assert!(!page.contains("<script>alert"), "{path}: {page}");
+    }
 }

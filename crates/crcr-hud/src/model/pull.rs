@@ -25,7 +25,7 @@ const PUSH_LOOKBACK_DAYS: i64 = 14;
 /// A commit may be pushed some days after its date, because a rebase keeps the date.
 const PUSH_DELAY_DAYS: i64 = 7;
 /// Logs of failed jobs on a page.
-const MAX_LOGS: usize = 200;
+const MAX_LOGS: usize = 50;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct PullModel {
