@@ -32,6 +32,10 @@ pub(super) const TABLES: &[&str] = &[
      ORDER BY (repo_key, workflow, job_name, on_default_branch)",
 ];
 
+/// Rows that are read for each job: a missing log may have been recorded before its classification, and both
+/// rows are there until they are merged.
+const ROWS_OF_A_JOB: usize = 2;
+
 /// The columns of [`read_job`].
 const JOB: &str =
     "repo, run_id, run_attempt, job_id, job_name, workflow, branch, head_sha, completed_at";
@@ -122,7 +126,7 @@ impl JobLogResults for ClickHouseResults {
         let mut of_category = "";
         if let Some(category) = query.category {
             values.push(("category".to_owned(), QueryValue::Text(category)));
-            of_category = "WHERE category = {category:String}";
+            of_category = "AND category = {category:String}";
         }
         let columns = format!("category, rule, capture, reason, line, {JOB}");
         let newest: Vec<String> = format!("line, {JOB}")
@@ -132,13 +136,17 @@ impl JobLogResults for ClickHouseResults {
         let sql = format!(
             "SELECT category, rule, capture, reason, count() AS failures, min(completed_at), {}
              FROM (SELECT {columns} FROM
-                (SELECT {columns} FROM crcr_job_log
-                 PREWHERE completed_at >= {{from:Int64}} AND completed_at < {{to:Int64}} {of_repo}
+                (SELECT {columns} FROM
+                   (SELECT {columns}, repo_key, version FROM crcr_job_log
+                    PREWHERE completed_at >= {{from:Int64}} AND completed_at < {{to:Int64}}
+                      {of_repo} {of_category}
+                    ORDER BY completed_at DESC LIMIT {})
                  ORDER BY version DESC LIMIT 1 BY repo_key, job_id)
-                {of_category} ORDER BY completed_at DESC LIMIT {MAX_GROUPED})
+                ORDER BY completed_at DESC LIMIT {MAX_GROUPED})
              GROUP BY category, rule, capture, reason
              ORDER BY failures DESC, max(completed_at) DESC LIMIT {}",
             newest.join(", "),
+            MAX_GROUPED * ROWS_OF_A_JOB,
             query.limit
         );
         self.rows(&sql, &values, |row| {
