@@ -105,12 +105,17 @@ pub struct RepoReview {
     /// Passed jobs out of passed and failed ones: measures tests only.
     pub test_pass: Rate,
     /// Passed jobs out of all that ended.
+    #[serde(default)]
     pub job_pass: Rate,
     /// Whether the criteria count `upstream_failures`.
+    #[serde(default)]
     pub upstream_failures_are: UpstreamFailures,
     /// How many jobs failed because of upstream. `*_without_upstream` are the rates without them.
+    #[serde(default)]
     pub upstream_failures: u64,
+    #[serde(default)]
     pub test_pass_without_upstream: Rate,
+    #[serde(default)]
     pub job_pass_without_upstream: Rate,
     /// Valid reports out of all received ones.
     pub signal: Rate,

@@ -211,7 +211,7 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                 span.detail { (time(row.at)) @if row.older { " · older head" } }
             }
             @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
-            td { (row_blame(row, matrix)) }
+            td.blame { (row_blame(row, matrix)) }
         }
     }
 }
