@@ -62,7 +62,8 @@ Criteria that a file may change, with their defaults:
   overrun-share 0.01       share of jobs that may overrun, exclusive
   end-to-end-seconds 10800 median from dispatch to last result is shorter
   timeout-share 0.01       share of jobs that may time out, exclusive
-  job-pass-share 0.9       share of jobs that must pass, exclusive";
+  job-pass-share 0.9       share of jobs that must pass, exclusive
+  upstream-failures count  or leave-out: failures that upstream caused don't count against that share";
 
 #[derive(Debug, Clone, Args)]
 pub struct ReviewArgs {

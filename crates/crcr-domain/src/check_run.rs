@@ -128,6 +128,8 @@ pub struct CheckRunContext<'a> {
     pub pull_request: Option<u64>,
     /// URL of the pull request's HUD page.
     pub page: Option<&'a str>,
+    /// Whose fault a failure is, in one sentence.
+    pub blame: Option<&'a str>,
     /// Replaces failures below L4, if set.
     pub nonblocking: Option<Conclusion>,
 }
@@ -202,6 +204,10 @@ pub fn job_content(
         if more > 0 {
             let _ = writeln!(summary, "- and {more} more");
         }
+    }
+    if let Some(blame) = context.blame {
+        // It may quote what a job has reported.
+        let _ = writeln!(summary, "\nWhose fault, by the other results: {}", code(blame));
     }
     let failed = state.conclusion().is_some_and(|conclusion| !conclusion.is_good());
     if matches!(status, CheckRunStatus::Completed(_)) && (failed || state.is_open()) {
@@ -334,8 +340,19 @@ mod tests {
             server_url: "https://github.com",
             pull_request: Some(7),
             page: None,
+            blame: None,
             nonblocking: None,
         }
+    }
+
+    #[test]
+    fn whose_fault_a_failure_is_stands_in_its_text_and_cannot_format_it() {
+        let blame = Some("Infrastructure: it failed in `x` @all [a](https://b.c)`, before");
+        let ended = JobState::Completed(Conclusion::Failure);
+        let known = CheckRunContext { blame, ..context(Level::L4) };
+        let shown = job_content(&known, &job(), ended, &ReportDetails::default(), false);
+        let line = "by the other results: `Infrastructure: it failed in 'x' @all [a](https://b.c)', before`";
+        assert!(shown.summary.contains(line), "{}", shown.summary);
     }
 
     #[test]

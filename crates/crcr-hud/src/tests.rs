@@ -10,7 +10,7 @@ use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_domain::{Allowlist, RepoName};
-use crcr_results::generate::{ALLOWLIST, facts};
+use crcr_results::generate::{ALLOWLIST, break_upstream, facts};
 use crcr_results::sqlite::SqliteResults;
 use crcr_store::sqlite::{SqliteStore, StoreRole};
 use crcr_store::{StateStore as _, WriteBatch};
@@ -631,6 +631,120 @@ async fn level_status_agrees_with_the_level_pages() {
     for repo in empty["repos"].as_array().unwrap() {
         assert_eq!((&repo["noData"], &repo["change"]), (&true.into(), &().into()));
     }
+}
+
+#[tokio::test]
+async fn backend_page_says_whose_fault_each_failure_is_and_shows_rates_without_upstreams() {
+    let month = break_upstream(7, facts(7, now(), 30, 10, UPSTREAM));
+    let site = site(month.facts).await;
+    let repo = "aurora-example/torch-aurora";
+    let model = site.json(&format!("/api/v1/repositories/{repo}?window=30d")).await;
+    let left_out = model["upstream_failures"].as_u64().unwrap();
+    assert!(left_out > 10, "{left_out}");
+    for rate in ["job_pass", "test_pass"] {
+        let number = |rate: &str, part| model[rate][part].as_u64().unwrap();
+        let without = format!("{rate}_without_upstream");
+        assert_eq!(number(rate, "numerator"), number(&without, "numerator"));
+        assert_eq!(number(rate, "denominator"), number(&without, "denominator") + left_out);
+    }
+    let (mut blamed, mut passed) = (0, 0);
+    for row in model["matrix"]["rows"].as_array().unwrap() {
+        for cell in row["cells"].as_array().unwrap().iter().filter(|cell| !cell.is_null()) {
+            match cell["outcome"].as_str() {
+                Some("test_failed" | "infra_failed" | "timed_out" | "passed_after_rerun") => {
+                    assert!(cell["blame"]["summary"].is_string(), "{cell}");
+                    blamed += 1;
+                }
+                _ => {
+                    assert_eq!(cell["blame"], serde_json::Value::Null, "{cell}");
+                    passed += 1;
+                }
+            }
+        }
+    }
+    assert!(blamed > 5 && passed > 50, "{blamed} {passed}");
+    let (_, page) = site.get(&format!("/crcr/{repo}?window=30d")).await;
+    assert!(page.contains("<th scope=\"col\">Whose fault</th>"), "{page}");
+    assert!(page.contains("<span class=\"tag\">upstream</span>"), "{page}");
+    let without = format!("CI job pass without upstream's {left_out} failures");
+    assert!(page.contains(&without), "{page}");
+    let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
+    assert!(page.contains("They count in the criteria."), "{page}");
+}
+
+#[tokio::test]
+async fn overview_backend_and_level_page_have_the_same_rates_for_every_repository() {
+    let mut all = facts(7, now(), 14, 10, UPSTREAM);
+    // Pull requests that are dispatched again on the next day, and fail then.
+    let again = all.iter().filter_map(|fact| match fact {
+        Fact::Dispatch(sent) if sent.pull_request.is_some_and(|number| number % 3 == 0) => {
+            let day = |time: Timestamp| time + jiff::SignedDuration::from_hours(24);
+            let sent = DispatchFact {
+                delivery: format!("{}-again", sent.delivery),
+                enqueued_at: day(sent.enqueued_at),
+                sent_at: sent.sent_at.map(day),
+                at: day(sent.at),
+                ..sent.clone()
+            };
+            (sent.enqueued_at < now()).then_some(Fact::Dispatch(sent))
+        }
+        Fact::Attempt(row) if row.pull_request.is_some_and(|number| number % 3 == 0) => {
+            let day = |time: Timestamp| time + jiff::SignedDuration::from_hours(24);
+            let row = AttemptFact {
+                delivery: format!("{}-again", row.delivery),
+                run_id: format!("{}1", row.run_id),
+                check_run_id: row.check_run_id.as_ref().map(|id| format!("{id}-again")),
+                dispatched_at: day(row.dispatched_at),
+                received_at: day(row.received_at),
+                state: match row.state {
+                    JobState::Completed(Conclusion::Success) => {
+                        JobState::Completed(Conclusion::Failure)
+                    }
+                    state => state,
+                },
+                ..(**row).clone()
+            };
+            (row.received_at < now()).then_some(Fact::Attempt(Box::new(row)))
+        }
+        _ => None,
+    });
+    let again: Vec<_> = again.collect();
+    assert!(again.len() > 100);
+    all.extend(again);
+    let site = site(all).await;
+    let span = "from=2026-09-03T07:00:00Z&to=2026-09-15T12:00:00Z";
+    let overview = site.json(&format!("/api/v1/overview?{span}")).await;
+    let mut compared = 0;
+    for group in overview["levels"].as_array().unwrap() {
+        for row in group["backends"].as_array().unwrap() {
+            let repo = row["repo"].as_str().unwrap();
+            let page = site.json(&format!("/api/v1/repositories/{repo}?{span}")).await;
+            let level = site.json(&format!("/api/v1/repositories/{repo}/level?{span}")).await;
+            for rate in ["job_pass", "test_pass", "availability"] {
+                for part in ["numerator", "denominator"] {
+                    let told = &row[rate][part];
+                    assert_eq!(told, &page[rate][part], "{repo} {rate}: the backend's page");
+                    assert_eq!(told, &level[rate][part], "{repo} {rate}: the level page");
+                }
+            }
+            for rate in ["job_pass_without_upstream", "test_pass_without_upstream"] {
+                let (page, level) = (&page[rate]["denominator"], &level[rate]["denominator"]);
+                assert_eq!(page, level, "{repo} {rate}");
+            }
+            let evidence = level["evidence"].as_array().unwrap().iter();
+            if let Some(pass) = evidence.clone().find(|e| e["criterion"] == "job_pass") {
+                assert_eq!(row["job_pass"]["value"], pass["value"], "{repo}");
+                let standing = match pass["verdict"].as_str().unwrap() {
+                    "met" => "met",
+                    "not_met" => "below",
+                    _ => "unknown",
+                };
+                assert_eq!(row["standing"], standing, "{repo}");
+                compared += 1;
+            }
+        }
+    }
+    assert_eq!(compared, 4);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Generates plausible facts of invented backends for the demo, tests and benchmarks.
 
+mod breakages;
 mod upstream_ci;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use jiff::{Timestamp, ToSpan as _};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
+pub use self::breakages::{BrokenMonth, break_upstream};
 pub use self::upstream_ci::UpstreamCi;
 
 /// An invented backend and its reliability.

@@ -1,5 +1,6 @@
 //! The facts that dashboards, rates and reviews are computed from.
 
+pub mod blame;
 pub mod clickhouse;
 pub mod deployed;
 pub mod generate;
@@ -168,20 +169,20 @@ pub trait Results: TestRunResults + WebhookResults + JobLogResults {
     /// Deletes the facts from before `time`. A server may finish this after the call returns.
     async fn delete_before(&self, time: Timestamp) -> Result<(), ResultsError>;
 
-    /// One pull request's attempts, in the order of arrival, and its dispatches. The name of the
-    /// upstream repository is compared without case.
+    /// The attempts of these pull requests, in the order of arrival, and their dispatches. The name of
+    /// the upstream repository is compared without case.
     async fn pull_request_facts(
         &self,
         upstream: &str,
-        number: u64,
+        numbers: &[u64],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError>;
 
-    /// The known merge bases of a pull request's heads, in no particular order. The name of the
+    /// The known merge bases of these pull requests' heads, in no particular order. The name of the
     /// upstream repository is compared without case.
     async fn merge_bases(
         &self,
         upstream: &str,
-        number: u64,
+        numbers: &[u64],
     ) -> Result<Vec<MergeBaseFact>, ResultsError>;
 }
 

@@ -213,7 +213,7 @@ async fn empty_results_answer_every_query(results: &dyn Results) {
     assert!(results.attempts(&window).await.unwrap().is_empty());
     assert!(results.dispatches(&window).await.unwrap().is_empty());
     assert!(results.callbacks(&window).await.unwrap().is_empty());
-    let (attempts, dispatches) = results.pull_request_facts(UPSTREAM, 7).await.unwrap();
+    let (attempts, dispatches) = results.pull_request_facts(UPSTREAM, &[7]).await.unwrap();
     assert!(attempts.is_empty() && dispatches.is_empty());
     results.append(vec![]).await.unwrap();
 }
@@ -298,7 +298,7 @@ fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timesta
     let jobs = jobs_of_record(attempts, dispatches);
     let sums = ResultCounts::of(&jobs, dispatches);
     let (rows, sent): (Vec<_>, Vec<_>) = (attempts.iter().collect(), dispatches.iter().collect());
-    let window = Evidence { attempts: &rows, dispatches: &sent, until };
+    let window = Evidence { attempts: &rows, dispatches: &sent, until, upstream_failures: 0 };
     let criteria = LevelCriteria::default();
     json!({
         "sums": sums, "test": sums.test_pass(), "job": sums.job_pass(), "timeouts": sums.timeouts(),
@@ -406,13 +406,24 @@ fn rounded<T: serde::Serialize>(rows: &[T]) -> Value {
 }
 
 async fn pull_requests_with_one_number_are_told_apart_by_upstream(results: &dyn Results) {
-    let (attempts, dispatches) = results.pull_request_facts("Acme/Upstream", 7).await.unwrap();
+    let (attempts, dispatches) = results.pull_request_facts("Acme/Upstream", &[7]).await.unwrap();
     assert!(attempts.iter().all(|row| row.upstream == UPSTREAM && row.pull_request == Some(7)));
     assert!(attempts.iter().any(|row| row.head_sha == "c"));
     assert_eq!(dispatches.len(), 3);
-    let (attempts, dispatches) = results.pull_request_facts("other/upstream", 7).await.unwrap();
+    let (attempts, dispatches) = results.pull_request_facts("other/upstream", &[7]).await.unwrap();
     assert_eq!((attempts.len(), dispatches.len()), (1, 0));
     assert_eq!(attempts[0].head_sha, "b");
+    let of = async |numbers: &[u64]| {
+        let (attempts, dispatches) = results.pull_request_facts(UPSTREAM, numbers).await.unwrap();
+        (attempts, dispatches.len())
+    };
+    let (seven, generated) = (of(&[7]).await, of(&[101_001]).await);
+    assert!(!generated.0.is_empty());
+    let both = of(&[7, 101_001, u64::MAX]).await;
+    assert_eq!(both.0.len(), seven.0.len() + generated.0.len());
+    assert_eq!(both.1, seven.1 + generated.1);
+    assert!(both.0.is_sorted_by_key(|row| row.received_at));
+    assert_eq!(of(&[]).await, (vec![], 0));
 }
 
 async fn the_merge_base_written_last_wins(results: &dyn Results) {
@@ -433,9 +444,13 @@ async fn the_merge_base_written_last_wins(results: &dyn Results) {
     ] {
         results.append(facts.into_iter().map(Fact::MergeBase).collect()).await.unwrap();
     }
-    let of = async |upstream, number| results.merge_bases(upstream, number).await.unwrap();
+    let of = async |upstream, number| results.merge_bases(upstream, &[number]).await.unwrap();
     assert_eq!(of("Acme/Upstream", 7).await, [newest]);
     assert_eq!(of(UPSTREAM, 8).await, [eight]);
+    let mut both = results.merge_bases(UPSTREAM, &[8, 9, 7]).await.unwrap();
+    both.sort_by_key(|found| found.pull_request);
+    assert_eq!(both.len(), 2, "{both:?}");
+    assert_eq!(results.merge_bases(UPSTREAM, &[]).await.unwrap(), []);
     for (upstream, number) in [(UPSTREAM, 9), ("no/such", 7), (HOSTILE, 7)] {
         assert_eq!(of(upstream, number).await, [], "{upstream} {number}");
     }
@@ -488,7 +503,7 @@ async fn hostile_texts_are_stored_unchanged(results: &dyn Results) {
     assert_eq!(row.missing_proof, Some(crcr_domain::proof::MissingProof::Branch));
     assert_eq!((&row.job, &row.check_run_id, row.pull_request), (&None, &None, None));
     for hostile in [HOSTILE, "' OR '1' = '1", "\\", "a\tb"] {
-        let (attempts, _) = results.pull_request_facts(hostile, 7).await.unwrap();
+        let (attempts, _) = results.pull_request_facts(hostile, &[7]).await.unwrap();
         assert!(attempts.is_empty(), "{hostile}");
         assert!(jobs(results, hostile).await.0.is_empty(), "{hostile}");
     }

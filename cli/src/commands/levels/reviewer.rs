@@ -230,7 +230,7 @@ fn table_row(evidence: &CriterionEvidence) -> [String; 5] {
 }
 
 /// Rates that no criterion combines: infrastructure, tests and reports.
-fn separate_rates(review: &RepoReview) -> [(&'static str, String); 3] {
+fn separate_rates(review: &RepoReview) -> [(&'static str, String); 4] {
     let mut reports = format!("{} valid", format_rate(review.signal));
     if !review.refused.is_empty() {
         let kinds = review.refused.iter();
@@ -241,8 +241,21 @@ fn separate_rates(review: &RepoReview) -> [(&'static str, String); 3] {
     [
         ("infrastructure, available", format_rate(review.availability)),
         ("tests passed", format_rate(review.test_pass)),
+        ("jobs passed", both_rates(review)),
         ("reports", reports),
     ]
+}
+
+/// Such as `93 % of 420; 95.2 % of 410 without the 10 that upstream broke`.
+fn both_rates(review: &RepoReview) -> String {
+    let all = format_rate(review.job_pass);
+    match review.upstream_failures {
+        0 => all,
+        n => {
+            let without = format_rate(review.job_pass_without_upstream);
+            format!("{all}; {without} without the {n} that upstream broke")
+        }
+    }
 }
 
 /// Such as `95.2 % of 420`, or `unknown, 3 of 4` with too few samples.

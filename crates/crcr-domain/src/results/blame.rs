@@ -1,7 +1,7 @@
 //! Whose fault is a failed job? Answered by comparing it with other results: the same job on the merge
 //! base and on the newest nightly run, and the other backends on the same commit.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::event::EventName;
 use crate::facts::AttemptFact;
@@ -17,16 +17,107 @@ const KNOWN_FAILURE_RUNS: usize = 10;
 /// [`TriageVerdict::analyzer`] of the verdicts that are computed here.
 pub const ANALYZER: &str = "crcr";
 
+/// Names one attempt among all facts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AttemptId {
+    repo: String,
+    delivery: String,
+    run_id: String,
+    run_attempt: u32,
+    check_run_id: Option<String>,
+    job: Option<String>,
+}
+
+impl AttemptId {
+    pub fn of(record: &AttemptFact) -> Self {
+        Self {
+            repo: record.repo.to_ascii_lowercase(),
+            delivery: record.delivery.clone(),
+            run_id: record.run_id.clone(),
+            run_attempt: record.run_attempt,
+            check_run_id: record.check_run_id.clone(),
+            job: record.job.clone(),
+        }
+    }
+}
+
+/// Verdicts on the failed jobs of a window.
+#[derive(Debug, Default, Clone)]
+pub struct BlamedJobs(HashMap<AttemptId, TriageVerdict>);
+
+impl BlamedJobs {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.0.extend(other.0.iter().map(|(id, verdict)| (id.clone(), verdict.clone())));
+    }
+
+    pub fn verdict(&self, record: &AttemptFact) -> Option<&TriageVerdict> {
+        self.0.get(&AttemptId::of(record))
+    }
+
+    /// How many of these jobs failed because of upstream: their tests ran, and a change upstream broke
+    /// them.
+    pub fn upstream_failures<'a>(
+        &self,
+        jobs: impl IntoIterator<Item = &'a JobOfRecord<'a>>,
+    ) -> u64 {
+        let failed = jobs.into_iter().filter(|job| job.outcome == Some(JobOutcome::TestFailed));
+        let verdicts = failed.filter_map(|job| self.verdict(job.record));
+        verdicts.filter(|verdict| verdict.category == TriageCategory::Upstream).count() as u64
+    }
+}
+
+impl FromIterator<(AttemptId, TriageVerdict)> for BlamedJobs {
+    fn from_iter<T: IntoIterator<Item = (AttemptId, TriageVerdict)>>(verdicts: T) -> Self {
+        Self(verdicts.into_iter().collect())
+    }
+}
+
 /// The results that a failed job is compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct BlameContext<'a> {
     /// The jobs of every backend on the same commit.
     pub head: &'a [JobOfRecord<'a>],
-    /// The failing backends' jobs on upstream's own commits: pushes, nightly and periodic runs.
-    pub branch: &'a [JobOfRecord<'a>],
+    pub branch: &'a BranchResults<'a>,
     /// The commit that the head and its base branch have in common, if it is known.
     pub merge_base: Option<&'a str>,
     pub pull_request: Option<u64>,
+}
+
+/// The failing backends' jobs on upstream's own commits: pushes, nightly and periodic runs. Only jobs
+/// whose tests ended count.
+#[derive(Debug, Default)]
+pub struct BranchResults<'a> {
+    by_job: HashMap<JobName, Vec<&'a JobOfRecord<'a>>>,
+    /// The jobs that failed on each commit.
+    failing: HashMap<&'a str, Vec<&'a JobOfRecord<'a>>>,
+}
+
+impl<'a> BranchResults<'a> {
+    pub fn new(jobs: impl IntoIterator<Item = &'a JobOfRecord<'a>>) -> Self {
+        let mut results = Self::default();
+        for job in jobs.into_iter().filter(|job| has_test_result(job)) {
+            results.by_job.entry(job_name(job.record)).or_default().push(job);
+            if job.outcome == Some(JobOutcome::TestFailed) {
+                results.failing.entry(&job.record.head_sha).or_default().push(job);
+            }
+        }
+        results
+    }
+}
+
+/// Repository, workflow and job.
+type JobName = (String, String, Option<String>);
+
+fn job_name(record: &AttemptFact) -> JobName {
+    (record.repo.to_ascii_lowercase(), record.workflow.clone(), record.job.clone())
 }
 
 /// The result of the same job on one of upstream's own commits.
@@ -73,21 +164,22 @@ impl<'a> BlameContext<'a> {
 
     fn test_failure(&self, job: &JobOfRecord<'_>) -> TriageVerdict {
         use {TriageCategory as Category, TriageConfidence as Confidence};
+        let change = if self.pull_request.is_some() { "pull request" } else { "commit" };
         let mut found = vec![];
         for base in [self.base_result(job), self.newest_nightly(job)].into_iter().flatten() {
             found.push(evidence(base.record, if base.passed { "passed" } else { "failed" }));
             if !is_same_failure(job.record, &base) {
                 continue;
             }
-            let others = self.failing_at(&base.record.head_sha);
+            let others = self.failing_at(job, &base.record.head_sha);
             let place = place(&base);
             let mut verdict = if others >= 2 {
                 let summary = format!(
-                    "Not this pull request: upstream is broken {place}, where {others} backends failed"
+                    "Not this {change}: upstream is broken {place}, where {others} backends failed"
                 );
                 verdict(Category::Upstream, Confidence::High, summary, found)
             } else {
-                let summary = format!("Not this pull request: it failed {place}, too");
+                let summary = format!("Not this {change}: it failed {place}, too");
                 verdict(Category::Backend, Confidence::Medium, summary, found)
             };
             verdict.suspected_upstream = (others >= 2).then(|| SuspectedUpstream {
@@ -103,13 +195,13 @@ impl<'a> BlameContext<'a> {
                     .to_owned();
             return reproduced(verdict(Category::Unknown, Confidence::Low, summary, found), job);
         };
-        let (broken, judged) = self.newly_broken(job);
+        let NewFailures { broken, judged, has_unrelated } = self.newly_broken(job);
         let result = if base.passed { "passed" } else { "failed in other tests" };
         let place = place(&base);
         let certain = base.is_merge_base;
         let verdict = if broken.len() >= 2 {
             let summary = format!(
-                "This pull request: {} of {judged} backends have failures that they didn't have {place}",
+                "This {change}: {} of {judged} backends have failures that they didn't have {place}",
                 broken.len()
             );
             found.extend(broken.values().map(|other| evidence(other.record, "fails here")));
@@ -126,9 +218,10 @@ impl<'a> BlameContext<'a> {
         } else {
             let alone = match judged {
                 0 | 1 => String::new(),
+                _ if has_unrelated => ", and others fail newly in other tests only".to_owned(),
                 judged => format!(", and no other of {judged} backends has a new failure"),
             };
-            let summary = format!("This pull request or the backend: it {result} {place}{alone}");
+            let summary = format!("This {change} or the backend: it {result} {place}{alone}");
             let confidence = if certain { Confidence::Medium } else { Confidence::Low };
             verdict(Category::Unknown, confidence, summary, found)
         };
@@ -169,33 +262,27 @@ impl<'a> BlameContext<'a> {
         Some(test_names(job.record).map(|name| !known.contains(name)).collect())
     }
 
-    /// The job's earlier results on upstream's own commits. Only runs whose tests ended count.
-    fn same_job(&self, job: &JobOfRecord<'_>) -> impl Iterator<Item = &'a JobOfRecord<'a>> {
-        let (repo, workflow, name) =
-            (job.record.repo.clone(), job.record.workflow.clone(), job.record.job.clone());
-        self.branch.iter().filter(move |other| {
-            other.record.repo.eq_ignore_ascii_case(&repo)
-                && (&other.record.workflow, &other.record.job) == (&workflow, &name)
-                && has_test_result(other)
-        })
+    /// The job's results on upstream's own commits.
+    fn same_job(
+        &self,
+        job: &JobOfRecord<'_>,
+    ) -> impl Iterator<Item = &'a JobOfRecord<'a>> + use<'a> {
+        let branch = self.branch;
+        branch.by_job.get(&job_name(job.record)).into_iter().flatten().copied()
     }
 
-    /// How many backends failed on this commit of upstream.
-    fn failing_at(&self, sha: &str) -> usize {
-        let failing = self.branch.iter().filter(|job| {
-            job.record.head_sha == sha && job.outcome == Some(JobOutcome::TestFailed)
-        });
+    /// How many backends failed on this commit of upstream as the job does.
+    fn failing_at(&self, job: &JobOfRecord<'_>, sha: &str) -> usize {
+        let failing = self.branch.failing.get(sha).into_iter().flatten();
+        let failing = failing.filter(|other| may_share_cause(job.record, other.record));
         failing.map(|job| job.record.repo.to_ascii_lowercase()).collect::<HashSet<_>>().len()
     }
 
-    /// A job of each backend with a new failure on this commit, and how many backends
-    /// have a result of their tests on it. Both include the job's own backend.
-    fn newly_broken(
-        &self,
-        job: &JobOfRecord<'_>,
-    ) -> (BTreeMap<String, &'a JobOfRecord<'a>>, usize) {
-        let mut broken = BTreeMap::new();
-        let mut judged = HashSet::from([job.record.repo.to_ascii_lowercase()]);
+    /// What the other backends have on this commit.
+    fn newly_broken(&self, job: &JobOfRecord<'_>) -> NewFailures<'a> {
+        let own = job.record.repo.to_ascii_lowercase();
+        let mut judged = HashSet::from([own]);
+        let (mut related, mut all) = (BTreeMap::new(), BTreeMap::new());
         for other in self.head.iter().filter(|other| has_test_result(other)) {
             let repo = other.record.repo.to_ascii_lowercase();
             judged.insert(repo.clone());
@@ -203,11 +290,35 @@ impl<'a> BlameContext<'a> {
                 self.base_result(other).is_some_and(|base| !is_same_failure(other.record, &base))
             };
             if other.outcome == Some(JobOutcome::TestFailed) && is_new() {
-                broken.entry(repo).or_insert(other);
+                if may_share_cause(job.record, other.record) {
+                    related.entry(repo.clone()).or_insert(other);
+                }
+                all.entry(repo).or_insert(other);
             }
         }
-        (broken, judged.len())
+        let (judged, has_unrelated) = (judged.len(), all.len() > related.len());
+        // If all of them break at once, that is no coincidence, whatever their tests are called.
+        let broken = if all.len() == judged { all } else { related };
+        NewFailures { broken, judged, has_unrelated }
     }
+}
+
+/// Backends whose failures on a commit are new.
+struct NewFailures<'a> {
+    /// A job of each backend that may have failed for the same cause, the own one included.
+    broken: BTreeMap<String, &'a JobOfRecord<'a>>,
+    /// How many backends have a result of their tests on the commit.
+    judged: usize,
+    /// Whether other backends have new failures in other tests.
+    has_unrelated: bool,
+}
+
+/// Whether both failed in a common test, as far as their tests are known. Two backends often fail on
+/// the same commit by coincidence.
+fn may_share_cause(one: &AttemptFact, other: &AttemptFact) -> bool {
+    let known: HashSet<&str> = test_names(one).collect();
+    let mut tests = test_names(other).peekable();
+    known.is_empty() || tests.peek().is_none() || tests.any(|name| known.contains(name))
 }
 
 fn base_result<'a>(job: &'a JobOfRecord<'a>, is_merge_base: bool) -> BaseResult<'a> {
@@ -327,7 +438,7 @@ mod tests {
         let (head, branch) = (jobs_of_record(head, &[]), jobs_of_record(branch, &[]));
         let context = BlameContext {
             head: &head,
-            branch: &branch,
+            branch: &BranchResults::new(&branch),
             merge_base: Some("base"),
             pull_request: Some(7),
         };
@@ -401,6 +512,37 @@ mod tests {
                 vec![base_good(), upstream("acme/two", "base", GOOD, &[], 100)],
             ),
             (
+                "two of three fail, in different tests",
+                vec![
+                    here("acme/one", BAD, &["a"]),
+                    here("acme/two", BAD, &["b"]),
+                    here("acme/three", GOOD, &[]),
+                ],
+                vec![base_good(), upstream("acme/two", "base", GOOD, &[], 100)],
+            ),
+            (
+                "two of three fail in a common test",
+                vec![
+                    here("acme/one", BAD, &["a", "b"]),
+                    here("acme/two", BAD, &["b", "c"]),
+                    here("acme/three", GOOD, &[]),
+                ],
+                vec![base_good(), upstream("acme/two", "base", GOOD, &[], 100)],
+            ),
+            (
+                "all fail, in different tests",
+                vec![here("acme/one", BAD, &["a"]), here("acme/two", BAD, &["b"])],
+                vec![base_good(), upstream("acme/two", "base", GOOD, &[], 100)],
+            ),
+            (
+                "red on the base for two backends in different tests",
+                vec![here("acme/one", BAD, &["a"])],
+                vec![
+                    upstream("acme/one", "base", BAD, &["a"], 100),
+                    upstream("acme/two", "base", BAD, &["b"], 100),
+                ],
+            ),
+            (
                 "the other one failed before, too",
                 vec![bad(), here("acme/two", BAD, &[])],
                 vec![base_good(), upstream("acme/two", "base", BAD, &[], 100)],
@@ -468,10 +610,12 @@ mod tests {
             .collect();
         branch.push(upstream("acme/one", "ancient", BAD, &["long ago"], 100));
         let (head, branch) = (jobs_of_record(&head, &[]), jobs_of_record(&branch, &[]));
-        let mut context =
-            BlameContext { head: &head, branch: &branch, merge_base: None, pull_request: Some(7) };
-        assert_eq!(context.new_tests(&head[0]), Some(vec![false, true, true]));
-        context.branch = &[];
-        assert_eq!(context.new_tests(&head[0]), None, "nothing to compare with");
+        let new_tests = |branch: &BranchResults<'_>| {
+            let context =
+                BlameContext { head: &head, branch, merge_base: None, pull_request: Some(7) };
+            context.new_tests(&head[0])
+        };
+        assert_eq!(new_tests(&BranchResults::new(&branch)), Some(vec![false, true, true]));
+        assert_eq!(new_tests(&BranchResults::default()), None, "nothing to compare with");
     }
 }

@@ -38,6 +38,16 @@ pub struct LevelCriteria {
     pub timeout_share: f64,
     /// Share of jobs that must pass.
     pub job_pass_share: f64,
+    /// Whether failures that upstream caused count against this share.
+    pub upstream_failures: UpstreamFailures,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpstreamFailures {
+    #[default]
+    Count,
+    LeaveOut,
 }
 
 impl Default for LevelCriteria {
@@ -53,6 +63,7 @@ impl Default for LevelCriteria {
             end_to_end_seconds: 3.0 * 3600.0,
             timeout_share: 0.01,
             job_pass_share: 0.9,
+            upstream_failures: UpstreamFailures::Count,
         }
     }
 }
@@ -198,6 +209,8 @@ pub struct ReviewWindow<'a> {
     /// The newest row of each of its dispatches.
     pub dispatches: &'a [&'a DispatchFact],
     pub until: Timestamp,
+    /// How many of its jobs of record failed because of upstream.
+    pub upstream_failures: u64,
 }
 
 /// Evidence for a promotion to L3. `at_l2_since`: when the repository reached L2.
@@ -309,7 +322,11 @@ fn common_evidence(
     };
     let queue = DurationStats::of(queue_seconds(jobs));
     let whole = DurationStats::of(end_to_end_seconds(jobs, window.dispatches.iter().copied()));
-    let (timeouts, job_pass) = (sums.timeouts(), sums.job_pass());
+    let left_out = match criteria.upstream_failures {
+        UpstreamFailures::Count => 0,
+        UpstreamFailures::LeaveOut => window.upstream_failures,
+    };
+    let (timeouts, job_pass) = (sums.timeouts(), sums.job_pass().without_failures(left_out));
     use Criterion as C;
     vec![
         duration(C::Queue, queue, |d| d.mean, ThresholdBound::Under, criteria.queue_seconds),

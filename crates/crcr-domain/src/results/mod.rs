@@ -11,14 +11,14 @@ pub mod regressions;
 pub mod review;
 pub mod totals;
 
-pub use self::blame::{BaseResult, BlameContext};
-pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria};
+pub use self::blame::{AttemptId, BaseResult, BlameContext, BlamedJobs, BranchResults};
+pub use self::criteria::{Criterion, CriterionVerdict, LevelCriteria, UpstreamFailures};
 pub use self::jobs::{JobOfRecord, jobs_of_record};
 pub use self::outcome::JobOutcome;
 pub use self::rates::{DurationStats, Rate, ResultCounts};
 pub use self::regressions::{Regression, find_regressions};
 pub use self::review::RepoReview;
-pub use self::totals::{RepoDay, ResultTotals};
+pub use self::totals::{RepoDay, ResultTotals, jobs_of_days};
 
 #[cfg(test)]
 mod tests;

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
 
+use super::blame::BlamedJobs;
 use super::criteria::{
     Criterion, CriterionEvidence, CriterionVerdict, LOOK_BACK_DAYS, LevelCriteria, ReviewWindow,
-    demotion_of_jobs, promotion_of_jobs,
+    UpstreamFailures, demotion_of_jobs, promotion_of_jobs,
 };
-use super::jobs::jobs_of_record;
 use super::rates::{Rate, ResultCounts};
+use super::totals::jobs_of_days;
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crate::level::{EventKind, Level};
 
@@ -73,7 +74,7 @@ pub struct ReviewSubject<'a> {
 }
 
 /// The facts about one repository, for all kinds of events.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct ReviewFacts<'a> {
     /// Rows of its jobs within the window.
     pub attempts: Vec<&'a AttemptFact>,
@@ -83,6 +84,8 @@ pub struct ReviewFacts<'a> {
     pub at_l2_since: Option<Timestamp>,
     /// Outcomes of its reports within the window.
     pub reports: Vec<CallbackOutcome>,
+    /// Whose fault its failed jobs are.
+    pub blamed: BlamedJobs,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,6 +104,19 @@ pub struct RepoReview {
     pub availability: Rate,
     /// Passed jobs out of passed and failed ones: measures tests only.
     pub test_pass: Rate,
+    /// Passed jobs out of all that ended.
+    #[serde(default)]
+    pub job_pass: Rate,
+    /// Whether the criteria count `upstream_failures`.
+    #[serde(default)]
+    pub upstream_failures_are: UpstreamFailures,
+    /// How many jobs failed because of upstream. `*_without_upstream` are the rates without them.
+    #[serde(default)]
+    pub upstream_failures: u64,
+    #[serde(default)]
+    pub test_pass_without_upstream: Rate,
+    #[serde(default)]
+    pub job_pass_without_upstream: Rate,
     /// Valid reports out of all received ones.
     pub signal: Rate,
     /// Rejected reports by outcome.
@@ -119,8 +135,9 @@ impl RepoReview {
         facts.attempts.retain(|row| EventKind::PullRequest.includes(&row.event));
         facts.dispatches.retain(|dispatch| EventKind::PullRequest.includes(&dispatch.event));
         let (attempts, dispatches) = (&*facts.attempts, &*facts.dispatches);
-        let window = ReviewWindow { attempts, dispatches, until: to };
-        let jobs = jobs_of_record(attempts.iter().copied(), dispatches.iter().copied());
+        let jobs = jobs_of_days(attempts.iter().copied(), dispatches.iter().copied());
+        let upstream_failures = facts.blamed.upstream_failures(&jobs);
+        let window = ReviewWindow { attempts, dispatches, until: to, upstream_failures };
         let evidence = match question {
             ReviewQuestion::Signal => vec![],
             ReviewQuestion::Promotion => {
@@ -156,6 +173,11 @@ impl RepoReview {
             verdict,
             availability: sums.availability,
             test_pass: sums.test_pass(),
+            job_pass: sums.job_pass(),
+            upstream_failures_are: criteria.upstream_failures,
+            upstream_failures,
+            test_pass_without_upstream: sums.test_pass().without_failures(upstream_failures),
+            job_pass_without_upstream: sums.job_pass().without_failures(upstream_failures),
             signal,
             refused,
         }

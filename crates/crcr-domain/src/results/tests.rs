@@ -9,13 +9,14 @@ use super::outcome::outcome;
 use super::rates::{end_to_end_seconds, queue_seconds};
 use super::review::{ReviewFacts, ReviewQuestion, ReviewSubject};
 use super::{
-    DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoReview, ResultCounts,
-    jobs_of_record,
+    AttemptId, DurationStats, JobOfRecord, JobOutcome, LevelCriteria, Rate, RepoReview,
+    ResultCounts, UpstreamFailures, jobs_of_record,
 };
 use crate::event::EventName;
 use crate::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crate::level::Level;
 use crate::lifecycle::{Conclusion, JobState};
+use crate::triage::TriageVerdict;
 
 const GOOD: JobState = JobState::Completed(Conclusion::Success);
 const BAD: JobState = JobState::Completed(Conclusion::Failure);
@@ -308,7 +309,12 @@ fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
 fn promotion_has_evidence_for_every_criterion() {
     let (attempts, dispatches) = month(40, 8);
     let until = at(40 * 86_400);
-    let window = ReviewWindow { attempts: &refs(&attempts), dispatches: &refs(&dispatches), until };
+    let window = ReviewWindow {
+        attempts: &refs(&attempts),
+        dispatches: &refs(&dispatches),
+        until,
+        upstream_failures: 0,
+    };
     let since = at_level_since(&dispatches, Level::L2);
     assert_eq!(since, Some(at(0)));
     let evidence = promotion(window, since, &LevelCriteria::default());
@@ -329,6 +335,7 @@ fn promotion_has_evidence_for_every_criterion() {
 fn too_few_samples_are_unknown_and_cause_no_demotion() {
     let (attempts, dispatches) = month(19, 2);
     let window = ReviewWindow {
+        upstream_failures: 0,
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         until: at(19 * 86_400),
@@ -345,6 +352,7 @@ fn end_to_end_time_at_the_threshold_changes_no_level() {
         row.received_at = dispatch.enqueued_at + 3.hours();
     }
     let window = ReviewWindow {
+        upstream_failures: 0,
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         until: at(20 * 86_400),
@@ -366,6 +374,7 @@ fn timeouts_dont_count_as_overruns() {
     attempts[3].execution_seconds = Some(20_000.0);
     attempts[4].execution_seconds = Some(20_000.0);
     let window = ReviewWindow {
+        upstream_failures: 0,
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         until: at(40 * 86_400),
@@ -386,7 +395,7 @@ fn review_follows_the_level_and_proposes_one_step() {
             attempts: refs(attempts),
             dispatches: refs(&dispatches),
             at_l2_since: at_level_since(&dispatches, Level::L2),
-            reports: vec![],
+            ..ReviewFacts::default()
         };
         RepoReview::of(subject, facts, &LevelCriteria::default())
     };
@@ -459,4 +468,48 @@ fn time_at_a_level_restarts_after_another_level() {
     dispatches[2].level = Level::L1;
     assert_eq!(at_level_since(&dispatches, Level::L2), Some(at(3 * 86_400)));
     assert_eq!(at_level_since(&dispatches, Level::L3), None);
+}
+
+#[test]
+fn failures_of_upstream_are_left_out_only_if_the_criteria_say_so_and_both_rates_are_told() {
+    let row = |n: i64| {
+        let (delivery, sha, run) = (format!("d{n}"), format!("s{n}"), n.to_string());
+        attempt(&delivery, &sha, &run, 1, if n < 6 { BAD } else { GOOD }, 1000 + n)
+    };
+    let attempts: Vec<_> = (0..40).map(row).collect();
+    let verdict = |category: &str| {
+        let json = serde_json::json!({
+            "schema_version": 1, "category": category, "confidence": "high", "summary": "x",
+        });
+        TriageVerdict::read(&json).unwrap()
+    };
+    let review = |upstream_failures| {
+        let subject = ReviewSubject {
+            repo: "acme/backend",
+            level: Some(Level::L3),
+            from: at(0),
+            to: at(86_400),
+        };
+        // A verdict on a job that passed leaves nothing out.
+        let blamed = attempts.iter().enumerate().map(|(n, row)| {
+            let category = if n == 0 { "backend" } else { "upstream" };
+            (AttemptId::of(row), verdict(category))
+        });
+        let facts = ReviewFacts {
+            attempts: refs(&attempts),
+            blamed: blamed.collect(),
+            ..ReviewFacts::default()
+        };
+        let criteria = LevelCriteria { upstream_failures, ..LevelCriteria::default() };
+        let review = RepoReview::of(subject, facts, &criteria);
+        assert_eq!(review.upstream_failures, 5);
+        assert_eq!(review.job_pass, Rate { numerator: 34, denominator: 40 });
+        let without = Rate { numerator: 34, denominator: 35 };
+        assert_eq!(review.job_pass_without_upstream, without);
+        assert_eq!(review.test_pass_without_upstream, without);
+        let pass = review.evidence.iter().find(|e| e.criterion == Criterion::JobPass).unwrap();
+        (pass.n, pass.verdict)
+    };
+    assert_eq!(review(UpstreamFailures::Count), (40, CriterionVerdict::NotMet));
+    assert_eq!(review(UpstreamFailures::LeaveOut), (35, CriterionVerdict::Met));
 }

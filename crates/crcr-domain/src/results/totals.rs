@@ -95,6 +95,29 @@ impl ResultTotals {
     }
 }
 
+/// The jobs of record of each day by itself. Attempts belong to the day of their dispatch, so a job that
+/// is dispatched again on another day counts on both. Every rate is computed from these: days can be
+/// added up, and a sum of days agrees with a review of the same days.
+pub fn jobs_of_days<'a, 'd>(
+    attempts: impl IntoIterator<Item = &'a AttemptFact>,
+    dispatches: impl IntoIterator<Item = &'d DispatchFact>,
+) -> Vec<JobOfRecord<'a>> {
+    let heads = HeadHistory::new(dispatches);
+    let days = split_days(attempts).into_values();
+    days.flat_map(|attempts| find_jobs_of_record(attempts, &heads)).collect()
+}
+
+fn split_days<'a>(
+    attempts: impl IntoIterator<Item = &'a AttemptFact>,
+) -> BTreeMap<RepoDay, Vec<&'a AttemptFact>> {
+    let mut days: BTreeMap<RepoDay, Vec<&AttemptFact>> = BTreeMap::new();
+    for row in attempts {
+        let day = RepoDay::new(&row.repo, row.dispatched_at, row.event.is_self_reported());
+        days.entry(day).or_default().push(row);
+    }
+    days
+}
+
 /// Totals by repository and day. Attempts belong to the day of their dispatch.
 ///
 /// `later`: dispatches of later days, which show which heads were replaced.
@@ -104,11 +127,8 @@ pub fn by_day(
     later: &[DispatchFact],
 ) -> BTreeMap<RepoDay, ResultTotals> {
     let heads = HeadHistory::new(dispatches.iter().chain(later));
-    let mut days: BTreeMap<RepoDay, (Vec<&AttemptFact>, Vec<&DispatchFact>)> = BTreeMap::new();
-    for row in attempts {
-        let day = RepoDay::new(&row.repo, row.dispatched_at, row.event.is_self_reported());
-        days.entry(day).or_default().0.push(row);
-    }
+    let mut days: BTreeMap<RepoDay, (Vec<&AttemptFact>, Vec<&DispatchFact>)> =
+        split_days(attempts).into_iter().map(|(day, rows)| (day, (rows, vec![]))).collect();
     for dispatch in dispatches {
         let day =
             RepoDay::new(&dispatch.repo, dispatch.enqueued_at, dispatch.event.is_self_reported());

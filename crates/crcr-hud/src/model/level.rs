@@ -6,7 +6,7 @@ use crcr_results::review::{self, ReviewInputs};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::days::{callback_outcomes, facts};
+use super::days::{blame, callback_outcomes, facts};
 use super::overview::entry_of;
 use crate::{Hud, PageError};
 
@@ -36,8 +36,9 @@ pub(crate) async fn build(
     let window = review::window(repo, level, window, &hud.criteria);
     let beside = ReviewInputs::read(&*hud.results, &window, callback_outcomes(hud, &window));
     let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
+    let blamed = blame(hud, &facts).await?;
     let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());
-    let review = beside.review(repo, level, &window, facts, &hud.criteria);
+    let review = beside.review(repo, level, &window, facts, blamed, &hud.criteria);
     if entry.is_none() && !review.has_results() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(PageError::NotFound(text));

@@ -7,7 +7,7 @@ use crcr_domain::ci_data::job_log::JobLogRow;
 use crcr_domain::ci_data::workflow::WorkflowJob;
 use crcr_domain::facts::{AttemptFact, DispatchFact, DispatchFactStatus, MergeBaseFact};
 use crcr_domain::proof::MissingProof;
-use crcr_domain::results::{BlameContext, JobOfRecord, JobOutcome, jobs_of_record};
+use crcr_domain::results::{BlameContext, BranchResults, JobOfRecord, JobOutcome, jobs_of_record};
 use crcr_domain::triage::{TriageCategory, TriageVerdict};
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
@@ -87,9 +87,10 @@ pub(crate) async fn build(
     upstream: &RepoName,
     number: u64,
 ) -> Result<PullModel, PageError> {
+    let numbers = [number];
     let ((attempts, dispatches), merge_bases) = tokio::try_join!(
-        hud.results.pull_request_facts(upstream.as_str(), number),
-        hud.results.merge_bases(upstream.as_str(), number),
+        hud.results.pull_request_facts(upstream.as_str(), &numbers),
+        hud.results.merge_bases(upstream.as_str(), &numbers),
     )?;
     let reported = head(&dispatches).or_else(|| attempts.last().map(|r| r.head_sha.clone()));
     let head_sha = match reported {
@@ -124,7 +125,7 @@ pub(crate) async fn build(
     let merge_base = merge_base.map(|found| found.merge_base);
     let context = BlameContext {
         head: &jobs,
-        branch: &pushed,
+        branch: &BranchResults::new(&pushed),
         merge_base: merge_base.as_deref(),
         pull_request: Some(number),
     };

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crcr_domain::facts::CallbackOutcome;
-use crcr_domain::results::{JobOfRecord, JobOutcome, jobs_of_record};
+use crcr_domain::results::{BlamedJobs, JobOfRecord, JobOutcome, jobs_of_days};
+use crcr_domain::triage::TriageCategory;
 use crcr_domain::{Level, RepoName};
 use crcr_results::Window;
 use crcr_results::review::{self, ReviewInputs};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::level::LevelReview;
 use super::overview::entry_of;
-use super::{RateSummary, TrendDay, days, total, trend};
+use super::{RateSummary, RateView, TrendDay, days, total, trend};
 use crate::query::TimeSpan;
 use crate::{Hud, PageError};
 
@@ -33,6 +34,10 @@ pub(crate) struct BackendModel {
     pub(crate) newest: Option<Timestamp>,
     #[serde(flatten)]
     pub(crate) worth: RateSummary,
+    /// How many jobs failed because of upstream, and the rates without these.
+    pub(crate) upstream_failures: u64,
+    pub(crate) job_pass_without_upstream: RateView,
+    pub(crate) test_pass_without_upstream: RateView,
     pub(crate) trend: Vec<TrendDay>,
     /// The criteria for its level or the next one; `None` if it isn't listed.
     pub(crate) review: Option<LevelReview>,
@@ -72,6 +77,14 @@ pub(crate) struct MatrixCell {
     pub(crate) outcome: Option<JobOutcome>,
     pub(crate) attempts: usize,
     pub(crate) url: Option<String>,
+    /// Whose fault a failure is, and why; `None` if it didn't fail.
+    pub(crate) blame: Option<CellBlame>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CellBlame {
+    pub(crate) category: TriageCategory,
+    pub(crate) summary: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -108,27 +121,33 @@ pub(crate) async fn build(
     let shown = async {
         let facts = days::facts(hud, &both_windows).await?;
         let newest = facts.attempts(&window).map(|row| row.received_at).max();
-        let jobs = jobs_of_record(
+        let blamed = days::blame(hud, &facts).await?;
+        // Ordered by day, so that the matrix shows the last result of a job.
+        let jobs = jobs_of_days(
             facts.attempts(&window).filter(|row| span.events.includes(&row.event)),
             facts.dispatches(&window).filter(|sent| span.events.includes(&sent.event)),
         );
-        let (matrix, tests) = (matrix(&jobs, span), failing_tests(&jobs));
-        Ok((facts, newest, matrix, tests))
+        let upstream_failures = blamed.upstream_failures(&jobs);
+        let (matrix, tests) = (matrix(&jobs, span, &blamed), failing_tests(&jobs));
+        Ok((facts, newest, matrix, tests, blamed, upstream_failures))
     };
-    let (days, beside, refused, (facts, newest, matrix, failing_tests)) = tokio::try_join!(
+    let (days, beside, refused, shown) = tokio::try_join!(
         days::day_tallies(hud, span, Some(repo.as_str())),
         ReviewInputs::read(&*hud.results, &reviewed, days::callback_outcomes(hud, &reviewed)),
         refused,
         shown,
     )?;
+    let (facts, newest, matrix, failing_tests, blamed, upstream_failures) = shown;
     if entry.is_none() && days.is_empty() {
         let text = format!("{repo} is not on the allowlist and has no results in this span");
         return Err(PageError::NotFound(text));
     }
     let review = entry.is_some().then(|| {
         let facts = (facts.attempts(&reviewed).collect(), facts.dispatches(&reviewed).collect());
-        LevelReview::from(beside.review(named, level, &reviewed, facts, &hud.criteria))
+        LevelReview::from(beside.review(named, level, &reviewed, facts, blamed, &hud.criteria))
     });
+    let total = total(&days);
+    let sums = &total.sums;
     let refused = refused
         .into_iter()
         .map(|callback| RefusedReport {
@@ -150,7 +169,10 @@ pub(crate) async fn build(
         permalink: span.permalink(),
         upstream: hud.upstream.as_str().to_owned(),
         newest,
-        worth: RateSummary::new(&total(&days)),
+        job_pass_without_upstream: sums.job_pass().without_failures(upstream_failures).into(),
+        test_pass_without_upstream: sums.test_pass().without_failures(upstream_failures).into(),
+        upstream_failures,
+        worth: RateSummary::new(&total),
         trend: trend(span, &days),
         review,
         matrix,
@@ -159,7 +181,7 @@ pub(crate) async fn build(
     })
 }
 
-fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan) -> JobMatrix {
+fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) -> JobMatrix {
     // Names are built once for each (workflow, job), which many jobs share.
     let id = |job: &JobOfRecord<'a>| (&*job.record.workflow, job.record.job.as_deref());
     let ids: HashMap<_, _> = jobs.iter().map(|job| (id(job), job)).collect();
@@ -187,6 +209,10 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan) -> JobMatrix {
                 outcome: job.outcome,
                 attempts: job.attempts,
                 url: record.url.clone(),
+                blame: blamed.verdict(record).map(|verdict| CellBlame {
+                    category: verdict.category,
+                    summary: verdict.summary.clone(),
+                }),
             });
         }
     }

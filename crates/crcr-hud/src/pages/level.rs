@@ -1,7 +1,7 @@
 //! `/crcr/{owner}/{repo}/level`: the evidence for a level.
 
 use crcr_domain::results::review::ReviewQuestion;
-use crcr_domain::results::{Criterion, CriterionVerdict};
+use crcr_domain::results::{Criterion, CriterionVerdict, UpstreamFailures};
 use maud::{Markup, html};
 
 use crate::layout::{duration, percent, rate, shell, time};
@@ -48,6 +48,18 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
             dl.cards {
                 div { dt { "Availability" } dd { (rate(&review.availability.into())) } }
                 div { dt { "Test pass" } dd { (rate(&review.test_pass.into())) } }
+            }
+            h2 { "With and without upstream's failures" }
+            p.detail { (review.upstream_failures) " jobs failed because of upstream: at least two backends failed on the same commit and not before. "
+                @match review.upstream_failures_are {
+                    UpstreamFailures::LeaveOut => "They are left out of the criteria.",
+                    UpstreamFailures::Count => "They count in the criteria.",
+                }
+            }
+            dl.cards {
+                div { dt { "CI job pass" } dd { (rate(&review.job_pass.into())) } }
+                div { dt { "CI job pass without them" } dd { (rate(&review.job_pass_without_upstream.into())) } }
+                div { dt { "Test pass without them" } dd { (rate(&review.test_pass_without_upstream.into())) } }
             }
             h2 { "Reports" }
             dl.cards {

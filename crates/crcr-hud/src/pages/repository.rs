@@ -9,7 +9,7 @@ use super::{controls, freshness};
 use crate::chart::{durations, shares};
 use crate::layout::{distribution, outcome_parts, rate, shell, short_sha, time};
 use crate::model::level::LevelReview;
-use crate::model::repository::{BackendModel, JobMatrix, MatrixCell, MatrixRow};
+use crate::model::repository::{BackendModel, CellBlame, JobMatrix, MatrixCell, MatrixRow};
 use crate::query::{EventFilter, TimeSpan};
 
 pub(crate) fn page(model: &BackendModel) -> Markup {
@@ -33,6 +33,10 @@ pub(crate) fn page(model: &BackendModel) -> Markup {
             dl.cards {
                 div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
                 div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
+                @if model.upstream_failures > 0 {
+                    div { dt { "CI job pass without upstream's " (model.upstream_failures) " failures" } dd { (rate(&model.job_pass_without_upstream)) } }
+                    div { dt { "Test pass without them" } dd { (rate(&model.test_pass_without_upstream)) } }
+                }
                 div { dt { "Availability" } dd { (rate(&model.worth.availability)) } }
                 div { dt { "Queue P50" } dd { (distribution(model.worth.queue.as_ref())) } }
                 div { dt { "Run time P50" } dd { (distribution(model.worth.execution.as_ref())) } }
@@ -166,6 +170,7 @@ fn matrix(page: &BackendModel) -> Markup {
                         span.hidden { bdi { (shared) } }
                         bdi { (&name[shared.len()..]) }
                     } } }
+                    th scope="col" { "Whose fault" }
                 } }
                 tbody { @for row in &matrix.rows { (matrix_row(row, matrix, page)) } }
             }
@@ -206,8 +211,24 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                 span.detail { (time(row.at)) @if row.older { " · older head" } }
             }
             @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
+            td.blame { (row_blame(row, matrix)) }
         }
     }
+}
+
+/// Whose fault the failures of a commit are: each answer once, with the jobs that it is about.
+fn row_blame(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
+    let mut found: Vec<(&CellBlame, Vec<&str>)> = vec![];
+    for (cell, name) in row.cells.iter().zip(&matrix.columns) {
+        let Some(blame) = cell.as_ref().and_then(|cell| cell.blame.as_ref()) else { continue };
+        match found.iter_mut().find(|(other, _)| other.summary == blame.summary) {
+            Some((_, jobs)) => jobs.push(name),
+            None => found.push((blame, vec![name])),
+        }
+    }
+    html! { @for (blame, jobs) in found {
+        div { span.tag { (blame.category.as_str()) } " " span.detail title=(jobs.join(", ")) { bdi { (blame.summary) } } }
+    } }
 }
 
 fn matrix_cell(cell: Option<&MatrixCell>, name: &str) -> Markup {

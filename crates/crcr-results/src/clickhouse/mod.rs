@@ -389,16 +389,19 @@ impl Results for ClickHouseResults {
     async fn pull_request_facts(
         &self,
         upstream: &str,
-        number: u64,
+        numbers: &[u64],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
+        if numbers.is_empty() {
+            return Ok((vec![], vec![]));
+        }
         let upstream = upstream.to_ascii_lowercase();
-        let mut values = vec![
-            ("number".to_owned(), QueryValue::Number(number.cast_signed())),
-            ("upstream".to_owned(), QueryValue::Text(&upstream)),
-        ];
-        let query = "SELECT DISTINCT day FROM crcr_pull \
-                     WHERE upstream = {upstream:String} AND number = {number:Int64}";
-        let mut days = self.rows(query, &values, |row| row.integer()).await?;
+        let numbers = integers(numbers);
+        let mut values = vec![("upstream".to_owned(), QueryValue::Text(&upstream))];
+        let query = format!(
+            "SELECT DISTINCT day FROM crcr_pull \
+             WHERE upstream = {{upstream:String}} AND number IN ({numbers})"
+        );
+        let mut days = self.rows(&query, &values, |row| row.integer()).await?;
         days.sort_unstable();
         let (Some(first), Some(last)) = (days.first(), days.last()) else {
             return Ok((vec![], vec![]));
@@ -408,7 +411,7 @@ impl Results for ClickHouseResults {
         let days: Vec<String> = days.iter().map(i64::to_string).collect();
         let condition = |time: &str| {
             format!(
-                "{} AND intDiv({time}, {DAY}) IN ({}) AND pull_request = {{number:Int64}} \
+                "{} AND intDiv({time}, {DAY}) IN ({}) AND pull_request IN ({numbers}) \
                  AND upstream_key = {{upstream:String}}",
                 in_window(time, None),
                 days.join(", ")
@@ -428,17 +431,26 @@ impl Results for ClickHouseResults {
     async fn merge_bases(
         &self,
         upstream: &str,
-        number: u64,
+        numbers: &[u64],
     ) -> Result<Vec<MergeBaseFact>, ResultsError> {
+        if numbers.is_empty() {
+            return Ok(vec![]);
+        }
         let upstream = upstream.to_ascii_lowercase();
-        let values = [
-            ("number".to_owned(), QueryValue::Number(number.cast_signed())),
-            ("upstream".to_owned(), QueryValue::Text(&upstream)),
-        ];
-        let query = rows::MERGE_BASE
-            .select("upstream_key = {upstream:String} AND pull_request = {number:Int64}");
+        let values = [("upstream".to_owned(), QueryValue::Text(&upstream))];
+        let query = rows::MERGE_BASE.select(&format!(
+            "upstream_key = {{upstream:String}} AND pull_request IN ({})",
+            integers(numbers)
+        ));
         self.rows(&query, &values, rows::MERGE_BASE.read).await
     }
+}
+
+/// A list for SQL.
+fn integers(numbers: &[u64]) -> String {
+    let texts: Vec<String> =
+        numbers.iter().map(|number| number.cast_signed().to_string()).collect();
+    texts.join(", ")
 }
 
 /// SQL for the facts of a window.

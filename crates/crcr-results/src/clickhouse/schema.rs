@@ -127,7 +127,7 @@ mod tests {
         let mut days: Vec<_> = days.map(|day| (day.repo, day.day)).collect();
         days.sort();
         let (attempts, dispatches) =
-            results.pull_request_facts("Acme/Upstream", 101_010).await.unwrap();
+            results.pull_request_facts("Acme/Upstream", &[101_010]).await.unwrap();
         (days, attempts.len(), dispatches.len())
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let upgraded = open();
         upgraded.prepare().await.unwrap();
         assert_eq!(rows_of_newer_tables(&upgraded).await, expected);
-        assert_eq!(upgraded.merge_bases("acme/upstream", 101_010).await.unwrap(), []);
+        assert_eq!(upgraded.merge_bases("acme/upstream", &[101_010]).await.unwrap(), []);
         let newer = format!("INSERT INTO crcr_schema VALUES ({})", STEPS.len() + 1);
         upgraded.query(&newer, &[]).await.unwrap();
         let refused = open().prepare().await.unwrap_err().to_string();

@@ -4,10 +4,11 @@ use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::review::{
     ReviewFacts, ReviewQuestion, ReviewSubject, earliest_dispatch_time,
 };
-use crcr_domain::results::{LevelCriteria, RepoReview};
+use crcr_domain::results::{BlamedJobs, LevelCriteria, RepoReview, jobs_of_days};
 use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
+use super::blame::blame_jobs;
 use super::{Results, ResultsError, Window};
 
 /// The largest file of criteria, in bytes.
@@ -46,8 +47,11 @@ pub async fn review(
         results.dispatches(&window),
         ReviewInputs::read(results, &window, reports),
     )?;
+    let jobs = jobs_of_days(&attempts, &dispatches);
+    let blamed =
+        blame_jobs(results, &jobs, async |window| results.push_attempts(&window).await).await?;
     let facts = (attempts.iter().collect(), dispatches.iter().collect());
-    Ok(beside.review(repo, level, &window, facts, criteria))
+    Ok(beside.review(repo, level, &window, facts, blamed, criteria))
 }
 
 /// What a review reads beside attempts and dispatches.
@@ -76,6 +80,7 @@ impl ReviewInputs {
         level: Option<Level>,
         window: &Window,
         (attempts, dispatches): (Vec<&AttemptFact>, Vec<&DispatchFact>),
+        blamed: BlamedJobs,
         criteria: &LevelCriteria,
     ) -> RepoReview {
         let Self { at_l2_since, reports } = self;
@@ -83,7 +88,7 @@ impl ReviewInputs {
             ReviewSubject { repo: repo.as_str(), level, from: window.from, to: window.to };
         RepoReview::of(
             subject,
-            ReviewFacts { attempts, dispatches, at_l2_since, reports },
+            ReviewFacts { attempts, dispatches, at_l2_since, reports, blamed },
             criteria,
         )
     }
@@ -110,11 +115,15 @@ mod spreadsheet;
 
 #[cfg(test)]
 mod tests {
+    use crcr_domain::results::UpstreamFailures;
+
     use super::*;
 
     #[test]
     fn criteria_override_the_defaults_by_name() {
         let read = criteria("job-pass-share: 0.95\nend-to-end-seconds: 7200\n").unwrap();
+        let leave_out = criteria("upstream-failures: leave-out").unwrap();
+        assert_eq!(leave_out.upstream_failures, UpstreamFailures::LeaveOut);
         let expected = LevelCriteria {
             job_pass_share: 0.95,
             end_to_end_seconds: 7200.0,
@@ -132,6 +141,7 @@ mod tests {
             ("job-pass-share: high", "job-pass-share"),
             ("[1]", "expected"),
             ("promotion-days: -1", "promotion-days"),
+            ("upstream-failures: hide", "upstream-failures"),
             ("job-pass-share: 90", "`job-pass-share`: a share from 0 to 1, not 90"),
             ("queue-seconds: .nan", "`queue-seconds`: a number of seconds above 0, not NaN"),
             ("promotion-days: 1000\nqueue-seconds: 0", "0; `"),

@@ -161,30 +161,36 @@ impl Results for SqliteResults {
     async fn pull_request_facts(
         &self,
         upstream: &str,
-        number: u64,
+        numbers: &[u64],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), ResultsError> {
-        let upstream = upstream.to_owned();
-        self.blocking(move |this| this.pull_request_facts(&upstream, number)).await
+        let (upstream, numbers) = (upstream.to_owned(), numbers.to_owned());
+        self.blocking(move |this| this.pull_request_facts(&upstream, &numbers)).await
     }
 
     async fn merge_bases(
         &self,
         upstream: &str,
-        number: u64,
+        numbers: &[u64],
     ) -> Result<Vec<MergeBaseFact>, ResultsError> {
-        let upstream = upstream.to_owned();
+        let (upstream, numbers) = (upstream.to_owned(), numbers.to_owned());
         self.blocking(move |this| {
             this.store.slow_readers().with(|connection| {
-                connection
-                    .prepare_cached(
-                        "SELECT at, upstream, pull_request, head_sha, merge_base, committed_at
-                         FROM fact_merge_base
-                         WHERE upstream = ?1 AND pull_request = ?2",
-                    )?
-                    .query_map(params![upstream, number.cast_signed()], |row| {
-                        read_merge_base(&mut ColumnReader::of(row))
-                    })?
-                    .collect()
+                let mut select = connection.prepare_cached(
+                    "SELECT at, upstream, pull_request, head_sha, merge_base, committed_at
+                     FROM fact_merge_base
+                     WHERE upstream = ?1 AND pull_request = ?2",
+                )?;
+                let mut found = vec![];
+                for number in numbers {
+                    let rows = select
+                        .query_map(params![upstream, number.cast_signed()], |row| {
+                            read_merge_base(&mut ColumnReader::of(row))
+                        })?;
+                    for row in rows {
+                        found.push(row?);
+                    }
+                }
+                Ok(found)
             })
         })
         .await
@@ -252,18 +258,27 @@ impl SqliteResults {
     pub fn pull_request_facts(
         &self,
         upstream: &str,
-        number: u64,
+        numbers: &[u64],
     ) -> Result<(Vec<AttemptFact>, Vec<DispatchFact>), StoreError> {
-        let asked = params![upstream, number.cast_signed()];
         let of = "WHERE pull_request = ?2 AND upstream = ?1 COLLATE NOCASE";
         self.store.slow_readers().with(|connection| {
             let mut attempts = connection.prepare_cached(&format!("SELECT {ATTEMPT} {of}"))?;
-            let attempts =
-                attempts.query_map(asked, |row| read_attempt(&mut ColumnReader::of(row)))?;
-            let attempts = attempts.collect::<rusqlite::Result<_>>().map(sorted(sort_attempts))?;
             let mut sent = connection.prepare_cached(&format!("SELECT {DISPATCH} {of}"))?;
-            let sent = sent.query_map(asked, |row| read_dispatch(&mut ColumnReader::of(row)))?;
-            Ok((attempts, sent.collect::<rusqlite::Result<_>>().map(sorted(sort_dispatches))?))
+            let (mut found, mut dispatches) = (vec![], vec![]);
+            for number in numbers {
+                let asked = params![upstream, number.cast_signed()];
+                for row in
+                    attempts.query_map(asked, |row| read_attempt(&mut ColumnReader::of(row)))?
+                {
+                    found.push(row?);
+                }
+                for row in sent.query_map(asked, |row| read_dispatch(&mut ColumnReader::of(row)))? {
+                    dispatches.push(row?);
+                }
+            }
+            sort_attempts(&mut found);
+            sort_dispatches(&mut dispatches);
+            Ok((found, dispatches))
         })
     }
 

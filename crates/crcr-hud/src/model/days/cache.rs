@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crcr_domain::facts::{AttemptFact, DispatchFact};
-use crcr_domain::results::{Regression, ResultTotals};
+use crcr_domain::results::{BlamedJobs, Regression, ResultTotals};
 use crcr_results::retention::midnight;
 use crcr_results::{DayRevision, ReportOutcome};
 use jiff::Timestamp;
@@ -28,6 +28,7 @@ pub(crate) struct DayCaches {
     pub(super) regressions: DayCache<Arc<Vec<Regression>>>,
     pub(super) facts: DayCache<Arc<DayFacts>>,
     pub(super) pushes: DayCache<Arc<DayFacts>>,
+    pub(super) blamed: DayCache<Arc<BlamedJobs>>,
 }
 
 impl Default for DayCaches {
@@ -39,6 +40,7 @@ impl Default for DayCaches {
             regressions: DayCache::new(CACHE_BYTES),
             facts: DayCache::new(CACHE_BYTES),
             pushes: DayCache::new(CACHE_BYTES),
+            blamed: DayCache::new(CACHE_BYTES),
         }
     }
 }
@@ -162,6 +164,12 @@ impl CacheWeight for Arc<Vec<ReportOutcome>> {
 }
 
 impl CacheWeight for Arc<Vec<Regression>> {
+    fn bytes(&self) -> usize {
+        self.len() * FACT_BYTES
+    }
+}
+
+impl CacheWeight for Arc<BlamedJobs> {
     fn bytes(&self) -> usize {
         self.len() * FACT_BYTES
     }

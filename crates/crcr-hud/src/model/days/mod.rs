@@ -11,8 +11,10 @@ use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact, DispatchFactStatus};
 use crcr_domain::results::totals::by_day;
 use crcr_domain::results::{
-    DurationStats, Regression, RepoDay, ResultTotals, find_regressions, jobs_of_record,
+    AttemptId, BlamedJobs, DurationStats, Regression, RepoDay, ResultTotals, find_regressions,
+    jobs_of_days, jobs_of_record,
 };
+use crcr_results::blame::blame_jobs;
 use crcr_results::retention::{day_number, day_of, heads_until, midnight};
 use crcr_results::{DayRevision, ReportOutcome, Window};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -403,6 +405,56 @@ pub(crate) async fn regressions(hud: &Hud, window: &Window) -> Result<Vec<Regres
         let regressions = Arc::new(find_regressions(&jobs_of_record(attempts, []), dispatches));
         found.extend(regressions.iter().cloned());
         hud.days.regressions.insert(mark, &slice, regressions);
+    }
+    Ok(found)
+}
+
+/// Whose fault the failures of one repository are, on the whole days of these facts. A day's answer is
+/// kept until some repository has new facts of that day or of the next.
+pub(crate) async fn blame(hud: &Hud, facts: &SharedFacts) -> Result<BlamedJobs, PageError> {
+    let day = |facts: &DayFacts| Some(day_of(facts.attempts.first()?.dispatched_at));
+    let days: BTreeMap<i64, &Arc<DayFacts>> =
+        facts.0.iter().filter_map(|facts| Some((day(facts)?, facts))).collect();
+    let (Some(first), Some(last)) = (days.keys().next(), days.keys().next_back()) else {
+        return Ok(BlamedJobs::default());
+    };
+    let mut marks: BTreeMap<i64, Vec<DayRevision>> = BTreeMap::new();
+    let window = Window::all(midnight(*first), midnight(last + 2));
+    for mark in hud.results.day_revisions(&window).await? {
+        // The revision without a repository is that of the reports.
+        if !mark.repo.is_empty() {
+            marks.entry(mark.day).or_default().push(mark);
+        }
+    }
+    marks.values_mut().for_each(|marks| marks.sort_unstable_by(|a, b| a.repo.cmp(&b.repo)));
+    let mut found = BlamedJobs::default();
+    let mut stale: Vec<(DayRevision, &DayFacts)> = vec![];
+    for (day, facts) in days {
+        let mut changes = DefaultHasher::new();
+        [marks.get(&day), marks.get(&(day + 1))].hash(&mut changes);
+        let mark = DayRevision { repo: facts.repo.clone(), day, changes: changes.finish() };
+        match hud.days.blamed.get(&mark, &DaySlice::whole(day)) {
+            Some(blamed) => found.add(&blamed),
+            None => stale.push((mark, facts)),
+        }
+    }
+    let attempts = stale.iter().flat_map(|(_, facts)| &facts.attempts);
+    let jobs = jobs_of_days(attempts, facts.0.iter().flat_map(|day| &day.dispatches));
+    let read_pushes = async |window: Window| {
+        let facts = push_facts(hud, &window).await?;
+        Ok::<_, PageError>(facts.attempts(&window).cloned().collect())
+    };
+    let blamed = blame_jobs(&*hud.results, &jobs, read_pushes).await?;
+    for (mark, _) in stale {
+        let own = jobs.iter().filter(|job| day_of(job.record.dispatched_at) == mark.day);
+        let own: BlamedJobs = own
+            .filter_map(|job| {
+                Some((AttemptId::of(job.record), blamed.verdict(job.record)?.clone()))
+            })
+            .collect();
+        found.add(&own);
+        let slice = DaySlice::whole(mark.day);
+        hud.days.blamed.insert(mark, &slice, Arc::new(own));
     }
     Ok(found)
 }

@@ -7,15 +7,20 @@ use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
 use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
+use crcr_domain::lifecycle::JobState;
+use crcr_domain::results::jobs_of_record;
+use crcr_domain::triage::{TriageCategory, TriageConfidence};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
+use crcr_results::blame::blame_jobs;
+use crcr_results::{ResultsError, Window};
 use crcr_store::{CommitOutcome, StoreKey, Versioned, WriteBatch, read_record};
 
 use super::head::{Head, run_order};
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
-use crate::state_records::{self, CheckRunRecord};
+use crate::state_records::{self, CheckRunRecord, JobRecord};
 
 pub async fn run(
     relay: &Relay,
@@ -44,8 +49,14 @@ pub async fn run(
         server_url: &relay.config.server_url,
         pull_request: dispatch.pull_request,
         page: page.as_deref(),
+        blame: None,
         nonblocking: relay.config.nonblocking,
     };
+    let blame = match job.and_then(|id| head.newest_proven(id)) {
+        Some(job) => blame(relay, &dispatch, job).await,
+        None => None,
+    };
+    let context = CheckRunContext { blame: blame.as_deref(), ..context };
     let name = match job {
         Some(id) => texts::job_name(repo.as_str(), id),
         None => texts::dispatch_name(repo.as_str()),
@@ -85,6 +96,34 @@ pub async fn run(
         relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
     }
     Ok(TaskDone::Finished)
+}
+
+/// Whose fault a failed job is, as far as the results tell by now. A check run doesn't wait for them.
+async fn blame(relay: &Relay, dispatch: &Dispatch, job: &JobRecord) -> Option<String> {
+    let failed = matches!(job.state, JobState::Completed(end) if !end.is_good());
+    let number = dispatch.pull_request.filter(|_| failed)?;
+    let results = relay.results.as_ref();
+    let read = async {
+        let upstream = relay.config.upstream.as_str();
+        let (attempts, dispatches) = results.pull_request_facts(upstream, &[number]).await?;
+        let own = attempts.iter().filter(|row| {
+            row.head_sha == dispatch.head_sha
+                && row.repo.eq_ignore_ascii_case(dispatch.repo.as_str())
+                && (&row.workflow, &row.job) == (&job.id.workflow, &job.id.job)
+        });
+        let jobs = jobs_of_record(own, &dispatches);
+        let read_pushes = async |window: Window| results.push_attempts(&window).await;
+        let blamed = blame_jobs(results, &jobs, read_pushes).await?;
+        Ok(jobs.first().and_then(|job| blamed.verdict(job.record)).cloned())
+    };
+    let verdict = read.await.unwrap_or_else(|error: ResultsError| {
+        tracing::warn!(number, %error, "the check run doesn't say whose fault the failure is");
+        None
+    })?;
+    // "Unknown, since nothing is known" helps nobody.
+    let is_guess =
+        verdict.category == TriageCategory::Unknown && verdict.confidence == TriageConfidence::Low;
+    (!is_guess).then_some(verdict.summary)
 }
 
 /// The content of a check run; `None` while no report of the job is proven.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use crcr_domain::event::EventName;
-use crcr_domain::facts::{CallbackOutcome, DispatchFactStatus};
+use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFactStatus, Fact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
 use crcr_results::Results as _;
 use crcr_standin::runs::Run;
@@ -182,6 +182,46 @@ async fn l4_result_becomes_a_check_run_and_facts() {
     assert!((facts[0].execution_seconds.unwrap() - 60.0).abs() < 5.0);
     assert_eq!((facts[0].pull_request, facts[0].head_sha.as_str()), (Some(7), HEAD));
     world.nothing_else();
+}
+
+#[tokio::test]
+async fn failed_check_run_says_whose_fault_it_is_if_something_is_known() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.start(&world).await;
+    let started = world.results.attempts(&world.always()).unwrap().remove(0);
+    let summary = || {
+        let runs = world.github.state().world.check_runs(UPSTREAM);
+        runs.into_iter().find(|run| run.name == JOB).unwrap().summary
+    };
+    // The same job failed on upstream's newest commit.
+    let hour = Duration::from_secs(3600);
+    let earlier = AttemptFact {
+        event: EventName::Push,
+        pull_request: None,
+        head_sha: "b0".repeat(20),
+        delivery: "push".to_owned(),
+        run_id: "1".to_owned(),
+        check_run_id: None,
+        state: JobState::Completed(Conclusion::Failure),
+        received_at: started.received_at - hour,
+        dispatched_at: started.dispatched_at - hour,
+        ..started
+    };
+    four.end(&world, "failure").await;
+    world.work().await;
+    assert!(!summary().contains("Whose fault"), "nothing is known: {}", summary());
+    world.results.append(vec![Fact::Attempt(Box::new(earlier))]).await.unwrap();
+    let again = Downstream { attempt: 2, client_payload: four.client_payload.clone(), ..four };
+    again.start(&world).await;
+    world.work().await;
+    assert!(!summary().contains("Whose fault"), "it still runs: {}", summary());
+    again.end(&world, "failure").await;
+    world.work().await;
+    let sentence = "Whose fault, by the other results: `Not this pull request: it failed on the \
+                    newest commit upstream with a result, too`";
+    assert!(summary().contains(sentence), "{}", summary());
+    assert_eq!(checks(&world)[1], check(JOB, "completed", Some("failure")), "it gates as before");
 }
 
 #[tokio::test]
@@ -432,7 +472,7 @@ async fn merge_base_is_looked_up_after_a_failure() {
     world.work().await;
     assert_eq!(github.count(&compare), 0, "nobody asks whether a success is new");
     let learned = async || {
-        let mut found = world.results.merge_bases("Acme/Upstream", 7).await.unwrap();
+        let mut found = world.results.merge_bases("Acme/Upstream", &[7]).await.unwrap();
         found.pop().map(|fact| (fact.head_sha, fact.merge_base, fact.committed_at))
     };
     github.fail(&compare, 9, Fault::status(502));

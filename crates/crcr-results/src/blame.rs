@@ -1,0 +1,177 @@
+//! Whose fault failed jobs are: reads the results that they are compared with.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crcr_domain::facts::AttemptFact;
+use crcr_domain::results::{
+    AttemptId, BlameContext, BlamedJobs, BranchResults, JobOfRecord, JobOutcome, jobs_of_record,
+};
+use jiff::SignedDuration;
+
+use super::{Results, ResultsError, Window};
+
+/// How long before a failure its job must have run on upstream's own commits.
+pub const BRANCH_LOOKBACK: SignedDuration = SignedDuration::from_hours(24 * 14);
+/// Pull requests that are read at once.
+const PULLS_AT_ONCE: usize = 200;
+
+/// Verdicts on these jobs. `read_pushes` reads the attempts on upstream's own commits.
+///
+/// Unlike the page of a pull request, this compares with a merge base only if that is at most
+/// [`BRANCH_LOOKBACK`] older than the first failure; else with the newest commit before the failure.
+pub async fn blame_jobs<E: From<ResultsError>>(
+    results: &dyn Results,
+    jobs: &[JobOfRecord<'_>],
+    read_pushes: impl AsyncFnOnce(Window) -> Result<Vec<AttemptFact>, E>,
+) -> Result<BlamedJobs, E> {
+    let is_failed = |job: &&JobOfRecord<'_>| job.outcome == Some(JobOutcome::TestFailed);
+    let failed: Vec<_> = jobs.iter().filter(is_failed).collect();
+    let mut pulls: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
+    for job in &failed {
+        let numbers = pulls.entry(job.record.upstream.to_ascii_lowercase()).or_default();
+        numbers.extend(job.record.pull_request);
+    }
+    let heads: HashSet<&str> = failed.iter().map(|job| &*job.record.head_sha).collect();
+    let (mut attempts, mut dispatches) = (vec![], vec![]);
+    let mut merge_bases: HashMap<String, String> = HashMap::new();
+    for (upstream, numbers) in &pulls {
+        let numbers: Vec<u64> = numbers.iter().copied().collect();
+        for numbers in numbers.chunks(PULLS_AT_ONCE) {
+            let (facts, bases) = tokio::try_join!(
+                results.pull_request_facts(upstream, numbers),
+                results.merge_bases(upstream, numbers),
+            )?;
+            attempts.extend(facts.0.into_iter().filter(|row| heads.contains(&*row.head_sha)));
+            dispatches.extend(facts.1);
+            merge_bases.extend(bases.into_iter().map(|found| (found.head_sha, found.merge_base)));
+        }
+    }
+    let on_heads = jobs_of_record(&attempts, &dispatches);
+    let failing = on_heads.iter().filter(is_failed).chain(failed.iter().copied());
+    let repos: BTreeSet<_> = failing.map(|job| job.record.repo.to_ascii_lowercase()).collect();
+    let first = failed.iter().map(|job| job.record.dispatched_at).min();
+    let last = failed.iter().map(|job| job.record.received_at).max();
+    let pushes = match first.zip(last) {
+        Some((first, last)) => {
+            let window = Window::all(first - BRANCH_LOOKBACK, last + SignedDuration::from_secs(1));
+            read_pushes(window.of_repos(repos.into_iter().collect())).await?
+        }
+        None => vec![],
+    };
+    let on_branch = jobs_of_record(&pushes, []);
+    let branches: HashMap<String, BranchResults<'_>> = (pulls.keys())
+        .map(|upstream| {
+            let own = |job: &&JobOfRecord<'_>| job.record.upstream.eq_ignore_ascii_case(upstream);
+            (upstream.clone(), BranchResults::new(on_branch.iter().filter(own)))
+        })
+        .collect();
+    let (on_heads, on_branch_heads) = (by_head(&on_heads), by_head(&on_branch));
+    let none = BranchResults::default();
+    let verdicts = jobs.iter().filter_map(|job| {
+        let record = job.record;
+        let by_head = if record.pull_request.is_some() { &on_heads } else { &on_branch_heads };
+        let context = BlameContext {
+            head: by_head.get(&*record.head_sha).copied().unwrap_or_default(),
+            branch: branches.get(&record.upstream.to_ascii_lowercase()).unwrap_or(&none),
+            merge_base: merge_bases.get(&record.head_sha).map(String::as_str),
+            pull_request: record.pull_request,
+        };
+        Some((AttemptId::of(record), context.verdict(job)?))
+    });
+    Ok(verdicts.collect())
+}
+
+/// Jobs of record are ordered by commit.
+fn by_head<'a>(jobs: &'a [JobOfRecord<'a>]) -> HashMap<&'a str, &'a [JobOfRecord<'a>]> {
+    let chunks = jobs.chunk_by(|a, b| a.record.head_sha == b.record.head_sha);
+    chunks.map(|chunk| (&*chunk[0].record.head_sha, chunk)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crcr_domain::EventKind;
+    use crcr_domain::triage::TriageCategory;
+    use crcr_store::sqlite::{SqliteStore, StoreRole};
+    use crcr_store::{StateStore as _, WriteBatch};
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::generate::{BACKENDS, break_upstream, facts};
+    use crate::sqlite::SqliteResults;
+
+    const UPSTREAM: &str = "acme/upstream";
+
+    /// Of the failed jobs: blamed on upstream rightly, blamed on upstream wrongly, and missed.
+    #[derive(Debug, Default, Clone, Copy)]
+    struct BlameScore {
+        right: u32,
+        wrong: u32,
+        missed: u32,
+    }
+
+    impl BlameScore {
+        fn precision(self) -> f64 {
+            f64::from(self.right) / f64::from(self.right + self.wrong)
+        }
+
+        fn recall(self) -> f64 {
+            f64::from(self.right) / f64::from(self.right + self.missed)
+        }
+    }
+
+    async fn score(seed: u64, folder: &std::path::Path) -> BlameScore {
+        let until: Timestamp = "2026-10-01T00:00:00Z".parse().unwrap();
+        let month = break_upstream(seed, facts(seed, until, 30, 24, UPSTREAM));
+        let path = folder.join(format!("{seed}.db"));
+        let store = Arc::new(SqliteStore::open(&path, StoreRole::Server).unwrap());
+        let batch = WriteBatch { facts: month.facts, ..WriteBatch::default() };
+        store.commit(batch, until).await.unwrap();
+        let results: &dyn Results = &SqliteResults::new(store);
+        let mut score = BlameScore::default();
+        for backend in BACKENDS.iter().filter(|backend| backend.level.shows_results()) {
+            let from = until - SignedDuration::from_hours(24 * 30);
+            let window = Window::all(from, until).of_repos(vec![backend.repo.to_owned()]);
+            let mut attempts = results.attempts(&window).await.unwrap();
+            attempts.retain(|row| EventKind::PullRequest.includes(&row.event));
+            let dispatches = results.dispatches(&window).await.unwrap();
+            let jobs = jobs_of_record(&attempts, &dispatches);
+            let read = async |window: Window| results.push_attempts(&window).await;
+            let blamed = blame_jobs(results, &jobs, read).await.unwrap();
+            for job in jobs.iter().filter(|job| job.outcome == Some(JobOutcome::TestFailed)) {
+                let category = blamed.verdict(job.record).unwrap().category;
+                let is_upstream = month.broken.contains(&AttemptId::of(job.record));
+                match (category == TriageCategory::Upstream, is_upstream) {
+                    (true, true) => score.right += 1,
+                    (true, false) => score.wrong += 1,
+                    (false, true) => score.missed += 1,
+                    (false, false) => {}
+                }
+            }
+        }
+        score
+    }
+
+    #[tokio::test]
+    async fn failures_that_upstream_caused_are_found_and_few_others_are_blamed_on_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sum = BlameScore::default();
+        for seed in [1, 2, 3] {
+            let score = score(seed, folder.path()).await;
+            println!(
+                "seed {seed}: {score:?}, precision {:.3}, recall {:.3}",
+                score.precision(),
+                score.recall()
+            );
+            sum.right += score.right;
+            sum.wrong += score.wrong;
+            sum.missed += score.missed;
+        }
+        let (precision, recall) = (sum.precision(), sum.recall());
+        println!("together: {sum:?}, precision {precision:.3}, recall {recall:.3}");
+        assert!(sum.right > 300, "{sum:?}");
+        assert!(precision >= 0.88, "{precision}");
+        assert!(recall >= 0.9, "{recall}");
+    }
+}
