@@ -298,7 +298,7 @@ fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timesta
     let jobs = jobs_of_record(attempts, dispatches);
     let sums = ResultCounts::of(&jobs, dispatches);
     let (rows, sent): (Vec<_>, Vec<_>) = (attempts.iter().collect(), dispatches.iter().collect());
-    let window = Evidence { attempts: &rows, dispatches: &sent, until };
+    let window = Evidence { attempts: &rows, dispatches: &sent, reports: Rate::default(), until };
     let criteria = LevelCriteria::default();
     json!({
         "sums": sums, "test": sums.test_pass(), "job": sums.job_pass(), "timeouts": sums.timeouts(),
