@@ -148,3 +148,25 @@ fn missing_store_is_exit_2_and_isnt_created() {
     assert!(ran.stdout.is_empty() && ran.stderr.contains("results-unreadable"), "{}", ran.report());
     assert!(!ran.path("crcr.db").exists());
 }
+
+#[tokio::test]
+async fn validation_of_a_pull_request_with_results_puts_the_evidence_into_its_comment() {
+    let args = ["allowlist", "validate", "new.yml", "--base=old.yml", "--results=crcr.db"];
+    let run = Crcr::step(&args, "pull_request", &serde_json::json!({}));
+    let run = run.arg("--hud-url=https://hud.test");
+    let prepared = change(40, "dune-example/torch-dune", "  basalt:", "json", "{}").await;
+    for file in ["old.yml", "new.yml", "crcr.db"] {
+        fs::copy(prepared.folder().join(file), run.folder().join(file)).unwrap();
+    }
+    let ran = run.run();
+    let comment = &ran.outputs["comment"];
+    for told in [
+        "#### `dune-example/torch-dune`: L2. May it be promoted to L3?",
+        "| CI job pass rate |",
+        "](<https://hud.test/crcr/dune-example/torch-dune/level?level=L2&from=",
+    ] {
+        assert!(comment.contains(told), "{told}\n{}", ran.report());
+    }
+    // The generated results end before today, so there are none to speak for the promotion.
+    assert!(comment.contains("no-evidence") || comment.contains("criteria-not-met"), "{comment}");
+}

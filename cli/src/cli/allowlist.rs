@@ -123,6 +123,21 @@ pub struct ValidateArgs {
     pub sarif_file: Option<String>,
     #[command(flatten)]
     pub online: OnlineArgs,
+    #[command(flatten)]
+    pub evidence: EvidenceArgs,
+}
+
+/// What changes of level are reviewed by.
+#[derive(Debug, Clone, Args)]
+pub struct EvidenceArgs {
+    /// Results to review level changes by: the URL of a HUD, sqlite:PATH, PATH, or
+    /// clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
+    #[cfg(feature = "relay")]
+    #[arg(long, value_name = "STORE")]
+    pub results: Option<String>,
+    #[cfg(feature = "relay")]
+    #[command(flatten)]
+    pub options: super::levels::ReviewOptions,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -199,18 +214,12 @@ pub struct DiffArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub strict: bool,
-    /// Results to review level changes by: the URL of a HUD, sqlite:PATH, PATH, or
-    /// clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
-    #[cfg(feature = "relay")]
-    #[arg(long, value_name = "STORE")]
-    pub results: Option<String>,
+    #[command(flatten)]
+    pub evidence: EvidenceArgs,
     /// Only consider results before this time [default: now]
     #[cfg(feature = "relay")]
     #[arg(long, value_name = "TIME", requires = "results")]
     pub until: Option<jiff::Timestamp>,
-    #[cfg(feature = "relay")]
-    #[command(flatten)]
-    pub options: super::levels::ReviewOptions,
     /// How the review is printed
     #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
     pub format: ReviewFormat,

@@ -63,7 +63,18 @@ Criteria that a file may change, with their defaults:
   end-to-end-seconds 10800 median from dispatch to last result is shorter
   timeout-share 0.01       share of jobs that may time out, exclusive
   job-pass-share 0.9       share of jobs that must pass, exclusive
-  upstream-failures count  or leave-out: failures that upstream caused don't count against that share";
+  upstream-failures count  or leave-out: failures that upstream caused don't count against that share
+ Below `l2:`, `l3:` and `l4:` the six from queue-seconds to job-pass-share can have another value for this
+ level; l2 has none of them unless it is there. These have no default, and are only criteria where they
+ are given:
+   valid-report-share       share of reports that must be valid
+   flake-share              share of passed jobs that may have failed before on the same commit
+   core-jobs                list of jobs (JOB, or WORKFLOW / JOB) that must have run and passed
+ With `l2:`, --propose also names moves between L1 and L2; with `l4:`, promotions to L4.
+ Example:
+   job-pass-share: 0.9
+   l2: {valid-report-share: 0.8}
+   l4: {job-pass-share: 0.95, flake-share: 0.02, core-jobs: [CI / core]}";
 
 #[derive(Debug, Clone, Args)]
 pub struct ReviewArgs {

@@ -5,6 +5,7 @@ pub mod allowlist;
 pub mod callback;
 mod compat;
 pub mod config;
+pub mod demotions;
 mod facts;
 pub mod http;
 pub mod limits;

@@ -22,6 +22,7 @@ use crate::callback::auth::{Issuer, ProviderMap, Verifier};
 use crate::callback::token::{CallbackKeys, signing_secrets};
 use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
+use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
@@ -32,6 +33,7 @@ pub struct Relay {
     pub results: Arc<dyn Results>,
     pub app: GithubApp,
     pub allowlist: AllowlistSource,
+    pub demotions: OpenDemotions,
     pub verifier: Verifier,
     pub keys: CallbackKeys,
     pub clock: Clock,
@@ -120,6 +122,11 @@ impl Relay {
                 config.allowlist_ttl,
             )
             .kept_in(Arc::clone(&store)),
+            demotions: OpenDemotions::new(
+                config.upstream.clone(),
+                config.demotions.clone(),
+                config.allowlist_ttl,
+            ),
             keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
             work: Notify::new(),

@@ -298,7 +298,13 @@ fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timesta
     let jobs = jobs_of_record(attempts, dispatches);
     let sums = ResultCounts::of(&jobs, dispatches);
     let (rows, sent): (Vec<_>, Vec<_>) = (attempts.iter().collect(), dispatches.iter().collect());
-    let window = Evidence { attempts: &rows, dispatches: &sent, until, upstream_failures: 0 };
+    let window = Evidence {
+        attempts: &rows,
+        dispatches: &sent,
+        reports: Rate::default(),
+        until,
+        upstream_failures: 0,
+    };
     let criteria = LevelCriteria::default();
     json!({
         "sums": sums, "test": sums.test_pass(), "job": sums.job_pass(), "timeouts": sums.timeouts(),

@@ -8,7 +8,7 @@ use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, changes, review};
 use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
-use crate::cli::allowlist::{DiffArgs, FindingsFormat, ReviewFormat};
+use crate::cli::allowlist::{DiffArgs, EvidenceArgs, FindingsFormat, ReviewFormat};
 use crate::commands::allowlist_file::AllowlistFile;
 #[cfg(feature = "relay")]
 use crate::commands::levels::reviewer::LevelReviewer;
@@ -24,7 +24,11 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
     head.findings = Default::default();
     let found = review(&base, &head, args.reason.as_deref().unwrap_or_default());
     head.findings.extend(found);
-    let evidence = review_level_changes(args, &base, &mut head).await?;
+    #[cfg(feature = "relay")]
+    let until = args.until;
+    #[cfg(not(feature = "relay"))]
+    let until = None;
+    let evidence = review_level_changes(&args.evidence, until, &base, &mut head).await?;
     if args.strict {
         head.findings.make_strict();
     }
@@ -57,22 +61,23 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
 }
 
 /// The review of one change of level, rendered in every format.
-struct RenderedReview {
+pub(super) struct RenderedReview {
     text: String,
-    markdown: String,
+    pub(super) markdown: String,
     json: Value,
 }
 
-/// Reviews changes of level if results are given, and adds the findings to `head`.
+/// Reviews changes of level if results are given, and adds the findings to `head`. `until`: now, if it isn't set.
 #[cfg(feature = "relay")]
-async fn review_level_changes(
-    args: &DiffArgs,
+pub(super) async fn review_level_changes(
+    args: &EvidenceArgs,
+    until: Option<jiff::Timestamp>,
     base: &Allowlist,
     head: &mut ParseOutcome,
 ) -> Result<Vec<RenderedReview>, Failure> {
     let Some(results) = &args.results else { return Ok(vec![]) };
     let reviewer = LevelReviewer::open(results, &args.options).await?;
-    let until = args.until.unwrap_or_else(jiff::Timestamp::now);
+    let until = until.unwrap_or_else(jiff::Timestamp::now);
     let (reviews, found) = super::level_changes::review(base, head, &reviewer, until).await?;
     head.findings.extend(found);
     let shown = reviews.iter().map(|review| RenderedReview {
@@ -84,8 +89,9 @@ async fn review_level_changes(
 }
 
 #[cfg(not(feature = "relay"))]
-async fn review_level_changes(
-    _: &DiffArgs,
+pub(super) async fn review_level_changes(
+    _: &EvidenceArgs,
+    _: Option<jiff::Timestamp>,
     _: &Allowlist,
     _: &mut ParseOutcome,
 ) -> Result<Vec<RenderedReview>, Failure> {

@@ -54,13 +54,19 @@ fn finding(
     head: &ParseOutcome,
 ) -> Option<Diagnostic> {
     let up = change.kind() == ChangeKind::Promoted;
+    // For a promotion from L3 the criteria of L4 decide, if there are any.
+    let second = review.second.as_ref().filter(|one| up && one.question != ReviewQuestion::Stay);
+    let (evidence, verdict) = match second {
+        Some(second) => (&second.evidence, second.verdict),
+        None => (&review.evidence, review.verdict),
+    };
     let criteria = |verdict| -> String {
-        let decided = review.evidence.iter().filter(|evidence| evidence.verdict == verdict);
+        let decided = evidence.iter().filter(|evidence| evidence.verdict == verdict);
         decided.map(describe_evidence).collect::<Vec<_>>().join("; ")
     };
     let days = (review.to.duration_since(review.from).as_hours()) / 24;
     let reports = review.signal.denominator;
-    let (rule, message, label) = match (review.question, review.verdict) {
+    let (rule, message, label) = match (review.question, verdict) {
         (ReviewQuestion::Signal, _) if up && reports == 0 => {
             (Rule::NoEvidence, format!("{step} and has not reported in {days} days"), "no reports")
         }
@@ -68,7 +74,7 @@ fn finding(
             let message = format!("{step}, but all of its {reports} reports were refused");
             (Rule::NoEvidence, message, "no valid reports")
         }
-        (ReviewQuestion::Signal, _) => return None,
+        (ReviewQuestion::Signal, _) if evidence.is_empty() => return None,
         _ if !review.has_results() => {
             (Rule::NoEvidence, format!("{step} without any results"), "no results")
         }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crcr_domain::allowlist::diff;
 
-use super::diff::markdown;
+use super::diff::{markdown, review_level_changes};
 use super::online::{self, OnlineFindings, OnlineScope};
 use crate::cli::allowlist::{FindingsFormat, ValidateArgs};
 use crate::commands::allowlist_file::AllowlistFile;
@@ -30,6 +30,12 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         let found = diff::review(&base.policy, &outcome, reason);
         outcome.findings.extend(found);
     }
+    let evidence = match &base {
+        Some(base) => {
+            review_level_changes(&args.evidence, None, &base.policy, &mut outcome).await?
+        }
+        None => vec![],
+    };
     let checked = if args.online.online {
         online::check(&args.online, &outcome, upstream, OnlineScope::Everything, env, printer)
             .await?
@@ -63,6 +69,7 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         let mut comment = report.render(FindingsFormat::Markdown, false);
         if let Some(base) = &base {
             comment.push_str(&markdown(&base.policy, &outcome.policy));
+            comment.extend(evidence.iter().map(|shown| &*shown.markdown));
         }
         set_workflow_outputs(&Runner::new(env, printer), args, &report, &comment)?;
     }

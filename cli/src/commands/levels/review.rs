@@ -50,9 +50,11 @@ struct LevelProposal<'a> {
 impl<'a> LevelProposal<'a> {
     fn from_review(review: &'a RepoReview) -> Option<Self> {
         let (from, to) = (review.level?, review.proposal()?);
-        let decides = if to > from { CriterionVerdict::Met } else { CriterionVerdict::NotMet };
-        let reasons = review
-            .evidence
+        let is_promotion = to > from;
+        let decides = if is_promotion { CriterionVerdict::Met } else { CriterionVerdict::NotMet };
+        let answer = if is_promotion { review.promotion() } else { review.staying() };
+        let reasons = answer
+            .map_or(&[][..], |(evidence, _)| evidence)
             .iter()
             .filter(|evidence| evidence.verdict == decides)
             .map(describe_evidence);

@@ -30,7 +30,7 @@ pub struct LevelReviewer {
 }
 
 enum ReviewSource {
-    Store(Arc<dyn Results>, LevelCriteria),
+    Store(Arc<dyn Results>, Box<LevelCriteria>),
     /// A HUD that reviews by its own criteria.
     Hud(reqwest::Client, SecureUrl),
 }
@@ -55,7 +55,7 @@ impl LevelReviewer {
             ResultsUrl::parse(url).map_err(|why| unreadable(location, anyhow::anyhow!(why)))?;
         let results =
             crcr_results::open_to_read(&url).await.map_err(|error| unreadable(location, error))?;
-        let source = ReviewSource::Store(results, criteria);
+        let source = ReviewSource::Store(results, Box::new(criteria));
         Ok(Self { location: location.to_owned(), source, hud_url })
     }
 
@@ -112,16 +112,10 @@ impl LevelReviewer {
     pub fn text(&self, review: &RepoReview) -> String {
         let mut out = format!("{}  {}\n", review.repo, heading(review));
         let _ = writeln!(out, "  {} to {}, pull requests and pushes", review.from, review.to);
-        let mut rows = vec![["criterion", "value", "target", "n", "verdict"].map(str::to_owned)];
-        rows.extend(review.evidence.iter().map(table_row));
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-        let widths: [usize; 5] = std::array::from_fn(|column| width(column).unwrap_or(0));
-        for row in rows.iter().filter(|_| !review.evidence.is_empty()) {
-            let mut line = String::from(" ");
-            for (cell, width) in row.iter().zip(widths) {
-                let _ = write!(line, " {cell:width$} ");
-            }
-            let _ = writeln!(out, "{}", line.trim_end());
+        out += &text_table(&review.evidence);
+        if let Some(second) = &review.second {
+            let _ = writeln!(out, "  {} {}", second.title(), verdict_name(second.verdict));
+            out += &text_table(&second.evidence);
         }
         for (name, value) in separate_rates(review) {
             let _ = writeln!(out, "  {name}: {value}");
@@ -134,11 +128,10 @@ impl LevelReviewer {
     pub fn markdown(&self, review: &RepoReview) -> String {
         let link = self.link(review);
         let mut out = format!("\n#### `{}`: {}\n\n", review.repo, heading(review));
-        if !review.evidence.is_empty() {
-            out.push_str("| criterion | value | target | n | verdict |\n|---|---|---|---|---|\n");
-        }
-        for evidence in &review.evidence {
-            let _ = writeln!(out, "| {} |", table_row(evidence).join(" | ").replace('<', "&lt;"));
+        out += &markdown_table(&review.evidence);
+        if let Some(second) = &review.second {
+            let _ = writeln!(out, "\n{} {}\n", second.title(), verdict_name(second.verdict));
+            out += &markdown_table(&second.evidence);
         }
         let rates =
             separate_rates(review).map(|(name, value)| format!("{name}: {value}")).join(" · ");
@@ -212,9 +205,38 @@ fn heading(review: &RepoReview) -> String {
     let level = review.level.map_or("not listed", Level::as_str);
     let question = review.question.title();
     match review.question {
-        ReviewQuestion::Signal => format!("{level}. {question} No threshold decides it"),
+        ReviewQuestion::Signal if review.evidence.is_empty() => {
+            format!("{level}. {question} No threshold decides it")
+        }
         _ => format!("{level}. {question} {}", verdict_name(review.verdict)),
     }
+}
+
+fn text_table(evidence: &[CriterionEvidence]) -> String {
+    let mut out = String::new();
+    let mut rows = vec![["criterion", "value", "target", "n", "verdict"].map(str::to_owned)];
+    rows.extend(evidence.iter().map(table_row));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; 5] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    for row in rows.iter().filter(|_| !evidence.is_empty()) {
+        let mut line = String::from(" ");
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, " {cell:width$} ");
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out
+}
+
+fn markdown_table(evidence: &[CriterionEvidence]) -> String {
+    let mut out = String::new();
+    if !evidence.is_empty() {
+        out.push_str("| criterion | value | target | n | verdict |\n|---|---|---|---|---|\n");
+    }
+    for evidence in evidence {
+        let _ = writeln!(out, "| {} |", table_row(evidence).join(" | ").replace('<', "&lt;"));
+    }
+    out
 }
 
 fn table_row(evidence: &CriterionEvidence) -> [String; 5] {
@@ -303,7 +325,12 @@ fn format_value(criterion: Criterion, value: f64) -> String {
             format!("{} min", round_to(value / 60.0, 1))
         }
         Criterion::Queue | Criterion::EndToEnd => format!("{} h", round_to(value / 3600.0, 2)),
-        Criterion::Overrun | Criterion::Timeouts | Criterion::JobPass => percent(value),
+        Criterion::Overrun
+        | Criterion::Timeouts
+        | Criterion::JobPass
+        | Criterion::ValidReports
+        | Criterion::Flakes
+        | Criterion::CoreJobs => percent(value),
     }
 }
 

@@ -119,7 +119,7 @@ pub async fn run(args: &SyncArgs, env: &Env, printer: &Printer) -> Outcome {
     let to = args.to.unwrap_or_else(last_midnight);
     let mut reviews = vec![];
     for entry in &file.parsed.policy {
-        if entry.level.shows_results() {
+        if entry.level.shows_results() || args.promotions {
             reviews.push(reviewer.review(&entry.repo, entry.level, (None, to)).await?);
         }
     }
@@ -296,12 +296,14 @@ impl LevelSync<'_> {
             };
             return finished(step, result);
         }
-        let is_decided_here = match kind.change {
-            ChangeDirection::Demote => review.is_about_staying(),
-            ChangeDirection::Promote => review.is_about_promotion(),
+        let answer = match kind.change {
+            ChangeDirection::Demote => review.staying(),
+            ChangeDirection::Promote => review.promotion(),
         };
-        let is_undecided = is_decided_here
-            && (!review.has_results() || review.verdict == CriterionVerdict::Unknown);
+        let is_decided_here = answer.is_some();
+        let is_undecided = answer.is_some_and(|(_, verdict)| {
+            !review.has_results() || verdict == CriterionVerdict::Unknown
+        });
         if is_undecided {
             step.action = SyncAction::NoData;
             step.why = if review.has_results() {

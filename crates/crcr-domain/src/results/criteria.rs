@@ -40,6 +40,15 @@ pub struct LevelCriteria {
     pub job_pass_share: f64,
     /// Whether failures that upstream caused count against this share.
     pub upstream_failures: UpstreamFailures,
+    /// To reach L2 and to stay there. Without targets, people decide.
+    #[serde(skip_serializing_if = "LevelTargets::is_empty")]
+    pub l2: LevelTargets,
+    /// To reach L3 and to stay there, where it differs from the targets above.
+    #[serde(skip_serializing_if = "LevelTargets::is_empty")]
+    pub l3: LevelTargets,
+    /// To stay at L4, where it differs from the targets above; with any target, also to reach L4.
+    #[serde(skip_serializing_if = "LevelTargets::is_empty")]
+    pub l4: LevelTargets,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +58,33 @@ pub enum UpstreamFailures {
     Count,
     LeaveOut,
 }
+
+/// The targets of one level. What isn't set isn't a criterion.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LevelTargets {
+    pub queue_seconds: Option<f64>,
+    pub overrun_seconds: Option<f64>,
+    pub overrun_share: Option<f64>,
+    pub end_to_end_seconds: Option<f64>,
+    pub timeout_share: Option<f64>,
+    pub job_pass_share: Option<f64>,
+    /// Share of reports that must be valid.
+    pub valid_report_share: Option<f64>,
+    /// Share of passed jobs that may have failed before on the same commit.
+    pub flake_share: Option<f64>,
+    /// Jobs that must have run and passed: a job's name, or `workflow / job`.
+    pub core_jobs: Vec<String>,
+}
+
+impl LevelTargets {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// More names would make a review slow.
+const MAX_CORE_JOBS: usize = 100;
 
 impl Default for LevelCriteria {
     fn default() -> Self {
@@ -64,6 +100,9 @@ impl Default for LevelCriteria {
             timeout_share: 0.01,
             job_pass_share: 0.9,
             upstream_failures: UpstreamFailures::Count,
+            l2: LevelTargets::default(),
+            l3: LevelTargets::default(),
+            l4: LevelTargets::default(),
         }
     }
 }
@@ -72,6 +111,25 @@ impl Default for LevelCriteria {
 pub const LOOK_BACK_DAYS: u32 = 366;
 
 impl LevelCriteria {
+    /// What a repository needs to reach `level`, and to stay there.
+    pub fn targets(&self, level: Level) -> LevelTargets {
+        let own = match level {
+            Level::L1 => return LevelTargets::default(),
+            Level::L2 => return self.l2.clone(),
+            Level::L3 => self.l3.clone(),
+            Level::L4 => self.l4.clone(),
+        };
+        LevelTargets {
+            queue_seconds: own.queue_seconds.or(Some(self.queue_seconds)),
+            overrun_seconds: own.overrun_seconds.or(Some(self.overrun_seconds)),
+            overrun_share: own.overrun_share.or(Some(self.overrun_share)),
+            end_to_end_seconds: own.end_to_end_seconds.or(Some(self.end_to_end_seconds)),
+            timeout_share: own.timeout_share.or(Some(self.timeout_share)),
+            job_pass_share: own.job_pass_share.or(Some(self.job_pass_share)),
+            ..own
+        }
+    }
+
     /// Describes every invalid threshold.
     pub fn problems(&self) -> Vec<String> {
         let days = [
@@ -80,16 +138,28 @@ impl LevelCriteria {
             ("days-at-l2", self.days_at_l2, 0),
             ("coverage-days", self.coverage_days, 0),
         ];
-        let seconds = [
-            ("queue-seconds", self.queue_seconds),
-            ("overrun-seconds", self.overrun_seconds),
-            ("end-to-end-seconds", self.end_to_end_seconds),
+        let mut seconds = vec![
+            ("queue-seconds".to_owned(), self.queue_seconds),
+            ("overrun-seconds".to_owned(), self.overrun_seconds),
+            ("end-to-end-seconds".to_owned(), self.end_to_end_seconds),
         ];
-        let shares = [
-            ("overrun-share", self.overrun_share),
-            ("timeout-share", self.timeout_share),
-            ("job-pass-share", self.job_pass_share),
+        let mut shares = vec![
+            ("overrun-share".to_owned(), self.overrun_share),
+            ("timeout-share".to_owned(), self.timeout_share),
+            ("job-pass-share".to_owned(), self.job_pass_share),
         ];
+        let levels = [("l2", &self.l2), ("l3", &self.l3), ("l4", &self.l4)];
+        for (level, targets) in levels {
+            let own = |name: &str, value: Option<f64>| Some((format!("{level}.{name}"), value?));
+            seconds.extend(own("queue-seconds", targets.queue_seconds));
+            seconds.extend(own("overrun-seconds", targets.overrun_seconds));
+            seconds.extend(own("end-to-end-seconds", targets.end_to_end_seconds));
+            shares.extend(own("overrun-share", targets.overrun_share));
+            shares.extend(own("timeout-share", targets.timeout_share));
+            shares.extend(own("job-pass-share", targets.job_pass_share));
+            shares.extend(own("valid-report-share", targets.valid_report_share));
+            shares.extend(own("flake-share", targets.flake_share));
+        }
         let mut problems = Vec::new();
         for (name, value, least) in days {
             if !(least..=LOOK_BACK_DAYS).contains(&value) {
@@ -110,6 +180,12 @@ impl LevelCriteria {
         for (name, value) in shares {
             if !(0.0..=1.0).contains(&value) {
                 problems.push(format!("`{name}`: a share from 0 to 1, not {value}"));
+            }
+        }
+        for (level, targets) in levels {
+            let count = targets.core_jobs.len();
+            if count > MAX_CORE_JOBS {
+                problems.push(format!("`{level}.core-jobs`: at most {MAX_CORE_JOBS}, not {count}"));
             }
         }
         problems
@@ -133,6 +209,12 @@ pub enum Criterion {
     Timeouts,
     /// Share of jobs that passed.
     JobPass,
+    /// Share of reports that were valid.
+    ValidReports,
+    /// Share of passed jobs that had failed before on the same commit.
+    Flakes,
+    /// Share of the named jobs that ran and whose newest result is a pass.
+    CoreJobs,
 }
 
 impl Criterion {
@@ -145,6 +227,9 @@ impl Criterion {
             Self::EndToEnd => "end to end P50",
             Self::Timeouts => "timeouts",
             Self::JobPass => "CI job pass rate",
+            Self::ValidReports => "valid reports",
+            Self::Flakes => "flakes",
+            Self::CoreJobs => "core test suite",
         }
     }
 }
@@ -208,6 +293,8 @@ pub struct ReviewWindow<'a> {
     pub attempts: &'a [&'a AttemptFact],
     /// The newest row of each of its dispatches.
     pub dispatches: &'a [&'a DispatchFact],
+    /// Valid reports out of all received ones.
+    pub reports: Rate,
     pub until: Timestamp,
     /// How many of its jobs of record failed because of upstream.
     pub upstream_failures: u64,
@@ -246,23 +333,34 @@ pub(super) fn promotion_of_jobs(
         days(days_at_l2, Criterion::TimeAtL2, criteria.days_at_l2),
         days(Some(covered.len() as f64), Criterion::Coverage, criteria.coverage_days),
     ];
-    found.extend(common_evidence(jobs, window, criteria, ThresholdBound::Under));
+    found.extend(reaching(jobs, window, criteria, Level::L3));
     found
+}
+
+/// Evidence for the targets of a level that the repository may reach.
+pub(super) fn reaching(
+    jobs: &[JobOfRecord<'_>],
+    window: ReviewWindow<'_>,
+    criteria: &LevelCriteria,
+    level: Level,
+) -> Vec<CriterionEvidence> {
+    level_evidence(jobs, window, criteria, level, ThresholdBound::Under)
+}
+
+/// Evidence for the targets of the level that the repository has.
+pub(super) fn staying(
+    jobs: &[JobOfRecord<'_>],
+    window: ReviewWindow<'_>,
+    criteria: &LevelCriteria,
+    level: Level,
+) -> Vec<CriterionEvidence> {
+    level_evidence(jobs, window, criteria, level, ThresholdBound::AtMost)
 }
 
 /// Evidence for staying at L3. If a criterion isn't met, a demotion is proposed.
 pub fn demotion(window: ReviewWindow<'_>, criteria: &LevelCriteria) -> Vec<CriterionEvidence> {
     let jobs = jobs_of_record(window.attempts.iter().copied(), window.dispatches.iter().copied());
-    demotion_of_jobs(&jobs, window, criteria)
-}
-
-/// `jobs` are the jobs of record of the window.
-pub(super) fn demotion_of_jobs(
-    jobs: &[JobOfRecord<'_>],
-    window: ReviewWindow<'_>,
-    criteria: &LevelCriteria,
-) -> Vec<CriterionEvidence> {
-    common_evidence(jobs, window, criteria, ThresholdBound::AtMost)
+    staying(&jobs, window, criteria, Level::L3)
 }
 
 /// When the repository reached `level`: the first dispatch of the newest series at that level.
@@ -295,21 +393,24 @@ fn evidence(
     CriterionEvidence { criterion, value, bound, target, n, verdict }
 }
 
-/// Evidence for the criteria that promotions and demotions share. They only differ in the bound for the
+/// Evidence for the targets of a level. Promotions and demotions only differ in the bound for the
 /// end-to-end median: `< 3 h` promotes, `> 3 h` demotes, and exactly 3 h does neither.
-fn common_evidence(
+fn level_evidence(
     jobs: &[JobOfRecord<'_>],
     window: ReviewWindow<'_>,
     criteria: &LevelCriteria,
+    level: Level,
     end_to_end: ThresholdBound,
 ) -> Vec<CriterionEvidence> {
+    let targets = criteria.targets(level);
+    let overrun_seconds = targets.overrun_seconds.unwrap_or(criteria.overrun_seconds);
     let sums = ResultCounts::of(jobs, window.dispatches.iter().copied());
     let ended = jobs
         .iter()
         .filter(|job| !matches!(job.outcome, Some(JobOutcome::TimedOut | JobOutcome::Lost)));
     let mut overrun = Rate::default();
     for seconds in execution_seconds(ended) {
-        let numerator = u64::from(seconds > criteria.overrun_seconds);
+        let numerator = u64::from(seconds > overrun_seconds);
         overrun += Rate { numerator, denominator: 1 };
     }
     let duration =
@@ -327,12 +428,43 @@ fn common_evidence(
         UpstreamFailures::LeaveOut => window.upstream_failures,
     };
     let (timeouts, job_pass) = (sums.timeouts(), sums.job_pass().without_failures(left_out));
+    let passed = sums.count(JobOutcome::Passed);
+    let after_rerun = sums.count(JobOutcome::PassedAfterRerun);
+    let flakes = Rate { numerator: after_rerun, denominator: passed + after_rerun };
     use Criterion as C;
-    vec![
-        duration(C::Queue, queue, |d| d.mean, ThresholdBound::Under, criteria.queue_seconds),
-        share(C::Overrun, overrun, ThresholdBound::Under, criteria.overrun_share),
-        duration(C::EndToEnd, whole, |d| d.p50, end_to_end, criteria.end_to_end_seconds),
-        share(C::Timeouts, timeouts, ThresholdBound::Under, criteria.timeout_share),
-        share(C::JobPass, job_pass, ThresholdBound::Over, criteria.job_pass_share),
-    ]
+    use ThresholdBound as B;
+    let found = [
+        targets.queue_seconds.map(|target| duration(C::Queue, queue, |d| d.mean, B::Under, target)),
+        targets.overrun_share.map(|target| share(C::Overrun, overrun, B::Under, target)),
+        targets
+            .end_to_end_seconds
+            .map(|target| duration(C::EndToEnd, whole, |d| d.p50, end_to_end, target)),
+        targets.timeout_share.map(|target| share(C::Timeouts, timeouts, B::Under, target)),
+        targets.job_pass_share.map(|target| share(C::JobPass, job_pass, B::Over, target)),
+        targets
+            .valid_report_share
+            .map(|target| share(C::ValidReports, window.reports, B::AtLeast, target)),
+        targets.flake_share.map(|target| share(C::Flakes, flakes, B::AtMost, target)),
+        (!targets.core_jobs.is_empty()).then(|| core_jobs(jobs, &targets.core_jobs)),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// Which share of the named jobs ran and passed, by the newest ended job of each. A job that didn't run counts
+/// as not passed, unless none ran.
+fn core_jobs(jobs: &[JobOfRecord<'_>], names: &[String]) -> CriterionEvidence {
+    let newest = names.iter().map(|name| {
+        let is_named = |job: &&JobOfRecord<'_>| {
+            job.outcome.is_some_and(|outcome| outcome != JobOutcome::Superseded)
+                && (job.record.job.as_deref() == Some(name) || job.name() == *name)
+        };
+        jobs.iter().filter(is_named).max_by_key(|job| job.record.received_at)
+    });
+    let ran: Vec<_> = newest.flatten().collect();
+    let has_passed = |job: &&&JobOfRecord<'_>| {
+        matches!(job.outcome, Some(JobOutcome::Passed | JobOutcome::PassedAfterRerun))
+    };
+    let passed = ran.iter().filter(has_passed).count();
+    let value = (!ran.is_empty()).then(|| passed as f64 / names.len() as f64);
+    evidence(Criterion::CoreJobs, value, ran.len() as u64, 1, ThresholdBound::AtLeast, 1.0)
 }

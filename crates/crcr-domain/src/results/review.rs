@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::blame::BlamedJobs;
 use super::criteria::{
     Criterion, CriterionEvidence, CriterionVerdict, LOOK_BACK_DAYS, LevelCriteria, ReviewWindow,
-    UpstreamFailures, demotion_of_jobs, promotion_of_jobs,
+    UpstreamFailures, promotion_of_jobs, reaching, staying,
 };
 use super::rates::{Rate, ResultCounts};
 use super::totals::jobs_of_days;
@@ -19,11 +19,11 @@ use crate::level::{EventKind, Level};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewQuestion {
-    /// May it go from L1 to L2? Maintainers decide; there are no thresholds.
+    /// May it go from L1 to L2? Unless the criteria have targets for L2, maintainers decide.
     Signal,
-    /// May it be promoted from L2 to L3?
+    /// May it be promoted from L2 to L3, or from L3 to L4?
     Promotion,
-    /// May it stay at L3 or L4?
+    /// May it stay at its level?
     Stay,
 }
 
@@ -96,10 +96,14 @@ pub struct RepoReview {
     pub from: Timestamp,
     pub to: Timestamp,
     pub question: ReviewQuestion,
-    /// One item per criterion; empty for [`ReviewQuestion::Signal`].
+    /// One item per criterion; empty for [`ReviewQuestion::Signal`] without targets.
     pub evidence: Vec<CriterionEvidence>,
     /// Combines all evidence.
     pub verdict: CriterionVerdict,
+    /// The other question about this level, if the criteria have targets for it: whether it may stay at L2, or
+    /// be promoted from L3 to L4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<SecondQuestion>,
     /// Dispatches whose jobs all reached a verdict: measures infrastructure only.
     pub availability: Rate,
     /// Passed jobs out of passed and failed ones: measures tests only.
@@ -123,6 +127,33 @@ pub struct RepoReview {
     pub refused: BTreeMap<CallbackOutcome, u64>,
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SecondQuestion {
+    pub question: ReviewQuestion,
+    pub evidence: Vec<CriterionEvidence>,
+    pub verdict: CriterionVerdict,
+}
+
+impl SecondQuestion {
+    pub fn title(&self) -> &'static str {
+        match self.question {
+            ReviewQuestion::Promotion => "May it be promoted to L4?",
+            question => question.title(),
+        }
+    }
+}
+
+fn combined(evidence: &[CriterionEvidence]) -> CriterionVerdict {
+    let has = |verdict| evidence.iter().any(|item| item.verdict == verdict);
+    if has(CriterionVerdict::NotMet) {
+        CriterionVerdict::NotMet
+    } else if evidence.is_empty() || has(CriterionVerdict::Unknown) {
+        CriterionVerdict::Unknown
+    } else {
+        CriterionVerdict::Met
+    }
+}
+
 impl RepoReview {
     /// Rates cover pull requests and pushes, not nightly runs.
     pub fn of(
@@ -137,22 +168,6 @@ impl RepoReview {
         let (attempts, dispatches) = (&*facts.attempts, &*facts.dispatches);
         let jobs = jobs_of_days(attempts.iter().copied(), dispatches.iter().copied());
         let upstream_failures = facts.blamed.upstream_failures(&jobs);
-        let window = ReviewWindow { attempts, dispatches, until: to, upstream_failures };
-        let evidence = match question {
-            ReviewQuestion::Signal => vec![],
-            ReviewQuestion::Promotion => {
-                promotion_of_jobs(&jobs, window, facts.at_l2_since, criteria)
-            }
-            ReviewQuestion::Stay => demotion_of_jobs(&jobs, window, criteria),
-        };
-        let has = |verdict| evidence.iter().any(|item| item.verdict == verdict);
-        let verdict = if has(CriterionVerdict::NotMet) {
-            CriterionVerdict::NotMet
-        } else if evidence.is_empty() || has(CriterionVerdict::Unknown) {
-            CriterionVerdict::Unknown
-        } else {
-            CriterionVerdict::Met
-        };
         let sums = ResultCounts::of(&jobs, dispatches.iter().copied());
         let mut signal = Rate::default();
         let mut refused = BTreeMap::new();
@@ -163,6 +178,29 @@ impl RepoReview {
                 *refused.entry(*report).or_default() += 1;
             }
         }
+        let window =
+            ReviewWindow { attempts, dispatches, reports: signal, until: to, upstream_failures };
+        let evidence = match question {
+            ReviewQuestion::Signal => reaching(&jobs, window, criteria, Level::L2),
+            ReviewQuestion::Promotion => {
+                promotion_of_jobs(&jobs, window, facts.at_l2_since, criteria)
+            }
+            ReviewQuestion::Stay => staying(&jobs, window, criteria, level.unwrap_or(Level::L3)),
+        };
+        let verdict = combined(&evidence);
+        let second = match level {
+            Some(Level::L2) if !criteria.l2.is_empty() => {
+                Some((ReviewQuestion::Stay, staying(&jobs, window, criteria, Level::L2)))
+            }
+            Some(Level::L3) if !criteria.l4.is_empty() => {
+                Some((ReviewQuestion::Promotion, reaching(&jobs, window, criteria, Level::L4)))
+            }
+            _ => None,
+        };
+        let second = second.map(|(question, evidence)| {
+            let verdict = combined(&evidence);
+            SecondQuestion { question, evidence, verdict }
+        });
         Self {
             repo: repo.to_owned(),
             level,
@@ -171,6 +209,7 @@ impl RepoReview {
             question,
             evidence,
             verdict,
+            second,
             availability: sums.availability,
             test_pass: sums.test_pass(),
             job_pass: sums.job_pass(),
@@ -189,23 +228,38 @@ impl RepoReview {
             || self.evidence.iter().any(|item| item.criterion != Criterion::TimeAtL2 && item.n > 0)
     }
 
-    pub fn is_about_staying(&self) -> bool {
-        self.question == ReviewQuestion::Stay
+    /// Evidence and verdict for staying at its level; `None` if the criteria have no targets for that.
+    pub fn staying(&self) -> Option<(&[CriterionEvidence], CriterionVerdict)> {
+        self.answer(|question| question == ReviewQuestion::Stay)
     }
 
-    pub fn is_about_promotion(&self) -> bool {
-        self.question == ReviewQuestion::Promotion
+    /// Evidence and verdict for the next level; `None` if the criteria have no targets for that.
+    pub fn promotion(&self) -> Option<(&[CriterionEvidence], CriterionVerdict)> {
+        self.answer(|question| question != ReviewQuestion::Stay)
     }
 
-    /// The level to change to, one step away: up from L2 if all criteria are met, down from L3 or L4 if
-    /// one isn't. `None`: no change.
-    pub fn proposal(&self) -> Option<Level> {
-        match (self.question, self.verdict, self.level?) {
-            (ReviewQuestion::Promotion, CriterionVerdict::Met, Level::L2) => Some(Level::L3),
-            (ReviewQuestion::Stay, CriterionVerdict::NotMet, Level::L3) => Some(Level::L2),
-            (ReviewQuestion::Stay, CriterionVerdict::NotMet, Level::L4) => Some(Level::L3),
-            _ => None,
+    fn answer(
+        &self,
+        is_asked: impl Fn(ReviewQuestion) -> bool,
+    ) -> Option<(&[CriterionEvidence], CriterionVerdict)> {
+        if is_asked(self.question) {
+            return (!self.evidence.is_empty()).then_some((&*self.evidence, self.verdict));
         }
+        let second = self.second.as_ref().filter(|second| is_asked(second.question))?;
+        Some((&*second.evidence, second.verdict))
+    }
+
+    /// The level to change to, one step away: down if a criterion for staying isn't met, else up if all criteria
+    /// of the next level are met. `None`: no change.
+    pub fn proposal(&self) -> Option<Level> {
+        let verdict =
+            |answer: Option<(&[CriterionEvidence], CriterionVerdict)>| answer.map(|a| a.1);
+        let at = Level::ALL.iter().position(|level| Some(*level) == self.level)?;
+        if verdict(self.staying()) == Some(CriterionVerdict::NotMet) {
+            return Level::ALL.get(at.checked_sub(1)?).copied();
+        }
+        let is_met = verdict(self.promotion()) == Some(CriterionVerdict::Met);
+        is_met.then(|| Level::ALL.get(at + 1).copied()).flatten()
     }
 
     /// Path on the HUD that shows the same review permanently.

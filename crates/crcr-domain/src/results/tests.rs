@@ -3,7 +3,7 @@
 use jiff::{Timestamp, ToSpan as _};
 
 use super::criteria::{
-    Criterion, CriterionVerdict, ReviewWindow, at_level_since, demotion, promotion,
+    Criterion, CriterionVerdict, LevelTargets, ReviewWindow, at_level_since, demotion, promotion,
 };
 use super::outcome::outcome;
 use super::rates::{end_to_end_seconds, queue_seconds};
@@ -309,13 +309,16 @@ fn month(days: i64, bad_every: i64) -> (Vec<AttemptFact>, Vec<DispatchFact>) {
 fn promotion_has_evidence_for_every_criterion() {
     let (attempts, dispatches) = month(40, 8);
     let until = at(40 * 86_400);
+    let since = at_level_since(&dispatches, Level::L2);
+    let (attempts, dispatches) = (refs(&attempts), refs(&dispatches));
+    let reports = Rate::default();
     let window = ReviewWindow {
-        attempts: &refs(&attempts),
-        dispatches: &refs(&dispatches),
+        attempts: &attempts,
+        dispatches: &dispatches,
+        reports,
         until,
         upstream_failures: 0,
     };
-    let since = at_level_since(&dispatches, Level::L2);
     assert_eq!(since, Some(at(0)));
     let evidence = promotion(window, since, &LevelCriteria::default());
     let of = |criterion| evidence.iter().find(|e| e.criterion == criterion).unwrap();
@@ -338,6 +341,7 @@ fn too_few_samples_are_unknown_and_cause_no_demotion() {
         upstream_failures: 0,
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
+        reports: Rate::default(),
         until: at(19 * 86_400),
     };
     for evidence in demotion(window, &LevelCriteria::default()) {
@@ -355,6 +359,7 @@ fn end_to_end_time_at_the_threshold_changes_no_level() {
         upstream_failures: 0,
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
+        reports: Rate::default(),
         until: at(20 * 86_400),
     };
     let verdict = |evidence: Vec<super::criteria::CriterionEvidence>| {
@@ -377,6 +382,7 @@ fn timeouts_dont_count_as_overruns() {
         upstream_failures: 0,
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
+        reports: Rate::default(),
         until: at(40 * 86_400),
     };
     let evidence = demotion(window, &LevelCriteria::default());
@@ -512,4 +518,78 @@ fn failures_of_upstream_are_left_out_only_if_the_criteria_say_so_and_both_rates_
     };
     assert_eq!(review(UpstreamFailures::Count), (40, CriterionVerdict::NotMet));
     assert_eq!(review(UpstreamFailures::LeaveOut), (35, CriterionVerdict::Met));
+}
+
+/// A review at `level` of 40 days of which every eighth fails, with a valid report a day.
+fn review_by(criteria: &LevelCriteria, level: Level) -> RepoReview {
+    let (attempts, dispatches) = month(40, 8);
+    let to = at(40 * 86_400);
+    let subject = ReviewSubject { repo: "acme/backend", level: Some(level), from: at(0), to };
+    let facts = ReviewFacts {
+        attempts: attempts.iter().collect(),
+        dispatches: dispatches.iter().collect(),
+        at_l2_since: Some(at(0)),
+        reports: vec![CallbackOutcome::Accepted; 40],
+        ..ReviewFacts::default()
+    };
+    RepoReview::of(subject, facts, criteria)
+}
+
+#[test]
+fn every_level_has_its_own_targets() {
+    // 87.5 % pass.
+    let with = |share: f64| LevelTargets { job_pass_share: Some(share), ..Default::default() };
+    let ratified = LevelCriteria::default();
+    let proposal = |criteria: &LevelCriteria, level| review_by(criteria, level).proposal();
+    for level in [Level::L1, Level::L2] {
+        assert_eq!(proposal(&ratified, level), None);
+    }
+    assert_eq!(proposal(&ratified, Level::L3), Some(Level::L2));
+    assert_eq!(proposal(&ratified, Level::L4), Some(Level::L3));
+    let l2 = |share| LevelCriteria { l2: with(share), ..ratified.clone() };
+    assert_eq!(proposal(&l2(0.8), Level::L1), Some(Level::L2));
+    assert_eq!(proposal(&l2(0.95), Level::L1), None);
+    assert_eq!(proposal(&l2(0.95), Level::L2), Some(Level::L1));
+    assert_eq!(proposal(&l2(0.8), Level::L2), None, "it stays, and misses what L3 needs");
+    let l3 = LevelCriteria { l3: with(0.8), ..ratified.clone() };
+    assert_eq!(proposal(&l3, Level::L2), Some(Level::L3));
+    assert_eq!(proposal(&l3, Level::L3), None);
+    assert_eq!(proposal(&l3, Level::L4), Some(Level::L3), "L4 keeps the common targets");
+    let both = |share| LevelCriteria { l4: with(share), ..l3.clone() };
+    assert_eq!(proposal(&both(0.85), Level::L3), Some(Level::L4));
+    assert_eq!(proposal(&both(0.9), Level::L3), None);
+    assert_eq!(proposal(&both(0.85), Level::L4), None);
+    assert!(review_by(&ratified, Level::L3).second.is_none());
+}
+
+#[test]
+fn reports_flakes_and_core_jobs_are_criteria_only_where_they_have_targets() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let review = |core: &[&str]| {
+        let l3 = LevelTargets {
+            valid_report_share: Some(0.9),
+            flake_share: Some(0.01),
+            core_jobs: names(core),
+            ..Default::default()
+        };
+        review_by(&LevelCriteria { l3, ..LevelCriteria::default() }, Level::L3)
+    };
+    let of = |review: &RepoReview, criterion| {
+        let found = review.evidence.iter().find(|e| e.criterion == criterion).unwrap();
+        (found.value, found.n, found.verdict)
+    };
+    let (attempts, _) = month(1, 8);
+    let name = attempts[0].job.clone().unwrap();
+    let full = format!("{} / {name}", attempts[0].workflow);
+    let all = review(&[&full]);
+    assert_eq!(of(&all, Criterion::ValidReports), (Some(1.0), 40, CriterionVerdict::Met));
+    assert_eq!(of(&all, Criterion::Flakes), (Some(0.0), 35, CriterionVerdict::Met));
+    // The newest of 40 days failed.
+    assert_eq!(of(&all, Criterion::CoreJobs), (Some(0.0), 1, CriterionVerdict::NotMet));
+    let some = review(&[&name, "missing"]);
+    assert_eq!(of(&some, Criterion::CoreJobs).2, CriterionVerdict::NotMet);
+    let none = review(&["missing"]);
+    assert_eq!(of(&none, Criterion::CoreJobs), (None, 0, CriterionVerdict::Unknown));
+    let ratified = review_by(&LevelCriteria::default(), Level::L3);
+    assert_eq!(ratified.evidence.len(), 5);
 }

@@ -46,9 +46,7 @@ pub(crate) async fn build(hud: &Hud) -> Result<LevelStatusModel, PageError> {
         let span = (None, (hud.clock)());
         let review = super::level::build(hud, &entry.repo, Some(entry.level), span).await?.review;
         let no_data = !review.has_results();
-        let fails = review.question == ReviewQuestion::Stay
-            && review.verdict == CriterionVerdict::NotMet
-            && !no_data;
+        let fails = !no_data && review.proposal().is_some_and(|to| to < entry.level);
         let window_days = match review.question {
             ReviewQuestion::Stay => hud.criteria.demotion_days,
             ReviewQuestion::Signal | ReviewQuestion::Promotion => hud.criteria.promotion_days,

@@ -1,5 +1,6 @@
 //! `/crcr/{owner}/{repo}/level`: the evidence for a level.
 
+use crcr_domain::results::criteria::CriterionEvidence;
 use crcr_domain::results::review::ReviewQuestion;
 use crcr_domain::results::{Criterion, CriterionVerdict, UpstreamFailures};
 use maud::{Markup, html};
@@ -20,29 +21,17 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
                 @match review.level { Some(level) => span.tag { (level) " " (level.title()) }, None => span.tag { "not on the allowlist" } }
                 a href=(format!("/crcr/{}", review.repo)) { "Its results" }
             }
-            @if review.question == ReviewQuestion::Signal {
+            @if review.question == ReviewQuestion::Signal && review.evidence.is_empty() {
                 p.note { (question) " No threshold decides it." }
             } @else {
                 p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
             }
             p.detail { (time(review.from)) " to " (time(review.to)) " · pull requests and pushes · " a href=(model.permalink) { "permalink" } }
-            @if !review.evidence.is_empty() {
-                div.scroll tabindex="0" role="region" aria-label="Criteria" { table {
-                    thead { tr {
-                        th scope="col" { "Criterion" } th scope="col" { "Value" } th scope="col" { "Target" }
-                        th scope="col" { "n" } th scope="col" { "Verdict" }
-                    } }
-                    tbody { @for evidence in &review.evidence {
-                        @let (glyph, class, word) = verdict(evidence.verdict);
-                        tr {
-                            th scope="row" { (evidence.criterion.title()) }
-                            td { @match evidence.value { Some(value) => (amount(evidence.criterion, value)), None => span.muted { "no data" } } }
-                            td { (evidence.bound.sign()) " " (amount(evidence.criterion, evidence.target)) }
-                            td { (evidence.n) }
-                            td.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
-                        }
-                    } }
-                } }
+            @if !review.evidence.is_empty() { (table("Criteria", &review.evidence)) }
+            @if let Some(second) = &review.second {
+                @let (glyph, class, word) = verdict(second.verdict);
+                p.note.(class) { (second.title()) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
+                (table(second.title(), &second.evidence))
             }
             h2 { "Infrastructure and tests, apart" }
             dl.cards {
@@ -72,6 +61,27 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
     )
 }
 
+fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) { table {
+            thead { tr {
+                th scope="col" { "Criterion" } th scope="col" { "Value" } th scope="col" { "Target" }
+                th scope="col" { "n" } th scope="col" { "Verdict" }
+            } }
+            tbody { @for item in evidence {
+                @let (glyph, class, word) = verdict(item.verdict);
+                tr {
+                    th scope="row" { (item.criterion.title()) }
+                    td { @match item.value { Some(value) => (amount(item.criterion, value)), None => span.muted { "no data" } } }
+                    td { (item.bound.sign()) " " (amount(item.criterion, item.target)) }
+                    td { (item.n) }
+                    td.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
+                }
+            } }
+        } }
+    }
+}
+
 pub(super) fn verdict(verdict: CriterionVerdict) -> (&'static str, &'static str, &'static str) {
     match verdict {
         CriterionVerdict::Met => ("✓", "good", "met"),
@@ -84,6 +94,11 @@ pub(super) fn amount(criterion: Criterion, value: f64) -> String {
     match criterion {
         Criterion::TimeAtL2 | Criterion::Coverage => format!("{:.0} d", value.floor()),
         Criterion::Queue | Criterion::EndToEnd => duration(value),
-        Criterion::Overrun | Criterion::Timeouts | Criterion::JobPass => percent(value),
+        Criterion::Overrun
+        | Criterion::Timeouts
+        | Criterion::JobPass
+        | Criterion::ValidReports
+        | Criterion::Flakes
+        | Criterion::CoreJobs => percent(value),
     }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
 use crcr_domain::RepoName;
 use crcr_domain::ci_data::webhook::is_event_name;
+use crcr_domain::demotion::{DEMOTION_BRANCH, DEMOTION_LABEL};
 use crcr_domain::event::EventFilter;
 use crcr_domain::level::LABEL_PREFIX;
 use crcr_domain::lifecycle::Conclusion;
@@ -25,6 +26,7 @@ use url::Url;
 use self::config_file::FileUrl;
 use self::secrets::{Secret, SecretFormat};
 use self::settings::{Settings, is_secure_with_password, secure_url};
+use crate::demotions::DemotionNames;
 use crate::limits;
 use crate::log_rules::LogRules;
 
@@ -45,6 +47,7 @@ pub struct Config {
     pub allowlist: FileUrl,
     /// How often the allowlist is read again.
     pub allowlist_ttl: Duration,
+    pub demotions: DemotionNames,
     /// Which upstream events are dispatched.
     pub interest: EventFilter,
     pub upstream: RepoName,
@@ -295,6 +298,10 @@ impl Settings<'_> {
                 landed_label: self.get_or("CRCR_LANDED_LABEL", "Merged"),
             },
             upstream,
+            demotions: DemotionNames {
+                branch: self.get_or("CRCR_DEMOTION_BRANCH", DEMOTION_BRANCH),
+                label: self.get_or("CRCR_DEMOTION_LABEL", DEMOTION_LABEL),
+            },
             api_url: api_url?,
             server_url: server_url.trim_end_matches('/').to_owned(),
             public_url: public_url?,

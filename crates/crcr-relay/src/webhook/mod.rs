@@ -76,6 +76,7 @@ async fn receive(
     let name = text(headers, "x-github-event");
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    relay.demotions.note_webhook(name, body);
     let id = delivery_id(headers)?;
     let pending = keep_webhook::prepare(relay, headers, name, id, body);
     let Some(event) = event else {

@@ -131,6 +131,11 @@ mod tests {
         };
         assert_eq!(read, expected);
         assert_eq!(criteria("{\"days-at-l2\": 10}").unwrap().days_at_l2, 10);
+        let levels = "job-pass-share: 0.8\nl4: {job-pass-share: 0.95, core-jobs: [CI / core]}\n";
+        let read = criteria(levels).unwrap();
+        let pass = [Level::L2, Level::L3, Level::L4].map(|l| read.targets(l).job_pass_share);
+        assert_eq!(pass, [None, Some(0.8), Some(0.95)]);
+        assert_eq!(read.targets(Level::L4).core_jobs, ["CI / core"]);
         assert_eq!(criteria("# the ratified ones\n"), Ok(LevelCriteria::default()));
     }
 
@@ -145,6 +150,8 @@ mod tests {
             ("job-pass-share: 90", "`job-pass-share`: a share from 0 to 1, not 90"),
             ("queue-seconds: .nan", "`queue-seconds`: a number of seconds above 0, not NaN"),
             ("promotion-days: 1000\nqueue-seconds: 0", "0; `"),
+            ("l2: {job-pass-share: 2}", "`l2.job-pass-share`: a share from 0 to 1, not 2"),
+            ("l4: {days: 2}", "unknown field `days`"),
             ("promotion-days: 7", "`coverage-days`: at most `promotion-days`, 7, not 14"),
         ] {
             let why = criteria(text).unwrap_err();

@@ -31,6 +31,11 @@ impl World {
         answer["token"].as_str().expect("a token is text").to_owned()
     }
 
+    /// Points a branch at a commit, as a push does.
+    pub fn put_branch(&self, name: &str, branch: &str, sha: &str) {
+        self.lock().expect(name).branches.insert(branch.to_owned(), sha.to_owned());
+    }
+
     /// The branches of a repository, without the default one.
     pub fn branches(&self, name: &str) -> Vec<String> {
         self.lock().expect(name).branches.keys().cloned().collect()

@@ -3,13 +3,13 @@
 //! The newest state is sent, whatever change asked for the update. The task's key makes sure that a
 //! check run has only one update at a time.
 
-use crcr_domain::RepoName;
 use crcr_domain::callback::JobId;
 use crcr_domain::check_run::{self as texts, CheckRunContext, CheckRunStatus};
 use crcr_domain::dispatch::{CheckRunVisibility, Dispatch};
 use crcr_domain::lifecycle::JobState;
 use crcr_domain::results::jobs_of_record;
 use crcr_domain::triage::{TriageCategory, TriageConfidence};
+use crcr_domain::{Level, RepoName};
 use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_results::blame::blame_jobs;
@@ -83,7 +83,10 @@ pub async fn run(
     if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
         return Ok(TaskDone::Finished);
     }
-    send(relay, &dispatch, head_sha, &name, key, &known, run, &shown).await?;
+    let may_create = head.level != Level::L3 || !relay.demotions.is_open(repo);
+    if !send(relay, &dispatch, head_sha, &name, key, &known, run, &shown, may_create).await? {
+        return Ok(TaskDone::Finished);
+    }
     let needs_oncall =
         matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
     if let Some(pull) = dispatch.pull_request
@@ -144,7 +147,8 @@ fn content(
     Some((run_order(&job.id), shown))
 }
 
-/// Creates or updates the check run, unless it has this content already.
+/// Creates or updates the check run, unless it has this content already. Returns false if there is none and
+/// none may be created.
 #[expect(clippy::too_many_arguments, reason = "all of them name one check run")]
 async fn send(
     relay: &Relay,
@@ -155,7 +159,8 @@ async fn send(
     known: &Versioned<CheckRunRecord>,
     run: (u64, u32),
     shown: &texts::CheckRunContent,
-) -> Result<(), TaskError> {
+    may_create: bool,
+) -> Result<bool, TaskError> {
     let completed = matches!(shown.status, CheckRunStatus::Completed(_));
     let mut body = CheckRun {
         name: name.to_owned(),
@@ -171,7 +176,7 @@ async fn send(
         serde_json::to_vec(&body).map_err(|error| TaskError::permanent(error.to_string()))?;
     let digest = crate::webhook::signature::digest(&text);
     if known.value.as_ref().is_some_and(|before| before.digest == digest) {
-        return Ok(());
+        return Ok(true);
     }
     body.completed_at = completed.then(|| relay.now());
     let upstream = relay.config.upstream.as_str();
@@ -184,11 +189,12 @@ async fn send(
         None => match relay.app.own_check_run(upstream, head_sha, name).await? {
             Some(id) => match relay.app.update_check_run(upstream, id, &body).await {
                 Ok(()) => id,
-                Err(GithubError::Forbidden(_)) => {
+                Err(GithubError::Forbidden(_)) if may_create => {
                     relay.app.create_check_run(upstream, head_sha, &body).await?
                 }
                 Err(error) => return Err(error.into()),
             },
+            None if !may_create => return Ok(false),
             None => relay.app.create_check_run(upstream, head_sha, &body).await?,
         },
     };
@@ -207,7 +213,7 @@ async fn send(
         let now: Versioned<CheckRunRecord> = read_record(relay.store.as_ref(), key.clone()).await?;
         batch.update(&now, &sent, relay.expiry());
         if relay.commit(batch).await? == CommitOutcome::Done {
-            return Ok(());
+            return Ok(true);
         }
     }
     Err(TaskError::retry("a check run's record changed in every try to change it"))

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod authority;
+mod demotions;
 mod explanations;
 mod faults;
 mod links;

@@ -1,0 +1,145 @@
+//! An open demotion upstream: no new check runs at L3, and everything else as before.
+
+use std::time::Duration;
+
+use crcr_domain::Level;
+use crcr_standin::traffic::Fault;
+use crcr_standin::world::PullRequest;
+
+use super::super::support::{HEAD, NEWER, UPSTREAM, World};
+use super::{Downstream, checks, open};
+
+const BRANCH: &str = "crcr-demotion/acme/three";
+const REFS: &str = "GET /repos/acme/upstream/git/matching-refs/heads/crcr-demotion/";
+
+/// Pull request 7 has the label of the device of `acme/three`.
+async fn world() -> World {
+    let world = World::new().await;
+    world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
+    world
+}
+
+/// Pull request 50 as `crcr levels sync` opens it.
+fn demotion(head_repository: &str) -> PullRequest {
+    PullRequest {
+        head_repository: Some(head_repository.to_owned()),
+        head_ref: BRANCH.to_owned(),
+        labels: ["crcr-auto-demotion".to_owned()].into(),
+        ..PullRequest::from_fork(50, UPSTREAM, NEWER, jiff::Timestamp::UNIX_EPOCH)
+    }
+}
+
+/// Opens it, and has the relay ask GitHub.
+async fn demote(world: &World, pull: PullRequest) {
+    let github = &world.github.state().world;
+    github.put_pull(UPSTREAM, pull);
+    github.put_branch(UPSTREAM, BRANCH, NEWER);
+    world.relay.demotions.refresh(&world.relay.app).await;
+}
+
+fn of_three(world: &World) -> Vec<(String, String, Option<String>)> {
+    checks(world).into_iter().filter(|check| check.0.contains("/three/")).collect()
+}
+
+/// The run at `acme/three` from its dispatch to its end.
+async fn run_three(world: &World) -> Downstream {
+    let three = open(world).await("acme/three");
+    three.on_github(world, "completed", Some("success"));
+    three.start(world).await;
+    three.end(world, "success").await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    three
+}
+
+#[tokio::test]
+async fn open_demotion_stops_new_check_runs_but_not_dispatches_and_results() {
+    let world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world), []);
+    let attempts = world.results.attempts(&world.always()).unwrap();
+    assert!(attempts.iter().any(|row| row.repo == "acme/three" && row.level == Level::L3));
+    assert!(!checks(&world).is_empty(), "the others keep theirs");
+}
+
+#[tokio::test]
+async fn check_runs_that_have_begun_are_ended_during_a_demotion() {
+    let world = world().await;
+    let three = open(&world).await("acme/three");
+    three.on_github(&world, "completed", Some("success"));
+    three.start(&world).await;
+    world.work().await;
+    assert_eq!(of_three(&world).len(), 2);
+    demote(&world, demotion(UPSTREAM)).await;
+    three.end(&world, "success").await;
+    world.later(Duration::from_secs(300));
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let ends: Vec<_> = of_three(&world).into_iter().map(|check| check.2).collect();
+    assert_eq!(ends, vec![Some("success".to_owned()); 2]);
+}
+
+#[tokio::test]
+async fn closed_demotion_gives_the_check_runs_back() {
+    let world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    world.github.state().world.close_pull(UPSTREAM, 50);
+    world.relay.demotions.refresh(&world.relay.app).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world).len(), 2);
+}
+
+#[tokio::test]
+async fn fork_cannot_demote_a_backend_by_naming_its_branch() {
+    for fork in ["mallory/upstream", "acme/upstream-fork"] {
+        let world = world().await;
+        demote(&world, demotion(fork)).await;
+        run_three(&world).await;
+        assert_eq!(of_three(&world).len(), 2, "{fork}");
+    }
+}
+
+#[tokio::test]
+async fn demotion_without_the_label_has_no_effect() {
+    let world = world().await;
+    demote(&world, PullRequest { labels: [].into(), ..demotion(UPSTREAM) }).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world).len(), 2);
+}
+
+#[tokio::test]
+async fn outage_of_github_keeps_what_was_known_of_demotions() {
+    let world = world().await;
+    demote(&world, demotion(UPSTREAM)).await;
+    world.github.state().world.fail(REFS, 1, Fault::status(403));
+    world.relay.demotions.refresh(&world.relay.app).await;
+    run_three(&world).await;
+    assert_eq!(of_three(&world), []);
+}
+
+#[tokio::test]
+async fn webhook_of_a_demotion_causes_a_question_to_github_and_others_dont() {
+    let world = world().await;
+    let github = &world.github.state().world;
+    github.put_pull(UPSTREAM, demotion("mallory/upstream"));
+    let relay = std::sync::Arc::clone(&world.relay);
+    let fresh = tokio::spawn(async move { relay.demotions.keep_fresh(&relay.app).await });
+    let asked = async |times: usize| {
+        for _ in 0..1000 {
+            if github.count(REFS) >= times {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        github.count(REFS)
+    };
+    assert_eq!(asked(1).await, 1, "at the start");
+    assert_eq!(github.pull(UPSTREAM, 7).unwrap().head_sha, HEAD);
+    world.send(&world.pull_request("opened")).await;
+    let payload = world.github.state().pull_request_payload(UPSTREAM, 50, "labeled");
+    world.send(&github.delivery("pull_request", &payload)).await;
+    assert_eq!(asked(2).await, 2, "within seconds, and not only after a minute");
+    fresh.abort();
+    world.work().await;
+    world.dispatched();
+    checks(&world);
+}
