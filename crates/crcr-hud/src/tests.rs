@@ -666,7 +666,7 @@ async fn backend_page_says_whose_fault_each_failure_is_and_shows_rates_without_u
     let (_, page) = site.get(&format!("/crcr/{repo}?window=30d")).await;
     assert!(page.contains("<th scope=\"col\">Whose fault</th>"), "{page}");
     assert!(page.contains("<span class=\"tag\">upstream</span>"), "{page}");
-    let without = format!("CI job pass without upstream's {left_out} failures");
+    let without = format!("CI job pass without upstream's failures ({left_out})");
     assert!(page.contains(&without), "{page}");
     let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
     assert!(page.contains("They count in the criteria."), "{page}");

@@ -141,7 +141,7 @@ impl<'a> BlameContext<'a> {
             ),
             JobOutcome::InfraFailed => {
                 let phase = job.record.phase.as_deref();
-                let phase = phase.map_or(String::new(), |phase| format!(" in `{phase}`,"));
+                let phase = phase.map_or(String::new(), |phase| format!(" in {phase},"));
                 let summary = format!("Infrastructure: it failed{phase} before its tests");
                 (Category::Infra, Confidence::High, summary)
             }

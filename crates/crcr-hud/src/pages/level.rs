@@ -39,7 +39,7 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
                 div { dt { "Test pass" } dd { (rate(&review.test_pass.into())) } }
             }
             h2 { "With and without upstream's failures" }
-            p.detail { (review.upstream_failures) " jobs failed because of upstream: at least two backends failed on the same commit and not before. "
+            p.detail { "Failed because of upstream: " (review.upstream_failures) ". A failure counts as upstream's when at least two backends have it that didn't have it before. "
                 @match review.upstream_failures_are {
                     UpstreamFailures::LeaveOut => "They are left out of the criteria.",
                     UpstreamFailures::Count => "They count in the criteria.",

@@ -34,8 +34,8 @@ pub(crate) fn page(model: &BackendModel) -> Markup {
                 div { dt { "CI job pass" } dd { (rate(&model.worth.job_pass)) } }
                 div { dt { "Test pass" } dd { (rate(&model.worth.test_pass)) } }
                 @if model.upstream_failures > 0 {
-                    div { dt { "CI job pass without upstream's " (model.upstream_failures) " failures" } dd { (rate(&model.job_pass_without_upstream)) } }
-                    div { dt { "Test pass without them" } dd { (rate(&model.test_pass_without_upstream)) } }
+                    div { dt { "CI job pass without upstream's failures (" (model.upstream_failures) ")" } dd { (rate(&model.job_pass_without_upstream)) } }
+                    div { dt { "Test pass without upstream's failures" } dd { (rate(&model.test_pass_without_upstream)) } }
                 }
                 div { dt { "Availability" } dd { (rate(&model.worth.availability)) } }
                 div { dt { "Queue P50" } dd { (distribution(model.worth.queue.as_ref())) } }
@@ -77,10 +77,10 @@ pub(crate) fn page(model: &BackendModel) -> Markup {
                 }
             }
             section aria-labelledby="refused" {
-                h2 #refused { "RefusedReport and unproven reports" }
+                h2 #refused { "Refused and unproven reports" }
                 @if model.refused.is_empty() { p.muted { "None in this span." } }
                 @else {
-                    div.scroll tabindex="0" role="region" aria-label="RefusedReport and unproven reports" { table {
+                    div.scroll tabindex="0" role="region" aria-label="Refused and unproven reports" { table {
                         thead { tr { th scope="col" { "When" } th scope="col" { "Answer" } th scope="col" { "Why" } } }
                         tbody { @for refused in &model.refused { tr {
                             td { (time(refused.at)) }
