@@ -372,13 +372,13 @@ async fn build_level(
     hud: Arc<Hud>,
     (owner, repo): (String, String),
     query: SpanQuery,
-) -> Result<model::level::LevelReview, PageError> {
+) -> Result<model::level::LevelModel, PageError> {
     compute(hud, async move |hud| {
         let span = span(hud, &query)?;
         // Without a start, the criteria define how far back to look.
         let window = (query.has_start().then_some(span.from), span.to);
         let level = query.level().map_err(PageError::Query)?;
-        model::level::build(hud, &repo_name(&owner, &repo)?, level, window).await
+        model::level::build_page(hud, &repo_name(&owner, &repo)?, level, window).await
     })
     .await
 }

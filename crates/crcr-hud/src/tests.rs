@@ -9,12 +9,12 @@ use crcr_domain::ci_data::webhook::WebhookRow;
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{AttemptFact, DispatchFact, Fact, MergeBaseFact};
 use crcr_domain::lifecycle::{Conclusion, JobState};
-use crcr_domain::{Allowlist, RepoName};
+use crcr_domain::{Allowlist, Level, RepoName};
 use crcr_results::generate::{ALLOWLIST, break_upstream, facts};
 use crcr_results::sqlite::SqliteResults;
 use crcr_store::sqlite::{SqliteStore, StoreRole};
 use crcr_store::{StateStore as _, WriteBatch};
-use jiff::Timestamp;
+use jiff::{Timestamp, ToSpan as _};
 use serde_json::json;
 use tempfile::TempDir;
 use tower::ServiceExt as _;
@@ -631,6 +631,77 @@ async fn level_status_agrees_with_the_level_pages() {
     for repo in empty["repos"].as_array().unwrap() {
         assert_eq!((&repo["noData"], &repo["change"]), (&true.into(), &().into()));
     }
+}
+
+#[tokio::test]
+async fn level_page_tells_the_levels_so_far_and_how_soon_an_oncall_reacted() {
+    let repo = "aurora-example/torch-aurora";
+    let mut all = facts(7, now(), 30, 10, UPSTREAM);
+    let promoted_at: Timestamp = "2026-09-01T00:00:00Z".parse().unwrap();
+    for fact in &mut all {
+        if let Fact::Dispatch(sent) = fact
+            && sent.repo == repo
+            && sent.enqueued_at < promoted_at
+        {
+            sent.level = Level::L3;
+        }
+    }
+    let of_repo = all.iter().filter_map(|fact| match fact {
+        Fact::Attempt(row) if row.repo == repo && row.dispatched_at > now() - 72.hours() => {
+            Some(row)
+        }
+        _ => None,
+    });
+    let of_repo: Vec<_> = of_repo.collect();
+    let is_rerun = |row: &AttemptFact| {
+        of_repo.iter().any(|other| other.run_id == row.run_id && other.run_attempt > 1)
+    };
+    let end = JobState::Completed(Conclusion::Failure);
+    let failed = of_repo.iter().filter(|row| row.state == end && !is_rerun(row));
+    let (number, failed_at) =
+        failed.filter_map(|row| Some((row.pull_request?, row.received_at))).min().unwrap();
+    let site = site(all).await;
+    let path = format!("/api/v1/repositories/{repo}/level");
+    let level = site.json(&path).await;
+    assert!(level["oncall_reaction"].is_null(), "no comments are received");
+    let periods = level["history"].as_array().unwrap();
+    assert_eq!(periods.len(), 2, "{periods:?}");
+    assert_eq!((&periods[0]["level"], &periods[0]["until"]), (&"L4".into(), &().into()));
+    assert_eq!((&periods[1]["level"], &periods[1]["until"]), (&"L3".into(), &periods[0]["from"]));
+
+    let comment = |id: u64, login: &str, minutes: i64| {
+        let body = json!({
+            "action": "created", "repository": { "full_name": UPSTREAM },
+            "issue": { "number": number },
+            "comment": {
+                "id": id, "user": { "login": login }, "created_at": failed_at + minutes.minutes(),
+                "updated_at": failed_at + minutes.minutes(),
+            },
+        });
+        let body = body.to_string();
+        WebhookRow::new("issue_comment", &format!("c{id}"), now(), body.as_bytes()).unwrap()
+    };
+    let comments = vec![
+        comment(1, "aurora-oncall", -5),
+        comment(2, "somebody", 1),
+        comment(3, "Aurora-Backup", 30),
+        comment(4, "aurora-oncall", 90),
+    ];
+    site.hud.results.append_webhooks(comments).await.unwrap();
+    let reaction = &site.json(&path).await["oncall_reaction"];
+    assert_eq!(
+        (&reaction["seconds"]["n"], &reaction["seconds"]["p50"]),
+        (&1.into(), &1800.0.into())
+    );
+    assert!(reaction["blocked"].as_u64() > Some(1), "{reaction}");
+    let (_, page) = site.get(&format!("/crcr/{repo}/level")).await;
+    assert!(page.contains("First comment P50") && page.contains("30 min"), "{page}");
+    assert!(page.contains("Levels so far") && page.contains("L3 stable"), "{page}");
+    let (_, page) = site.get(&format!("/crcr/{repo}")).await;
+    assert!(
+        page.contains("Environments and artifacts") && page.contains("driver 550.54"),
+        "{page}"
+    );
 }
 
 #[tokio::test]

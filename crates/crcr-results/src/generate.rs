@@ -32,6 +32,7 @@ pub struct GeneratedBackend {
     pub breaks: f64,
     /// Typical seconds in the queue.
     pub queue: f64,
+    pub environment: Option<&'static str>,
     pub jobs: &'static [&'static str],
 }
 
@@ -43,6 +44,7 @@ pub const BACKENDS: [GeneratedBackend; 5] = [
         passes: 0.97,
         breaks: 0.01,
         queue: 90.0,
+        environment: Some("Aurora A2 · driver 550.54 · ubuntu-24.04"),
         jobs: &["build", "test (1, 3)", "test (2, 3)", "test (3, 3)"],
     },
     GeneratedBackend {
@@ -51,6 +53,7 @@ pub const BACKENDS: [GeneratedBackend; 5] = [
         passes: 0.93,
         breaks: 0.03,
         queue: 400.0,
+        environment: Some("Basalt B1 · driver 12.1 · debian-12"),
         jobs: &["build", "ops", "models"],
     },
     GeneratedBackend {
@@ -59,6 +62,7 @@ pub const BACKENDS: [GeneratedBackend; 5] = [
         passes: 0.96,
         breaks: 0.01,
         queue: 240.0,
+        environment: None,
         jobs: &["ci"],
     },
     GeneratedBackend {
@@ -67,6 +71,7 @@ pub const BACKENDS: [GeneratedBackend; 5] = [
         passes: 0.7,
         breaks: 0.15,
         queue: 2500.0,
+        environment: Some("Dune D4 · firmware 7"),
         jobs: &["build", "unit", "distributed"],
     },
     GeneratedBackend {
@@ -75,6 +80,7 @@ pub const BACKENDS: [GeneratedBackend; 5] = [
         passes: 0.9,
         breaks: 0.05,
         queue: 60.0,
+        environment: None,
         jobs: &["smoke"],
     },
 ];
@@ -280,8 +286,10 @@ impl GeneratedMonth<'_> {
             failed_tests: (0..failing).map(|_| self.failed_test()).collect(),
             triage: None,
             url: Some(format!("https://github.com/{}/actions/runs/{run}", backend.repo)),
-            artifact_url: None,
-            environment: None,
+            artifact_url: (failing > 0).then(|| {
+                format!("https://github.com/{}/actions/runs/{run}#artifacts", backend.repo)
+            }),
+            environment: backend.environment.map(str::to_owned),
             missing_proof: None,
             level: backend.level,
             event: if pull_request.is_some() { EventName::PullRequest } else { EventName::Push },
@@ -297,6 +305,7 @@ impl GeneratedMonth<'_> {
             tests: None,
             failed_tests: vec![],
             triage: None,
+            artifact_url: None,
             ..row.clone()
         };
         let rerun =

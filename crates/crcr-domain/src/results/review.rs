@@ -64,6 +64,16 @@ fn days_before(to: Timestamp, days: u32) -> Timestamp {
     to.saturating_sub((24 * i64::from(days)).hours()).unwrap_or(Timestamp::MIN)
 }
 
+/// A time during which a repository had one level, by its dispatches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelPeriod {
+    pub level: Level,
+    /// The first dispatch at this level, if it isn't older than the relay looks back.
+    pub from: Timestamp,
+    /// The first dispatch at the next level; `None` if it still has this level.
+    pub until: Option<Timestamp>,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct ReviewSubject<'a> {
     pub repo: &'a str,

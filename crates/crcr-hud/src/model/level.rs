@@ -1,12 +1,15 @@
 //! The evidence for a level: each criterion with its value, and the conclusion.
 
-use crcr_domain::results::RepoReview;
+use crcr_domain::results::review::LevelPeriod;
+use crcr_domain::results::{RepoReview, jobs_of_days};
 use crcr_domain::{Level, RepoName};
+use crcr_results::Window;
 use crcr_results::review::{self, ReviewInputs};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::days::{blame, callback_outcomes, facts};
+use super::oncall_reaction::{self, OncallReaction};
 use super::overview::entry_of;
 use crate::{Hud, PageError};
 
@@ -21,6 +24,36 @@ impl From<RepoReview> for LevelReview {
     fn from(review: RepoReview) -> Self {
         Self { permalink: review.permalink(), review }
     }
+}
+
+/// The page: the review, and what no threshold decides.
+#[derive(Debug, Serialize)]
+pub(crate) struct LevelModel {
+    #[serde(flatten)]
+    pub(crate) review: LevelReview,
+    /// The newest first.
+    pub(crate) history: Vec<LevelPeriod>,
+    pub(crate) oncall_reaction: Option<OncallReaction>,
+}
+
+pub(crate) async fn build_page(
+    hud: &Hud,
+    repo: &RepoName,
+    level: Option<Level>,
+    window: (Option<Timestamp>, Timestamp),
+) -> Result<LevelModel, PageError> {
+    let review = build(hud, repo, level, window).await?;
+    let history = async { Ok(review::level_history(&*hud.results, repo, window.1).await?) };
+    let reaction = async {
+        let Some(entry) = entry_of(hud, repo) else { return Ok(None) };
+        let window = Window::all(review.review.from, review.review.to)
+            .of_repos(vec![entry.repo.as_str().to_owned()]);
+        let facts = facts(hud, &window).await?;
+        let jobs = jobs_of_days(facts.attempts(&window), facts.dispatches(&window));
+        oncall_reaction::read(hud, &entry, &jobs).await
+    };
+    let (history, oncall_reaction) = tokio::try_join!(history, reaction)?;
+    Ok(LevelModel { review, history, oncall_reaction })
 }
 
 /// Reviews the repository at `level`, or at its level on the allowlist.

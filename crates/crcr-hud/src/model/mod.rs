@@ -7,6 +7,7 @@ pub(super) mod feed;
 pub(super) mod level;
 pub(super) mod level_status;
 pub(super) mod logs;
+pub(super) mod oncall_reaction;
 pub(super) mod overview;
 pub(super) mod pull;
 pub(super) mod repository;

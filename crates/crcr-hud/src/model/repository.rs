@@ -77,6 +77,9 @@ pub(crate) struct MatrixCell {
     pub(crate) outcome: Option<JobOutcome>,
     pub(crate) attempts: usize,
     pub(crate) url: Option<String>,
+    /// Hardware, driver and image, as reported.
+    pub(crate) environment: Option<String>,
+    pub(crate) artifact_url: Option<String>,
     /// Whose fault a failure is, and why; `None` if it didn't fail.
     pub(crate) blame: Option<CellBlame>,
 }
@@ -209,6 +212,8 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
                 outcome: job.outcome,
                 attempts: job.attempts,
                 url: record.url.clone(),
+                environment: record.environment.clone(),
+                artifact_url: record.artifact_url.clone(),
                 blame: blamed.verdict(record).map(|verdict| CellBlame {
                     category: verdict.category,
                     summary: verdict.summary.clone(),

@@ -1,15 +1,17 @@
 //! `/crcr/{owner}/{repo}/level`: the evidence for a level.
 
 use crcr_domain::results::criteria::CriterionEvidence;
-use crcr_domain::results::review::ReviewQuestion;
+use crcr_domain::results::review::{LevelPeriod, ReviewQuestion};
 use crcr_domain::results::{Criterion, CriterionVerdict, UpstreamFailures};
+use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::layout::{duration, percent, rate, shell, time};
-use crate::model::level::LevelReview;
+use crate::layout::{distribution, duration, percent, rate, shell, time};
+use crate::model::level::LevelModel;
+use crate::model::oncall_reaction::OncallReaction;
 
-pub(crate) fn page(model: &LevelReview) -> Markup {
-    let review = &model.review;
+pub(crate) fn page(model: &LevelModel) -> Markup {
+    let review = &model.review.review;
     let question = review.question.title();
     let (glyph, class, word) = verdict(review.verdict);
     shell(
@@ -26,7 +28,7 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
             } @else {
                 p.note.(class) { (question) " " strong.outcome.(class) { span aria-hidden="true" { (glyph) } " " (word) } }
             }
-            p.detail { (time(review.from)) " to " (time(review.to)) " · pull requests and pushes · " a href=(model.permalink) { "permalink" } }
+            p.detail { (time(review.from)) " to " (time(review.to)) " · pull requests and pushes · " a href=(model.review.permalink) { "permalink" } }
             @if !review.evidence.is_empty() { (table("Criteria", &review.evidence)) }
             @if let Some(second) = &review.second {
                 @let (glyph, class, word) = verdict(second.verdict);
@@ -57,8 +59,37 @@ pub(crate) fn page(model: &LevelReview) -> Markup {
                     div { dt { "Refused: " (kind.as_str().replace('_', " ")) } dd { (count) } }
                 }
             }
+            @if let Some(reaction) = &model.oncall_reaction { (oncall_reaction(reaction)) }
+            @if !model.history.is_empty() { (history(&model.history, review.to)) }
         },
     )
+}
+
+fn oncall_reaction(reaction: &OncallReaction) -> Markup {
+    let answered = reaction.seconds.as_ref().map_or(0, |seconds| seconds.n);
+    html! {
+        h2 { "Reaction of the oncalls" }
+        p.detail { "From the first failure on a pull request that it blocked to the first comment of an oncall there; no threshold decides it." }
+        dl.cards {
+            div { dt { "First comment P50" } dd { (distribution(reaction.seconds.as_ref())) } }
+            div { dt { "Blocked and commented" } dd { (answered) " of " (reaction.blocked) } }
+        }
+    }
+}
+
+fn history(periods: &[LevelPeriod], now: Timestamp) -> Markup {
+    html! {
+        h2 { "Levels so far" }
+        div.scroll tabindex="0" role="region" aria-label="Levels so far" { table {
+            thead { tr { th scope="col" { "Level" } th scope="col" { "First dispatch" } th scope="col" { "Until" } th scope="col" { "Tenure" } } }
+            tbody { @for period in periods { tr {
+                th scope="row" { (period.level) " " (period.level.title()) }
+                td { (time(period.from)) }
+                td { @match period.until { Some(until) => (time(until)), None => "today" } }
+                td { (period.until.unwrap_or(now).duration_since(period.from).as_hours() / 24) " d" }
+            } } }
+        } }
+    }
 }
 
 fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {

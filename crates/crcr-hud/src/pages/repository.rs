@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::level::{amount, verdict as verdict_parts};
 use super::{controls, freshness};
 use crate::chart::{durations, shares};
-use crate::layout::{distribution, outcome_parts, rate, shell, short_sha, time};
+use crate::layout::{distribution, external_link, outcome_parts, rate, shell, short_sha, time};
 use crate::model::level::LevelReview;
 use crate::model::repository::{BackendModel, CellBlame, JobMatrix, MatrixCell, MatrixRow};
 use crate::query::{EventFilter, TimeSpan};
@@ -211,7 +211,7 @@ fn matrix_row(row: &MatrixRow, matrix: &JobMatrix, page: &BackendModel) -> Marku
                 span.detail { (time(row.at)) @if row.older { " · older head" } }
             }
             @for (cell, name) in row.cells.iter().zip(&matrix.columns) { (matrix_cell(cell.as_ref(), name)) }
-            td.blame { (row_blame(row, matrix)) }
+            td.blame { (row_blame(row, matrix)) (row_artifacts(row, matrix)) }
         }
     }
 }
@@ -229,6 +229,22 @@ fn row_blame(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
     html! { @for (blame, jobs) in found {
         div { span.tag { (blame.category.as_str()) } " " span.detail title=(jobs.join(", ")) { bdi { (blame.summary) } } }
     } }
+}
+
+/// Where the jobs of a commit ran, and their artifacts.
+fn row_artifacts(row: &MatrixRow, matrix: &JobMatrix) -> Markup {
+    let told: Vec<_> = (row.cells.iter().zip(&matrix.columns))
+        .filter_map(|(cell, name)| Some((cell.as_ref()?, name)))
+        .filter(|(cell, _)| cell.environment.is_some() || cell.artifact_url.is_some())
+        .collect();
+    html! { @if !told.is_empty() { details {
+        summary.detail { "Environments and artifacts" }
+        ul.tests { @for (cell, name) in told { li.detail {
+            bdi { (name) }
+            @if let Some(environment) = &cell.environment { " · on " bdi { (environment) } }
+            @if let Some(url) = &cell.artifact_url { " · " (external_link(url, "artifact")) }
+        } } }
+    } } }
 }
 
 fn matrix_cell(cell: Option<&MatrixCell>, name: &str) -> Markup {

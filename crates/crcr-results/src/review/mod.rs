@@ -2,7 +2,7 @@
 
 use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
 use crcr_domain::results::review::{
-    ReviewFacts, ReviewQuestion, ReviewSubject, earliest_dispatch_time,
+    LevelPeriod, ReviewFacts, ReviewQuestion, ReviewSubject, earliest_dispatch_time,
 };
 use crcr_domain::results::{BlamedJobs, LevelCriteria, RepoReview, jobs_of_days};
 use crcr_domain::{Level, RepoName};
@@ -52,6 +52,37 @@ pub async fn review(
         blame_jobs(results, &jobs, async |window| results.push_attempts(&window).await).await?;
     let facts = (attempts.iter().collect(), dispatches.iter().collect());
     Ok(beside.review(repo, level, &window, facts, blamed, criteria))
+}
+
+/// More changes of level aren't shown.
+const MAX_LEVEL_PERIODS: usize = 20;
+
+/// The levels that the repository had before `to`, the newest first.
+pub async fn level_history(
+    results: &dyn Results,
+    repo: &RepoName,
+    to: Timestamp,
+) -> Result<Vec<LevelPeriod>, ResultsError> {
+    let from = earliest_dispatch_time(to);
+    let mut periods: Vec<LevelPeriod> = vec![];
+    while periods.len() < MAX_LEVEL_PERIODS {
+        let until = periods.last().map(|period| period.from);
+        let before = Window::all(from, until.unwrap_or(to)).of_repos(vec![repo.as_str().into()]);
+        let since = async |level| {
+            let since = results.at_level_since(&before, level).await?;
+            Ok::<_, ResultsError>(since.map(|from| LevelPeriod { level, from, until }))
+        };
+        // Only one level can be the newest.
+        let found = tokio::try_join!(
+            since(Level::L1),
+            since(Level::L2),
+            since(Level::L3),
+            since(Level::L4)
+        )?;
+        let Some(period) = found.0.or(found.1).or(found.2).or(found.3) else { break };
+        periods.push(period);
+    }
+    Ok(periods)
 }
 
 /// What a review reads beside attempts and dispatches.
