@@ -70,6 +70,7 @@ Criteria that a file may change, with their defaults:
    valid-report-share       share of reports that must be valid
    flake-share              share of passed jobs that may have failed before on the same commit
    core-jobs                list of jobs (JOB, or WORKFLOW / JOB) that must have run and passed
+   core-tests               list of tests (CLASS.NAME or NAME) whose collected results say the same
  With `l2:`, --propose also names moves between L1 and L2; with `l4:`, promotions to L4.
  Example:
    job-pass-share: 0.9

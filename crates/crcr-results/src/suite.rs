@@ -302,6 +302,7 @@ fn numbers(dispatches: &[DispatchFact], attempts: &[AttemptFact], until: Timesta
         attempts: &rows,
         dispatches: &sent,
         reports: Rate::default(),
+        core_tests: &[],
         until,
         upstream_failures: 0,
     };

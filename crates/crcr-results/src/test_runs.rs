@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use crcr_domain::ci_data::test_row::{ReportRows, TestedRun};
+use crcr_domain::results::criteria::NamedTestDay;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -79,6 +80,26 @@ impl TestStats {
     }
 }
 
+/// Of rows of `(class, name, day)`, in any order, the newest day of each name asked for.
+pub(crate) fn newest_days(
+    names: &[String],
+    rows: &[(String, String, NamedTestDay)],
+) -> Vec<NamedTestDay> {
+    let newest = names.iter().filter_map(|asked| {
+        let named = rows.iter().filter(|(class, name, of)| {
+            let full = || asked.strip_suffix(name.as_str())?.strip_suffix('.');
+            of.runs > 0 && (name == asked || full() == Some(class))
+        });
+        let named: Vec<_> = named.map(|(_, _, of)| of).collect();
+        let day = named.iter().map(|of| of.day).max()?;
+        let of_day = named.iter().filter(|of| of.day == day);
+        let (runs, failures) =
+            of_day.fold((0, 0), |(runs, failures), of| (runs + of.runs, failures + of.failures));
+        Some(NamedTestDay { name: asked.clone(), day, runs, failures })
+    });
+    newest.collect()
+}
+
 /// Which files' times.
 #[derive(Debug, Clone)]
 pub struct FileTimesQuery {
@@ -136,6 +157,15 @@ pub trait TestRunResults: Send + Sync {
         repository: &str,
         tests: &[u64],
     ) -> Result<BTreeSet<u64>, ResultsError>;
+
+    /// The newest day with results on the default branch, of each test that is named `CLASS.NAME` or `NAME`.
+    /// Names without results are left out; if several tests have a name, their results are added up.
+    async fn newest_test_days(
+        &self,
+        repository: &str,
+        names: &[String],
+        days: (i64, i64),
+    ) -> Result<Vec<NamedTestDay>, ResultsError>;
 
     async fn test_stats(&self, query: &TestQuery) -> Result<Vec<TestStats>, ResultsError>;
 

@@ -9,6 +9,7 @@ use crcr_domain::ci_data::test_row::{
 use crcr_domain::ci_data::test_run::{
     TestCase, TestDetail, TestDetailKind, TestResult, TestRowKind,
 };
+use crcr_domain::results::criteria::NamedTestDay;
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -32,6 +33,7 @@ pub(super) async fn all(results: &dyn Results) {
     filters_select_by_job_name_and_branch(results, &loads).await;
     file_times_are_means_over_runs_with_shards_added_up(results).await;
     a_test_is_known_once_it_ran_on_the_default_branch(results, &loads).await;
+    newest_day_of_named_tests(results, &loads).await;
     rollups_outlive_their_rows(results, &loads).await;
 }
 
@@ -376,6 +378,38 @@ async fn a_test_is_known_once_it_ran_on_the_default_branch(results: &dyn Results
     let mut asked: Vec<u64> = ids(true).union(&ids(false)).copied().collect();
     asked.push(4);
     assert_eq!(results.known_tests("acme/widgets", &asked).await.unwrap(), ids(true));
+}
+
+async fn newest_day_of_named_tests(results: &dyn Results, loads: &[Load]) {
+    // Of `test_35[1e5]`, which was added late and so ran on few days, and of `test_3[1e5]`.
+    let names = ["tests.Class.test_35[1e5]", "test_3[1e5]", "Class.test_3[1e5]", "test_3"]
+        .map(str::to_owned);
+    let (first, last) = (day_of(at(0)), day_of(at(9 * DAY)));
+    let expected = |asked: &str, name: &str, last: i64| {
+        let mut days: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
+        for (run, reports) in loads.iter().filter(|(run, _)| run.on_default_branch) {
+            let rows = reports.iter().flat_map(|report| &report.rows);
+            for row in
+                rows.filter(|row| row.case.name == name && row.case.result != TestResult::Skipped)
+            {
+                let day = days.entry(day_of(run.started_at)).or_default();
+                day.0 += 1;
+                day.1 += u64::from(row.case.result.is_failed());
+            }
+        }
+        let (day, (runs, failures)) = days.into_iter().rfind(|(day, _)| *day <= last)?;
+        Some(NamedTestDay { name: asked.to_owned(), day, runs, failures })
+    };
+    for last in [last, last - 1, last - 5] {
+        let found = results.newest_test_days("acme/widgets", &names, (first, last)).await.unwrap();
+        let expected = [
+            expected("tests.Class.test_35[1e5]", "test_35[1e5]", last),
+            expected("test_3[1e5]", "test_3[1e5]", last),
+        ];
+        assert_eq!(found, expected.into_iter().flatten().collect::<Vec<_>>(), "{last}");
+    }
+    assert_eq!(results.newest_test_days(REPO, &[], (first, last)).await.unwrap(), []);
+    assert_eq!(results.newest_test_days("no/such", &names, (first, last)).await.unwrap(), []);
 }
 
 async fn rollups_outlive_their_rows(results: &dyn Results, loads: &[Load]) {

@@ -330,7 +330,8 @@ fn format_value(criterion: Criterion, value: f64) -> String {
         | Criterion::JobPass
         | Criterion::ValidReports
         | Criterion::Flakes
-        | Criterion::CoreJobs => percent(value),
+        | Criterion::CoreJobs
+        | Criterion::CoreTests => percent(value),
     }
 }
 

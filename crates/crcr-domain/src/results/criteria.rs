@@ -75,6 +75,9 @@ pub struct LevelTargets {
     pub flake_share: Option<f64>,
     /// Jobs that must have run and passed: a job's name, or `workflow / job`.
     pub core_jobs: Vec<String>,
+    /// Tests that must have run, and passed in most runs of their newest day: `CLASS.NAME` or `NAME`, as in
+    /// the collected test results of the repository.
+    pub core_tests: Vec<String>,
 }
 
 impl LevelTargets {
@@ -84,7 +87,7 @@ impl LevelTargets {
 }
 
 /// More names would make a review slow.
-const MAX_CORE_JOBS: usize = 100;
+const MAX_CORE_NAMES: usize = 100;
 
 impl Default for LevelCriteria {
     fn default() -> Self {
@@ -111,6 +114,15 @@ impl Default for LevelCriteria {
 pub const LOOK_BACK_DAYS: u32 = 366;
 
 impl LevelCriteria {
+    /// The tests that the targets of any level name.
+    pub fn core_tests(&self) -> Vec<String> {
+        let levels = [&self.l2, &self.l3, &self.l4];
+        let mut names: Vec<_> = levels.iter().flat_map(|l| l.core_tests.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// What a repository needs to reach `level`, and to stay there.
     pub fn targets(&self, level: Level) -> LevelTargets {
         let own = match level {
@@ -183,9 +195,12 @@ impl LevelCriteria {
             }
         }
         for (level, targets) in levels {
-            let count = targets.core_jobs.len();
-            if count > MAX_CORE_JOBS {
-                problems.push(format!("`{level}.core-jobs`: at most {MAX_CORE_JOBS}, not {count}"));
+            let named = [("jobs", &targets.core_jobs), ("tests", &targets.core_tests)];
+            for (kind, names) in named.into_iter().filter(|(_, names)| names.len() > MAX_CORE_NAMES)
+            {
+                let count = names.len();
+                problems
+                    .push(format!("`{level}.core-{kind}`: at most {MAX_CORE_NAMES}, not {count}"));
             }
         }
         problems
@@ -215,6 +230,8 @@ pub enum Criterion {
     Flakes,
     /// Share of the named jobs that ran and whose newest result is a pass.
     CoreJobs,
+    /// Share of the named tests that ran and passed in most runs of their newest day.
+    CoreTests,
 }
 
 impl Criterion {
@@ -229,7 +246,8 @@ impl Criterion {
             Self::JobPass => "CI job pass rate",
             Self::ValidReports => "valid reports",
             Self::Flakes => "flakes",
-            Self::CoreJobs => "core test suite",
+            Self::CoreJobs => "core jobs",
+            Self::CoreTests => "core tests",
         }
     }
 }
@@ -287,6 +305,26 @@ pub struct CriterionEvidence {
     pub verdict: CriterionVerdict,
 }
 
+/// The results of a test, or of all tests with one name, on one day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedTestDay {
+    /// As it was asked for.
+    pub name: String,
+    /// The UTC day, as days since 1970.
+    pub day: i64,
+    /// Without skipped ones.
+    pub runs: u64,
+    /// Failures and errors.
+    pub failures: u64,
+}
+
+impl NamedTestDay {
+    /// A test that passes now and then isn't broken by one pull request.
+    fn passes_mostly(&self) -> bool {
+        self.failures * 2 < self.runs
+    }
+}
+
 /// The facts of one repository within a window.
 #[derive(Debug, Clone, Copy)]
 pub struct ReviewWindow<'a> {
@@ -295,6 +333,8 @@ pub struct ReviewWindow<'a> {
     pub dispatches: &'a [&'a DispatchFact],
     /// Valid reports out of all received ones.
     pub reports: Rate,
+    /// Of tests that the criteria name.
+    pub core_tests: &'a [NamedTestDay],
     pub until: Timestamp,
     /// How many of its jobs of record failed because of upstream.
     pub upstream_failures: u64,
@@ -446,6 +486,8 @@ fn level_evidence(
             .map(|target| share(C::ValidReports, window.reports, B::AtLeast, target)),
         targets.flake_share.map(|target| share(C::Flakes, flakes, B::AtMost, target)),
         (!targets.core_jobs.is_empty()).then(|| core_jobs(jobs, &targets.core_jobs)),
+        (!targets.core_tests.is_empty())
+            .then(|| core_tests(window.core_tests, &targets.core_tests)),
     ];
     found.into_iter().flatten().collect()
 }
@@ -467,4 +509,13 @@ fn core_jobs(jobs: &[JobOfRecord<'_>], names: &[String]) -> CriterionEvidence {
     let passed = ran.iter().filter(has_passed).count();
     let value = (!ran.is_empty()).then(|| passed as f64 / names.len() as f64);
     evidence(Criterion::CoreJobs, value, ran.len() as u64, 1, ThresholdBound::AtLeast, 1.0)
+}
+
+/// Which share of the named tests ran and passed. A test that didn't run counts as not passed, unless none ran.
+fn core_tests(days: &[NamedTestDay], names: &[String]) -> CriterionEvidence {
+    let ran = names.iter().filter_map(|name| days.iter().find(|day| day.name == *name));
+    let ran: Vec<_> = ran.collect();
+    let passed = ran.iter().filter(|day| day.passes_mostly()).count();
+    let value = (!ran.is_empty()).then(|| passed as f64 / names.len() as f64);
+    evidence(Criterion::CoreTests, value, ran.len() as u64, 1, ThresholdBound::AtLeast, 1.0)
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::blame::BlamedJobs;
 use super::criteria::{
-    Criterion, CriterionEvidence, CriterionVerdict, LOOK_BACK_DAYS, LevelCriteria, ReviewWindow,
-    UpstreamFailures, promotion_of_jobs, reaching, staying,
+    Criterion, CriterionEvidence, CriterionVerdict, LOOK_BACK_DAYS, LevelCriteria, NamedTestDay,
+    ReviewWindow, UpstreamFailures, promotion_of_jobs, reaching, staying,
 };
 use super::rates::{Rate, ResultCounts};
 use super::totals::jobs_of_days;
@@ -96,6 +96,8 @@ pub struct ReviewFacts<'a> {
     pub reports: Vec<CallbackOutcome>,
     /// Whose fault its failed jobs are.
     pub blamed: BlamedJobs,
+    /// Of tests that the criteria name.
+    pub core_tests: Vec<NamedTestDay>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -188,8 +190,14 @@ impl RepoReview {
                 *refused.entry(*report).or_default() += 1;
             }
         }
-        let window =
-            ReviewWindow { attempts, dispatches, reports: signal, until: to, upstream_failures };
+        let window = ReviewWindow {
+            attempts,
+            dispatches,
+            reports: signal,
+            core_tests: &facts.core_tests,
+            until: to,
+            upstream_failures,
+        };
         let evidence = match question {
             ReviewQuestion::Signal => reaching(&jobs, window, criteria, Level::L2),
             ReviewQuestion::Promotion => {

@@ -3,7 +3,8 @@
 use jiff::{Timestamp, ToSpan as _};
 
 use super::criteria::{
-    Criterion, CriterionVerdict, LevelTargets, ReviewWindow, at_level_since, demotion, promotion,
+    Criterion, CriterionVerdict, LevelTargets, NamedTestDay, ReviewWindow, at_level_since,
+    demotion, promotion,
 };
 use super::outcome::outcome;
 use super::rates::{end_to_end_seconds, queue_seconds};
@@ -316,6 +317,7 @@ fn promotion_has_evidence_for_every_criterion() {
         attempts: &attempts,
         dispatches: &dispatches,
         reports,
+        core_tests: &[],
         until,
         upstream_failures: 0,
     };
@@ -342,6 +344,7 @@ fn too_few_samples_are_unknown_and_cause_no_demotion() {
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         reports: Rate::default(),
+        core_tests: &[],
         until: at(19 * 86_400),
     };
     for evidence in demotion(window, &LevelCriteria::default()) {
@@ -360,6 +363,7 @@ fn end_to_end_time_at_the_threshold_changes_no_level() {
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         reports: Rate::default(),
+        core_tests: &[],
         until: at(20 * 86_400),
     };
     let verdict = |evidence: Vec<super::criteria::CriterionEvidence>| {
@@ -383,6 +387,7 @@ fn timeouts_dont_count_as_overruns() {
         attempts: &refs(&attempts),
         dispatches: &refs(&dispatches),
         reports: Rate::default(),
+        core_tests: &[],
         until: at(40 * 86_400),
     };
     let evidence = demotion(window, &LevelCriteria::default());
@@ -592,4 +597,22 @@ fn reports_flakes_and_core_jobs_are_criteria_only_where_they_have_targets() {
     assert_eq!(of(&none, Criterion::CoreJobs), (None, 0, CriterionVerdict::Unknown));
     let ratified = review_by(&LevelCriteria::default(), Level::L3);
     assert_eq!(ratified.evidence.len(), 5);
+
+    let day =
+        |name: &str, runs, failures| NamedTestDay { name: name.into(), day: 1, runs, failures };
+    let core = |asked: &[&str], days: Vec<NamedTestDay>| {
+        let core_tests = names(asked);
+        let l3 = LevelTargets { core_tests, ..Default::default() };
+        let subject =
+            ReviewSubject { repo: "acme/backend", level: Some(Level::L3), from: at(0), to: at(1) };
+        let facts = ReviewFacts { core_tests: days, ..ReviewFacts::default() };
+        let criteria = LevelCriteria { l3, ..LevelCriteria::default() };
+        of(&RepoReview::of(subject, facts, &criteria), Criterion::CoreTests)
+    };
+    let both = ["T.a", "b"];
+    let found = |a_fails| core(&both, vec![day("T.a", 10, a_fails), day("b", 1, 0)]);
+    assert_eq!(found(4), (Some(1.0), 2, CriterionVerdict::Met));
+    assert_eq!(found(5), (Some(0.5), 2, CriterionVerdict::NotMet));
+    assert_eq!(core(&both, vec![day("b", 1, 0)]), (Some(0.5), 1, CriterionVerdict::NotMet));
+    assert_eq!(core(&both, vec![]), (None, 0, CriterionVerdict::Unknown));
 }

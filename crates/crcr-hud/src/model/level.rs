@@ -67,7 +67,13 @@ pub(crate) async fn build(
     let repo = entry.as_ref().map_or(repo, |entry| &entry.repo);
     let level = level.or(entry.as_ref().map(|entry| entry.level));
     let window = review::window(repo, level, window, &hud.criteria);
-    let beside = ReviewInputs::read(&*hud.results, &window, callback_outcomes(hud, &window));
+    let beside = ReviewInputs::read(
+        &*hud.results,
+        repo,
+        &window,
+        &hud.criteria,
+        callback_outcomes(hud, &window),
+    );
     let (beside, facts) = tokio::try_join!(beside, facts(hud, &window))?;
     let blamed = blame(hud, &facts).await?;
     let facts = (facts.attempts(&window).collect(), facts.dispatches(&window).collect());

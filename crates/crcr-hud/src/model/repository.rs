@@ -136,7 +136,13 @@ pub(crate) async fn build(
     };
     let (days, beside, refused, shown) = tokio::try_join!(
         days::day_tallies(hud, span, Some(repo.as_str())),
-        ReviewInputs::read(&*hud.results, &reviewed, days::callback_outcomes(hud, &reviewed)),
+        ReviewInputs::read(
+            &*hud.results,
+            named,
+            &reviewed,
+            &hud.criteria,
+            days::callback_outcomes(hud, &reviewed)
+        ),
         refused,
         shown,
     )?;

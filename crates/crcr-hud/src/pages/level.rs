@@ -130,6 +130,7 @@ pub(super) fn amount(criterion: Criterion, value: f64) -> String {
         | Criterion::JobPass
         | Criterion::ValidReports
         | Criterion::Flakes
-        | Criterion::CoreJobs => percent(value),
+        | Criterion::CoreJobs
+        | Criterion::CoreTests => percent(value),
     }
 }

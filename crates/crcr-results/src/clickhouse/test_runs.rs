@@ -4,7 +4,7 @@
 //! computed by the server from those rows when the load ends. A roll-up replaces the one before it if
 //! it counts more rows, so loads that run at the same time, or again, end with the same numbers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use crcr_domain::ci_data::test_row::{
     JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun, job_and_config,
 };
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind};
+use crcr_domain::results::criteria::NamedTestDay;
 use jiff::Timestamp;
 
 use super::rows::RowReader;
@@ -19,7 +20,7 @@ use super::{ClickHouseResults, QueryValue, Results as _};
 use crate::ResultsError;
 use crate::retention::day_of;
 use crate::test_runs::{
-    FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
+    FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats, newest_days,
 };
 
 /// In bytes of text: the size of one insert. Each makes a part that the server has to merge.
@@ -222,6 +223,62 @@ impl TestRunResults for ClickHouseResults {
         Ok(known)
     }
 
+    async fn newest_test_days(
+        &self,
+        repository: &str,
+        names: &[String],
+        days: (i64, i64),
+    ) -> Result<Vec<NamedTestDay>, ResultsError> {
+        self.prepare().await?;
+        let key = repository.to_ascii_lowercase();
+        let mut values = vec![
+            ("repo".to_owned(), QueryValue::Text(&key)),
+            ("from".to_owned(), QueryValue::Number(days.0)),
+            ("to".to_owned(), QueryValue::Number(days.1)),
+        ];
+        let keys: Vec<String> = (0..names.len()).map(|n| format!("name{n}")).collect();
+        values.extend(keys.iter().cloned().zip(names.iter().map(|name| QueryValue::Text(name))));
+        let list: Vec<_> = keys.iter().map(|key| format!("{{{key}:String}}")).collect();
+        let list = list.join(",");
+        if names.is_empty() {
+            return Ok(vec![]);
+        }
+        let of_repo = "repo_key = {repo:String} AND on_default = 1";
+        let sql = format!(
+            "SELECT test_id, argMax(classname, version), argMax(name, version) FROM crcr_test
+             WHERE {of_repo} AND (name IN ({list}) OR concat(classname, '.', name) IN ({list}))
+             GROUP BY test_id"
+        );
+        let read = |row: &mut RowReader<'_>| Ok((row.u64()?, (row.text()?, row.text()?)));
+        let tests: HashMap<u64, (String, String)> =
+            self.rows(&sql, &values, read).await?.into_iter().collect();
+        if tests.is_empty() {
+            return Ok(vec![]);
+        }
+        let ids: Vec<_> = tests.keys().map(u64::to_string).collect();
+        let sql = format!(
+            "SELECT test_id, toInt64(day), max(runs) - argMax(skipped, runs), argMax(failures, runs)
+             FROM crcr_test_day WHERE {of_repo} AND job = '' AND day >= {{from:Int64}}
+                AND day <= {{to:Int64}} AND test_id IN ({}) GROUP BY test_id, day",
+            ids.join(",")
+        );
+        let read = |row: &mut RowReader<'_>| {
+            let (test, day) = (row.u64()?, row.integer()?);
+            // The difference of two numbers without a sign has one.
+            let runs = u64::try_from(row.integer()?).unwrap_or(0);
+            Ok((test, NamedTestDay { name: String::new(), day, runs, failures: row.u64()? }))
+        };
+        let found = self.rows(&sql, &values[..3], read).await?;
+        let rows: Vec<_> = found
+            .into_iter()
+            .filter_map(|(test, of)| {
+                let (class, name) = tests.get(&test)?;
+                Some((class.clone(), name.clone(), of))
+            })
+            .collect();
+        Ok(newest_days(names, &rows))
+    }
+
     async fn test_stats(&self, query: &TestQuery) -> Result<Vec<TestStats>, ResultsError> {
         self.prepare().await?;
         let key = query.repository.to_ascii_lowercase();
@@ -305,7 +362,7 @@ impl TestRunResults for ClickHouseResults {
                 ids.join(",")
             );
             let names = self.rows(&sql, &values[..1], read_names).await?;
-            let names: std::collections::HashMap<_, _> = names.into_iter().collect();
+            let names: HashMap<_, _> = names.into_iter().collect();
             for sums in sums {
                 // A load that is still running has roll-ups before it has names.
                 let Some((suite, classname, name, file, first_day)) = names.get(&sums.test_id)

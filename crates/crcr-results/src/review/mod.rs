@@ -1,6 +1,7 @@
 //! Reviews of levels: reading what they are made of, and their criteria.
 
 use crcr_domain::facts::{AttemptFact, CallbackOutcome, DispatchFact};
+use crcr_domain::results::criteria::NamedTestDay;
 use crcr_domain::results::review::{
     LevelPeriod, ReviewFacts, ReviewQuestion, ReviewSubject, earliest_dispatch_time,
 };
@@ -9,6 +10,7 @@ use crcr_domain::{Level, RepoName};
 use jiff::Timestamp;
 
 use super::blame::blame_jobs;
+use super::retention::day_of;
 use super::{Results, ResultsError, Window};
 
 /// The largest file of criteria, in bytes.
@@ -45,7 +47,7 @@ pub async fn review(
     let (attempts, dispatches, beside) = tokio::try_join!(
         results.attempts(&window),
         results.dispatches(&window),
-        ReviewInputs::read(results, &window, reports),
+        ReviewInputs::read(results, repo, &window, criteria, reports),
     )?;
     let jobs = jobs_of_days(&attempts, &dispatches);
     let blamed =
@@ -89,19 +91,29 @@ pub async fn level_history(
 pub struct ReviewInputs {
     at_l2_since: Option<Timestamp>,
     reports: Vec<CallbackOutcome>,
+    core_tests: Vec<NamedTestDay>,
 }
 
 impl ReviewInputs {
     /// Reads it, for a review of this window; what became of its reports is `reports`.
     pub async fn read<E: From<ResultsError>>(
         results: &dyn Results,
+        repo: &RepoName,
         window: &Window,
+        criteria: &LevelCriteria,
         reports: impl Future<Output = Result<Vec<CallbackOutcome>, E>>,
     ) -> Result<Self, E> {
         let ever = Window { from: earliest_dispatch_time(window.to), ..window.clone() };
         let since = async { Ok(results.at_level_since(&ever, Level::L2).await?) };
-        let (at_l2_since, reports) = tokio::try_join!(since, reports)?;
-        Ok(Self { at_l2_since, reports })
+        let (names, days) = (criteria.core_tests(), (day_of(window.from), day_of(window.to)));
+        let core_tests = async {
+            if names.is_empty() {
+                return Ok(vec![]);
+            }
+            Ok(results.newest_test_days(repo.as_str(), &names, days).await?)
+        };
+        let (at_l2_since, reports, core_tests) = tokio::try_join!(since, reports, core_tests)?;
+        Ok(Self { at_l2_since, reports, core_tests })
     }
 
     /// Reviews by it and by the attempts and dispatches of the window.
@@ -114,12 +126,12 @@ impl ReviewInputs {
         blamed: BlamedJobs,
         criteria: &LevelCriteria,
     ) -> RepoReview {
-        let Self { at_l2_since, reports } = self;
+        let Self { at_l2_since, reports, core_tests } = self;
         let subject =
             ReviewSubject { repo: repo.as_str(), level, from: window.from, to: window.to };
         RepoReview::of(
             subject,
-            ReviewFacts { attempts, dispatches, at_l2_since, reports, blamed },
+            ReviewFacts { attempts, dispatches, at_l2_since, reports, blamed, core_tests },
             criteria,
         )
     }

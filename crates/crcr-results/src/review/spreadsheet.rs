@@ -90,7 +90,10 @@ fn worked_out(sheet: &Connection, criterion: Criterion) -> (Option<f64>, u64) {
             "SELECT avg(outcome = 'pass'), count(*) FROM job
               WHERE outcome NOT IN ('running', 'superseded')"
         }
-        Criterion::ValidReports | Criterion::Flakes | Criterion::CoreJobs => {
+        Criterion::ValidReports
+        | Criterion::Flakes
+        | Criterion::CoreJobs
+        | Criterion::CoreTests => {
             panic!("no ratified criterion: {criterion:?}")
         }
     };

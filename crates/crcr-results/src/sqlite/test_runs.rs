@@ -8,6 +8,7 @@ use crcr_domain::ci_data::test_row::{
     JobIdCheck, ReportRows, ReportSource, TestRunRow, TestedRun, job_and_config,
 };
 use crcr_domain::ci_data::test_run::{TestCase, TestResult, TestRowKind, TestTally};
+use crcr_domain::results::criteria::NamedTestDay;
 use crcr_store::StoreError;
 use crcr_store::sqlite::{millis, timestamp};
 use jiff::Timestamp;
@@ -17,7 +18,7 @@ use super::{ColumnReader, DELETE_BATCH, DELETE_PAUSE, SqliteResults, json};
 use crate::ResultsError;
 use crate::retention::day_of;
 use crate::test_runs::{
-    FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats,
+    FileTime, FileTimesQuery, TestQuery, TestRanking, TestRunResults, TestStats, newest_days,
 };
 
 /// Rows of one transaction, which takes about 20 ms: a relay that has the file open writes in between.
@@ -155,6 +156,43 @@ impl TestRunResults for SqliteResults {
                 }
                 Ok(known)
             })
+        })
+        .await
+    }
+
+    async fn newest_test_days(
+        &self,
+        repository: &str,
+        names: &[String],
+        days: (i64, i64),
+    ) -> Result<Vec<NamedTestDay>, ResultsError> {
+        let (repository, names) = (repository.to_owned(), names.to_vec());
+        self.blocking(move |this| {
+            let wanted = serde_json::json!(names).to_string();
+            let each_day = serde_json::json!((days.0..=days.1).collect::<Vec<_>>()).to_string();
+            let rows: Vec<_> = this.store.slow_readers().with(|connection| {
+                connection
+                    .prepare_cached(
+                        "SELECT classname, name, day, runs - skipped, failures
+                         FROM test_case JOIN json_each(?4) AS each_day
+                            JOIN test_day ON scope = ?3 AND day = each_day.value AND test = test_case.id
+                         WHERE repo = ?1 AND on_default = 1
+                            AND (name IN (SELECT value FROM json_each(?2))
+                                OR classname || '.' || name IN (SELECT value FROM json_each(?2)))",
+                    )?
+                    .query_map(
+                        params![repository, wanted, scope_id(&repository, true, ""), each_day],
+                        |row| {
+                            let name: String = row.get(1)?;
+                            let (runs, failures): (u32, u32) = (row.get(3)?, row.get(4)?);
+                            let (day, runs, failures) = (row.get(2)?, runs.into(), failures.into());
+                            let of = NamedTestDay { name: name.clone(), day, runs, failures };
+                            Ok((row.get(0)?, name, of))
+                        },
+                    )?
+                    .collect::<Result<_, _>>()
+            })?;
+            Ok(newest_days(&names, &rows))
         })
         .await
     }

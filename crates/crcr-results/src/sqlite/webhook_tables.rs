@@ -62,31 +62,38 @@ impl WebhookResults for SqliteResults {
         query: &ThingQuery<'_>,
     ) -> Result<Vec<WebhookRow>, ResultsError> {
         let (event, repo) = (query.event.to_owned(), query.repository.to_owned());
-        let (condition, argument): (String, Box<dyn ToSql + Send>) = match query.selection {
-            ThingSelection::Commits(shas) => (
-                "sha <> '' AND sha IN (SELECT value FROM json_each(?3))".to_owned(),
-                Box::new(json(&shas)),
-            ),
-            ThingSelection::Branch { name, before, limit } => (
-                format!(
-                    "branch <> '' AND branch = ?3 AND received_at < {}
-                     ORDER BY received_at DESC LIMIT {}",
-                    millis(before),
-                    limit.saturating_mul(BRANCH_MARGIN)
+        let (index, condition, argument): (&str, String, Box<dyn ToSql + Send>) =
+            match query.selection {
+                ThingSelection::Commits(shas) => (
+                    "webhook_sha",
+                    "sha <> '' AND sha IN (SELECT value FROM json_each(?3))".to_owned(),
+                    Box::new(json(&shas)),
                 ),
-                Box::new(name.to_owned()),
-            ),
-            ThingSelection::Number(number) => {
-                ("number = ?3".to_owned(), Box::new(number.cast_signed()))
-            }
-            ThingSelection::Id(thing) => ("thing = ?3".to_owned(), Box::new(thing.to_owned())),
-        };
+                ThingSelection::Branch { name, before, limit } => (
+                    "webhook_branch",
+                    format!(
+                        "branch <> '' AND branch = ?3 AND received_at < {}
+                     ORDER BY received_at DESC LIMIT {}",
+                        millis(before),
+                        limit.saturating_mul(BRANCH_MARGIN)
+                    ),
+                    Box::new(name.to_owned()),
+                ),
+                ThingSelection::Number(number) => {
+                    ("webhook_number", "number = ?3".to_owned(), Box::new(number.cast_signed()))
+                }
+                ThingSelection::Id(thing) => {
+                    ("webhook_thing", "thing = ?3".to_owned(), Box::new(thing.to_owned()))
+                }
+            };
+        // Left alone, SQLite reads every thing of the repository to find those of a commit.
         // DISTINCT lets SQLite read a branch from its newest row on, and stop at the limit.
         // With `max`, it takes the other columns from the same row.
         // <https://www.sqlite.org/lang_select.html#bareagg>
         let sql = format!(
             "SELECT {COLUMNS}, max(version) FROM webhook WHERE event = ?1 AND repo = ?2 AND thing IN
-               (SELECT DISTINCT thing FROM webhook WHERE event = ?1 AND repo = ?2 AND {condition})
+               (SELECT DISTINCT thing FROM webhook INDEXED BY {index}
+                WHERE event = ?1 AND repo = ?2 AND {condition})
              GROUP BY thing"
         );
         let rows = self
