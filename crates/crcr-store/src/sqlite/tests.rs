@@ -68,18 +68,21 @@ async fn long_backlog_of_one_lane_does_not_slow_leases() {
     let add = async |tasks: Vec<NewTask>| {
         store.commit(WriteBatch { tasks, ..WriteBatch::default() }, now).await.unwrap();
     };
-    let lease = async || {
-        let started = std::time::Instant::now();
+    // The fastest of many: a busy machine delays some of them, a scan of all tasks delays each.
+    let fastest_lease = async || {
+        let mut fastest = Duration::MAX;
         for n in 0..100 {
             add(vec![task(format!("other-{n}"), "other", now)]).await;
+            let started = std::time::Instant::now();
             assert_eq!(store.lease_tasks(request.clone()).await.unwrap().len(), 1);
+            fastest = fastest.min(started.elapsed());
         }
-        started.elapsed()
+        fastest
     };
-    let alone = lease().await;
+    let alone = fastest_lease().await;
     add((0..60_000).map(|n| task(format!("full-{n}"), "full", now)).collect()).await;
-    let beside = lease().await;
-    assert!(beside < 4 * alone + Duration::from_millis(100), "{beside:?} after {alone:?}");
+    let beside = fastest_lease().await;
+    assert!(beside < 4 * alone + Duration::from_millis(2), "{beside:?} after {alone:?}");
 }
 
 #[tokio::test]
