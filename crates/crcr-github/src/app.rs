@@ -356,19 +356,27 @@ impl GithubApp {
     }
 
     /// A call with the App's own JWT.
+    pub(crate) async fn send_as_app(
+        &self,
+        request: &RestRequest,
+    ) -> Result<RestResponse, GithubError> {
+        let mut untried_keys = self.keys.lock().all.len();
+        loop {
+            let jwt = self.jwt()?;
+            untried_keys = untried_keys.saturating_sub(1);
+            match self.client.send(request, &jwt).await {
+                Err(GithubError::Unauthorized(_)) if untried_keys > 0 => self.use_next_key(&jwt),
+                other => return other,
+            }
+        }
+    }
+
+    /// [`GithubApp::send_as_app`], with the answer read as JSON.
     async fn call_as_app<T: DeserializeOwned>(
         &self,
         request: RestRequest,
     ) -> Result<T, GithubError> {
-        let mut untried_keys = self.keys.lock().all.len();
-        let response = loop {
-            let jwt = self.jwt()?;
-            untried_keys = untried_keys.saturating_sub(1);
-            match self.client.send(&request, &jwt).await {
-                Err(GithubError::Unauthorized(_)) if untried_keys > 0 => self.use_next_key(&jwt),
-                other => break other?,
-            }
-        };
+        let response = self.send_as_app(&request).await?;
         self.client.read_json(&request, response).await
     }
 

@@ -20,6 +20,7 @@ pub mod checks;
 pub mod comments;
 pub mod contents;
 pub mod dispatches;
+pub mod hook_deliveries;
 pub mod http;
 pub mod job_logs;
 pub mod jwks;

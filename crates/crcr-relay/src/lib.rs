@@ -11,6 +11,7 @@ pub mod http;
 pub mod limits;
 pub mod log_rules;
 mod queue;
+pub mod reconcile;
 pub mod relay;
 pub mod repository_pins;
 pub mod state_records;

@@ -1,6 +1,7 @@
 //! The relay: everything that its requests and tasks share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
 use crcr_cidata::webhook_archive::WebhookArchive;
@@ -44,6 +45,10 @@ pub struct Relay {
     pub work: Notify,
     /// Wakes the copying of facts to the results.
     pub facts: Notify,
+    /// Whether a webhook was answered with an error of the relay since the last accepted one.
+    pub(crate) lost_webhooks: AtomicBool,
+    /// Has the delivery log read soon, because an outage is over.
+    pub(crate) outage_over: Notify,
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
     pub(crate) results_problem: Mutex<Option<String>>,
     archive: OnceCell<WebhookArchive>,
@@ -131,6 +136,8 @@ impl Relay {
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
+            lost_webhooks: AtomicBool::new(false),
+            outage_over: Notify::new(),
             results_problem: Mutex::default(),
             archive: OnceCell::new(),
             log_permits: Arc::new(Semaphore::new(limits::JOB_LOGS_AT_ONCE)),
@@ -152,6 +159,17 @@ impl Relay {
         let Some(url) = &self.config.archive else { return Ok(None) };
         let open = || async { ObjectStore::open(url).await.map(WebhookArchive::new) };
         self.archive.get_or_try_init(open).await.map(Some)
+    }
+
+    /// Notes whether a webhook was taken, or would be lost because of an error of the relay.
+    pub(crate) fn note_webhook(&self, is_lost: bool) {
+        if is_lost {
+            self.lost_webhooks.store(true, Ordering::Relaxed);
+        } else if self.lost_webhooks.load(Ordering::Relaxed)
+            && self.lost_webhooks.swap(false, Ordering::Relaxed)
+        {
+            self.outage_over.notify_one();
+        }
     }
 
     pub fn now(&self) -> Timestamp {
