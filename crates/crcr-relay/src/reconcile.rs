@@ -114,7 +114,7 @@ pub async fn reconcile(
                     return Ok(found);
                 }
                 NextStep::Ask(asked) => {
-                    ask(app, store, attempt, asked, clock(), &mut found).await?
+                    ask(app, store, attempt, asked, clock(), &mut found).await?;
                 }
             }
             let oldest_open = scan.oldest_open.unwrap_or(attempt.delivered_at);
