@@ -10,6 +10,7 @@ mod rest;
 mod secure_url;
 
 pub use app::GithubApp;
+pub use rest::Transport;
 pub use error::{ClientSetupError, GithubError};
 pub use secure_url::{SecureUrl, SecureUrlError, is_loopback};
 

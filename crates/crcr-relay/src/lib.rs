@@ -18,6 +18,7 @@ pub mod state_records;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};
+pub use self::queue::workers::{WorkerTimeouts, run as run_workers};
 pub use self::relay::{Relay, StartError};
 
 #[cfg(test)]

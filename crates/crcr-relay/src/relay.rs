@@ -111,6 +111,18 @@ impl Relay {
             &config.private_key.first(),
             Arc::clone(&clock),
         )?;
+        Ok(Self::with_app(config, store, results, clock, http, app))
+    }
+
+    /// A relay that reaches GitHub through `app`, and everything else through `http`.
+    pub fn with_app(
+        config: Config,
+        store: Arc<dyn StateStore>,
+        results: Arc<dyn Results>,
+        clock: Clock,
+        http: reqwest::Client,
+        app: GithubApp,
+    ) -> Self {
         let verifier = Verifier::new(
             &http,
             Issuer::from_settings(&config.issuers, &config.api_url),
@@ -119,7 +131,7 @@ impl Relay {
         if config.providers_url.is_none() {
             verifier.set_providers(ProviderMap::default());
         }
-        Ok(Self {
+        Self {
             verifier,
             allowlist: AllowlistSource::new(
                 config.allowlist.clone(),
@@ -151,7 +163,7 @@ impl Relay {
             clock,
             http,
             config,
-        })
+        }
     }
 
     /// The archive of webhooks, if one is configured.
