@@ -443,3 +443,44 @@ async fn repository_with_a_new_owner_is_confirmed_by_number() {
     place.run(&["relay", "deliveries", "redeliver", &id]);
     dispatched(&place, &["acme/two"]).await;
 }
+
+#[tokio::test]
+async fn webhooks_that_nobody_answered_are_dispatched_after_a_start_and_after_reconcile() {
+    let place = place();
+    let world = &place.github.state().world;
+    let lose = |action: &str| {
+        let payload = place.github.state().pull_request_payload(UPSTREAM, 7, action);
+        let delivery = world.delivery("pull_request", &payload);
+        world.log_delivery(&delivery, Timestamp::now() - Duration::from_secs(120), false, 0);
+        delivery.id
+    };
+    lose("opened");
+    // The relay isn't there yet; its port is known only after its start.
+    let relay = place.serve();
+    world.set_webhook_url(relay.url.join("github/webhook").unwrap());
+    let mut asked = world.take_redeliveries();
+    eventually("the start has asked for it", async || {
+        asked.extend(world.take_redeliveries());
+        !asked.is_empty() || world.delivery_log().len() > 1
+    })
+    .await;
+    for delivery in asked {
+        place.github.state().deliver(&delivery, true).await;
+    }
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+
+    let id = lose("reopened");
+    let (code, stdout, stderr) = place.run(&["relay", "reconcile"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains(&format!("asked for again: {id} pull_request ")), "{stdout}");
+    assert!(stdout.contains(", no answer\n") && stdout.contains(" 1 asked for again, 0"));
+    dispatched(&place, &["acme/four", "acme/one", "acme/two"]).await;
+    let (code, stdout, stderr) = place.run(&["relay", "reconcile", "--format", "json"]);
+    assert_eq!(code, 0, "{stderr}");
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&found["asked"], &found["refused"]), (&json!([]), &json!([])));
+
+    world.fail("GET /app/hook/deliveries", 1, Fault::status(502));
+    let (code, _, stderr) = place.run(&["relay", "reconcile"]);
+    assert!(code == 2 && stderr.contains("log of deliveries can't be read"), "{code}: {stderr}");
+}

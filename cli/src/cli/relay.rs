@@ -21,6 +21,9 @@ pub enum RelayCommand {
     /// Import results of the deployed system: rows of its table, one JSON object per line
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
+    /// Ask GitHub for the webhooks that it couldn't deliver, as the running relay does every ten minutes
+    #[command(after_help = RECONCILE_EXAMPLES)]
+    Reconcile(ReconcileArgs),
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
@@ -91,6 +94,15 @@ Examples:
 
 Importing the same rows again changes nothing. A line that can't be imported is reported with its
 number and a code; the other lines are imported, and the exit code is 1.";
+
+const RECONCILE_EXAMPLES: &str = "\
+Examples:
+  crcr relay reconcile --store sqlite:/var/lib/crcr/crcr.db
+  crcr relay reconcile --format json
+
+It needs the settings of `crcr relay serve`. The App's log of deliveries is read back to where everything is
+settled, at most three days. What failed and isn't in the store is asked for again; the relay has to run to
+receive it.";
 
 const DELIVERIES_EXAMPLES: &str = "\
 Examples:
@@ -178,6 +190,15 @@ pub struct StoreArgs {
     /// The relay's state: sqlite:PATH [env: CRCR_STORE] [default: sqlite:crcr.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct ReconcileArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = DataFormat::Text)]
+    pub format: DataFormat,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::error::GithubError;
 use crate::http::HttpError;
-use crate::rest::{RestClient, RestRequest, RestResponse, all_pages, path_by_number, repo_path};
+use crate::rest::{RestClient, Transport, RestRequest, RestResponse, all_pages, path_by_number, repo_path};
 use crate::{ClientSetupError, SecureUrl};
 
 /// GitHub lets an App's JWT live ten minutes; the rest is for clocks that differ.
@@ -112,8 +112,26 @@ impl GithubApp {
         private_key: &SecretString,
         clock: Clock,
     ) -> Result<Self, ClientSetupError> {
+        Self::with_client(RestClient::new(http, base, clock)?, id, private_key)
+    }
+
+    /// The same App, whose requests go to `transport` and not to the network.
+    pub fn in_process(
+        transport: Transport,
+        id: impl Into<String>,
+        private_key: &SecretString,
+        clock: Clock,
+    ) -> Result<Self, ClientSetupError> {
+        Self::with_client(RestClient::in_process(transport, clock), id, private_key)
+    }
+
+    fn with_client(
+        client: RestClient,
+        id: impl Into<String>,
+        private_key: &SecretString,
+    ) -> Result<Self, ClientSetupError> {
         Ok(Self {
-            client: RestClient::new(http, base, clock)?,
+            client,
             id: id.into(),
             keys: Mutex::new(read_keys(private_key)?),
             tokens: Mutex::default(),
@@ -356,19 +374,27 @@ impl GithubApp {
     }
 
     /// A call with the App's own JWT.
+    pub(crate) async fn send_as_app(
+        &self,
+        request: &RestRequest,
+    ) -> Result<RestResponse, GithubError> {
+        let mut untried_keys = self.keys.lock().all.len();
+        loop {
+            let jwt = self.jwt()?;
+            untried_keys = untried_keys.saturating_sub(1);
+            match self.client.send(request, &jwt).await {
+                Err(GithubError::Unauthorized(_)) if untried_keys > 0 => self.use_next_key(&jwt),
+                other => return other,
+            }
+        }
+    }
+
+    /// [`GithubApp::send_as_app`], with the answer read as JSON.
     async fn call_as_app<T: DeserializeOwned>(
         &self,
         request: RestRequest,
     ) -> Result<T, GithubError> {
-        let mut untried_keys = self.keys.lock().all.len();
-        let response = loop {
-            let jwt = self.jwt()?;
-            untried_keys = untried_keys.saturating_sub(1);
-            match self.client.send(&request, &jwt).await {
-                Err(GithubError::Unauthorized(_)) if untried_keys > 0 => self.use_next_key(&jwt),
-                other => break other?,
-            }
-        };
+        let response = self.send_as_app(&request).await?;
         self.client.read_json(&request, response).await
     }
 

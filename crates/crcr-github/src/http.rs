@@ -1,6 +1,7 @@
 //! The HTTP client of the whole program, and how it retries.
 
 use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -73,9 +74,21 @@ impl RetryPolicy {
     /// The pause after try number `tried` (from 1) failed: exponential, with jitter over the upper
     /// half. At least the server's `Retry-After`, of which at most [`LONGEST_WAIT`] counts.
     pub fn pause(&self, tried: u32, retry_after: Option<Duration>) -> Duration {
-        let full = self.base.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.cap);
-        let jittered = full.mul_f64(rand::rng().random_range(0.5..=1.0));
+        let jittered = self.full_pause(tried).mul_f64(rand::rng().random_range(0.5..=1.0));
         jittered.max(retry_after.unwrap_or_default().min(LONGEST_WAIT))
+    }
+
+    /// [`RetryPolicy::pause`] with jitter that depends only on `key`: what failed together doesn't come
+    /// back together, and the same history has the same pauses.
+    pub fn pause_of(&self, tried: u32, key: &str) -> Duration {
+        let mut hasher = DefaultHasher::new();
+        (tried, key).hash(&mut hasher);
+        let fraction = 0.5 + (hasher.finish() % 1000) as f64 / 2000.0;
+        self.full_pause(tried).mul_f64(fraction)
+    }
+
+    fn full_pause(&self, tried: u32) -> Duration {
+        self.base.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(self.cap)
     }
 
     pub fn start(self) -> RetryLoop {

@@ -122,7 +122,12 @@ impl IssuerKeys {
             RetryPolicy { tries: 2, total: Duration::from_secs(5), ..RetryPolicy::default() };
         let get = || self.client.get(self.url.clone()).timeout(Duration::from_secs(5));
         let body = http::read(http::send(retry, get).await?, MAX_BYTES).await?;
-        let keys = parse(&body)?;
+        self.accept(&body, now)
+    }
+
+    /// Uses the keys of a JWKS document from now on.
+    pub fn accept(&self, document: &[u8], now: Timestamp) -> Result<(), HttpError> {
+        let keys = parse(document)?;
         let mut known = self.known.lock();
         known.keys = keys;
         known.fetched = Some(now);

@@ -10,6 +10,7 @@ mod rest;
 mod secure_url;
 
 pub use app::GithubApp;
+pub use rest::Transport;
 pub use error::{ClientSetupError, GithubError};
 pub use secure_url::{SecureUrl, SecureUrlError, is_loopback};
 
@@ -20,6 +21,7 @@ pub mod checks;
 pub mod comments;
 pub mod contents;
 pub mod dispatches;
+pub mod hook_deliveries;
 pub mod http;
 pub mod job_logs;
 pub mod jwks;

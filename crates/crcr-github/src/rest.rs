@@ -14,16 +14,18 @@
 //!   and one key, and asks for tokens without naming permissions.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use http::request::Builder;
 use http::{HeaderValue, Method, Response, StatusCode, Uri, header};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use http_body_util::combinators::BoxBody;
 use jiff::Timestamp;
 use octocrab::service::middleware::base_uri::BaseUriLayer;
 use octocrab::service::middleware::reqwest_connector::ReqwestConnector;
-use octocrab::{AuthState, Octocrab, OctocrabBuilder};
+use octocrab::{AuthState, OctoBody, Octocrab, OctocrabBuilder};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::SecretString;
 use serde::de::DeserializeOwned;
@@ -57,6 +59,11 @@ impl fmt::Debug for RestClient {
         f.write_str("RestClient")
     }
 }
+
+/// Takes the place of the network in a simulation.
+pub type Transport = Arc<
+    dyn Fn(http::Request<Bytes>) -> BoxFuture<'static, http::Response<Bytes>> + Send + Sync,
+>;
 
 /// One call, without its token.
 #[derive(Clone)]
@@ -124,6 +131,24 @@ impl RestClient {
             .with_auth(AuthState::None)
             .build();
         Ok(Self { octocrab, clock })
+    }
+
+    /// For an API in this process.
+    pub(crate) fn in_process(transport: Transport, clock: Clock) -> Self {
+        let service = tower::service_fn(move |request: http::Request<OctoBody>| {
+            let transport = Arc::clone(&transport);
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let response = transport(http::Request::from_parts(parts, body)).await;
+                Ok::<_, octocrab::Error>(response.map(Full::new))
+            }
+        });
+        let Ok(octocrab) = OctocrabBuilder::new_empty()
+            .with_service(service)
+            .with_auth(AuthState::None)
+            .build();
+        Self { octocrab, clock }
     }
 
     /// Sends a call once. Any status but 2xx is an error, except 304 as the answer to an ETag.

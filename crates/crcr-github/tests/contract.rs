@@ -99,6 +99,10 @@ async fn every_call_is_one_that_github_describes() {
     };
     let (first, second) = (completed.clone(), Run { id: completed.id + 1, ..completed });
     let (first, second) = (github.state().runs.add(first), github.state().runs.add(second));
+    for _ in 0..101 {
+        let delivery = world.delivery("ping", &json!({}));
+        world.log_delivery(&delivery, github.state().clock.now(), false, 502);
+    }
     let folder = std::env::temp_dir().join(format!("crcr-contract-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let prism = Prism::start(&folder, github.state().origin());
@@ -148,6 +152,9 @@ async fn every_call_is_one_that_github_describes() {
     app.create_comment(REPO, 7, "@alice look").await.unwrap();
     app.comments(REPO, 7).await.unwrap();
     app.labels(REPO, 7).await.unwrap();
+    let page = app.hook_deliveries(None).await.unwrap();
+    app.hook_deliveries(page.next.as_deref()).await.unwrap();
+    app.redeliver(page.deliveries[0].id).await.unwrap();
     // The last one is a mistake on purpose: it proves that prism looks.
     app.dispatch(REPO, None, "", &json!({})).await.unwrap_err();
 

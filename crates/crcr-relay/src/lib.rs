@@ -11,12 +11,14 @@ pub mod http;
 pub mod limits;
 pub mod log_rules;
 mod queue;
+pub mod reconcile;
 pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};
+pub use self::queue::workers::{WorkerTimeouts, run as run_workers};
 pub use self::relay::{Relay, StartError};
 
 #[cfg(test)]

@@ -147,3 +147,18 @@ pub const LARGE_LOG: usize = 256 * 1024 * 1024;
 pub const BASELINE_LOG: Duration = Duration::from_secs(20);
 /// How many bytes of a file of log rules are read. One that is larger is refused.
 pub const LOG_RULES_BYTES: u64 = 4 * 1024 * 1024;
+
+/// How often the App's log of deliveries is compared with the store.
+pub const RECONCILE: Duration = Duration::from_secs(600);
+/// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.
+pub const RECONCILE_MARGIN: Duration = Duration::from_secs(120);
+/// How far back the log is read at most. GitHub redelivers what is at most three days old.
+pub const RECONCILE_BACK: Duration = Duration::from_secs(3 * 24 * 3600);
+/// After this long, GitHub is asked again for a delivery that it hasn't tried.
+pub const REDELIVERY_LOST: Duration = Duration::from_secs(3600);
+/// How many pages of the log, of 100 attempts each, one task reads.
+pub const RECONCILE_PAGES: usize = 50;
+/// How many redeliveries one task asks for.
+pub const REDELIVERIES: usize = 100;
+/// The pause before the next part of a log that one task can't finish.
+pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);

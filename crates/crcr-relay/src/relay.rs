@@ -1,6 +1,7 @@
 //! The relay: everything that its requests and tasks share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crcr_cidata::object_store::{ObjectStore, ObjectStoreError};
 use crcr_cidata::webhook_archive::WebhookArchive;
@@ -44,6 +45,10 @@ pub struct Relay {
     pub work: Notify,
     /// Wakes the copying of facts to the results.
     pub facts: Notify,
+    /// Whether a webhook was answered with an error of the relay since the last accepted one.
+    pub(crate) lost_webhooks: AtomicBool,
+    /// Has the delivery log read soon, because an outage is over.
+    pub(crate) outage_over: Notify,
     /// Why the last batch of facts couldn't be copied to the results; `None` when it could.
     pub(crate) results_problem: Mutex<Option<String>>,
     archive: OnceCell<WebhookArchive>,
@@ -106,6 +111,18 @@ impl Relay {
             &config.private_key.first(),
             Arc::clone(&clock),
         )?;
+        Ok(Self::with_app(config, store, results, clock, http, app))
+    }
+
+    /// A relay that reaches GitHub through `app`, and everything else through `http`.
+    pub fn with_app(
+        config: Config,
+        store: Arc<dyn StateStore>,
+        results: Arc<dyn Results>,
+        clock: Clock,
+        http: reqwest::Client,
+        app: GithubApp,
+    ) -> Self {
         let verifier = Verifier::new(
             &http,
             Issuer::from_settings(&config.issuers, &config.api_url),
@@ -114,7 +131,7 @@ impl Relay {
         if config.providers_url.is_none() {
             verifier.set_providers(ProviderMap::default());
         }
-        Ok(Self {
+        Self {
             verifier,
             allowlist: AllowlistSource::new(
                 config.allowlist.clone(),
@@ -131,6 +148,8 @@ impl Relay {
             metrics: Metrics::new(),
             work: Notify::new(),
             facts: Notify::new(),
+            lost_webhooks: AtomicBool::new(false),
+            outage_over: Notify::new(),
             results_problem: Mutex::default(),
             archive: OnceCell::new(),
             log_permits: Arc::new(Semaphore::new(limits::JOB_LOGS_AT_ONCE)),
@@ -144,7 +163,7 @@ impl Relay {
             clock,
             http,
             config,
-        })
+        }
     }
 
     /// The archive of webhooks, if one is configured.
@@ -152,6 +171,17 @@ impl Relay {
         let Some(url) = &self.config.archive else { return Ok(None) };
         let open = || async { ObjectStore::open(url).await.map(WebhookArchive::new) };
         self.archive.get_or_try_init(open).await.map(Some)
+    }
+
+    /// Notes whether a webhook was taken, or would be lost because of an error of the relay.
+    pub(crate) fn note_webhook(&self, is_lost: bool) {
+        if is_lost {
+            self.lost_webhooks.store(true, Ordering::Relaxed);
+        } else if self.lost_webhooks.load(Ordering::Relaxed)
+            && self.lost_webhooks.swap(false, Ordering::Relaxed)
+        {
+            self.outage_over.notify_one();
+        }
     }
 
     pub fn now(&self) -> Timestamp {

@@ -106,6 +106,37 @@ pub struct CommitLookup {
     pub until: Timestamp,
 }
 
+/// How far the App's log of deliveries was compared with the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReconcileRecord {
+    /// Every delivery before this is stored, or GitHub got an answer that accepts it.
+    pub settled_until: Timestamp,
+    /// What a task began and couldn't finish.
+    pub unfinished: Option<LogScan>,
+}
+
+/// Reading the log from its newest entry back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogScan {
+    pub started_at: Timestamp,
+    /// Older entries aren't read.
+    pub back_to: Timestamp,
+    /// The oldest delivery so far that isn't settled.
+    pub oldest_open: Option<Timestamp>,
+    /// The next page; `None` for the first one.
+    pub cursor: Option<String>,
+}
+
+/// The last time that GitHub was asked to deliver a webhook again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedeliveryRecord {
+    /// The number of the failed attempt.
+    pub attempt: u64,
+    pub asked_at: Timestamp,
+    /// How often it was asked, this time included.
+    pub times: u32,
+}
+
 /// All keys of a delivery begin with the same parts, so that records which are written together are next
 /// to each other in the store's index.
 pub fn delivery_key(id: &str) -> StoreKey {
@@ -120,6 +151,14 @@ pub fn body_key(id: &str) -> StoreKey {
 /// The key of a delivery's body that was too large to be dispatched as it came.
 pub(crate) fn reduced_body_key(id: &str) -> StoreKey {
     StoreKey::new(&["delivery", id, "reduced_body"])
+}
+
+pub(crate) fn redelivery_key(id: &str) -> StoreKey {
+    StoreKey::new(&["delivery", id, "redelivery"])
+}
+
+pub(crate) fn reconcile_key() -> StoreKey {
+    StoreKey::new(&["reconciled"])
 }
 
 /// The key of a webhook that waits to be kept in the archive and the results.

@@ -8,13 +8,20 @@ use jiff::{SignedDuration, Timestamp};
 /// The machine's time plus an offset, so that tests can let tokens and signed URLs expire.
 #[derive(Debug, Default)]
 pub struct Clock {
+    /// Takes the place of the machine's time.
+    start: Option<Timestamp>,
     ahead_millis: AtomicI64,
 }
 
 impl Clock {
+    /// A clock that only [`Clock::advance`] moves.
+    pub fn stopped_at(start: Timestamp) -> Self {
+        Self { start: Some(start), ahead_millis: AtomicI64::new(0) }
+    }
+
     pub fn now(&self) -> Timestamp {
         let ahead = SignedDuration::from_millis(self.ahead_millis.load(Ordering::SeqCst));
-        Timestamp::now().saturating_add(ahead).unwrap_or(Timestamp::MAX)
+        self.start.unwrap_or_else(Timestamp::now).saturating_add(ahead).unwrap_or(Timestamp::MAX)
     }
 
     /// Moves the clock forward.

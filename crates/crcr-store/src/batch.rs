@@ -68,6 +68,19 @@ pub enum CommitOutcome {
 pub struct PendingCommit(pub(crate) oneshot::Receiver<Result<CommitOutcome, StoreError>>);
 
 impl PendingCommit {
+    /// A commit whose outcome, or failure, is sent later.
+    pub fn new(outcome: oneshot::Receiver<Result<CommitOutcome, StoreError>>) -> Self {
+        Self(outcome)
+    }
+
+    /// A commit that has ended already.
+    pub fn ended(outcome: CommitOutcome) -> Self {
+        let (reply, receiver) = oneshot::channel();
+        // The receiver is here.
+        let _ = reply.send(Ok(outcome));
+        Self(receiver)
+    }
+
     /// Waits until the batch is on disk or rejected.
     pub async fn durable(self) -> Result<CommitOutcome, StoreError> {
         let stopped = || StoreError::Unavailable("its writer has stopped".to_owned());

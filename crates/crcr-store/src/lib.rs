@@ -7,6 +7,7 @@
 mod batch;
 #[cfg(test)]
 mod conformance;
+pub mod memory;
 pub mod sqlite;
 mod task;
 

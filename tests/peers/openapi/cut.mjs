@@ -9,6 +9,8 @@ const full = JSON.parse(readFileSync(from, "utf8"));
 // `contents/{path}` is left out: prism can't route a path with slashes in a parameter.
 const calls = {
   "/app": ["get"],
+  "/app/hook/deliveries": ["get"],
+  "/app/hook/deliveries/{delivery_id}/attempts": ["post"],
   "/app/installations/{installation_id}/access_tokens": ["post"],
   "/repos/{owner}/{repo}/installation": ["get"],
   "/repos/{owner}/{repo}/dispatches": ["post"],

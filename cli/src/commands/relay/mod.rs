@@ -2,6 +2,7 @@
 
 mod deliveries;
 mod import;
+mod reconcile;
 mod replay;
 mod replay_archive;
 mod repositories;
@@ -28,6 +29,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
         RelayCommand::Serve(args) => serve::run(&args, env, printer).await,
         RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
+        RelayCommand::Reconcile(args) => reconcile::run(&args, env, printer).await,
         RelayCommand::Import(args) => import::run(&args, env, printer).await,
         RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
         RelayCommand::Repository(command) => repositories::run(command, env, printer).await,

@@ -24,9 +24,7 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     for setting in config::settings_without_effect(&lookup) {
         tracing::warn!(setting = setting.name, why = setting.what, "a setting has no effect");
     }
-    let config = Config::read(&lookup, stored).map_err(|problems| {
-        settings_failure("is missing or invalid", "are missing or invalid", &problems)
-    })?;
+    let config = Config::read(&lookup, stored).map_err(invalid_settings)?;
     if args.check {
         let problems = preflight::problems(&config, Arc::new(now)).await;
         if !problems.is_empty() {
@@ -84,6 +82,11 @@ fn flags_by_variable(args: &ServeArgs) -> BTreeMap<&'static str, String> {
         flags.insert("CRCR_PUSH_REF", args.push_ref.join(","));
     }
     flags
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "a function for `map_err`")]
+pub(super) fn invalid_settings(problems: Vec<SettingProblem>) -> Failure {
+    settings_failure("is missing or invalid", "are missing or invalid", &problems)
 }
 
 fn settings_failure(one: &str, several: &str, problems: &[SettingProblem]) -> Failure {

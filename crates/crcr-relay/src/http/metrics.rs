@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::allowlist::AllowlistStatus;
+use crate::reconcile::Reconciliation;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
 
@@ -27,6 +28,8 @@ pub struct Metrics {
     copied_facts: Counter,
     fact_copy_failures: Counter,
     outbox: Gauge,
+    redeliveries: Family<LabelSet, Counter>,
+    reconciled_until: Gauge,
 }
 
 impl Metrics {
@@ -65,6 +68,12 @@ impl Metrics {
         registry.register("results_failures", help, Counter::clone(&fact_copy_failures));
         let help = "Facts that wait to be copied to the results";
         registry.register("results_waiting", help, Gauge::clone(&outbox));
+        let redeliveries = Family::<LabelSet, Counter>::default();
+        let help = "Webhooks that GitHub was asked to deliver again, by its answer";
+        registry.register("redeliveries", help, redeliveries.clone());
+        let reconciled_until = Gauge::default();
+        let help = "Unix time before which every webhook is known to have arrived";
+        registry.register("reconciled_until_seconds", help, reconciled_until.clone());
         Self {
             registry,
             webhooks,
@@ -80,6 +89,8 @@ impl Metrics {
             copied_facts,
             fact_copy_failures,
             outbox,
+            redeliveries,
+            reconciled_until,
         }
     }
 
@@ -111,6 +122,15 @@ impl Metrics {
 
     pub fn fact_copy_failed(&self) {
         self.fact_copy_failures.inc();
+    }
+
+    pub fn reconciled(&self, found: &Reconciliation) {
+        for (answer, count) in [("accepted", found.asked.len()), ("refused", found.refused.len())] {
+            self.redeliveries.get_or_create(&vec![("answer", answer)]).inc_by(count as u64);
+        }
+        if let Some(until) = found.settled_until {
+            self.reconciled_until.set(until.as_second());
+        }
     }
 
     pub fn text(&self, depth: QueueDepth, open: u64, allowlist: &AllowlistStatus) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crcr_hud::Hud;
 use crcr_results::retention;
-use crcr_store::StoreError;
+use crcr_store::{StoreError, WriteBatch};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +15,7 @@ use crate::http::router;
 use crate::limits;
 use crate::queue::fact_feed;
 use crate::queue::open_dispatches;
+use crate::queue::task_kind::TaskKind;
 use crate::queue::workers;
 use crate::relay::Relay;
 
@@ -79,6 +80,7 @@ impl BoundListeners {
                     () = delete_expired_periodically(&relay) => {}
                     () = reload_files_periodically(&relay) => {}
                     () = roll_up_periodically(&relay) => {}
+                    () = reconcile_periodically(&relay) => {}
                 }
             }
         };
@@ -147,6 +149,24 @@ async fn roll_up_periodically(relay: &Relay) {
             }
             Err(error) => tracing::warn!(%error, "old results can't be rolled up"),
         }
+    }
+}
+
+/// Has the delivery log read now, and after every outage. The task itself runs again every ten minutes;
+/// this puts it back into the queue if it ever gets lost.
+async fn reconcile_periodically(relay: &Relay) {
+    let mut due_at = relay.now();
+    loop {
+        let tasks = vec![TaskKind::Reconcile.task(&relay.config.upstream, due_at)];
+        if let Err(error) = relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await {
+            tracing::warn!(%error, "the delivery log can't be read yet");
+            tokio::time::sleep(limits::POLL).await;
+            continue;
+        }
+        let over = tokio::time::timeout(limits::RECONCILE, relay.outage_over.notified()).await;
+        // Attempts that failed just now are old enough by then.
+        let pause = if over.is_ok() { limits::RECONCILE_MARGIN } else { limits::RECONCILE };
+        due_at = relay.now() + pause;
     }
 }
 

@@ -98,6 +98,8 @@ pub(crate) enum TaskKind {
     JobLog {
         job: EndedJob,
     },
+    /// Ask GitHub for webhooks that it couldn't deliver.
+    Reconcile,
 }
 
 /// The server that a task asks. Tasks of one lane share a limit on how many run at a time, and they
@@ -112,6 +114,8 @@ enum Lane {
     AlertWebhook,
     /// The archive and the results.
     KeptWebhooks,
+    /// The App's own log of deliveries, whose rate limit no installation shares.
+    DeliveryLog,
     /// The logs of an account's jobs: many large ones don't delay dispatches to the account.
     JobLogs(String),
 }
@@ -126,6 +130,7 @@ impl Lane {
             Self::ExternalHud(account) => format!("hud of {account}"),
             Self::AlertWebhook => "alert webhook".to_owned(),
             Self::KeptWebhooks => "kept webhooks".to_owned(),
+            Self::DeliveryLog => "delivery log".to_owned(),
             Self::JobLogs(account) => format!("logs of {}", account.to_ascii_lowercase()),
         }
     }
@@ -256,13 +261,14 @@ impl TaskKind {
             Self::Comment { .. } => "comment",
             Self::KeepWebhook { .. } => "keep_webhook",
             Self::JobLog { .. } => "job_log",
+            Self::Reconcile => "reconcile",
         }
     }
 
-    /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep, and an
-    /// archive must have no gaps after a long outage.
+    /// Whether the task is never given up. Nothing else would follow the dispatch of a sweep or find
+    /// lost webhooks, and an archive must have no gaps after a long outage.
     pub(crate) fn is_never_given_up(&self) -> bool {
-        matches!(self, Self::Sweep { .. } | Self::KeepWebhook { .. })
+        matches!(self, Self::Sweep { .. } | Self::KeepWebhook { .. } | Self::Reconcile)
     }
 
     /// How many tries the task gets.
@@ -324,6 +330,7 @@ impl TaskKind {
                 (repo, number) = (name.key(), pull.to_string());
                 &[self.name(), &number, &repo]
             }
+            Self::Reconcile => &[self.name()],
             Self::KeepWebhook { webhook } => &[self.name(), &webhook.event, &webhook.delivery],
             Self::JobLog { job } => {
                 (repo, number) = (job.repository.to_ascii_lowercase(), job.job_id.to_string());
@@ -342,6 +349,7 @@ impl TaskKind {
             Self::Forward { lane, .. } => Lane::ExternalHud(lane.clone()),
             Self::Alert { .. } | Self::RepositoryChanged { .. } => Lane::AlertWebhook,
             Self::KeepWebhook { .. } => Lane::KeptWebhooks,
+            Self::Reconcile => Lane::DeliveryLog,
             Self::JobLog { job } => {
                 let owner = job.repository.split('/').next().unwrap_or_default();
                 Lane::JobLogs(owner.to_owned())

@@ -26,7 +26,7 @@ struct Workers {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct WorkerTimeouts {
+pub struct WorkerTimeouts {
     /// A handler that takes longer has failed.
     pub(crate) handler: Duration,
     /// How long a shutdown waits for running tasks.
@@ -40,7 +40,7 @@ impl Default for WorkerTimeouts {
 }
 
 /// Works until `stop`, then waits for running tasks and releases those that don't end in time.
-pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTimeouts) {
+pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTimeouts) {
     let mut workers = Workers::default();
     while !stop.is_cancelled() {
         let now = relay.now();
@@ -55,12 +55,13 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: Wo
             continue;
         }
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
-            () = relay.work.notified() => {}
-            () = tokio::time::sleep(limits::POLL) => {}
             Some(ended) = workers.running.join_next_with_id() => {
                 workers.worker_ended(&relay, ended).await;
             }
+            () = relay.work.notified() => {}
+            () = tokio::time::sleep(limits::POLL) => {}
         }
     }
     let running = async {
@@ -193,7 +194,7 @@ pub(crate) async fn settle(
     let message = error.message;
     tracing::warn!(key = lease.key, kind = name, tries, dead, error = message, "a task failed");
     relay.metrics.task(name, if dead { "dead" } else { "retry" });
-    let at = relay.now() + limits::TASK_RETRY.pause(tries, None);
+    let at = relay.now() + limits::TASK_RETRY.pause_of(tries, &lease.key);
     let at = error.retry_at.map_or(at, |asked| at.max(asked));
     let outcome = if dead {
         TaskOutcome::Dead { error: message.clone(), expires_at: relay.expiry() }

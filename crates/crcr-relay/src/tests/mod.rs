@@ -9,6 +9,7 @@ mod outbox;
 mod pages;
 mod queue;
 mod receive;
+mod reconcile;
 mod rotation;
 mod support;
 mod webhooks;

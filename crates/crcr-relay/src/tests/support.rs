@@ -87,6 +87,12 @@ impl World {
         world
     }
 
+    /// The address of its webhooks, when it listens.
+    pub(super) fn webhook_url(&self) -> url::Url {
+        let address = self.address.expect("the relay listens");
+        format!("http://{address}/github/webhook").parse().unwrap()
+    }
+
     /// The same world with a new process of the relay on the same store.
     pub(super) async fn restart(self, settings: &[(&str, &str)]) -> Self {
         let Self { github, folder, relay, results, hud, .. } = self;

@@ -45,6 +45,11 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
         Ok(body) => receive(&relay, &head.headers, &body).await,
         Err(refusal) => Err(refusal),
     };
+    match &result {
+        Ok(_) => relay.note_webhook(false),
+        Err(refusal) if refusal.status.is_server_error() => relay.note_webhook(true),
+        Err(_) => {}
+    }
     let id = text(&head.headers, "x-github-delivery");
     let (label, response) = match result {
         Ok(DeliveryOutcome::Ping) => ("ping", http_response::ok(json!({ "ok": true }))),

@@ -7,8 +7,7 @@
 //! batch is rejected, so are the ones that were decided on it, and all of them are decided again.
 
 use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,7 +25,6 @@ const MAX_CHAIN: usize = 256;
 
 pub(crate) struct PullRequestTurns {
     slots: Vec<Mutex<BatchChain>>,
-    hasher: RandomState,
 }
 
 /// The batches for one record that may not be on disk yet.
@@ -56,13 +54,14 @@ pub(crate) struct PendingBatch {
 impl PullRequestTurns {
     pub(crate) fn new() -> Self {
         let slots = std::iter::repeat_with(Mutex::default).take(SLOTS).collect();
-        Self { slots, hasher: RandomState::new() }
+        Self { slots }
     }
 
     /// Waits until no other delivery has the turn of this record.
     pub(crate) async fn wait(&self, key: &StoreKey) -> RecordTurn<'_> {
-        let slot = self.hasher.hash_one(key) % SLOTS as u64;
-        let mut chain = self.slots[slot as usize].lock().await;
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let mut chain = self.slots[(hasher.finish() % SLOTS as u64) as usize].lock().await;
         if chain.deliveries.len() >= MAX_CHAIN {
             drop(chain.pending.write().await);
             *chain = BatchChain::default();

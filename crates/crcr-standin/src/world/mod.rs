@@ -12,6 +12,7 @@ mod auth;
 mod calls;
 mod checks;
 mod git;
+mod hook_log;
 mod job_logs;
 mod lookups;
 mod model;
@@ -28,6 +29,7 @@ use tokio::sync::mpsc;
 pub(crate) use api::routes;
 pub use auth::AppIdentity;
 pub use calls::Call;
+pub use hook_log::LoggedDelivery;
 pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
 pub use webhooks::{Answer, Delivery};
 
@@ -59,6 +61,7 @@ struct WorldState {
     dispatches: Vec<Dispatch>,
     reruns: Vec<Started>,
     calls: ApiCalls,
+    hook_log: hook_log::HookLog,
     started: Option<mpsc::UnboundedSender<Started>>,
     ids: u64,
 }

@@ -199,6 +199,13 @@ impl Verifier {
         futures_util::future::join_all(fetches).await.into_iter().all(|fetched| fetched)
     }
 
+    /// Uses the keys of a JWKS document for tokens of `issuer`; returns `false` if it has no such issuer,
+    /// or they aren't keys.
+    pub fn accept_keys(&self, issuer: &str, document: &[u8], now: Timestamp) -> bool {
+        let keys = self.issuers.get(issuer);
+        keys.is_some_and(|(_, keys)| keys.accept(document, now).is_ok())
+    }
+
     /// Fetches the keys every five minutes, or sooner after a failure, forever.
     pub async fn keep_fresh(&self, clock: impl Fn() -> Timestamp) {
         loop {

@@ -9,6 +9,7 @@ mod job_log;
 pub(crate) mod keep_webhook;
 mod labels;
 pub(crate) mod merge_base;
+mod reconcile;
 mod rerun;
 mod sweep;
 
@@ -47,5 +48,6 @@ pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, Ta
         }
         TaskKind::KeepWebhook { webhook } => keep_webhook::run(relay, webhook).await,
         TaskKind::JobLog { job } => job_log::run(relay, job).await,
+        TaskKind::Reconcile => reconcile::run(relay).await,
     }
 }

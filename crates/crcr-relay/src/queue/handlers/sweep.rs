@@ -1,7 +1,7 @@
 //! Follows a dispatch after it was sent: finds out that it never started, that a job was lost, and when
 //! its runs are over.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crcr_domain::callback::JobId;
@@ -163,7 +163,7 @@ async fn find_runs(
     sent_at: Timestamp,
     jobs: &[JobRecord],
 ) -> Result<Vec<DownstreamRun>, TaskError> {
-    let mut by_run: HashMap<&str, Vec<&JobRecord>> = HashMap::new();
+    let mut by_run: BTreeMap<&str, Vec<&JobRecord>> = BTreeMap::new();
     for job in jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven) {
         by_run.entry(&job.id.run_id).or_default().push(job);
     }
@@ -207,7 +207,7 @@ async fn listed_runs(
         listed.iter().map(|run| state_records::run_claim_key(repo, &run.id.to_string())).collect();
     let claims: Vec<Option<String>> =
         read_records(store, keys).await?.into_iter().map(|read| read.value).collect();
-    let claims: HashMap<u64, String> =
+    let claims: BTreeMap<u64, String> =
         listed.iter().zip(claims).filter_map(|(run, delivery)| Some((run.id, delivery?))).collect();
     let others = other_sends(relay, dispatch).await?;
     Ok(runs_of_dispatch(&listed, &dispatch.delivery, sent_at, &others, |id| {

@@ -1,0 +1,248 @@
+//! Finds webhooks that GitHub couldn't deliver, and asks for them again. GitHub doesn't redeliver by
+//! itself, so a webhook that was sent while the relay was down, or was answered with an error, would be
+//! lost.
+//!
+//! The App's log of deliveries is read from its newest entry back to where everything is settled. A
+//! webhook is settled when the store has it, or when its newest attempt was accepted: webhooks that
+//! cause nothing aren't stored.
+
+use std::collections::HashSet;
+
+use crcr_github::app::Clock;
+use crcr_github::hook_deliveries::HookDelivery;
+use crcr_github::{GithubApp, GithubError};
+use crcr_store::{
+    CommitOutcome, StateStore, StoreError, Versioned, WriteBatch, decode_record, read_record,
+};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::limits;
+use crate::state_records::{self, LogScan, ReconcileRecord, RedeliveryRecord};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    #[error(transparent)]
+    Github(#[from] GithubError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What was found in the log, and done about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Reconciliation {
+    /// Attempts that were read.
+    pub read: usize,
+    /// Failed deliveries that the store has: the answer came too late.
+    pub stored: usize,
+    /// Failed deliveries that GitHub was asked for before.
+    pub waiting: usize,
+    /// Failed deliveries that GitHub was asked for now.
+    pub asked: Vec<FailedDelivery>,
+    /// Failed deliveries that GitHub doesn't want to deliver again.
+    pub refused: Vec<RefusedRedelivery>,
+    /// Every older delivery is settled; `None` while a part of the log is left.
+    pub settled_until: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedDelivery {
+    /// `X-GitHub-Delivery`.
+    pub id: String,
+    pub event: String,
+    pub delivered_at: Timestamp,
+    /// The status of the answer, 0 when there was none.
+    pub status_code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusedRedelivery {
+    #[serde(flatten)]
+    pub delivery: FailedDelivery,
+    pub reason: String,
+}
+
+/// What to do about a failed delivery.
+enum NextStep {
+    Nothing,
+    Wait,
+    Ask(Versioned<RedeliveryRecord>),
+}
+
+/// Reads one part of the log, at most [`limits::RECONCILE_PAGES`] pages, and asks for what is missing.
+pub async fn reconcile(
+    app: &GithubApp,
+    store: &dyn StateStore,
+    clock: &Clock,
+) -> Result<Reconciliation, ReconcileError> {
+    let known: Versioned<ReconcileRecord> =
+        read_record(store, state_records::reconcile_key()).await?;
+    let record = known.value.as_ref();
+    let now = clock();
+    let oldest = now - limits::RECONCILE_BACK;
+    let settled_until = record.map_or(oldest, |record| record.settled_until.max(oldest));
+    let mut scan = record.and_then(|record| record.unfinished.clone()).unwrap_or(LogScan {
+        started_at: now,
+        back_to: settled_until,
+        oldest_open: None,
+        cursor: None,
+    });
+    let mut found = Reconciliation::default();
+    // Webhooks whose newest attempt was read.
+    let mut seen = HashSet::new();
+    for _ in 0..limits::RECONCILE_PAGES {
+        let page = app.hook_deliveries(scan.cursor.as_deref()).await?;
+        found.read += page.deliveries.len();
+        let failed: Vec<&HookDelivery> = page
+            .deliveries
+            .iter()
+            .filter(|attempt| seen.insert(attempt.guid.clone()) && !attempt.is_accepted())
+            .filter(|attempt| attempt.delivered_at >= scan.back_to)
+            .collect();
+        let steps = next_steps(store, &failed, clock()).await?;
+        for (attempt, step) in failed.into_iter().zip(steps) {
+            match step {
+                NextStep::Nothing => {
+                    found.stored += 1;
+                    continue;
+                }
+                NextStep::Wait => found.waiting += 1,
+                NextStep::Ask(_) if found.asked.len() >= limits::REDELIVERIES => {
+                    // The same page is read again, and what was asked for is skipped.
+                    let settled_until = settled_until.min(scan.back_to);
+                    save(store, &known, settled_until, Some(scan), clock()).await?;
+                    return Ok(found);
+                }
+                NextStep::Ask(asked) => {
+                    ask(app, store, attempt, asked, clock(), &mut found).await?;
+                }
+            }
+            let oldest_open = scan.oldest_open.unwrap_or(attempt.delivered_at);
+            scan.oldest_open = Some(oldest_open.min(attempt.delivered_at));
+        }
+        let last = page.deliveries.last();
+        let is_over = last.is_none_or(|attempt| attempt.delivered_at < scan.back_to);
+        scan.cursor = page.next.filter(|_| !is_over);
+        if scan.cursor.is_none() {
+            let until = scan.started_at - limits::RECONCILE_MARGIN;
+            let until = scan.oldest_open.map_or(until, |open| open.min(until));
+            save(store, &known, until, None, clock()).await?;
+            found.settled_until = Some(until);
+            return Ok(found);
+        }
+    }
+    save(store, &known, settled_until, Some(scan), clock()).await?;
+    Ok(found)
+}
+
+async fn next_steps(
+    store: &dyn StateStore,
+    failed: &[&HookDelivery],
+    now: Timestamp,
+) -> Result<Vec<NextStep>, StoreError> {
+    let deliveries: Vec<_> =
+        failed.iter().map(|attempt| state_records::delivery_key(&attempt.guid)).collect();
+    let redeliveries: Vec<_> =
+        failed.iter().map(|attempt| state_records::redelivery_key(&attempt.guid)).collect();
+    let stored = store.records(&deliveries).await?;
+    let asked = store.records(&redeliveries).await?;
+    let mut steps = Vec::with_capacity(failed.len());
+    for (((attempt, stored), asked), key) in failed.iter().zip(stored).zip(asked).zip(redeliveries)
+    {
+        let asked: Versioned<RedeliveryRecord> = decode_record(key, asked)?;
+        steps.push(if stored.is_some() {
+            NextStep::Nothing
+        } else if now < may_ask_at(attempt, asked.value.as_ref()) {
+            NextStep::Wait
+        } else {
+            NextStep::Ask(asked)
+        });
+    }
+    Ok(steps)
+}
+
+/// An attempt that failed again is asked for less and less often, so that a webhook which the relay
+/// can't take is tried about ten times in three days.
+fn may_ask_at(attempt: &HookDelivery, asked: Option<&RedeliveryRecord>) -> Timestamp {
+    let Some(asked) = asked else { return attempt.delivered_at + limits::RECONCILE_MARGIN };
+    if asked.attempt == attempt.id {
+        return asked.asked_at + limits::REDELIVERY_LOST;
+    }
+    let doubled = asked.times.saturating_sub(1).min(10);
+    asked.asked_at + limits::RECONCILE * 2_u32.pow(doubled)
+}
+
+/// Asks for one redelivery. It is recorded first, so that another relay doesn't ask as well, and so that
+/// a crash can't make this one ask twice.
+async fn ask(
+    app: &GithubApp,
+    store: &dyn StateStore,
+    attempt: &HookDelivery,
+    asked: Versioned<RedeliveryRecord>,
+    now: Timestamp,
+    found: &mut Reconciliation,
+) -> Result<(), ReconcileError> {
+    let times = asked.value.as_ref().map_or(0, |before| before.times) + 1;
+    let record = RedeliveryRecord { attempt: attempt.id, asked_at: now, times };
+    let expiry = now + 2 * limits::RECONCILE_BACK;
+    let mut batch = WriteBatch::default();
+    batch.update(&asked, &record, expiry);
+    if store.commit(batch, now).await? != CommitOutcome::Done {
+        found.waiting += 1;
+        return Ok(());
+    }
+    let delivery = FailedDelivery {
+        id: attempt.guid.clone(),
+        event: attempt.event.clone(),
+        delivered_at: attempt.delivered_at,
+        status_code: attempt.status_code,
+    };
+    match app.redeliver(attempt.id).await {
+        Ok(()) => {
+            tracing::warn!(
+                delivery = delivery.id,
+                event = delivery.event,
+                status = delivery.status_code,
+                "GitHub was asked to deliver a webhook again"
+            );
+            found.asked.push(delivery);
+        }
+        Err(error @ (GithubError::NotFound(_) | GithubError::Unprocessable(_))) => {
+            let reason = error.to_string();
+            tracing::error!(
+                delivery = delivery.id,
+                reason,
+                "GitHub doesn't deliver a webhook again"
+            );
+            found.refused.push(RefusedRedelivery { delivery, reason });
+        }
+        Err(error) => {
+            // It can be asked for again at once.
+            let before = asked.value.unwrap_or(RedeliveryRecord {
+                attempt: 0,
+                asked_at: Timestamp::UNIX_EPOCH,
+                times: 0,
+            });
+            let mut batch = WriteBatch::default();
+            batch.set(asked.key, &before, expiry);
+            store.commit(batch, now).await?;
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
+
+async fn save(
+    store: &dyn StateStore,
+    known: &Versioned<ReconcileRecord>,
+    settled_until: Timestamp,
+    unfinished: Option<LogScan>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let mut batch = WriteBatch::default();
+    let record = ReconcileRecord { settled_until, unfinished };
+    batch.update(known, &record, now + 2 * limits::RECONCILE_BACK);
+    // A conflict means that `crcr relay reconcile` has read the same log meanwhile.
+    store.commit(batch, now).await?;
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Webhooks that GitHub couldn't deliver.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use crcr_standin::traffic::Fault;
+use crcr_standin::world::Delivery;
+
+use super::support::{ALL, NEWER, UPSTREAM, World};
+use crate::limits;
+use crate::queue::task_kind::TaskKind;
+use crate::reconcile::{Reconciliation, reconcile};
+
+impl World {
+    async fn reconcile(&self) -> Reconciliation {
+        reconcile(&self.relay.app, self.relay.store.as_ref(), &self.relay.clock).await.unwrap()
+    }
+
+    /// Logs a delivery that nobody answered.
+    fn lose(&self, delivery: &Delivery) {
+        let github = self.github.state();
+        github.world.log_delivery(delivery, github.clock.now(), false, 0);
+    }
+
+    /// Delivers what was asked for, and returns the statuses.
+    async fn redeliver(&self) -> Vec<StatusCode> {
+        let github = self.github.state();
+        let mut statuses = vec![];
+        for delivery in github.world.take_redeliveries() {
+            let (status, _) = self.send(&delivery).await;
+            github.world.log_delivery(&delivery, github.clock.now(), true, status.as_u16());
+            statuses.push(status);
+        }
+        statuses
+    }
+}
+
+#[tokio::test]
+async fn webhook_lost_in_an_outage_is_dispatched_exactly_once_after_reconcile() {
+    let world = World::listening().await;
+    let github = world.github.state();
+    github.world.set_webhook_url(world.webhook_url());
+    // The first one is answered with 503, the second one while no relay runs.
+    world.rename("record", "away");
+    let refused = world.pull_request("opened");
+    assert_eq!(github.deliver(&refused, false).await.unwrap().status, 503);
+    world.rename("away", "record");
+    let push = github.push_payload(UPSTREAM, "refs/heads/main", NEWER);
+    let unheard = github.world.delivery("push", &push);
+    world.lose(&unheard);
+    world.later(limits::RECONCILE_MARGIN);
+    let found = world.reconcile().await;
+    let mut asked: Vec<_> = found.asked.iter().map(|one| (&*one.id, one.status_code)).collect();
+    asked.sort_by_key(|(_, status)| *status);
+    assert_eq!(asked, [(&*unheard.id, 0), (&*refused.id, 503)]);
+    while github.world.delivery_log().iter().filter(|one| one.status == 202).count() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let mut twice = [ALL, ALL].concat();
+    twice.sort_unstable();
+    assert_eq!(world.dispatched(), twice, "both events, each once to every backend");
+    for _ in 0..3 {
+        world.later(limits::RECONCILE);
+        let again = world.reconcile().await;
+        assert!(again.asked.is_empty() && again.waiting == 0, "{again:?}");
+    }
+    world.work().await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn webhook_is_asked_for_again_only_after_its_redelivery_failed_or_got_lost() {
+    let world = World::new().await;
+    let delivery = world.pull_request("opened");
+    world.lose(&delivery);
+    assert_eq!(world.reconcile().await.waiting, 1, "the attempt may still be in progress");
+    world.later(limits::RECONCILE_MARGIN);
+    assert_eq!(world.reconcile().await.asked.len(), 1);
+    assert_eq!(world.reconcile().await.waiting, 1);
+    // GitHub accepted the request and did nothing.
+    assert_eq!(world.github.state().world.take_redeliveries().len(), 1);
+    world.later(limits::RECONCILE);
+    assert_eq!(world.reconcile().await.waiting, 1);
+    world.later(limits::REDELIVERY_LOST);
+    assert_eq!(world.reconcile().await.asked.len(), 1);
+    // Each further failure doubles the pause.
+    let mut asked = 2;
+    world.rename("member", "away");
+    for _ in 0..3 * 24 * 6 {
+        assert!(world.redeliver().await.iter().all(StatusCode::is_server_error));
+        world.later(limits::RECONCILE);
+        asked += world.reconcile().await.asked.len();
+    }
+    assert!((6..=11).contains(&asked), "{asked} times in three days");
+}
+
+#[tokio::test]
+async fn stored_or_ignored_webhook_is_not_asked_for() {
+    let world = World::new().await;
+    let stored = world.pull_request("opened");
+    assert_eq!(world.send(&stored).await.0, StatusCode::ACCEPTED);
+    world.lose(&stored);
+    let github = world.github.state();
+    let star = github.world.delivery("star", &serde_json::json!({ "action": "created" }));
+    github.world.log_delivery(&star, github.clock.now(), false, 200);
+    // A redelivery by hand was accepted.
+    world.lose(&star);
+    github.world.log_delivery(&star, github.clock.now(), true, 200);
+    world.later(limits::RECONCILE_MARGIN);
+    let found = world.reconcile().await;
+    assert_eq!((found.read, found.stored, found.waiting), (4, 1, 0));
+    assert_eq!((found.asked, found.refused), (vec![], vec![]));
+    assert_eq!(github.world.take_redeliveries(), []);
+}
+
+#[tokio::test]
+async fn long_log_is_read_in_bounded_parts_and_its_failures_asked_for_once() {
+    let world = World::new().await;
+    let github = world.github.state();
+    let failed = limits::REDELIVERIES + 20;
+    for n in 0..failed {
+        let mut delivery = world.pull_request("opened");
+        delivery.id = format!("failed-{n}");
+        world.lose(&delivery);
+    }
+    let mut accepted = world.pull_request("opened");
+    for n in 0..100 * limits::RECONCILE_PAGES + 50 {
+        accepted.id = format!("accepted-{n}");
+        github.world.log_delivery(&accepted, github.clock.now(), false, 202);
+    }
+    world.later(limits::RECONCILE_MARGIN);
+    let pages = || github.world.count("GET /app/hook/deliveries");
+    let first = world.reconcile().await;
+    assert_eq!((pages(), first.settled_until), (limits::RECONCILE_PAGES, None));
+    assert!(first.asked.is_empty());
+    let second = world.reconcile().await;
+    assert_eq!((second.asked.len(), second.settled_until), (limits::REDELIVERIES, None));
+    let third = world.reconcile().await;
+    assert!(third.asked.len() == 20 && third.settled_until.is_some(), "{third:?}");
+    let mut asked: Vec<_> = github.world.take_redeliveries().into_iter().map(|d| d.id).collect();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), failed);
+    // From now on the log is read back to the oldest one that is still open, and later not at all.
+    let before = pages();
+    world.later(limits::RECONCILE);
+    while world.reconcile().await.settled_until.is_none() {}
+    assert!(pages() - before <= limits::RECONCILE_PAGES + 3);
+}
+
+#[tokio::test]
+async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_asked_for() {
+    let world = World::new().await;
+    let delivery = world.pull_request("opened");
+    world.lose(&delivery);
+    world.later(limits::RECONCILE_MARGIN);
+    let github = world.github.state();
+    github.world.fail("POST /app/hook/deliveries/*", 1, Fault::status(502));
+    let tasks = vec![TaskKind::Reconcile.task(&world.relay.config.upstream, world.relay.now())];
+    world.relay.commit(crcr_store::WriteBatch { tasks, ..Default::default() }).await.unwrap();
+    assert_eq!(world.work().await.len(), 1, "the task is tried again");
+    assert_eq!(github.world.take_redeliveries(), []);
+    world.later(limits::TASK_RETRY.cap);
+    assert_eq!(world.work().await, Vec::<String>::new());
+    assert_eq!(world.redeliver().await, [StatusCode::ACCEPTED]);
+    let text = {
+        let depth = world.relay.store.queue_depth().await.unwrap();
+        world.relay.metrics.text(depth, 0, &world.relay.allowlist.status())
+    };
+    assert!(text.contains(r#"crcr_redeliveries_total{answer="accepted"} 1"#), "{text}");
+    // The same task runs again ten minutes later.
+    let before = github.world.count("GET /app/hook/deliveries");
+    world.later(limits::RECONCILE);
+    world.work().await;
+    assert_eq!(github.world.count("GET /app/hook/deliveries"), before + 1);
+    assert_eq!(world.dispatched(), ALL);
+}
+
+#[tokio::test]
+async fn redelivery_that_github_refuses_is_reported() {
+    let world = World::new().await;
+    world.lose(&world.pull_request("opened"));
+    world.later(limits::RECONCILE_MARGIN);
+    let fault = Fault::status(422);
+    world.github.state().world.fail("POST /app/hook/deliveries/*", 1, fault);
+    let found = world.reconcile().await;
+    assert!(found.asked.is_empty() && found.refused.len() == 1, "{found:?}");
+}

@@ -1,0 +1,383 @@
+//! The state in memory, for simulations: nothing is durable, and nothing depends on time or chance.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crcr_domain::facts::Fact;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::{
+    CommitOutcome, LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth,
+    RateLimitCharge, StateStore, StoreError, StoreKey, StoredRecord, TaskOutcome, TaskSettlement,
+    TaskState, TaskView, WriteBatch,
+};
+
+#[derive(Default)]
+pub struct MemoryStore {
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    records: BTreeMap<StoreKey, (StoredRecord, Timestamp)>,
+    /// Score and expiry by set and member.
+    members: BTreeMap<StoreKey, BTreeMap<String, (i64, Timestamp)>>,
+    /// Tokens left, and when they were counted.
+    buckets: BTreeMap<StoreKey, (f64, Timestamp)>,
+    tasks: BTreeMap<String, StoredTask>,
+    facts: Vec<Fact>,
+    ids: i64,
+}
+
+#[derive(Debug, Clone)]
+struct StoredTask {
+    id: i64,
+    lane: String,
+    payload: String,
+    state: TaskState,
+    /// `None` unless it is leased.
+    lease: Option<i64>,
+    /// For a leased task, the end of the lease; for a dead one, when it is deleted.
+    due_at: Timestamp,
+    /// When it comes back because it was enqueued while it was leased.
+    again_at: Option<Timestamp>,
+    failed: u32,
+    created_at: Timestamp,
+    last_error: Option<String>,
+}
+
+impl MemoryStore {
+    /// Applies a batch at once.
+    pub fn apply(&self, batch: WriteBatch, now: Timestamp) -> CommitOutcome {
+        self.tables.lock().apply(batch, now)
+    }
+
+    /// The value of a record.
+    pub fn record(&self, key: &StoreKey) -> Option<StoredRecord> {
+        self.tables.lock().records.get(key).map(|(record, _)| record.clone())
+    }
+
+    /// Calls `look` with the key, state and due time of every task, in the order of their keys.
+    pub fn for_each_task(&self, mut look: impl FnMut(&str, TaskState, Timestamp)) {
+        for (key, task) in &self.tables.lock().tasks {
+            look(key, task.state, task.due_at);
+        }
+    }
+
+    pub fn task_state(&self, key: &StoreKey) -> Option<TaskState> {
+        self.tables.lock().tasks.get(key.as_str()).map(|task| task.state)
+    }
+
+    pub fn lease(&self, request: &LeaseRequest) -> Vec<LeasedTask> {
+        self.tables.lock().lease(request)
+    }
+}
+
+impl Tables {
+    fn next_id(&mut self) -> i64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    fn apply(&mut self, batch: WriteBatch, now: Timestamp) -> CommitOutcome {
+        let version = |key| self.records.get(key).map_or(0, |(record, _)| record.version);
+        if batch.expected_versions.iter().any(|(key, expected)| version(key) != *expected) {
+            return CommitOutcome::Conflict;
+        }
+        if let Some(settled) = &batch.settlement
+            && !self.tasks.values().any(|task| task.is_leased_by(settled))
+        {
+            return CommitOutcome::LeaseLost;
+        }
+        if let Some(charge) = &batch.rate_limit
+            && let Some(wait) = self.take_token(charge, now)
+        {
+            return CommitOutcome::Limited(wait);
+        }
+        for write in batch.records {
+            let version = self.records.get(&write.key).map_or(0, |(record, _)| record.version) + 1;
+            let record = StoredRecord { version, value: write.value };
+            self.records.insert(write.key, (record, write.expires_at));
+        }
+        for insert in batch.set_inserts {
+            let set = self.members.entry(insert.set).or_default();
+            set.insert(insert.member, (insert.score, insert.expires_at));
+        }
+        if let Some(settled) = &batch.settlement {
+            self.settle(settled, now);
+        }
+        for task in batch.tasks {
+            self.enqueue(task, now);
+        }
+        self.facts.extend(batch.facts);
+        CommitOutcome::Done
+    }
+
+    /// Returns how long to wait if the bucket is empty.
+    fn take_token(&mut self, charge: &RateLimitCharge, now: Timestamp) -> Option<Duration> {
+        let full = f64::from(charge.per_minute);
+        let per_second = full / 60.0;
+        let tokens = self.buckets.get(&charge.bucket).map_or(full, |(tokens, at)| {
+            let passed = now.duration_since(*at).as_secs_f64().max(0.0);
+            (tokens + per_second * passed).min(full)
+        });
+        if tokens < 1.0 {
+            let millis = ((1.0 - tokens) / per_second * 1000.0).ceil();
+            return Some(Duration::from_millis(millis as u64));
+        }
+        self.buckets.insert(charge.bucket.clone(), (tokens - 1.0, now));
+        None
+    }
+
+    fn enqueue(&mut self, new: NewTask, now: Timestamp) {
+        let NewTask { key, lane, payload, due_at } = new;
+        let Some(task) = self.tasks.get_mut(key.as_str()) else {
+            let id = self.next_id();
+            let task = StoredTask {
+                id,
+                lane,
+                payload,
+                state: TaskState::Ready,
+                lease: None,
+                due_at,
+                again_at: None,
+                failed: 0,
+                created_at: now,
+                last_error: None,
+            };
+            self.tasks.insert(key.as_str().to_owned(), task);
+            return;
+        };
+        if task.payload != payload {
+            task.payload = payload;
+            task.failed = 0;
+            task.created_at = now;
+        }
+        match task.state {
+            TaskState::Ready => task.due_at = task.due_at.min(due_at),
+            TaskState::Leased => {
+                task.again_at = Some(task.again_at.map_or(due_at, |again| again.min(due_at)));
+            }
+            TaskState::Dead => {
+                task.state = TaskState::Ready;
+                task.due_at = due_at;
+                task.failed = 0;
+            }
+        }
+    }
+
+    fn settle(&mut self, settled: &TaskSettlement, now: Timestamp) {
+        let found = self.tasks.iter_mut().find(|(_, task)| task.is_leased_by(settled));
+        let Some((key, task)) = found else { return };
+        let again_at = task.again_at.take();
+        task.lease = None;
+        task.state = TaskState::Ready;
+        let due_at = match &settled.outcome {
+            TaskOutcome::Done => {
+                task.failed = 0;
+                let Some(again_at) = again_at else {
+                    let key = key.clone();
+                    self.tasks.remove(&key);
+                    return;
+                };
+                again_at
+            }
+            TaskOutcome::Later(at) => {
+                task.failed = 0;
+                *at
+            }
+            TaskOutcome::Retry { at, error } => {
+                task.failed += 1;
+                task.last_error = Some(error.clone());
+                *at
+            }
+            TaskOutcome::Release => now,
+            TaskOutcome::Dead { error, expires_at } => {
+                task.last_error = Some(error.clone());
+                if again_at.is_some() {
+                    task.failed = 0;
+                } else {
+                    task.state = TaskState::Dead;
+                    task.failed += 1;
+                }
+                again_at.unwrap_or(*expires_at)
+            }
+        };
+        task.due_at = again_at.map_or(due_at, |again_at| again_at.min(due_at));
+    }
+
+    fn lease(&mut self, request: &LeaseRequest) -> Vec<LeasedTask> {
+        let mut due: Vec<(Timestamp, i64, String)> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.state != TaskState::Dead && task.due_at <= request.now)
+            .map(|(key, task)| (task.due_at, task.id, key.clone()))
+            .collect();
+        due.sort_unstable();
+        let mut busy = request.busy_lanes.clone();
+        let mut leased = vec![];
+        for (_, id, key) in due {
+            if leased.len() == request.max_tasks {
+                break;
+            }
+            let lease = self.next_id();
+            let Some(task) = self.tasks.get_mut(&key) else { continue };
+            let in_lane = busy.entry(task.lane.clone()).or_default();
+            if *in_lane >= request.max_per_lane {
+                continue;
+            }
+            *in_lane += 1;
+            (task.state, task.lease, task.due_at) =
+                (TaskState::Leased, Some(lease), request.until);
+            leased.push(LeasedTask {
+                id,
+                lease,
+                key,
+                lane: task.lane.clone(),
+                payload: task.payload.clone(),
+                failed: task.failed,
+                created_at: task.created_at,
+            });
+        }
+        leased
+    }
+}
+
+impl StoredTask {
+    fn is_leased_by(&self, settled: &TaskSettlement) -> bool {
+        self.state == TaskState::Leased && (self.id, self.lease) == (settled.id, Some(settled.lease))
+    }
+}
+
+#[async_trait]
+impl StateStore for MemoryStore {
+    async fn records(&self, keys: &[StoreKey]) -> Result<Vec<Option<StoredRecord>>, StoreError> {
+        let tables = self.tables.lock();
+        let found = keys.iter().map(|key| tables.records.get(key).map(|(record, _)| record.clone()));
+        Ok(found.collect())
+    }
+
+    async fn members(&self, set: &StoreKey, limit: usize) -> Result<Vec<String>, StoreError> {
+        let tables = self.tables.lock();
+        let Some(members) = tables.members.get(set) else { return Ok(vec![]) };
+        let mut by_score: Vec<_> = members.iter().map(|(name, (score, _))| (-score, name)).collect();
+        by_score.sort_unstable();
+        Ok(by_score.into_iter().take(limit).map(|(_, name)| name.clone()).collect())
+    }
+
+    async fn submit(&self, batch: WriteBatch, now: Timestamp) -> Result<PendingCommit, StoreError> {
+        Ok(PendingCommit::ended(self.apply(batch, now)))
+    }
+
+    async fn lease_tasks(&self, request: LeaseRequest) -> Result<Vec<LeasedTask>, StoreError> {
+        Ok(self.lease(&request))
+    }
+
+    async fn tasks(
+        &self,
+        state: Option<TaskState>,
+        limit: usize,
+    ) -> Result<Vec<TaskView>, StoreError> {
+        let tables = self.tables.lock();
+        let wanted = |task: &&StoredTask| state.is_none_or(|state| state == task.state);
+        let mut views: Vec<TaskView> = tables
+            .tasks
+            .iter()
+            .filter(|(_, task)| wanted(task))
+            .map(|(key, task)| TaskView {
+                key: key.clone(),
+                lane: task.lane.clone(),
+                state: task.state,
+                failed: task.failed,
+                due_at: task.due_at,
+                created_at: task.created_at,
+                last_error: task.last_error.clone(),
+            })
+            .collect();
+        views.sort_by_key(|view| view.due_at);
+        views.truncate(limit);
+        Ok(views)
+    }
+
+    async fn find_task(&self, key: &str, state: TaskState) -> Result<Option<NewTask>, StoreError> {
+        let tables = self.tables.lock();
+        let found = tables.tasks.get(key).filter(|task| task.state == state);
+        Ok(found.map(|task| NewTask {
+            key: StoreKey(key.to_owned()),
+            lane: task.lane.clone(),
+            payload: task.payload.clone(),
+            due_at: task.due_at,
+        }))
+    }
+
+    async fn discard_dead_task(&self, key: &str) -> Result<bool, StoreError> {
+        let mut tables = self.tables.lock();
+        let is_dead = tables.tasks.get(key).is_some_and(|task| task.state == TaskState::Dead);
+        if is_dead {
+            tables.tasks.remove(key);
+        }
+        Ok(is_dead)
+    }
+
+    async fn queue_depth(&self) -> Result<QueueDepth, StoreError> {
+        let mut depth = QueueDepth::default();
+        for task in self.tables.lock().tasks.values() {
+            match task.state {
+                TaskState::Ready => depth.ready += 1,
+                TaskState::Leased => depth.leased += 1,
+                TaskState::Dead => depth.dead += 1,
+            }
+        }
+        Ok(depth)
+    }
+
+    async fn count_tasks(&self, kind: &str) -> Result<u64, StoreError> {
+        let key = StoreKey::new(&[kind]);
+        let start = format!("{},", key.as_str().trim_end_matches(']'));
+        let tables = self.tables.lock();
+        Ok(tables.tasks.keys().filter(|key| key.starts_with(&start)).count() as u64)
+    }
+
+    /// Nothing reads them.
+    fn stores_facts(&self) -> bool {
+        true
+    }
+
+    async fn outbox(&self, _limit: usize) -> Result<Vec<OutboxEntry>, StoreError> {
+        Ok(vec![])
+    }
+
+    async fn remove_from_outbox(&self, _last: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn delete_expired(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let mut tables = self.tables.lock();
+        let rows = |tables: &Tables| {
+            let members: usize = tables.members.values().map(BTreeMap::len).sum();
+            tables.records.len() + members + tables.tasks.len() + tables.buckets.len()
+        };
+        let before = rows(&tables);
+        tables.records.retain(|_, (_, expires_at)| *expires_at > now);
+        for members in tables.members.values_mut() {
+            members.retain(|_, (_, expires_at)| *expires_at > now);
+        }
+        tables.members.retain(|_, members| !members.is_empty());
+        tables.tasks.retain(|_, task| task.state != TaskState::Dead || task.due_at > now);
+        tables.buckets.retain(|_, (_, at)| *at + Duration::from_secs(3600) > now);
+        Ok((before - rows(&tables)) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+
+    #[tokio::test]
+    async fn memory_store_conforms() {
+        conformance::check_all(MemoryStore::default).await;
+    }
+}
