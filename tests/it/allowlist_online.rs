@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crcr_standin::StandIn;
 use crcr_standin::traffic::Fault;
-use crcr_standin::world::World;
+use crcr_standin::world::{PullRequest, World};
 use serde_json::Value;
 
 use crate::support::{Crcr, Ran};
@@ -216,4 +216,67 @@ fn app_installations_are_checked_with_the_apps_credentials() {
         .expect_code(1);
     assert_eq!(rules(&ran), ["app-not-installed 2:6", "app-permission-missing 5:5"]);
     assert!(!ran.stderr.contains("wasn't checked"), "{}", ran.report());
+}
+
+/// Promotes `acme/two` to L3 in pull request 7, and reviews that by these rules.
+fn promote(github: &StandIn, rules: &[&str]) -> Ran {
+    let args = ["allowlist", "diff", "old.yml", "new.yml", "--upstream", "up/stream"];
+    let run = Crcr::new(&[&args[..], &["--format", "json", "--pull-request", "7"], rules].concat());
+    fs::write(run.folder().join("old.yml"), LIST).unwrap();
+    let promoted = LIST.replace("L2: [acme/two]\n", "") + "    acme/two: [alice]\n";
+    fs::write(run.folder().join("new.yml"), promoted).unwrap();
+    run.env("GITHUB_API_URL", github.state().origin())
+        .env("GITHUB_TOKEN", &github.state().world.reader_token(true))
+        .run()
+}
+
+#[test]
+fn promotion_to_l3_needs_the_label_or_a_review_of_the_newest_commit_by_the_team() {
+    let github = github();
+    let world = &github.state().world;
+    let now = jiff::Timestamp::now();
+    let pull = PullRequest::from_fork(7, "up/stream", &"a".repeat(40), now);
+    world.put_pull("up/stream", pull.clone());
+    world.add_member("up", "core", "carol");
+    let label = ["--approval-label", "crcr-approved"];
+    let team = ["--approval-team", "up/core"];
+    let either = [label, team].concat();
+
+    promote(&github, &[]).expect_code(0);
+    let ran = promote(&github, &either).expect_code(1);
+    assert!(ran.stdout.contains("promotion-not-approved"), "{}", ran.report());
+    assert!(ran.stdout.contains("`acme/two` goes up to L3 without approval"), "{}", ran.report());
+    assert!(ran.stdout.contains("up/stream#7 needs the label `crcr-approved`, or a member of"));
+
+    world.review_pull("up/stream", 7, "mallory", "APPROVED");
+    world.review_pull("up/stream", 7, "carol", "COMMENTED");
+    promote(&github, &team).expect_code(1);
+    world.review_pull("up/stream", 7, "carol", "APPROVED");
+    promote(&github, &team).expect_code(0);
+    promote(&github, &either).expect_code(0);
+    promote(&github, &label).expect_code(1);
+    // A commit after the approval could promote somebody else.
+    world.put_pull("up/stream", PullRequest { head_sha: "b".repeat(40), ..pull.clone() });
+    promote(&github, &team).expect_code(1);
+    world.review_pull("up/stream", 7, "carol", "APPROVED");
+    world.review_pull("up/stream", 7, "carol", "CHANGES_REQUESTED");
+    promote(&github, &team).expect_code(1);
+
+    let labels = ["crcr-approved".to_owned()].into();
+    world.put_pull("up/stream", PullRequest { labels, ..pull });
+    promote(&github, &label).expect_code(0);
+    promote(&github, &either).expect_code(0);
+}
+
+#[test]
+fn approval_that_cant_be_checked_is_no_approval() {
+    let github = github();
+    let world = &github.state().world;
+    let ran = promote(&github, &["--approval-label", "crcr-approved"]).expect_code(2);
+    assert!(ran.stderr.contains("[pull-request-not-found]"), "{}", ran.report());
+    let pull = PullRequest::from_fork(7, "up/stream", &"a".repeat(40), jiff::Timestamp::now());
+    world.put_pull("up/stream", pull);
+    world.review_pull("up/stream", 7, "carol", "APPROVED");
+    let ran = promote(&github, &["--approval-team", "up/hidden"]).expect_code(2);
+    assert!(ran.stderr.contains("[team-hidden]"), "{}", ran.report());
 }

@@ -1,5 +1,8 @@
 //! `crcr allowlist …`
 
+use std::fmt;
+use std::str::FromStr;
+
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use crcr_domain::RepoName;
 use secrecy::SecretString;
@@ -42,6 +45,7 @@ Examples:
   crcr allowlist diff main HEAD
   crcr allowlist diff old.yml new.yml --format json
   crcr allowlist diff main HEAD --results sqlite:/var/lib/crcr/crcr.db
+  crcr allowlist diff main HEAD --pull-request 1234 --approval-label crcr-approved
   crcr allowlist diff origin/main:.github/allowlist.yml .github/allowlist.yml --format markdown
 
 BASE and HEAD are files, git revisions (of which .github/allowlist.yml is read) or REVISION:PATH.")]
@@ -81,7 +85,7 @@ pub struct OnlineArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false,
           action = ArgAction::Set, value_name = "BOOL")]
     pub online: bool,
-    /// Token for `--online` [default: GITHUB_TOKEN]
+    /// Token for `--online` and the approval rules [default: GITHUB_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     pub github_token: Option<SecretString>,
 }
@@ -125,6 +129,53 @@ pub struct ValidateArgs {
     pub online: OnlineArgs,
     #[command(flatten)]
     pub evidence: EvidenceArgs,
+    #[command(flatten)]
+    pub approval: ApprovalArgs,
+}
+
+/// Who has to approve promotions to L3 and L4.
+#[derive(Debug, Clone, Args)]
+pub struct ApprovalArgs {
+    /// Number of the upstream pull request that makes the change
+    #[arg(long, value_name = "NUMBER")]
+    pub pull_request: Option<u64>,
+    /// Promotions to L3 and L4 need this label on the pull request
+    #[arg(long, value_name = "LABEL", requires = "pull_request")]
+    pub approval_label: Option<String>,
+    /// Promotions to L3 and L4 need an approving review of its newest commit by a member of this team; with
+    /// `--approval-label`, one of both
+    #[arg(long, value_name = "ORG/TEAM", requires = "pull_request")]
+    pub approval_team: Option<ApprovalTeam>,
+}
+
+impl ApprovalArgs {
+    pub fn has_rule(&self) -> bool {
+        self.approval_label.is_some() || self.approval_team.is_some()
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct ApprovalTeam {
+    pub org: String,
+    pub slug: String,
+}
+
+impl FromStr for ApprovalTeam {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (org, slug) = text.split_once('/').ok_or("write it as `org/team`")?;
+        if org.is_empty() || slug.is_empty() || slug.contains('/') {
+            return Err("write it as `org/team`");
+        }
+        Ok(Self { org: org.to_owned(), slug: slug.to_owned() })
+    }
+}
+
+impl fmt::Display for ApprovalTeam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.org, self.slug)
+    }
 }
 
 /// What changes of level are reviewed by.
@@ -216,6 +267,11 @@ pub struct DiffArgs {
     pub strict: bool,
     #[command(flatten)]
     pub evidence: EvidenceArgs,
+    #[command(flatten)]
+    pub approval: ApprovalArgs,
+    /// Token for the approval rules [default: GITHUB_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub github_token: Option<SecretString>,
     /// Only consider results before this time [default: now]
     #[cfg(feature = "relay")]
     #[arg(long, value_name = "TIME", requires = "results")]

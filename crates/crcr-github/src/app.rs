@@ -19,7 +19,9 @@ use serde_json::json;
 
 use crate::error::GithubError;
 use crate::http::HttpError;
-use crate::rest::{RestClient, Transport, RestRequest, RestResponse, all_pages, path_by_number, repo_path};
+use crate::rest::{
+    RestClient, RestRequest, RestResponse, Transport, all_pages, path_by_number, repo_path,
+};
 use crate::{ClientSetupError, SecureUrl};
 
 /// GitHub lets an App's JWT live ten minutes; the rest is for clocks that differ.

@@ -10,8 +10,8 @@ mod rest;
 mod secure_url;
 
 pub use app::GithubApp;
-pub use rest::Transport;
 pub use error::{ClientSetupError, GithubError};
+pub use rest::Transport;
 pub use secure_url::{SecureUrl, SecureUrlError, is_loopback};
 
 pub mod app;

@@ -20,8 +20,8 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::request::Builder;
 use http::{HeaderValue, Method, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full};
 use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
 use jiff::Timestamp;
 use octocrab::service::middleware::base_uri::BaseUriLayer;
 use octocrab::service::middleware::reqwest_connector::ReqwestConnector;
@@ -61,9 +61,8 @@ impl fmt::Debug for RestClient {
 }
 
 /// Takes the place of the network in a simulation.
-pub type Transport = Arc<
-    dyn Fn(http::Request<Bytes>) -> BoxFuture<'static, http::Response<Bytes>> + Send + Sync,
->;
+pub type Transport =
+    Arc<dyn Fn(http::Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> + Send + Sync>;
 
 /// One call, without its token.
 #[derive(Clone)]
@@ -144,10 +143,8 @@ impl RestClient {
                 Ok::<_, octocrab::Error>(response.map(Full::new))
             }
         });
-        let Ok(octocrab) = OctocrabBuilder::new_empty()
-            .with_service(service)
-            .with_auth(AuthState::None)
-            .build();
+        let Ok(octocrab) =
+            OctocrabBuilder::new_empty().with_service(service).with_auth(AuthState::None).build();
         Self { octocrab, clock }
     }
 

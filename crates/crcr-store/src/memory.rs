@@ -229,8 +229,7 @@ impl Tables {
                 continue;
             }
             *in_lane += 1;
-            (task.state, task.lease, task.due_at) =
-                (TaskState::Leased, Some(lease), request.until);
+            (task.state, task.lease, task.due_at) = (TaskState::Leased, Some(lease), request.until);
             leased.push(LeasedTask {
                 id,
                 lease,
@@ -247,7 +246,8 @@ impl Tables {
 
 impl StoredTask {
     fn is_leased_by(&self, settled: &TaskSettlement) -> bool {
-        self.state == TaskState::Leased && (self.id, self.lease) == (settled.id, Some(settled.lease))
+        self.state == TaskState::Leased
+            && (self.id, self.lease) == (settled.id, Some(settled.lease))
     }
 }
 
@@ -255,14 +255,16 @@ impl StoredTask {
 impl StateStore for MemoryStore {
     async fn records(&self, keys: &[StoreKey]) -> Result<Vec<Option<StoredRecord>>, StoreError> {
         let tables = self.tables.lock();
-        let found = keys.iter().map(|key| tables.records.get(key).map(|(record, _)| record.clone()));
+        let found =
+            keys.iter().map(|key| tables.records.get(key).map(|(record, _)| record.clone()));
         Ok(found.collect())
     }
 
     async fn members(&self, set: &StoreKey, limit: usize) -> Result<Vec<String>, StoreError> {
         let tables = self.tables.lock();
         let Some(members) = tables.members.get(set) else { return Ok(vec![]) };
-        let mut by_score: Vec<_> = members.iter().map(|(name, (score, _))| (-score, name)).collect();
+        let mut by_score: Vec<_> =
+            members.iter().map(|(name, (score, _))| (-score, name)).collect();
         by_score.sort_unstable();
         Ok(by_score.into_iter().take(limit).map(|(_, name)| name.clone()).collect())
     }

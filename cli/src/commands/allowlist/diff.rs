@@ -8,16 +8,18 @@ use crcr_domain::allowlist::diff::{ChangeKind, EntryChange, changes, review};
 use crcr_domain::{Allowlist, AllowlistEntry};
 use serde_json::{Value, json};
 
+use super::approval;
 use crate::cli::allowlist::{DiffArgs, EvidenceArgs, FindingsFormat, ReviewFormat};
 use crate::commands::allowlist_file::AllowlistFile;
 #[cfg(feature = "relay")]
 use crate::commands::levels::reviewer::LevelReviewer;
+use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::render::{FindingsReport, ListedEntries, code_and_text};
 
 /// Prints the changes and the review to stdout. Exit code 1 if the review has an error.
-pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
+pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
     let base = AllowlistFile::read_revision(&args.base)?.parse(&args.upstream).policy;
     let input = AllowlistFile::read_revision(&args.head)?;
     let mut head = input.parse_valid(&args.upstream, printer)?;
@@ -29,6 +31,9 @@ pub async fn run(args: &DiffArgs, printer: &Printer) -> Outcome {
     #[cfg(not(feature = "relay"))]
     let until = None;
     let evidence = review_level_changes(&args.evidence, until, &base, &mut head).await?;
+    let token = args.github_token.as_ref();
+    let tools = (env, printer);
+    approval::review(&args.approval, token, &args.upstream, &base, &mut head, tools).await?;
     if args.strict {
         head.findings.make_strict();
     }

@@ -1,5 +1,6 @@
 //! `crcr allowlist …`
 
+mod approval;
 mod diff;
 mod explain;
 mod fix;
@@ -20,7 +21,7 @@ pub async fn run(command: AllowlistCommand, env: &Env, printer: &Printer) -> Out
         AllowlistCommand::Validate(args) => validate::run(&args, env, printer).await,
         AllowlistCommand::Show(args) => show::run(&args, printer),
         AllowlistCommand::Explain(args) => explain::run(&args, printer),
-        AllowlistCommand::Diff(args) => diff::run(&args, printer).await,
+        AllowlistCommand::Diff(args) => diff::run(&args, env, printer).await,
         AllowlistCommand::Fix(args) => fix::run(&args, env, printer).await,
         AllowlistCommand::Schema => schema::run(printer),
     }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use crcr_domain::allowlist::diff;
 
+use super::approval;
 use super::diff::{markdown, review_level_changes};
 use super::online::{self, OnlineFindings, OnlineScope};
 use crate::cli::allowlist::{FindingsFormat, ValidateArgs};
@@ -36,6 +37,11 @@ pub async fn run(args: &ValidateArgs, env: &Env, printer: &Printer) -> Outcome {
         }
         None => vec![],
     };
+    if let Some(base) = &base {
+        let (token, tools) = (args.online.github_token.as_ref(), (env, printer));
+        approval::review(&args.approval, token, upstream, &base.policy, &mut outcome, tools)
+            .await?;
+    }
     let checked = if args.online.online {
         online::check(&args.online, &outcome, upstream, OnlineScope::Everything, env, printer)
             .await?

@@ -7,6 +7,7 @@
 pub mod cache;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use http::{HeaderMap, StatusCode, header};
@@ -31,6 +32,9 @@ use crate::{ClientSetupError, SecureUrl};
 /// GitHub's own limit for a workflow is lower.
 const MAX_WORKFLOW_BYTES: usize = 1024 * 1024;
 
+/// Of 100 reviews each.
+const MAX_REVIEW_PAGES: u32 = 10;
+
 /// Asks GitHub whether names exist, with a cache of the answers.
 pub struct GithubLookup {
     client: RestClient,
@@ -48,6 +52,12 @@ pub struct RepositoryInfo {
     pub full_name: String,
     #[serde(default)]
     pub archived: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct PullInfo {
+    pub head_sha: String,
+    pub labels: Vec<String>,
 }
 
 /// Whether an organisation has a team, as far as the token can see.
@@ -117,6 +127,75 @@ impl GithubLookup {
         match self.exists(&format!("{org}?per_page=1")).await {
             Ok(true) => Ok(TeamStatus::Missing),
             Ok(false) | Err(GithubError::Forbidden(_)) => Ok(TeamStatus::Hidden),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is known of a pull request; `None` when the token can't see it.
+    pub async fn pull(&self, repo: &str, number: u64) -> Result<Option<PullInfo>, GithubError> {
+        let keep = |answer: &Value| {
+            let labels = answer["labels"].as_array().into_iter().flatten();
+            let labels: Vec<_> = labels.map(|label| &label["name"]).collect();
+            json!({ "head_sha": answer["head"]["sha"], "labels": labels })
+        };
+        self.json(&format!("{}/pulls/{number}", repo_path(repo)), keep).await
+    }
+
+    /// Those whose last review of the pull request approves this commit.
+    pub async fn approvers(
+        &self,
+        repo: &str,
+        number: u64,
+        head_sha: &str,
+    ) -> Result<BTreeSet<String>, GithubError> {
+        let mut approvers = BTreeSet::new();
+        for page in 1..=MAX_REVIEW_PAGES {
+            let path =
+                format!("{}/pulls/{number}/reviews?per_page=100&page={page}", repo_path(repo));
+            let keep = |answer: &Value| {
+                let reviews = answer.as_array().into_iter().flatten();
+                let kept = reviews.map(|review| {
+                    json!([review["user"]["login"], review["state"], review["commit_id"]])
+                });
+                Value::Array(kept.collect())
+            };
+            let reviews: Vec<(Option<String>, String, Option<String>)> =
+                self.json(&path, keep).await?.unwrap_or_default();
+            let is_last = reviews.len() < 100;
+            // Oldest first. A comment changes nothing about an approval.
+            for (login, state, commit) in reviews {
+                let Some(login) = login.filter(|_| state != "COMMENTED") else { continue };
+                if state == "APPROVED" && commit.as_deref() == Some(head_sha) {
+                    approvers.insert(login);
+                } else {
+                    approvers.remove(&login);
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(approvers)
+    }
+
+    /// Whether the person is an active member of the team; `None` when the token can't see it.
+    pub async fn is_member(
+        &self,
+        org: &str,
+        slug: &str,
+        login: &str,
+    ) -> Result<Option<bool>, GithubError> {
+        let path = format!(
+            "/orgs/{}/teams/{}/memberships/{}",
+            encoded(org),
+            encoded(slug),
+            encoded(login)
+        );
+        let state = self.json::<Option<String>>(&path, |answer| answer["state"].clone()).await;
+        match state {
+            Ok(Some(state)) => Ok(Some(state.as_deref() == Some("active"))),
+            Ok(None) => Ok((self.team(org, slug).await? == TeamStatus::Exists).then_some(false)),
+            Err(GithubError::Forbidden(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

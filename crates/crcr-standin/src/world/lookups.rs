@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use axum::extract::{Path, State as Shared};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::api::{ApiResult, refusal};
+use super::api::{ApiResult, page, refusal};
 use super::auth::secret_of;
 use super::model::{Repo, label, user};
 use super::{World, WorldState};
@@ -54,6 +54,26 @@ impl World {
     }
 }
 
+impl World {
+    /// Adds an active member to a team, and the team if it is new.
+    pub fn add_member(&self, org: &str, slug: &str, login: &str) {
+        self.add_team(org, slug);
+        self.add_user(login);
+        let member = [org, slug, login].map(str::to_lowercase);
+        self.lock().members.insert(member.into());
+    }
+
+    /// A review of the head of a pull request; `state` is GitHub's, such as `APPROVED`.
+    pub fn review_pull(&self, name: &str, number: u64, login: &str, state: &str) {
+        let mut inner = self.lock();
+        let pull = inner.expect(name).pulls.get(&number).expect("it was opened before");
+        let review = json!({
+            "user": { "login": login }, "state": state, "commit_id": pull.head_sha, "body": "",
+        });
+        inner.reviews.entry((name.to_lowercase(), number)).or_default().push(review);
+    }
+}
+
 impl WorldState {
     /// The redirect for a call under a renamed repository's old name.
     pub(super) fn moved_to(
@@ -78,6 +98,8 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/users/{login}", get(person))
         .route("/orgs/{org}/teams", get(teams))
         .route("/orgs/{org}/teams/{slug}", get(team))
+        .route("/orgs/{org}/teams/{slug}/memberships/{login}", get(membership))
+        .route("/repos/{owner}/{repo}/pulls/{number}/reviews", get(reviews))
 }
 
 async fn repository(
@@ -157,6 +179,32 @@ async fn team(
         return Err(refusal(404, "Not Found"));
     }
     Ok(conditional(&headers, &json!({ "slug": slug, "name": slug })))
+}
+
+async fn membership(
+    Shared(state): Shared<Arc<State>>,
+    Path((org, slug, login)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> ApiResult {
+    let inner = state.world.lock();
+    let member = [&org, &slug, &login].map(|name| name.to_lowercase()).into();
+    if !inner.members.contains(&member) || !inner.reads_teams(&headers) {
+        return Err(refusal(404, "Not Found"));
+    }
+    Ok(conditional(&headers, &json!({ "role": "member", "state": "active" })))
+}
+
+async fn reviews(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, number)): Path<(String, String, u64)>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> ApiResult {
+    let mut inner = state.world.lock();
+    let name = format!("{owner}/{repo}");
+    inner.permitted(&headers, &name, ("pull_requests", "read"), state.clock.now())?;
+    let all = inner.reviews.get(&(name.to_lowercase(), number)).cloned().unwrap_or_default();
+    Ok(conditional(&headers, &Value::Array(page(uri.query(), all))))
 }
 
 impl WorldState {

@@ -58,6 +58,10 @@ struct WorldState {
     moved: BTreeMap<String, u64>,
     people: BTreeSet<String>,
     teams: BTreeSet<(String, String)>,
+    /// Organisation, team and login.
+    members: BTreeSet<(String, String, String)>,
+    /// By repository in lower case and pull request, oldest first.
+    reviews: BTreeMap<(String, u64), Vec<Value>>,
     dispatches: Vec<Dispatch>,
     reruns: Vec<Started>,
     calls: ApiCalls,

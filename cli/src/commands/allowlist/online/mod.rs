@@ -77,7 +77,7 @@ pub async fn check(
     let cache_path = cache_file(env);
     let cache = cache_path.as_deref().map(LookupCache::read).unwrap_or_default();
     let check = OnlineCheck {
-        lookup: github_lookup(args, cache, env, printer)?,
+        lookup: github_lookup(args.github_token.as_ref(), cache, env, printer)?,
         app: if scope == OnlineScope::Everything { github_app(env)? } else { None },
         file,
         upstream,
@@ -439,17 +439,17 @@ impl OnlineCheck<'_> {
     }
 }
 
-fn github_lookup(
-    args: &OnlineArgs,
+pub(super) fn github_lookup(
+    token: Option<&SecretString>,
     cache: LookupCache,
     env: &Env,
     printer: &Printer,
 ) -> Result<GithubLookup, Failure> {
-    let token = match (&args.github_token, env.get(env_vars::GITHUB_TOKEN)) {
+    let token = match (token, env.get(env_vars::GITHUB_TOKEN)) {
         (Some(token), _) => token.clone(),
         (None, Some(token)) => SecretString::from(token),
         (None, None) => {
-            return Err(Failure::unexpected("no-github-token", "`--online` needs a GitHub token")
+            return Err(Failure::unexpected("no-github-token", "asking GitHub needs a token")
                 .hint(
                     "pass `--github-token` or set `GITHUB_TOKEN`; reading public data is enough",
                 ));
@@ -495,7 +495,7 @@ fn cache_file(env: &Env) -> Option<PathBuf> {
     Some(folder.or_else(home)?.join("crcr/github.json"))
 }
 
-fn lookup_failure(error: GithubError) -> Failure {
+pub(super) fn lookup_failure(error: GithubError) -> Failure {
     match &error {
         GithubError::RateLimited { until, .. } => {
             let message = format!("GitHub's rate limit is exhausted until {until}");

@@ -1,0 +1,97 @@
+//! Whether those who have to approve promotions to L3 and L4 did, as GitHub says.
+
+use crcr_domain::allowlist::ParseOutcome;
+use crcr_domain::allowlist::diff::changes;
+use crcr_domain::diagnostic::{Diagnostic, Rule};
+use crcr_domain::{Allowlist, AllowlistEntry, Level, RepoName};
+use crcr_github::GithubError;
+use crcr_github::lookup::GithubLookup;
+use crcr_github::lookup::cache::LookupCache;
+use secrecy::SecretString;
+
+use super::online::{github_lookup, lookup_failure};
+use crate::cli::allowlist::{ApprovalArgs, ApprovalTeam};
+use crate::env_vars::Env;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// Adds a finding for each promotion to L3 or L4 that isn't approved. Does nothing without a rule, and asks
+/// GitHub only if there is such a promotion.
+pub async fn review(
+    args: &ApprovalArgs,
+    token: Option<&SecretString>,
+    upstream: &RepoName,
+    base: &Allowlist,
+    head: &mut ParseOutcome,
+    (env, printer): (&Env, &Printer),
+) -> Result<(), Failure> {
+    let promoted: Vec<RepoName> = changes(base, &head.policy)
+        .iter()
+        .filter(|change| {
+            let level = |entry: &AllowlistEntry| entry.level;
+            let after = change.after.map(level);
+            after >= Some(Level::L3) && change.before.map(level) < after
+        })
+        .map(|change| change.repo().clone())
+        .collect();
+    let Some(number) = args.pull_request.filter(|_| args.has_rule() && !promoted.is_empty()) else {
+        return Ok(());
+    };
+    let lookup = github_lookup(token, LookupCache::default(), env, printer)?;
+    if is_approved(args, &lookup, upstream, number).await? {
+        return Ok(());
+    }
+    let wanted = match (&args.approval_label, &args.approval_team) {
+        (Some(label), None) => format!("the label `{label}`"),
+        (None, Some(team)) => format!("a member of `{team}` to approve its newest commit"),
+        (Some(label), Some(team)) => {
+            format!("the label `{label}`, or a member of `{team}` to approve its newest commit")
+        }
+        (None, None) => return Ok(()),
+    };
+    for repo in promoted {
+        let level = head.policy.get(&repo).map_or(Level::L3, |entry| entry.level);
+        let at = head.policy.position(&repo);
+        let span = at.map_or_else(|| head.source.span(0..0), |at| head.places[at].repo.clone());
+        let message = format!("`{repo}` goes up to {level} without approval");
+        let finding = Diagnostic::new(Rule::PromotionNotApproved, span, message)
+            .label("not approved")
+            .help(format!("{upstream}#{number} needs {wanted}"));
+        head.findings.extend([finding]);
+    }
+    Ok(())
+}
+
+/// A label or a review is enough. GitHub lets only people with triage rights set labels.
+async fn is_approved(
+    args: &ApprovalArgs,
+    lookup: &GithubLookup,
+    upstream: &RepoName,
+    number: u64,
+) -> Result<bool, Failure> {
+    let repo = upstream.as_str();
+    let ask = |error: GithubError| lookup_failure(error);
+    let pull = lookup.pull(repo, number).await.map_err(ask)?.ok_or_else(|| {
+        let text = format!("{repo} has no pull request {number} that the token can see");
+        Failure::unexpected("pull-request-not-found", text)
+            .hint("check `--pull-request` and `--upstream`")
+    })?;
+    if let Some(label) = &args.approval_label
+        && pull.labels.iter().any(|known| known.eq_ignore_ascii_case(label))
+    {
+        return Ok(true);
+    }
+    let Some(ApprovalTeam { org, slug }) = &args.approval_team else { return Ok(false) };
+    for login in lookup.approvers(repo, number, &pull.head_sha).await.map_err(ask)? {
+        match lookup.is_member(org, slug, &login).await.map_err(ask)? {
+            Some(true) => return Ok(true),
+            Some(false) => {}
+            None => {
+                let text = format!("the token can't see who is in the team `{org}/{slug}`");
+                return Err(Failure::unexpected("team-hidden", text)
+                    .hint("use a token of a member with `read:org`, or a label as the rule"));
+            }
+        }
+    }
+    Ok(false)
+}
