@@ -32,6 +32,7 @@ mod checkout;
 mod contracts;
 mod demo;
 mod general;
+mod init;
 mod install;
 #[cfg(feature = "relay")]
 mod levels;

@@ -5,6 +5,7 @@ pub mod artifact;
 pub mod checkout;
 #[cfg(feature = "relay")]
 pub mod demo;
+pub mod init;
 #[cfg(feature = "relay")]
 pub mod levels;
 pub mod logs;
@@ -108,6 +109,9 @@ pub enum CliCommand {
     /// Check out the exact commit that the relay dispatched
     #[command(after_help = checkout::EXAMPLES)]
     Checkout(Box<checkout::CheckoutArgs>),
+    /// Write a workflow for this repository from a template
+    #[command(subcommand)]
+    Init(init::InitCommand),
     /// Print the completion script of a shell
     #[command(after_help = "Example:\n  crcr completions bash > /etc/bash_completion.d/crcr")]
     Completions {

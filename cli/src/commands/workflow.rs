@@ -1,4 +1,4 @@
-//! What the text of a downstream workflow says about dispatches, reports and tokens.
+//! What the text of a workflow says about its triggers, reports and tokens.
 
 use serde_yaml::Value;
 
@@ -22,9 +22,8 @@ impl WorkflowUse {
     /// A file that isn't YAML does nothing, as on GitHub.
     pub fn read(text: &str) -> Self {
         let Ok(workflow) = serde_yaml::from_str::<Value>(text) else { return Self::default() };
-        // YAML 1.1 reads the key `on` as a boolean.
-        let starts = workflow.get("on").or_else(|| workflow.get(Value::Bool(true)));
-        let mut seen = Self { receives: starts.is_some_and(starts_on_dispatch), ..Self::default() };
+        let mut seen =
+            Self { receives: starts_on(&workflow, "repository_dispatch"), ..Self::default() };
         let jobs = workflow.get("jobs").and_then(Value::as_mapping);
         for job in jobs.into_iter().flat_map(|jobs| jobs.values()) {
             // A job's own permissions replace those of the workflow.
@@ -67,12 +66,17 @@ fn grants_id_token(permissions: &Value) -> bool {
     token == Some("write") || permissions.as_str() == Some("write-all")
 }
 
-fn starts_on_dispatch(starts: &Value) -> bool {
-    const EVENT: &str = "repository_dispatch";
-    match starts {
-        Value::String(event) => event == EVENT,
-        Value::Sequence(events) => events.iter().any(|event| event == EVENT),
-        Value::Mapping(events) => events.contains_key(EVENT),
+/// What `on:` holds.
+pub fn triggers(workflow: &Value) -> Option<&Value> {
+    // YAML 1.1 reads the key `on` as a boolean.
+    workflow.get("on").or_else(|| workflow.get(Value::Bool(true)))
+}
+
+pub fn starts_on(workflow: &Value, event: &str) -> bool {
+    match triggers(workflow) {
+        Some(Value::String(one)) => one == event,
+        Some(Value::Sequence(events)) => events.iter().any(|one| one == event),
+        Some(Value::Mapping(events)) => events.contains_key(event),
         _ => false,
     }
 }
@@ -121,7 +125,7 @@ mod tests {
             assert!(!job("", code), "jobs get no OIDC token by default");
         }
         assert!(!job("permissions: {id-token: write}", "uses: actions/checkout@v6"));
-        let template = include_str!("../../../../../workflows-templates/downstream-ci.yml");
+        let template = include_str!("../../../workflows-templates/downstream-ci.yml");
         let seen = WorkflowUse::read(template);
         assert!(seen.receives && seen.reports && !seen.exposes_token, "{seen:?}");
     }

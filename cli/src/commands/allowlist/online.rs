@@ -4,8 +4,6 @@
 //! nothing is reported as missing only because GitHub didn't answer. If the token can't see something,
 //! the rule is reported as not checked.
 
-mod workflow;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,8 +20,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use self::workflow::WorkflowUse;
 use crate::cli::allowlist::OnlineArgs;
+use crate::commands::workflow::WorkflowUse;
 use crate::env_vars::{self, Env};
 use crate::failure::Failure;
 use crate::printer::Printer;
