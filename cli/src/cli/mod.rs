@@ -5,6 +5,7 @@ pub mod artifact;
 pub mod checkout;
 #[cfg(feature = "relay")]
 pub mod demo;
+pub mod doctor;
 pub mod init;
 #[cfg(feature = "relay")]
 pub mod levels;
@@ -109,6 +110,9 @@ pub enum CliCommand {
     /// Check out the exact commit that the relay dispatched
     #[command(after_help = checkout::EXAMPLES)]
     Checkout(Box<checkout::CheckoutArgs>),
+    /// Check what CI needs here, or in a downstream repository
+    #[command(after_help = doctor::EXAMPLES, args_conflicts_with_subcommands = true)]
+    Doctor(Box<doctor::DoctorArgs>),
     /// Write a workflow for this repository from a template
     #[command(subcommand)]
     Init(init::InitCommand),

@@ -7,7 +7,9 @@ mod checkout;
 mod completions;
 #[cfg(feature = "relay")]
 mod demo;
+mod doctor;
 mod git;
+mod github;
 mod init;
 #[cfg(feature = "relay")]
 mod levels;
@@ -107,6 +109,7 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         CliCommand::Logs(command) => logs::run(command, env, printer).await,
         CliCommand::Stats(command) => stats::run(command, env, printer).await,
         CliCommand::Quarantine(command) => quarantine::run(command, env, printer).await,
+        CliCommand::Doctor(args) => Box::pin(doctor::run(args, env, printer)).await,
         CliCommand::Init(command) => init::run(command, env, printer).await,
         CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
         CliCommand::Completions { shell } => completions::run(shell, printer),

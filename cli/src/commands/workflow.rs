@@ -36,10 +36,8 @@ impl WorkflowUse {
             let steps = job.get("steps").and_then(Value::as_sequence);
             for step in steps.into_iter().flatten() {
                 let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
-                let (action, run) = (text("uses"), text("run"));
-                let path = action.split('@').next().unwrap_or_default();
-                seen.reports |= REPORTING_ACTIONS.iter().any(|end| path.ends_with(end));
-                seen.reports |= run.contains("crcr report");
+                let path = text("uses").split('@').next().unwrap_or_default();
+                seen.reports |= reports(step);
                 seen.calls_others |= path.starts_with("./");
                 let repository = step.get("with").and_then(|with| with.get("repository"));
                 let dispatched = repository
@@ -64,6 +62,91 @@ impl WorkflowUse {
 fn grants_id_token(permissions: &Value) -> bool {
     let token = permissions.get("id-token").and_then(Value::as_str);
     token == Some("write") || permissions.as_str() == Some("write-all")
+}
+
+/// A workflow that the relay may start, as `crcr doctor downstream` judges it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DispatchWorkflow {
+    /// The event types that it listens for; `None` for all.
+    pub types: Option<Vec<String>>,
+    /// Actions and workflows that aren't pinned by commit.
+    pub unpinned: Vec<String>,
+    /// Jobs with a script that holds an expression about the event, which is text of a stranger.
+    pub expression_in_script: Vec<String>,
+    /// Jobs that report and may request no OIDC token.
+    pub reports_without_token: Vec<String>,
+}
+
+impl DispatchWorkflow {
+    /// `None` for a workflow that doesn't start on `repository_dispatch`.
+    pub fn read(text: &str) -> Option<Self> {
+        let workflow: Value = serde_yaml::from_str(text).ok()?;
+        if !starts_on(&workflow, "repository_dispatch") {
+            return None;
+        }
+        let event = triggers(&workflow).and_then(|events| events.get("repository_dispatch"));
+        let types = match event.and_then(|event| event.get("types")) {
+            Some(Value::String(one)) => Some(vec![one.clone()]),
+            Some(Value::Sequence(all)) => {
+                Some(all.iter().filter_map(|one| Some(one.as_str()?.to_owned())).collect())
+            }
+            _ => None,
+        };
+        let mut found = Self { types, ..Self::default() };
+        let jobs = workflow.get("jobs").and_then(Value::as_mapping);
+        for (name, job) in jobs.into_iter().flatten() {
+            let name = name.as_str().unwrap_or_default();
+            let permissions = job.get("permissions").or_else(|| workflow.get("permissions"));
+            let has_token = permissions.is_some_and(grants_id_token);
+            let steps = job.get("steps").and_then(Value::as_sequence);
+            let steps = steps.map(Vec::as_slice).unwrap_or_default();
+            let uses = steps.iter().chain([job]).filter_map(|it| it.get("uses")?.as_str());
+            found.unpinned.extend(uses.filter(|uses| !is_pinned(uses)).map(str::to_owned));
+            if steps.iter().any(reports) && !has_token {
+                found.reports_without_token.push(name.to_owned());
+            }
+            let script = |step: &Value| {
+                let with = step.get("with").and_then(|with| with.get("script"));
+                [step.get("run"), with].into_iter().flatten().any(has_event_expression)
+            };
+            if steps.iter().any(script) {
+                found.expression_in_script.push(name.to_owned());
+            }
+        }
+        found.unpinned.sort();
+        found.unpinned.dedup();
+        Some(found)
+    }
+}
+
+/// Files of the same repository are at the same commit; images are pinned by digest.
+fn is_pinned(uses: &str) -> bool {
+    if uses.starts_with("./") {
+        return true;
+    }
+    if let Some(image) = uses.strip_prefix("docker://") {
+        return image.contains("@sha256:");
+    }
+    let reference = uses.rsplit_once('@').map_or("", |(_, reference)| reference);
+    reference.len() == 40 && reference.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn reports(step: &Value) -> bool {
+    let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
+    let path = text("uses").split('@').next().unwrap_or_default();
+    REPORTING_ACTIONS.iter().any(|end| path.ends_with(end)) || text("run").contains("crcr report")
+}
+
+/// Whether a script holds an expression with text of the event. `github` alone would be all of it.
+fn has_event_expression(script: &Value) -> bool {
+    let expressions = script.as_str().unwrap_or_default().split("${{").skip(1);
+    let mut inner = expressions.map(|rest| rest.split("}}").next().unwrap_or_default());
+    inner.any(|expression| {
+        let compact: String = expression.to_ascii_lowercase().split_whitespace().collect();
+        ["github.event.", "github.event[", "github['event", "(github)", "(github.event)"]
+            .iter()
+            .any(|part| compact.contains(part))
+    })
 }
 
 /// What `on:` holds.
@@ -105,6 +188,41 @@ mod tests {
         assert_eq!(step("uses: ./.github/actions/ci"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: x/y/.github/workflows/z.yml@v1}}"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: ./.github/workflows/z.yml}}"), (false, false, false));
+    }
+
+    #[test]
+    fn expressions_types_pins_and_tokens_of_a_dispatched_workflow_are_found() {
+        assert_eq!(DispatchWorkflow::read("on: push\njobs: {}"), None);
+        let read = |on: &str, job: &str| {
+            DispatchWorkflow::read(&format!("on: {on}\njobs: {{a: {job}}}")).unwrap()
+        };
+        let all = "repository_dispatch";
+        assert_eq!(read(all, "{}").types, None);
+        let one = "{repository_dispatch: {types: push}}";
+        assert_eq!(read(one, "{}").types.unwrap(), ["push"]);
+        for (script, found) in [
+            ("echo ${{ github.event.client_payload.x }}", true),
+            ("echo ${{ toJSON( github ) }}", true),
+            ("echo ${{ github['event'].action }}", true),
+            ("echo ${{ GITHUB.EVENT.action }}", true),
+            ("echo ${{ github.event_name }} ${{ matrix.python }}", false),
+            ("echo $TITLE # github.event.x", false),
+        ] {
+            let script = Value::from(script);
+            assert_eq!(has_event_expression(&script), found, "{script:?}");
+        }
+        let sha = "0123456789abcdef0123456789abcdef01234567";
+        let job = format!(
+            "{{steps: [{{uses: a/b@v1}}, {{uses: c/d@{sha}}}, {{uses: ./e}}, {{uses: 'docker://f:1'}}, \
+             {{uses: x/crcr/actions/report-ci-result@{sha}}}, {{uses: a/b@v1}}]}}"
+        );
+        let found = read(all, &job);
+        assert_eq!(found.unpinned, ["a/b@v1", "docker://f:1"]);
+        assert_eq!(found.reports_without_token, ["a"]);
+        let allowed = read(all, &job.replacen("{", "{permissions: {id-token: write}, ", 1));
+        assert_eq!(allowed.reports_without_token, [""; 0]);
+        let called = read(all, "{uses: x/y/.github/workflows/z.yml@main}");
+        assert_eq!(called.unpinned, ["x/y/.github/workflows/z.yml@main"]);
     }
 
     #[test]
