@@ -407,10 +407,13 @@ fn disk_space(folder: &Path, space: Option<u64>) -> CheckResult {
         return CheckResult::not_checked(CHECK, format!("the free space of `{folder}` is unknown"));
     };
     let message = format!("{} are free in `{folder}`", human_bytes(space));
-    match space {
-        ..NO_SPACE => CheckResult::error(CHECK, message, "delete what isn't needed any more"),
-        ..LITTLE_SPACE => CheckResult::warning(CHECK, message, "delete what isn't needed any more"),
-        _ => CheckResult::ok(CHECK, message),
+    let fix = "delete what isn't needed any more";
+    if space < NO_SPACE {
+        CheckResult::error(CHECK, message, fix)
+    } else if space < LITTLE_SPACE {
+        CheckResult::warning(CHECK, message, fix)
+    } else {
+        CheckResult::ok(CHECK, message)
     }
 }
 
