@@ -89,6 +89,8 @@ pub const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
 pub const GITHUB_RETENTION_DAYS: &str = "GITHUB_RETENTION_DAYS";
 /// Folder for temporary files, emptied by the runner after the job.
 pub const RUNNER_TEMP: &str = "RUNNER_TEMP";
+/// Folder for installed tools, which a runner keeps between jobs.
+pub const RUNNER_TOOL_CACHE: &str = "RUNNER_TOOL_CACHE";
 /// `1` when the workflow runs with debug logging.
 pub const RUNNER_DEBUG: &str = "RUNNER_DEBUG";
 

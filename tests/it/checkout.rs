@@ -21,7 +21,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let root = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -36,7 +36,7 @@ impl Server {
     }
 
     /// The bare repository `name`, which shows every branch and `refs/pull/*`.
-    fn bare(&self, name: &str) -> PathBuf {
+    pub(crate) fn bare(&self, name: &str) -> PathBuf {
         let path = self.root.path().join(name);
         git(self.root.path(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()]);
         git(&path, &["config", "uploadpack.allowReachableSHA1InWant", "true"]);
@@ -96,7 +96,7 @@ fn serve(stream: TcpStream, root: &Path, seen: &Mutex<Vec<String>>) {
 }
 
 /// git without the user's own settings, in `folder`.
-fn git(folder: &Path, args: &[&str]) -> String {
+pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
         .args(args)
         .current_dir(folder)

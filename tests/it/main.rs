@@ -31,7 +31,10 @@ mod artifact_upload_race;
 mod checkout;
 mod contracts;
 mod demo;
+mod doctor;
+mod doctor_downstream;
 mod general;
+mod init;
 mod install;
 #[cfg(feature = "relay")]
 mod levels;

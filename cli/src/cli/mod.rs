@@ -5,6 +5,8 @@ pub mod artifact;
 pub mod checkout;
 #[cfg(feature = "relay")]
 pub mod demo;
+pub mod doctor;
+pub mod init;
 #[cfg(feature = "relay")]
 pub mod levels;
 pub mod logs;
@@ -108,6 +110,12 @@ pub enum CliCommand {
     /// Check out the exact commit that the relay dispatched
     #[command(after_help = checkout::EXAMPLES)]
     Checkout(Box<checkout::CheckoutArgs>),
+    /// Check what CI needs here, or in a downstream repository
+    #[command(after_help = doctor::EXAMPLES, args_conflicts_with_subcommands = true)]
+    Doctor(Box<doctor::DoctorArgs>),
+    /// Write a workflow for this repository from a template
+    #[command(subcommand)]
+    Init(init::InitCommand),
     /// Print the completion script of a shell
     #[command(after_help = "Example:\n  crcr completions bash > /etc/bash_completion.d/crcr")]
     Completions {

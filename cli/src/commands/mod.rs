@@ -7,7 +7,10 @@ mod checkout;
 mod completions;
 #[cfg(feature = "relay")]
 mod demo;
-#[cfg(feature = "relay")]
+mod doctor;
+mod git;
+mod github;
+mod init;
 #[cfg(feature = "relay")]
 mod levels;
 mod logs;
@@ -17,11 +20,11 @@ mod quarantine;
 mod relay;
 mod report;
 mod stats;
+mod workflow;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-#[cfg(feature = "relay")]
 use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -106,6 +109,8 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         CliCommand::Logs(command) => logs::run(command, env, printer).await,
         CliCommand::Stats(command) => stats::run(command, env, printer).await,
         CliCommand::Quarantine(command) => quarantine::run(command, env, printer).await,
+        CliCommand::Doctor(args) => Box::pin(doctor::run(args, env, printer)).await,
+        CliCommand::Init(command) => init::run(command, env, printer).await,
         CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
         CliCommand::Completions { shell } => completions::run(shell, printer),
     }

@@ -341,13 +341,13 @@ fn check_space(zip: &ZipReader, root: &Path, bytes: u64) -> Result<(), UnpackErr
 
 /// The bytes that this user may still write; `None` if the file system doesn't report it.
 #[cfg(unix)]
-fn free_space(folder: &Path) -> Option<u64> {
+pub fn free_space(folder: &Path) -> Option<u64> {
     let stats = rustix::fs::statvfs(folder).ok().filter(|stats| stats.f_blocks > 0)?;
     stats.f_bavail.checked_mul(stats.f_frsize)
 }
 
 #[cfg(not(unix))]
-fn free_space(_: &Path) -> Option<u64> {
+pub fn free_space(_: &Path) -> Option<u64> {
     None
 }
 

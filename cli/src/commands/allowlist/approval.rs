@@ -9,8 +9,8 @@ use crcr_github::lookup::GithubLookup;
 use crcr_github::lookup::cache::LookupCache;
 use secrecy::SecretString;
 
-use super::online::{github_lookup, lookup_failure};
 use crate::cli::allowlist::{ApprovalArgs, ApprovalTeam};
+use crate::commands::github;
 use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -37,7 +37,7 @@ pub async fn review(
     let Some(number) = args.pull_request.filter(|_| args.has_rule() && !promoted.is_empty()) else {
         return Ok(());
     };
-    let lookup = github_lookup(token, LookupCache::default(), env, printer)?;
+    let lookup = github::lookup(token, LookupCache::default(), env, printer)?;
     if is_approved(args, &lookup, upstream, number).await? {
         return Ok(());
     }
@@ -70,7 +70,7 @@ async fn is_approved(
     number: u64,
 ) -> Result<bool, Failure> {
     let repo = upstream.as_str();
-    let ask = |error: GithubError| lookup_failure(error);
+    let ask = |error: GithubError| github::lookup_failure(error, "the pull request");
     let pull = lookup.pull(repo, number).await.map_err(ask)?.ok_or_else(|| {
         let text = format!("{repo} has no pull request {number} that the token can see");
         Failure::unexpected("pull-request-not-found", text)

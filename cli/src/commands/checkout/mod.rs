@@ -1,6 +1,5 @@
 //! `crcr checkout`: checks out exactly the commit that the relay dispatched.
 
-mod git;
 mod source;
 
 use std::ffi::OsString;
@@ -8,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use self::git::Git;
 use self::source::CheckoutSource;
 use crate::cli::checkout::{CheckoutArgs, Submodules};
+use crate::commands::git::Git;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;

@@ -107,6 +107,16 @@ pub fn handle_usage_error(
 }
 
 fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<JobFacts, Failure> {
+    Ok(JobFacts {
+        owners: inputs::list(&args.owners),
+        ambient: args.ambient == Ambient::Allow,
+        role: args.role_to_assume.is_some(),
+        ..job_facts(runner)?
+    })
+}
+
+/// What the runner and the event say, without the inputs.
+pub fn job_facts(runner: &Runner) -> Result<JobFacts, Failure> {
     let env = runner.env();
     let text = |name: &str| env.get(name).map(str::to_owned);
     let pull_request = runner.event()?.pull_request.map(|pull_request| PullRequestFacts {
@@ -117,13 +127,11 @@ fn facts(args: &ConfigureArgs, runner: &Runner) -> Result<JobFacts, Failure> {
     Ok(JobFacts {
         event: runner.event_name().to_owned(),
         repository: runner.repository().map(str::to_owned),
-        owners: inputs::list(&args.owners),
         actor: text(env_vars::GITHUB_ACTOR),
         pull_request,
         token_url: env.get(env_vars::ACTIONS_ID_TOKEN_REQUEST_URL).is_some(),
         token_bearer: env.get(env_vars::ACTIONS_ID_TOKEN_REQUEST_TOKEN).is_some(),
-        ambient: args.ambient == Ambient::Allow,
-        role: args.role_to_assume.is_some(),
+        ..JobFacts::default()
     })
 }
 

@@ -15,6 +15,9 @@ mod unsupported_inputs;
 
 use std::ffi::OsString;
 
+pub use configure::job_facts;
+pub use decide::{AuthPlan, AuthReason};
+pub use messages::broken_setup;
 pub use renew::RenewingCredentials;
 
 use crate::cli::oidc::OidcCommand;

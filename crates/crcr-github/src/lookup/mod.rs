@@ -27,6 +27,7 @@ use crate::rest::{
     JSON, MAX_JSON_BYTES, RAW, RestClient, RestRequest, RestResponse, contents_path, encoded,
     path_by_number, repo_path,
 };
+use crate::runs::WorkflowRun;
 use crate::{ClientSetupError, SecureUrl};
 
 /// GitHub's own limit for a workflow is lower.
@@ -52,6 +53,9 @@ pub struct RepositoryInfo {
     pub full_name: String,
     #[serde(default)]
     pub archived: bool,
+    /// Empty in answers that were cached by an older version.
+    #[serde(default)]
+    pub default_branch: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -102,10 +106,12 @@ impl GithubLookup {
 
     /// The repository under its present name; `None` when the token can't see it.
     pub async fn repository(&self, repo: &str) -> Result<Option<RepositoryInfo>, GithubError> {
-        self.json(
-            &repo_path(repo),
-            |answer| json!({ "full_name": answer["full_name"], "archived": answer["archived"] }),
-        )
+        self.json(&repo_path(repo), |answer| {
+            json!({
+                "full_name": answer["full_name"], "archived": answer["archived"],
+                "default_branch": answer["default_branch"],
+            })
+        })
         .await
     }
 
@@ -223,6 +229,21 @@ impl GithubLookup {
         let raw = |body: &[u8]| Ok(json!(String::from_utf8_lossy(body)));
         let found = self.get(&path, RAW, MAX_WORKFLOW_BYTES, raw).await?;
         Ok(found.and_then(|text| text.as_str().map(str::to_owned)))
+    }
+
+    /// The newest runs that `event` started and that have ended, at most 30.
+    pub async fn completed_runs(
+        &self,
+        repo: &str,
+        event: &str,
+    ) -> Result<Vec<WorkflowRun>, GithubError> {
+        let query = format!("/actions/runs?event={}&status=completed&per_page=30", encoded(event));
+        let keep = |answer: &Value| {
+            let runs = answer["workflow_runs"].as_array().map(Vec::as_slice).unwrap_or_default();
+            runs.iter().filter(|run| run["status"] == "completed").cloned().collect()
+        };
+        let path = format!("{}{query}", repo_path(repo));
+        Ok(self.json(&path, keep).await?.unwrap_or_default())
     }
 
     /// The cached answers, to write to disk.

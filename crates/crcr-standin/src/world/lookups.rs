@@ -92,6 +92,7 @@ impl WorldState {
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
+        .route("/rate_limit", get(rate_limit))
         .route("/repos/{owner}/{repo}", get(repository))
         .route("/repositories/{id}", get(repository_by_id))
         .route("/repos/{owner}/{repo}/labels/{name}", get(repository_label))
@@ -100,6 +101,30 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/orgs/{org}/teams/{slug}", get(team))
         .route("/orgs/{org}/teams/{slug}/memberships/{login}", get(membership))
         .route("/repos/{owner}/{repo}/pulls/{number}/reviews", get(reviews))
+}
+
+/// Also shows the scopes of a person's token, and the time by the stand-in's clock.
+async fn rate_limit(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
+    let inner = state.world.lock();
+    let date = state.clock.now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let mut answer = match secret_of(&headers) {
+        Some(secret) if inner.readers.contains_key(secret) || inner.tokens.contains_key(secret) => {
+            let core = json!({ "limit": 5000, "remaining": 4999 });
+            Json(json!({ "resources": { "core": core } })).into_response()
+        }
+        Some(_) => return Err(refusal(401, "Bad credentials")),
+        None => {
+            let core = json!({ "limit": 60, "remaining": 59 });
+            Json(json!({ "resources": { "core": core } })).into_response()
+        }
+    };
+    let header = |text: &str| text.parse().expect("it is ASCII");
+    answer.headers_mut().insert(header::DATE, header(&date));
+    if let Some(teams) = secret_of(&headers).and_then(|secret| inner.readers.get(secret)) {
+        let scopes = if *teams { "read:org" } else { "" };
+        answer.headers_mut().insert("x-oauth-scopes", header(scopes));
+    }
+    Ok(answer)
 }
 
 async fn repository(

@@ -4,11 +4,7 @@
 //! nothing is reported as missing only because GitHub didn't answer. If the token can't see something,
 //! the rule is reported as not checked.
 
-mod workflow;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use crcr_domain::allowlist::ParseOutcome;
 use crcr_domain::diagnostic::{Diagnostic, Rule, SourceSpan};
@@ -17,14 +13,13 @@ use crcr_domain::repo::Oncall;
 use crcr_domain::{AllowlistEntry, RepoName};
 use crcr_github::lookup::cache::LookupCache;
 use crcr_github::lookup::{GithubLookup, RepositoryInfo, TeamStatus};
-use crcr_github::{GithubApp, GithubError, SecureUrl, SecureUrlError};
+use crcr_github::{GithubApp, GithubError};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use jiff::Timestamp;
-use secrecy::SecretString;
 
-use self::workflow::WorkflowUse;
 use crate::cli::allowlist::OnlineArgs;
-use crate::env_vars::{self, Env};
+use crate::commands::github;
+use crate::commands::workflow::WorkflowUse;
+use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
@@ -74,11 +69,11 @@ pub async fn check(
     env: &Env,
     printer: &Printer,
 ) -> Result<OnlineFindings, Failure> {
-    let cache_path = cache_file(env);
+    let cache_path = github::cache_file(env);
     let cache = cache_path.as_deref().map(LookupCache::read).unwrap_or_default();
     let check = OnlineCheck {
-        lookup: github_lookup(args.github_token.as_ref(), cache, env, printer)?,
-        app: if scope == OnlineScope::Everything { github_app(env)? } else { None },
+        lookup: github::lookup(args.github_token.as_ref(), cache, env, printer)?,
+        app: if scope == OnlineScope::Everything { github::app(env)? } else { None },
         file,
         upstream,
         scope,
@@ -92,7 +87,7 @@ pub async fn check(
     }
     let mut findings = OnlineFindings::default();
     let mut unseen = BTreeSet::new();
-    for found in found.map_err(lookup_failure)? {
+    for found in found.map_err(|error| github::lookup_failure(error, "the file"))? {
         match found {
             CheckResult::Finding(finding) => findings.findings.push(finding),
             CheckResult::NotChecked(rule, why) => drop(unseen.insert((rule.code(), why))),
@@ -436,78 +431,5 @@ impl OnlineCheck<'_> {
             }
             Err(error) => Err(error),
         }
-    }
-}
-
-pub(super) fn github_lookup(
-    token: Option<&SecretString>,
-    cache: LookupCache,
-    env: &Env,
-    printer: &Printer,
-) -> Result<GithubLookup, Failure> {
-    let token = match (token, env.get(env_vars::GITHUB_TOKEN)) {
-        (Some(token), _) => token.clone(),
-        (None, Some(token)) => SecretString::from(token),
-        (None, None) => {
-            return Err(Failure::unexpected("no-github-token", "asking GitHub needs a token")
-                .hint(
-                    "pass `--github-token` or set `GITHUB_TOKEN`; reading public data is enough",
-                ));
-        }
-    };
-    printer.mask(secrecy::ExposeSecret::expose_secret(&token));
-    GithubLookup::new(http()?, &api_url(env)?, &token, cache, Arc::new(Timestamp::now)).map_err(
-        |error| Failure::unexpected("github-client", "GitHub can't be asked").because(error),
-    )
-}
-
-/// The App, if its credentials are set.
-fn github_app(env: &Env) -> Result<Option<GithubApp>, Failure> {
-    let unusable = |what: &str| Failure::unexpected("app-identity", what.to_owned());
-    let key = match env.get(env_vars::GITHUB_APP_PRIVATE_KEY_FILE) {
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            unusable(&format!("`{path}`, the App's private key, can't be read")).because(error)
-        })?),
-        None => env.get(env_vars::GITHUB_APP_PRIVATE_KEY).map(str::to_owned),
-    };
-    let (Some(id), Some(key)) = (env.get(env_vars::GITHUB_APP_ID), key) else { return Ok(None) };
-    let key = SecretString::from(key);
-    let app = GithubApp::new(http()?, &api_url(env)?, id, &key, Arc::new(Timestamp::now));
-    app.map(Some).map_err(|error| unusable("the App's credentials can't be used").because(error))
-}
-
-fn http() -> Result<reqwest::Client, Failure> {
-    crcr_github::http::client()
-        .map_err(|error| Failure::unexpected("tls", "no HTTP client can be made").because(error))
-}
-
-fn api_url(env: &Env) -> Result<SecureUrl, Failure> {
-    let url = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
-    url.parse().map_err(|error: SecureUrlError| {
-        Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
-    })
-}
-
-/// `$XDG_CACHE_HOME/crcr/github.json`, or below `~/.cache`.
-fn cache_file(env: &Env) -> Option<PathBuf> {
-    let folder = env.get(env_vars::XDG_CACHE_HOME).map(PathBuf::from).filter(|f| f.is_absolute());
-    let home = || Some(PathBuf::from(env.get(env_vars::HOME)?).join(".cache"));
-    Some(folder.or_else(home)?.join("crcr/github.json"))
-}
-
-pub(super) fn lookup_failure(error: GithubError) -> Failure {
-    match &error {
-        GithubError::RateLimited { until, .. } => {
-            let message = format!("GitHub's rate limit is exhausted until {until}");
-            Failure::unexpected("rate-limited", message)
-                .because(error)
-                .hint("run it again then; responses so far are cached and cost nothing")
-        }
-        GithubError::Unauthorized(_) => {
-            Failure::unexpected("github-token", "GitHub refused the credentials").because(error)
-        }
-        _ => Failure::unexpected("github-unavailable", "GitHub couldn't be asked about the file")
-            .because(error)
-            .hint("no name was reported as missing; try again later"),
     }
 }

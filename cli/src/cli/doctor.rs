@@ -1,0 +1,67 @@
+//! `crcr doctor`: what CI needs here, or in a downstream repository.
+
+use clap::{Args, Subcommand};
+use crcr_domain::RepoName;
+use url::Url;
+
+use crate::cli::allowlist::ReviewFormat;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  crcr doctor
+  crcr doctor --relay https://relay.example.org --format json
+  crcr doctor downstream acme/backend --format markdown
+
+Exit codes: 0 no error was found; 1 an error was found; 2 usage. What can't be checked is
+listed as such. No token or key is printed.";
+
+#[derive(Debug, Clone, Args)]
+pub struct DoctorArgs {
+    #[command(subcommand)]
+    pub command: Option<DoctorCommand>,
+    /// Address of a relay to reach [default: that of CRCR_CALLBACK_URL]
+    #[arg(long, value_name = "URL")]
+    pub relay: Option<Url>,
+    /// How the report is printed
+    #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
+    pub format: ReviewFormat,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum DoctorCommand {
+    /// Check a downstream repository before it is added to the allowlist
+    #[command(after_help = DOWNSTREAM_EXAMPLES)]
+    Downstream(DownstreamArgs),
+}
+
+const DOWNSTREAM_EXAMPLES: &str = "\
+Examples:
+  crcr doctor downstream acme/backend
+  crcr doctor downstream acme/backend --hud https://hud.example.org --format markdown
+
+It needs GITHUB_TOKEN to read the repository. The App's installation is checked only with the
+App's own credentials, GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY; so is `--dispatch`, which
+sends a closed pull request as the relay would, and waits for the run.
+Exit codes: 0 no error was found; 1 an error was found; 2 GitHub couldn't be asked.";
+
+#[derive(Debug, Clone, Args)]
+pub struct DownstreamArgs {
+    /// The downstream repository
+    #[arg(value_name = "OWNER/REPO")]
+    pub repository: RepoName,
+    /// Upstream repository
+    #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
+    pub upstream: RepoName,
+    /// HUD of a relay that dispatches to it already, such as a test relay
+    #[arg(long, value_name = "URL")]
+    pub hud: Option<Url>,
+    /// Also send a dispatch that starts no tests, and wait for its run
+    #[arg(long)]
+    pub dispatch: bool,
+    /// How long to wait for that run, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 180, requires = "dispatch")]
+    pub timeout: u64,
+    /// How the report is printed
+    #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
+    pub format: ReviewFormat,
+}

@@ -1,0 +1,124 @@
+//! `crcr init …`: a workflow for this repository.
+
+use clap::{Args, Subcommand};
+use crcr_domain::RepoName;
+
+#[derive(Debug, Subcommand)]
+pub enum InitCommand {
+    /// CI for another repository's pull requests, which the relay starts here
+    #[command(after_help = DOWNSTREAM_EXAMPLES)]
+    Downstream(DownstreamArgs),
+    /// A build with S3 cache and artifacts that also works on pull requests from forks
+    #[command(after_help = FORK_BUILD_EXAMPLES)]
+    ForkBuild(ForkBuildArgs),
+    /// A review of each change of the allowlist, as a comment on its pull request
+    #[command(after_help = ALLOWLIST_REVIEW_EXAMPLES)]
+    AllowlistReview(AllowlistReviewArgs),
+    /// Collection of the test results of this repository's other workflows
+    #[command(after_help = TEST_STATS_EXAMPLES)]
+    TestStats(TestStatsArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct InitArgs {
+    /// This repository [default: that of the git remote `origin`]
+    #[arg(long, value_name = "OWNER/REPO")]
+    pub repository: Option<RepoName>,
+    /// Where crcr's actions are; a branch or tag is resolved to its commit
+    #[arg(long, value_name = "OWNER/REPO[@REF]", default_value = "pytorch/crcr")]
+    pub actions: String,
+    /// Replace files that exist and differ, without asking
+    #[arg(long)]
+    pub force: bool,
+    /// Print the workflow to stdout and write nothing
+    #[arg(long, visible_alias = "dry-run")]
+    pub stdout: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct DefaultBranchArgs {
+    /// Default branch of this repository [default: what GitHub says, else what git knows]
+    #[arg(long, value_name = "BRANCH")]
+    pub default_branch: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct RunnerArgs {
+    /// Label of the runners that build and test; repeat it for runners that need several
+    #[arg(long = "runner", value_name = "LABEL", default_value = "ubuntu-latest")]
+    pub runners: Vec<String>,
+}
+
+const DOWNSTREAM_EXAMPLES: &str = "\
+Examples:
+  crcr init downstream
+  crcr init downstream --upstream acme/upstream --runner self-hosted --runner npu";
+
+#[derive(Debug, Clone, Args)]
+pub struct DownstreamArgs {
+    /// Repository whose pull requests are tested
+    #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
+    pub upstream: RepoName,
+    #[command(flatten)]
+    pub runner: RunnerArgs,
+    #[command(flatten)]
+    pub default_branch: DefaultBranchArgs,
+    #[command(flatten)]
+    pub init: InitArgs,
+}
+
+const FORK_BUILD_EXAMPLES: &str = "\
+Examples:
+  crcr init fork-build --role-to-assume arn:aws:iam::123456789012:role/ci-build \\
+    --aws-region us-east-1 --sccache-bucket acme-cache --s3-bucket acme-artifacts
+  crcr init fork-build --dry-run";
+
+#[derive(Debug, Clone, Args)]
+pub struct ForkBuildArgs {
+    /// AWS role of jobs that get an OIDC token
+    #[arg(long, value_name = "ARN")]
+    pub role_to_assume: Option<String>,
+    /// AWS region of the role and the buckets
+    #[arg(long, value_name = "REGION")]
+    pub aws_region: Option<String>,
+    /// S3 bucket of the compiler cache
+    #[arg(long, value_name = "BUCKET")]
+    pub sccache_bucket: Option<String>,
+    /// S3 bucket of artifacts
+    #[arg(long, value_name = "BUCKET")]
+    pub s3_bucket: Option<String>,
+    #[command(flatten)]
+    pub runner: RunnerArgs,
+    #[command(flatten)]
+    pub default_branch: DefaultBranchArgs,
+    #[command(flatten)]
+    pub init: InitArgs,
+}
+
+const ALLOWLIST_REVIEW_EXAMPLES: &str = "\
+Examples:
+  crcr init allowlist-review
+  crcr init allowlist-review --file ci/allowlist.yml --dry-run";
+
+#[derive(Debug, Clone, Args)]
+pub struct AllowlistReviewArgs {
+    /// The allowlist
+    #[arg(long, value_name = "PATH", default_value = ".github/allowlist.yml")]
+    pub file: String,
+    #[command(flatten)]
+    pub init: InitArgs,
+}
+
+const TEST_STATS_EXAMPLES: &str = "\
+Examples:
+  crcr init test-stats
+  crcr init test-stats --workflow build --workflow 'nightly tests'";
+
+#[derive(Debug, Clone, Args)]
+pub struct TestStatsArgs {
+    /// Name of a workflow with tests; repeat it [default: those that `push` or `pull_request` start]
+    #[arg(long = "workflow", value_name = "NAME")]
+    pub workflows: Vec<String>,
+    #[command(flatten)]
+    pub init: InitArgs,
+}

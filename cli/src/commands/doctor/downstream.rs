@@ -1,0 +1,437 @@
+//! `crcr doctor downstream`: what a downstream repository needs before the allowlist can name it.
+//!
+//! What can't be seen with the credentials at hand is listed as not checked, and never as right.
+
+use std::time::Duration;
+
+use crcr_github::lookup::cache::LookupCache;
+use crcr_github::lookup::{GithubLookup, RepositoryInfo};
+use crcr_github::runs::WorkflowRun;
+use crcr_github::{GithubApp, GithubError, SecureUrl};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use url::Url;
+
+use super::report::{CheckReport, CheckResult};
+use crate::cli::doctor::DownstreamArgs;
+use crate::commands::github;
+use crate::commands::workflow::{DispatchWorkflow, WorkflowUse, starts_on};
+use crate::env_vars::Env;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+const MAX_WORKFLOWS: usize = 100;
+/// A nightly run may be late, but one that was missed is noticed.
+const NIGHTLY_AGE: SignedDuration = SignedDuration::from_hours(48);
+/// A report shows that the way to the relay works if it isn't older.
+const REPORT_AGE: SignedDuration = SignedDuration::from_hours(7 * 24);
+const MAX_HUD_BYTES: usize = 8 * 1024 * 1024;
+const POLL: Duration = Duration::from_secs(3);
+const TEMPLATE: &str = "`crcr init downstream` writes one that is right";
+const NEEDS_APP: &str =
+    "it needs the App's own credentials, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`";
+
+struct DownstreamCheck<'a> {
+    lookup: GithubLookup,
+    app: Option<GithubApp>,
+    args: &'a DownstreamArgs,
+    repository: RepositoryInfo,
+}
+
+/// One workflow of the repository, with its file.
+struct WorkflowFile {
+    path: String,
+    text: String,
+}
+
+/// Fails if GitHub can't be asked, so that an outage isn't reported as a finding.
+pub async fn check(
+    args: &DownstreamArgs,
+    env: &Env,
+    printer: &Printer,
+) -> Result<CheckReport, Failure> {
+    let lookup = github::lookup(None, LookupCache::default(), env, printer)?;
+    let app = github::app(env)?;
+    let name = args.repository.as_str();
+    let failed = |error| github::lookup_failure(error, &format!("`{name}`"));
+    let mut results = vec![];
+    match lookup.repository(name).await.map_err(failed)? {
+        None => results.push(CheckResult::error(
+            "repository",
+            format!("GitHub has no repository `{name}`, or the token can't see it"),
+            "check the spelling; a private repository needs a token that sees it",
+        )),
+        Some(repository) => {
+            let check = DownstreamCheck { lookup, app, args, repository };
+            results.push(check.repository());
+            results.extend(check.app().await.map_err(failed)?);
+            let files = check.workflow_files().await.map_err(failed)?;
+            results.extend(workflows(&files));
+            results.push(check.nightly(&files).await.map_err(failed)?);
+            results.push(check.dispatch().await.map_err(failed)?);
+            results.push(relay_report(args).await?);
+        }
+    }
+    Ok(CheckReport { subject: name.to_owned(), results })
+}
+
+impl DownstreamCheck<'_> {
+    fn name(&self) -> &str {
+        &self.repository.full_name
+    }
+
+    fn repository(&self) -> CheckResult {
+        const CHECK: &str = "repository";
+        let (name, named) = (self.name(), self.args.repository.as_str());
+        if self.repository.archived {
+            let message = format!("`{name}` is archived: no workflow runs there");
+            return CheckResult::error(CHECK, message, "unarchive it, or name another one");
+        }
+        if name != named {
+            let message = format!("GitHub calls `{named}` `{name}`");
+            return CheckResult::warning(CHECK, message, "write it like that in the allowlist");
+        }
+        let branch = &self.repository.default_branch;
+        CheckResult::ok(CHECK, format!("`{name}` with the default branch `{branch}`"))
+    }
+
+    async fn app(&self) -> Result<Vec<CheckResult>, GithubError> {
+        const INSTALLED: &str = "app-installed";
+        const PERMISSIONS: &str = "app-permissions";
+        let Some(app) = &self.app else {
+            return Ok(vec![
+                CheckResult::not_checked(INSTALLED, NEEDS_APP),
+                CheckResult::not_checked(PERMISSIONS, NEEDS_APP),
+            ]);
+        };
+        let installation = match app.installation(self.name()).await {
+            Err(GithubError::NotInstalled(_)) => {
+                let message = format!("the App isn't installed on `{}`", self.name());
+                return Ok(vec![
+                    CheckResult::error(INSTALLED, message, "ask an owner to install it"),
+                    CheckResult::not_checked(PERMISSIONS, "the App isn't installed"),
+                ]);
+            }
+            other => other?,
+        };
+        let installed = match installation.suspended_at {
+            Some(at) => CheckResult::error(
+                INSTALLED,
+                format!("the App's installation is suspended since {at:.0}"),
+                "ask an owner to resume it",
+            ),
+            None => CheckResult::ok(INSTALLED, "the App is installed"),
+        };
+        let granted = |name: &str| {
+            let level = installation.permissions.get(name).map(String::as_str);
+            matches!(level, Some("write" | "admin"))
+        };
+        let fix = "ask an owner to accept the App's permissions";
+        let permissions = if !granted("contents") {
+            let message = "the App lacks `contents: write`, so that nothing can be dispatched";
+            CheckResult::error(PERMISSIONS, message, fix)
+        } else if !granted("actions") {
+            let message = "the App lacks `actions: write`: at L3 and L4 nothing can be re-run";
+            CheckResult::warning(PERMISSIONS, message, fix)
+        } else {
+            CheckResult::ok(PERMISSIONS, "`contents: write` and `actions: write`")
+        };
+        Ok(vec![installed, permissions])
+    }
+
+    async fn workflow_files(&self) -> Result<Vec<WorkflowFile>, GithubError> {
+        let mut files = vec![];
+        for path in self.lookup.workflows(self.name()).await?.into_iter().take(MAX_WORKFLOWS) {
+            let text = self.lookup.file(self.name(), &path).await?.unwrap_or_default();
+            files.push(WorkflowFile { path, text });
+        }
+        Ok(files)
+    }
+
+    /// The newest run that a schedule started.
+    async fn nightly(&self, files: &[WorkflowFile]) -> Result<CheckResult, GithubError> {
+        const CHECK: &str = "nightly";
+        let scheduled = |file: &&WorkflowFile| {
+            serde_yaml::from_str(&file.text)
+                .is_ok_and(|workflow: serde_yaml::Value| starts_on(&workflow, "schedule"))
+        };
+        let paths: Vec<_> = files.iter().filter(scheduled).map(|file| &*file.path).collect();
+        if paths.is_empty() {
+            return Ok(CheckResult::warning(
+                CHECK,
+                "no workflow on the default branch runs on a schedule",
+                "a nightly run shows that a failure isn't the pull request's: add `schedule:`",
+            ));
+        }
+        let runs = match self.lookup.completed_runs(self.name(), "schedule").await {
+            Err(GithubError::Forbidden(why)) => {
+                let message = format!("the runs can't be listed: {why}");
+                return Ok(CheckResult::not_checked(CHECK, message));
+            }
+            other => other?,
+        };
+        let run = runs.into_iter().filter(|run| paths.contains(&&*run.path)).max_by_key(started_at);
+        let Some((run, at)) = run.and_then(|run| started_at(&run).map(|at| (run, at))) else {
+            let fix = "wait for the first night, or check that the workflow is enabled";
+            return Ok(CheckResult::error(CHECK, "no scheduled run has ended yet", fix));
+        };
+        let conclusion = run.conclusion.as_deref().unwrap_or("without a conclusion");
+        let message = format!("the newest scheduled run is of {at:.0}: {conclusion}");
+        Ok(if Timestamp::now().duration_since(at) > NIGHTLY_AGE {
+            let fix =
+                "check that the workflow is enabled: GitHub stops schedules after 60 quiet days";
+            CheckResult::error(CHECK, message, fix)
+        } else if conclusion == "success" {
+            CheckResult::ok(CHECK, message)
+        } else {
+            CheckResult::warning(CHECK, message, "make it pass before pull requests depend on it")
+        })
+    }
+
+    /// Sends a closed pull request, for which workflows start a run and skip its jobs.
+    async fn dispatch(&self) -> Result<CheckResult, GithubError> {
+        const CHECK: &str = "dispatch";
+        if !self.args.dispatch {
+            return Ok(CheckResult::not_checked(
+                CHECK,
+                "`--dispatch` sends one and waits for its run",
+            ));
+        }
+        let Some(app) = &self.app else {
+            return Ok(CheckResult::not_checked(CHECK, NEEDS_APP));
+        };
+        match self.answer_to_dispatch(app).await {
+            Err(
+                error @ (GithubError::NotInstalled(_)
+                | GithubError::Suspended(_)
+                | GithubError::MissingPermission { .. }
+                | GithubError::Forbidden(_)
+                | GithubError::Unprocessable(_)),
+            ) => {
+                let message = format!("GitHub refused the dispatch: {error}");
+                let fix = "install the App with the permissions that it asks for";
+                Ok(CheckResult::error(CHECK, message, fix))
+            }
+            other => other,
+        }
+    }
+
+    async fn answer_to_dispatch(&self, app: &GithubApp) -> Result<CheckResult, GithubError> {
+        const CHECK: &str = "dispatch";
+        let before = Timestamp::now();
+        let known = self.dispatched_runs(app, before).await?;
+        let payload = closed_pull_request(self.args);
+        app.dispatch(self.name(), None, "pull_request", &payload).await?;
+        let end = Instant::now() + Duration::from_secs(self.args.timeout);
+        let mut seen = None;
+        while Instant::now() < end {
+            let runs = self.dispatched_runs(app, before).await?;
+            let new = runs.into_iter().find(|run| known.iter().all(|old| old.id != run.id));
+            seen = new.or(seen);
+            if seen.as_ref().is_some_and(WorkflowRun::is_completed) {
+                break;
+            }
+            tokio::time::sleep(POLL.min(end.saturating_duration_since(Instant::now()))).await;
+        }
+        let seconds = self.args.timeout;
+        Ok(match seen {
+            None => CheckResult::error(
+                CHECK,
+                format!("GitHub took the dispatch, and no run began within {seconds} seconds"),
+                "check that the workflow is on the default branch and enabled",
+            ),
+            Some(run) if !run.is_completed() => CheckResult::warning(
+                CHECK,
+                format!("{} began and didn't end within {seconds} seconds", run.html_url),
+                "let the jobs end at once for a closed pull request, as the template does",
+            ),
+            Some(run) => {
+                let conclusion = run.conclusion.as_deref().unwrap_or("no conclusion");
+                let message = format!("{} answered: {conclusion}", run.html_url);
+                match conclusion {
+                    "success" | "skipped" => CheckResult::ok(CHECK, message),
+                    _ => {
+                        let fix = "skip the jobs for a closed pull request, as the template does";
+                        CheckResult::warning(CHECK, message, fix)
+                    }
+                }
+            }
+        })
+    }
+
+    async fn dispatched_runs(
+        &self,
+        app: &GithubApp,
+        since: Timestamp,
+    ) -> Result<Vec<WorkflowRun>, GithubError> {
+        // Clocks differ by some seconds.
+        let minute = SignedDuration::from_mins(1);
+        let window = (since - minute, Timestamp::now() + minute);
+        app.runs_of_event(self.name(), "repository_dispatch", window).await
+    }
+}
+
+fn started_at(run: &WorkflowRun) -> Option<Timestamp> {
+    run.run_started_at.or(run.created_at)
+}
+
+/// What the relay sends when a pull request is closed, with a commit that doesn't exist.
+fn closed_pull_request(args: &DownstreamArgs) -> Value {
+    let upstream = args.upstream.as_str();
+    json!({
+        "event_type": "pull_request",
+        "delivery_id": format!("crcr-doctor-{:032x}", rand::random::<u128>()),
+        "payload": {
+            "action": "closed",
+            "repository": { "full_name": upstream },
+            "pull_request": {
+                "number": 0,
+                "head": { "sha": "0".repeat(40), "repo": { "full_name": upstream } },
+            },
+        },
+    })
+}
+
+/// What the texts of the workflows say.
+fn workflows(files: &[WorkflowFile]) -> Vec<CheckResult> {
+    let read = |file: &WorkflowFile| Some((file.path.clone(), DispatchWorkflow::read(&file.text)?));
+    let dispatched: Vec<_> = files.iter().filter_map(read).collect();
+    let all = files.iter().map(|file| WorkflowUse::read(&file.text));
+    let all = all.fold(WorkflowUse::default(), WorkflowUse::union);
+    if dispatched.is_empty() {
+        let message = "no workflow on the default branch starts on `repository_dispatch`";
+        let mut results = vec![CheckResult::error("workflow", message, TEMPLATE)];
+        for check in ["event-types", "id-token", "token-exposed", "pinned", "untrusted-expression"]
+        {
+            results.push(CheckResult::not_checked(check, "there is no such workflow"));
+        }
+        return results;
+    }
+    let paths: Vec<_> = dispatched.iter().map(|(path, _)| format!("`{path}`")).collect();
+    let message = format!("`repository_dispatch` starts {}", paths.join(", "));
+    let mut results = vec![CheckResult::ok("workflow", message), event_types(&dispatched)];
+    results.push(id_token(&dispatched, all));
+    results.push(match all.exposes_token {
+        true => CheckResult::error(
+            "token-exposed",
+            "a job checks out upstream code and has `id-token: write`, so any pull request can get \
+             tokens of this repository's default branch",
+            "report from a separate job, as the template does",
+        ),
+        false => CheckResult::ok("token-exposed", "no job with upstream code may request tokens"),
+    });
+    let named = |found: fn(&DispatchWorkflow) -> &Vec<String>| -> Vec<String> {
+        let of = |(path, workflow): &(String, DispatchWorkflow)| {
+            found(workflow).iter().map(|name| format!("`{name}` in `{path}`")).collect::<Vec<_>>()
+        };
+        dispatched.iter().flat_map(of).collect()
+    };
+    let unpinned = named(|workflow| &workflow.unpinned);
+    results.push(match unpinned.is_empty() {
+        true => CheckResult::ok("pinned", "every action is pinned by commit"),
+        false => CheckResult::error(
+            "pinned",
+            format!("not pinned by commit: {}", listed(&unpinned)),
+            "pin them by a full commit: whoever moves a tag runs code with this job's rights",
+        ),
+    });
+    let unsafe_jobs = named(|workflow| &workflow.expression_in_script);
+    results.push(match unsafe_jobs.is_empty() {
+        true => CheckResult::ok("untrusted-expression", "no script holds text of the event"),
+        false => CheckResult::error(
+            "untrusted-expression",
+            format!(
+                "a script holds an expression with text of the event: {}",
+                listed(&unsafe_jobs)
+            ),
+            "pass the value as `env:` and use the quoted variable: a title may be shell code",
+        ),
+    });
+    results
+}
+
+fn event_types(dispatched: &[(String, DispatchWorkflow)]) -> CheckResult {
+    const CHECK: &str = "event-types";
+    let hears = |event: &str| {
+        let hears = |types: &Vec<String>| types.iter().any(|heard| heard == event);
+        dispatched.iter().any(|(_, workflow)| workflow.types.as_ref().is_none_or(hears))
+    };
+    let fix = "list both: `types: [pull_request, push]`";
+    match (hears("pull_request"), hears("push")) {
+        (true, true) => CheckResult::ok(CHECK, "`pull_request` and `push` are listened for"),
+        (true, false) => {
+            let message = "`push` isn't listened for, so that there is nothing to compare with";
+            CheckResult::warning(CHECK, message, fix)
+        }
+        (false, _) => CheckResult::error(CHECK, "`pull_request` isn't listened for", fix),
+    }
+}
+
+fn id_token(dispatched: &[(String, DispatchWorkflow)], all: WorkflowUse) -> CheckResult {
+    const CHECK: &str = "id-token";
+    let without = dispatched.iter().flat_map(|(path, workflow)| {
+        workflow.reports_without_token.iter().map(move |job| format!("`{job}` in `{path}`"))
+    });
+    let without: Vec<_> = without.collect();
+    if !without.is_empty() {
+        let message = format!("jobs that report lack `id-token: write`: {}", listed(&without));
+        let fix = "add `permissions: {id-token: write}` to them: the token proves who reports";
+        return CheckResult::error(CHECK, message, fix);
+    }
+    if all.reports {
+        return CheckResult::ok(CHECK, "every job that reports has `id-token: write`");
+    }
+    if all.calls_others {
+        let message = "the workflows call other workflows or actions, which may report";
+        return CheckResult::not_checked(CHECK, message);
+    }
+    let fix = "add a job with the action `report-ci-result` before asking for L2";
+    CheckResult::warning(CHECK, "no job reports, which is enough for L1 only", fix)
+}
+
+/// At most ten names.
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(10).cloned().collect::<Vec<_>>().join(", ");
+    match names.len() {
+        ..=10 => shown,
+        n => format!("{shown} and {} more", n - 10),
+    }
+}
+
+/// Whether a relay has accepted a report of this repository, as its HUD says.
+async fn relay_report(args: &DownstreamArgs) -> Result<CheckResult, Failure> {
+    const CHECK: &str = "relay-report";
+    let Some(hud) = &args.hud else {
+        return Ok(CheckResult::not_checked(CHECK, "`--hud` names a relay that knows it already"));
+    };
+    let answer = match ask_hud(hud, args.repository.as_str()).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            return Ok(CheckResult::not_checked(
+                CHECK,
+                format!("the HUD can't be asked: {error:#}"),
+            ));
+        }
+    };
+    let newest = answer["newest"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+    let fix = "look at the log of the step that reports, and at the HUD's page of refused reports";
+    Ok(match newest {
+        None => CheckResult::error(CHECK, "the relay has accepted no report in seven days", fix),
+        Some(at) if Timestamp::now().duration_since(at) > REPORT_AGE => {
+            let message = format!("the newest report that the relay accepted is of {at:.0}");
+            CheckResult::error(CHECK, message, fix)
+        }
+        Some(at) => CheckResult::ok(CHECK, format!("the relay accepted a report at {at:.0}")),
+    })
+}
+
+async fn ask_hud(hud: &Url, repository: &str) -> anyhow::Result<Value> {
+    let base: SecureUrl = hud.as_str().parse()?;
+    let base = base.as_str().trim_end_matches('/').to_owned();
+    let client = crcr_github::http::client()?;
+    let url = format!("{base}/api/v1/repositories/{repository}?window=7d");
+    let policy = crcr_github::http::RetryPolicy::FEW;
+    let response = crcr_github::http::send(policy, || client.get(&url)).await?;
+    Ok(crcr_github::http::read_json(response, MAX_HUD_BYTES).await?)
+}

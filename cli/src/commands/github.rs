@@ -1,0 +1,90 @@
+//! How commands ask GitHub: with the user's or the job's token, or as the App.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crcr_github::lookup::GithubLookup;
+use crcr_github::lookup::cache::LookupCache;
+use crcr_github::{GithubApp, GithubError, SecureUrl, SecureUrlError};
+use jiff::Timestamp;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::env_vars::{self, Env};
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+pub fn lookup(
+    token: Option<&SecretString>,
+    cache: LookupCache,
+    env: &Env,
+    printer: &Printer,
+) -> Result<GithubLookup, Failure> {
+    let token = match (token, env.get(env_vars::GITHUB_TOKEN)) {
+        (Some(token), _) => token.clone(),
+        (None, Some(token)) => SecretString::from(token),
+        (None, None) => {
+            return Err(Failure::unexpected("no-github-token", "asking GitHub needs a token")
+                .hint(
+                    "pass `--github-token` or set `GITHUB_TOKEN`; reading public data is enough",
+                ));
+        }
+    };
+    printer.mask(token.expose_secret());
+    GithubLookup::new(http()?, &api_url(env)?, &token, cache, Arc::new(Timestamp::now)).map_err(
+        |error| Failure::unexpected("github-client", "GitHub can't be asked").because(error),
+    )
+}
+
+/// The App, if its credentials are set.
+pub fn app(env: &Env) -> Result<Option<GithubApp>, Failure> {
+    let unusable = |what: &str| Failure::unexpected("app-identity", what.to_owned());
+    let key = match env.get(env_vars::GITHUB_APP_PRIVATE_KEY_FILE) {
+        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+            unusable(&format!("`{path}`, the App's private key, can't be read")).because(error)
+        })?),
+        None => env.get(env_vars::GITHUB_APP_PRIVATE_KEY).map(str::to_owned),
+    };
+    let (Some(id), Some(key)) = (env.get(env_vars::GITHUB_APP_ID), key) else { return Ok(None) };
+    let key = SecretString::from(key);
+    let app = GithubApp::new(http()?, &api_url(env)?, id, &key, Arc::new(Timestamp::now));
+    app.map(Some).map_err(|error| unusable("the App's credentials can't be used").because(error))
+}
+
+pub fn http() -> Result<reqwest::Client, Failure> {
+    crcr_github::http::client()
+        .map_err(|error| Failure::unexpected("tls", "no HTTP client can be made").because(error))
+}
+
+pub fn api_url(env: &Env) -> Result<SecureUrl, Failure> {
+    let url = env.get(env_vars::GITHUB_API_URL).unwrap_or("https://api.github.com");
+    url.parse().map_err(|error: SecureUrlError| {
+        Failure::unexpected("api-url", format!("`GITHUB_API_URL` {error}"))
+    })
+}
+
+/// `$XDG_CACHE_HOME/crcr/github.json`, or below `~/.cache`.
+pub fn cache_file(env: &Env) -> Option<PathBuf> {
+    let folder = env.get(env_vars::XDG_CACHE_HOME).map(PathBuf::from).filter(|f| f.is_absolute());
+    let home = || Some(PathBuf::from(env.get(env_vars::HOME)?).join(".cache"));
+    Some(folder.or_else(home)?.join("crcr/github.json"))
+}
+
+pub fn lookup_failure(error: GithubError, subject: &str) -> Failure {
+    match &error {
+        GithubError::RateLimited { until, .. } => {
+            let message = format!("GitHub's rate limit is exhausted until {until}");
+            Failure::unexpected("rate-limited", message)
+                .because(error)
+                .hint("run it again then; responses so far are cached and cost nothing")
+        }
+        GithubError::Unauthorized(_) => {
+            Failure::unexpected("github-token", "GitHub refused the credentials").because(error)
+        }
+        _ => {
+            let message = format!("GitHub couldn't be asked about {subject}");
+            Failure::unexpected("github-unavailable", message)
+                .because(error)
+                .hint("nothing was reported as missing; try again later")
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What is known of the repository that `crcr init` runs in, and of the actions that it will use.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crcr_domain::RepoName;
+
+use super::FOLDER;
+use super::template::ActionsPin;
+use crate::cli::init::InitArgs;
+use crate::commands::git::Git;
+use crate::commands::workflow::starts_on;
+use crate::env_vars::{self, Env};
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// How long a server may take to list its branches.
+const LIST_TIMEOUT: Duration = Duration::from_secs(20);
+/// A longer workflow is no workflow that GitHub would run.
+const MAX_WORKFLOW_BYTES: u64 = 1024 * 1024;
+
+pub struct LocalRepository<'a> {
+    /// Where its files are.
+    pub top: PathBuf,
+    name: RepoName,
+    actions: &'a str,
+    server: String,
+    env: &'a Env,
+    printer: &'a Printer,
+}
+
+impl<'a> LocalRepository<'a> {
+    pub async fn find(
+        init: &'a InitArgs,
+        env: &'a Env,
+        printer: &'a Printer,
+    ) -> Result<Self, Failure> {
+        let cwd = std::env::current_dir()
+            .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
+        let server = env.get(env_vars::GITHUB_SERVER_URL).unwrap_or("https://github.com");
+        let server = server.trim_end_matches('/').to_owned();
+        let git = Git::new(&cwd, &server, None, printer);
+        let top = git.capture(&["rev-parse", "--show-toplevel"]).await;
+        let name = match &init.repository {
+            Some(name) => name.clone(),
+            None => {
+                let unknown = |why: &str| {
+                    Failure::user(
+                        "unknown-repository",
+                        format!("this repository has no name: {why}"),
+                    )
+                    .hint("run it in a clone, or name it: `--repository OWNER/REPO`")
+                };
+                let url = git.capture(&["config", "--get", "remote.origin.url"]).await;
+                let url = url.map_err(|error| match error.code() {
+                    "no-git" => error,
+                    _ => unknown("git knows no remote `origin` here"),
+                })?;
+                repository_name(&url).ok_or_else(|| {
+                    unknown("the address of `origin` isn't of the form OWNER/REPO")
+                })?
+            }
+        };
+        let top = top.map_or(cwd, PathBuf::from);
+        Ok(Self { top, name, actions: &init.actions, server, env, printer })
+    }
+
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The branch that is named, or that GitHub names, or that git remembers from the clone.
+    pub async fn default_branch(&self, named: Option<&str>) -> Option<String> {
+        if let Some(named) = named {
+            return Some(named.to_owned());
+        }
+        let token = self.env.get(env_vars::GITHUB_TOKEN);
+        let git = Git::new(&self.top, &self.server, token, self.printer);
+        let url = format!("{}/{}", self.server, self.name);
+        if let Ok(refs) = list_refs(&git, &url, &["HEAD"]).await
+            && let Some(branch) = refs.head_branch()
+        {
+            return Some(branch.to_owned());
+        }
+        let head = ["symbolic-ref", "--short", "refs/remotes/origin/HEAD"];
+        let branch = git.capture(&head).await.ok()?;
+        let branch = branch.strip_prefix("origin/")?.to_owned();
+        self.printer.warning(
+            &format!("GitHub can't be asked for the default branch; git remembers `{branch}`"),
+            Some("name it if it isn't that one: `--default-branch NAME`"),
+        );
+        Some(branch)
+    }
+
+    /// The commit that pins the actions.
+    pub async fn actions_pin(&self) -> Result<ActionsPin, Failure> {
+        let (name, reference) = match self.actions.split_once('@') {
+            Some((name, reference)) => (name, Some(reference)),
+            None => (self.actions, None),
+        };
+        let repository = RepoName::new(name).map_err(|error| {
+            Failure::unexpected("usage", format!("`--actions` {error}"))
+                .hint("write it as `pytorch/crcr@COMMIT`")
+        })?;
+        let repository = repository.to_string();
+        if let Some(commit) = reference.filter(|reference| is_commit(reference)) {
+            return Ok(ActionsPin { repository, commit: commit.to_owned(), name: None });
+        }
+        // Not in this repository's folder: its settings could send git to another server.
+        let nowhere = tempfile::tempdir()
+            .map_err(|error| Failure::unexpected("temp", "no temporary folder").because(error))?;
+        let git = Git::new(nowhere.path(), &self.server, None, self.printer);
+        let url = format!("{}/{repository}", self.server);
+        let wanted = reference.unwrap_or("v1");
+        let (tag, branch) = (format!("refs/tags/{wanted}"), format!("refs/heads/{wanted}"));
+        let peeled = format!("{tag}^{{}}");
+        let refs = list_refs(&git, &url, &["HEAD", &tag, &peeled, &branch]).await;
+        let refs = refs.map_err(|error| {
+            let message = format!("the commit of `{}` can't be looked up", self.actions);
+            Failure::unexpected("actions-unknown", message)
+                .because(anyhow::anyhow!("{error}: {}", error.causes().join("; ")))
+                .hint(format!("name the commit: `--actions {repository}@COMMIT`"))
+        })?;
+        let named = [&peeled, &tag, &branch].into_iter().find_map(|name| refs.commit(name));
+        let found = match (named, reference) {
+            (Some(commit), _) => Some((commit, wanted)),
+            (None, Some(_)) => None,
+            (None, None) => refs.commit("HEAD").zip(refs.head_branch()),
+        };
+        let (commit, name) = found.ok_or_else(|| {
+            Failure::user(
+                "actions-unknown",
+                format!("`{repository}` has no tag or branch `{wanted}`"),
+            )
+            .hint(format!("name the commit: `--actions {repository}@COMMIT`"))
+        })?;
+        let (commit, name) = (commit.to_owned(), Some(name.to_owned()));
+        Ok(ActionsPin { repository, commit, name })
+    }
+
+    /// The names of the workflows here that a push or a pull request starts.
+    pub fn workflows_with_tests(&self) -> Result<Vec<String>, Failure> {
+        let folder = self.top.join(FOLDER);
+        let mut names = vec![];
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_yaml = path.extension().is_some_and(|end| end == "yml" || end == "yaml");
+            let small = entry
+                .metadata()
+                .is_ok_and(|file| file.is_file() && file.len() <= MAX_WORKFLOW_BYTES);
+            if is_yaml && small {
+                names.extend(fs::read_to_string(&path).ok().and_then(|text| tested_name(&text)));
+            }
+        }
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            let message = format!("no workflow in `{FOLDER}` starts on `push` or `pull_request`");
+            return Err(Failure::user("no-workflows", message)
+                .hint("name the workflows that have tests: `--workflow NAME`"));
+        }
+        Ok(names)
+    }
+}
+
+fn tested_name(text: &str) -> Option<String> {
+    let workflow: serde_yaml::Value = serde_yaml::from_str(text).ok()?;
+    let started = ["push", "pull_request"].iter().any(|event| starts_on(&workflow, event));
+    workflow.get("name")?.as_str().filter(|_| started).map(str::to_owned)
+}
+
+/// What `git ls-remote --symref` prints.
+struct RemoteRefs(String);
+
+impl RemoteRefs {
+    fn commit(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.0.lines().filter_map(|line| line.split_once('\t'));
+        pairs.find(|(commit, found)| *found == name && is_commit(commit)).map(|(commit, _)| commit)
+    }
+
+    fn head_branch(&self) -> Option<&str> {
+        self.0.lines().find_map(|line| {
+            line.strip_prefix("ref: refs/heads/").and_then(|line| line.strip_suffix("\tHEAD"))
+        })
+    }
+}
+
+async fn list_refs(git: &Git<'_>, url: &str, patterns: &[&str]) -> Result<RemoteRefs, Failure> {
+    let line = [&["ls-remote", "--symref", "--", url], patterns].concat();
+    let listed = tokio::time::timeout(LIST_TIMEOUT, git.capture(&line)).await;
+    let timed_out = |_| Failure::unexpected("git", "`git ls-remote` took longer than 20 seconds");
+    listed.map_err(timed_out)?.map(RemoteRefs)
+}
+
+fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// `owner/repo` of a remote's address: HTTPS, SSH or the short form of SSH.
+fn repository_name(url: &str) -> Option<RepoName> {
+    let path = match url.split_once("://") {
+        Some((_, rest)) => rest.split_once('/')?.1,
+        None => url.split_once(':').map_or(url, |(_, path)| path),
+    };
+    let path = path.trim_matches('/');
+    RepoName::new(path.strip_suffix(".git").unwrap_or(path)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remote_addresses_name_their_repository() {
+        for url in [
+            "https://github.com/acme/backend.git",
+            "https://token@github.com/acme/backend",
+            "git@github.com:acme/backend.git",
+            "ssh://git@github.com:22/acme/backend.git",
+        ] {
+            assert_eq!(repository_name(url).unwrap().as_str(), "acme/backend", "{url}");
+        }
+        for url in ["/srv/git/backend.git", "https://example.com/a/b/c", "https://github.com", ""] {
+            assert!(repository_name(url).is_none(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What the text of a workflow says about its triggers, reports and tokens.
+
+use serde_yaml::Value;
+
+/// Suffixes of the paths of actions that report to the relay.
+const REPORTING_ACTIONS: [&str; 2] = ["/report-ci-result", "/cross-repo-ci-relay-callback"];
+
+/// What one or more workflows do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkflowUse {
+    /// One starts on `repository_dispatch`.
+    pub receives: bool,
+    /// One has a step that reports.
+    pub reports: bool,
+    /// One has a job that checks out the dispatched code and may request OIDC tokens.
+    pub exposes_token: bool,
+    /// One calls a workflow or an action that isn't read here and may report.
+    pub calls_others: bool,
+}
+
+impl WorkflowUse {
+    /// A file that isn't YAML does nothing, as on GitHub.
+    pub fn read(text: &str) -> Self {
+        let Ok(workflow) = serde_yaml::from_str::<Value>(text) else { return Self::default() };
+        let mut seen =
+            Self { receives: starts_on(&workflow, "repository_dispatch"), ..Self::default() };
+        let jobs = workflow.get("jobs").and_then(Value::as_mapping);
+        for job in jobs.into_iter().flat_map(|jobs| jobs.values()) {
+            // A job's own permissions replace those of the workflow.
+            let permissions = job.get("permissions").or_else(|| workflow.get("permissions"));
+            let has_token = permissions.is_some_and(grants_id_token);
+            if let Some(called) = job.get("uses").and_then(Value::as_str) {
+                // Workflows of the same repository are read, too.
+                seen.calls_others |= !called.starts_with("./");
+            }
+            let steps = job.get("steps").and_then(Value::as_sequence);
+            for step in steps.into_iter().flatten() {
+                let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
+                let path = text("uses").split('@').next().unwrap_or_default();
+                seen.reports |= reports(step);
+                seen.calls_others |= path.starts_with("./");
+                let repository = step.get("with").and_then(|with| with.get("repository"));
+                let dispatched = repository
+                    .and_then(Value::as_str)
+                    .is_some_and(|repository| repository.contains("client_payload"));
+                seen.exposes_token |= has_token && (path.ends_with("/checkout-pr") || dispatched);
+            }
+        }
+        seen
+    }
+
+    pub fn union(self, other: Self) -> Self {
+        Self {
+            receives: self.receives | other.receives,
+            reports: self.reports | other.reports,
+            exposes_token: self.exposes_token | other.exposes_token,
+            calls_others: self.calls_others | other.calls_others,
+        }
+    }
+}
+
+fn grants_id_token(permissions: &Value) -> bool {
+    let token = permissions.get("id-token").and_then(Value::as_str);
+    token == Some("write") || permissions.as_str() == Some("write-all")
+}
+
+/// A workflow that the relay may start, as `crcr doctor downstream` judges it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DispatchWorkflow {
+    /// The event types that it listens for; `None` for all.
+    pub types: Option<Vec<String>>,
+    /// Actions and workflows that aren't pinned by commit.
+    pub unpinned: Vec<String>,
+    /// Jobs with a script that holds an expression about the event, which is text of a stranger.
+    pub expression_in_script: Vec<String>,
+    /// Jobs that report and may request no OIDC token.
+    pub reports_without_token: Vec<String>,
+}
+
+impl DispatchWorkflow {
+    /// `None` for a workflow that doesn't start on `repository_dispatch`.
+    pub fn read(text: &str) -> Option<Self> {
+        let workflow: Value = serde_yaml::from_str(text).ok()?;
+        if !starts_on(&workflow, "repository_dispatch") {
+            return None;
+        }
+        let event = triggers(&workflow).and_then(|events| events.get("repository_dispatch"));
+        let types = match event.and_then(|event| event.get("types")) {
+            Some(Value::String(one)) => Some(vec![one.clone()]),
+            Some(Value::Sequence(all)) => {
+                Some(all.iter().filter_map(|one| Some(one.as_str()?.to_owned())).collect())
+            }
+            _ => None,
+        };
+        let mut found = Self { types, ..Self::default() };
+        let jobs = workflow.get("jobs").and_then(Value::as_mapping);
+        for (name, job) in jobs.into_iter().flatten() {
+            let name = name.as_str().unwrap_or_default();
+            let permissions = job.get("permissions").or_else(|| workflow.get("permissions"));
+            let has_token = permissions.is_some_and(grants_id_token);
+            let steps = job.get("steps").and_then(Value::as_sequence);
+            let steps = steps.map(Vec::as_slice).unwrap_or_default();
+            let uses = steps.iter().chain([job]).filter_map(|it| it.get("uses")?.as_str());
+            found.unpinned.extend(uses.filter(|uses| !is_pinned(uses)).map(str::to_owned));
+            if steps.iter().any(reports) && !has_token {
+                found.reports_without_token.push(name.to_owned());
+            }
+            let script = |step: &Value| {
+                let with = step.get("with").and_then(|with| with.get("script"));
+                [step.get("run"), with].into_iter().flatten().any(has_event_expression)
+            };
+            if steps.iter().any(script) {
+                found.expression_in_script.push(name.to_owned());
+            }
+        }
+        found.unpinned.sort();
+        found.unpinned.dedup();
+        Some(found)
+    }
+}
+
+/// Files of the same repository are at the same commit; images are pinned by digest.
+fn is_pinned(uses: &str) -> bool {
+    if uses.starts_with("./") {
+        return true;
+    }
+    if let Some(image) = uses.strip_prefix("docker://") {
+        return image.contains("@sha256:");
+    }
+    let reference = uses.rsplit_once('@').map_or("", |(_, reference)| reference);
+    reference.len() == 40 && reference.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+fn reports(step: &Value) -> bool {
+    let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
+    let path = text("uses").split('@').next().unwrap_or_default();
+    REPORTING_ACTIONS.iter().any(|end| path.ends_with(end)) || text("run").contains("crcr report")
+}
+
+/// Whether a script holds an expression with text of the event. `github` alone would be all of it.
+fn has_event_expression(script: &Value) -> bool {
+    let expressions = script.as_str().unwrap_or_default().split("${{").skip(1);
+    let mut inner = expressions.map(|rest| rest.split("}}").next().unwrap_or_default());
+    inner.any(|expression| {
+        let compact: String = expression.to_ascii_lowercase().split_whitespace().collect();
+        ["github.event.", "github.event[", "github['event", "(github)", "(github.event)"]
+            .iter()
+            .any(|part| compact.contains(part))
+    })
+}
+
+/// What `on:` holds.
+pub fn triggers(workflow: &Value) -> Option<&Value> {
+    // YAML 1.1 reads the key `on` as a boolean.
+    workflow.get("on").or_else(|| workflow.get(Value::Bool(true)))
+}
+
+pub fn starts_on(workflow: &Value, event: &str) -> bool {
+    match triggers(workflow) {
+        Some(Value::String(one)) => one == event,
+        Some(Value::Sequence(events)) => events.iter().any(|one| one == event),
+        Some(Value::Mapping(events)) => events.contains_key(event),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dispatches_reports_and_calls_are_recognised() {
+        let read = |text: &str| {
+            let seen = WorkflowUse::read(text);
+            (seen.receives, seen.reports, seen.calls_others)
+        };
+        assert_eq!(read("on: repository_dispatch"), (true, false, false));
+        assert_eq!(read("on: [push, repository_dispatch]"), (true, false, false));
+        assert_eq!(read("on:\n  repository_dispatch:\n    types: [push]\n"), (true, false, false));
+        assert_eq!(read("on: push # repository_dispatch"), (false, false, false));
+        assert_eq!(read("on: {push: "), (false, false, false));
+        let step = |step: &str| read(&format!("jobs: {{a: {{steps: [{{{step}}}]}}}}"));
+        assert_eq!(step("uses: pytorch/crcr/actions/report-ci-result@v1"), (false, true, false));
+        let callback = "uses: pytorch/test-infra/.github/actions/cross-repo-ci-relay-callback@main";
+        assert_eq!(step(callback), (false, true, false));
+        assert_eq!(step("run: crcr report --status completed"), (false, true, false));
+        assert_eq!(step("uses: actions/checkout@v6"), (false, false, false));
+        assert_eq!(step("uses: ./.github/actions/ci"), (false, false, true));
+        assert_eq!(read("jobs: {a: {uses: x/y/.github/workflows/z.yml@v1}}"), (false, false, true));
+        assert_eq!(read("jobs: {a: {uses: ./.github/workflows/z.yml}}"), (false, false, false));
+    }
+
+    #[test]
+    fn expressions_types_pins_and_tokens_of_a_dispatched_workflow_are_found() {
+        assert_eq!(DispatchWorkflow::read("on: push\njobs: {}"), None);
+        let read = |on: &str, job: &str| {
+            DispatchWorkflow::read(&format!("on: {on}\njobs: {{a: {job}}}")).unwrap()
+        };
+        let all = "repository_dispatch";
+        assert_eq!(read(all, "{}").types, None);
+        let one = "{repository_dispatch: {types: push}}";
+        assert_eq!(read(one, "{}").types.unwrap(), ["push"]);
+        for (script, found) in [
+            ("echo ${{ github.event.client_payload.x }}", true),
+            ("echo ${{ toJSON( github ) }}", true),
+            ("echo ${{ github['event'].action }}", true),
+            ("echo ${{ GITHUB.EVENT.action }}", true),
+            ("echo ${{ github.event_name }} ${{ matrix.python }}", false),
+            ("echo $TITLE # github.event.x", false),
+        ] {
+            let script = Value::from(script);
+            assert_eq!(has_event_expression(&script), found, "{script:?}");
+        }
+        let sha = "0123456789abcdef0123456789abcdef01234567";
+        let job = format!(
+            "{{steps: [{{uses: a/b@v1}}, {{uses: c/d@{sha}}}, {{uses: ./e}}, {{uses: 'docker://f:1'}}, \
+             {{uses: x/crcr/actions/report-ci-result@{sha}}}, {{uses: a/b@v1}}]}}"
+        );
+        let found = read(all, &job);
+        assert_eq!(found.unpinned, ["a/b@v1", "docker://f:1"]);
+        assert_eq!(found.reports_without_token, ["a"]);
+        let allowed = read(all, &job.replacen("{", "{permissions: {id-token: write}, ", 1));
+        assert_eq!(allowed.reports_without_token, [""; 0]);
+        let called = read(all, "{uses: x/y/.github/workflows/z.yml@main}");
+        assert_eq!(called.unpinned, ["x/y/.github/workflows/z.yml@main"]);
+    }
+
+    #[test]
+    fn job_with_upstream_code_and_id_token_permission_exposes_token() {
+        let job = |permissions: &str, step: &str| {
+            WorkflowUse::read(&format!(
+                "on: repository_dispatch\n{permissions}\njobs: {{a: {{steps: [{{{step}}}]}}}}"
+            ))
+            .exposes_token
+        };
+        let ours = "uses: pytorch/crcr/actions/checkout-pr@v1";
+        let theirs = "uses: actions/checkout@v6, with: {repository: '${{ github.event.\
+                      client_payload.payload.repository.full_name }}'}";
+        for code in [ours, theirs] {
+            assert!(job("permissions: {id-token: write}", code));
+            assert!(job("permissions: write-all", code));
+            assert!(!job("permissions: {contents: read}", code));
+            assert!(!job("", code), "jobs get no OIDC token by default");
+        }
+        assert!(!job("permissions: {id-token: write}", "uses: actions/checkout@v6"));
+        let template = include_str!("../../../workflows-templates/downstream-ci.yml");
+        let seen = WorkflowUse::read(template);
+        assert!(seen.receives && seen.reports && !seen.exposes_token, "{seen:?}");
+    }
+}

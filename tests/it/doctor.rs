@@ -1,0 +1,233 @@
+//! `crcr doctor` on a machine and in a job, with a stand-in for GitHub on loopback.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use crcr_standin::StandIn;
+use crcr_standin::server::Bound;
+use crcr_standin::traffic::Fault;
+use serde_json::{Value, json};
+
+use crate::support::{Crcr, Ran};
+
+const SECRET: &str = "wJalrXUtnFEMI-do-not-print";
+
+/// A machine that lacks nothing, outside of a workflow.
+fn doctor(github: &StandIn, args: &[&str]) -> Crcr {
+    doctor_as("json", github, args)
+}
+
+fn doctor_as(format: &str, github: &StandIn, args: &[&str]) -> Crcr {
+    Crcr::new(&[&["doctor", "--format", format], args].concat())
+        .env("GITHUB_API_URL", github.state().origin())
+        .env("GITHUB_TOKEN", &github.state().world.reader_token(true))
+        .env("AWS_EC2_METADATA_DISABLED", "true")
+}
+
+/// The same machine as a step of a workflow that may request OIDC tokens.
+fn job(github: &StandIn, event: &str, payload: &Value) -> Crcr {
+    Crcr::step(&["doctor", "--format", "json"], event, payload)
+        .env("GITHUB_API_URL", github.state().origin())
+        .env("AWS_EC2_METADATA_DISABLED", "true")
+        .env("ACTIONS_ID_TOKEN_REQUEST_URL", "https://example.org/?a=b")
+        .env("ACTIONS_ID_TOKEN_REQUEST_TOKEN", SECRET)
+        .env("ACTIONS_RUNTIME_TOKEN", SECRET)
+        .env("ACTIONS_RESULTS_URL", "https://example.org/")
+}
+
+/// Status and message of each check.
+pub(crate) fn checks(ran: &Ran) -> BTreeMap<String, (String, String)> {
+    let document: Value =
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.report()));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let all = document["checks"].as_array().unwrap().iter();
+    all.map(|found| (text(&found["check"]), (text(&found["status"]), text(&found["message"]))))
+        .collect()
+}
+
+fn assert_check(ran: &Ran, check: &str, status: &str, message: &str) {
+    let found = &checks(ran)[check];
+    assert_eq!(found.0, status, "{check}: {}", ran.report());
+    assert!(found.1.contains(message), "{check}: no `{message}` in `{}`", found.1);
+    assert_eq!(ran.code, i32::from(ran.stdout.contains("\"status\": \"error\"")));
+}
+
+#[test]
+fn machine_without_faults_exits_with_0_and_says_what_it_did_not_check() {
+    let github = StandIn::start().unwrap();
+    let ran = doctor(&github, &[]).run().expect_code(0);
+    for (check, status, message) in [
+        ("version", "info", "crcr "),
+        ("git", "ok", "."),
+        ("github-api", "ok", "answers"),
+        ("github-token", "ok", "a person's classic token with the scopes read:org; 4999 of 5000"),
+        ("clock", "ok", "within five seconds"),
+        ("oidc", "info", "not a job of GitHub Actions"),
+        ("artifact-service", "info", "no `ACTIONS_RUNTIME_TOKEN`"),
+        ("aws-credentials", "info", "the default chain gives none"),
+        ("proxy", "info", "no proxy"),
+        ("tool-cache", "info", "outside of a runner"),
+        ("relay", "not-checked", "no relay is named"),
+    ] {
+        assert_check(&ran, check, status, message);
+    }
+    let text = doctor_as("text", &github, &[]).run().expect_code(0).stdout;
+    assert!(text.contains("\nok           clock: within five seconds of GitHub's\n"), "{text}");
+    assert!(text.ends_with("\nthis machine: 0 errors, 0 warnings, 1 not checked\n"), "{text}");
+}
+
+#[test]
+fn job_writes_problems_as_annotations_and_all_checks_to_the_summary() {
+    let github = StandIn::start().unwrap();
+    let ran = job(&github, "push", &json!({})).env("AWS_ACCESS_KEY_ID", "").run().expect_code(1);
+    assert_check(&ran, "oidc", "ok", "may request OIDC tokens");
+    assert_check(&ran, "artifact-service", "ok", "artifact service");
+    let annotation =
+        "::error title=crcr[aws-credentials]::`AWS_ACCESS_KEY_ID` is defined but empty";
+    assert!(ran.stderr.contains(annotation), "{}", ran.report());
+    assert!(ran.summary.starts_with("### this job: 1 error, 0 warnings, "), "{}", ran.summary);
+    assert!(ran.summary.contains("| ✅ ok | `oidc` |"), "{}", ran.summary);
+    assert!(!ran.report().contains(SECRET), "{}", ran.report());
+}
+
+#[test]
+fn missing_id_token_is_expected_on_a_fork_and_a_warning_elsewhere() {
+    let github = StandIn::start().unwrap();
+    let without = |payload: &Value, event: &str| {
+        let job = job(&github, event, payload).without("ACTIONS_ID_TOKEN_REQUEST_URL");
+        job.without("ACTIONS_ID_TOKEN_REQUEST_TOKEN").run()
+    };
+    let ran = without(&json!({}), "push").expect_code(0);
+    assert_check(&ran, "oidc", "warning", "may not mint an OIDC token");
+    assert!(ran.stdout.contains("add `permissions: id-token: write`"), "{}", ran.report());
+    let fork = json!({ "pull_request": { "number": 7,
+        "head": { "sha": "a", "repo": { "full_name": "contributor/upstream" } },
+        "base": { "sha": "b", "repo": { "full_name": "acme/upstream" } } } });
+    assert_check(&without(&fork, "pull_request"), "oidc", "info", "which is expected (fork)");
+    let half = job(&github, "push", &json!({})).without("ACTIONS_ID_TOKEN_REQUEST_URL").run();
+    assert_check(&half, "oidc", "error", "only one half");
+    let half = job(&github, "push", &json!({})).without("ACTIONS_RESULTS_URL").run();
+    assert_check(&half, "artifact-service", "error", "`ACTIONS_RUNTIME_TOKEN` is set and");
+}
+
+#[test]
+fn missing_and_old_git_are_errors() {
+    let github = StandIn::start().unwrap();
+    let run = doctor(&github, &[]);
+    let folder = run.folder().to_str().unwrap().to_owned();
+    assert_check(&run.env("PATH", &folder).run(), "git", "error", "can't be run");
+    let run = doctor(&github, &[]);
+    let git = run.folder().join("git");
+    fs::write(&git, "#!/bin/sh\necho git version 2.30.9\n").unwrap();
+    fs::set_permissions(&git, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = run.folder().to_str().unwrap().to_owned();
+    assert_check(&run.env("PATH", &folder).run(), "git", "error", "git 2.30.9 is older than 2.31");
+}
+
+#[test]
+fn refused_token_broken_server_and_wrong_clock_are_told_apart() {
+    let github = StandIn::start().unwrap();
+    let ran = doctor(&github, &[]).env("GITHUB_TOKEN", "ghp_wrong").run();
+    assert_check(&ran, "github-token", "error", "GitHub refuses the token");
+    assert_check(&ran, "github-api", "ok", "answers");
+    let ran = doctor(&github, &[]).without("GITHUB_TOKEN").run();
+    assert_check(&ran, "github-token", "info", "isn't set");
+    let scopeless = github.state().world.reader_token(false);
+    let ran = doctor(&github, &[]).env("GITHUB_TOKEN", &scopeless).run();
+    assert_check(&ran, "github-token", "ok", "without scopes");
+
+    github.state().world.fail("GET /rate_limit", 1, Fault::status(503));
+    let ran = doctor(&github, &[]).run();
+    assert_check(&ran, "github-api", "error", "answers with 503");
+    assert_check(&ran, "github-token", "not-checked", "503");
+    let ran = doctor(&github, &[]).env("GITHUB_API_URL", "http://127.0.0.1:1").run();
+    assert_check(&ran, "github-api", "error", "can't be reached");
+    assert_check(&ran, "clock", "not-checked", "");
+
+    for (seconds, status) in [(30, "warning"), (270, "error"), (900, "error")] {
+        github.state().clock.advance(Duration::from_secs(seconds));
+        let ran = doctor(&github, &[]).run();
+        assert_check(&ran, "clock", status, "seconds behind GitHub's");
+        assert!(ran.stdout.contains("by NTP"), "{}", ran.report());
+    }
+}
+
+#[test]
+fn aws_credentials_are_found_and_never_printed() {
+    let github = StandIn::start().unwrap();
+    let keys = |run: Crcr| {
+        run.env("AWS_ACCESS_KEY_ID", "AKIADONOTPRINT").env("AWS_SECRET_ACCESS_KEY", SECRET)
+    };
+    let ran = keys(doctor(&github, &[])).run().expect_code(0);
+    assert_check(&ran, "aws-credentials", "ok", "environment variables (`AWS_ACCESS_KEY_ID`)");
+    let shown = ran.report();
+    assert!(!shown.contains(SECRET) && !shown.contains("AKIADONOTPRINT"), "{shown}");
+    let ran = doctor(&github, &[]).env("AWS_PROFILE", "ci").run();
+    assert_check(&ran, "aws-credentials", "error", "configured: profile (`AWS_PROFILE`)");
+    let run = doctor(&github, &[]);
+    let file = run.folder().join("credentials");
+    let text = format!("[default]\naws_access_key_id = A\naws_secret_access_key = {SECRET}\n");
+    fs::write(&file, text).unwrap();
+    let ran = run.env("AWS_SHARED_CREDENTIALS_FILE", file.to_str().unwrap()).run();
+    assert_check(&ran, "aws-credentials", "ok", "configured: the shared files");
+    assert!(!ran.report().contains(SECRET));
+    let ran = doctor(&github, &[]).env("AWS_SECRET_ACCESS_KEY", "").run();
+    assert_check(&ran, "aws-credentials", "error", "sccache refuses to start");
+}
+
+#[test]
+fn proxies_are_named_without_their_passwords() {
+    let github = StandIn::start().unwrap();
+    let ran = doctor(&github, &[])
+        .env("HTTPS_PROXY", "http://user:hunter2@proxy.example.org:3128")
+        .env("NO_PROXY", "127.0.0.1")
+        .run()
+        .expect_code(0);
+    assert_check(&ran, "proxy", "info", "`HTTPS_PROXY` is proxy.example.org:3128");
+    assert!(!ran.report().contains("hunter2"), "{}", ran.report());
+    let ran = doctor(&github, &[]).env("HTTPS_PROXY", "http://:bad").run();
+    assert_check(&ran, "proxy", "error", "`HTTPS_PROXY` isn't an address");
+    let ran = doctor(&github, &[]).env("HTTPS_PROXY", "http://a").env("https_proxy", "http://b");
+    assert_check(&ran.run(), "proxy", "warning", "`HTTPS_PROXY` and `https_proxy` differ");
+}
+
+#[test]
+fn tool_cache_must_be_writable() {
+    let github = StandIn::start().unwrap();
+    let run = doctor(&github, &[]);
+    let folder = run.folder().to_str().unwrap().to_owned();
+    let ran = run.env("RUNNER_TOOL_CACHE", &folder).run().expect_code(0);
+    assert_check(&ran, "tool-cache", "ok", "can be written");
+    let ran = doctor(&github, &[]).env("RUNNER_TOOL_CACHE", "/dev/null/cache").run();
+    assert_check(&ran, "tool-cache", "warning", "can't be written");
+}
+
+#[test]
+fn relay_is_asked_for_its_health() {
+    let github = StandIn::start().unwrap();
+    let status = |code: u16| {
+        let code = StatusCode::from_u16(code).unwrap();
+        let router = Router::new().route("/healthz", get(move || std::future::ready(code)));
+        Bound::loopback().unwrap().serve(router).unwrap()
+    };
+    let relay = status(200);
+    // Callbacks have a path of their own on the same host.
+    let callback = format!("{}github/callback", relay.url());
+    let ran = doctor(&github, &[]).env("CRCR_CALLBACK_URL", &callback).run().expect_code(0);
+    assert_check(&ran, "relay", "ok", "is healthy");
+    for (code, found, message) in [(404, "ok", "tells nothing"), (503, "error", "answers with 503")]
+    {
+        let relay = status(code);
+        let ran = doctor(&github, &["--relay", relay.url().as_str()]).run();
+        assert_check(&ran, "relay", found, message);
+    }
+    let ran = doctor(&github, &["--relay", "http://127.0.0.1:1"]).run();
+    assert_check(&ran, "relay", "error", "can't be reached");
+    let ran = doctor(&github, &["--relay", "http://relay.example.org"]).run();
+    assert_check(&ran, "relay", "error", "the relay's address");
+}
