@@ -323,6 +323,19 @@ impl SqliteResults {
     }
 
     fn test_stats(&self, query: &TestQuery) -> Result<Vec<TestStats>, StoreError> {
+        let found = self.ranked_tests(query, true)?;
+        // Tests that never took a second are only ranked if slower ones don't fill the list.
+        if query.ranking == TestRanking::Slow && found.len() < query.limit {
+            return self.ranked_tests(query, false);
+        }
+        Ok(found)
+    }
+
+    fn ranked_tests(
+        &self,
+        query: &TestQuery,
+        only_over_a_second: bool,
+    ) -> Result<Vec<TestStats>, StoreError> {
         let job = query.job.as_deref().unwrap_or_default();
         let own = scope_id(&query.repository, true, job);
         let other = if query.all_branches { scope_id(&query.repository, false, job) } else { own };
@@ -339,7 +352,17 @@ impl SqliteResults {
                 "s.failures DESC, s.runs",
                 "1",
             ),
-            TestRanking::Slow => (String::new(), "s.time / s.timed DESC", "s.timed > 0"),
+            TestRanking::Slow => (
+                if only_over_a_second {
+                    format!(
+                        "AND test IN (SELECT test FROM test_day WHERE {window} AND time > timed)"
+                    )
+                } else {
+                    String::new()
+                },
+                "s.time / s.timed DESC",
+                "s.timed > 0",
+            ),
             TestRanking::New => (
                 "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8)
                     AND first_day >= ?3 AND first_day <= ?4)"
@@ -348,15 +371,22 @@ impl SqliteResults {
                 "first_day >= ?3",
             ),
         };
+        let named = match query.search {
+            Some(_) => {
+                "AND test IN (SELECT id FROM test_case WHERE repo = ?7 AND on_default IN (1, ?8)
+                   AND instr(lower(classname || '.' || name), ?5))"
+            }
+            None => "",
+        };
         let sql = format!(
             "SELECT s.test, suite, classname, name, file, s.runs, s.failures, s.skipped, s.flaky,
                 iif(s.timed > 0, s.time / s.timed, NULL), min(first_day) AS first_day, s.last_day
              FROM (SELECT test, sum(runs) AS runs, sum(failures) AS failures,
                     sum(skipped) AS skipped, sum(flaky) AS flaky, sum(timed) AS timed,
                     sum(time) AS time, max(day) AS last_day
-                FROM test_day WHERE {window} {of_tests} GROUP BY test) AS s
+                FROM test_day WHERE {window} {of_tests} {named} GROUP BY test) AS s
              JOIN test_case ON id = s.test AND on_default IN (1, ?8)
-             WHERE (?5 IS NULL OR instr(lower(classname || '.' || name), ?5)) AND ?7 = ?7
+             WHERE ?5 IS ?5 AND ?7 = ?7
              GROUP BY s.test HAVING {having}
              ORDER BY {order}, classname, name, s.test LIMIT ?6"
         );
