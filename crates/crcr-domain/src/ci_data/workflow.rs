@@ -1,8 +1,9 @@
 //! Workflow jobs and pushed commits, read from the documents of webhook rows.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::webhook::WebhookRow;
 
@@ -73,29 +74,33 @@ impl CiState {
 impl WorkflowJob {
     /// `None` if the row isn't about a job, or has no id and name.
     pub fn from_row(row: &WebhookRow) -> Option<Self> {
-        let document: Value = serde_json::from_str(&row.document).ok()?;
-        let job = document.get("workflow_job")?;
-        let text = |field: &str| job[field].as_str().filter(|text| !text.is_empty()).map(cut);
-        let time = |field: &str| job[field].as_str().and_then(|time| time.parse().ok());
-        let status = job["status"].as_str().unwrap_or_default();
-        let conclusion = job["conclusion"].as_str().unwrap_or_default();
-        let steps = job["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let failed = steps.iter().find(|step| step["conclusion"] == "failure");
+        let JobDocument { workflow_job: job } = serde_json::from_str(&row.document).ok()?;
+        let text = |field| part::<String>(field).filter(|text| !text.is_empty()).map(|t| cut(&t));
+        let time = |field| part::<String>(field).and_then(|time| time.parse().ok());
+        let status: String = part(job.status).unwrap_or_default();
+        let state = CiState::new(&status, &part::<String>(job.conclusion).unwrap_or_default());
+        // Steps are most of a document, and only matter when one of them failed.
+        let steps: Vec<&RawValue> =
+            state.is_failure().then(|| part(job.steps)).flatten().unwrap_or_default();
+        let failed = steps.into_iter().find_map(|step| {
+            let step: JobStep<'_> = part(Some(step))?;
+            (part::<String>(step.conclusion)? == "failure").then_some(step.name)
+        });
         Some(Self {
-            id: job["id"].as_u64()?,
-            run_id: job["run_id"].as_u64().unwrap_or_default(),
-            run_attempt: job["run_attempt"].as_u64().unwrap_or(1),
-            workflow: text("workflow_name").unwrap_or_default(),
-            name: text("name")?,
+            id: part(job.id)?,
+            run_id: part(job.run_id).unwrap_or_default(),
+            run_attempt: part(job.run_attempt).unwrap_or(1),
+            workflow: text(job.workflow_name).unwrap_or_default(),
+            name: text(job.name)?,
             head_sha: row.sha.clone(),
             branch: row.branch.clone(),
-            state: CiState::new(status, conclusion),
-            url: text("html_url").filter(|url| url.starts_with("https://")),
-            created_at: time("created_at"),
-            started_at: time("started_at"),
-            completed_at: time("completed_at"),
-            runner: text("runner_name"),
-            failed_step: failed.and_then(|step| step["name"].as_str()).map(cut),
+            state,
+            url: text(job.html_url).filter(|url| url.starts_with("https://")),
+            created_at: time(job.created_at),
+            started_at: time(job.started_at),
+            completed_at: time(job.completed_at),
+            runner: text(job.runner_name),
+            failed_step: failed.and_then(text),
         })
     }
 
@@ -103,6 +108,43 @@ impl WorkflowJob {
     pub fn order(&self) -> (u64, u64, u64) {
         (self.run_id, self.run_attempt, self.id)
     }
+}
+
+#[derive(Deserialize)]
+struct JobDocument<'a> {
+    #[serde(borrow)]
+    workflow_job: JobFields<'a>,
+}
+
+/// Kept as text, so that a field of another type than expected counts as absent, and what isn't needed is only
+/// skipped: a page reads thousands of jobs.
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct JobFields<'a> {
+    id: Option<&'a RawValue>,
+    run_id: Option<&'a RawValue>,
+    run_attempt: Option<&'a RawValue>,
+    workflow_name: Option<&'a RawValue>,
+    name: Option<&'a RawValue>,
+    status: Option<&'a RawValue>,
+    conclusion: Option<&'a RawValue>,
+    html_url: Option<&'a RawValue>,
+    created_at: Option<&'a RawValue>,
+    started_at: Option<&'a RawValue>,
+    completed_at: Option<&'a RawValue>,
+    runner_name: Option<&'a RawValue>,
+    steps: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct JobStep<'a> {
+    name: Option<&'a RawValue>,
+    conclusion: Option<&'a RawValue>,
+}
+
+fn part<'a, T: Deserialize<'a>>(field: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(field?.get()).ok()
 }
 
 /// A commit of a branch.
