@@ -203,7 +203,10 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
     let mut rows: BTreeMap<(Option<u64>, &str, &str), MatrixRow> = BTreeMap::new();
     for job in jobs {
         let record = job.record;
-        let key = (record.pull_request, record.upstream.as_str(), record.head_sha.as_str());
+        // Imported nightly runs may have no commit; the jobs of one run belong together then.
+        let is_commit = record.head_sha.len() == 40 && record.head_sha.bytes().all(is_hex);
+        let commit = if is_commit { &record.head_sha } else { &record.run_id };
+        let key = (record.pull_request, record.upstream.as_str(), commit.as_str());
         let row = rows.entry(key).or_insert_with(|| MatrixRow {
             pull_request: record.pull_request,
             upstream: record.upstream.clone(),
@@ -242,6 +245,10 @@ fn matrix<'a>(jobs: &[JobOfRecord<'a>], span: &TimeSpan, blamed: &BlamedJobs) ->
     let more_rows = rows.len().saturating_sub(MAX_ROWS);
     rows.truncate(MAX_ROWS);
     JobMatrix { columns, rows, more_rows, more_columns, older_heads }
+}
+
+fn is_hex(byte: u8) -> bool {
+    byte.is_ascii_hexdigit()
 }
 
 fn failed(cell: &MatrixCell) -> bool {

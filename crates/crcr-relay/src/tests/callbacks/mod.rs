@@ -395,6 +395,23 @@ async fn label_adds_and_removes_the_check_runs_of_l3() {
 }
 
 #[tokio::test]
+async fn label_of_a_backend_that_takes_nightlies_only_causes_nothing() {
+    let world = World::new().await;
+    world.allow("L3:\n  npu:\n    acme/three: {oncalls: [carol], events: [nightly]}\n");
+    world.relay.allowlist.refresh(&world.relay.app, world.relay.now()).await;
+    world.change(|pull| pull.labels.extend(["ciflow/crcr/npu".to_owned()]));
+    let state = world.github.state();
+    let labelled = state.label_payload(UPSTREAM, 7, "ciflow/crcr/npu", true);
+    for delivery in [world.pull_request("opened"), state.world.delivery("pull_request", &labelled)]
+    {
+        assert_eq!(world.send(&delivery).await.0, StatusCode::ACCEPTED);
+        assert_eq!(world.work().await, Vec::<String>::new());
+    }
+    assert_eq!(state.world.take_dispatches().len(), 0);
+    assert_eq!(checks(&world), []);
+}
+
+#[tokio::test]
 async fn rerequested_check_run_reruns_the_downstream_run() {
     let world = World::new().await;
     let four = open(&world).await("acme/four");
