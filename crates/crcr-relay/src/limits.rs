@@ -162,3 +162,6 @@ pub const RECONCILE_PAGES: usize = 50;
 pub const REDELIVERIES: usize = 100;
 /// The pause before the next part of a log that one task can't finish.
 pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Tasks of each state that the metrics look at: those that are most overdue, and dead ones.
+pub const METRIC_TASKS: usize = 1_000;

@@ -45,6 +45,7 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTim
     while !stop.is_cancelled() {
         let now = relay.now();
         workers.paused_lanes.retain(|_, until| *until > now);
+        relay.metrics.lanes_paused(workers.paused_lanes.len());
         let free = relay.config.workers.saturating_sub(workers.tasks.len());
         let leased = if free > 0 { lease(&relay, free, &workers, now).await } else { vec![] };
         let may_have_more = leased.len() == free && free > 0;
