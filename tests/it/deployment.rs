@@ -37,7 +37,8 @@ fn every_setting_and_command_under_deploy_exists() {
             seen.insert(setting.to_owned());
         }
         for line in content.lines() {
-            if let Some((_, command)) = line.split_once("/crcr ").filter(|_| line.contains("Exec")) {
+            if let Some((_, command)) = line.split_once("/crcr ").filter(|_| line.contains("Exec"))
+            {
                 assert_eq!(assert_parses(&file, &format!("crcr {command}")), 1, "{file}: {line}");
             }
         }
@@ -123,7 +124,11 @@ fn lambda_package_holds_the_binary_and_a_script_that_starts_it() {
         assert_eq!(zip.by_name(name).unwrap().unix_mode().unwrap() & 0o111, 0o111, "{name}");
     }
     let script = std::io::read_to_string(zip.by_name("bootstrap").unwrap()).unwrap();
-    assert_eq!(assert_parses("bootstrap", &script.replace("$LAMBDA_TASK_ROOT/", "")), 1, "{script}");
+    assert_eq!(
+        assert_parses("bootstrap", &script.replace("$LAMBDA_TASK_ROOT/", "")),
+        1,
+        "{script}"
+    );
 }
 
 #[test]

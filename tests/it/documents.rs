@@ -33,7 +33,10 @@ pub(crate) fn pages() -> Vec<String> {
 /// The fenced blocks of a page: the words after the fence, and the text.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let fence = Regex::new(r"(?ms)^[ \t]*```([^\n`]+)\n(.*?)^[ \t]*```[ \t]*$").unwrap();
-    fence.captures_iter(page).map(|found| (found[1].trim().to_owned(), found[2].to_owned())).collect()
+    fence
+        .captures_iter(page)
+        .map(|found| (found[1].trim().to_owned(), found[2].to_owned()))
+        .collect()
 }
 
 fn without_blocks(page: &str) -> String {
@@ -316,10 +319,15 @@ fn tables(action: &Value) -> String {
     let mut tables = TABLES.to_owned();
     for (part, title) in [("inputs", "Inputs"), ("outputs", "Outputs")] {
         let Some(entries) = action.get(part).and_then(Value::as_mapping) else { continue };
-        let _ = write!(tables, "\n## {title}\n\n| {} | |\n|---|---|\n", title.trim_end_matches('s').to_lowercase());
+        let _ = write!(
+            tables,
+            "\n## {title}\n\n| {} | |\n|---|---|\n",
+            title.trim_end_matches('s').to_lowercase()
+        );
         for (name, entry) in entries {
             let text = entry["description"].as_str().unwrap().trim().replace('|', "\\|");
-            let required = if entry["required"].as_bool() == Some(true) { " (required)" } else { "" };
+            let required =
+                if entry["required"].as_bool() == Some(true) { " (required)" } else { "" };
             let _ = writeln!(tables, "| `{}`{required} | {text} |", name.as_str().unwrap());
         }
     }
@@ -353,7 +361,8 @@ fn every_workflow_on_a_page_passes_actionlint() {
             if !marks.starts_with("yaml") || !block.contains("\njobs:") || !block.contains("on:") {
                 continue;
             }
-            let file = folder.path().join(format!("{}-{}.yml", page.replace('/', "-"), linted.len()));
+            let file =
+                folder.path().join(format!("{}-{}.yml", page.replace('/', "-"), linted.len()));
             fs::write(&file, block).unwrap();
             linted.push(file);
         }

@@ -210,7 +210,8 @@ impl RestClient {
     /// usual one (`core`), such as that of searches, are left out.
     fn remember_calls_left(&self, path: &str, headers: &HeaderMap) {
         let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let Some(owner) = path.strip_prefix("/repos/").and_then(|rest| rest.split('/').next()) else {
+        let Some(owner) = path.strip_prefix("/repos/").and_then(|rest| rest.split('/').next())
+        else {
             return;
         };
         let Some(left) = value("x-ratelimit-remaining").and_then(|left| left.parse().ok()) else {

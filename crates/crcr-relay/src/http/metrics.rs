@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crcr_store::{QueueDepth, TaskState, TaskView};
+use crcr_store::{QueueDepth, StoreError, TaskState, TaskView};
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -12,7 +12,10 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::allowlist::AllowlistStatus;
+use crate::limits;
+use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
+use crate::relay::Relay;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
 /// Labels whose values aren't known when this is compiled, such as an account's name.
@@ -28,6 +31,24 @@ pub struct MetricsInput {
     pub allowlist: AllowlistStatus,
     pub issuers_without_keys: usize,
     pub calls_left: BTreeMap<String, u64>,
+}
+
+impl MetricsInput {
+    pub async fn read(relay: &Relay) -> Result<Self, StoreError> {
+        let mut tasks = Vec::new();
+        for state in [TaskState::Ready, TaskState::Dead] {
+            tasks.extend(relay.store.tasks(Some(state), limits::METRIC_TASKS).await?);
+        }
+        Ok(Self {
+            now: relay.now(),
+            depth: relay.store.queue_depth().await?,
+            open_dispatches: open_dispatches(&*relay.store).await?,
+            tasks,
+            allowlist: relay.allowlist.status(),
+            issuers_without_keys: relay.verifier.unready(relay.now()).len(),
+            calls_left: relay.app.calls_left(),
+        })
+    }
 }
 
 pub struct Metrics {

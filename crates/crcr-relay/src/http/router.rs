@@ -9,7 +9,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use crcr_hud::Hud;
-use crcr_store::{StoreError, TaskState};
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -21,7 +20,6 @@ use crate::admin::{HOME, LOGIN};
 use crate::compat::results_endpoint;
 use crate::http::http_response::{self, Refusal, not_found};
 use crate::http::metrics::MetricsInput;
-use crate::queue::open_dispatches;
 use crate::relay::Relay;
 use crate::{callback, limits, webhook};
 
@@ -125,22 +123,7 @@ async fn readyz(
 }
 
 async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
-    let read = async {
-        let mut tasks = Vec::new();
-        for state in [TaskState::Ready, TaskState::Dead] {
-            tasks.extend(relay.store.tasks(Some(state), limits::METRIC_TASKS).await?);
-        }
-        Ok::<_, StoreError>(MetricsInput {
-            now: relay.now(),
-            depth: relay.store.queue_depth().await?,
-            open_dispatches: open_dispatches(&*relay.store).await?,
-            tasks,
-            allowlist: relay.allowlist.status(),
-            issuers_without_keys: relay.verifier.unready(relay.now()).len(),
-            calls_left: relay.app.calls_left(),
-        })
-    };
-    match read.await {
+    match MetricsInput::read(&relay).await {
         Ok(input) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             let text = relay.metrics.text(&input);
