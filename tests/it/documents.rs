@@ -47,6 +47,8 @@ fn without_blocks(page: &str) -> String {
 /// The simple commands of a piece of shell, as words. Expansions stay as they are written.
 fn shell_commands(script: &str) -> Vec<Vec<String>> {
     let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
+    // The next word is the file of a redirection.
+    let mut is_file = false;
     let mut chars = script.chars().peekable();
     while let Some(char) = chars.next() {
         match char {
@@ -58,8 +60,13 @@ fn shell_commands(script: &str) -> Vec<Vec<String>> {
             }
             '#' if word.is_none() => drop(chars.by_ref().find(|next| *next == '\n')),
             _ if char.is_whitespace() || "|&;<>()".contains(char) => {
-                words.extend(word.take());
-                if char == '\n' || !char.is_whitespace() {
+                if let Some(word) = word.take()
+                    && !std::mem::take(&mut is_file)
+                {
+                    words.push(word);
+                }
+                is_file |= "<>".contains(char);
+                if char == '\n' || "|&;()".contains(char) {
                     commands.push(std::mem::take(&mut words));
                 }
                 continue;
