@@ -286,6 +286,7 @@ mod tests {
         metrics.callback("recorded", 0.1);
         metrics.task("dispatch", "done");
         metrics.repository_changed("dispatch");
+        metrics.reconciled(&Reconciliation::default());
         let tasks =
             vec![task("dispatch", TaskState::Ready, 1), task("dispatch", TaskState::Dead, 1)];
         let text = metrics.text(&input(tasks));
