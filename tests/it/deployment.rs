@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use regex::Regex;
 
 use crate::contracts::{files, root, text};
-use crate::documents::assert_parses;
+use crate::documents::parse_commands;
 use crate::support::Crcr;
 
 fn ran(command: &mut Command) -> Output {
@@ -27,7 +27,7 @@ fn every_setting_and_command_under_deploy_exists() {
     let known: BTreeSet<&str> = name.find_iter(&help).map(|found| found.as_str()).collect();
     // Of downstream workflows, not of the relay.
     let of_workflows = ["CRCR_CALLBACK_URL"];
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
     for file in files("deploy", |_| true) {
         let content = text(&file);
         for found in name.find_iter(&content) {
@@ -39,10 +39,12 @@ fn every_setting_and_command_under_deploy_exists() {
         for line in content.lines() {
             if let Some((_, command)) = line.split_once("/crcr ").filter(|_| line.contains("Exec"))
             {
-                assert_eq!(assert_parses(&file, &format!("crcr {command}")), 1, "{file}: {line}");
+                let command = format!("crcr {command}");
+                assert_eq!(parse_commands(&file, &command, &mut wrong), 1, "{file}: {line}");
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(seen.len() > 8, "{seen:?}");
 }
 

@@ -49,7 +49,7 @@ fn shell_commands(script: &str) -> Vec<Vec<String>> {
     let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
     // The next word is the file of a redirection.
     let mut is_file = false;
-    let mut chars = script.chars().peekable();
+    let mut chars = script.chars().chain(['\n']).peekable();
     while let Some(char) = chars.next() {
         match char {
             '\\' if chars.peek() == Some(&'\n') => drop(chars.next()),
@@ -77,14 +77,13 @@ fn shell_commands(script: &str) -> Vec<Vec<String>> {
             commands.push(std::mem::take(&mut words));
         }
     }
-    words.extend(word);
-    commands.push(words);
     commands.retain(|words| !words.is_empty());
     commands
 }
 
-/// Fails unless every `crcr` command in `script` has only flags and subcommands that exist.
-pub(crate) fn assert_parses(whence: &str, script: &str) -> usize {
+/// Adds each `crcr` command in `script` that has a flag or subcommand that doesn't exist to `wrong`.
+/// Returns how many commands there are.
+pub(crate) fn parse_commands(whence: &str, script: &str, wrong: &mut Vec<String>) -> usize {
     let mut parsed = 0;
     for words in shell_commands(script) {
         let is_before = |word: &String| word.contains('=') || word == "sudo";
@@ -103,7 +102,9 @@ pub(crate) fn assert_parses(whence: &str, script: &str) -> usize {
         args.push("--help".to_owned());
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let ran = Crcr::new(&args).run();
-        assert_eq!(ran.code, 0, "{whence}: `crcr {}`\n{}", args.join(" "), ran.report());
+        if ran.code != 0 {
+            wrong.push(format!("{whence}: `crcr {}`\n{}", args.join(" "), ran.report()));
+        }
         parsed += 1;
     }
     parsed
@@ -133,11 +134,12 @@ fn every_command_on_a_page_runs_as_written_or_at_least_parses() {
     let span = Regex::new(r"`(crcr [^`]+)`").unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_crcr")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let (mut ran, mut parsed) = (0, 0);
+    let (mut ran, mut parsed, mut wrong) = (0, 0, Vec::new());
     for page in pages() {
         let content = text(&page);
         for found in span.captures_iter(&without_blocks(&content)) {
-            parsed += assert_parses(&page, &found[1].replace('\n', " "));
+            let command = found[1].replace('\n', " ");
+            parsed += parse_commands(&page, &command, &mut wrong);
         }
         for (marks, script) in blocks(&content) {
             match &*marks {
@@ -151,8 +153,10 @@ fn every_command_on_a_page_runs_as_written_or_at_least_parses() {
                         .current_dir(folder.path())
                         .output()
                         .unwrap();
-                    let stderr = String::from_utf8_lossy(&output.stderr);
-                    assert!(output.status.success(), "{page}:\n{script}\n{stderr}");
+                    if !output.status.success() {
+                        let stderr = String::from_utf8_lossy(&output.stderr);
+                        wrong.push(format!("{page}:\n{script}\n{stderr}"));
+                    }
                     ran += 1;
                 }
                 "sh no-run" => {
@@ -162,12 +166,13 @@ fn every_command_on_a_page_runs_as_written_or_at_least_parses() {
                             assert!(root().join(program).is_file(), "{page}: {program}");
                         }
                     }
-                    parsed += assert_parses(&page, &script);
+                    parsed += parse_commands(&page, &script, &mut wrong);
                 }
                 other => assert!(!other.starts_with("sh") && other != "console", "{page}: {other}"),
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(ran >= 3 && parsed > 30, "{ran} blocks ran, {parsed} commands were parsed");
 }
 
@@ -186,14 +191,15 @@ fn readme_shows_what_the_demo_prints() {
 
 #[test]
 fn every_command_in_a_workflow_parses() {
-    let mut parsed = 0;
+    let (mut parsed, mut wrong) = (0, Vec::new());
     let workflows = workflows().into_iter().map(|path| (path.clone(), text(&path)));
     for (path, text) in workflows.chain(documented()) {
         for step in steps(&yaml(&path, &text)) {
-            parsed += assert_parses(&path, step["run"].as_str().unwrap_or_default());
+            let script = step["run"].as_str().unwrap_or_default();
+            parsed += parse_commands(&path, script, &mut wrong);
         }
     }
-    assert!(parsed > 0);
+    assert!(parsed > 0 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Every command that has no subcommands, and those that have.
@@ -216,7 +222,7 @@ fn all_commands(prefix: &[String], found: &mut Vec<Vec<String>>) {
 fn every_example_in_the_help_parses() {
     let mut commands = Vec::new();
     all_commands(&[], &mut commands);
-    let mut parsed = 0;
+    let (mut parsed, mut wrong) = (0, Vec::new());
     for command in &commands {
         let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
         args.push("--help");
@@ -226,8 +232,10 @@ fn every_example_in_the_help_parses() {
         // A wide gap separates a command from what is said about it.
         let commands = examples.map(|line| line.trim_start().split("   ").next().unwrap());
         let script = commands.collect::<Vec<_>>().join("\n");
-        parsed += assert_parses(&format!("crcr {} --help", command.join(" ")), &script);
+        let whence = format!("crcr {} --help", command.join(" "));
+        parsed += parse_commands(&whence, &script, &mut wrong);
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(commands.len() > 25 && parsed > 25, "{} commands, {parsed}", commands.len());
 }
 
