@@ -49,6 +49,7 @@ mod relay_cli;
 mod relay_crash;
 mod relay_import;
 mod relay_job_logs;
+mod relay_lambda;
 mod relay_process;
 mod relay_replay;
 mod report;
