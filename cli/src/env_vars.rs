@@ -255,5 +255,7 @@ pub const GITHUB_APP_SECRET: &str = "GITHUB_APP_SECRET";
 pub const GITHUB_APP_SECRET_FILE: &str = "GITHUB_APP_SECRET_FILE";
 /// Secret in AWS Secrets Manager with settings of the relay as JSON.
 pub const SECRET_STORE_ARN: &str = "SECRET_STORE_ARN";
+/// Set by AWS Lambda: the address of its runtime API.
+pub const AWS_LAMBDA_RUNTIME_API: &str = "AWS_LAMBDA_RUNTIME_API";
 /// Endpoint of AWS Secrets Manager, if it isn't the default of the region.
 pub const AWS_ENDPOINT_URL_SECRETS_MANAGER: &str = "AWS_ENDPOINT_URL_SECRETS_MANAGER";

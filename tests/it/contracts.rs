@@ -32,12 +32,12 @@ const NOT_INPUTS: &[(&str, &str)] = &[
 /// Inputs that `install.sh` takes instead of the command.
 const INSTALL_INPUTS: &[&str] = &["binary", "install", "version"];
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
 /// Files below `folder` that `wanted` accepts, as paths from the root.
-fn files(folder: &str, wanted: impl Fn(&str) -> bool + Copy) -> Vec<String> {
+pub(crate) fn files(folder: &str, wanted: impl Fn(&str) -> bool + Copy) -> Vec<String> {
     let mut found = Vec::new();
     let Ok(entries) = fs::read_dir(root().join(folder)) else { return found };
     for entry in entries {
@@ -53,23 +53,23 @@ fn files(folder: &str, wanted: impl Fn(&str) -> bool + Copy) -> Vec<String> {
     found
 }
 
-fn text(path: &str) -> String {
+pub(crate) fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-fn yaml(what: &str, text: &str) -> Value {
+pub(crate) fn yaml(what: &str, text: &str) -> Value {
     serde_yaml::from_str(text).unwrap_or_else(|e| panic!("{what}: {e}"))
 }
 
 /// `action.yml` of every action here, the root's included.
-fn actions() -> Vec<String> {
+pub(crate) fn actions() -> Vec<String> {
     let mut found = files("actions", |name| name.ends_with("/action.yml"));
     assert!(found.len() >= 4, "{found:?}");
     found.push("action.yml".to_owned());
     found
 }
 
-fn workflows() -> Vec<String> {
+pub(crate) fn workflows() -> Vec<String> {
     let mut found = files(".github/workflows", |name| name.ends_with(".yml"));
     found.extend(files("workflows-templates", |name| name.ends_with(".yml")));
     assert!(!found.is_empty());
@@ -77,7 +77,7 @@ fn workflows() -> Vec<String> {
 }
 
 /// The YAML blocks of the documents that users read, with where they are from.
-fn documented() -> Vec<(String, String)> {
+pub(crate) fn documented() -> Vec<(String, String)> {
     let mut documents = vec!["README.md".to_owned()];
     for folder in ["actions", "docs", "workflows-templates"] {
         documents.extend(files(folder, |name| name.ends_with(".md")));
@@ -93,7 +93,7 @@ fn documented() -> Vec<(String, String)> {
 }
 
 /// Every step below `value`, at whatever depth: a mapping with `uses` or `run`.
-fn steps(value: &Value) -> Vec<&Value> {
+pub(crate) fn steps(value: &Value) -> Vec<&Value> {
     let mut found = Vec::new();
     if let Some(map) = value.as_mapping() {
         if value.get("uses").is_some_and(Value::is_string)

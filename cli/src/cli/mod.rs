@@ -18,6 +18,7 @@ pub mod report;
 pub mod stats;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{
     ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
@@ -121,6 +122,13 @@ pub enum CliCommand {
     Completions {
         /// The shell to complete for
         shell: Shell,
+    },
+    /// Write the manual pages of all commands
+    #[command(hide = true)]
+    Man {
+        /// Folder to write them to
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
     },
 }
 

@@ -14,6 +14,7 @@ mod init;
 #[cfg(feature = "relay")]
 mod levels;
 mod logs;
+mod man;
 mod oidc;
 mod quarantine;
 #[cfg(feature = "relay")]
@@ -112,6 +113,7 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         CliCommand::Doctor(args) => Box::pin(doctor::run(args, env, printer)).await,
         CliCommand::Init(command) => init::run(command, env, printer).await,
         CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
+        CliCommand::Man { out } => man::run(&out, printer),
         CliCommand::Completions { shell } => completions::run(shell, printer),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Protocol: <https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app>
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,6 +139,12 @@ impl GithubApp {
             tokens: Mutex::default(),
             installations: Mutex::default(),
         })
+    }
+
+    /// How many calls each account's installation has left in this hour, by the account in lower
+    /// case. An account that wasn't asked since the start isn't there.
+    pub fn calls_left(&self) -> BTreeMap<String, u64> {
+        self.client.calls_left()
     }
 
     /// The App's number or client id, as it was configured.

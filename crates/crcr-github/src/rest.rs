@@ -13,19 +13,21 @@
 //! - The App's JWT and installation tokens are made in [`crate::app`]: octocrab's App has a number
 //!   and one key, and asks for tokens without naming permissions.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::request::Builder;
-use http::{HeaderValue, Method, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use jiff::Timestamp;
 use octocrab::service::middleware::base_uri::BaseUriLayer;
 use octocrab::service::middleware::reqwest_connector::ReqwestConnector;
 use octocrab::{AuthState, OctoBody, Octocrab, OctocrabBuilder};
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::SecretString;
 use serde::de::DeserializeOwned;
@@ -35,6 +37,8 @@ use crate::error::GithubError;
 use crate::http::{self as web, HttpError, RetryPolicy};
 use crate::{ClientSetupError, SecureUrl};
 
+/// Accounts whose rate limit is remembered.
+const MAX_ACCOUNTS: usize = 1_000;
 /// The largest JSON answer that is read, in bytes.
 pub(crate) const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 /// Entries per page of a list; GitHub's maximum.
@@ -52,6 +56,8 @@ pub(crate) type RestResponse = Response<BoxBody<Bytes, octocrab::Error>>;
 pub(crate) struct RestClient {
     octocrab: Octocrab,
     clock: Clock,
+    /// How many calls each account's installation has left in this hour, as GitHub said last.
+    calls_left: Mutex<BTreeMap<String, u64>>,
 }
 
 impl fmt::Debug for RestClient {
@@ -129,7 +135,7 @@ impl RestClient {
             .with_layer(&BaseUriLayer::new(uri))
             .with_auth(AuthState::None)
             .build();
-        Ok(Self { octocrab, clock })
+        Ok(Self { octocrab, clock, calls_left: Mutex::default() })
     }
 
     /// For an API in this process.
@@ -145,7 +151,7 @@ impl RestClient {
         });
         let Ok(octocrab) =
             OctocrabBuilder::new_empty().with_service(service).with_auth(AuthState::None).build();
-        Self { octocrab, clock }
+        Self { octocrab, clock, calls_left: Mutex::default() }
     }
 
     /// Sends a call once. Any status but 2xx is an error, except 304 as the answer to an ETag.
@@ -196,6 +202,31 @@ impl RestClient {
         (self.clock)()
     }
 
+    pub(crate) fn calls_left(&self) -> BTreeMap<String, u64> {
+        self.calls_left.lock().clone()
+    }
+
+    /// Remembers the rate limit of the account whose repository was asked. Limits other than the
+    /// usual one (`core`), such as that of searches, are left out.
+    fn remember_calls_left(&self, path: &str, headers: &HeaderMap) {
+        let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let Some(owner) = path.strip_prefix("/repos/").and_then(|rest| rest.split('/').next())
+        else {
+            return;
+        };
+        let Some(left) = value("x-ratelimit-remaining").and_then(|left| left.parse().ok()) else {
+            return;
+        };
+        if value("x-ratelimit-resource").is_some_and(|resource| resource != "core") {
+            return;
+        }
+        let mut all = self.calls_left.lock();
+        let owner = owner.to_ascii_lowercase();
+        if all.len() < MAX_ACCOUNTS || all.contains_key(&owner) {
+            all.insert(owner, left);
+        }
+    }
+
     async fn send_raw(
         &self,
         request: &RestRequest,
@@ -217,6 +248,7 @@ impl RestClient {
             .map_err(|error| HttpError::Malformed(error.to_string()))?;
         let octocrab = self.octocrab.user_access_token(token.clone()).map_err(transport)?;
         let response = octocrab.execute(http).await.map_err(transport)?;
+        self.remember_calls_left(&request.path, response.headers());
         let status = response.status();
         let unchanged = status == StatusCode::NOT_MODIFIED && request.etag.is_some();
         if status.is_success() || unchanged {

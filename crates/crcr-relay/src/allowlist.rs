@@ -51,7 +51,7 @@ struct KeptAllowlist {
     loaded_at: Timestamp,
 }
 
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct AllowlistStatus {
     /// Whether an allowlist is in force.
     pub loaded: bool,

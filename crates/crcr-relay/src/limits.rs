@@ -99,6 +99,12 @@ pub const JOBS: usize = 1000;
 pub const DEAD: usize = 100_000;
 /// How many pinned repositories are listed.
 pub const PINS: usize = 10_000;
+/// On AWS Lambda: how long a request works what is due before it is answered. GitHub waits ten seconds.
+pub const LAMBDA_WORK: Duration = Duration::from_secs(5);
+/// How long a schedule event works what is due. The function's timeout is a minute.
+pub const LAMBDA_SCHEDULED_WORK: Duration = Duration::from_secs(40);
+/// How long both then wait for tasks that still run.
+pub const LAMBDA_GRACE: Duration = Duration::from_secs(4);
 /// How long the first response waits for the allowlist. GitHub waits ten seconds for a response.
 pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
 /// How many facts are copied to the results at a time.
@@ -162,3 +168,6 @@ pub const RECONCILE_PAGES: usize = 50;
 pub const REDELIVERIES: usize = 100;
 /// The pause before the next part of a log that one task can't finish.
 pub const RECONCILE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Tasks of each state that the metrics look at: those that are most overdue, and dead ones.
+pub const METRIC_TASKS: usize = 1_000;

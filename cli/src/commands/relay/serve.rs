@@ -5,13 +5,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crcr_relay::admin::preflight;
+use crcr_relay::config::StoreUrl;
+use crcr_relay::http::lambda;
 use crcr_relay::http::serve::BoundListeners;
 use crcr_relay::{Config, Relay, SettingProblem, config, relay};
 use tokio_util::sync::CancellationToken;
 
 use super::{now, secrets_manager};
 use crate::cli::relay::ServeArgs;
-use crate::env_vars::Env;
+use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::{self, Printer};
 
@@ -33,6 +35,13 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         printer.line("all settings work");
         return Ok(ExitCode::SUCCESS);
     }
+    let on_lambda = env.get(env_vars::AWS_LAMBDA_RUNTIME_API).is_some();
+    if on_lambda && matches!(config.store, StoreUrl::Sqlite(_)) {
+        let what = "SQLite can't be the relay's store on AWS Lambda: the next request may run on another machine";
+        return Err(
+            Failure::user("store", what).hint("set CRCR_STORE to the address of a Redis server")
+        );
+    }
     let (store, results) = relay::open(&config).await.map_err(|error| {
         Failure::unexpected("store", "the store or the results can't be opened").because(error)
     })?;
@@ -40,6 +49,11 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
+    if on_lambda {
+        return lambda::run(Arc::new(relay)).await.map(|()| ExitCode::SUCCESS).map_err(|error| {
+            Failure::unexpected("lambda", format!("AWS Lambda's runtime API failed: {error}"))
+        });
+    }
     let bound = BoundListeners::new(&listen, admin_listen.as_deref())
         .await
         .map_err(|error| Failure::unexpected("listen", error.to_string()).because(error))?;

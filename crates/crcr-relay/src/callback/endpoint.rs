@@ -25,7 +25,11 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
         Ok(body) => receive(&relay, &head.headers, &body, &mut summary, started).await,
         Err(refusal) => CallbackResponse::refused(CallbackOutcome::BadBody, refusal),
     };
-    relay.metrics.callback(response.outcome.as_str(), started.elapsed().as_secs_f64());
+    let outcome = match &response.result {
+        Err(refusal) if refusal.status.is_server_error() => "unavailable",
+        _ => response.outcome.as_str(),
+    };
+    relay.metrics.callback(outcome, started.elapsed().as_secs_f64());
     if !response.outcome.is_stored() {
         record_unchanged(&relay, &summary, &response, started.elapsed());
     }

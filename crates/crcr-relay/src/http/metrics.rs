@@ -1,6 +1,9 @@
 //! Prometheus metrics.
 
-use crcr_store::QueueDepth;
+use std::collections::BTreeMap;
+
+use crcr_store::{QueueDepth, StoreError, TaskState, TaskView};
+use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,9 +12,44 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::allowlist::AllowlistStatus;
+use crate::limits;
+use crate::queue::open_dispatches;
 use crate::reconcile::Reconciliation;
+use crate::relay::Relay;
 
 type LabelSet = Vec<(&'static str, &'static str)>;
+/// Labels whose values aren't known when this is compiled, such as an account's name.
+type NamedLabels = Vec<(&'static str, String)>;
+
+/// What is read when the metrics are asked for.
+pub struct MetricsInput {
+    pub now: Timestamp,
+    pub depth: QueueDepth,
+    pub open_dispatches: u64,
+    /// The tasks that are due first, and the dead ones.
+    pub tasks: Vec<TaskView>,
+    pub allowlist: AllowlistStatus,
+    pub issuers_without_keys: usize,
+    pub calls_left: BTreeMap<String, u64>,
+}
+
+impl MetricsInput {
+    pub async fn read(relay: &Relay) -> Result<Self, StoreError> {
+        let mut tasks = Vec::new();
+        for state in [TaskState::Ready, TaskState::Dead] {
+            tasks.extend(relay.store.tasks(Some(state), limits::METRIC_TASKS).await?);
+        }
+        Ok(Self {
+            now: relay.now(),
+            depth: relay.store.queue_depth().await?,
+            open_dispatches: open_dispatches(&*relay.store).await?,
+            tasks,
+            allowlist: relay.allowlist.status(),
+            issuers_without_keys: relay.verifier.unready(relay.now()).len(),
+            calls_left: relay.app.calls_left(),
+        })
+    }
+}
 
 pub struct Metrics {
     registry: Registry,
@@ -22,6 +60,11 @@ pub struct Metrics {
     dispatch_seconds: Histogram,
     callback_seconds: Histogram,
     queue: Family<LabelSet, Gauge>,
+    overdue_seconds: Family<NamedLabels, Gauge>,
+    dead_tasks: Family<NamedLabels, Gauge>,
+    paused_lanes: Gauge,
+    calls_left: Family<NamedLabels, Gauge>,
+    issuers_without_keys: Gauge,
     open_dispatches: Gauge,
     allowlist_repositories: Gauge,
     allowlist_good: Gauge,
@@ -52,6 +95,20 @@ impl Metrics {
         registry.register("callback_seconds", help, callback_seconds.clone());
         let queue = Family::<LabelSet, Gauge>::default();
         registry.register("queue_tasks", "Tasks in the queue by state", queue.clone());
+        let overdue_seconds = Family::<NamedLabels, Gauge>::default();
+        let help = "Seconds since the oldest task of a kind that hasn't begun was due";
+        registry.register("overdue_seconds", help, overdue_seconds.clone());
+        let dead_tasks = Family::<NamedLabels, Gauge>::default();
+        registry.register("dead_tasks", "Tasks that were given up, by kind", dead_tasks.clone());
+        let paused_lanes = Gauge::default();
+        let help = "Servers and accounts that asked this process to wait, such as for a rate limit";
+        registry.register("paused_lanes", help, paused_lanes.clone());
+        let calls_left = Family::<NamedLabels, Gauge>::default();
+        let help = "Calls of GitHub's API that an account's installation has left in this hour";
+        registry.register("github_calls_left", help, calls_left.clone());
+        let issuers_without_keys = Gauge::default();
+        let help = "Token issuers whose keys aren't known; their reports are refused";
+        registry.register("issuers_without_keys", help, issuers_without_keys.clone());
         let open_dispatches = Gauge::default();
         let help = "Dispatches that were sent to L2 or above and are not known to be over";
         registry.register("open_dispatches", help, open_dispatches.clone());
@@ -83,6 +140,11 @@ impl Metrics {
             dispatch_seconds,
             callback_seconds,
             queue,
+            overdue_seconds,
+            dead_tasks,
+            paused_lanes,
+            calls_left,
+            issuers_without_keys,
             open_dispatches,
             allowlist_repositories,
             allowlist_good,
@@ -133,14 +195,25 @@ impl Metrics {
         }
     }
 
-    pub fn text(&self, depth: QueueDepth, open: u64, allowlist: &AllowlistStatus) -> String {
-        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    pub fn lanes_paused(&self, count: usize) {
+        self.paused_lanes.set(gauge(count as u64));
+    }
+
+    pub fn text(&self, input: &MetricsInput) -> String {
+        let MetricsInput { depth, allowlist, .. } = input;
         for (state, count) in
             [("ready", depth.ready), ("leased", depth.leased), ("dead", depth.dead)]
         {
             self.queue.get_or_create(&vec![("state", state)]).set(gauge(count));
         }
-        self.open_dispatches.set(gauge(open));
+        self.count_tasks(input);
+        self.calls_left.clear();
+        for (account, left) in &input.calls_left {
+            let labels = vec![("account", account.clone())];
+            self.calls_left.get_or_create(&labels).set(gauge(*left));
+        }
+        self.issuers_without_keys.set(gauge(input.issuers_without_keys as u64));
+        self.open_dispatches.set(gauge(input.open_dispatches));
         self.outbox.set(gauge(depth.facts));
         self.allowlist_repositories.set(gauge(allowlist.repositories as u64));
         self.allowlist_good.set(i64::from(allowlist.loaded && allowlist.problem.is_none()));
@@ -148,10 +221,130 @@ impl Metrics {
         encode(&mut text, &self.registry).expect("a String takes all text");
         text
     }
+
+    fn count_tasks(&self, input: &MetricsInput) {
+        self.overdue_seconds.clear();
+        self.dead_tasks.clear();
+        for task in &input.tasks {
+            let labels = vec![("kind", task.kind())];
+            if task.state == TaskState::Dead {
+                self.dead_tasks.get_or_create(&labels).inc();
+            } else if task.state == TaskState::Ready {
+                let overdue = input.now.duration_since(task.due_at).as_secs().max(0);
+                let oldest = self.overdue_seconds.get_or_create(&labels);
+                oldest.set(oldest.get().max(overdue));
+            }
+        }
+    }
+}
+
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn task(kind: &str, state: TaskState, due: i64) -> TaskView {
+        TaskView {
+            key: format!("[\"{kind}\",\"x\"]"),
+            lane: "acme".to_owned(),
+            state,
+            failed: 0,
+            due_at: Timestamp::from_second(due).unwrap(),
+            created_at: Timestamp::UNIX_EPOCH,
+            last_error: None,
+        }
+    }
+
+    fn input(tasks: Vec<TaskView>) -> MetricsInput {
+        MetricsInput {
+            now: Timestamp::from_second(1_000).unwrap(),
+            depth: QueueDepth::default(),
+            open_dispatches: 0,
+            tasks,
+            allowlist: AllowlistStatus::default(),
+            issuers_without_keys: 1,
+            calls_left: [("acme".to_owned(), 4_321)].into(),
+        }
+    }
+
+    /// The names of all metrics as Prometheus has them.
+    fn names() -> BTreeSet<String> {
+        let metrics = Metrics::new();
+        // A family without a sample isn't in the text.
+        metrics.webhook("accepted");
+        metrics.callback("recorded", 0.1);
+        metrics.task("dispatch", "done");
+        metrics.repository_changed("dispatch");
+        metrics.reconciled(&Reconciliation::default());
+        let tasks =
+            vec![task("dispatch", TaskState::Ready, 1), task("dispatch", TaskState::Dead, 1)];
+        let text = metrics.text(&input(tasks));
+        let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        described
+            .flat_map(|line| {
+                let (name, kind) = line.split_once(' ').unwrap();
+                let suffixes: &[&str] = match kind {
+                    "counter" => &["_total"],
+                    "histogram" => &["_bucket", "_count", "_sum"],
+                    _ => &[""],
+                };
+                suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn dashboard_and_alerts_name_only_existing_metrics_and_the_dashboard_all() {
+        let names = names();
+        for (file, text) in [
+            ("relay.json", include_str!("../../../../deploy/grafana/relay.json")),
+            ("alerts.yml", include_str!("../../../../deploy/prometheus/alerts.yml")),
+        ] {
+            let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
+            let named: BTreeSet<_> = words.filter(|word| word.starts_with("crcr_")).collect();
+            let unknown: Vec<_> = named.iter().filter(|name| !names.contains(**name)).collect();
+            assert!(unknown.is_empty() && named.len() > 5, "{file}: {unknown:?}");
+            if file == "relay.json" {
+                let parts = ["_sum", "_count"];
+                let missing = names.iter().filter(|name| {
+                    !named.contains(name.as_str()) && !parts.iter().any(|end| name.ends_with(end))
+                });
+                assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new(), "{file}");
+            }
+        }
+    }
+
+    #[test]
+    fn oldest_due_task_and_dead_tasks_are_told_by_kind() {
+        let metrics = Metrics::new();
+        let text = metrics.text(&input(vec![
+            task("dispatch", TaskState::Ready, 400),
+            task("dispatch", TaskState::Ready, 900),
+            task("sweep", TaskState::Ready, 2_000),
+            task("comment", TaskState::Dead, 5_000),
+            task("comment", TaskState::Dead, 6_000),
+        ]));
+        for line in [
+            "crcr_overdue_seconds{kind=\"dispatch\"} 600",
+            "crcr_overdue_seconds{kind=\"sweep\"} 0",
+            "crcr_dead_tasks{kind=\"comment\"} 2",
+            "crcr_github_calls_left{account=\"acme\"} 4321",
+            "crcr_issuers_without_keys 1",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        let text = metrics.text(&input(vec![]));
+        assert!(!text.contains("kind=\"dispatch\""), "what is done is gone:\n{text}");
     }
 }

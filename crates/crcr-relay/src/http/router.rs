@@ -9,7 +9,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use crcr_hud::Hud;
-use crcr_store::StoreError;
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -20,7 +19,7 @@ use crate::admin::repositories;
 use crate::admin::{HOME, LOGIN};
 use crate::compat::results_endpoint;
 use crate::http::http_response::{self, Refusal, not_found};
-use crate::queue::open_dispatches;
+use crate::http::metrics::MetricsInput;
 use crate::relay::Relay;
 use crate::{callback, limits, webhook};
 
@@ -124,16 +123,10 @@ async fn readyz(
 }
 
 async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
-    let counted = async {
-        Ok::<_, StoreError>((
-            relay.store.queue_depth().await?,
-            open_dispatches(&*relay.store).await?,
-        ))
-    };
-    match counted.await {
-        Ok((depth, open)) => {
+    match MetricsInput::read(&relay).await {
+        Ok(input) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            let text = relay.metrics.text(depth, open, &relay.allowlist.status());
+            let text = relay.metrics.text(&input);
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Err(error) => Refusal::unavailable(error.to_string()).into_response(),

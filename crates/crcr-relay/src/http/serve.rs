@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crcr_hud::Hud;
 use crcr_results::retention;
 use crcr_store::{StoreError, WriteBatch};
+use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -157,9 +158,7 @@ async fn roll_up_periodically(relay: &Relay) {
 async fn reconcile_periodically(relay: &Relay) {
     let mut due_at = relay.now();
     loop {
-        let tasks = vec![TaskKind::Reconcile.task(&relay.config.upstream, due_at)];
-        if let Err(error) = relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await {
-            tracing::warn!(%error, "the delivery log can't be read yet");
+        if !schedule_reconciliation(relay, due_at).await {
             tokio::time::sleep(limits::POLL).await;
             continue;
         }
@@ -167,6 +166,18 @@ async fn reconcile_periodically(relay: &Relay) {
         // Attempts that failed just now are old enough by then.
         let pause = if over.is_ok() { limits::RECONCILE_MARGIN } else { limits::RECONCILE };
         due_at = relay.now() + pause;
+    }
+}
+
+/// Returns whether the task is in the queue.
+pub(crate) async fn schedule_reconciliation(relay: &Relay, due_at: Timestamp) -> bool {
+    let tasks = vec![TaskKind::Reconcile.task(&relay.config.upstream, due_at)];
+    match relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(%error, "the delivery log can't be read yet");
+            false
+        }
     }
 }
 

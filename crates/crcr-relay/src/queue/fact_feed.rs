@@ -51,6 +51,22 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
     }
 }
 
+/// Copies all facts that wait, for a process that doesn't run in between.
+pub(crate) async fn copy_waiting(relay: &Relay) -> Result<(), ResultsError> {
+    while !relay.store.stores_facts() {
+        match copy_batch(relay).await {
+            Ok(0) => break,
+            Ok(count) => relay.metrics.facts_copied(count),
+            Err(error) => {
+                tracing::warn!(%error, "facts wait in the outbox");
+                relay.metrics.fact_copy_failed();
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Copies the oldest facts; returns how many.
 async fn copy_batch(relay: &Relay) -> Result<usize, ResultsError> {
     let entries = relay.store.outbox(limits::FEED_ROWS).await?;

@@ -43,15 +43,7 @@ impl Default for WorkerTimeouts {
 pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTimeouts) {
     let mut workers = Workers::default();
     while !stop.is_cancelled() {
-        let now = relay.now();
-        workers.paused_lanes.retain(|_, until| *until > now);
-        let free = relay.config.workers.saturating_sub(workers.tasks.len());
-        let leased = if free > 0 { lease(&relay, free, &workers, now).await } else { vec![] };
-        let may_have_more = leased.len() == free && free > 0;
-        for task in leased {
-            workers.start(&relay, task, timeouts.handler);
-        }
-        if may_have_more {
+        if workers.start_due(&relay, timeouts.handler).await {
             continue;
         }
         tokio::select! {
@@ -64,16 +56,63 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTim
             () = tokio::time::sleep(limits::POLL) => {}
         }
     }
-    let running = async {
-        while let Some(ended) = workers.running.join_next_with_id().await {
-            workers.worker_ended(&relay, ended).await;
+    workers.shut_down(&relay, timeouts.shutdown).await;
+}
+
+/// Works what is due, for a process that doesn't run in between. Nothing is leased any more after
+/// `limit`. Returns how many tasks were worked on.
+pub(crate) async fn work_due(
+    relay: &Arc<Relay>,
+    limit: Duration,
+    timeouts: WorkerTimeouts,
+) -> usize {
+    let mut workers = Workers::default();
+    let end = tokio::time::Instant::now() + limit;
+    let mut ended_tasks = 0;
+    while tokio::time::Instant::now() < end {
+        if workers.start_due(relay, timeouts.handler).await {
+            continue;
         }
-    };
-    let _ = tokio::time::timeout(timeouts.shutdown, running).await;
-    workers.release_all(&relay).await;
+        match tokio::time::timeout_at(end, workers.running.join_next_with_id()).await {
+            Ok(Some(ended)) => workers.worker_ended(relay, ended).await,
+            Ok(None) | Err(_) => break,
+        }
+        ended_tasks += 1;
+    }
+    let still_running = workers.tasks.len();
+    workers.shut_down(relay, timeouts.shutdown).await;
+    ended_tasks + still_running
 }
 
 impl Workers {
+    /// Leases and starts due tasks. Returns whether there may be more of them.
+    async fn start_due(&mut self, relay: &Arc<Relay>, timeout: Duration) -> bool {
+        let now = relay.now();
+        self.paused_lanes.retain(|_, until| *until > now);
+        relay.metrics.lanes_paused(self.paused_lanes.len());
+        let free = relay.config.workers.saturating_sub(self.tasks.len());
+        if free == 0 {
+            return false;
+        }
+        let leased = lease(relay, free, self, now).await;
+        let may_have_more = leased.len() == free;
+        for task in leased {
+            self.start(relay, task, timeout);
+        }
+        may_have_more
+    }
+
+    /// Waits for running tasks, and releases those that don't end in time.
+    async fn shut_down(mut self, relay: &Relay, timeout: Duration) {
+        let running = async {
+            while let Some(ended) = self.running.join_next_with_id().await {
+                self.worker_ended(relay, ended).await;
+            }
+        };
+        let _ = tokio::time::timeout(timeout, running).await;
+        self.release_all(relay).await;
+    }
+
     fn start(&mut self, relay: &Arc<Relay>, task: LeasedTask, timeout: Duration) {
         let task = Arc::new(ParsedTask::new(task));
         *self.busy_lanes.entry(task.lease.lane.clone()).or_default() += 1;

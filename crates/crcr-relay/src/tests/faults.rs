@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::support::{ALL, ALLOWLIST, UPSTREAM, World};
 use crate::admin::deliveries;
+use crate::http::metrics::MetricsInput;
 use crate::limits;
 use crate::queue::workers;
 
@@ -93,8 +94,8 @@ async fn invalid_allowlist_keeps_the_last_good_one_and_is_reported() {
     let (status, body) = ready(&world).await;
     assert_eq!(status, StatusCode::OK);
     assert!(body["allowlist"]["problem"].is_string(), "{body}");
-    let depth = world.relay.store.queue_depth().await.unwrap();
-    let text = world.relay.metrics.text(depth, 0, &standing);
+    let input = MetricsInput::read(&world.relay).await.unwrap();
+    let text = world.relay.metrics.text(&input);
     assert!(text.contains("crcr_allowlist_good 0"), "{text}");
 }
 
@@ -114,8 +115,8 @@ async fn last_good_allowlist_is_in_force_after_a_restart() {
         assert_eq!((status, &body["tasks"]), (StatusCode::ACCEPTED, &json!(5)));
         let (status, body) = ready(&world).await;
         assert_eq!((status, &body["allowlist"]["problem"]), (StatusCode::OK, &json!(code)));
-        let depth = world.relay.store.queue_depth().await.unwrap();
-        let text = world.relay.metrics.text(depth, 0, &standing);
+        let input = MetricsInput::read(&world.relay).await.unwrap();
+        let text = world.relay.metrics.text(&input);
         assert!(text.contains("crcr_allowlist_good 0"), "{text}");
         // After the repair, the next process starts with the new allowlist.
         world.allow("L2: [acme/two]");

@@ -4,6 +4,7 @@ mod callbacks;
 mod faults;
 mod job_logs;
 mod kept_webhooks;
+mod lambda;
 mod operators;
 mod outbox;
 mod pages;

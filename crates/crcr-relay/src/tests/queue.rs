@@ -49,6 +49,24 @@ async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
+async fn work_that_hangs_at_the_time_limit_is_released_and_done_by_the_next_process() {
+    let world = World::new().await;
+    let route = "POST /repos/acme/two/dispatches";
+    world.github.state().world.fail(route, 1, Fault::Stall);
+    world.send(&world.pull_request("opened")).await;
+    let bounds = workers::WorkerTimeouts {
+        handler: Duration::from_secs(60),
+        shutdown: Duration::from_millis(100),
+    };
+    let limit = Duration::from_millis(500);
+    let worked = workers::work_due(&world.relay, limit, bounds).await;
+    assert!(worked >= ALL.len(), "{worked}");
+    assert_eq!(world.dispatched().len(), ALL.len() - 1);
+    let again = workers::work_due(&world.relay, Duration::from_secs(20), bounds).await;
+    assert_eq!((again, world.dispatched()), (1, vec!["acme/two".to_owned()]));
+}
+
+#[tokio::test]
 async fn hanging_handler_is_a_failed_try_without_a_second_worker() {
     let world = World::new().await;
     let route = "POST /repos/acme/two/dispatches";

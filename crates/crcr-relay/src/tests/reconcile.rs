@@ -7,6 +7,7 @@ use crcr_standin::traffic::Fault;
 use crcr_standin::world::Delivery;
 
 use super::support::{ALL, NEWER, UPSTREAM, World};
+use crate::http::metrics::MetricsInput;
 use crate::limits;
 use crate::queue::task_kind::TaskKind;
 use crate::reconcile::{Reconciliation, reconcile};
@@ -164,10 +165,7 @@ async fn failing_github_leaves_nothing_behind_that_keeps_a_webhook_from_being_as
     world.later(limits::TASK_RETRY.cap);
     assert_eq!(world.work().await, Vec::<String>::new());
     assert_eq!(world.redeliver().await, [StatusCode::ACCEPTED]);
-    let text = {
-        let depth = world.relay.store.queue_depth().await.unwrap();
-        world.relay.metrics.text(depth, 0, &world.relay.allowlist.status())
-    };
+    let text = world.relay.metrics.text(&MetricsInput::read(&world.relay).await.unwrap());
     assert!(text.contains(r#"crcr_redeliveries_total{answer="accepted"} 1"#), "{text}");
     // The same task runs again ten minutes later.
     let before = github.world.count("GET /app/hook/deliveries");

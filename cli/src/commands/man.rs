@@ -1,0 +1,19 @@
+//! `crcr man --out DIR`: the manual pages of every command.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+pub fn run(folder: &Path, printer: &Printer) -> Outcome {
+    std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(cli::definition(), folder))
+        .map_err(|error| {
+            let what = format!("the manual pages can't be written to `{}`", folder.display());
+            Failure::user("man", what).because(error)
+        })?;
+    printer.line(&format!("view one with `man -l {}`", folder.join("crcr.1").display()));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,80 @@
+//! Events of AWS Lambda.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use crcr_standin::traffic::Fault;
+use serde_json::{Value, json};
+
+use super::support::{ALL, World};
+use crate::http::lambda::LambdaRelay;
+use crate::limits;
+
+/// The event of a function URL for a request.
+fn event(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Value {
+    let headers: serde_json::Map<_, _> =
+        headers.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    json!({
+        "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
+        "headers": headers, "body": BASE64.encode(body), "isBase64Encoded": true,
+        "requestContext": {
+            "accountId": "anonymous", "apiId": "id", "domainName": "id.lambda-url.example",
+            "domainPrefix": "id", "requestId": "1", "routeKey": "$default", "stage": "$default",
+            "time": "23/Nov/2026:12:00:00 +0000", "timeEpoch": 1_795_435_200_000_u64,
+            "http": {
+                "method": method, "path": path, "protocol": "HTTP/1.1",
+                "sourceIp": "192.0.2.1", "userAgent": "GitHub-Hookshot/1",
+            },
+        },
+    })
+}
+
+fn schedule() -> Value {
+    json!({
+        "version": "0", "id": "53dc4d37", "detail-type": "Scheduled Event",
+        "source": "aws.events", "account": "123456789012", "time": "2026-11-23T12:00:00Z",
+        "region": "us-east-1", "resources": [], "detail": {},
+    })
+}
+
+async fn handle(lambda: &LambdaRelay, event: &Value) -> (StatusCode, Value) {
+    let request = lambda_http::request::from_str(&event.to_string()).unwrap();
+    let response = lambda.handle(request).await.unwrap();
+    let status = response.status();
+    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn webhook_is_dispatched_before_lambda_freezes_and_the_schedule_works_the_rest() {
+    let world = World::new().await;
+    let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;
+    let away = Fault::status(502);
+    world.github.state().world.fail("POST /repos/acme/two/dispatches", 1, away);
+    let delivery = world.pull_request("opened");
+    let webhook = event("POST", "/github/webhook", &delivery.headers(), &delivery.body);
+    let (status, body) = handle(&lambda, &webhook).await;
+    assert_eq!((status, &body["ok"]), (StatusCode::ACCEPTED, &json!(true)), "{body}");
+    let mut first = ALL.to_vec();
+    first.retain(|repo| *repo != "acme/two");
+    assert_eq!(world.dispatched(), first);
+    world.later(limits::TASK_RETRY.cap);
+    let (status, body) = handle(&lambda, &schedule()).await;
+    assert_eq!((status, &body["ok"]), (StatusCode::OK, &json!(true)));
+    assert!(body["tasks"].as_u64().unwrap() >= 1, "{body}");
+    assert_eq!(world.dispatched(), ["acme/two"]);
+}
+
+#[tokio::test]
+async fn forged_webhook_and_event_of_unknown_source_start_no_work() {
+    let world = World::new().await;
+    let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;
+    let delivery = world.pull_request("opened");
+    let forged = event("POST", "/github/webhook", &delivery.headers(), b"{}");
+    assert_eq!(handle(&lambda, &forged).await.0, StatusCode::UNAUTHORIZED);
+    let unknown = json!({ "source": "aws.s3" });
+    assert_eq!(handle(&lambda, &unknown).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+}

@@ -1,0 +1,122 @@
+//! The files under deploy/: what they set exists, and the tools of their formats accept them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output};
+
+use regex::Regex;
+
+use crate::contracts::{files, root, text};
+use crate::documents::parse_commands;
+use crate::support::Crcr;
+
+fn ran(command: &mut Command) -> Output {
+    let output = command.current_dir(root()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+#[test]
+fn every_setting_and_command_under_deploy_exists() {
+    let help = Crcr::new(&["relay", "serve", "--help"]).run().expect_code(0).stdout;
+    let name = Regex::new(
+        r"\b(?:CRCR|GITHUB|ALLOWLIST|REDIS|UPSTREAM|HUD|SECRET_STORE|INTERNAL_API)_[A-Z0-9_]*[A-Z0-9]\b",
+    )
+    .unwrap();
+    let known: BTreeSet<&str> = name.find_iter(&help).map(|found| found.as_str()).collect();
+    // Of downstream workflows, not of the relay.
+    let of_workflows = ["CRCR_CALLBACK_URL"];
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
+    for file in files("deploy", |_| true) {
+        let content = text(&file);
+        for found in name.find_iter(&content) {
+            let setting = found.as_str().strip_suffix("_FILE").unwrap_or(found.as_str());
+            let exists = known.contains(setting) || of_workflows.contains(&setting);
+            assert!(exists, "{file}: the relay has no setting `{setting}`");
+            seen.insert(setting.to_owned());
+        }
+        for line in content.lines() {
+            if let Some((_, command)) = line.split_once("/crcr ").filter(|_| line.contains("Exec"))
+            {
+                let command = format!("crcr {command}");
+                assert_eq!(parse_commands(&file, &command, &mut wrong), 1, "{file}: {line}");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen.len() > 8, "{seen:?}");
+}
+
+#[test]
+fn image_has_no_shell_and_does_not_run_as_root() {
+    let recipe = text("deploy/Dockerfile");
+    let (_, last) = recipe.rsplit_once("\nFROM ").unwrap();
+    assert!(last.starts_with("scratch\n"), "{last}");
+    assert!(last.contains("\nUSER 65532:65532\n") && last.contains("ENTRYPOINT [\"/crcr\"]"));
+    assert!(!last.contains("\nRUN "), "{last}");
+}
+
+#[test]
+#[ignore = "needs hadolint"]
+fn hadolint_accepts_the_image_recipe() {
+    ran(Command::new("hadolint").arg("deploy/Dockerfile"));
+}
+
+#[test]
+#[ignore = "needs docker-compose"]
+fn compose_file_is_valid_and_hardened() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(root().join("deploy/compose.yaml"), folder.path().join("compose.yaml")).unwrap();
+    fs::write(folder.path().join("relay.env"), "GITHUB_APP_ID=1\n").unwrap();
+    let mut command = Command::new("docker-compose");
+    command.args(["--project-directory"]).arg(folder.path());
+    command.arg("--file").arg(folder.path().join("compose.yaml"));
+    let output = ran(command.args(["config", "--format", "json"]));
+    let project: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (name, service) in project["services"].as_object().unwrap() {
+        let options = service["security_opt"].to_string();
+        assert!(options.contains("no-new-privileges:true"), "{name}: {options}");
+        for port in service["ports"].as_array().into_iter().flatten() {
+            assert_eq!(port["host_ip"], "127.0.0.1", "{name} is open to the network");
+        }
+    }
+    let relay = &project["services"]["relay"];
+    assert_eq!((&relay["read_only"], &relay["cap_drop"][0]), (&true.into(), &"ALL".into()));
+    assert_eq!(relay["environment"]["GITHUB_APP_ID"], "1", "relay.env isn't read");
+}
+
+/// The exposure that `systemd-analyze security` computes is a number from 0 to 10.
+#[test]
+#[ignore = "needs systemd-analyze"]
+fn systemd_unit_is_valid_and_hardened() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = folder.path().join("crcr-relay.service");
+    let installed = text("deploy/systemd/crcr-relay.service")
+        .replace("/usr/local/bin/crcr", env!("CARGO_BIN_EXE_crcr"));
+    fs::write(&unit, installed).unwrap();
+    let output = ran(Command::new("systemd-analyze").arg("verify").arg(&unit));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    ran(Command::new("systemd-analyze")
+        .args(["security", "--offline=yes", "--threshold=15"])
+        .arg(&unit));
+}
+
+#[test]
+#[ignore = "needs promtool"]
+fn alerts_fire_for_what_they_promise_and_not_for_a_healthy_relay() {
+    ran(Command::new("promtool").args(["check", "rules", "deploy/prometheus/alerts.yml"]));
+    ran(Command::new("promtool").args(["test", "rules", "deploy/prometheus/alerts.test.yml"]));
+}
+
+#[test]
+fn every_alert_is_explained_on_the_page() {
+    let page = text("deploy/README.md");
+    let alert = Regex::new(r"(?m)alert: (\w+)$").unwrap();
+    let rules = text("deploy/prometheus/alerts.yml");
+    let alerts: Vec<_> = alert.captures_iter(&rules).map(|found| found[1].to_owned()).collect();
+    assert!(alerts.len() > 6, "{alerts:?}");
+    for name in alerts {
+        assert!(page.contains(&format!("| `{name}` |")), "{name}");
+    }
+}
