@@ -51,6 +51,8 @@ mod relay_process;
 mod relay_replay;
 mod report;
 mod report_quarantine;
+#[cfg(feature = "relay")]
+mod reproduce;
 mod sccache;
 mod stats;
 #[cfg(feature = "relay")]
