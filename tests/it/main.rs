@@ -54,6 +54,8 @@ mod relay_process;
 mod relay_replay;
 mod report;
 mod report_quarantine;
+#[cfg(feature = "relay")]
+mod reproduce;
 mod sccache;
 mod stats;
 #[cfg(feature = "relay")]

@@ -15,6 +15,7 @@ pub mod quarantine;
 #[cfg(feature = "relay")]
 pub mod relay;
 pub mod report;
+pub mod reproduce;
 pub mod stats;
 
 use std::ffi::OsString;
@@ -114,6 +115,9 @@ pub enum CliCommand {
     /// Check what CI needs here, or in a downstream repository
     #[command(after_help = doctor::EXAMPLES, args_conflicts_with_subcommands = true)]
     Doctor(Box<doctor::DoctorArgs>),
+    /// Write down what repeats a backend's failure on a pull request
+    #[command(after_help = reproduce::EXAMPLES)]
+    Reproduce(Box<reproduce::ReproduceArgs>),
     /// Write a workflow for this repository from a template
     #[command(subcommand)]
     Init(init::InitCommand),

@@ -20,6 +20,7 @@ mod quarantine;
 #[cfg(feature = "relay")]
 mod relay;
 mod report;
+mod reproduce;
 mod stats;
 mod workflow;
 
@@ -111,6 +112,7 @@ pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
         CliCommand::Stats(command) => stats::run(command, env, printer).await,
         CliCommand::Quarantine(command) => quarantine::run(command, env, printer).await,
         CliCommand::Doctor(args) => Box::pin(doctor::run(args, env, printer)).await,
+        CliCommand::Reproduce(args) => Box::pin(reproduce::run(&args, env, printer)).await,
         CliCommand::Init(command) => init::run(command, env, printer).await,
         CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
         CliCommand::Man { out } => man::run(&out, printer),

@@ -1,5 +1,7 @@
 //! What the text of a workflow says about its triggers, reports and tokens.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_yaml::Value;
 
 /// Suffixes of the paths of actions that report to the relay.
@@ -116,6 +118,36 @@ impl DispatchWorkflow {
         found.unpinned.sort();
         found.unpinned.dedup();
         Some(found)
+    }
+}
+
+/// What a workflow uses, and the runner labels of each job, as it writes them.
+pub fn pins(text: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
+    let (mut uses, mut runs_on) = (BTreeSet::new(), BTreeMap::new());
+    let Ok(workflow) = serde_yaml::from_str::<Value>(text) else { return (uses, runs_on) };
+    let jobs = workflow.get("jobs").and_then(Value::as_mapping);
+    for (name, job) in jobs.into_iter().flatten() {
+        let steps = job.get("steps").and_then(Value::as_sequence);
+        let steps = steps.map(Vec::as_slice).unwrap_or_default();
+        let used = steps.iter().chain([job]).filter_map(|it| it.get("uses")?.as_str());
+        uses.extend(used.map(str::to_owned));
+        let image = job.get("container").map(|container| match container.get("image") {
+            Some(image) => image,
+            None => container,
+        });
+        let labels = job.get("runs-on").into_iter().chain(image);
+        let labels: Vec<_> = labels.map(one_line).collect();
+        if let (Some(name), false) = (name.as_str(), labels.is_empty()) {
+            runs_on.insert(name.to_owned(), labels.join(", in "));
+        }
+    }
+    (uses, runs_on)
+}
+
+fn one_line(value: &Value) -> String {
+    match value.as_str() {
+        Some(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        None => serde_json::to_string(value).unwrap_or_default(),
     }
 }
 

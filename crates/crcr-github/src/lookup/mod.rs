@@ -225,10 +225,28 @@ impl GithubLookup {
 
     /// A file on the default branch, as text; `None` when it isn't there.
     pub async fn file(&self, repo: &str, path: &str) -> Result<Option<String>, GithubError> {
-        let path = contents_path(repo, path);
+        self.text(contents_path(repo, path)).await
+    }
+
+    /// A file at a commit, a branch or a tag.
+    pub async fn file_at(
+        &self,
+        repo: &str,
+        path: &str,
+        reference: &str,
+    ) -> Result<Option<String>, GithubError> {
+        self.text(format!("{}?ref={}", contents_path(repo, path), encoded(reference))).await
+    }
+
+    async fn text(&self, path: String) -> Result<Option<String>, GithubError> {
         let raw = |body: &[u8]| Ok(json!(String::from_utf8_lossy(body)));
         let found = self.get(&path, RAW, MAX_WORKFLOW_BYTES, raw).await?;
         Ok(found.and_then(|text| text.as_str().map(str::to_owned)))
+    }
+
+    /// The latest attempt of a run; `None` when GitHub doesn't have it any more.
+    pub async fn run(&self, repo: &str, run: u64) -> Result<Option<WorkflowRun>, GithubError> {
+        self.json(&format!("{}/actions/runs/{run}", repo_path(repo)), Value::clone).await
     }
 
     /// The newest runs that `event` started and that have ended, at most 30.

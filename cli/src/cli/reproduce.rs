@@ -1,0 +1,52 @@
+//! `crcr reproduce`: what a developer needs to repeat a backend's failure.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use crcr_domain::RepoName;
+use url::Url;
+
+use crate::cli::allowlist::ReviewFormat;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  crcr reproduce 101090 --backend acme/torch-npu --hud https://hud.example.org
+  crcr reproduce 101090 --backend acme/torch-npu --hud https://hud.example.org --act -- -P npu=img
+
+With GITHUB_TOKEN it also reads the workflow of each failed run. `--act` runs the backend's
+workflow on this machine by act (nektosact.com), in a clone of the backend, after printing the command.";
+
+#[derive(Debug, Clone, Args)]
+pub struct ReproduceArgs {
+    /// Number of the upstream pull request
+    #[arg(value_name = "PR")]
+    pub number: u64,
+    /// The backend that failed
+    #[arg(long, value_name = "OWNER/REPO")]
+    pub backend: RepoName,
+    /// The HUD, which has the results
+    #[arg(long, value_name = "URL")]
+    pub hud: Url,
+    /// Upstream repository
+    #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
+    pub upstream: RepoName,
+    /// Only this job, as the HUD names it [default: every failed job]
+    #[arg(long, value_name = "NAME")]
+    pub job: Option<String>,
+    /// How it is printed
+    #[arg(long, value_enum, default_value_t = ReviewFormat::Text, value_name = "FORMAT")]
+    pub format: ReviewFormat,
+    /// Also run the backend's workflow by act
+    #[arg(long)]
+    pub act: bool,
+    /// The recorded event for act, as JSON [default: made from the HUD's record]
+    #[arg(long, value_name = "FILE", requires = "act")]
+    pub event: Option<PathBuf>,
+    /// Workflow for act [default: that of the failed run, or the only one that the relay starts]
+    #[arg(long, value_name = "PATH", requires = "act")]
+    pub workflow: Option<PathBuf>,
+    /// More arguments for act
+    #[arg(last = true, value_name = "ACT_ARGS", requires = "act")]
+    pub act_args: Vec<OsString>,
+}

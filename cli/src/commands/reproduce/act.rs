@@ -1,0 +1,164 @@
+//! `--act`: runs the backend's workflow on this machine, as the relay's dispatch would start it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use serde_json::json;
+use tokio::process::Command;
+
+use super::recipe::{Recipe, shell_word};
+use crate::cli::reproduce::ReproduceArgs;
+use crate::commands::workflow::DispatchWorkflow;
+use crate::env_vars::Env;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+const FOLDER: &str = ".github/workflows";
+const MAX_EVENT_BYTES: u64 = 1024 * 1024;
+/// What act itself needs. The rest, such as tokens and keys, stays away from the workflow.
+const KEPT_VARIABLES: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "TERM",
+    "LANG",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+    "DOCKER_HOST",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "LLVM_PROFILE_FILE",
+];
+
+pub async fn run(args: &ReproduceArgs, recipe: &Recipe, env: &Env, printer: &Printer) -> Outcome {
+    let workflow = find_workflow(args, recipe)?;
+    let event = match &args.event {
+        Some(path) => recorded_event(path)?,
+        None => made_event(recipe),
+    };
+    let mut file = tempfile::Builder::new()
+        .prefix("crcr-event")
+        .suffix(".json")
+        .tempfile()
+        .map_err(|error| Failure::unexpected("temp", "no temporary file").because(error))?;
+    file.write_all(event.to_string().as_bytes())
+        .map_err(|error| Failure::unexpected("temp", "no temporary file").because(error))?;
+    let mut line: Vec<OsString> = ["repository_dispatch", "--eventpath"].map(OsString::from).into();
+    line.extend([file.path().into(), "--workflows".into(), workflow.into_os_string()]);
+    line.extend(args.act_args.iter().cloned());
+    let words: Vec<_> = line.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
+    printer.line(&format!("act {}", words.join(" ")));
+    let kept = KEPT_VARIABLES.into_iter().filter_map(|name| Some((name, env.get(name)?)));
+    let mut act = Command::new("act");
+    act.args(&line).env_clear().envs(kept).stdin(Stdio::null()).kill_on_drop(true);
+    let status = act.status().await.map_err(|error| {
+        Failure::unexpected("no-act", "`act` can't be run")
+            .because(error)
+            .hint("install it from https://nektosact.com, or leave out `--act`")
+    })?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The workflow named, or that of the failed run, or the only one here that the relay starts.
+fn find_workflow(args: &ReproduceArgs, recipe: &Recipe) -> Result<PathBuf, Failure> {
+    let backend = &recipe.backend;
+    let found: Vec<PathBuf> = match (&args.workflow, &*recipe.workflows) {
+        (Some(path), _) => vec![path.clone()],
+        (None, [only]) if is_workflow_path(&only.path) => vec![PathBuf::from(&only.path)],
+        (None, _) => dispatched_workflows(Path::new(FOLDER)),
+    };
+    match &*found {
+        [path] if path.is_file() => Ok(path.clone()),
+        [path] => {
+            let message = format!("there is no `{}` here", path.display());
+            Err(Failure::user("no-workflow", message)
+                .hint(format!("run it in a clone of `{backend}`")))
+        }
+        [] => {
+            let message = "no workflow here starts on `repository_dispatch`";
+            Err(Failure::user("no-workflow", message)
+                .hint(format!("run it in a clone of `{backend}`")))
+        }
+        _ => {
+            Err(Failure::user("many-workflows", "several workflows start on `repository_dispatch`")
+                .hint("name one: `--workflow PATH`"))
+        }
+    }
+}
+
+/// A path from GitHub's answer, which must not lead out of the folder.
+fn is_workflow_path(path: &str) -> bool {
+    let name = path.strip_prefix(".github/workflows/").unwrap_or_default();
+    !name.is_empty() && !name.contains(['/', '\\'])
+}
+
+fn dispatched_workflows(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "yml" || end == "yaml"))
+        .filter(|path| {
+            fs::read_to_string(path).is_ok_and(|text| DispatchWorkflow::read(&text).is_some())
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// An event that somebody kept: a whole event, or its `client_payload`.
+fn recorded_event(path: &Path) -> Result<serde_json::Value, Failure> {
+    let unusable = || Failure::user("event", format!("`{}` can't be used", path.display()));
+    let size = fs::metadata(path).map_err(|error| unusable().because(error))?.len();
+    if size > MAX_EVENT_BYTES {
+        return Err(unusable().hint("an event of `repository_dispatch` has 64 KiB at most"));
+    }
+    let text = fs::read(path).map_err(|error| unusable().because(error))?;
+    let event: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| unusable().because(error))?;
+    Ok(match event.get("client_payload") {
+        Some(_) => event,
+        None => json!({ "action": event["event_type"], "client_payload": event }),
+    })
+}
+
+/// What the relay dispatched, as far as the HUD recorded it. There is no callback token, so that a report
+/// of this run proves nothing.
+fn made_event(recipe: &Recipe) -> serde_json::Value {
+    let Recipe { upstream, pull_request, head_sha, .. } = recipe;
+    json!({
+        "action": "pull_request",
+        "repository": { "full_name": recipe.backend },
+        "client_payload": {
+            "event_type": "pull_request",
+            "delivery_id": "crcr-reproduce",
+            "payload": {
+                "action": "synchronize",
+                "number": pull_request,
+                "repository": { "full_name": upstream },
+                "pull_request": {
+                    "number": pull_request,
+                    "head": { "sha": head_sha, "repo": { "full_name": upstream } },
+                },
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workflow_path_of_a_run_cannot_leave_its_folder() {
+        assert!(is_workflow_path(".github/workflows/ci.yml"));
+        for path in ["", ".github/workflows/", "../ci.yml", ".github/workflows/../../x.yml", "/x"] {
+            assert!(!is_workflow_path(path), "{path}");
+        }
+    }
+}
