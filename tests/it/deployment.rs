@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use regex::Regex;
 
 use crate::contracts::{files, root, text};
-use crate::documents::parse_commands;
+use crate::documents::{normal, parse_commands};
 use crate::support::Crcr;
 
 fn ran(command: &mut Command) -> Output {
@@ -55,6 +56,24 @@ fn image_has_no_shell_and_does_not_run_as_root() {
     assert!(last.starts_with("scratch\n"), "{last}");
     assert!(last.contains("\nUSER 65532:65532\n") && last.contains("ENTRYPOINT [\"/crcr\"]"));
     assert!(!last.contains("\nRUN "), "{last}");
+}
+
+#[test]
+fn image_build_gets_every_file_that_the_sources_include() {
+    let sent = text(".dockerignore");
+    let include = Regex::new(r#"include_(?:str|bytes)!\(\s*"((?:\.\./)[^"]+)""#).unwrap();
+    let is_source = |name: &str| name.ends_with(".rs");
+    let mut seen = 0;
+    for source in ["cli/src", "crates"].iter().flat_map(|folder| files(folder, is_source)) {
+        for found in include.captures_iter(&text(&source)) {
+            let path = normal(&Path::new(&source).parent().unwrap().join(&found[1]));
+            let top = path.iter().next().unwrap().to_str().unwrap().to_owned();
+            let is_sent = sent.lines().any(|line| line == format!("!{top}"));
+            assert!(is_sent, "{source} includes {}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "{seen}");
 }
 
 #[test]
@@ -107,6 +126,28 @@ fn systemd_unit_is_valid_and_hardened() {
 fn alerts_fire_for_what_they_promise_and_not_for_a_healthy_relay() {
     ran(Command::new("promtool").args(["check", "rules", "deploy/prometheus/alerts.yml"]));
     ran(Command::new("promtool").args(["test", "rules", "deploy/prometheus/alerts.test.yml"]));
+}
+
+/// Grafana's own linter isn't needed for this: its variables are replaced, and Prometheus parses the rest.
+#[test]
+#[ignore = "needs promtool"]
+fn every_query_of_the_dashboard_is_promql() {
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&text("deploy/grafana/relay.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let rules: Vec<_> = targets
+        .enumerate()
+        .map(|(n, target)| {
+            let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "5m");
+            serde_json::json!({ "record": format!("query:{n}"), "expr": query })
+        })
+        .collect();
+    assert!(rules.len() > 15, "{}", rules.len());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let groups = serde_json::json!({ "groups": [{ "name": "dashboard", "rules": rules }] });
+    fs::write(file.path(), groups.to_string()).unwrap();
+    ran(Command::new("promtool").args(["check", "rules", "--lint=none"]).arg(file.path()));
 }
 
 #[test]

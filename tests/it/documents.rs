@@ -280,7 +280,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
 }
 
 /// `a/b/../c` as `a/c`.
-fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut path, part| {
         match part {
             Component::ParentDir => drop(path.pop()),
@@ -330,6 +330,25 @@ fn every_page_is_in_the_table_of_contents() {
         let readme = format!("(../{action}README.md)");
         assert!(action.is_empty() || contents.contains(&readme), "{readme}");
     }
+}
+
+#[test]
+fn hud_page_lists_every_route_of_the_hud() {
+    let route = Regex::new(r#"\.route\(\s*"([^"]+)""#).unwrap();
+    let source = text("crates/crcr-hud/src/lib.rs");
+    let served: BTreeSet<_> = route
+        .captures_iter(&source)
+        .map(|found| found[1].to_owned())
+        .filter(|path| !path.starts_with("/crcr/assets/"))
+        .collect();
+    let page = text("docs/hud.md");
+    let tables = page.lines().filter(|line| line.starts_with("| "));
+    let listed: BTreeSet<_> = tables
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .filter(|span| span.starts_with('/'))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(listed, served);
 }
 
 const TABLES: &str = "<!-- The tables below are written by \

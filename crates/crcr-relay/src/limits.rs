@@ -103,6 +103,8 @@ pub const PINS: usize = 10_000;
 pub const LAMBDA_WORK: Duration = Duration::from_secs(5);
 /// How long a schedule event works what is due. The function's timeout is a minute.
 pub const LAMBDA_SCHEDULED_WORK: Duration = Duration::from_secs(40);
+/// The largest answer; Lambda takes 6 MB, in JSON and perhaps Base64.
+pub const LAMBDA_ANSWER_BYTES: usize = 4 << 20;
 /// How long both then wait for tasks that still run.
 pub const LAMBDA_GRACE: Duration = Duration::from_secs(4);
 /// How long the first response waits for the allowlist. GitHub waits ten seconds for a response.

@@ -35,8 +35,8 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         printer.line("all settings work");
         return Ok(ExitCode::SUCCESS);
     }
-    let on_lambda = env.get(env_vars::AWS_LAMBDA_RUNTIME_API).is_some();
-    if on_lambda && matches!(config.store, StoreUrl::Sqlite(_)) {
+    let runtime_api = env.get(env_vars::AWS_LAMBDA_RUNTIME_API);
+    if runtime_api.is_some() && matches!(config.store, StoreUrl::Sqlite(_)) {
         let what = "SQLite can't be the relay's store on AWS Lambda: the next request may run on another machine";
         return Err(
             Failure::user("store", what).hint("set CRCR_STORE to the address of a Redis server")
@@ -49,10 +49,10 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     let relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
-    if on_lambda {
-        return lambda::run(Arc::new(relay)).await.map(|()| ExitCode::SUCCESS).map_err(|error| {
-            Failure::unexpected("lambda", format!("AWS Lambda's runtime API failed: {error}"))
-        });
+    if let Some(address) = runtime_api {
+        return lambda::run(Arc::new(relay), address).await.map(|()| ExitCode::SUCCESS).map_err(
+            |error| Failure::unexpected("lambda", "AWS Lambda gives no more events").because(error),
+        );
     }
     let bound = BoundListeners::new(&listen, admin_listen.as_deref())
         .await

@@ -2,17 +2,21 @@
 //!
 //! Lambda freezes the process between events, so nothing runs in the background. A request works what is due before it
 //! is answered, and a schedule works the rest.
+//!
+//! The runtime's API is two requests, and of a function URL's event a few fields matter: the `lambda_http` crate would
+//! make the executable 0.7 MB larger.
 
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
-use lambda_http::RequestExt as _;
-use lambda_http::request::RequestContext;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tower::ServiceExt as _;
@@ -34,10 +38,76 @@ pub struct LambdaRelay {
     refreshed_at: Mutex<Option<Timestamp>>,
 }
 
-/// Answers events until Lambda ends the process.
-pub async fn run(relay: Arc<Relay>) -> Result<(), lambda_http::Error> {
-    let handler = LambdaRelay::new(relay).await;
-    lambda_http::run(lambda_http::service_fn(|request| handler.handle(request))).await
+#[derive(Debug, thiserror::Error)]
+pub enum LambdaError {
+    #[error("AWS Lambda's runtime API can't be used")]
+    Http(#[from] reqwest::Error),
+    #[error("AWS Lambda's runtime API gave an event without `Lambda-Runtime-Aws-Request-Id`")]
+    NoRequestId,
+}
+
+/// A request to a function URL or an HTTP API, format 2.0.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HttpEvent {
+    raw_path: String,
+    #[serde(default)]
+    raw_query_string: String,
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    cookies: Vec<String>,
+    body: Option<String>,
+    #[serde(default)]
+    is_base64_encoded: bool,
+    request_context: RequestContext,
+}
+
+#[derive(Deserialize)]
+struct RequestContext {
+    http: HttpContext,
+}
+
+#[derive(Deserialize)]
+struct HttpContext {
+    method: String,
+}
+
+impl HttpEvent {
+    /// `None` when it isn't a valid request.
+    fn into_request(self) -> Option<Request<Body>> {
+        let separator = if self.raw_query_string.is_empty() { "" } else { "?" };
+        let mut request = Request::builder()
+            .method(self.request_context.http.method.as_str())
+            .uri(format!("{}{separator}{}", self.raw_path, self.raw_query_string));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        if !self.cookies.is_empty() {
+            request = request.header(header::COOKIE, self.cookies.join("; "));
+        }
+        let body = self.body.unwrap_or_default();
+        let body = if self.is_base64_encoded { BASE64.decode(body).ok()? } else { body.into() };
+        request.body(Body::from(body)).ok()
+    }
+}
+
+/// Answers events for as long as Lambda runs the process. `address` is that of the runtime's API.
+pub async fn run(relay: Arc<Relay>, address: &str) -> Result<(), LambdaError> {
+    let lambda = LambdaRelay::new(relay).await;
+    // The next event can be hours away, and nothing is between Lambda and its function.
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    let invocation = format!("http://{address}/2018-06-01/runtime/invocation");
+    loop {
+        let next = http.get(format!("{invocation}/next")).send().await?.error_for_status()?;
+        let id = next.headers().get("lambda-runtime-aws-request-id");
+        let id = id.and_then(|id| id.to_str().ok()).ok_or(LambdaError::NoRequestId)?.to_owned();
+        let answer = lambda.handle(&next.bytes().await?).await;
+        let response = http.post(format!("{invocation}/{id}/response")).json(&answer);
+        // An answer that is too late or too large is refused; the next event has nothing to do with it.
+        if let Err(error) = response.send().await.and_then(reqwest::Response::error_for_status) {
+            tracing::error!(%error, "AWS Lambda didn't take the answer");
+        }
+    }
 }
 
 impl LambdaRelay {
@@ -47,20 +117,26 @@ impl LambdaRelay {
         Self { relay, router, refreshed_at: Mutex::default() }
     }
 
-    pub async fn handle(&self, request: lambda_http::Request) -> Result<Response, Infallible> {
+    /// The answer to one event, in the format of a function URL's responses.
+    pub async fn handle(&self, event: &[u8]) -> Value {
         self.refresh().await;
-        if matches!(request.request_context_ref(), Some(RequestContext::PassThrough)) {
-            return Ok(self.answer_schedule(request.body()).await);
-        }
-        let (parts, body) = request.into_parts();
-        let is_post = parts.method == Method::POST;
-        let request = Request::from_parts(parts, Body::from(body.to_vec()));
-        let response = self.router.clone().oneshot(request).await?;
+        let response = match serde_json::from_slice::<HttpEvent>(event) {
+            Ok(event) => self.answer_request(event).await,
+            Err(_) => self.answer_schedule(event).await,
+        };
+        as_json(response).await
+    }
+
+    async fn answer_request(&self, event: HttpEvent) -> Response {
+        let Some(request) = event.into_request() else {
+            return Refusal::new(StatusCode::BAD_REQUEST, "Invalid request").into_response();
+        };
+        let is_post = request.method() == Method::POST;
+        let Ok(response) = self.router.clone().oneshot(request).await;
         if is_post && response.status().is_success() {
-            let timeouts = WorkerTimeouts { shutdown: limits::LAMBDA_GRACE, ..Default::default() };
-            workers::work_due(&self.relay, limits::LAMBDA_WORK, timeouts).await;
+            self.work(limits::LAMBDA_WORK).await;
         }
-        Ok(response)
+        response
     }
 
     async fn answer_schedule(&self, event: &[u8]) -> Response {
@@ -69,14 +145,17 @@ impl LambdaRelay {
             tracing::warn!(source = %event["source"], "an event is neither a request nor a schedule");
             return Refusal::new(StatusCode::BAD_REQUEST, "Unknown event").into_response();
         }
-        let relay = &self.relay;
-        let timeouts = WorkerTimeouts { shutdown: limits::LAMBDA_GRACE, ..Default::default() };
-        let worked = workers::work_due(relay, limits::LAMBDA_SCHEDULED_WORK, timeouts).await;
-        let copied = fact_feed::copy_waiting(relay).await;
-        if let Err(error) = serve::delete_all_expired(relay).await {
+        let tasks = self.work(limits::LAMBDA_SCHEDULED_WORK).await;
+        let copied = fact_feed::copy_waiting(&self.relay).await;
+        if let Err(error) = serve::delete_all_expired(&self.relay).await {
             tracing::warn!(%error, "expired records can't be deleted");
         }
-        http_response::ok(json!({ "ok": copied.is_ok(), "tasks": worked }))
+        http_response::ok(json!({ "ok": copied.is_ok(), "tasks": tasks }))
+    }
+
+    async fn work(&self, limit: std::time::Duration) -> usize {
+        let timeouts = WorkerTimeouts { shutdown: limits::LAMBDA_GRACE, ..Default::default() };
+        workers::work_due(&self.relay, limit, timeouts).await
     }
 
     /// Reads what other processes read in the background, once per period of the allowlist.
@@ -104,4 +183,28 @@ impl LambdaRelay {
         }
         *refreshed_at = Some(relay.now());
     }
+}
+
+async fn as_json(response: Response) -> Value {
+    let (parts, body) = response.into_parts();
+    let Ok(body) = axum::body::to_bytes(body, limits::LAMBDA_ANSWER_BYTES).await else {
+        return json!({ "statusCode": 500, "body": "the answer is too large for AWS Lambda" });
+    };
+    let joined = |name: &header::HeaderName, headers: &HeaderMap| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.collect::<Vec<_>>().join(", ")
+    };
+    let names = parts.headers.keys().filter(|name| **name != header::SET_COOKIE);
+    let headers: BTreeMap<_, _> =
+        names.map(|name| (name.as_str(), joined(name, &parts.headers))).collect();
+    let cookies = parts.headers.get_all(header::SET_COOKIE).iter();
+    let cookies: Vec<_> = cookies.filter_map(|cookie| cookie.to_str().ok()).collect();
+    let (body, is_base64) = match std::str::from_utf8(&body) {
+        Ok(text) => (text.to_owned(), false),
+        Err(_) => (BASE64.encode(&body), true),
+    };
+    json!({
+        "statusCode": parts.status.as_u16(), "headers": headers, "cookies": cookies,
+        "body": body, "isBase64Encoded": is_base64,
+    })
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use crcr_standin::traffic::Fault;
@@ -39,12 +38,11 @@ fn schedule() -> Value {
     })
 }
 
-async fn handle(lambda: &LambdaRelay, event: &Value) -> (StatusCode, Value) {
-    let request = lambda_http::request::from_str(&event.to_string()).unwrap();
-    let response = lambda.handle(request).await.unwrap();
-    let status = response.status();
-    let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
-    (status, serde_json::from_slice(&body).unwrap())
+async fn handle(lambda: &LambdaRelay, event: &Value) -> (u16, Value) {
+    let answer = lambda.handle(event.to_string().as_bytes()).await;
+    let status = answer["statusCode"].as_u64().unwrap();
+    let body = serde_json::from_str(answer["body"].as_str().unwrap()).unwrap_or_default();
+    (status.try_into().unwrap(), body)
 }
 
 #[tokio::test]
@@ -56,13 +54,13 @@ async fn webhook_is_dispatched_before_lambda_freezes_and_the_schedule_works_the_
     let delivery = world.pull_request("opened");
     let webhook = event("POST", "/github/webhook", &delivery.headers(), &delivery.body);
     let (status, body) = handle(&lambda, &webhook).await;
-    assert_eq!((status, &body["ok"]), (StatusCode::ACCEPTED, &json!(true)), "{body}");
+    assert_eq!((status, &body["ok"]), (202, &json!(true)), "{body}");
     let mut first = ALL.to_vec();
     first.retain(|repo| *repo != "acme/two");
     assert_eq!(world.dispatched(), first);
     world.later(limits::TASK_RETRY.cap);
     let (status, body) = handle(&lambda, &schedule()).await;
-    assert_eq!((status, &body["ok"]), (StatusCode::OK, &json!(true)));
+    assert_eq!((status, &body["ok"]), (200, &json!(true)));
     assert!(body["tasks"].as_u64().unwrap() >= 1, "{body}");
     assert_eq!(world.dispatched(), ["acme/two"]);
 }
@@ -73,8 +71,33 @@ async fn forged_webhook_and_event_of_unknown_source_start_no_work() {
     let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;
     let delivery = world.pull_request("opened");
     let forged = event("POST", "/github/webhook", &delivery.headers(), b"{}");
-    assert_eq!(handle(&lambda, &forged).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(handle(&lambda, &forged).await.0, 401);
     let unknown = json!({ "source": "aws.s3" });
-    assert_eq!(handle(&lambda, &unknown).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(handle(&lambda, &unknown).await.0, 400);
     assert_eq!(world.dispatched(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn pages_keep_their_type_and_query_and_a_login_its_cookie() {
+    let token = "0123456789abcdef";
+    let world = World::with(&[("CRCR_ADMIN_TOKEN", token)]).await;
+    let lambda = LambdaRelay::new(Arc::clone(&world.relay)).await;
+    let mut page = event("GET", "/crcr", &[], b"");
+    page["rawQueryString"] = json!("window=7d");
+    let answer = lambda.handle(page.to_string().as_bytes()).await;
+    assert_eq!(answer["headers"]["content-type"], "text/html; charset=utf-8");
+    assert!(answer["body"].as_str().unwrap().contains("window=7d"));
+    let headers = [
+        ("content-type", "application/x-www-form-urlencoded"),
+        ("host", "relay.example.com"),
+        ("origin", "https://relay.example.com"),
+    ];
+    let form = format!("token={token}");
+    let login = event("POST", "/crcr/login", &headers, form.as_bytes());
+    let answer = lambda.handle(login.to_string().as_bytes()).await;
+    let cookie = answer["cookies"][0].as_str().unwrap().split(';').next().unwrap();
+    let mut deliveries = event("GET", "/crcr/deliveries", &[("host", "relay.example.com")], b"");
+    assert_eq!(handle(&lambda, &deliveries).await.0, 404);
+    deliveries["cookies"] = json!([cookie]);
+    assert_eq!(handle(&lambda, &deliveries).await.0, 200);
 }
