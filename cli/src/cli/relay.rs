@@ -53,6 +53,8 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
                            off [on]
   CRCR_CRITERIA            criteria of promotions and demotions, YAML or JSON, as for --criteria of
                            `crcr levels review` [the ratified criteria]
+  CRCR_BREAKER_FAILURES    failures of a backend's infrastructure in a row, after which they are neutral
+                           and only probes are dispatched, or `off` [5]
   CRCR_ADMIN_TOKEN         token for operators on the public listener [none]
   CRCR_ALERT_URL           gets a POST when a backend starts to fail [none]
   INTERNAL_API_TOKEN       token for another relay to send results to this HUD [none]

@@ -130,6 +130,8 @@ pub struct CheckRunContext<'a> {
     pub page: Option<&'a str>,
     /// Whose fault a failure is, in one sentence.
     pub blame: Option<&'a str>,
+    /// Whether the backend's infrastructure failed, as it did on the dispatches before. Then nobody is blocked by it.
+    pub keeps_failing: bool,
     /// Replaces failures below L4, if set.
     pub nonblocking: Option<Conclusion>,
 }
@@ -148,7 +150,19 @@ impl CheckRunContext<'_> {
         self.page.map(link).unwrap_or_default()
     }
 
+    fn neutral_reason(&self) -> &'static str {
+        if self.keeps_failing {
+            "\nNeutral: the infrastructure of this backend has failed several times in a row, so its failures block \
+             nobody until it works again.\n"
+        } else {
+            ""
+        }
+    }
+
     fn completed_status(&self, conclusion: Conclusion) -> CheckRunStatus {
+        if self.keeps_failing && !conclusion.is_good() {
+            return CheckRunStatus::Completed(Conclusion::Neutral);
+        }
         let softened = self.nonblocking.filter(|_| self.level < Level::L4 && !conclusion.is_good());
         CheckRunStatus::Completed(softened.unwrap_or(conclusion))
     }
@@ -210,6 +224,7 @@ pub fn job_content(
         let _ = writeln!(summary, "\nWhose fault, by the other results: {}", code(blame));
     }
     let failed = state.conclusion().is_some_and(|conclusion| !conclusion.is_good());
+    summary.push_str(context.neutral_reason());
     if matches!(status, CheckRunStatus::Completed(_)) && (failed || state.is_open()) {
         summary.push_str(&next_steps(context));
     }
@@ -236,6 +251,7 @@ pub fn dispatch_content(context: &CheckRunContext<'_>, verdict: &HeadVerdict) ->
         let _ = writeln!(summary, "\nWorkflow: {url}");
     }
     summary.push_str(&context.link());
+    summary.push_str(context.neutral_reason());
     if matches!(verdict.standing, HeadState::Ended(conclusion) if !conclusion.is_good()) {
         summary.push_str(&next_steps(context));
     }
@@ -341,6 +357,7 @@ mod tests {
             pull_request: Some(7),
             page: None,
             blame: None,
+            keeps_failing: false,
             nonblocking: None,
         }
     }

@@ -82,12 +82,14 @@ pub enum DispatchStatus {
     Unreachable,
     /// The name now belongs to another repository, which an operator has to confirm.
     RepositoryChanged,
+    /// The backend's infrastructure keeps failing, so only a probe now and then is sent.
+    Withheld,
 }
 
 impl DispatchStatus {
     /// Whether an operator can send it again.
     pub fn can_be_redelivered(&self) -> bool {
-        matches!(self, Self::Dead | Self::Unreachable | Self::RepositoryChanged)
+        matches!(self, Self::Dead | Self::Unreachable | Self::RepositoryChanged | Self::Withheld)
     }
 
     /// The name in lists and facts.
@@ -99,6 +101,7 @@ impl DispatchStatus {
             Self::Dead => "dead",
             Self::Unreachable => "unreachable",
             Self::RepositoryChanged => "repository_changed",
+            Self::Withheld => "withheld",
         }
     }
 }

@@ -154,7 +154,8 @@ impl From<&DispatchStatus> for DispatchFactStatus {
             DispatchStatus::Sent { .. } => Self::Sent,
             DispatchStatus::Superseded { .. } => Self::Superseded,
             DispatchStatus::Dead => Self::Dead,
-            DispatchStatus::Unreachable => Self::Unreachable,
+            // A backend whose infrastructure fails isn't available, whoever notices first.
+            DispatchStatus::Unreachable | DispatchStatus::Withheld => Self::Unreachable,
             DispatchStatus::RepositoryChanged => Self::RepositoryChanged,
         }
     }

@@ -104,6 +104,10 @@ fn verdict_without_report(
             let why = newest.last_error.unwrap_or("unknown");
             (failed, format!("It could not be dispatched: {why}"))
         }
+        DispatchStatus::Withheld => (
+            HeadState::Ended(Conclusion::Neutral),
+            newest.last_error.unwrap_or("Its infrastructure keeps failing").to_owned(),
+        ),
         DispatchStatus::Queued => (HeadState::Queued, "Waiting to be dispatched".to_owned()),
         DispatchStatus::Sent { .. } if !newest.is_overdue => {
             (HeadState::Queued, "Dispatched".to_owned())

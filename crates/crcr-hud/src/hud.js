@@ -5,7 +5,7 @@
 
   // One stop of the tab key for the whole matrix; arrows, Home and End move within it, and Enter
   // follows the link as everywhere.
-  const cellsOf = (row) => [...row.children].map((cell) => cell.querySelector("a, .outcome") || cell);
+  const cellsOf = (row) => [...row.children].map((cell) => cell.querySelector("a, .outcome, summary") || cell);
   const enhance = (matrix) => {
     matrix.setAttribute("role", "grid");
     for (const row of matrix.tBodies[0].rows) for (const cell of cellsOf(row)) cell.tabIndex = -1;

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod allowlist;
+mod breaker;
 pub mod callback;
 mod compat;
 pub mod config;

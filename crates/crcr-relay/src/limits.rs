@@ -49,6 +49,11 @@ pub const KEEP: Duration = Duration::from_secs(35 * 24 * 3600);
 /// How long a delivery's body is kept, and so how long its dispatches can be redelivered.
 pub const KEEP_BODY: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How often a dispatch is let through while a backend's breaker is open.
+pub const BREAKER_PROBE: Duration = Duration::from_secs(600);
+/// How many failures of its infrastructure in a row open a backend's breaker, by default.
+pub const BREAKER_FAILURES: u32 = 5;
+
 /// After this, a leased task is due again.
 pub const LEASE: Duration = Duration::from_secs(120);
 /// How long a handler may take. It is less than [`LEASE`], so that the outcome is recorded before the

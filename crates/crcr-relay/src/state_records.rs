@@ -266,6 +266,11 @@ pub fn oncall_comment_key(upstream: &RepoName, pull: u64, repo: &RepoName) -> St
     StoreKey::new(&["called", &upstream.key(), &pull.to_string(), &repo.key()])
 }
 
+/// Whether the infrastructure of a backend keeps failing.
+pub fn breaker_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
+    StoreKey::new(&["breaker", &upstream.key(), &repo.key()])
+}
+
 /// Exists when an alert was sent that a backend turned red on a commit.
 pub fn alert_key(repo: &RepoName, event: &str, head_sha: &str) -> StoreKey {
     StoreKey::new(&["alerted", &repo.key(), event, head_sha])

@@ -100,6 +100,8 @@ pub struct Config {
     pub silent_l4: Conclusion,
     /// The conclusion that a failure below L4 is shown as, if not as itself.
     pub nonblocking: Option<Conclusion>,
+    /// Failures of a backend's infrastructure in a row that open its breaker; `None`: there is none.
+    pub breaker_failures: Option<usize>,
     /// Whether a comment mentions the oncalls of a failing check run.
     pub oncall_comments: bool,
     /// How long records are kept.
@@ -270,6 +272,12 @@ impl Settings<'_> {
         );
         let oncall_comments =
             self.choice("CRCR_ONCALL_COMMENTS", "off", &[("on", true), ("off", false)]);
+        let breaker_failures = match self.get("CRCR_BREAKER_FAILURES").as_deref() {
+            Some("off") => Some(None),
+            _ => self
+                .positive_number("CRCR_BREAKER_FAILURES", limits::BREAKER_FAILURES)
+                .map(|failures| Some(failures as usize)),
+        };
         let criteria = self.get("CRCR_CRITERIA").unwrap_or_default();
         let criteria = match crcr_results::review::criteria(&criteria) {
             Ok(criteria) => Some(criteria),
@@ -329,6 +337,7 @@ impl Settings<'_> {
             lost_after: lost_after?,
             silent_l4: silent_l4?,
             nonblocking: nonblocking?,
+            breaker_failures: breaker_failures?,
             oncall_comments: oncall_comments?,
             keep: keep?,
             warn_open: warn_open?,

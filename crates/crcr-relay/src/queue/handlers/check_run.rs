@@ -17,6 +17,7 @@ use crcr_results::{ResultsError, Window};
 use crcr_store::{CommitOutcome, StoreKey, Versioned, WriteBatch, read_record};
 
 use super::head::{Head, run_order};
+use crate::breaker::{self, BreakerChange};
 use crate::limits;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
@@ -50,13 +51,23 @@ pub async fn run(
         pull_request: dispatch.pull_request,
         page: page.as_deref(),
         blame: None,
+        keeps_failing: false,
         nonblocking: relay.config.nonblocking,
     };
     let blame = match job.and_then(|id| head.newest_proven(id)) {
         Some(job) => blame(relay, &dispatch, job).await,
         None => None,
     };
-    let context = CheckRunContext { blame: blame.as_deref(), ..context };
+    let infrastructure_failed = head.infrastructure_failed(relay);
+    let mut change = BreakerChange::None;
+    if job.is_none()
+        && let Some(failed) = infrastructure_failed
+    {
+        change = breaker::note_outcome(relay, &dispatch, failed).await?;
+    }
+    let keeps_failing =
+        infrastructure_failed == Some(true) && breaker::is_open(relay, repo).await?;
+    let context = CheckRunContext { blame: blame.as_deref(), keeps_failing, ..context };
     let name = match job {
         Some(id) => texts::job_name(repo.as_str(), id),
         None => texts::dispatch_name(repo.as_str()),
@@ -87,8 +98,9 @@ pub async fn run(
     if !send(relay, &dispatch, head_sha, &name, key, &known, run, &shown, may_create).await? {
         return Ok(TaskDone::Finished);
     }
-    let needs_oncall =
-        matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
+    // While the breaker is open, the oncalls hear of it once, and not of every pull request.
+    let needs_oncall = change == BreakerChange::Opened
+        || matches!(shown.status, CheckRunStatus::Completed(end) if end.alerts_oncall());
     if let Some(pull) = dispatch.pull_request
         && needs_oncall
         && relay.config.oncall_comments

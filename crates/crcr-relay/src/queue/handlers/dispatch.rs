@@ -14,7 +14,7 @@ use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
 use crate::webhook::payload::{self, ClientPayload};
-use crate::{limits, state_records};
+use crate::{breaker, limits, state_records};
 
 /// Sends a dispatch that is still queued.
 pub(super) async fn run(
@@ -36,6 +36,11 @@ pub(super) async fn run(
     let read: Versioned<Dispatch> = decode_record(dispatch_key, record)?;
     let queued = read.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
     let Some(dispatch) = queued else { return Ok(TaskDone::Finished) };
+    if breaker::withholds(relay, repo).await? {
+        let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a probe \
+                    every ten minutes is sent";
+        return record_not_sent(relay, task, read, &DispatchStatus::Withheld, text).await;
+    }
     let is_reduced = reduced_body.is_some();
     let body_key = if is_reduced { reduced_body_key } else { body_key };
     let Some(body) = reduced_body.or(body) else {

@@ -3,12 +3,14 @@
 
 use crcr_domain::callback::JobId;
 use crcr_domain::dispatch::{CheckRunVisibility, Dispatch, DispatchStatus};
-use crcr_domain::head_verdict::{self, HeadDispatch, HeadJob, HeadVerdict};
+use crcr_domain::head_verdict::{self, HeadDispatch, HeadJob, HeadState, HeadVerdict};
 use crcr_domain::lifecycle::Conclusion;
 use crcr_domain::proof::{MissingProof, ProofStatus};
+use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{CheckRunPolicy, Level, RepoName};
 use crcr_store::{StoreError, read_record, read_records};
 
+use crate::facts::attempt_fact;
 use crate::limits;
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord, PullRecord};
@@ -96,6 +98,37 @@ impl Head {
         let silent =
             if self.level == Level::L4 { relay.config.silent_l4 } else { Conclusion::TimedOut };
         head_verdict::head_verdict(&facts, silent)
+    }
+
+    /// Whether the infrastructure of the backend failed, and not what the job tests. `None` while that is open, and
+    /// if nothing was to run.
+    pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<bool> {
+        let HeadState::Ended(conclusion) = self.verdict(relay)?.standing else { return None };
+        let (newest, _) = self.dispatches.iter().max_by_key(|(one, _)| one.enqueued_at)?;
+        if matches!(newest.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld) {
+            return None;
+        }
+        if conclusion.is_good() {
+            return Some(false);
+        }
+        let now = relay.now();
+        let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
+            let proven = jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven);
+            proven.map(|job| attempt_fact(&dispatch.into(), job, now))
+        });
+        let facts: Vec<_> = proven.collect();
+        let outcomes: Vec<_> =
+            jobs_of_record(&facts, []).into_iter().filter_map(|job| job.outcome).collect();
+        let is_infrastructure = |outcome: &JobOutcome| {
+            use JobOutcome::{InfraFailed, Lost, NeverStarted, TimedOut};
+            matches!(outcome, InfraFailed | Lost | NeverStarted | TimedOut)
+        };
+        // Without a report nothing got as far as a test.
+        Some(
+            outcomes.is_empty()
+                || (outcomes.iter().any(is_infrastructure)
+                    && !outcomes.contains(&JobOutcome::TestFailed)),
+        )
     }
 
     /// The newest run and attempt of a job that is proven.

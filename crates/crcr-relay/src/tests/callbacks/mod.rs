@@ -2,6 +2,7 @@
 
 mod alerts;
 mod authority;
+mod breaker;
 mod demotions;
 mod explanations;
 mod faults;
