@@ -31,9 +31,19 @@ pub(super) struct Server {
 struct KnownState {
     /// The name of the set of data that this process has worked with.
     epoch: Option<String>,
+    /// The start of the server that it was last connected to.
+    server_start: String,
     /// The number of the last change that this process knows to be stored.
     sequence: i64,
     health: StoreHealth,
+}
+
+/// What `greet.lua` found.
+struct StoredState {
+    epoch: String,
+    sequence: i64,
+    /// The sequence when the server was first used after its start.
+    at_start: i64,
 }
 
 /// A connection of [`Server`], made anew after it was lost.
@@ -59,10 +69,12 @@ struct ConnectionState {
 }
 
 impl Server {
-    pub(super) fn new(url: &RedisUrl) -> Result<Self, StoreError> {
+    /// Every key begins with the prefix of `url` and `part`.
+    pub(super) fn new(url: &RedisUrl, part: &str) -> Result<Self, StoreError> {
         let info = url.connection_info().map_err(|error| unavailable(&error))?;
         let client = Client::open(info).map_err(|error| unavailable(&error))?;
-        Ok(Self { url: url.clone(), client, prefix: url.key_prefix(), known: SyncMutex::default() })
+        let prefix = format!("{}{part}", url.key_prefix());
+        Ok(Self { url: url.clone(), client, prefix, known: SyncMutex::default() })
     }
 
     pub(super) fn health(&self) -> StoreHealth {
@@ -90,28 +102,29 @@ impl Server {
         let info: String = cmd("INFO").query_async(&mut connection).await.unwrap_or_default();
         let weaker = weaker_promise(&mut connection, &info).await;
         let new_epoch = format!("{:032x}", rand::random::<u128>());
-        let greeting = ScriptCall::new(ScriptName::Greet)
-            .text(&new_epoch)
-            .text(info_field(&info, "run_id").unwrap_or_default());
+        let server_start = info_field(&info, "run_id").unwrap_or_default();
+        let greeting = ScriptCall::new(ScriptName::Greet).text(&new_epoch).text(server_start);
         let command = scripts.command(&self.prefix, greeting);
-        let found: (String, i64, i64) = command.query_async(&mut connection).await?;
-        self.compare(found, weaker);
+        let (epoch, sequence, at_start) = command.query_async(&mut connection).await?;
+        self.compare(StoredState { epoch, sequence, at_start }, server_start, weaker);
         Ok(OpenConnection { connection, scripts })
     }
 
     /// Compares what the server has with what it had, and says so when something is missing.
-    fn compare(&self, (epoch, sequence, at_start): (String, i64, i64), weaker: Option<String>) {
+    fn compare(&self, found: StoredState, server_start: &str, weaker: Option<String>) {
         let mut known = self.known.lock();
+        let StoredState { epoch, sequence, at_start } = found;
+        let is_same_start = !server_start.is_empty() && known.server_start == server_start;
+        let kept = if is_same_start { sequence } else { sequence.min(at_start) };
         let loss = match &known.epoch {
             Some(before) if *before != epoch => Some(
                 "the Redis server lost all data of this relay: it restarted without it, or \
                  somebody deleted it"
                     .to_owned(),
             ),
-            Some(_) if at_start.min(sequence) < known.sequence => Some(format!(
-                "the Redis server lost data: it came back with change {}, and change {} was \
+            Some(_) if kept < known.sequence => Some(format!(
+                "the Redis server lost data: it came back with change {kept}, and change {} was \
                  acknowledged before",
-                at_start.min(sequence),
                 known.sequence
             )),
             _ => None,
@@ -139,6 +152,7 @@ impl Server {
         }
         known.health.weaker_promise = weaker;
         known.epoch = Some(epoch);
+        server_start.clone_into(&mut known.server_start);
         known.sequence = known.sequence.max(sequence);
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use crcr_domain::facts::{Fact, MergeBaseFact};
 use jiff::Timestamp;
 use redis::{RedisResult, pipe};
 use tokio::sync::{mpsc, oneshot};
@@ -26,7 +27,8 @@ use self::scripts::{ScriptCall, ScriptName};
 use crate::sqlite::timestamp;
 use crate::{
     CommitOutcome, LeaseRequest, LeasedTask, NewTask, OutboxEntry, PendingCommit, QueueDepth,
-    StateStore, StoreError, StoreHealth, StoreKey, StoredRecord, TaskState, TaskView, WriteBatch,
+    RateLimitCharge, SetInsert, StateStore, StoreError, StoreHealth, StoreKey, StoredRecord,
+    TaskOutcome, TaskState, TaskView, WriteBatch,
 };
 
 /// Batches that may wait for the writer. When there are more, callers wait.
@@ -42,6 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const OUTBOX_HOLD: Duration = Duration::from_secs(10);
 /// The most rows of each kind that one call deletes.
 const DELETED_ROWS: u32 = 500;
+/// After this long, a bucket is full again and can be deleted; the same as in the script.
+const BUCKET_FULL: Duration = Duration::from_secs(3600);
 /// How many tasks are read at a time.
 const TASKS_AT_ONCE: usize = 1000;
 /// The digits of a record's version, which are in front of its value.
@@ -64,13 +68,88 @@ struct SubmittedBatch {
 impl RedisStore {
     /// Fails when the server can't be reached or written.
     pub async fn open(url: &RedisUrl) -> Result<Self, StoreError> {
-        let server = Arc::new(Server::new(url)?);
+        Self::open_server(Server::new(url, "")?).await
+    }
+
+    async fn open_server(server: Server) -> Result<Self, StoreError> {
+        let server = Arc::new(server);
         let connection = Connection::new(Arc::clone(&server));
         connection.get().await?;
         let (writer, batches) = mpsc::channel(WAITING_BATCHES);
         tokio::spawn(write_batches(Arc::clone(&server), batches));
         let id = format!("{:032x}", rand::random::<u128>());
         Ok(Self { server, connection, writer, id })
+    }
+
+    /// Opens the store and uses every kind of command once, on keys of its own, which are deleted
+    /// afterwards. Without this, a missing permission would show in the middle of a change.
+    pub async fn rehearse(url: &RedisUrl) -> Result<(), StoreError> {
+        drop(Self::open(url).await?);
+        let part = format!(":check-{:032x}", rand::random::<u128>());
+        let store = Self::open_server(Server::new(url, &part)?).await?;
+        let tried = store.rehearse_commands().await;
+        let names = "epoch sequence starts last_task outbox outbox_reader lanes lane:check expiry \
+                     record:[\"check\"] set:[\"check\"] bucket:[\"check\"] kind:check task_ids \
+                     task:0000000000000001 tasks:ready tasks:leased tasks:dead";
+        let names: Vec<_> = names.split(' ').map(|name| store.key(name)).collect();
+        let mut delete = pipe();
+        delete.cmd("DEL").arg(names);
+        tried.and(store.connection.query::<(u64,)>(&delete).await.map(drop))
+    }
+
+    async fn rehearse_commands(&self) -> Result<(), StoreError> {
+        let (now, key) = (Timestamp::now(), StoreKey::new(&["check"]));
+        let task = NewTask {
+            key: key.clone(),
+            lane: "check".to_owned(),
+            payload: String::new(),
+            due_at: now,
+        };
+        let mut batch = WriteBatch {
+            set_inserts: vec![SetInsert {
+                set: key.clone(),
+                member: "check".to_owned(),
+                score: 0,
+                expires_at: now,
+            }],
+            rate_limit: Some(RateLimitCharge { bucket: key.clone(), per_minute: 1 }),
+            tasks: vec![task],
+            facts: vec![Fact::MergeBase(MergeBaseFact {
+                upstream: String::new(),
+                pull_request: 0,
+                head_sha: String::new(),
+                at: now,
+                merge_base: String::new(),
+                committed_at: now,
+            })],
+            ..WriteBatch::default()
+        };
+        batch.set(key.clone(), &now, now);
+        self.commit(batch, now).await?;
+        self.records(std::slice::from_ref(&key)).await?;
+        self.members(&key, 1).await?;
+        self.tasks(None, 1).await?;
+        self.count_tasks("check").await?;
+        self.queue_depth().await?;
+        self.find_task(key.as_str(), TaskState::Ready).await?;
+        let request = LeaseRequest {
+            now,
+            until: now,
+            max_tasks: 1,
+            max_per_lane: 1,
+            ..LeaseRequest::default()
+        };
+        for task in self.lease_tasks(request).await? {
+            let outcome = TaskOutcome::Dead { error: "check".to_owned(), expires_at: now };
+            let settlement = Some(task.settle(outcome));
+            self.commit(WriteBatch { settlement, ..WriteBatch::default() }, now).await?;
+        }
+        self.discard_dead_task(key.as_str()).await?;
+        for entry in self.outbox(1).await? {
+            self.remove_from_outbox(&entry.id).await?;
+        }
+        while self.delete_expired(now + 2 * OUTBOX_HOLD + BUCKET_FULL).await? > 0 {}
+        Ok(())
     }
 
     fn key(&self, name: &str) -> String {
