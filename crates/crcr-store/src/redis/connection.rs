@@ -223,11 +223,17 @@ impl Connection {
         self.checked(generation, result).await
     }
 
-    /// Sends commands at once and returns their answers.
+    /// Sends commands that can be repeated, and returns their answers. The first try may find that the
+    /// connection was lost while nobody used it.
     pub(super) async fn query<T: redis::FromRedisValue>(
         &self,
         pipeline: &redis::Pipeline,
     ) -> Result<T, StoreError> {
+        let (mut open, generation) = self.get().await?;
+        match pipeline.query_async(&mut open.connection).await {
+            Err(error) if error.is_connection_dropped() => self.close(generation).await,
+            result => return self.checked(generation, result).await,
+        }
         let (mut open, generation) = self.get().await?;
         let result = pipeline.query_async(&mut open.connection).await;
         self.checked(generation, result).await
@@ -294,6 +300,11 @@ pub(super) fn unavailable(error: &RedisError) -> StoreError {
 
 /// The cause in words, without the server's address: some errors are read by strangers.
 pub(super) fn describe(error: &RedisError) -> String {
+    // Inside a script, Redis 7.0 gives this error the code `ERR`.
+    if error.to_string().contains("The user executing the script can't") {
+        let detail = error.detail().unwrap_or_default();
+        return format!("the Redis user lacks a permission ({detail})");
+    }
     let what = match error.code() {
         Some("OOM") => "Redis is out of memory (`maxmemory`) and takes no writes",
         Some("READONLY") => {
