@@ -167,7 +167,7 @@ impl Scene {
                 // The relay was killed.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
         }
     }
 
@@ -277,7 +277,10 @@ impl Scene {
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 self.redis.lock().unwrap().again().unwrap();
             }
-            if tried == self.size.deliveries && redis_restarts == self.size.redis_restarts {
+            if tried == self.size.deliveries
+                && redis_restarts == self.size.redis_restarts
+                && turn > 0
+            {
                 return;
             }
             tokio::time::sleep(self.size.kill_every / 2).await;

@@ -81,7 +81,8 @@ fn spawn(settings: &RedisSettings, folder: &TempDir, port: u16) -> io::Result<Ch
     command.args(&settings.arguments).current_dir(folder.path());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let started = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+    // While it loads its data, it takes connections and answers errors.
+    while !answers(port)? {
         if started.elapsed() > START_TIMEOUT || child.try_wait()?.is_some() {
             drop(child.kill());
             return Err(io::Error::other("the server doesn't start"));
@@ -89,4 +90,9 @@ fn spawn(settings: &RedisSettings, folder: &TempDir, port: u16) -> io::Result<Ch
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(child)
+}
+
+fn answers(port: u16) -> io::Result<bool> {
+    let output = Command::new("redis-cli").args(["-p", &port.to_string(), "PING"]).output()?;
+    Ok(output.stdout.starts_with(b"PONG"))
 }
