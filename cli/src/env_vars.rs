@@ -235,7 +235,7 @@ pub const SCCACHE_IGNORE_SERVER_IO_ERROR: &str = "SCCACHE_IGNORE_SERVER_IO_ERROR
 // The relay. Its other settings have no constant here: `crcr_relay::config` looks them up by name in
 // an [`Env`], and `crcr relay serve --help` lists them.
 
-/// The relay's state: `sqlite:PATH`.
+/// The relay's state: `sqlite:PATH`, `rediss://…` or `redis://…`.
 pub const CRCR_STORE: &str = "CRCR_STORE";
 /// The relay's upstream repository, `owner/repo`.
 pub const UPSTREAM_REPO: &str = "UPSTREAM_REPO";

@@ -52,6 +52,7 @@ mod relay_job_logs;
 mod relay_lambda;
 mod relay_process;
 mod relay_replay;
+mod relay_replicas;
 mod report;
 mod report_quarantine;
 #[cfg(feature = "relay")]

@@ -66,6 +66,7 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   MAX_DISPATCH_WORKERS     tasks that run at the same time [32]
   RATE_LIMIT_PER_MIN       reports per repository and minute [100]
   ALLOWLIST_TTL_SECONDS    how often the allowlist is fetched [60]
+  REDIS_ENDPOINT, REDIS_LOGIN  without CRCR_STORE: HOST[:PORT], and USER:PASSWORD or PASSWORD
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
 
 During a rotation a secret may have two values, the new one first: one per line, or two PEM blocks.
@@ -189,7 +190,8 @@ pub struct ServeArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct StoreArgs {
-    /// The relay's state: sqlite:PATH [env: CRCR_STORE] [default: sqlite:crcr.db]
+    /// The relay's state: sqlite:PATH, rediss://HOST or redis://HOST [env: CRCR_STORE]
+    /// [default: sqlite:crcr.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
 }

@@ -118,6 +118,8 @@ pub const FIRST_ALLOWLIST: Duration = Duration::from_secs(5);
 pub const FEED_ROWS: usize = 5000;
 /// How long a batch waits for more facts.
 pub const FEED_LINGER: Duration = Duration::from_millis(250);
+/// How often the outbox of a store that others write is looked at.
+pub const SHARED_FEED_POLL: Duration = Duration::from_secs(1);
 /// The pauses after facts couldn't be copied to the results; it is tried forever.
 pub const FEED_RETRY: RetryPolicy = RetryPolicy {
     tries: u32::MAX,

@@ -9,7 +9,8 @@ use crcr_github::app::{Clock, GithubApp};
 use crcr_results::sqlite::SqliteResults;
 use crcr_results::{Results, ResultsError, ResultsUrl};
 use crcr_store::{
-    CommitOutcome, PendingCommit, SqliteStore, StateStore, StoreError, StoreRole, WriteBatch,
+    CommitOutcome, PendingCommit, RedisStore, RedisUrl, SqliteStore, StateStore, StoreError,
+    StoreRole, WriteBatch,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -81,9 +82,17 @@ pub enum StartError {
     Results(#[from] ResultsError),
 }
 
-/// Opens the store and the results for the one server.
+/// Opens the store and the results for a server. Only one server can use a SQLite store; several can
+/// use one on Redis.
 pub async fn open(config: &Config) -> Result<(Arc<dyn StateStore>, Arc<dyn Results>), StartError> {
-    let StoreUrl::Sqlite(path) = &config.store;
+    let path = match &config.store {
+        StoreUrl::Sqlite(path) => path,
+        StoreUrl::Redis(url) => {
+            let store = open_redis(url).await?;
+            let url = config.results.as_ref().expect("settings on Redis name the results");
+            return Ok((Arc::new(store), open_shared_results(url).await?));
+        }
+    };
     match &config.results {
         Some(url) if !matches!(url, ResultsUrl::Sqlite(other) if other == path) => {
             let results = crcr_results::open(url, StoreRole::Server).await?;
@@ -94,6 +103,42 @@ pub async fn open(config: &Config) -> Result<(Arc<dyn StateStore>, Arc<dyn Resul
             Ok((Arc::clone(&store) as _, Arc::new(SqliteResults::new(store))))
         }
     }
+}
+
+async fn open_redis(url: &RedisUrl) -> Result<RedisStore, StoreError> {
+    if url.exposes_password() {
+        tracing::warn!(%url, "the password and all data go to Redis without encryption: use rediss://");
+    }
+    RedisStore::open(url).await
+}
+
+/// Opens the store of a relay that may be running.
+pub async fn open_beside(url: &StoreUrl) -> Result<Arc<dyn StateStore>, StoreError> {
+    Ok(match url {
+        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path, StoreRole::Tool)?),
+        StoreUrl::Redis(url) => Arc::new(open_redis(url).await?),
+    })
+}
+
+/// Opens results that several servers write.
+async fn open_shared_results(url: &ResultsUrl) -> Result<Arc<dyn Results>, StartError> {
+    let ResultsUrl::Sqlite(path) = url else {
+        return Ok(crcr_results::open(url, StoreRole::Server).await?);
+    };
+    tracing::warn!(
+        path = %path.display(),
+        "the results are in a SQLite file: every relay of this store has to run on this machine"
+    );
+    // Another server may just be creating the tables.
+    for _ in 0..50 {
+        match SqliteStore::open(path, StoreRole::Tool) {
+            Err(StoreError::InUse(_) | StoreError::Older(_)) => {
+                tokio::time::sleep(limits::POLL / 5).await;
+            }
+            opened => return Ok(Arc::new(SqliteResults::new(Arc::new(opened?)))),
+        }
+    }
+    Err(StoreError::InUse(path.display().to_string()).into())
 }
 
 impl Relay {

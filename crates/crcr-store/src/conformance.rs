@@ -49,22 +49,22 @@ async fn settle(store: &dyn StateStore, task: &LeasedTask, outcome: TaskOutcome,
 }
 
 /// Runs every check, each on an empty store from `fresh`.
-pub(crate) async fn check_all<S: StateStore + 'static>(fresh: impl Fn() -> S) {
-    record_with_another_version_is_a_conflict(&fresh()).await;
-    rejected_batch_changes_nothing(&fresh()).await;
-    members_are_listed_by_score(&fresh()).await;
-    bucket_refills_and_rejected_charges_are_free(&fresh()).await;
-    leased_task_is_hidden_until_its_lease_ends(&fresh()).await;
-    tasks_are_counted_by_kind(&fresh()).await;
-    task_enqueued_while_leased_comes_back(&fresh()).await;
-    failures_are_counted_and_dead_tasks_wait(&fresh()).await;
-    task_enqueued_during_its_last_try_is_not_dead(&fresh()).await;
-    dead_tasks_can_be_discarded_and_expire(&fresh()).await;
-    full_lane_does_not_block_others(&fresh()).await;
-    earliest_due_tasks_of_all_lanes_are_leased_first(&fresh()).await;
-    batches_are_checked_in_the_order_of_submission(&fresh()).await;
-    expired_records_are_deleted(&fresh()).await;
-    one_of_many_concurrent_writers_wins(Arc::new(fresh())).await;
+pub(crate) async fn check_all<S: StateStore + 'static>(fresh: impl AsyncFn() -> S) {
+    record_with_another_version_is_a_conflict(&fresh().await).await;
+    rejected_batch_changes_nothing(&fresh().await).await;
+    members_are_listed_by_score(&fresh().await).await;
+    bucket_refills_and_rejected_charges_are_free(&fresh().await).await;
+    leased_task_is_hidden_until_its_lease_ends(&fresh().await).await;
+    tasks_are_counted_by_kind(&fresh().await).await;
+    task_enqueued_while_leased_comes_back(&fresh().await).await;
+    failures_are_counted_and_dead_tasks_wait(&fresh().await).await;
+    task_enqueued_during_its_last_try_is_not_dead(&fresh().await).await;
+    dead_tasks_can_be_discarded_and_expire(&fresh().await).await;
+    full_lane_does_not_block_others(&fresh().await).await;
+    earliest_due_tasks_of_all_lanes_are_leased_first(&fresh().await).await;
+    batches_are_checked_in_the_order_of_submission(&fresh().await).await;
+    expired_records_are_deleted(&fresh().await).await;
+    one_of_many_concurrent_writers_wins(Arc::new(fresh().await)).await;
 }
 
 async fn record_with_another_version_is_a_conflict(store: &dyn StateStore) {

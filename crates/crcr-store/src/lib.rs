@@ -8,6 +8,7 @@ mod batch;
 #[cfg(test)]
 mod conformance;
 pub mod memory;
+pub mod redis;
 pub mod sqlite;
 mod task;
 
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 pub use self::batch::{
     CommitOutcome, PendingCommit, RateLimitCharge, RecordWrite, SetInsert, WriteBatch,
 };
+pub use self::redis::{RedisStore, RedisUrl};
 pub use self::sqlite::{SqliteStore, StoreRole};
 pub use self::task::{
     LeaseRequest, LeasedTask, NewTask, QueueDepth, TaskOutcome, TaskSettlement, TaskState, TaskView,
@@ -26,7 +28,8 @@ pub use self::task::{
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing was changed.
+    /// Nothing was changed, except that a server may have applied a batch whose answer was lost: do
+    /// what a second try of the batch is safe with.
     #[error("the store can't be used: {0}")]
     Unavailable(String),
     #[error("the store holds a value at {key} that can't be read: {reason}")]
@@ -88,6 +91,17 @@ pub struct OutboxEntry {
     pub fact: Fact,
 }
 
+/// What a store can't promise, and what it has lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreHealth {
+    /// Why a change that was acknowledged may not be on disk; `None` when it always is.
+    pub weaker_promise: Option<String>,
+    /// How often acknowledged changes were missing since this process started.
+    pub losses: u64,
+    /// What was missing the last time.
+    pub loss: Option<String>,
+}
+
 #[async_trait]
 pub trait StateStore: Send + Sync {
     /// Returns one entry for each key, in the order of `keys`.
@@ -130,7 +144,17 @@ pub trait StateStore: Send + Sync {
     /// outbox, which is as durable as the rest of the batch.
     fn stores_facts(&self) -> bool;
 
-    /// The oldest facts in the outbox.
+    /// Whether other relays can use the store at the same time. What they write doesn't wake this one.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// What operators have to know about the store.
+    fn health(&self) -> StoreHealth {
+        StoreHealth::default()
+    }
+
+    /// The oldest facts in the outbox; none while another relay copies them.
     async fn outbox(&self, limit: usize) -> Result<Vec<OutboxEntry>, StoreError>;
 
     /// Removes the facts up to and including the entry `last` from the outbox.

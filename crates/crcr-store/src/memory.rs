@@ -380,6 +380,6 @@ mod tests {
 
     #[tokio::test]
     async fn memory_store_conforms() {
-        conformance::check_all(MemoryStore::default).await;
+        conformance::check_all(async || MemoryStore::default()).await;
     }
 }

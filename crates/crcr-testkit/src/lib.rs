@@ -1,6 +1,7 @@
-//! Servers that only tests need: STS, S3, ClickHouse, a fault proxy.
+//! Servers that only tests need: STS, S3, ClickHouse, Redis, a fault proxy.
 
 pub mod clickhouse;
 pub mod fault;
+pub mod redis;
 pub mod s3;
 pub mod sts;

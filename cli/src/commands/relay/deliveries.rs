@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use crcr_domain::RepoName;
 use crcr_relay::admin::deliveries::{self, DeliveryOverview};
-use crcr_store::StateStore as _;
 use serde_json::json;
 
 use super::{now, open_store, store_failure};
@@ -18,9 +17,9 @@ use crate::printer::Printer;
 pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         DeliveriesCommand::List { store, limit, format } => {
-            let store = open_store(&store, env)?;
-            let found = deliveries::newest(&store, limit).await.map_err(store_failure)?;
-            let dead = deliveries::dead_letters(&store, limit).await.map_err(store_failure)?;
+            let store = open_store(&store, env).await?;
+            let found = deliveries::newest(&*store, limit).await.map_err(store_failure)?;
+            let dead = deliveries::dead_letters(&*store, limit).await.map_err(store_failure)?;
             match format {
                 DataFormat::Json => {
                     printer.data_line(&json!({ "deliveries": found, "dead": dead }).to_string());
@@ -35,8 +34,8 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             }
         }
         DeliveriesCommand::Show { id, store, format } => {
-            let store = open_store(&store, env)?;
-            let found = deliveries::delivery(&store, &id).await.map_err(store_failure)?;
+            let store = open_store(&store, env).await?;
+            let found = deliveries::delivery(&*store, &id).await.map_err(store_failure)?;
             let overview = found.ok_or_else(|| unknown_delivery(&id))?;
             match format {
                 DataFormat::Json => printer.data_line(&json!(overview).to_string()),
@@ -44,7 +43,7 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             }
         }
         DeliveriesCommand::Discard { key, store } => {
-            let store = open_store(&store, env)?;
+            let store = open_store(&store, env).await?;
             if !store.discard_dead_task(&key).await.map_err(store_failure)? {
                 return Err(Failure::user("task", format!("`{key}` isn't the key of a dead task"))
                     .hint("`crcr relay deliveries list` shows the keys of dead tasks"));
@@ -59,17 +58,17 @@ pub async fn run(command: DeliveriesCommand, env: &Env, printer: &Printer) -> Ou
             let keep = crcr_relay::config::keep(&lookup).map_err(|problem| {
                 Failure::user("settings", format!("{}: {}", problem.name, problem.what))
             })?;
-            let store = open_store(&store, env)?;
+            let store = open_store(&store, env).await?;
             let Some(id) = id else {
                 let count =
-                    deliveries::redeliver_all(&store, now(), keep).await.map_err(store_failure)?;
+                    deliveries::redeliver_all(&*store, now(), keep).await.map_err(store_failure)?;
                 printer.data_line(&format!("{count} tasks were put back into the queue"));
                 return Ok(ExitCode::SUCCESS);
             };
-            if deliveries::delivery(&store, &id).await.map_err(store_failure)?.is_none() {
+            if deliveries::delivery(&*store, &id).await.map_err(store_failure)?.is_none() {
                 return Err(unknown_delivery(&id));
             }
-            let count = deliveries::redeliver(&store, &id, repo.as_ref(), now(), keep)
+            let count = deliveries::redeliver(&*store, &id, repo.as_ref(), now(), keep)
                 .await
                 .map_err(store_failure)?;
             printer.data_line(&format!("{count} dispatches were put back into the queue"));

@@ -12,11 +12,12 @@ mod sweep;
 
 pub use self::serve::stop_on_signal;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use crcr_relay::config::StoreUrl;
+use crcr_relay::{config, relay};
 use crcr_results::{Results, ResultsError, ResultsUrl};
-use crcr_store::{SqliteStore, StoreRole};
+use crcr_store::{StateStore, StoreRole};
 use jiff::Timestamp;
 
 use crate::cli::relay::{RelayCommand, StoreArgs};
@@ -56,16 +57,21 @@ fn results_failure(error: ResultsError) -> Failure {
 }
 
 /// Opens the store of a relay that may be running.
-fn open_store(args: &StoreArgs, env: &Env) -> Result<SqliteStore, Failure> {
-    let url = args.store.as_deref().or(env.get(env_vars::CRCR_STORE)).unwrap_or("sqlite:crcr.db");
-    let path = url.strip_prefix("sqlite:").map(PathBuf::from).ok_or_else(|| {
-        Failure::user("store", format!("`{url}` isn't a store")).hint("use `--store sqlite:PATH`")
+async fn open_store(args: &StoreArgs, env: &Env) -> Result<Arc<dyn StateStore>, Failure> {
+    let flag = |name: &str| args.store.clone().filter(|_| name == env_vars::CRCR_STORE);
+    let lookup = |name: &str| flag(name).or_else(|| env.get(name).map(str::to_owned));
+    let url = config::store(&lookup).map_err(|problem| {
+        Failure::user("store", format!("{}: {}", problem.name, problem.what))
+            .hint("use the value of the relay's `--store`")
     })?;
-    if !path.exists() {
+    if let StoreUrl::Sqlite(path) = &url
+        && !path.exists()
+    {
         return Err(Failure::user("store", format!("no store exists at `{}`", path.display()))
             .hint("`crcr relay serve` creates it; set `--store` or CRCR_STORE"));
     }
-    SqliteStore::open(&path, StoreRole::Tool)
+    relay::open_beside(&url)
+        .await
         .map_err(|error| Failure::unexpected("store", "the store can't be opened").because(error))
 }
 

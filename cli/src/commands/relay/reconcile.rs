@@ -21,7 +21,7 @@ pub async fn run(args: &ReconcileArgs, env: &Env, printer: &Printer) -> Outcome 
     let stored = secrets_manager::fetch(env).await?;
     let lookup = |name: &str| env.get(name).map(str::to_owned);
     let config = Config::read(&lookup, stored).map_err(invalid_settings)?;
-    let store = open_store(&args.store, env)?;
+    let store = open_store(&args.store, env).await?;
     let client = http::client().map_err(|error| {
         Failure::unexpected("http", "the HTTP client can't be set up").because(error)
     })?;
@@ -33,7 +33,7 @@ pub async fn run(args: &ReconcileArgs, env: &Env, printer: &Printer) -> Outcome 
     })?;
     let mut all = Reconciliation::default();
     while all.settled_until.is_none() {
-        let part = reconcile(&app, &store, &clock).await.map_err(|error| match error {
+        let part = reconcile(&app, &*store, &clock).await.map_err(|error| match error {
             ReconcileError::Store(error) => store_failure(error),
             ReconcileError::Github(error) => {
                 Failure::unexpected("github", "the App's log of deliveries can't be read")

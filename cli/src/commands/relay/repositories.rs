@@ -18,8 +18,8 @@ const MAX_LISTED: usize = 10_000;
 pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
         RepositoryCommand::List { names, format } => {
-            let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
-            let pins = repository_pins::list(&store, &upstream, MAX_LISTED)
+            let (store, upstream) = (open_store(&names.store, env).await?, upstream(&names, env)?);
+            let pins = repository_pins::list(&*store, &upstream, MAX_LISTED)
                 .await
                 .map_err(store_failure)?;
             match format {
@@ -33,8 +33,8 @@ pub async fn run(command: RepositoryCommand, env: &Env, printer: &Printer) -> Ou
             let repo = RepoName::new(&repo).map_err(|error| {
                 Failure::user("repo", format!("`{repo}` isn't `owner/repo`")).because(error)
             })?;
-            let (store, upstream) = (open_store(&names.store, env)?, upstream(&names, env)?);
-            match repository_pins::confirm(&store, &upstream, &repo, id, now()).await {
+            let (store, upstream) = (open_store(&names.store, env).await?, upstream(&names, env)?);
+            match repository_pins::confirm(&*store, &upstream, &repo, id, now()).await {
                 Ok(pin) => printer.data_line(&format!(
                     "{} is now pinned to repository number {}",
                     pin.repo, pin.repository_id

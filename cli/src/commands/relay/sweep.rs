@@ -12,8 +12,8 @@ use crate::printer::Printer;
 
 /// The running relay then does the checks.
 pub async fn run(args: &StoreArgs, env: &Env, printer: &Printer) -> Outcome {
-    let store = open_store(args, env)?;
-    let count = deliveries::sweep_now(&store, now()).await.map_err(store_failure)?;
+    let store = open_store(args, env).await?;
+    let count = deliveries::sweep_now(&*store, now()).await.map_err(store_failure)?;
     printer.line(&format!("{count} open dispatches will be checked now"));
     Ok(ExitCode::SUCCESS)
 }

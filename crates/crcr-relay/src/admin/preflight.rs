@@ -3,7 +3,7 @@
 use crcr_github::app::{Clock, GithubApp};
 use crcr_github::http;
 use crcr_results::ResultsUrl;
-use crcr_store::{SqliteStore, StoreRole};
+use crcr_store::{RedisStore, SqliteStore, StoreRole};
 
 use crate::allowlist::AllowlistSource;
 use crate::callback::auth::{Issuer, ProviderMap, Verifier};
@@ -15,9 +15,14 @@ use crate::limits;
 /// running on the same store.
 pub async fn problems(config: &Config, clock: Clock) -> Vec<SettingProblem> {
     let mut found = ProblemList(vec![]);
-    let StoreUrl::Sqlite(path) = &config.store;
-    if let Err(error) = SqliteStore::open(path, StoreRole::Tool) {
-        found.add("CRCR_STORE", format!("`{}`: {error}", path.display()));
+    let (name, tried) = match &config.store {
+        StoreUrl::Sqlite(path) => {
+            (path.display().to_string(), SqliteStore::open(path, StoreRole::Tool).map(drop))
+        }
+        StoreUrl::Redis(url) => (url.to_string(), RedisStore::rehearse(url).await),
+    };
+    if let Err(error) = tried {
+        found.add("CRCR_STORE", format!("`{name}`: {error}"));
     }
     if let Some(url @ ResultsUrl::ClickHouse(_)) = &config.results {
         let tried = async { crcr_results::open(url, StoreRole::Tool).await?.prepare().await };

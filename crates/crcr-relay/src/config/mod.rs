@@ -20,6 +20,7 @@ use crcr_domain::lifecycle::Conclusion;
 use crcr_domain::results::LevelCriteria;
 use crcr_github::SecureUrl;
 use crcr_results::ResultsUrl;
+use crcr_store::RedisUrl;
 use secrecy::SecretString;
 use url::Url;
 
@@ -33,8 +34,8 @@ use crate::log_rules::LogRules;
 /// Settings of the deployed relay that have no effect here, and why.
 const WITHOUT_EFFECT: [(&str, &str); 3] = [
     ("MAX_CLEANUP_WORKERS", "the queue's workers sweep too: MAX_DISPATCH_WORKERS"),
-    ("REDIS_ENDPOINT", "the state is in SQLite: CRCR_STORE"),
-    ("REDIS_LOGIN", "the state is in SQLite: CRCR_STORE"),
+    ("REDIS_ENDPOINT", "CRCR_STORE says where the state is"),
+    ("REDIS_LOGIN", "CRCR_STORE says where the state is"),
 ];
 
 #[derive(Debug)]
@@ -152,6 +153,8 @@ pub enum JobLogs {
 pub enum StoreUrl {
     /// `sqlite:PATH`.
     Sqlite(PathBuf),
+    /// `redis://…` or `rediss://…`.
+    Redis(RedisUrl),
 }
 
 /// A setting that is missing, invalid, or doesn't work.
@@ -196,9 +199,19 @@ pub fn keep(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration, Setting
     settings.keep(None).ok_or_else(|| settings.problems.remove(0))
 }
 
+/// Where the relay's state is, for commands that change it beside a relay.
+pub fn store(lookup: &dyn Fn(&str) -> Option<String>) -> Result<StoreUrl, SettingProblem> {
+    let mut settings = Settings::new(lookup, BTreeMap::new());
+    settings.store().ok_or_else(|| settings.problems.remove(0))
+}
+
 /// The settings that are set but have no effect, each with the reason.
 pub fn settings_without_effect(lookup: &dyn Fn(&str) -> Option<String>) -> Vec<SettingProblem> {
-    let given = WITHOUT_EFFECT.into_iter().filter(|(name, _)| lookup(name).is_some());
+    let has_store =
+        ["CRCR_STORE", "CRCR_STORE_FILE"].into_iter().any(|name| lookup(name).is_some());
+    let given = WITHOUT_EFFECT
+        .into_iter()
+        .filter(|(name, _)| lookup(name).is_some() && (has_store || !name.starts_with("REDIS_")));
     given
         .map(|(name, why)| SettingProblem { name: name.to_owned(), what: why.to_owned() })
         .collect()
@@ -221,12 +234,14 @@ impl Settings<'_> {
         let server_url = self.get_or("GITHUB_SERVER_URL", "https://github.com");
         let public_url = self.public_url();
         let store = self.store();
-        let store = match store.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
-            _ => self.invalid("CRCR_STORE", "expected sqlite:PATH".to_owned()),
-        };
         let results = self.get("CRCR_RESULTS").map(|text| ResultsUrl::parse(&text));
         let results = match results.transpose() {
+            Ok(None) if matches!(store, Some(StoreUrl::Redis(_))) => self.invalid(
+                "CRCR_RESULTS",
+                "missing beside a Redis store: clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE, \
+                 or sqlite:PATH when all relays run on one machine"
+                    .to_owned(),
+            ),
             Ok(results) => Some(results),
             Err(what) => self.invalid("CRCR_RESULTS", what),
         };
@@ -363,15 +378,30 @@ impl Settings<'_> {
         }
     }
 
-    /// The store has a default, but not for somebody who moves from Redis: where to keep the file is
-    /// their choice.
-    fn store(&mut self) -> String {
-        let given = self.get("CRCR_STORE");
-        if given.is_none() && self.get("REDIS_ENDPOINT").is_some() {
-            let what = "missing beside REDIS_ENDPOINT: the state is in SQLite, set sqlite:PATH";
-            self.add_problem("CRCR_STORE", what.to_owned());
+    fn store(&mut self) -> Option<StoreUrl> {
+        const NAME: &str = "CRCR_STORE";
+        let Some(text) = self.get(NAME) else {
+            let Some(endpoint) = self.get("REDIS_ENDPOINT") else {
+                return Some(StoreUrl::Sqlite("crcr.db".into()));
+            };
+            let login = self.get("REDIS_LOGIN");
+            // Lambda sets the variable, and there the deployed relay uses TLS.
+            let tls = self.get("AWS_LAMBDA_FUNCTION_NAME").is_some();
+            return match RedisUrl::from_endpoint(&endpoint, login.as_deref(), tls) {
+                Ok(url) => Some(StoreUrl::Redis(url)),
+                Err(what) => self.invalid("REDIS_ENDPOINT", what),
+            };
+        };
+        if text.starts_with("redis") {
+            return match RedisUrl::parse(&text) {
+                Ok(url) => Some(StoreUrl::Redis(url)),
+                Err(what) => self.invalid(NAME, what),
+            };
         }
-        given.unwrap_or_else(|| "sqlite:crcr.db".to_owned())
+        match text.strip_prefix("sqlite:") {
+            Some(path) if !path.is_empty() => Some(StoreUrl::Sqlite(path.into())),
+            _ => self.invalid(NAME, "expected sqlite:PATH, rediss://… or redis://…".to_owned()),
+        }
     }
 
     /// How long records are kept: at least as long as the relay waits for reports.

@@ -74,6 +74,7 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
         problems[0].name.clone()
     };
     let hud = [("HUD_API_URL", "https://hud.test/api"), ("HUD_BOT_KEY", "k")];
+    let results = ("CRCR_RESULTS", "clickhouse+https://u:p@house.test/crcr");
     let known = with(&hud).unwrap();
     assert_eq!(known.hud.unwrap().retries, limits::TRIES - 1);
     assert_eq!((known.keep, known.warn_open), (limits::KEEP, None));
@@ -89,7 +90,8 @@ fn settings_of_the_deployed_relay_are_used_or_rejected() {
     // The deployed relay had a default for the one, and no need of the other.
     assert_eq!(asked(&[hud[1]]), "HUD_API_URL");
     assert_eq!(asked(&[hud[0]]), "HUD_BOT_KEY");
-    assert_eq!(asked(&[("REDIS_ENDPOINT", "redis.test:6379")]), "CRCR_STORE");
+    assert_eq!(asked(&[("REDIS_ENDPOINT", "redis.test:6379")]), "CRCR_RESULTS");
+    assert_eq!(asked(&[("REDIS_ENDPOINT", "redis://r"), results]), "REDIS_ENDPOINT");
     assert!(with(&[("HUD_API_URL", "off"), hud[1]]).unwrap().hud.is_none());
     assert!(with(&[("REDIS_ENDPOINT", "r"), ("CRCR_STORE", "sqlite:a.db")]).is_ok());
     // What is waited for has to be known for as long.
@@ -164,4 +166,38 @@ fn public_url_must_be_a_plain_https_or_loopback_url() {
         assert!(!problems[0].what.contains("secret"), "{}", problems[0].what);
     }
     assert!(read(&NEEDED).unwrap().callback_url().is_none());
+}
+
+#[test]
+fn redis_is_set_by_its_address_or_by_the_deployed_relays_settings_and_no_password_is_shown() {
+    let results = ("CRCR_RESULTS", "clickhouse+https://u:p@house.test/crcr");
+    let store = |pairs: &[(&str, &str)]| {
+        let config = read(&[&NEEDED[..], &[results], pairs].concat()).unwrap();
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+        match config.store {
+            StoreUrl::Redis(url) => url.to_string(),
+            StoreUrl::Sqlite(path) => path.display().to_string(),
+        }
+    };
+    let url = ("CRCR_STORE", "rediss://relay:s3cret@redis.test/1?prefix=ci");
+    assert_eq!(store(&[url]), "rediss://redis.test:6379/1");
+    let endpoint = ("REDIS_ENDPOINT", "cache.test:7000");
+    let login = ("REDIS_LOGIN", "relay:s3cret");
+    assert_eq!(store(&[endpoint, login]), "redis://cache.test:7000");
+    let lambda = ("AWS_LAMBDA_FUNCTION_NAME", "relay");
+    assert_eq!(store(&[endpoint, login, lambda]), "rediss://cache.test:7000");
+    assert_eq!(store(&[endpoint, ("CRCR_STORE", "sqlite:a.db")]), "a.db");
+    let names = |pairs: &[(&str, &str)]| -> Vec<String> {
+        let lookup = |name: &str| {
+            pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        settings_without_effect(&lookup).into_iter().map(|problem| problem.name).collect()
+    };
+    assert_eq!(names(&[endpoint, login]), Vec::<String>::new());
+    assert_eq!(names(&[endpoint, login, url]), ["REDIS_ENDPOINT", "REDIS_LOGIN"]);
+    let wrong = read(&[&NEEDED[..], &[("CRCR_STORE", "redis://:s3cret@r.test/x")]].concat());
+    let problems = wrong.unwrap_err();
+    assert_eq!(problems[0].name, "CRCR_STORE");
+    assert!(!problems[0].what.contains("s3cret"), "{}", problems[0].what);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crcr_store::{QueueDepth, StoreError, TaskState, TaskView};
+use crcr_store::{QueueDepth, StoreError, StoreHealth, TaskState, TaskView};
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -73,6 +73,8 @@ pub struct Metrics {
     outbox: Gauge,
     redeliveries: Family<LabelSet, Counter>,
     reconciled_until: Gauge,
+    store_losses: Gauge,
+    store_durable: Gauge,
 }
 
 impl Metrics {
@@ -131,6 +133,12 @@ impl Metrics {
         let reconciled_until = Gauge::default();
         let help = "Unix time before which every webhook is known to have arrived";
         registry.register("reconciled_until_seconds", help, reconciled_until.clone());
+        let (store_losses, store_durable) = (Gauge::default(), Gauge::default());
+        let help = "How often acknowledged changes were missing in the store since the start";
+        registry.register("store_losses", help, store_losses.clone());
+        let help =
+            "1 when a change is on disk before it is acknowledged, 0 when the store may lose it";
+        registry.register("store_durable", help, store_durable.clone());
         Self {
             registry,
             webhooks,
@@ -153,6 +161,8 @@ impl Metrics {
             outbox,
             redeliveries,
             reconciled_until,
+            store_losses,
+            store_durable,
         }
     }
 
@@ -193,6 +203,11 @@ impl Metrics {
         if let Some(until) = found.settled_until {
             self.reconciled_until.set(until.as_second());
         }
+    }
+
+    pub fn store_health(&self, health: &StoreHealth) {
+        self.store_losses.set(gauge(health.losses));
+        self.store_durable.set(i64::from(health.weaker_promise.is_none()));
     }
 
     pub fn lanes_paused(&self, count: usize) {

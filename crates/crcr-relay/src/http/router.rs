@@ -107,16 +107,20 @@ async fn readyz(
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     // Facts wait in the store while the results can't be written, so the relay is still ready.
     let results = relay.results_problem.lock().clone();
+    let health = relay.store.health();
     let body = if operators::is_operator(&relay, listener, &headers) == Ok(true) {
         json!({
             "ready": ready, "store": store, "allowlist": allowlist, "keys_missing_of": issuers,
-            "results": results,
+            "results": results, "store_promises_less": health.weaker_promise,
+            "store_lost": health.loss,
         })
     } else {
         json!({
             "ready": ready, "store": store.map(|_| "unwritable"),
             "allowlist": { "loaded": allowlist.loaded, "problem": allowlist.problem_code },
             "keys_missing_of": issuers, "results": results.map(|_| "waiting"),
+            "store_promises_less": health.weaker_promise.map(|_| "weaker"),
+            "store_lost": health.loss.map(|_| "data-lost"),
         })
     };
     (status, axum::Json(body)).into_response()
@@ -126,6 +130,7 @@ async fn metrics(State(relay): State<Arc<Relay>>) -> Response {
     match MetricsInput::read(&relay).await {
         Ok(input) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            relay.metrics.store_health(&relay.store.health());
             let text = relay.metrics.text(&input);
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }

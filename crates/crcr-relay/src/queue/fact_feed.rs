@@ -16,6 +16,9 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
     if relay.store.stores_facts() {
         return;
     }
+    // Facts of other relays don't wake this one.
+    let idle =
+        if relay.store.is_shared() { limits::SHARED_FEED_POLL } else { limits::FEED_RETRY.cap };
     let mut failed = 0_u32;
     while !stop.is_cancelled() {
         let pause = match copy_batch(&relay).await {
@@ -25,7 +28,7 @@ pub(crate) async fn run(relay: Arc<Relay>, stop: CancellationToken) {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = relay.facts.notified() => {}
-                    () = tokio::time::sleep(limits::FEED_RETRY.cap) => {}
+                    () = tokio::time::sleep(idle) => {}
                 }
                 // More facts are likely to follow, and one insert can take them all.
                 limits::FEED_LINGER

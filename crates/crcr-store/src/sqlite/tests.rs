@@ -9,7 +9,7 @@ use crate::{NewTask, conformance};
 async fn sqlite_store_conforms() {
     let folder = tempfile::tempdir().unwrap();
     let count = AtomicU32::new(0);
-    conformance::check_all(|| {
+    conformance::check_all(async || {
         let name = format!("{}.db", count.fetch_add(1, Ordering::Relaxed));
         SqliteStore::open(&folder.path().join(name), StoreRole::Server).unwrap()
     })

@@ -1,0 +1,337 @@
+//! A connection that comes back by itself, and what the server promises.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex as SyncMutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, RedisResult, cmd};
+use tokio::sync::Mutex;
+
+use super::RedisUrl;
+use super::scripts::{LoadedScripts, ScriptCall, ScriptName};
+use crate::{StoreError, StoreHealth};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Less than the ten seconds that GitHub waits for an answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pauses between two attempts to connect.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
+
+/// What every connection to one server has in common.
+pub(super) struct Server {
+    url: RedisUrl,
+    client: Client,
+    pub(super) prefix: String,
+    known: SyncMutex<KnownState>,
+}
+
+#[derive(Default)]
+struct KnownState {
+    /// The name of the set of data that this process has worked with.
+    epoch: Option<String>,
+    /// The start of the server that it was last connected to.
+    server_start: String,
+    /// The number of the last change that this process knows to be stored.
+    sequence: i64,
+    health: StoreHealth,
+}
+
+/// What `greet.lua` found.
+struct StoredState {
+    epoch: String,
+    sequence: i64,
+    /// The sequence when the server was first used after its start.
+    at_start: i64,
+}
+
+/// A connection of [`Server`], made anew after it was lost.
+pub(super) struct Connection {
+    server: Arc<Server>,
+    state: Mutex<ConnectionState>,
+}
+
+#[derive(Clone)]
+pub(super) struct OpenConnection {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) scripts: Arc<LoadedScripts>,
+}
+
+#[derive(Default)]
+struct ConnectionState {
+    open: Option<OpenConnection>,
+    /// Counts the connections, so that a late error doesn't close a newer one.
+    generation: u64,
+    failed: u32,
+    retry_at: Option<Instant>,
+    problem: Option<String>,
+}
+
+impl Server {
+    /// Every key begins with the prefix of `url` and `part`.
+    pub(super) fn new(url: &RedisUrl, part: &str) -> Result<Self, StoreError> {
+        let info = url.connection_info().map_err(|error| unavailable(&error))?;
+        let client = Client::open(info).map_err(|error| unavailable(&error))?;
+        let prefix = format!("{}{part}", url.key_prefix());
+        Ok(Self { url: url.clone(), client, prefix, known: SyncMutex::default() })
+    }
+
+    pub(super) fn health(&self) -> StoreHealth {
+        self.known.lock().health.clone()
+    }
+
+    /// Notes the number of a stored change. Fails if the server has forgotten earlier ones.
+    pub(super) fn stored(&self, sequence: i64) -> Result<(), ()> {
+        let mut known = self.known.lock();
+        if sequence <= known.sequence {
+            // The next connection finds out what is missing.
+            return Err(());
+        }
+        known.sequence = sequence;
+        Ok(())
+    }
+
+    async fn connect(&self) -> RedisResult<OpenConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let mut connection =
+            self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let scripts = Arc::new(LoadedScripts::load(&mut connection).await?);
+        let info: String = cmd("INFO").query_async(&mut connection).await.unwrap_or_default();
+        let weaker = weaker_promise(&mut connection, &info).await;
+        let new_epoch = format!("{:032x}", rand::random::<u128>());
+        let server_start = info_field(&info, "run_id").unwrap_or_default();
+        let greeting = ScriptCall::new(ScriptName::Greet).text(&new_epoch).text(server_start);
+        let command = scripts.command(&self.prefix, greeting);
+        let (epoch, sequence, at_start) = command.query_async(&mut connection).await?;
+        self.compare(StoredState { epoch, sequence, at_start }, server_start, weaker);
+        Ok(OpenConnection { connection, scripts })
+    }
+
+    /// Compares what the server has with what it had, and says so when something is missing.
+    fn compare(&self, found: StoredState, server_start: &str, weaker: Option<String>) {
+        let mut known = self.known.lock();
+        let StoredState { epoch, sequence, at_start } = found;
+        let is_same_start = !server_start.is_empty() && known.server_start == server_start;
+        let kept = if is_same_start { sequence } else { sequence.min(at_start) };
+        let loss = match &known.epoch {
+            Some(before) if *before != epoch => Some(
+                "the Redis server lost all data of this relay: it restarted without it, or \
+                 somebody deleted it"
+                    .to_owned(),
+            ),
+            Some(_) if kept < known.sequence => Some(format!(
+                "the Redis server lost data: it came back with change {kept}, and change {} was \
+                 acknowledged before",
+                known.sequence
+            )),
+            _ => None,
+        };
+        if let Some(loss) = loss {
+            tracing::error!(
+                server = %self.url,
+                "{loss}. Deliveries and reports that were answered with success are gone; see \
+                 \"When Redis lost data\" in docs/operating.md"
+            );
+            known.health.losses += 1;
+            known.health.loss = Some(loss);
+            known.sequence = 0;
+        }
+        if known.health.weaker_promise != weaker {
+            match &weaker {
+                Some(weaker) => tracing::warn!(
+                    server = %self.url,
+                    "the store promises less than the relay does: {weaker}"
+                ),
+                None => {
+                    tracing::info!(server = %self.url, "every change is on the server's disk before it is acknowledged")
+                }
+            }
+        }
+        known.health.weaker_promise = weaker;
+        known.epoch = Some(epoch);
+        server_start.clone_into(&mut known.server_start);
+        known.sequence = known.sequence.max(sequence);
+    }
+}
+
+impl Connection {
+    pub(super) fn new(server: Arc<Server>) -> Self {
+        Self { server, state: Mutex::default() }
+    }
+
+    /// The open connection and its number. During an outage it fails at once between two attempts.
+    pub(super) async fn get(&self) -> Result<(OpenConnection, u64), StoreError> {
+        let mut state = self.state.lock().await;
+        if let Some(open) = &state.open {
+            return Ok((open.clone(), state.generation));
+        }
+        if state.retry_at.is_some_and(|at| Instant::now() < at) {
+            let problem = state.problem.clone().unwrap_or_default();
+            return Err(StoreError::Unavailable(problem));
+        }
+        match self.server.connect().await {
+            Ok(open) => {
+                if state.failed > 0 {
+                    tracing::info!(server = %self.server.url, "connected to Redis again");
+                }
+                let generation = state.generation + 1;
+                *state =
+                    ConnectionState { open: Some(open.clone()), generation, ..Default::default() };
+                Ok((open, generation))
+            }
+            Err(error) => {
+                let problem = describe(&error);
+                if state.problem.as_ref() != Some(&problem) {
+                    tracing::error!(server = %self.server.url, problem, "Redis can't be used");
+                }
+                state.failed = state.failed.saturating_add(1);
+                let doubled = FIRST_BACKOFF * 2_u32.pow(state.failed.min(10) - 1);
+                let pause = doubled.min(LONGEST_BACKOFF).mul_f64(rand::random_range(0.5..1.0));
+                state.retry_at = Some(Instant::now() + pause);
+                state.problem = Some(problem.clone());
+                Err(StoreError::Unavailable(problem))
+            }
+        }
+    }
+
+    /// Closes a connection after an error, unless the error says that it still works.
+    pub(super) async fn failed(&self, generation: u64, error: &RedisError) {
+        if matches!(error.code(), Some("OOM" | "MISCONF" | "BUSY" | "NOPERM")) {
+            return;
+        }
+        self.close(generation).await;
+    }
+
+    pub(super) async fn close(&self, generation: u64) {
+        let mut state = self.state.lock().await;
+        if state.generation == generation {
+            state.open = None;
+        }
+    }
+
+    /// Runs one script.
+    pub(super) async fn run<T: redis::FromRedisValue>(
+        &self,
+        call: ScriptCall,
+    ) -> Result<T, StoreError> {
+        let (mut open, generation) = self.get().await?;
+        let command = open.scripts.command(&self.server.prefix, call);
+        let result = command.query_async(&mut open.connection).await;
+        self.checked(generation, result).await
+    }
+
+    /// Sends commands that can be repeated, and returns their answers. The first try may find that the
+    /// connection was lost while nobody used it.
+    pub(super) async fn query<T: redis::FromRedisValue>(
+        &self,
+        pipeline: &redis::Pipeline,
+    ) -> Result<T, StoreError> {
+        let (mut open, generation) = self.get().await?;
+        match pipeline.query_async(&mut open.connection).await {
+            Err(error) if error.is_connection_dropped() => self.close(generation).await,
+            result => return self.checked(generation, result).await,
+        }
+        let (mut open, generation) = self.get().await?;
+        let result = pipeline.query_async(&mut open.connection).await;
+        self.checked(generation, result).await
+    }
+
+    async fn checked<T>(&self, generation: u64, result: RedisResult<T>) -> Result<T, StoreError> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                self.failed(generation, &error).await;
+                Err(unavailable(&error))
+            }
+        }
+    }
+}
+
+/// What the server promises less than that every change is on disk before it is acknowledged.
+async fn weaker_promise(connection: &mut MultiplexedConnection, info: &str) -> Option<String> {
+    let mut settings = std::collections::HashMap::new();
+    for name in ["appendonly", "appendfsync", "no-appendfsync-on-rewrite", "maxmemory-policy"] {
+        let answer: RedisResult<Vec<String>> =
+            cmd("CONFIG").arg("GET").arg(name).query_async(connection).await;
+        // Managed servers don't have the command, and a user may not have the right to it.
+        if let Ok([_, value]) = answer.as_deref() {
+            settings.insert(name, value.clone());
+        }
+    }
+    let setting = |name: &str| settings.get(name).map(String::as_str);
+    let appendonly = setting("appendonly").or(match info_field(info, "aof_enabled") {
+        Some("0") => Some("no"),
+        Some(_) => Some("yes"),
+        None => None,
+    });
+    let policy = setting("maxmemory-policy").or(info_field(info, "maxmemory_policy"));
+    let mut problems = vec![];
+    match (appendonly, setting("appendfsync")) {
+        (Some("no"), _) => problems.push(
+            "`appendonly` is `no`: a crash of the server loses everything since its last snapshot",
+        ),
+        (_, Some("everysec")) => problems
+            .push("`appendfsync` is `everysec`: a crash of its machine loses up to two seconds"),
+        (_, Some("no")) => {
+            problems.push("`appendfsync` is `no`: a crash of its machine loses about half a minute")
+        }
+        (Some("yes"), Some("always")) => {}
+        _ => problems.push("the server doesn't tell its `appendfsync`"),
+    }
+    if setting("no-appendfsync-on-rewrite") == Some("yes") {
+        problems.push("`no-appendfsync-on-rewrite` is `yes`: nothing is synced during a rewrite");
+    }
+    if policy.is_some_and(|policy| policy.starts_with("allkeys")) {
+        problems.push("`maxmemory-policy` deletes records when memory is full: use `noeviction`");
+    }
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+pub(super) fn unavailable(error: &RedisError) -> StoreError {
+    StoreError::Unavailable(describe(error))
+}
+
+/// The cause in words, without the server's address: some errors are read by strangers.
+pub(super) fn describe(error: &RedisError) -> String {
+    // Inside a script, Redis 7.0 gives this error the code `ERR`.
+    if error.to_string().contains("The user executing the script can't") {
+        let detail = error.detail().unwrap_or_default();
+        return format!("the Redis user lacks a permission ({detail})");
+    }
+    let what = match error.code() {
+        Some("OOM") => "Redis is out of memory (`maxmemory`) and takes no writes",
+        Some("READONLY") => {
+            "Redis is a read-only replica: it is failing over, or the address is that of a replica"
+        }
+        Some("MISCONF") => "Redis can't write to its disk and takes no writes",
+        Some("LOADING") => "Redis is starting and still loads its data",
+        Some("MASTERDOWN") => "Redis is a replica that has lost its primary",
+        Some("NOREPLICAS") => "Redis has fewer replicas than `min-replicas-to-write`",
+        Some("CLUSTERDOWN") => "the Redis cluster is down",
+        Some("MOVED" | "ASK") => {
+            "this node of a Redis cluster doesn't hold the relay's keys: use the address of the \
+             shard that does"
+        }
+        Some("BUSY") => "Redis is busy with somebody's script",
+        Some("NOPERM") => "the Redis user lacks a permission",
+        Some("NOAUTH" | "WRONGPASS") => "Redis refuses the login",
+        _ if error.kind() == ErrorKind::AuthenticationFailed => "Redis refuses the login",
+        _ if error.is_connection_refusal() => "Redis can't be reached: connection refused",
+        _ if error.is_timeout() => "Redis doesn't answer in time",
+        _ if error.is_connection_dropped() => "Redis closed the connection",
+        _ => return format!("Redis can't be used: {error}"),
+    };
+    match error.code() {
+        Some("NOPERM" | "MISCONF" | "MOVED") => {
+            format!("{what} ({})", error.detail().unwrap_or_default())
+        }
+        _ => what.to_owned(),
+    }
+}

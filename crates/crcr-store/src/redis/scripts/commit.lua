@@ -1,0 +1,132 @@
+-- Applies a batch as a whole, or changes nothing.
+local now = argument()
+
+local is_current = true
+each(function()
+  local key, expected = argument(), argument()
+  local found = call('GETRANGE', prefix .. ':record:' .. key, 0, 15)
+  if found == '' then found = padded(0) end
+  is_current = is_current and found == expected
+end)
+if not is_current then return {'conflict', 0} end
+
+local settled, lease, outcome, settled_until, settled_error
+each(function()
+  settled, lease, outcome = argument(), argument(), argument()
+  settled_until, settled_error = argument(), argument()
+end)
+if settled then
+  local task = call('HMGET', task_key(settled), 'state', 'lease')
+  if task[1] ~= 'leased' or task[2] ~= lease then return {'lease_lost', 0} end
+end
+
+local limited
+each(function()
+  local bucket, full = argument(), tonumber(argument())
+  local key = prefix .. ':bucket:' .. bucket
+  local held = call('HMGET', key, 'tokens', 'at')
+  local tokens = full
+  if held[1] then
+    local passed = math.max(tonumber(now) - tonumber(held[2]), 0)
+    tokens = math.min(tonumber(held[1]) + passed * full / 60000, full)
+  end
+  if tokens < 1 then
+    limited = math.ceil((1 - tokens) * 60000 / full)
+    return
+  end
+  call('HSET', key, 'tokens', string.format('%.17g', tokens - 1), 'at', now)
+  -- By then the bucket is full again.
+  call('ZADD', prefix .. ':expiry', string.format('%.0f', now + 3600000), 'bucket:' .. bucket)
+end)
+if limited then return {'limited', limited} end
+
+local sequence = call('INCR', prefix .. ':sequence')
+
+each(function()
+  local key, value, expires_at = argument(), argument(), argument()
+  local name = prefix .. ':record:' .. key
+  local version = tonumber(call('GETRANGE', name, 0, 15)) or 0
+  call('SET', name, padded(version + 1) .. value)
+  call('ZADD', prefix .. ':expiry', expires_at, 'record:' .. key)
+end)
+
+each(function()
+  local set, member, score, expires_at = argument(), argument(), argument(), argument()
+  call('ZADD', prefix .. ':set:' .. set, score, member)
+  call('ZADD', prefix .. ':expiry', expires_at, 'member:' .. #set .. ':' .. set .. member)
+end)
+
+-- The earlier of two times, either of which can be missing.
+local function earlier(one, other)
+  if one and other then
+    return tonumber(one) < tonumber(other) and one or other
+  end
+  return one or other
+end
+
+-- The settled task goes first: the batch may put its own successor into the queue.
+if settled then
+  local name = task_key(settled)
+  local task = call('HMGET', name, 'lane', 'again_at', 'failed', 'key')
+  local lane, again_at, failed, key = task[1], task[2], tonumber(task[3]), task[4]
+  if outcome == 'done' and not again_at then
+    remove_task(settled, key, lane, 'leased')
+  else
+    local state, due_at = 'ready', nil
+    if outcome == 'done' then
+      due_at, failed = again_at, 0
+    elseif outcome == 'later' then
+      due_at, failed = earlier(again_at, settled_until), 0
+    elseif outcome == 'retry' then
+      due_at, failed = earlier(again_at, settled_until), failed + 1
+    elseif outcome == 'release' then
+      due_at = earlier(again_at, now)
+    elseif again_at then
+      due_at, failed = again_at, 0
+    else
+      state, due_at, failed = 'dead', settled_until, failed + 1
+    end
+    call('HSET', name, 'state', state, 'due_at', due_at, 'failed', failed)
+    call('HDEL', name, 'lease', 'again_at')
+    if settled_error ~= '' then call('HSET', name, 'last_error', settled_error) end
+    place(settled, lane, 'leased', state, due_at)
+  end
+end
+
+each(function()
+  local key, lane, payload, due_at = argument(), argument(), argument(), argument()
+  local id = call('HGET', prefix .. ':task_ids', key)
+  if not id then
+    id = padded(call('INCR', prefix .. ':last_task'))
+    call('HSET', prefix .. ':task_ids', key, id)
+    call('SADD', kind_key(key), id)
+    call('HSET', task_key(id), 'key', key, 'lane', lane, 'payload', payload, 'state', 'ready',
+      'due_at', due_at, 'failed', 0, 'created_at', now)
+    place(id, lane, nil, 'ready', due_at)
+    return
+  end
+  local name = task_key(id)
+  local task = call('HMGET', name, 'lane', 'payload', 'state', 'due_at', 'again_at')
+  local state = task[3]
+  if task[2] ~= payload then
+    call('HSET', name, 'payload', payload, 'failed', 0, 'created_at', now)
+  end
+  if state == 'leased' then
+    call('HSET', name, 'again_at', earlier(task[5], due_at))
+  else
+    if state == 'ready' then
+      due_at = earlier(task[4], due_at)
+    else
+      call('HSET', name, 'state', 'ready', 'failed', 0)
+    end
+    call('HSET', name, 'due_at', due_at)
+    place(id, task[1], state, 'ready', due_at)
+  end
+end)
+
+each(function()
+  call('XADD', prefix .. ':outbox', '*', 'fact', argument())
+end)
+
+finish_lanes()
+return {'done', sequence}

@@ -1,0 +1,223 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crcr_testkit::redis::{RedisServer, RedisSettings};
+
+use super::*;
+use crate::conformance;
+
+fn now() -> Timestamp {
+    timestamp(1_800_000_000_000)
+}
+
+fn fact(number: u64) -> Fact {
+    Fact::MergeBase(MergeBaseFact {
+        upstream: "acme/upstream".to_owned(),
+        pull_request: number,
+        head_sha: "a".repeat(40),
+        at: now(),
+        merge_base: "b".repeat(40),
+        committed_at: now(),
+    })
+}
+
+async fn open(server: &RedisServer) -> RedisStore {
+    RedisStore::open(&RedisUrl::parse(&server.url()).unwrap()).await.unwrap()
+}
+
+fn batch(name: &str) -> WriteBatch {
+    let mut batch = WriteBatch::default();
+    batch.set(StoreKey::new(&[name]), &name, now());
+    batch
+}
+
+async fn write(store: &RedisStore, name: &str) {
+    assert_eq!(store.commit(batch(name), now()).await.unwrap(), CommitOutcome::Done);
+}
+
+/// The first batch after a restart fails: whether the server applied it can't be known.
+async fn write_again(store: &RedisStore, name: &str) {
+    eventually(|| store.commit(batch(name), now())).await;
+}
+
+async fn holds(store: &RedisStore, name: &str) -> bool {
+    store.records(&[StoreKey::new(&[name])]).await.unwrap()[0].is_some()
+}
+
+/// Tries until the connection is there again.
+async fn eventually<T, F: Future<Output = Result<T, StoreError>>>(attempt: impl Fn() -> F) -> T {
+    for _ in 0..200 {
+        if let Ok(value) = attempt().await {
+            return value;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("Redis doesn't come back")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs redis-server"]
+async fn redis_store_conforms_and_no_key_can_be_evicted_by_its_time_to_live() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let count = AtomicU32::new(0);
+    conformance::check_all(async || {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let url = RedisUrl::parse(&format!("{}?prefix=n{number}", server.url())).unwrap();
+        RedisStore::open(&url).await.unwrap()
+    })
+    .await;
+    let keyspace = server.command(&["INFO", "keyspace"]).unwrap();
+    assert!(keyspace.contains("expires=0"), "{keyspace}");
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn durable_server_loses_nothing_at_kill_9() {
+    let mut server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    assert_eq!(store.health(), StoreHealth::default());
+    for n in 0..20 {
+        write(&store, &n.to_string()).await;
+    }
+    server.kill().unwrap();
+    server.again().unwrap();
+    write_again(&store, "after").await;
+    for n in 0..20 {
+        assert!(holds(&store, &n.to_string()).await, "{n}");
+    }
+    assert_eq!(store.health(), StoreHealth::default());
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn server_that_comes_back_empty_is_reported() {
+    let settings = RedisSettings { is_durable: false, ..RedisSettings::default() };
+    let mut server = RedisServer::start(settings).unwrap();
+    let store = open(&server).await;
+    let weaker = store.health().weaker_promise.unwrap();
+    assert!(weaker.contains("`appendonly` is `no`"), "{weaker}");
+    write(&store, "acknowledged").await;
+    assert_eq!(store.health().losses, 0);
+    server.kill().unwrap();
+    server.again().unwrap();
+    write_again(&store, "after").await;
+    let health = store.health();
+    assert_eq!(health.losses, 1);
+    assert!(health.loss.unwrap().contains("lost all data"));
+    write(&store, "later").await;
+    assert_eq!(store.health().losses, 1, "told once");
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn older_snapshot_is_reported_even_after_another_relay_has_written_more() {
+    let settings = RedisSettings { is_durable: false, ..RedisSettings::default() };
+    let mut server = RedisServer::start(settings).unwrap();
+    let store = open(&server).await;
+    write(&store, "kept").await;
+    server.command(&["SAVE"]).unwrap();
+    write(&store, "lost").await;
+    server.kill().unwrap();
+    server.again().unwrap();
+    let other = open(&server).await;
+    for n in 0..9 {
+        write(&other, &n.to_string()).await;
+    }
+    assert_eq!(other.health().losses, 0, "it knew nothing before");
+    write_again(&store, "after").await;
+    let health = store.health();
+    assert_eq!(health.losses, 1, "{health:?}");
+    assert!(health.loss.unwrap().contains("came back with change 1, and change 2"));
+    assert!(holds(&other, "kept").await && !holds(&other, "lost").await);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn deleted_data_of_a_running_server_is_reported() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    write(&store, "acknowledged").await;
+    server.command(&["FLUSHALL"]).unwrap();
+    write(&store, "after").await;
+    write_again(&store, "later").await;
+    assert_eq!(store.health().losses, 1);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn full_server_takes_nothing_changes_nothing_and_can_be_emptied() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    write(&store, "old").await;
+    let facts = vec![fact(1)];
+    store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
+    let mut refused = batch("new");
+    refused.rate_limit = Some(RateLimitCharge { bucket: StoreKey::new(&["b"]), per_minute: 1 });
+    let refused = store.commit(refused, now()).await.unwrap_err().to_string();
+    assert!(refused.contains("out of memory"), "{refused}");
+    assert!(!holds(&store, "new").await);
+    assert_eq!(store.delete_expired(now()).await.unwrap(), 1);
+    let facts = store.outbox(9).await.unwrap();
+    store.remove_from_outbox(&facts[0].id).await.unwrap();
+    assert_eq!(store.queue_depth().await.unwrap(), QueueDepth::default());
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
+    write(&store, "new").await;
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn read_only_replica_is_named_and_used_again_when_it_is_the_primary() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open(&server).await;
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    let refused = store.commit(batch("a"), now()).await.unwrap_err().to_string();
+    assert!(refused.contains("read-only replica"), "{refused}");
+    server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    eventually(|| store.commit(batch("a"), now())).await;
+    assert_eq!(store.health().losses, 0);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn facts_are_copied_by_one_relay_and_a_late_removal_takes_no_newer_fact() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let (one, other) = (open(&server).await, open(&server).await);
+    let facts = (1..=3).map(fact).collect();
+    one.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
+    let first = one.outbox(2).await.unwrap();
+    assert_eq!(first.iter().map(|entry| &entry.fact).collect::<Vec<_>>(), [&fact(1), &fact(2)]);
+    assert!(other.outbox(9).await.unwrap().is_empty(), "they are being copied");
+    one.remove_from_outbox(&first[1].id).await.unwrap();
+    one.remove_from_outbox(&first[1].id).await.unwrap();
+    assert_eq!(one.queue_depth().await.unwrap().facts, 1);
+    // The relay that copied facts is gone.
+    server.command(&["DEL", "{crcr}:outbox_reader"]).unwrap();
+    assert_eq!(other.outbox(9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn check_finds_a_missing_permission_and_leaves_no_key() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let rights = ["ACL", "SETUSER", "relay", "on", ">s3cret", "~{crcr}*", "+@all", "-@admin"];
+    server.command(&rights).unwrap();
+    let url = server.url().replace("redis://", "redis://relay:s3cret@");
+    let url = RedisUrl::parse(&url).unwrap();
+    RedisStore::rehearse(&url).await.unwrap();
+    let keys = server.command(&["KEYS", "*check*"]).unwrap();
+    assert!(keys.trim().is_empty(), "{keys}");
+    let store = RedisStore::open(&url).await.unwrap();
+    let weaker = store.health().weaker_promise.unwrap();
+    assert!(
+        weaker.contains("doesn't tell its `appendfsync`"),
+        "it can't read the settings: {weaker}"
+    );
+    server.command(&["ACL", "SETUSER", "relay", "-xadd"]).unwrap();
+    let refused = RedisStore::rehearse(&url).await.unwrap_err().to_string();
+    assert!(refused.contains("lacks a permission"), "{refused}");
+    let keys = server.command(&["KEYS", "*check*"]).unwrap();
+    assert!(keys.trim().is_empty(), "{keys}");
+    server.command(&["ACL", "SETUSER", "relay", ">other", "<s3cret"]).unwrap();
+    let refused = RedisStore::rehearse(&url).await.unwrap_err().to_string();
+    assert!(refused.contains("refuses the login") && !refused.contains("s3cret"), "{refused}");
+}

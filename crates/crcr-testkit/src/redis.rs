@@ -1,0 +1,98 @@
+//! Real Redis servers on loopback.
+
+use std::io;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A running server with its own folder. Dropping it stops the server.
+#[derive(Debug)]
+pub struct RedisServer {
+    child: Child,
+    port: u16,
+    settings: RedisSettings,
+    folder: TempDir,
+}
+
+#[derive(Debug, Clone)]
+pub struct RedisSettings {
+    /// Whether every change is on disk before it is answered; otherwise nothing ever is.
+    pub is_durable: bool,
+    /// Further arguments of `redis-server`.
+    pub arguments: Vec<String>,
+}
+
+impl Default for RedisSettings {
+    fn default() -> Self {
+        Self { is_durable: true, arguments: vec![] }
+    }
+}
+
+impl RedisServer {
+    pub fn start(settings: RedisSettings) -> io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let child = spawn(&settings, &folder, port)?;
+        Ok(Self { child, port, settings, folder })
+    }
+
+    /// Its address for `--store`.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// `kill -9`; its files stay.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Starts it again after [`RedisServer::kill`], on the same port.
+    pub fn again(&mut self) -> io::Result<()> {
+        self.child = spawn(&self.settings, &self.folder, self.port)?;
+        Ok(())
+    }
+
+    /// Runs a command in `redis-cli`, and returns what it printed.
+    pub fn command(&self, arguments: &[&str]) -> io::Result<String> {
+        let port = self.port.to_string();
+        let output = Command::new("redis-cli").args(["-p", &port]).args(arguments).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        drop(self.kill());
+    }
+}
+
+fn spawn(settings: &RedisSettings, folder: &TempDir, port: u16) -> io::Result<Child> {
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
+    if settings.is_durable {
+        command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+    }
+    command.args(&settings.arguments).current_dir(folder.path());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let started = Instant::now();
+    // While it loads its data, it takes connections and answers errors.
+    while !answers(port)? {
+        if started.elapsed() > START_TIMEOUT || child.try_wait()?.is_some() {
+            drop(child.kill());
+            return Err(io::Error::other("the server doesn't start"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(child)
+}
+
+fn answers(port: u16) -> io::Result<bool> {
+    let output = Command::new("redis-cli").args(["-p", &port.to_string(), "PING"]).output()?;
+    Ok(output.stdout.starts_with(b"PONG"))
+}
