@@ -145,7 +145,7 @@ pub enum CliCommand {
         shell: Shell,
     },
     /// Write the manual pages of all commands
-    #[command(hide = true)]
+    #[command(hide = true, after_help = "Example:\n  crcr man --out man/man1")]
     Man {
         /// Folder to write them to
         #[arg(long, value_name = "DIR")]
