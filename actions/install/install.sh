@@ -13,9 +13,14 @@
 # A download, fresh or cached, is used only if its SHA-256 is the one in manifest.json beside this
 # file: whoever pins this action by commit has pinned the bytes that run. A build is made from the
 # files of this action, with the dependencies that Cargo.lock pins by hash.
-set -euo pipefail
 # What an earlier step exported by mistake shouldn't change the programs below. This is no defence
 # against a hostile earlier step: whoever can set variables of the job can change PATH, too.
+# A privileged shell takes no functions from the environment; in POSIX mode no function hides `exec`.
+if [[ $- != *p* ]]; then
+  POSIXLY_CORRECT=1
+  exec bash -p "${BASH_SOURCE[0]}" "$@"
+fi
+set -euo pipefail
 unset BASH_ENV ENV LD_PRELOAD CDPATH
 IFS=$' \t\n'
 
@@ -90,7 +95,8 @@ download() {
   fi
   node=$(node_path)
   if [[ -n $node ]]; then
-    "$node" -e '
+    # Only with this variable does node use the proxy variables.
+    NODE_USE_ENV_PROXY=1 "$node" -e '
       const [url, file, max] = process.argv.slice(1);
       fetch(url, { signal: AbortSignal.timeout(300000) }).then(async answer => {
         if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);

@@ -2,12 +2,19 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aws_lc_rs::digest;
 use axum::Router;
+use axum::body::Body;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use crcr_standin::server::{Bound, Server};
 use tempfile::TempDir;
@@ -24,16 +31,30 @@ struct Machine {
     releases: Server,
 }
 
+/// A binary as it is released.
+fn packed(binary: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("packed");
+    fs::write(&file, binary).unwrap();
+    Command::new("gzip").arg("-c").arg(&file).output().unwrap().stdout
+}
+
+/// A server of releases that gives this answer.
+fn serve<A: IntoResponse + 'static>(
+    answer: impl Fn() -> A + Clone + Send + Sync + 'static,
+) -> Server {
+    let path = format!("/v{VERSION}/crcr-{VERSION}-{TARGET}.gz");
+    let router =
+        Router::new().route(&path, get(move || std::future::ready(answer().into_response())));
+    Bound::loopback().unwrap().serve(router).unwrap()
+}
+
 impl Machine {
     /// `released` is what the server has; the manifest knows the hash of `BINARY`.
     fn new(released: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let packed = folder.path().join("packed");
-        fs::write(&packed, released).unwrap();
-        let packed = Command::new("gzip").arg("-c").arg(&packed).output().unwrap().stdout;
-        let path = format!("/v{VERSION}/crcr-{VERSION}-{TARGET}.gz");
-        let router = Router::new().route(&path, get(move || std::future::ready(packed.clone())));
-        let releases = Bound::loopback().unwrap().serve(router).unwrap();
+        let packed = packed(released);
+        let releases = serve(move || packed.clone());
         let machine = Self { folder, releases };
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../actions/install/install.sh");
         fs::create_dir_all(machine.path("action/actions/install")).unwrap();
@@ -194,6 +215,192 @@ fn missing_release_is_a_network_failure() {
     assert!(stderr(&ran).contains("error[download]"), "{}", stderr(&ran));
 }
 
+#[test]
+fn truncated_release_is_refused_and_leaves_nothing() {
+    let machine = Machine::new(BINARY);
+    let whole = packed(BINARY);
+    let short = whole[..whole.len() / 2].to_vec();
+    let server = serve(move || short.clone());
+    let ran = machine.install(&[("CRCR_DOWNLOAD_URL", server.url().as_str())]);
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(stderr(&ran).contains("error[hash-mismatch]"), "{}", stderr(&ran));
+
+    // The connection ends before what was announced: a fault of the network.
+    let server = serve(|| {
+        let body = futures_util::stream::iter([
+            Ok(packed(BINARY)[..9].to_vec()),
+            Err(std::io::Error::other("cut")),
+        ]);
+        Response::builder().header("content-length", 1000).body(Body::from_stream(body)).unwrap()
+    });
+    let ran = machine.install(&[("CRCR_DOWNLOAD_URL", server.url().as_str())]);
+    assert_eq!(ran.status.code(), Some(2));
+    assert!(stderr(&ran).contains("error[download]"), "{}", stderr(&ran));
+    assert_eq!(files(&machine.path("cache")), Vec::<PathBuf>::new());
+    assert_eq!(machine.read("output") + &machine.read("path"), "");
+}
+
+#[test]
+fn server_that_fails_first_is_asked_again() {
+    let machine = Machine::new(BINARY);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = serve(move || match count.fetch_add(1, Ordering::SeqCst) {
+        0 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        _ => packed(BINARY).into_response(),
+    });
+    let ran = machine.install(&[("CRCR_DOWNLOAD_URL", server.url().as_str())]);
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
+/// A proxy that has the release at `releases.invalid`, and says how often it was asked for it. curl asks
+/// for the address, node for a tunnel to it.
+fn proxy() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut first_line = || {
+                let lines = reader.by_ref().lines().map_while(Result::ok);
+                let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+                head.into_iter().next().unwrap_or_default()
+            };
+            let mut line = first_line();
+            if line.starts_with("CONNECT releases.invalid:80 ") {
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+                line = first_line().replacen("GET ", "GET http://releases.invalid", 1);
+            }
+            if line.starts_with("GET http://releases.invalid/v") {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            let body = packed(BINARY);
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
+            let _ = write!(stream, "{head} {}\r\n\r\n", body.len());
+            let _ = stream.write_all(&body);
+        }
+    });
+    (url, asked)
+}
+
+#[test]
+fn download_goes_through_the_proxy_of_the_job() {
+    let machine = Machine::new(BINARY);
+    let (proxy, asked) = proxy();
+    let url = [("CRCR_DOWNLOAD_URL", "http://releases.invalid")];
+    let ran = machine.install(&[url[0], ("http_proxy", &proxy)]);
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let other = machine.path("other").to_str().unwrap().to_owned();
+    let ran = machine.install(&[url[0], ("RUNNER_TOOL_CACHE", &other)]);
+    assert_eq!(ran.status.code(), Some(2), "the name exists only at the proxy");
+}
+
+#[test]
+#[ignore = "needs node"]
+fn node_downloads_through_the_proxy_of_the_job() {
+    let machine = Machine::new(BINARY);
+    let (proxy, asked) = proxy();
+    let path = format!("{}:{}", machine.path_without(&["curl", "wget", "node"]), node_folder());
+    let ran = machine.install(&[
+        ("CRCR_DOWNLOAD_URL", "http://releases.invalid"),
+        ("HTTP_PROXY", &proxy),
+        ("PATH", &path),
+    ]);
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn jobs_on_one_runner_that_install_at_once_get_the_same_binary() {
+    let machine = Machine::new(BINARY);
+    let start = |_| machine.command(&[]).stderr(Stdio::piped()).spawn().unwrap();
+    let jobs: Vec<_> = (0..4).map(start).collect();
+    for job in jobs {
+        let ran = job.wait_with_output().unwrap();
+        assert!(ran.status.success(), "{}", stderr(&ran));
+    }
+    assert_eq!(files(&machine.path("cache")), [machine.cached()]);
+    assert_eq!(fs::read_to_string(machine.cached()).unwrap(), BINARY);
+}
+
+#[test]
+fn functions_that_an_earlier_step_exported_are_not_run() {
+    let machine = Machine::new("#!/bin/sh\necho crcr evil\n");
+    let planted = machine.path("planted").to_str().unwrap().to_owned();
+    let good = hex::encode(digest::digest(&digest::SHA256, BINARY.as_bytes()));
+    let body = format!("() {{ /usr/bin/touch {planted}; echo {good}; }}");
+    let names = [
+        "sha256sum",
+        "shasum",
+        "curl",
+        "gzip",
+        "head",
+        "mv",
+        "mktemp",
+        "uname",
+        "command",
+        "unset",
+        "set",
+        "exec",
+        "cd",
+        "echo",
+        "printf",
+        "trap",
+        "local",
+        "return",
+        "exit",
+        "have",
+    ];
+    let mut command = machine.command(&[]);
+    for name in names {
+        command.env(format!("BASH_FUNC_{name}%%"), &body);
+    }
+    let ran = command.output().unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("error[hash-mismatch]"), "{}", stderr(&ran));
+    assert!(!machine.path("planted").exists(), "a planted function ran");
+}
+
+/// The step of the action as a runner starts it, with what the job exported.
+#[test]
+fn start_up_file_that_an_earlier_step_exported_is_not_run() {
+    let machine = Machine::new(BINARY);
+    let action = include_str!("../../actions/install/action.yml");
+    let action: serde_yaml::Value = serde_yaml::from_str(action).unwrap();
+    let step = &action["runs"]["steps"][0];
+    let script = machine.path("step.sh");
+    fs::write(&script, step["run"].as_str().unwrap()).unwrap();
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(machine.path(SCRIPT), mode).unwrap();
+    let start_up = machine.path("start-up.sh");
+    fs::write(&start_up, format!("touch {}\n", machine.path("planted").display())).unwrap();
+    let run = |given: bool| {
+        let mut command = machine.command(&[]);
+        let environment: Vec<_> =
+            command.get_envs().map(|(k, v)| (k.to_owned(), v.unwrap().to_owned())).collect();
+        command = Command::new("/bin/bash");
+        command.args(["--noprofile", "--norc", "-e", "-o", "pipefail"]).arg(&script).env_clear();
+        command.envs(environment).env("BASH_ENV", &start_up).env("ENV", &start_up);
+        command.env("GITHUB_ACTION_PATH", machine.path("action/actions/install"));
+        for (name, value) in step["env"].as_mapping().unwrap() {
+            let value = value.as_str().unwrap();
+            if given && !value.contains("${{") {
+                command.env(name.as_str().unwrap(), value);
+            }
+        }
+        command.output().unwrap()
+    };
+    let ran = run(true);
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    assert!(!machine.path("planted").exists(), "the start-up file ran");
+    run(false);
+    assert!(machine.path("planted").exists(), "without the step's `env:` it would run");
+}
+
 /// PATH with the Rust that runs this test.
 fn with_cargo() -> String {
     let cargo = Path::new(env!("CARGO")).parent().unwrap();
@@ -283,6 +490,12 @@ fn source_is_built_on_a_platform_without_a_release() {
     let told = stderr(&ran);
     assert!(told.starts_with("there is no release for Plan9 on mips: building"), "{told}");
     assert!(ran.status.success(), "{told}");
+
+    let ran = machine.install(&[("INPUT_INSTALL", "release"), ("PATH", &path)]);
+    assert_eq!(ran.status.code(), Some(1));
+    let told = stderr(&ran);
+    assert!(told.starts_with("error[no-release]: there is no release for Plan9 on mips"), "{told}");
+    assert!(told.contains("or name a binary that is already there"), "{told}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub mod quarantine;
 pub mod relay;
 pub mod report;
 pub mod reproduce;
+mod short_help;
 pub mod stats;
 
 use std::ffi::OsString;
@@ -28,12 +29,19 @@ use clap_complete::Shell;
 
 use crate::env_vars::Env;
 
+const EXAMPLES: &str = "\
+Examples:
+  crcr init downstream      a workflow for this repository
+  crcr doctor               what CI needs here, and what is missing
+  crcr demo --exit          the whole loop on this machine
+Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
+
 #[derive(Debug, Parser)]
 #[command(
     name = "crcr",
     version,
     about = "Cross-repository CI: credentials and artifacts with fallback, the allowlist, the relay",
-    after_help = "Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service",
+    after_help = EXAMPLES,
     disable_help_subcommand = true,
     arg_required_else_help = true
 )]
@@ -77,21 +85,30 @@ pub enum DataFormat {
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Which repositories take part in cross-repository CI, and how deeply
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  crcr allowlist validate .github/allowlist.yml")]
     Allowlist(allowlist::AllowlistCommand),
     /// Store, fetch and list artifacts of a workflow run
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  crcr artifact upload --name wheels --path dist"
+    )]
     Artifact(artifact::ArtifactCommand),
     /// Credentials from the job's OIDC token
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  crcr oidc configure --role-to-assume \"$ROLE\" --aws-region us-east-1"
+    )]
     Oidc(oidc::OidcCommand),
     /// The relay server, and tools beside it
     #[cfg(feature = "relay")]
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  crcr relay serve --check")]
     Relay(relay::RelayCommand),
     /// What the recorded results say to each repository's level
     #[cfg(feature = "relay")]
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  crcr levels review --results https://hud.example.org"
+    )]
     Levels(levels::LevelsCommand),
     /// Show the whole loop on this machine, without an account
     #[cfg(feature = "relay")]
@@ -101,13 +118,13 @@ pub enum CliCommand {
     #[command(after_help = report::EXAMPLES)]
     Report(Box<report::ReportArgs>),
     /// Test reports: check, pack and collect them; tests that are flaky, slow or failing
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  crcr stats explain test-reports/report.xml")]
     Stats(stats::StatsCommand),
     /// Tests that may fail for a while without failing their job
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  crcr quarantine validate")]
     Quarantine(quarantine::QuarantineCommand),
     /// Logs of failed jobs: which line explains the failure
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  crcr logs classify job.log")]
     Logs(logs::LogsCommand),
     /// Check out the exact commit that the relay dispatched
     #[command(after_help = checkout::EXAMPLES)]
@@ -119,7 +136,7 @@ pub enum CliCommand {
     #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(Box<reproduce::ReproduceArgs>),
     /// Write a workflow for this repository from a template
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  crcr init downstream --dry-run")]
     Init(init::InitCommand),
     /// Print the completion script of a shell
     #[command(after_help = "Example:\n  crcr completions bash > /etc/bash_completion.d/crcr")]
@@ -128,7 +145,7 @@ pub enum CliCommand {
         shell: Shell,
     },
     /// Write the manual pages of all commands
-    #[command(hide = true)]
+    #[command(hide = true, after_help = "Example:\n  crcr man --out man/man1")]
     Man {
         /// Folder to write them to
         #[arg(long, value_name = "DIR")]
@@ -143,11 +160,11 @@ pub enum CliCommand {
 /// environment or on the command line, counts as absent.
 pub fn parse(args: Vec<OsString>, env: &Env) -> Result<Cli, clap::Error> {
     let args = with_inputs(args, env);
-    Cli::from_arg_matches(&Cli::command().try_get_matches_from(args)?)
+    Cli::from_arg_matches(&definition().try_get_matches_from(args)?)
 }
 
 pub fn definition() -> clap::Command {
-    Cli::command()
+    short_help::shorten(Cli::command())
 }
 
 fn with_inputs(args: Vec<OsString>, env: &Env) -> Vec<OsString> {

@@ -246,6 +246,7 @@ pub struct ReplayArgs {
 #[derive(Debug, Subcommand)]
 pub enum DeliveriesCommand {
     /// List the newest deliveries, and the dead letters
+    #[command(after_help = "Example:\n  crcr relay deliveries list --limit 20")]
     List {
         #[command(flatten)]
         store: StoreArgs,
@@ -257,6 +258,9 @@ pub enum DeliveriesCommand {
         format: DataFormat,
     },
     /// Show one delivery and its dispatches
+    #[command(
+        after_help = "Example:\n  crcr relay deliveries show 72d3162e-cc78-11e3-81ab-4c9367dc0958"
+    )]
     Show {
         /// The delivery's id
         id: String,
@@ -267,6 +271,7 @@ pub enum DeliveriesCommand {
         format: DataFormat,
     },
     /// Delete a dead letter
+    #[command(after_help = "Example:\n  crcr relay deliveries discard '[\"labels\",\"101090\"]'")]
     Discard {
         /// Key of the task, as `list` shows it
         key: String,
@@ -274,6 +279,7 @@ pub enum DeliveriesCommand {
         store: StoreArgs,
     },
     /// Redeliver dead letters and dispatches that could not be sent
+    #[command(after_help = "Example:\n  crcr relay deliveries redeliver --given-up")]
     Redeliver {
         /// Redeliver the dispatches of this delivery
         #[arg(required_unless_present = "given_up")]
@@ -292,6 +298,7 @@ pub enum DeliveriesCommand {
 #[derive(Debug, Subcommand)]
 pub enum RepositoryCommand {
     /// List every name, the number it is pinned to, and the number that is refused
+    #[command(after_help = "Example:\n  crcr relay repository list")]
     List {
         #[command(flatten)]
         names: PinArgs,
@@ -300,6 +307,7 @@ pub enum RepositoryCommand {
         format: DataFormat,
     },
     /// Pin a name to another repository
+    #[command(after_help = "Example:\n  crcr relay repository confirm acme/backend --id 123456789")]
     Confirm {
         /// Name in the allowlist
         #[arg(value_name = "OWNER/REPO")]

@@ -12,10 +12,11 @@ use crate::cli::allowlist::ReviewFormat;
 pub const EXAMPLES: &str = "\
 Examples:
   crcr reproduce 101090 --backend acme/torch-npu --hud https://hud.example.org
-  crcr reproduce 101090 --backend acme/torch-npu --hud https://hud.example.org --act -- -P npu=img
+  crcr reproduce 101090 --backend acme/torch-npu --hud https://hud.example.org --act
 
 With GITHUB_TOKEN it also reads the workflow of each failed run. `--act` runs the backend's
-workflow on this machine by act (nektosact.com), in a clone of the backend, after printing the command.";
+workflow on this machine by act (nektosact.com), in a clone of the backend, after printing the command.
+What follows a `--` goes to act.";
 
 #[derive(Debug, Clone, Args)]
 pub struct ReproduceArgs {

@@ -1,0 +1,156 @@
+//! `-h` fits a screen: the flags that are needed first, and the examples. `--help` has everything.
+
+use clap::Command;
+
+/// The flags of `-h`, for commands whose flags don't all fit. The paths are separated by spaces.
+const FIRST_FLAGS: &[(&str, &[&str])] = &[
+    ("allowlist diff", &["upstream", "reason", "strict", "results", "criteria", "format"]),
+    ("allowlist validate", &["file", "upstream", "format", "strict", "base", "reason", "online"]),
+    (
+        "artifact download",
+        &[
+            "name",
+            "path",
+            "pattern",
+            "merge-multiple",
+            "required",
+            "repository",
+            "run-id",
+            "s3-bucket",
+        ],
+    ),
+    ("artifact list", &["pattern", "repository", "run-id", "s3-bucket", "format"]),
+    (
+        "artifact merge",
+        &[
+            "name",
+            "pattern",
+            "separate-directories",
+            "delete-merged",
+            "retention-days",
+            "s3-bucket",
+        ],
+    ),
+    (
+        "artifact upload",
+        &[
+            "name",
+            "path",
+            "if-no-files-found",
+            "retention-days",
+            "overwrite",
+            "required",
+            "s3-bucket",
+            "s3-prefix",
+        ],
+    ),
+    (
+        "levels review",
+        &["results", "allowlist", "upstream", "propose", "from", "to", "criteria", "format"],
+    ),
+    (
+        "levels sync",
+        &["results", "upstream", "allowlist-path", "promotions", "dry-run", "criteria", "format"],
+    ),
+    (
+        "oidc configure",
+        &[
+            "role-to-assume",
+            "aws-region",
+            "owners",
+            "on-unavailable",
+            "sccache-bucket",
+            "s3-scope",
+            "explain",
+        ],
+    ),
+    (
+        "relay serve",
+        &["check", "listen", "store", "results", "allowlist-url", "public-url", "upstream-repo"],
+    ),
+    (
+        "report",
+        &["status", "conclusion", "job-name", "junit", "phase", "environment", "callback-url"],
+    ),
+    ("stats collect", &["dir", "repo", "run-id", "run-attempt", "rows", "results", "dry-run"]),
+];
+
+/// Makes `-h` of `command` and of everything below it short.
+pub fn shorten(command: Command) -> Command {
+    shorten_below(command, "")
+}
+
+fn shorten_below(mut command: Command, path: &str) -> Command {
+    let first = FIRST_FLAGS.iter().find(|(of, _)| *of == path).map(|(_, flags)| *flags);
+    command = command.mut_args(|arg| {
+        let is_later = |flags: &[&str]| arg.get_long().is_some_and(|flag| !flags.contains(&flag));
+        let hide = arg.is_hide_short_help_set() || first.is_some_and(is_later);
+        arg.hide_short_help(hide)
+    });
+    if let Some(text) = command.get_after_help().map(ToString::to_string) {
+        let examples = text.split("\n\n").find(|paragraph| paragraph.starts_with("Example"));
+        let short = examples.unwrap_or(&text).to_owned();
+        command = command.after_help(short).after_long_help(text);
+    }
+    let names: Vec<_> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    for name in names {
+        let path = format!("{path} {name}").trim_start().to_owned();
+        command = command.mut_subcommand(name, |sub| shorten_below(sub, &path));
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: usize = 100;
+    const LINES: usize = 40;
+
+    fn check(command: &mut Command, path: &str, found: &mut Vec<String>) {
+        let short = command.clone().term_width(COLUMNS).render_help().to_string();
+        let long = command.clone().term_width(COLUMNS).render_long_help().to_string();
+        let lines = short.lines().count();
+        if lines > LINES {
+            found.push(format!("`{path} -h` has {lines} lines"));
+        }
+        for (flag, text) in [("-h", &short), ("--help", &long)] {
+            if let Some(line) = text.lines().find(|line| line.chars().count() > COLUMNS) {
+                found.push(format!("`{path} {flag}` is wider than {COLUMNS} columns: {line}"));
+            }
+            if !text.contains("Example") {
+                found.push(format!("`{path} {flag}` has no example"));
+            }
+        }
+        for sub in command.get_subcommands_mut() {
+            let path = format!("{path} {}", sub.get_name());
+            check(sub, &path, found);
+        }
+    }
+
+    #[test]
+    fn help_of_every_command_fits_a_screen_and_has_an_example() {
+        let mut command = crate::cli::definition();
+        command.build();
+        let mut found = vec![];
+        check(&mut command, "crcr", &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+
+    #[test]
+    fn every_first_flag_exists() {
+        let root = crate::cli::definition();
+        for (path, flags) in FIRST_FLAGS {
+            // Without the relay there is no `levels`, `relay` or `stats collect`.
+            let command = path.split(' ').try_fold(&root, |at, name| at.find_subcommand(name));
+            if command.is_none() && !cfg!(feature = "relay") {
+                continue;
+            }
+            let command = command.unwrap_or_else(|| panic!("there is no command `{path}`"));
+            for flag in *flags {
+                let exists = command.get_arguments().any(|arg| arg.get_long() == Some(flag));
+                assert!(exists, "`{path}` has no flag `--{flag}`");
+            }
+        }
+    }
+}
