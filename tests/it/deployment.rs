@@ -121,6 +121,36 @@ fn systemd_unit_is_valid_and_hardened() {
         .arg(&unit));
 }
 
+/// `terraform validate` needs the provider, which is downloaded: the workflow template does that.
+#[test]
+#[ignore = "needs terraform"]
+fn terraform_files_are_formatted_and_parse() {
+    ran(Command::new("terraform").args(["fmt", "-check", "-diff", "deploy/terraform"]));
+}
+
+#[test]
+#[ignore = "needs zip"]
+fn lambda_package_holds_the_binary_and_a_script_that_starts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("binary"), "the binary").unwrap();
+    let packed = |name: &str| {
+        let zip = folder.path().join(name);
+        ran(Command::new("deploy/terraform/package").arg(folder.path().join("binary")).arg(&zip));
+        fs::read(zip).unwrap()
+    };
+    let bytes = packed("a.zip");
+    assert_eq!(bytes, packed("b.zip"), "the same binary gives another zip");
+    let mut zip = zip::ZipArchive::new(std::io::Cursor::new(bytes)).unwrap();
+    for name in ["bootstrap", "crcr"] {
+        assert_eq!(zip.by_name(name).unwrap().unix_mode().unwrap() & 0o111, 0o111, "{name}");
+    }
+    let script = std::io::read_to_string(zip.by_name("bootstrap").unwrap()).unwrap();
+    let script = script.replace("exec \"$LAMBDA_TASK_ROOT/crcr\"", "crcr");
+    let mut wrong = Vec::new();
+    assert_eq!(parse_commands("bootstrap", &script, &mut wrong), 1, "{script}");
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 #[test]
 #[ignore = "needs promtool"]
 fn alerts_fire_for_what_they_promise_and_not_for_a_healthy_relay() {

@@ -99,7 +99,9 @@ pub(crate) fn parse_commands(whence: &str, script: &str, wrong: &mut Vec<String>
         if args.first().is_some_and(|word| word.chars().all(|char| char.is_ascii_uppercase())) {
             continue;
         }
-        args.push("--help".to_owned());
+        // What follows `--` belongs to another program.
+        let end = args.iter().position(|word| word == "--").unwrap_or(args.len());
+        args.insert(end, "--help".to_owned());
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let ran = Crcr::new(&args).run();
         if ran.code != 0 {

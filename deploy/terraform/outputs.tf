@@ -1,0 +1,14 @@
+output "webhook_url" {
+  description = "For the App's webhook"
+  value       = "${aws_lambda_function_url.relay.function_url}github/webhook"
+}
+
+output "callback_url" {
+  description = "For the variable CRCR_CALLBACK_URL of downstream repositories"
+  value       = "${aws_lambda_function_url.relay.function_url}github/callback"
+}
+
+output "secret_arn" {
+  description = "The secret to put the JSON of secret settings into"
+  value       = aws_secretsmanager_secret.relay.arn
+}

@@ -1,0 +1,67 @@
+variable "name" {
+  description = "Prefix of every resource"
+  type        = string
+  default     = "crcr"
+}
+
+variable "package" {
+  description = "Path of the zip that deploy/terraform/package makes"
+  type        = string
+}
+
+variable "architecture" {
+  description = "Architecture of the binary in the package: x86_64 or arm64"
+  type        = string
+  default     = "arm64"
+  validation {
+    condition     = contains(["x86_64", "arm64"], var.architecture)
+    error_message = "architecture must be x86_64 or arm64"
+  }
+}
+
+variable "vpc_id" {
+  description = "VPC of Redis and of the function"
+  type        = string
+}
+
+variable "subnet_ids" {
+  description = "Private subnets in at least two zones, with a route to the internet (NAT): the relay calls GitHub"
+  type        = list(string)
+  validation {
+    condition     = length(var.subnet_ids) >= 2
+    error_message = "two subnets at least, so that Redis has a replica in another zone"
+  }
+}
+
+variable "redis_node_type" {
+  description = "Node type of Redis"
+  type        = string
+  default     = "cache.t4g.small"
+}
+
+variable "redis_auth_token" {
+  description = "Password of Redis, 16 to 128 characters; the same as REDIS_LOGIN in the secret. It is kept in Terraform's state"
+  type        = string
+  sensitive   = true
+}
+
+variable "settings" {
+  description = "Settings that aren't secret, by the names that `crcr relay serve --help` lists"
+  type        = map(string)
+  validation {
+    condition     = alltrue([for name in ["GITHUB_APP_ID", "ALLOWLIST_URL"] : contains(keys(var.settings), name)])
+    error_message = "settings must have GITHUB_APP_ID and ALLOWLIST_URL"
+  }
+}
+
+variable "reserved_concurrency" {
+  description = "How many webhooks and reports are handled at the same time; the others get a 429 and are tried again"
+  type        = number
+  default     = 50
+}
+
+variable "log_retention_days" {
+  description = "How long the function's logs are kept"
+  type        = number
+  default     = 30
+}
