@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use crcr_domain::RepoName;
+use crcr_domain::{CheckRunPolicy, RepoName};
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::{self, EventName, UpstreamEvent};
 use crcr_store::{
@@ -380,7 +380,8 @@ async fn supersede(
                 .tasks
                 .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
         }
-        if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
+        // A label may have asked for the check run after the dispatch was made.
+        if dispatch.level.check_run() != CheckRunPolicy::Never {
             batch.tasks.push(
                 TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
             );

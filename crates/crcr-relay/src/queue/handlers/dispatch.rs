@@ -206,7 +206,8 @@ fn add_follow_up_tasks(relay: &Relay, dispatch: &Dispatch, batch: &mut WriteBatc
             });
         }
     }
-    if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
+    // A label may have asked for the check run after the dispatch was made.
+    if dispatch.level.check_run() != CheckRunPolicy::Never {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
     }
 }
