@@ -694,8 +694,10 @@ impl Simulation {
             let leased = self.gates.lock().leases.get(&key).copied().unwrap_or_default();
             let accepted = self.ledger.accepted.entry(key).or_default();
             *accepted += 1;
+            let accepted = *accepted;
             self.summary.dispatches += 1;
-            if *accepted > leased {
+            self.trace(format!("GitHub accepts {delivery} for {}", dispatch.repository));
+            if accepted > leased {
                 let detail = format!(
                     "{delivery} to {}: {accepted} times, and its task was leased unsent {leased} times",
                     dispatch.repository

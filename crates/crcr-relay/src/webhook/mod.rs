@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use crcr_domain::{CheckRunPolicy, RepoName};
+use crcr_domain::RepoName;
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::{self, EventName, UpstreamEvent};
 use crcr_store::{
@@ -381,7 +381,7 @@ async fn supersede(
                 .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
         }
         // A label may have asked for the check run after the dispatch was made.
-        if dispatch.level.check_run() != CheckRunPolicy::Never {
+        if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
             batch.tasks.push(
                 TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
             );

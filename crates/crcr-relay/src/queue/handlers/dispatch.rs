@@ -207,7 +207,7 @@ fn add_follow_up_tasks(relay: &Relay, dispatch: &Dispatch, batch: &mut WriteBatc
         }
     }
     // A label may have asked for the check run after the dispatch was made.
-    if dispatch.level.check_run() != CheckRunPolicy::Never {
+    if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
     }
 }
