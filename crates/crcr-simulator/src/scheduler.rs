@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::gates::{Gates, GithubCall, REPLICAS, SharedGates, SimulatedStore, unavailable};
+use crate::gates::{Gates, dispatch, GithubCall, REPLICAS, SharedGates, SimulatedStore, unavailable};
 use crate::invariants::{Broken, KnownWebhook, Ledger, key_of};
 use crate::lab::{Lab, LabEvent, Report};
 use crate::upstream::{
@@ -428,7 +428,9 @@ impl Simulation {
         if is_waiting && let Some(reconcile) = reconcile {
             next = Some(next.map_or(reconcile, |next| next.min(reconcile)));
         }
-        let Some(next) = next else { return Ok(!self.requests.is_empty()) };
+        let Some(next) = next else {
+            return Ok(self.redeliver_dead_letters().await > 0 || !self.requests.is_empty());
+        };
         let pause = next.duration_since(self.now()).max(SignedDuration::ZERO);
         self.advance(pause.unsigned_abs() + Duration::from_millis(600)).await;
         Ok(true)
@@ -445,7 +447,7 @@ impl Simulation {
         weights.len() - 1
     }
 
-    /// Everything works from now on, and an operator redelivers what was given up.
+    /// Everything works from now on.
     async fn repair(&mut self) {
         {
             let mut gates = self.gates.lock();
@@ -458,8 +460,13 @@ impl Simulation {
             }
         }
         self.settle().await;
+    }
+
+    async fn redeliver_dead_letters(&mut self) -> usize {
         let again = admin::deliveries::redeliver_all(&*self.memory, self.now(), KEEP).await;
-        self.trace(format!("an operator redelivers {} tasks", again.unwrap_or_default()));
+        let count = again.unwrap_or_default();
+        self.trace(format!("an operator redelivers {count} tasks"));
+        count
     }
 
     async fn advance(&mut self, by: Duration) {
@@ -761,7 +768,7 @@ impl Simulation {
             if let RequestKind::Report(report) = &request.what
                 && report.forgery.is_none()
                 && is_final
-                && self.lab.runs[&report.run].repo != L2
+                && self.needs_proof(report.run)
             {
                 let detail = format!("run {}: {status} {}", report.run, body["detail"]);
                 return Err(("genuine-report-refused", detail));
@@ -774,6 +781,14 @@ impl Simulation {
             self.ledger.check_open_check_runs(&runs, &self.memory)?;
         }
         Ok(())
+    }
+
+    /// Whether reports of a run are compared by their proof. A dispatch that was superseded while GitHub
+    /// accepted it has no proven ones.
+    fn needs_proof(&self, run: u64) -> bool {
+        let run = &self.lab.runs[&run];
+        let dispatch = dispatch(&self.memory, &run.delivery, run.repo);
+        run.repo != L2 && dispatch.is_some_and(|dispatch| dispatch.sent_at().is_some())
     }
 
     fn what_is_left(&self) -> String {
