@@ -126,6 +126,7 @@ impl Ledger {
         &mut self,
         runs: &[CheckRun],
         lab: &Lab,
+        memory: &MemoryStore,
     ) -> Result<Vec<String>, Broken> {
         let mut lines = vec![];
         for run in runs {
@@ -135,16 +136,22 @@ impl Ledger {
             }
             if !self.seen.contains_key(&run.id)
                 && let Some(other) = runs.iter().find(|other| {
-                    other.id < run.id && (&other.head_sha, &other.name) == (&run.head_sha, &run.name)
+                    other.id < run.id
+                        && (&other.head_sha, &other.name) == (&run.head_sha, &run.name)
                 })
             {
                 let detail = format!("{} at {}", other.name, short(&other.head_sha));
                 return Err(("check-run-created-twice", detail));
             }
             let end = run.conclusion.as_deref().unwrap_or_default();
-            lines.push(format!("shows {} at {}: {} {end}", run.name, short(&run.head_sha), run.status));
+            lines.push(format!(
+                "shows {} at {}: {} {end}",
+                run.name,
+                short(&run.head_sha),
+                run.status
+            ));
             self.seen.insert(run.id, now);
-            check_content(run, lab, &self.accepted)?;
+            check_content(run, lab, &self.accepted, memory)?;
         }
         Ok(lines)
     }
@@ -233,7 +240,8 @@ impl Ledger {
                     matches!(dispatch.status, DispatchStatus::Superseded { .. })
                 });
                 let name = check_run::dispatch_name(repo);
-                let is_shown = runs.iter().any(|run| run.head_sha == webhook.head && run.name == name);
+                let is_shown =
+                    runs.iter().any(|run| run.head_sha == webhook.head && run.name == name);
                 if webhook.has_check_runs && !is_superseded && !is_shown {
                     let detail = format!("{delivery} has no {name}");
                     return Err(("check-run-missing", detail));
@@ -256,6 +264,7 @@ fn check_content(
     run: &CheckRun,
     lab: &Lab,
     accepted: &BTreeMap<(String, String), u32>,
+    memory: &MemoryStore,
 ) -> Result<(), Broken> {
     let conclusion = run.conclusion.as_deref();
     let detail = |why: &str| format!("{} at {}: {why}", run.name, short(&run.head_sha));
@@ -265,8 +274,10 @@ fn check_content(
             return Ok(());
         }
         // If GitHub got a dispatch twice, one of two equal runs is enough until the other one reports.
+        // If it was superseded while GitHub accepted it, its runs don't count.
         let was_sent_once = |delivery: &str| {
             accepted.get(&(delivery.to_owned(), repo.to_owned())).is_some_and(|count| *count == 1)
+                && dispatch(memory, delivery, repo).is_some_and(|one| one.sent_at().is_some())
         };
         let of_head = lab.runs.iter().filter(|(_, one)| {
             one.head == run.head_sha && one.repo == repo && was_sent_once(&one.delivery)
@@ -319,7 +330,8 @@ fn check_job_end(
     // A dispatch that was superseded while GitHub accepted it has no proven reports.
     let is_sent = |run: u64| {
         let run = &lab.runs[&run];
-        dispatch(memory, &run.delivery, run.repo).is_some_and(|dispatch| dispatch.sent_at().is_some())
+        dispatch(memory, &run.delivery, run.repo)
+            .is_some_and(|dispatch| dispatch.sent_at().is_some())
     };
     let mut newest_first = reports.acknowledged.iter().rev();
     let newest = newest_first.find(|((run, _), _)| is_sent(*run));

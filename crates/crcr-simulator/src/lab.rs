@@ -22,7 +22,11 @@ pub(crate) const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 pub(crate) enum LabEvent {
     Report(Report),
     /// GitHub closes the run.
-    RunOver { run: u64, attempt: u32, conclusion: &'static str },
+    RunOver {
+        run: u64,
+        attempt: u32,
+        conclusion: &'static str,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -180,7 +184,8 @@ impl Lab {
                     // The backend's report step failed.
                     continue;
                 }
-                let late = if random.random_ratio(1, 10) { random.random_range(0..3000) } else { 0 };
+                let late =
+                    if random.random_ratio(1, 10) { random.random_range(0..3000) } else { 0 };
                 agenda.push((at + Duration::from_secs(late), report(conclusion, None, 0)));
                 if random.random_ratio(1, 8) {
                     let at = at + Duration::from_secs(random.random_range(0..600));
@@ -205,7 +210,13 @@ impl Lab {
     }
 
     /// GitHub closes an attempt, unless there is a newer one.
-    pub(crate) fn close(&mut self, github: &State, id: u64, attempt: u32, conclusion: &'static str) {
+    pub(crate) fn close(
+        &mut self,
+        github: &State,
+        id: u64,
+        attempt: u32,
+        conclusion: &'static str,
+    ) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.attempt == attempt) else { return };
         run.ended = Some(conclusion);
         if let Some(known) = github.runs.get(id) {
@@ -230,7 +241,12 @@ impl Lab {
     }
 
     /// The claims and the body of a report.
-    pub(crate) fn request(&self, github: &State, report: &Report, now: Timestamp) -> (Value, Value) {
+    pub(crate) fn request(
+        &self,
+        github: &State,
+        report: &Report,
+        now: Timestamp,
+    ) -> (Value, Value) {
         let run = &self.runs[&report.run];
         let Report { run: id, attempt, job, conclusion, forgery, tries, copy } = report;
         let mut body = run.payload.clone();

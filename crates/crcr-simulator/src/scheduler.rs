@@ -13,9 +13,9 @@ use crcr_github::{GithubApp, Transport};
 use crcr_relay::http::{router, serve};
 use crcr_relay::{Config, Relay, WorkerTimeouts, admin, run_workers};
 use crcr_results::sqlite::SqliteResults;
+use crcr_standin::State;
 use crcr_standin::server::{self, Connection};
 use crcr_standin::world::{Delivery, Started};
-use crcr_standin::State;
 use crcr_store::memory::MemoryStore;
 use crcr_store::{SqliteStore, StoreRole, TaskState};
 use http::{Method, Request, Response, StatusCode, header};
@@ -29,7 +29,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::gates::{Gates, dispatch, GithubCall, REPLICAS, SharedGates, SimulatedStore, unavailable};
+use crate::gates::{
+    Gates, GithubCall, REPLICAS, SharedGates, SimulatedStore, dispatch, unavailable,
+};
 use crate::invariants::{Broken, KnownWebhook, Ledger, key_of};
 use crate::lab::{Lab, LabEvent, Report};
 use crate::upstream::{
@@ -244,8 +246,7 @@ impl Simulation {
         });
         let results = Arc::new(RESULTS.1.clone());
         let config = config(&self.github);
-        let relay =
-            Arc::new(Relay::with_app(config, store, results, clock, HTTP.clone(), github));
+        let relay = Arc::new(Relay::with_app(config, store, results, clock, HTTP.clone(), github));
         let hud = Arc::new(serve::hud_of(&relay));
         let router = router::public(&relay, &hud);
         let jwks = self.github.oidc.jwks().to_string();
@@ -586,7 +587,8 @@ impl Simulation {
             return self.answered(open, None);
         };
         self.counter += 1;
-        let (id, answers, router) = (self.counter, Arc::clone(&self.answers), target.router.clone());
+        let (id, answers, router) =
+            (self.counter, Arc::clone(&self.answers), target.router.clone());
         target.tasks.spawn(async move {
             let Ok(response) = router.oneshot(request).await;
             let status = response.status();
@@ -714,8 +716,7 @@ impl Simulation {
             let repo = BACKENDS.into_iter().find(|repo| *repo == dispatch.repository);
             let head = self.ledger.webhooks.get(&delivery).map(|webhook| webhook.head.clone());
             let Some((repo, head)) = repo.zip(head) else { continue };
-            let events =
-                self.lab.receive(&self.github, &dispatch, repo, &head, &mut self.random);
+            let events = self.lab.receive(&self.github, &dispatch, repo, &head, &mut self.random);
             self.plan_lab(events);
         }
         for started in self.github.world.take_reruns() {
@@ -729,7 +730,7 @@ impl Simulation {
             self.plan(at, Event::Deliver { delivery, is_redelivery: true });
         }
         let runs = self.github.world.check_runs(UPSTREAM);
-        for line in self.ledger.check_shown(&runs, &self.lab)? {
+        for line in self.ledger.check_shown(&runs, &self.lab, &self.memory)? {
             self.trace(line);
         }
         Ok(response)
@@ -793,7 +794,8 @@ impl Simulation {
 
     fn what_is_left(&self) -> String {
         let mut left = vec![];
-        self.memory.for_each_task(|key, state, due_at| left.push(format!("{key} {state:?} {due_at}")));
+        self.memory
+            .for_each_task(|key, state, due_at| left.push(format!("{key} {state:?} {due_at}")));
         left.truncate(12);
         format!("{} requests, {} events, tasks: {left:?}", self.requests.len(), self.agenda.len())
     }

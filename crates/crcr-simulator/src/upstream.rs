@@ -131,7 +131,8 @@ impl Upstream {
         };
         // GitHub's times have a resolution of a second.
         let updated_at = now.max(known.updated_at);
-        let head = if action == "synchronize" { self.new_head(seed) } else { known.head_sha.clone() };
+        let head =
+            if action == "synchronize" { self.new_head(seed) } else { known.head_sha.clone() };
         github.world.change_pull(UPSTREAM, number, |pull| {
             pull.updated_at = updated_at;
             match action {

@@ -3,7 +3,7 @@
 use crcr_simulator::simulate;
 
 /// Each takes tens of milliseconds without optimisation.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 12;
 
 #[test]
 fn relay_keeps_its_promises_under_every_seed() {

@@ -26,9 +26,8 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
     let mut sums = [0; 5];
     let mut first: Option<Box<Finding>> = None;
     while let Some(worked) = workers.join_next().await {
-        let (partial, finding) = worked.map_err(|error| {
-            Failure::unexpected("simulate", "a seed panicked").because(error)
-        })?;
+        let (partial, finding) = worked
+            .map_err(|error| Failure::unexpected("simulate", "a seed panicked").because(error))?;
         sums.iter_mut().zip(partial).for_each(|(sum, part)| *sum += part);
         if let Some(finding) = finding
             && first.as_ref().is_none_or(|first| finding.seed < first.seed)
