@@ -24,6 +24,10 @@ pub enum RelayCommand {
     /// Ask GitHub for the webhooks that it couldn't deliver, as the running relay does every ten minutes
     #[command(after_help = RECONCILE_EXAMPLES)]
     Reconcile(ReconcileArgs),
+    /// Run the relay against models of GitHub and its store, with faults that a seed chooses, and check its
+    /// promises
+    #[command(after_help = SIMULATE_EXAMPLES)]
+    Simulate(SimulateArgs),
     /// Show deliveries and their dispatches, and redeliver dead letters
     #[command(subcommand, after_help = DELIVERIES_EXAMPLES)]
     Deliveries(DeliveriesCommand),
@@ -106,6 +110,15 @@ Examples:
 It needs the settings of `crcr relay serve`. The App's log of deliveries is read back to where everything is
 settled, at most three days. What failed and isn't in the store is asked for again; the relay has to run to
 receive it.";
+
+const SIMULATE_EXAMPLES: &str = "\
+Examples:
+  crcr relay simulate --seeds 1000
+  crcr relay simulate --seed 42 --steps 200
+
+Nothing is read, written or connected to. The same seed does the same in the same version of crcr. A broken
+promise is printed with its last steps and the command that repeats it, and the exit code is 1. What is simulated
+and what isn't: docs/simulation.md.";
 
 const DELIVERIES_EXAMPLES: &str = "\
 Examples:
@@ -203,6 +216,19 @@ pub struct ReconcileArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = DataFormat::Text)]
     pub format: DataFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct SimulateArgs {
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// How many steps with faults each seed has
+    #[arg(long, value_name = "M", default_value_t = 200)]
+    pub steps: usize,
+    /// How many seeds
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub seeds: u64,
 }
 
 #[derive(Debug, Clone, Args)]

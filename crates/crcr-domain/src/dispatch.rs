@@ -162,6 +162,12 @@ impl Dispatch {
         self.check_runs(Some(self.level), &self.labels, prefix) == CheckRunVisibility::Shown
     }
 
+    /// Whether the dispatch has check runs, or would have them with a label.
+    pub fn may_have_check_runs(&self, prefix: &str) -> bool {
+        let visibility = self.check_runs(Some(self.level), &self.labels, prefix);
+        matches!(visibility, CheckRunVisibility::Shown | CheckRunVisibility::NoneWithoutLabel)
+    }
+
     pub fn sent_at(&self) -> Option<Timestamp> {
         match self.status {
             DispatchStatus::Sent { at } => Some(at),

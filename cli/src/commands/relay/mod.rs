@@ -8,6 +8,7 @@ mod replay_archive;
 mod repositories;
 mod secrets_manager;
 mod serve;
+mod simulate;
 mod sweep;
 
 pub use self::serve::stop_on_signal;
@@ -31,6 +32,7 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
         RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
         RelayCommand::Reconcile(args) => reconcile::run(&args, env, printer).await,
+        RelayCommand::Simulate(args) => simulate::run(&args, printer).await,
         RelayCommand::Import(args) => import::run(&args, env, printer).await,
         RelayCommand::Deliveries(command) => deliveries::run(command, env, printer).await,
         RelayCommand::Repository(command) => repositories::run(command, env, printer).await,

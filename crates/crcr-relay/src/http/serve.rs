@@ -56,12 +56,7 @@ impl BoundListeners {
     /// Serves until `stop`. Then no new requests are accepted and no new tasks are leased; open ones are
     /// finished, or released if they take too long.
     pub async fn serve(self, relay: Arc<Relay>, stop: CancellationToken) {
-        relay.allowlist.restore().await;
-        // GitHub sends a delivery once, so the first ones wait for the allowlist.
-        let first = relay.allowlist.refresh(&relay.app, relay.now());
-        if tokio::time::timeout(limits::FIRST_ALLOWLIST, first).await.is_err() {
-            tracing::warn!("the allowlist isn't read yet; until it is, webhooks get a 503");
-        }
+        prepare(&relay).await;
         let mut parts = JoinSet::new();
         parts.spawn(workers::run(
             Arc::clone(&relay),
@@ -98,6 +93,16 @@ impl BoundListeners {
         connections::serve(self.public, router::public(&relay, &hud), connection_limits, stop)
             .await;
         while parts.join_next().await.is_some() {}
+    }
+}
+
+/// Loads what the first request needs.
+pub async fn prepare(relay: &Relay) {
+    relay.allowlist.restore().await;
+    // GitHub sends a delivery once, so the first ones wait for the allowlist.
+    let first = relay.allowlist.refresh(&relay.app, relay.now());
+    if tokio::time::timeout(limits::FIRST_ALLOWLIST, first).await.is_err() {
+        tracing::warn!("the allowlist isn't read yet; until it is, webhooks get a 503");
     }
 }
 
@@ -155,7 +160,7 @@ async fn roll_up_periodically(relay: &Relay) {
 
 /// Has the delivery log read now, and after every outage. The task itself runs again every ten minutes;
 /// this puts it back into the queue if it ever gets lost.
-async fn reconcile_periodically(relay: &Relay) {
+pub async fn reconcile_periodically(relay: &Relay) {
     let mut due_at = relay.now();
     loop {
         if !schedule_reconciliation(relay, due_at).await {

@@ -5,6 +5,7 @@ mod faults;
 mod job_logs;
 mod kept_webhooks;
 mod lambda;
+mod late_labels;
 mod operators;
 mod outbox;
 mod pages;

@@ -380,7 +380,8 @@ async fn supersede(
                 .tasks
                 .push(TaskKind::dispatch(&dispatch).task(&relay.config.upstream, relay.now()));
         }
-        if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
+        // A label may have asked for the check run after the dispatch was made.
+        if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
             batch.tasks.push(
                 TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
             );

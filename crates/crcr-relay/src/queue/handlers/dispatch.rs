@@ -211,7 +211,8 @@ fn add_follow_up_tasks(relay: &Relay, dispatch: &Dispatch, batch: &mut WriteBatc
             });
         }
     }
-    if dispatch.has_check_run_when_dispatched(&relay.config.interest.label_prefix) {
+    // A label may have asked for the check run after the dispatch was made.
+    if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
     }
 }

@@ -18,6 +18,7 @@ pub async fn run(relay: &Relay, number: u64) -> Result<TaskDone, TaskError> {
     .await?
     .value;
     let Some(pull) = pull else { return Ok(TaskDone::Finished) };
+    let prefix = &relay.config.interest.label_prefix;
     let mut batch = WriteBatch::default();
     for id in &pull.deliveries {
         let delivery =
@@ -25,12 +26,20 @@ pub async fn run(relay: &Relay, number: u64) -> Result<TaskDone, TaskError> {
         let targets = delivery.map(|delivery| delivery.targets).unwrap_or_default();
         let keys = targets.iter().map(|repo| state_records::dispatch_key(id, repo)).collect();
         for known in read_records::<Dispatch>(store, keys).await? {
-            let Some(dispatch) = known.value.filter(|dispatch| dispatch.device.is_some()) else {
+            // The closing of a pull request has none, and its task would have the same key.
+            let Some(dispatch) = known.value.filter(|dispatch| {
+                dispatch.device.is_some() && dispatch.may_have_check_runs(prefix)
+            }) else {
                 continue;
             };
             batch.tasks.push(
                 TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
             );
+            if dispatch.sent_at().is_some() && dispatch.expects_report() {
+                // Without check runs the sweep may have ended, and these would stay open.
+                let sweep = TaskKind::sweep(&dispatch);
+                batch.tasks.push(sweep.task(&relay.config.upstream, relay.now()));
+            }
             for job in head::jobs(relay, id, &dispatch.repo).await? {
                 let work = TaskKind::check_run(&dispatch, Some(&job.id));
                 batch.tasks.push(work.task(&relay.config.upstream, relay.now()));

@@ -68,7 +68,7 @@ impl Downstream {
     }
 
     /// Sets the run's state on GitHub.
-    fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
+    pub(super) fn on_github(&self, world: &World, status: &str, conclusion: Option<&str>) {
         self.workflow_on_github(world, "ci.yml", status, conclusion);
     }
 
@@ -127,7 +127,7 @@ impl Downstream {
         self.report(world, &self.body("in_progress", None)).await
     }
 
-    async fn end(&self, world: &World, conclusion: &str) -> (StatusCode, Value) {
+    pub(super) async fn end(&self, world: &World, conclusion: &str) -> (StatusCode, Value) {
         self.report(world, &self.body("completed", Some(conclusion))).await
     }
 }

@@ -1,0 +1,113 @@
+//! Labels that ask for check runs after an L3 backend got its dispatch.
+
+use axum::http::StatusCode;
+use crcr_standin::traffic::Fault;
+use serde_json::json;
+
+use super::callbacks::open;
+use super::support::{NEWER, UPSTREAM, World};
+
+const LABEL: &str = "ciflow/crcr/npu";
+const DISPATCH: &str = "crcr/acme/three/relay/dispatch";
+
+impl World {
+    async fn label(&self, on: bool) {
+        self.change(|pull| {
+            if on {
+                pull.labels.insert(LABEL.to_owned());
+            } else {
+                pull.labels.remove(LABEL);
+            }
+        });
+        let payload = self.github.state().label_payload(UPSTREAM, 7, LABEL, on);
+        let delivery = self.github.state().world.delivery("pull_request", &payload);
+        assert_eq!(self.send(&delivery).await.0, StatusCode::ACCEPTED);
+    }
+
+    /// Status and conclusion of the dispatch's check run.
+    fn shown(&self) -> Option<(String, Option<String>)> {
+        let runs = self.github.state().world.check_runs(UPSTREAM);
+        let run = runs.into_iter().find(|run| run.name == DISPATCH)?;
+        Some((run.status, run.conclusion))
+    }
+}
+
+fn completed(conclusion: &str) -> Option<(String, Option<String>)> {
+    Some(("completed".to_owned(), Some(conclusion.to_owned())))
+}
+
+/// A dispatch that can't be sent yet, and whose check run a label has asked for since.
+async fn labelled_before_it_was_sent() -> World {
+    let world = World::new().await;
+    let limit = Fault::Answer {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        retry_after: Some(60),
+        body: String::new(),
+    };
+    world.github.state().world.fail("POST /repos/acme/three/dispatches", 1, limit);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    world.label(true).await;
+    world.work().await;
+    assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
+    world
+}
+
+#[tokio::test]
+async fn check_run_of_a_late_label_ends_when_its_dispatch_is_superseded() {
+    let world = labelled_before_it_was_sent().await;
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.work().await;
+    assert_eq!(world.shown(), completed("skipped"));
+}
+
+#[tokio::test]
+async fn check_run_of_a_late_label_ends_when_its_dispatch_is_given_up() {
+    let world = labelled_before_it_was_sent().await;
+    let refused = Fault::Answer {
+        status: StatusCode::UNPROCESSABLE_ENTITY,
+        retry_after: None,
+        body: json!({ "message": "no" }).to_string(),
+    };
+    world.github.state().world.fail("POST /repos/acme/three/dispatches", 1, refused);
+    world.later(std::time::Duration::from_secs(3600));
+    world.work().await;
+    assert_eq!(world.shown(), completed("timed_out"));
+}
+
+#[tokio::test]
+async fn check_run_of_a_label_that_came_after_the_last_report_ends_with_its_run() {
+    let world = World::new().await;
+    let three = open(&world).await("acme/three");
+    three.on_github(&world, "in_progress", None);
+    three.start(&world).await;
+    three.end(&world, "success").await;
+    // Without the label nothing is shown, so nobody asks GitHub whether the run is over.
+    for _ in 0..4 {
+        world.later(world.relay.config.never_started_after);
+        world.work().await;
+    }
+    assert_eq!(world.shown(), None);
+    world.label(true).await;
+    world.work().await;
+    three.on_github(&world, "completed", Some("success"));
+    world.later(std::time::Duration::from_secs(3600));
+    world.work().await;
+    assert_eq!(world.shown(), completed("success"));
+}
+
+#[tokio::test]
+async fn label_after_the_pull_request_was_closed_still_updates_its_check_runs() {
+    let world = World::new().await;
+    world.label(true).await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
+    world.change(|pull| pull.open = false);
+    world.send(&world.pull_request("closed")).await;
+    world.work().await;
+    world.label(false).await;
+    world.work().await;
+    assert_eq!(world.shown(), completed("skipped"));
+}

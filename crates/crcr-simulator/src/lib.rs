@@ -1,0 +1,57 @@
+//! A simulation of the relay in one thread. Two replicas of the relay, with their code unchanged, work
+//! against a store in memory and against the stand-in for GitHub in the same process. A seed decides the
+//! order of everything, and what fails: see `docs/simulation.md`.
+
+mod gates;
+mod invariants;
+mod lab;
+mod scheduler;
+mod upstream;
+
+use std::fmt;
+
+/// The result of a seed without a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeedSummary {
+    /// A hash of everything that happened.
+    pub trace_hash: u64,
+    pub steps: usize,
+    pub webhooks: usize,
+    pub dispatches: usize,
+    pub reports: usize,
+    pub crashes: usize,
+}
+
+/// A promise that the relay broke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub seed: u64,
+    pub step: usize,
+    /// The broken promise, such as `verdict-without-run`.
+    pub invariant: &'static str,
+    pub detail: String,
+    /// The last steps, the newest last.
+    pub trace: Vec<String>,
+    steps: usize,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, step, invariant, detail, trace, steps } = self;
+        writeln!(f, "seed {seed}, step {step}: {invariant}: {detail}")?;
+        for line in trace {
+            writeln!(f, "  {line}")?;
+        }
+        write!(f, "to repeat it: crcr relay simulate --seed {seed} --steps {steps}")
+    }
+}
+
+/// Runs one seed: `steps` steps with faults, and then without any until everything is settled.
+pub fn simulate(seed: u64, steps: usize) -> Result<SeedSummary, Box<Finding>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without threads can always be made");
+    runtime.block_on(scheduler::run(seed, steps))
+}

@@ -1,0 +1,28 @@
+//! The seeds that every change has to pass. `crcr relay simulate --seeds 10000` runs many more.
+
+use crcr_simulator::simulate;
+
+/// Each takes tens of milliseconds without optimisation.
+const SEEDS: u64 = 12;
+
+#[test]
+fn relay_keeps_its_promises_under_every_seed() {
+    let found: Vec<String> = std::thread::scope(|scope| {
+        let halves = [0, 1].map(|first| {
+            scope.spawn(move || {
+                let seeds = (first..SEEDS).step_by(2);
+                seeds.filter_map(|seed| simulate(seed, 120).err()).collect::<Vec<_>>()
+            })
+        });
+        let found = halves.into_iter().flat_map(|half| half.join().unwrap());
+        found.map(|finding| finding.to_string()).collect()
+    });
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn same_seed_does_the_same_and_another_one_something_else() {
+    let first = simulate(7, 150).unwrap();
+    assert_eq!(simulate(7, 150).unwrap(), first);
+    assert_ne!(simulate(8, 150).unwrap().trace_hash, first.trace_hash);
+}
