@@ -117,7 +117,9 @@ impl Ledger {
             }
             DispatchStatus::Dead if state == Some(TaskState::Dead) => Ok(false),
             DispatchStatus::Dead => Err("it was given up without a dead letter".to_owned()),
-            DispatchStatus::Unreachable | DispatchStatus::RepositoryChanged => Ok(false),
+            DispatchStatus::Unreachable
+            | DispatchStatus::RepositoryChanged
+            | DispatchStatus::Withheld => Ok(false),
         }
     }
 
