@@ -145,9 +145,7 @@ impl Server {
                     server = %self.url,
                     "the store promises less than the relay does: {weaker}"
                 ),
-                None => {
-                    tracing::info!(server = %self.url, "every change is on the server's disk before it is acknowledged")
-                }
+                None => tracing::info!(server = %self.url, "the store keeps what it acknowledges"),
             }
         }
         known.health.weaker_promise = weaker;
@@ -276,7 +274,8 @@ async fn weaker_promise(connection: &mut MultiplexedConnection, info: &str) -> O
         (_, Some("everysec")) => problems
             .push("`appendfsync` is `everysec`: a crash of its machine loses up to two seconds"),
         (_, Some("no")) => {
-            problems.push("`appendfsync` is `no`: a crash of its machine loses about half a minute")
+            problems
+                .push("`appendfsync` is `no`: a crash of its machine loses about half a minute");
         }
         (Some("yes"), Some("always")) => {}
         _ => problems.push("the server doesn't tell its `appendfsync`"),
