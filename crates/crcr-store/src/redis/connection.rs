@@ -145,9 +145,7 @@ impl Server {
                     server = %self.url,
                     "the store promises less than the relay does: {weaker}"
                 ),
-                None => {
-                    tracing::info!(server = %self.url, "every change is on the server's disk before it is acknowledged");
-                }
+                None => tracing::info!(server = %self.url, "the store keeps what it acknowledges"),
             }
         }
         known.health.weaker_promise = weaker;
