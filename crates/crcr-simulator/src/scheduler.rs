@@ -777,7 +777,7 @@ impl Simulation {
             self.answered(request, Some(status));
         }
         self.ledger.check_deliveries(&self.memory)?;
-        if self.summary.steps % 16 == 0 {
+        if self.summary.steps.is_multiple_of(16) {
             let runs = self.github.world.check_runs(UPSTREAM);
             self.ledger.check_open_check_runs(&runs, &self.memory)?;
         }
