@@ -88,6 +88,7 @@ impl Machine {
             ),
             ("cli/src/main.rs", "fn main() { println!(\"crcr 0.0.1\"); }"),
             ("crates/README.md", ""),
+            ("workflows-templates/README.md", ""),
         ] {
             let path = machine.path("action").join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -26,7 +26,7 @@ pub(crate) const REPLICAS: usize = 2;
 /// How many lines of the trace are kept for a finding.
 const TRACE_LINES: usize = 80;
 
-pub(crate) struct Gates {
+pub(crate) struct CommitGates {
     pub(crate) now: Timestamp,
     /// How far each replica's clock is ahead.
     pub(crate) skews: [SignedDuration; REPLICAS],
@@ -40,7 +40,7 @@ pub(crate) struct Gates {
     pub(crate) faults: bool,
     /// By delivery and repository: how often the task of a dispatch was leased while it was unsent.
     pub(crate) leases: BTreeMap<(String, String), u32>,
-    pub(crate) trace: Trace,
+    pub(crate) trace: StepTrace,
     random: StdRng,
 }
 
@@ -63,13 +63,13 @@ pub(crate) struct WaitingRead {
 
 /// What happened, the newest last, and a hash of everything since the start.
 #[derive(Default)]
-pub(crate) struct Trace {
+pub(crate) struct StepTrace {
     pub(crate) lines: VecDeque<String>,
     pub(crate) hash: u64,
     pub(crate) step: usize,
 }
 
-impl Trace {
+impl StepTrace {
     pub(crate) fn add(&mut self, line: String) {
         let mut hasher = DefaultHasher::new();
         (self.hash, &line).hash(&mut hasher);
@@ -81,7 +81,7 @@ impl Trace {
     }
 }
 
-impl Gates {
+impl CommitGates {
     pub(crate) fn new(seed: u64, now: Timestamp) -> Self {
         Self {
             now,
@@ -91,7 +91,7 @@ impl Gates {
             reads: vec![],
             faults: true,
             leases: BTreeMap::new(),
-            trace: Trace::default(),
+            trace: StepTrace::default(),
             random: StdRng::seed_from_u64(seed ^ 0x5707_e5ed),
         }
     }
@@ -105,7 +105,7 @@ impl Gates {
     }
 }
 
-pub(crate) type SharedGates = Arc<Mutex<Gates>>;
+pub(crate) type SharedGates = Arc<Mutex<CommitGates>>;
 
 /// The store as one replica sees it.
 pub(crate) struct SimulatedStore {

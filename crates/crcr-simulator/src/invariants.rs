@@ -12,7 +12,7 @@ use crcr_store::memory::MemoryStore;
 use crcr_store::{StoreKey, TaskState};
 
 use crate::gates::dispatch;
-use crate::lab::{JobReports, Lab};
+use crate::lab::{BackendLab, JobReports};
 use crate::upstream::{L4, short};
 
 /// A broken promise, and how it was broken.
@@ -29,7 +29,7 @@ pub(crate) struct KnownWebhook {
 
 /// What the outside world knows.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct PromiseLedger {
     pub(crate) webhooks: BTreeMap<String, KnownWebhook>,
     pub(crate) acknowledged: BTreeSet<String>,
     /// Acknowledged webhooks that aren't settled, with the backends that still have to get them.
@@ -40,7 +40,7 @@ pub(crate) struct Ledger {
     seen: BTreeMap<u64, (String, Option<String>, u32)>,
 }
 
-impl Ledger {
+impl PromiseLedger {
     pub(crate) fn acknowledge(&mut self, delivery: &str) {
         if self.acknowledged.insert(delivery.to_owned())
             && let Some(webhook) = self.webhooks.get(delivery).filter(|one| !one.targets.is_empty())
@@ -127,7 +127,7 @@ impl Ledger {
     pub(crate) fn check_shown(
         &mut self,
         runs: &[CheckRun],
-        lab: &Lab,
+        lab: &BackendLab,
         memory: &MemoryStore,
     ) -> Result<Vec<String>, Broken> {
         let mut lines = vec![];
@@ -222,7 +222,7 @@ impl Ledger {
     pub(crate) fn check_end(
         &self,
         runs: &[CheckRun],
-        lab: &Lab,
+        lab: &BackendLab,
         memory: &MemoryStore,
     ) -> Result<(), Broken> {
         if let Some(lost) = self.webhooks.keys().find(|id| !self.acknowledged.contains(*id)) {
@@ -264,7 +264,7 @@ impl Ledger {
 /// A check run shows only what genuine reports said, and a verdict waits for every run.
 fn check_content(
     run: &CheckRun,
-    lab: &Lab,
+    lab: &BackendLab,
     accepted: &BTreeMap<(String, String), u32>,
     memory: &MemoryStore,
 ) -> Result<(), Broken> {
@@ -326,7 +326,7 @@ fn check_job_end(
     runs: &[CheckRun],
     (head, name): (&str, &str),
     reports: &JobReports,
-    lab: &Lab,
+    lab: &BackendLab,
     memory: &MemoryStore,
 ) -> Result<(), Broken> {
     // A dispatch that was superseded while GitHub accepted it has no proven reports.

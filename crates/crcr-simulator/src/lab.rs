@@ -20,7 +20,7 @@ pub(crate) const AUDIENCE: &str = "pytorch-cross-repo-ci-relay";
 /// Something that happens downstream at a certain time.
 #[derive(Debug, Clone)]
 pub(crate) enum LabEvent {
-    Report(Report),
+    Report(LabReport),
     /// GitHub closes the run.
     RunOver {
         run: u64,
@@ -30,7 +30,7 @@ pub(crate) enum LabEvent {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Report {
+pub(crate) struct LabReport {
     pub(crate) run: u64,
     pub(crate) attempt: u32,
     pub(crate) job: &'static str,
@@ -79,7 +79,7 @@ pub(crate) struct JobReports {
 }
 
 #[derive(Default)]
-pub(crate) struct Lab {
+pub(crate) struct BackendLab {
     pub(crate) runs: BTreeMap<u64, LabRun>,
     /// By upstream commit and name of the check run.
     pub(crate) jobs: BTreeMap<(String, String), JobReports>,
@@ -89,7 +89,7 @@ pub(crate) struct Lab {
 
 pub(crate) type Agenda = Vec<(Timestamp, LabEvent)>;
 
-impl Lab {
+impl BackendLab {
     /// A backend gets a dispatch for the upstream commit `head`.
     pub(crate) fn receive(
         &mut self,
@@ -177,7 +177,15 @@ impl Lab {
             }
             let report = |conclusion, forgery, copy| {
                 let tries = 0;
-                LabEvent::Report(Report { run: id, attempt, job, conclusion, forgery, tries, copy })
+                LabEvent::Report(LabReport {
+                    run: id,
+                    attempt,
+                    job,
+                    conclusion,
+                    forgery,
+                    tries,
+                    copy,
+                })
             };
             for (at, conclusion) in [(started_at, None), (ended_at, Some(conclusion))] {
                 if random.random_ratio(1, 12) {
@@ -229,7 +237,7 @@ impl Lab {
     }
 
     /// Commit and name of the check run that a report may change.
-    pub(crate) fn check_run_of(&self, report: &Report) -> (String, String) {
+    pub(crate) fn check_run_of(&self, report: &LabReport) -> (String, String) {
         let run = &self.runs[&report.run];
         let id = JobId {
             run_id: report.run.to_string(),
@@ -244,11 +252,11 @@ impl Lab {
     pub(crate) fn request(
         &self,
         github: &State,
-        report: &Report,
+        report: &LabReport,
         now: Timestamp,
     ) -> (Value, Value) {
         let run = &self.runs[&report.run];
-        let Report { run: id, attempt, job, conclusion, forgery, tries, copy } = report;
+        let LabReport { run: id, attempt, job, conclusion, forgery, tries, copy } = report;
         let mut body = run.payload.clone();
         match forgery {
             Some(Forgery::NoCallbackToken) => body["callback_token"] = Value::Null,

@@ -24,7 +24,7 @@ pub struct SeedSummary {
 
 /// A promise that the relay broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct BrokenPromise {
     pub seed: u64,
     pub step: usize,
     /// The broken promise, such as `verdict-without-run`.
@@ -35,7 +35,7 @@ pub struct Finding {
     steps: usize,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for BrokenPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, step, invariant, detail, trace, steps } = self;
         writeln!(f, "seed {seed}, step {step}: {invariant}: {detail}")?;
@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
 }
 
 /// Runs one seed: `steps` steps with faults, and then without any until everything is settled.
-pub fn simulate(seed: u64, steps: usize) -> Result<SeedSummary, Box<Finding>> {
+pub fn simulate(seed: u64, steps: usize) -> Result<SeedSummary, Box<BrokenPromise>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

@@ -30,14 +30,15 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::gates::{
-    Gates, GithubCall, REPLICAS, SharedGates, SimulatedStore, dispatch, unavailable,
+    CommitGates, GithubCall, REPLICAS, SharedGates, SimulatedStore, dispatch, unavailable,
 };
-use crate::invariants::{Broken, KnownWebhook, Ledger, key_of};
-use crate::lab::{Lab, LabEvent, Report};
+use crate::invariants::{Broken, KnownWebhook, PromiseLedger, key_of};
+use crate::lab::{BackendLab, LabEvent, LabReport};
 use crate::upstream::{
-    ALLOWLIST, ALLOWLIST_PATH, BACKENDS, L2, UPSTREAM, Upstream, UpstreamWebhook, delivery_delay,
+    ALLOWLIST, ALLOWLIST_PATH, BACKENDS, L2, UPSTREAM, UpstreamModel, UpstreamWebhook,
+    delivery_delay,
 };
-use crate::{Finding, SeedSummary};
+use crate::{BrokenPromise, SeedSummary};
 
 /// The faulty part of a seed ends after this long, so that GitHub can still redeliver everything.
 const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
@@ -61,9 +62,9 @@ static HTTP: LazyLock<reqwest::Client> =
 static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
 const MAX_TOKENS: usize = 200_000;
 
-enum Event {
+enum ScheduledEvent {
     Deliver { delivery: Delivery, is_redelivery: bool },
-    Lab(LabEvent),
+    BackendLab(LabEvent),
     Restart(usize),
 }
 
@@ -76,10 +77,10 @@ struct OpenRequest {
 
 enum RequestKind {
     Webhook { delivery: Delivery, is_redelivery: bool },
-    Report(Report),
+    Report(LabReport),
 }
 
-struct Replica {
+struct RelayReplica {
     router: Router,
     /// The background work and the open requests; dropping it is a crash.
     tasks: JoinSet<()>,
@@ -95,19 +96,19 @@ struct Simulation {
     memory: Arc<MemoryStore>,
     github: Arc<State>,
     api: Router,
-    replicas: [Option<Replica>; REPLICAS],
-    upstream: Upstream,
-    lab: Lab,
-    ledger: Ledger,
+    replicas: [Option<RelayReplica>; REPLICAS],
+    upstream: UpstreamModel,
+    lab: BackendLab,
+    ledger: PromiseLedger,
     /// In the order of their times; the number keeps equal times in order.
-    agenda: BTreeMap<(Timestamp, u64), Event>,
+    agenda: BTreeMap<(Timestamp, u64), ScheduledEvent>,
     requests: BTreeMap<u64, OpenRequest>,
     answers: Answers,
     counter: u64,
     summary: SeedSummary,
 }
 
-pub(crate) async fn run(seed: u64, steps: usize) -> Result<SeedSummary, Box<Finding>> {
+pub(crate) async fn run(seed: u64, steps: usize) -> Result<SeedSummary, Box<BrokenPromise>> {
     let mut simulation = Simulation::new(seed, steps);
     match simulation.run_all().await {
         Ok(()) => {
@@ -118,7 +119,7 @@ pub(crate) async fn run(seed: u64, steps: usize) -> Result<SeedSummary, Box<Find
             let gates = simulation.gates.lock();
             let trace = gates.trace.lines.iter().cloned().collect();
             let step = gates.trace.step;
-            Err(Box::new(Finding { seed, step, invariant, detail, trace, steps }))
+            Err(Box::new(BrokenPromise { seed, step, invariant, detail, trace, steps }))
         }
     }
 }
@@ -141,14 +142,14 @@ impl Simulation {
             seed,
             steps,
             random: StdRng::seed_from_u64(seed),
-            gates: Arc::new(Mutex::new(Gates::new(seed, start))),
+            gates: Arc::new(Mutex::new(CommitGates::new(seed, start))),
             memory: Arc::new(MemoryStore::default()),
             api: server::router(Arc::clone(&github)),
             github,
             replicas: [None, None],
-            upstream: Upstream::default(),
-            lab: Lab::default(),
-            ledger: Ledger::default(),
+            upstream: UpstreamModel::default(),
+            lab: BackendLab::default(),
+            ledger: PromiseLedger::default(),
             agenda: BTreeMap::new(),
             requests: BTreeMap::new(),
             answers: Arc::default(),
@@ -217,14 +218,14 @@ impl Simulation {
         self.random.random_range(0..100) < percent
     }
 
-    fn plan(&mut self, at: Timestamp, event: Event) {
+    fn plan(&mut self, at: Timestamp, event: ScheduledEvent) {
         self.counter += 1;
         self.agenda.insert((at, self.counter), event);
     }
 
     fn plan_lab(&mut self, events: Vec<(Timestamp, LabEvent)>) {
         for (at, event) in events {
-            self.plan(at, Event::Lab(event));
+            self.plan(at, ScheduledEvent::BackendLab(event));
         }
     }
 
@@ -269,7 +270,7 @@ impl Simulation {
                 keys,
             );
         });
-        self.replicas[replica] = Some(Replica { router, tasks });
+        self.replicas[replica] = Some(RelayReplica { router, tasks });
     }
 
     fn transport(&self, replica: usize) -> Transport {
@@ -330,7 +331,7 @@ impl Simulation {
             }
         }
         let at = self.now() + Duration::from_secs(self.random.random_range(1..120));
-        self.plan(at, Event::Restart(replica));
+        self.plan(at, ScheduledEvent::Restart(replica));
         Ok(())
     }
 
@@ -526,16 +527,18 @@ impl Simulation {
                 break;
             }
             let at = self.now() + delivery_delay(&mut self.random);
-            self.plan(at, Event::Deliver { delivery: delivery.clone(), is_redelivery });
+            self.plan(at, ScheduledEvent::Deliver { delivery: delivery.clone(), is_redelivery });
         }
     }
 
     fn next_event(&mut self) {
         let Some((_, event)) = self.agenda.pop_first() else { return };
         match event {
-            Event::Restart(replica) if self.replicas[replica].is_none() => self.start(replica),
-            Event::Restart(_) => {}
-            Event::Deliver { delivery, is_redelivery } => {
+            ScheduledEvent::Restart(replica) if self.replicas[replica].is_none() => {
+                self.start(replica);
+            }
+            ScheduledEvent::Restart(_) => {}
+            ScheduledEvent::Deliver { delivery, is_redelivery } => {
                 self.trace(format!("GitHub delivers {}", delivery.id));
                 let mut request = Request::post("/github/webhook");
                 for (name, value) in delivery.headers() {
@@ -544,17 +547,17 @@ impl Simulation {
                 let body = Body::from(delivery.body.clone());
                 self.send(request.body(body), RequestKind::Webhook { delivery, is_redelivery });
             }
-            Event::Lab(LabEvent::RunOver { run, attempt, conclusion }) => {
+            ScheduledEvent::BackendLab(LabEvent::RunOver { run, attempt, conclusion }) => {
                 self.trace(format!("run {run} attempt {attempt} is over: {conclusion}"));
                 self.lab.close(&self.github, run, attempt, conclusion);
             }
-            Event::Lab(LabEvent::Report(report)) => self.report(report),
+            ScheduledEvent::BackendLab(LabEvent::Report(report)) => self.report(report),
         }
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, report: LabReport) {
         self.summary.reports += 1;
-        let Report { run, attempt, job, conclusion, forgery, .. } = &report;
+        let LabReport { run, attempt, job, conclusion, forgery, .. } = &report;
         let forged = forgery.map(|forgery| format!(", forged: {forgery:?}")).unwrap_or_default();
         let status = conclusion.unwrap_or("started");
         self.trace(format!("run {run} attempt {attempt} reports {job} {status}{forged}"));
@@ -612,7 +615,7 @@ impl Simulation {
                 }
             }
             RequestKind::Report(report) => {
-                let Report { run, attempt, conclusion, .. } = report;
+                let LabReport { run, attempt, conclusion, .. } = report;
                 self.trace(format!("the report of run {run} is answered with {status}"));
                 let is_taken = (200..300).contains(&status);
                 if is_taken && report.forgery.is_none() {
@@ -622,8 +625,11 @@ impl Simulation {
                 }
                 if matches!(status, 0 | 408 | 429) || status >= 500 {
                     let pause = Duration::from_secs(20 << report.tries.min(5));
-                    let again = Report { tries: report.tries + 1, ..report };
-                    self.plan(self.now() + pause, Event::Lab(LabEvent::Report(again)));
+                    let again = LabReport { tries: report.tries + 1, ..report };
+                    self.plan(
+                        self.now() + pause,
+                        ScheduledEvent::BackendLab(LabEvent::Report(again)),
+                    );
                 }
             }
         }
@@ -727,7 +733,7 @@ impl Simulation {
         }
         for delivery in self.github.world.take_redeliveries() {
             let at = self.now() + delivery_delay(&mut self.random);
-            self.plan(at, Event::Deliver { delivery, is_redelivery: true });
+            self.plan(at, ScheduledEvent::Deliver { delivery, is_redelivery: true });
         }
         let runs = self.github.world.check_runs(UPSTREAM);
         for line in self.ledger.check_shown(&runs, &self.lab, &self.memory)? {

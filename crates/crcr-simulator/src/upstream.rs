@@ -38,12 +38,12 @@ pub(crate) struct UpstreamWebhook {
 
 /// The upstream repository's own state, beyond what the stand-in keeps.
 #[derive(Default)]
-pub(crate) struct Upstream {
+pub(crate) struct UpstreamModel {
     heads: u32,
     webhooks: u32,
 }
 
-impl Upstream {
+impl UpstreamModel {
     fn new_head(&mut self, seed: u64) -> String {
         self.heads += 1;
         format!("{:032x}{:08x}", u128::from(seed), self.heads)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crcr_simulator::{Finding, SeedSummary, simulate};
+use crcr_simulator::{BrokenPromise, SeedSummary, simulate};
 use tokio::task::JoinSet;
 
 use crate::cli::relay::SimulateArgs;
@@ -24,7 +24,7 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
         workers.spawn_blocking(move || run_seeds(&next, end, steps));
     }
     let mut sums = [0; 5];
-    let mut first: Option<Box<Finding>> = None;
+    let mut first: Option<Box<BrokenPromise>> = None;
     while let Some(worked) = workers.join_next().await {
         let (partial, finding) = worked
             .map_err(|error| Failure::unexpected("simulate", "a seed panicked").because(error))?;
@@ -52,7 +52,7 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
 
 type Sums = [usize; 5];
 
-fn run_seeds(next: &AtomicU64, end: u64, steps: usize) -> (Sums, Option<Box<Finding>>) {
+fn run_seeds(next: &AtomicU64, end: u64, steps: usize) -> (Sums, Option<Box<BrokenPromise>>) {
     let mut sums = [0; 5];
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
