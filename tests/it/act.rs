@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use axum::Router;
 use axum::routing::post;
@@ -86,7 +88,7 @@ impl Outside {
                     let mut set = |name: &str, value: &str| {
                         with.insert(name.into(), value.into());
                     };
-                    set("binary", env!("CARGO_BIN_EXE_crcr"));
+                    set("binary", binary());
                     if uses.contains("configure-oidc-fallback") {
                         set("sts-endpoint", self.sts.url().as_str());
                         set("sccache-endpoint", self.s3.url().as_str());
@@ -230,6 +232,25 @@ const TEST: &str = r#"test -x build/tool && echo "test: $(cat build/tool)""#;
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The binary for steps of act, which loses what a failing process printed last: it closes the terminal without
+/// waiting until that was read (`HostEnvironment.exec` of v0.2.89). So the end of a failure waits for a moment.
+pub(crate) fn binary() -> &'static str {
+    static WRAPPER: LazyLock<String> = LazyLock::new(|| {
+        let binary = env!("CARGO_BIN_EXE_crcr");
+        let script =
+            format!("#!/bin/sh\n'{binary}' \"$@\" || {{ code=$?; sleep 1; exit $code; }}\n");
+        let path = Path::new(binary).with_file_name("crcr-of-act");
+        // Whole at once: another run of the tests may be using it.
+        let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap()).unwrap();
+        file.write_all(script.as_bytes()).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        file.as_file().set_permissions(executable).unwrap();
+        file.persist(&path).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    &WRAPPER
 }
 
 pub(crate) fn read(path: &str) -> String {

@@ -51,7 +51,7 @@ impl Seen {
         copy(&root().join("actions"), &folder.path().join("crcr/actions"));
         let workflow = WORKFLOW
             .replace("FOLDER", folder.path().to_str().unwrap())
-            .replace("BINARY", env!("CARGO_BIN_EXE_crcr"));
+            .replace("BINARY", crate::act::binary());
         fs::write(checkout.join(".github/workflows/review.yml"), workflow).unwrap();
         git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
         git(&checkout, &["remote", "add", "origin", "https://github.com/up/stream.git"]);

@@ -38,7 +38,7 @@ impl Steps {
             self.0,
             "\n      - id: {id}\n        continue-on-error: true\n        \
              uses: pytorch/crcr/actions/{action}@v1\n        with:\n          binary: {}",
-            env!("CARGO_BIN_EXE_crcr")
+            crate::act::binary()
         );
         for (name, value) in inputs {
             let _ = write!(self.0, "\n          {name}: {value:?}");

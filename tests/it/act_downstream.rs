@@ -51,7 +51,7 @@ fn workflow(server: &str, token: &BTreeMap<&str, String>) -> String {
             let uses = step.get("uses").and_then(serde_yaml::Value::as_str).map(str::to_owned);
             if let Some(uses) = uses {
                 let with = step["with"].as_mapping_mut().unwrap();
-                with.insert("binary".into(), env!("CARGO_BIN_EXE_crcr").into());
+                with.insert("binary".into(), crate::act::binary().into());
                 if uses.contains("/checkout-pr@") {
                     with.insert("server-url".into(), server.into());
                     with.insert("submodules".into(), "false".into());

@@ -45,7 +45,7 @@ jobs:
 #[ignore = "needs act and node"]
 fn test_results_of_a_fork_are_on_the_page_of_tests_by_the_template() {
     let mut outside = Outside::new(Run::fork());
-    let binary = env!("CARGO_BIN_EXE_crcr");
+    let binary = crate::act::binary();
     let runs = &outside.github.state().runs;
     runs.add(outside.run.clone());
     let job = runs.add_job(outside.run.id, "linux / test");
