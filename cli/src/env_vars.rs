@@ -257,5 +257,15 @@ pub const GITHUB_APP_SECRET_FILE: &str = "GITHUB_APP_SECRET_FILE";
 pub const SECRET_STORE_ARN: &str = "SECRET_STORE_ARN";
 /// Set by AWS Lambda: the address of its runtime API.
 pub const AWS_LAMBDA_RUNTIME_API: &str = "AWS_LAMBDA_RUNTIME_API";
+/// Where the relay sends spans. The library reads the rest of OpenTelemetry's variables:
+/// <https://opentelemetry.io/docs/specs/otel/protocol/exporter/>
+pub const OTEL_EXPORTER_OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+pub const OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+/// `none` turns the sending of spans off.
+pub const OTEL_TRACES_EXPORTER: &str = "OTEL_TRACES_EXPORTER";
+/// Turns everything of OpenTelemetry off.
+pub const OTEL_SDK_DISABLED: &str = "OTEL_SDK_DISABLED";
+/// The name of the relay in traces.
+pub const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 /// Endpoint of AWS Secrets Manager, if it isn't the default of the region.
 pub const AWS_ENDPOINT_URL_SECRETS_MANAGER: &str = "AWS_ENDPOINT_URL_SECRETS_MANAGER";

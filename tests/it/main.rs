@@ -53,6 +53,7 @@ mod relay_lambda;
 mod relay_process;
 mod relay_replay;
 mod relay_replicas;
+mod relay_traces;
 mod report;
 mod report_quarantine;
 #[cfg(feature = "relay")]

@@ -12,7 +12,7 @@ use crcr_standin::world::PullRequest;
 use crcr_store::{SqliteStore, StateStore as _, StoreRole};
 use jiff::Timestamp;
 use rand::Rng as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use url::Url;
 
 use crate::relay_process::{Place, Running, UPSTREAM};
@@ -139,24 +139,9 @@ impl Scene {
         conclusion: Option<&str>,
     ) {
         let status = if conclusion.is_some() { "completed" } else { "in_progress" };
-        let body = json!({
-            "event_type": "pull_request", "delivery_id": delivery, "payload": payload,
-            "workflow": {
-                "schema_version": "1", "status": status, "conclusion": conclusion, "name": "CI",
-                "run_id": run.to_string(), "run_attempt": "1", "job_name": "test",
-            }
-        });
-        let state = self.place.github.state();
-        let now = Timestamp::now().as_second();
-        let claims = json!({
-            "iss": state.origin(), "aud": "pytorch-cross-repo-ci-relay", "iat": now, "nbf": now,
-            "exp": now + 300, "jti": format!("{:x}", rand::random::<u128>()), "repository": repo,
-            "repository_id": state.world.add_repo(repo).to_string(), "run_id": run.to_string(),
-            "run_attempt": "1", "event_name": "repository_dispatch", "ref": "refs/heads/main",
-        });
-        let token = state.oidc.sign(&claims);
-        let request = self.client.post(url.join("github/callback").unwrap()).bearer_auth(token);
-        let Ok(response) = request.body(body.to_string()).send().await else { return };
+        let request =
+            self.place.report(&self.client, url, repo, (delivery, payload), run, conclusion);
+        let Ok(response) = request.send().await else { return };
         if response.status().is_success() && repo != "acme/one" {
             let report = (delivery.to_owned(), repo.to_owned(), status.to_owned());
             self.promised.lock().unwrap().reports.push(report);

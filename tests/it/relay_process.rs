@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crcr_standin::StandIn;
 use jiff::Timestamp;
 use reqwest::StatusCode;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use url::Url;
 
@@ -82,6 +83,37 @@ impl Place {
     /// What every relay here has written to stderr.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder().join("relay.log")).unwrap_or_default()
+    }
+
+    /// The report of a job called `test`, which is running if it has no conclusion.
+    pub(crate) fn report(
+        &self,
+        client: &reqwest::Client,
+        relay: &Url,
+        repo: &str,
+        (delivery, payload): (&str, &Value),
+        run: u64,
+        conclusion: Option<&str>,
+    ) -> reqwest::RequestBuilder {
+        let status = if conclusion.is_some() { "completed" } else { "in_progress" };
+        let body = json!({
+            "event_type": "pull_request", "delivery_id": delivery, "payload": payload,
+            "workflow": {
+                "schema_version": "1", "status": status, "conclusion": conclusion, "name": "CI",
+                "run_id": run.to_string(), "run_attempt": "1", "job_name": "test",
+            }
+        });
+        let state = self.github.state();
+        let now = Timestamp::now().as_second();
+        let claims = json!({
+            "iss": state.origin(), "aud": "pytorch-cross-repo-ci-relay", "iat": now, "nbf": now,
+            "exp": now + 300, "jti": format!("{:x}", rand::random::<u128>()), "repository": repo,
+            "repository_id": state.world.add_repo(repo).to_string(), "run_id": run.to_string(),
+            "run_attempt": "1", "event_name": "repository_dispatch", "ref": "refs/heads/main",
+        });
+        let token = state.oidc.sign(&claims);
+        let url = relay.join("github/callback").unwrap();
+        client.post(url).bearer_auth(token).body(body.to_string())
     }
 
     /// The binary in the folder, with these settings and nothing else.

@@ -71,6 +71,7 @@ Settings (environment; each also as NAME_FILE, the path of a file with the value
   RATE_LIMIT_PER_MIN       reports per repository and minute [100]
   ALLOWLIST_TTL_SECONDS    how often the allowlist is fetched [60]
   REDIS_ENDPOINT, REDIS_LOGIN  without CRCR_STORE: HOST[:PORT], and USER:PASSWORD or PASSWORD
+  OTEL_EXPORTER_OTLP_ENDPOINT  where traces go, such as http://127.0.0.1:4318 [nowhere]
   SECRET_STORE_ARN         AWS secret: JSON of settings by name [none]
 
 During a rotation a secret may have two values, the new one first: one per line, or two PEM blocks.

@@ -16,11 +16,13 @@ pub mod reconcile;
 pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
+mod traces;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};
 pub use self::queue::workers::{WorkerTimeouts, run as run_workers};
 pub use self::relay::{Relay, StartError};
+pub use self::traces::Traces;
 
 #[cfg(test)]
 mod tests;

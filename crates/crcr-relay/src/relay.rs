@@ -26,6 +26,7 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::traces::Traces;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
 
@@ -40,6 +41,7 @@ pub struct Relay {
     pub keys: CallbackKeys,
     pub clock: Clock,
     pub metrics: Metrics,
+    pub traces: Traces,
     /// For requests to anything but GitHub.
     pub http: reqwest::Client,
     /// Wakes the workers.
@@ -191,6 +193,7 @@ impl Relay {
             ),
             keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
+            traces: Traces::default(),
             work: Notify::new(),
             facts: Notify::new(),
             lost_webhooks: AtomicBool::new(false),
@@ -259,6 +262,14 @@ impl Relay {
             self.work.notify_one();
         }
         Ok(commit)
+    }
+
+    /// Sends the spans that wait to be sent together.
+    pub async fn send_spans(self: &Arc<Self>) {
+        let relay = Arc::clone(self);
+        if tokio::task::spawn_blocking(move || relay.traces.flush()).await.is_err() {
+            tracing::error!("the thread that sends spans has panicked");
+        }
     }
 
     /// Reads the map from pipelines of other CI systems to repositories, if there is one. If it can't

@@ -28,7 +28,7 @@ use crate::printer::Printer;
 
 pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome {
     match command {
-        RelayCommand::Serve(args) => serve::run(&args, env, printer).await,
+        RelayCommand::Serve(args) => Box::pin(serve::run(&args, env, printer)).await,
         RelayCommand::Replay(args) => replay::run(&args, env, printer).await,
         RelayCommand::Sweep(args) => sweep::run(&args, env, printer).await,
         RelayCommand::Reconcile(args) => reconcile::run(&args, env, printer).await,

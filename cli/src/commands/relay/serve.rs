@@ -8,7 +8,7 @@ use crcr_relay::admin::preflight;
 use crcr_relay::config::StoreUrl;
 use crcr_relay::http::lambda;
 use crcr_relay::http::serve::BoundListeners;
-use crcr_relay::{Config, Relay, SettingProblem, config, relay};
+use crcr_relay::{Config, Relay, SettingProblem, Traces, config, relay};
 use tokio_util::sync::CancellationToken;
 
 use super::{now, secrets_manager};
@@ -46,13 +46,19 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
         Failure::unexpected("store", "the store or the results can't be opened").because(error)
     })?;
     let (listen, admin_listen) = (config.listen.clone(), config.admin_listen.clone());
-    let relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
+    let mut relay = Relay::new(config, store, results, Arc::new(now)).map_err(|error| {
         Failure::user("relay", "the relay can't start with these settings").because(error)
     })?;
+    if sends_traces(env) {
+        relay.traces = Traces::from_env(env.get(env_vars::OTEL_SERVICE_NAME)).map_err(|error| {
+            Failure::user("traces", "OpenTelemetry's settings can't be used").because(error)
+        })?;
+    }
+    let relay = Arc::new(relay);
     if let Some(address) = runtime_api {
-        return lambda::run(Arc::new(relay), address).await.map(|()| ExitCode::SUCCESS).map_err(
-            |error| Failure::unexpected("lambda", "AWS Lambda gives no more events").because(error),
-        );
+        return lambda::run(relay, address).await.map(|()| ExitCode::SUCCESS).map_err(|error| {
+            Failure::unexpected("lambda", "AWS Lambda gives no more events").because(error)
+        });
     }
     let bound = BoundListeners::new(&listen, admin_listen.as_deref())
         .await
@@ -66,9 +72,19 @@ pub async fn run(args: &ServeArgs, env: &Env, printer: &Printer) -> Outcome {
     }
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    bound.serve(Arc::new(relay), stop).await;
+    bound.serve(Arc::clone(&relay), stop).await;
+    relay.send_spans().await;
     printer.line("stopped; open work continues after the next start");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether OpenTelemetry's variables name a collector and don't turn it off.
+fn sends_traces(env: &Env) -> bool {
+    let names =
+        [env_vars::OTEL_EXPORTER_OTLP_ENDPOINT, env_vars::OTEL_EXPORTER_OTLP_TRACES_ENDPOINT];
+    names.iter().any(|name| env.get(name).is_some())
+        && env.get(env_vars::OTEL_TRACES_EXPORTER) != Some("none")
+        && !env.is_switched_on(env_vars::OTEL_SDK_DISABLED)
 }
 
 /// The flags that are set, by the name of their environment variable.

@@ -103,7 +103,14 @@ impl VerifiedReport<'_> {
         self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
         self.add_forward(&job_key, times, &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
-        self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await
+        let decision = self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await;
+        if let Ok(Some(response)) = &decision
+            && response.result.is_ok()
+        {
+            let received_at = now - self.started.elapsed();
+            relay.traces.report_recorded(dispatch, &next, received_at, relay.now());
+        }
+        decision
     }
 
     /// A report without proof for a job that was reported with proof. It changes nothing, except that

@@ -102,6 +102,8 @@ pub async fn run(relay: Arc<Relay>, address: &str) -> Result<(), LambdaError> {
         let id = next.headers().get("lambda-runtime-aws-request-id");
         let id = id.and_then(|id| id.to_str().ok()).ok_or(LambdaError::NoRequestId)?.to_owned();
         let answer = lambda.handle(&next.bytes().await?).await;
+        // Lambda stops the process's clock between events.
+        lambda.relay.send_spans().await;
         let response = http.post(format!("{invocation}/{id}/response")).json(&answer);
         // An answer that is too late or too large is refused; the next event has nothing to do with it.
         if let Err(error) = response.send().await.and_then(reqwest::Response::error_for_status) {

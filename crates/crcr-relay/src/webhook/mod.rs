@@ -1,7 +1,7 @@
 //! `POST /github/webhook`: checks size and signature, reads the event, and stores what follows from it in
 //! one transaction before the response.
 
-pub(crate) mod payload;
+pub mod payload;
 mod planner;
 pub mod signature;
 pub(crate) mod turns;
@@ -262,6 +262,7 @@ async fn accept(
     Ok(match commit? {
         CommitOutcome::Done => {
             tracing::info!(delivery = id, event = name, tasks, "webhook accepted");
+            relay.traces.webhook_accepted(&delivery, relay.now());
             Some(DeliveryOutcome::Accepted(tasks))
         }
         CommitOutcome::Conflict | CommitOutcome::Limited(_) | CommitOutcome::LeaseLost => None,

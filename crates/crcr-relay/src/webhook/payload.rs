@@ -40,7 +40,7 @@ pub(crate) struct ClientPayload {
 /// Reduces a webhook that is too large to be dispatched; `None` when it fits as it is.
 ///
 /// If it stays too large after every step, the result is what the last one left.
-pub(crate) fn reduce(webhook: &[u8]) -> Result<Option<Vec<u8>>, serde_json::Error> {
+pub fn reduce(webhook: &[u8]) -> Result<Option<Vec<u8>>, serde_json::Error> {
     if weight(webhook) <= limits::PAYLOAD_BYTES {
         return Ok(None);
     }

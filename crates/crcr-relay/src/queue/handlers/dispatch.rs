@@ -35,7 +35,14 @@ pub(super) async fn run(
     let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
     let read: Versioned<Dispatch> = decode_record(dispatch_key, record)?;
     let queued = read.value.as_ref().filter(|dispatch| dispatch.status == DispatchStatus::Queued);
-    let Some(dispatch) = queued else { return Ok(TaskDone::Finished) };
+    let Some(dispatch) = queued else {
+        if let Some(dispatch @ Dispatch { status: DispatchStatus::Superseded { .. }, .. }) =
+            &read.value
+        {
+            relay.traces.dispatch_ended(dispatch, relay.now());
+        }
+        return Ok(TaskDone::Finished);
+    };
     if breaker::withholds(relay, repo).await? {
         let text = "Not dispatched: the infrastructure of this backend keeps failing, so only a probe \
                     every ten minutes is sent";
@@ -182,7 +189,14 @@ async fn change_and_settle(
             }
         }
         match relay.commit(batch).await? {
-            CommitOutcome::Done => return Ok(changed),
+            CommitOutcome::Done => {
+                if let Some(dispatch) = &changed
+                    && dispatch.status != DispatchStatus::Queued
+                {
+                    relay.traces.dispatch_ended(dispatch, relay.now());
+                }
+                return Ok(changed);
+            }
             CommitOutcome::LeaseLost => {
                 tracing::warn!(key = task.key, "its lease has ended: another worker settles it");
                 return Ok(None);

@@ -148,6 +148,7 @@ async fn mark_lost(
         }
         if relay.commit(batch).await? == CommitOutcome::Done {
             tracing::warn!(delivery = dispatch.delivery, repo = %dispatch.repo, job = %lost.id, "lost");
+            relay.traces.job_ended(dispatch, &lost);
             *job = lost;
             return Ok(());
         }

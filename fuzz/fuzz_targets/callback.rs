@@ -1,0 +1,16 @@
+//! Any bytes as a callback's body: reading doesn't panic, and what is taken is within its limits.
+#![no_main]
+
+use crcr_domain::callback;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|body: &[u8]| {
+    match callback::read(body) {
+        Ok(report) => {
+            assert!(!report.delivery.is_empty() && !report.job.workflow.is_empty());
+            assert!(!report.kind.is_self_report() || crcr_domain::event::is_sha(&report.delivery));
+        }
+        // Goes into a response.
+        Err(error) => assert!(error.to_string().len() < 2000),
+    }
+});
