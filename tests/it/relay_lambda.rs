@@ -1,5 +1,6 @@
 //! `crcr relay serve` on AWS Lambda: the test is Lambda's runtime API.
 
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use crcr_standin::traffic::Fault;
 use crcr_standin::world::{Delivery, PullRequest};
+use crcr_testkit::redis::{RedisServer, RedisSettings};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
@@ -21,6 +23,15 @@ const HEAD: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
 /// A process that is killed when it is dropped.
 struct Killed(Child);
+
+impl Killed {
+    /// Its messages go to the relay's log.
+    fn start(mut command: Command, place: &Place) -> Self {
+        let log = place.folder().join("relay.log");
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    }
+}
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -125,22 +136,12 @@ fn sqlite_is_refused_on_lambda() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs redis-server"]
 async fn function_dispatches_what_it_accepts_and_the_schedule_works_the_rest() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let api = RuntimeApi::start().await;
-    let place = place()
-        .set("AWS_LAMBDA_RUNTIME_API", &api.address)
-        .set("CRCR_STORE", &format!("redis://127.0.0.1:{port}"))
-        .set("CRCR_RESULTS", "sqlite:results.db");
-    let mut redis = Command::new("redis-server");
-    redis.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
-    redis.args(["--appendonly", "yes", "--appendfsync", "always"]).current_dir(place.folder());
-    let _redis = Killed(redis.stdout(Stdio::null()).spawn().unwrap());
-    eventually("Redis listens", async || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())
-        .await;
+    let redis = RedisServer::start(RedisSettings::default()).unwrap();
+    let place = place().set("AWS_LAMBDA_RUNTIME_API", &api.address).on_redis(&redis);
     let world = &place.github.state().world;
     world.fail("POST /repos/acme/two/dispatches", 1, Fault::status(502));
-    let log = std::fs::File::create(place.folder().join("relay.log")).unwrap();
-    let _relay = Killed(place.crcr(&["relay", "serve"]).stderr(log).spawn().unwrap());
+    let _relay = Killed::start(place.crcr(&["relay", "serve"]), &place);
     let payload = place.github.state().pull_request_payload(UPSTREAM, 7, "opened");
     let delivery = world.delivery("pull_request", &payload);
     let answer = api.invoke(event(&delivery)).await;
@@ -159,4 +160,35 @@ async fn function_dispatches_what_it_accepts_and_the_schedule_works_the_rest() {
     })
     .await;
     assert_eq!(rest, ["acme/two"]);
+}
+
+/// The runtime API and the function URL are those of `cargo lambda`, which needs a package to run in.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs redis-server and cargo-lambda"]
+async fn function_url_of_cargo_lambda_takes_a_webhook() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let redis = RedisServer::start(RedisSettings::default()).unwrap();
+    let place =
+        place().set("AWS_LAMBDA_RUNTIME_API", &format!("127.0.0.1:{port}/.rt")).on_redis(&redis);
+    fs::create_dir(place.folder().join("src")).unwrap();
+    fs::write(place.folder().join("src/main.rs"), "fn main() {}").unwrap();
+    let package = "[package]\nname = \"crcr\"\nversion = \"0.0.0\"\nedition = \"2024\"\n";
+    fs::write(place.folder().join("Cargo.toml"), package).unwrap();
+    let mut emulator = Command::new("cargo-lambda");
+    emulator.args(["lambda", "watch", "--only-lambda-apis", "--invoke-address", "127.0.0.1"]);
+    emulator.args(["--invoke-port", &port.to_string()]).current_dir(place.folder());
+    let _emulator = Killed::start(emulator, &place);
+    eventually("cargo lambda listens", async || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    })
+    .await;
+    let _relay = Killed::start(place.crcr(&["relay", "serve"]), &place);
+    let payload = place.github.state().pull_request_payload(UPSTREAM, 7, "opened");
+    let world = &place.github.state().world;
+    let delivery = world.delivery("pull_request", &payload);
+    // A function without a name is called `_` there.
+    let url = format!("http://127.0.0.1:{port}/lambda-url/_/github/webhook").parse().unwrap();
+    let answer = delivery.send(&reqwest::Client::new(), &url).await.unwrap();
+    assert_eq!(answer.status, 202, "{}", place.log());
+    assert_eq!(world.take_dispatches().len(), 2, "{}", place.log());
 }

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crcr_standin::StandIn;
+use crcr_testkit::redis::RedisServer;
 use jiff::Timestamp;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -62,6 +63,11 @@ impl Place {
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.insert(name.to_owned(), value.to_owned());
         self
+    }
+
+    /// With the state in Redis, and the results in a file.
+    pub(crate) fn on_redis(self, redis: &RedisServer) -> Self {
+        self.set("CRCR_STORE", &redis.url()).set("CRCR_RESULTS", "sqlite:results.db")
     }
 
     /// Moves a setting into a file that `NAME_FILE` names.

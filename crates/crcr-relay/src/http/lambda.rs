@@ -51,8 +51,8 @@ pub enum LambdaError {
 #[serde(rename_all = "camelCase")]
 struct HttpEvent {
     raw_path: String,
-    #[serde(default)]
-    raw_query_string: String,
+    /// Empty on AWS, `null` in `cargo lambda`, if there is none.
+    raw_query_string: Option<String>,
     headers: BTreeMap<String, String>,
     #[serde(default)]
     cookies: Vec<String>,
@@ -75,10 +75,11 @@ struct HttpContext {
 impl HttpEvent {
     /// `None` when it isn't a valid request.
     fn into_request(self) -> Option<Request<Body>> {
-        let separator = if self.raw_query_string.is_empty() { "" } else { "?" };
+        let query = self.raw_query_string.unwrap_or_default();
+        let separator = if query.is_empty() { "" } else { "?" };
         let mut request = Request::builder()
             .method(self.request_context.http.method.as_str())
-            .uri(format!("{}{separator}{}", self.raw_path, self.raw_query_string));
+            .uri(format!("{}{separator}{query}", self.raw_path));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -124,7 +125,7 @@ impl LambdaRelay {
         self.refresh().await;
         let response = match serde_json::from_slice::<HttpEvent>(event) {
             Ok(event) => self.answer_request(event).await,
-            Err(_) => self.answer_schedule(event).await,
+            Err(why) => self.answer_schedule(event, &why).await,
         };
         as_json(response).await
     }
@@ -141,10 +142,12 @@ impl LambdaRelay {
         response
     }
 
-    async fn answer_schedule(&self, event: &[u8]) -> Response {
+    /// `why` says why it isn't a request.
+    async fn answer_schedule(&self, event: &[u8], why: &serde_json::Error) -> Response {
         let event: Value = serde_json::from_slice(event).unwrap_or_default();
         if !event["source"].as_str().is_some_and(|source| SCHEDULES.contains(&source)) {
-            tracing::warn!(source = %event["source"], "an event is neither a request nor a schedule");
+            let source = &event["source"];
+            tracing::warn!(%source, %why, "an event is neither a request nor a schedule");
             return Refusal::new(StatusCode::BAD_REQUEST, "Unknown event").into_response();
         }
         let tasks = self.work(limits::LAMBDA_SCHEDULED_WORK).await;
