@@ -223,6 +223,11 @@ pub fn check_run_key(head_sha: &str, name: &str) -> StoreKey {
     StoreKey::new(&["shown", head_sha, name])
 }
 
+/// Exists when the creation of a check run was begun: GitHub may have it although it has no record.
+pub fn begun_check_run_key(head_sha: &str, name: &str) -> StoreKey {
+    StoreKey::new(&["begun_check_run", head_sha, name])
+}
+
 /// The delivery that the proven reports of a downstream run answer.
 pub fn run_claim_key(repo: &RepoName, run_id: &str) -> StoreKey {
     StoreKey::new(&["run_claim", &repo.key(), run_id])

@@ -111,3 +111,19 @@ async fn label_after_the_pull_request_was_closed_still_updates_its_check_runs() 
     world.work().await;
     assert_eq!(world.shown(), completed("skipped"));
 }
+
+#[tokio::test]
+async fn check_run_whose_creation_was_not_confirmed_ends_when_the_label_is_removed() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let create = format!("POST /repos/{UPSTREAM}/check-runs");
+    world.github.state().world.fail(&create, 1, Fault::ResetAfterwards);
+    world.label(true).await;
+    world.work().await;
+    assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
+    world.label(false).await;
+    world.later(std::time::Duration::from_secs(3600));
+    world.work().await;
+    assert_eq!(world.shown(), completed("skipped"));
+}

@@ -14,7 +14,8 @@ use crcr_github::GithubError;
 use crcr_github::checks::{CheckRun, CheckRunOutput};
 use crcr_results::blame::blame_jobs;
 use crcr_results::{ResultsError, Window};
-use crcr_store::{CommitOutcome, StoreKey, Versioned, WriteBatch, read_record};
+use crcr_store::{CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record};
+use jiff::Timestamp;
 
 use super::head::{Head, run_order};
 use crate::breaker::{self, BreakerChange};
@@ -74,7 +75,8 @@ pub async fn run(
     };
     let key = state_records::check_run_key(head_sha, &name);
     let known: Versioned<CheckRunRecord> = read_record(store, key.clone()).await?;
-    let (run, shown) = if head.check_runs == CheckRunVisibility::Shown {
+    let is_shown = head.check_runs == CheckRunVisibility::Shown;
+    let (run, shown) = if is_shown {
         let Some(found) = content(relay, &context, &head, job) else {
             let undecided = job.is_some_and(|id| head.is_undecided(id));
             let retry_at = relay.now() + limits::PROOF_POLL;
@@ -82,19 +84,21 @@ pub async fn run(
         };
         found
     } else {
-        let open = known.value.as_ref().filter(|before| before.status.is_open());
-        let run = open.filter(|before| before.run.0 > 0).map(|before| before.run.0.to_string());
-        let withdrawn = open.and_then(|before| {
-            let shown = texts::withdrawn_content(&context, run.as_deref(), head.check_runs)?;
-            Some((before.run, shown))
-        });
-        let Some(withdrawn) = withdrawn else { return Ok(TaskDone::Finished) };
-        withdrawn
+        let run = match &known.value {
+            Some(before) if before.status.is_open() => before.run,
+            None if is_begun(relay, head_sha, &name).await? => (0, 0),
+            _ => return Ok(TaskDone::Finished),
+        };
+        let id = (run.0 > 0).then(|| run.0.to_string());
+        let Some(shown) = texts::withdrawn_content(&context, id.as_deref(), head.check_runs) else {
+            return Ok(TaskDone::Finished);
+        };
+        (run, shown)
     };
     if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
         return Ok(TaskDone::Finished);
     }
-    let may_create = head.level != Level::L3 || !relay.demotions.is_open(repo);
+    let may_create = is_shown && (head.level != Level::L3 || !relay.demotions.is_open(repo));
     if !send(relay, &dispatch, head_sha, &name, key, &known, run, &shown, may_create).await? {
         return Ok(TaskDone::Finished);
     }
@@ -159,6 +163,23 @@ fn content(
     Some((run_order(&job.id), shown))
 }
 
+/// Creates a check run, after writing down that GitHub may have it from now on: if the answer gets lost and
+/// the check run isn't wanted any more, somebody still has to end it.
+async fn create(relay: &Relay, head_sha: &str, body: &CheckRun) -> Result<u64, TaskError> {
+    let mut batch = WriteBatch::default();
+    let key = state_records::begun_check_run_key(head_sha, &body.name);
+    batch.set(key, &relay.now(), relay.expiry());
+    relay.commit(batch).await?;
+    let upstream = relay.config.upstream.as_str();
+    Ok(relay.app.create_check_run(upstream, head_sha, body).await?)
+}
+
+async fn is_begun(relay: &Relay, head_sha: &str, name: &str) -> Result<bool, StoreError> {
+    let key = state_records::begun_check_run_key(head_sha, name);
+    let begun: Versioned<Timestamp> = read_record(relay.store.as_ref(), key).await?;
+    Ok(begun.value.is_some())
+}
+
 /// Creates or updates the check run, unless it has this content already. Returns false if there is none and
 /// none may be created.
 #[expect(clippy::too_many_arguments, reason = "all of them name one check run")]
@@ -202,12 +223,12 @@ async fn send(
             Some(id) => match relay.app.update_check_run(upstream, id, &body).await {
                 Ok(()) => id,
                 Err(GithubError::Forbidden(_)) if may_create => {
-                    relay.app.create_check_run(upstream, head_sha, &body).await?
+                    create(relay, head_sha, &body).await?
                 }
                 Err(error) => return Err(error.into()),
             },
             None if !may_create => return Ok(false),
-            None => relay.app.create_check_run(upstream, head_sha, &body).await?,
+            None => create(relay, head_sha, &body).await?,
         },
     };
     tracing::info!(
