@@ -51,6 +51,7 @@ mod relay_import;
 mod relay_job_logs;
 mod relay_lambda;
 mod relay_process;
+mod relay_redis;
 mod relay_replay;
 mod relay_replicas;
 mod relay_traces;

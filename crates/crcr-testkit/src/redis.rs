@@ -1,5 +1,6 @@
 //! Real Redis servers on loopback.
 
+use std::fs::{self, File};
 use std::io;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -49,6 +50,31 @@ impl RedisServer {
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
+    }
+
+    /// The length of the file of changes, in bytes.
+    pub fn log_bytes(&self) -> io::Result<u64> {
+        Ok(self.log()?.metadata()?.len())
+    }
+
+    /// `kill -9`, and the file of changes as a power cut leaves it when it was last synced with `synced`
+    /// bytes.
+    pub fn cut_power(&mut self, synced: u64) -> io::Result<()> {
+        self.kill()?;
+        self.log()?.set_len(synced)
+    }
+
+    fn log(&self) -> io::Result<File> {
+        // Since Redis 7 in a folder, in parts; changes are added to the last one.
+        let folder = self.folder.path().join("appendonlydir");
+        let path = if folder.is_dir() {
+            let parts = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+            parts.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max()
+        } else {
+            Some(self.folder.path().join("appendonly.aof"))
+        };
+        let path = path.ok_or_else(|| io::Error::other("there is no file of changes"))?;
+        File::options().write(true).open(path)
     }
 
     /// Starts it again after [`RedisServer::kill`], on the same port.

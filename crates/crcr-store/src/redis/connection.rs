@@ -1,6 +1,7 @@
 //! A connection that comes back by itself, and what the server promises.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex as SyncMutex;
@@ -25,6 +26,8 @@ pub(super) struct Server {
     client: Client,
     pub(super) prefix: String,
     known: SyncMutex<KnownState>,
+    /// How often any connection was made.
+    connected: AtomicU64,
 }
 
 #[derive(Default)]
@@ -65,6 +68,8 @@ struct ConnectionState {
     generation: u64,
     failed: u32,
     retry_at: Option<Instant>,
+    /// [`Server::connected`] at the last failure. If it has changed, the outage is over.
+    connected: u64,
     problem: Option<String>,
 }
 
@@ -74,7 +79,13 @@ impl Server {
         let info = url.connection_info().map_err(|error| unavailable(&error))?;
         let client = Client::open(info).map_err(|error| unavailable(&error))?;
         let prefix = format!("{}{part}", url.key_prefix());
-        Ok(Self { url: url.clone(), client, prefix, known: SyncMutex::default() })
+        Ok(Self {
+            url: url.clone(),
+            client,
+            prefix,
+            known: SyncMutex::default(),
+            connected: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn health(&self) -> StoreHealth {
@@ -107,6 +118,7 @@ impl Server {
         let command = scripts.command(&self.prefix, greeting);
         let (epoch, sequence, at_start) = command.query_async(&mut connection).await?;
         self.compare(StoredState { epoch, sequence, at_start }, server_start, weaker);
+        self.connected.fetch_add(1, Ordering::Release);
         Ok(OpenConnection { connection, scripts })
     }
 
@@ -166,7 +178,8 @@ impl Connection {
         if let Some(open) = &state.open {
             return Ok((open.clone(), state.generation));
         }
-        if state.retry_at.is_some_and(|at| Instant::now() < at) {
+        let connected = self.server.connected.load(Ordering::Acquire);
+        if state.retry_at.is_some_and(|at| Instant::now() < at) && state.connected == connected {
             let problem = state.problem.clone().unwrap_or_default();
             return Err(StoreError::Unavailable(problem));
         }
@@ -185,6 +198,7 @@ impl Connection {
                 if state.problem.as_ref() != Some(&problem) {
                     tracing::error!(server = %self.server.url, problem, "Redis can't be used");
                 }
+                state.connected = connected;
                 state.failed = state.failed.saturating_add(1);
                 let doubled = FIRST_BACKOFF * 2_u32.pow(state.failed.min(10) - 1);
                 let pause = doubled.min(LONGEST_BACKOFF).mul_f64(rand::random_range(0.5..1.0));

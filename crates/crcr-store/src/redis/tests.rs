@@ -109,6 +109,53 @@ async fn server_that_comes_back_empty_is_reported() {
 
 #[tokio::test]
 #[ignore = "needs redis-server"]
+async fn power_cut_loses_what_was_not_synced_yet_and_that_is_reported() {
+    for setting in ["everysec", "no"] {
+        let arguments = ["--appendfsync", setting].map(str::to_owned).to_vec();
+        let settings = RedisSettings { arguments, ..RedisSettings::default() };
+        let mut server = RedisServer::start(settings).unwrap();
+        let store = open(&server).await;
+        let weaker = store.health().weaker_promise.unwrap();
+        assert!(weaker.contains(&format!("`appendfsync` is `{setting}`")), "{weaker}");
+        write(&store, "synced").await;
+        let synced = server.log_bytes().unwrap();
+        write(&store, "acknowledged").await;
+        assert!(server.log_bytes().unwrap() > synced);
+        server.cut_power(synced).unwrap();
+        server.again().unwrap();
+        write_again(&store, "after").await;
+        let health = store.health();
+        assert_eq!(health.losses, 1, "{setting}: {health:?}");
+        assert!(health.loss.unwrap().contains("change 2 was acknowledged before"));
+        assert!(holds(&store, "synced").await && !holds(&store, "acknowledged").await);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn server_that_evicts_any_key_forgets_records_and_is_named_before_it_does() {
+    let arguments = ["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-random"];
+    let arguments = arguments.map(str::to_owned).to_vec();
+    let settings = RedisSettings { arguments, is_durable: false };
+    let server = RedisServer::start(settings).unwrap();
+    let store = open(&server).await;
+    let weaker = store.health().weaker_promise.unwrap();
+    assert!(weaker.contains("deletes records when memory is full"), "{weaker}");
+    let (mut written, mut kept) = (0, 0);
+    for n in 0..2000 {
+        let mut batch = WriteBatch::default();
+        batch.set(StoreKey::new(&[&n.to_string()]), &"x".repeat(4000), now());
+        // Its counters may be among the keys that are gone.
+        written += usize::from(store.commit(batch, now()).await.is_ok());
+    }
+    for n in 0..2000 {
+        kept += usize::from(holds(&store, &n.to_string()).await);
+    }
+    assert!(kept < written, "{kept} of {written}");
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
 async fn older_snapshot_is_reported_even_after_another_relay_has_written_more() {
     let settings = RedisSettings { is_durable: false, ..RedisSettings::default() };
     let mut server = RedisServer::start(settings).unwrap();
