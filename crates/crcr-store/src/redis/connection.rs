@@ -20,10 +20,22 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
 
+/// The schema of the data. When a change of it makes data that older relays can't read or would damage,
+/// `oldest_reader` becomes the new schema; then they stop working on the store when the first new one
+/// starts. All other changes leave it, so that relays of both schemas work side by side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SchemaVersion {
+    pub(super) schema: u32,
+    pub(super) oldest_reader: u32,
+}
+
+pub(super) const CURRENT_SCHEMA: SchemaVersion = SchemaVersion { schema: 1, oldest_reader: 1 };
+
 /// What every connection to one server has in common.
 pub(super) struct Server {
     url: RedisUrl,
     client: Client,
+    schema: SchemaVersion,
     pub(super) prefix: String,
     known: SyncMutex<KnownState>,
     /// How often any connection was made.
@@ -75,13 +87,18 @@ struct ConnectionState {
 
 impl Server {
     /// Every key begins with the prefix of `url` and `part`.
-    pub(super) fn new(url: &RedisUrl, part: &str) -> Result<Self, StoreError> {
+    pub(super) fn new(
+        url: &RedisUrl,
+        part: &str,
+        schema: SchemaVersion,
+    ) -> Result<Self, StoreError> {
         let info = url.connection_info().map_err(|error| unavailable(&error))?;
         let client = Client::open(info).map_err(|error| unavailable(&error))?;
         let prefix = format!("{}{part}", url.key_prefix());
         Ok(Self {
             url: url.clone(),
             client,
+            schema,
             prefix,
             known: SyncMutex::default(),
             connected: AtomicU64::new(0),
@@ -109,12 +126,15 @@ impl Server {
             .set_response_timeout(Some(RESPONSE_TIMEOUT));
         let mut connection =
             self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let scripts = Arc::new(LoadedScripts::load(&mut connection).await?);
+        let scripts = Arc::new(LoadedScripts::load(&mut connection, self.schema.schema).await?);
         let info: String = cmd("INFO").query_async(&mut connection).await.unwrap_or_default();
         let weaker = weaker_promise(&mut connection, &info).await;
         let new_epoch = format!("{:032x}", rand::random::<u128>());
         let server_start = info_field(&info, "run_id").unwrap_or_default();
-        let greeting = ScriptCall::new(ScriptName::Greet).text(&new_epoch).text(server_start);
+        let greeting = ScriptCall::new(ScriptName::Greet)
+            .text(&new_epoch)
+            .text(server_start)
+            .number(self.schema.oldest_reader);
         let command = scripts.command(&self.prefix, greeting);
         let (epoch, sequence, at_start) = command.query_async(&mut connection).await?;
         self.compare(StoredState { epoch, sequence, at_start }, server_start, weaker);
@@ -332,6 +352,9 @@ pub(super) fn describe(error: &RedisError) -> String {
             "this node of a Redis cluster doesn't hold the relay's keys: use the address of the \
              shard that does"
         }
+        Some("NEWERDATA") => {
+            "a newer crcr has written data that this one can't read: upgrade this relay"
+        }
         Some("BUSY") => "Redis is busy with somebody's script",
         Some("NOPERM") => "the Redis user lacks a permission",
         Some("NOAUTH" | "WRONGPASS") => "Redis refuses the login",
@@ -342,7 +365,7 @@ pub(super) fn describe(error: &RedisError) -> String {
         _ => return format!("Redis can't be used: {error}"),
     };
     match error.code() {
-        Some("NOPERM" | "MISCONF" | "MOVED") => {
+        Some("NOPERM" | "MISCONF" | "MOVED" | "NEWERDATA") => {
             format!("{what} ({})", error.detail().unwrap_or_default())
         }
         _ => what.to_owned(),

@@ -22,7 +22,7 @@ use redis::{RedisResult, pipe};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::address::RedisUrl;
-use self::connection::{Connection, Server, unavailable};
+use self::connection::{CURRENT_SCHEMA, Connection, Server, unavailable};
 use self::scripts::{ScriptCall, ScriptName};
 use crate::sqlite::timestamp;
 use crate::{
@@ -68,7 +68,7 @@ struct SubmittedBatch {
 impl RedisStore {
     /// Fails when the server can't be reached or written.
     pub async fn open(url: &RedisUrl) -> Result<Self, StoreError> {
-        Self::open_server(Server::new(url, "")?).await
+        Self::open_server(Server::new(url, "", CURRENT_SCHEMA)?).await
     }
 
     async fn open_server(server: Server) -> Result<Self, StoreError> {
@@ -86,9 +86,9 @@ impl RedisStore {
     pub async fn rehearse(url: &RedisUrl) -> Result<(), StoreError> {
         drop(Self::open(url).await?);
         let part = format!(":check-{:032x}", rand::random::<u128>());
-        let store = Self::open_server(Server::new(url, &part)?).await?;
+        let store = Self::open_server(Server::new(url, &part, CURRENT_SCHEMA)?).await?;
         let tried = store.rehearse_commands().await;
-        let names = "epoch sequence starts last_task outbox outbox_reader lanes lane:check expiry \
+        let names = "epoch needed_schema sequence starts last_task outbox outbox_reader lanes lane:check expiry \
                      record:[\"check\"] set:[\"check\"] bucket:[\"check\"] kind:check task_ids \
                      task:0000000000000001 tasks:ready tasks:leased tasks:dead";
         let names: Vec<_> = names.split(' ').map(|name| store.key(name)).collect();

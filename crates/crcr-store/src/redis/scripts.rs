@@ -32,21 +32,29 @@ const SCRIPTS: [&str; 7] = [
 
 /// The names under which the server knows the scripts. It forgets them when it restarts, so they are
 /// loaded on every new connection.
-pub(super) struct LoadedScripts([String; SCRIPTS.len()]);
+pub(super) struct LoadedScripts {
+    names: [String; SCRIPTS.len()],
+    schema: u32,
+}
 
 impl LoadedScripts {
-    pub(super) async fn load(connection: &mut MultiplexedConnection) -> RedisResult<Self> {
+    /// `schema` is what the caller can read; the scripts refuse to touch data that needs a newer one.
+    pub(super) async fn load(
+        connection: &mut MultiplexedConnection,
+        schema: u32,
+    ) -> RedisResult<Self> {
         let mut names = [const { String::new() }; SCRIPTS.len()];
         for (name, script) in names.iter_mut().zip(SCRIPTS) {
             let text = format!("{COMMON}{script}");
             *name = cmd("SCRIPT").arg("LOAD").arg(text).query_async(connection).await?;
         }
-        Ok(Self(names))
+        Ok(Self { names, schema })
     }
 
     pub(super) fn command(&self, prefix: &str, call: ScriptCall) -> Cmd {
         let mut command = cmd("EVALSHA");
-        command.arg(&self.0[call.script as usize]).arg(1).arg(prefix).arg(call.arguments);
+        command.arg(&self.names[call.script as usize]).arg(1).arg(prefix);
+        command.arg(self.schema).arg(call.arguments);
         command
     }
 }

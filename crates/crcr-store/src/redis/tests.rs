@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crcr_testkit::redis::{RedisServer, RedisSettings};
 
+use super::connection::SchemaVersion;
 use super::*;
 use crate::conformance;
 
@@ -32,6 +33,13 @@ fn batch(name: &str) -> WriteBatch {
 
 async fn write(store: &RedisStore, name: &str) {
     assert_eq!(store.commit(batch(name), now()).await.unwrap(), CommitOutcome::Done);
+}
+
+/// A relay of another version.
+async fn open_as(server: &RedisServer, schema: u32, oldest_reader: u32) -> RedisStore {
+    let url = RedisUrl::parse(&server.url()).unwrap();
+    let schema = SchemaVersion { schema, oldest_reader };
+    RedisStore::open_server(Server::new(&url, "", schema).unwrap()).await.unwrap()
 }
 
 /// The first batch after a restart fails: whether the server applied it can't be known.
@@ -267,4 +275,27 @@ async fn check_finds_a_missing_permission_and_leaves_no_key() {
     server.command(&["ACL", "SETUSER", "relay", ">other", "<s3cret"]).unwrap();
     let refused = RedisStore::rehearse(&url).await.unwrap_err().to_string();
     assert!(refused.contains("refuses the login") && !refused.contains("s3cret"), "{refused}");
+}
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn relays_of_two_schemas_share_a_store_until_a_newer_one_makes_data_that_older_ones_cannot_read()
+ {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let old = open_as(&server, 1, 1).await;
+    let new = open_as(&server, 2, 1).await;
+    write(&old, "old").await;
+    write(&new, "new").await;
+    assert!(holds(&old, "new").await && holds(&new, "old").await);
+    let newest = open_as(&server, 3, 3).await;
+    for older in [&old, &new] {
+        let refused = older.commit(batch("late"), now()).await.unwrap_err().to_string();
+        assert!(refused.contains("a newer crcr has written data"), "{refused}");
+        let refused = older.lease_tasks(LeaseRequest::default()).await.unwrap_err().to_string();
+        assert!(refused.contains("a newer crcr has written data"), "{refused}");
+    }
+    assert!(!holds(&newest, "late").await);
+    write(&newest, "newest").await;
+    let url = RedisUrl::parse(&server.url()).unwrap();
+    assert!(RedisStore::open(&url).await.is_err(), "a relay of today");
 }

@@ -12,6 +12,12 @@ local function argument()
   return ARGV[position]
 end
 
+local schema = tonumber(argument())
+local needed_schema = tonumber(call('GET', prefix .. ':needed_schema') or '0')
+if needed_schema > schema then
+  return redis.error_reply('NEWERDATA schema ' .. needed_schema .. ' is needed, not ' .. schema)
+end
+
 local function each(handle)
   for _ = 1, tonumber(argument()) do
     handle()

@@ -1,7 +1,10 @@
 -- Finds out on a new connection whether the server still has everything. `epoch` names this set of data.
 -- For every start of a server, `starts` has how many changes the server knew at that time, so that it
 -- doesn't matter how many it has seen since.
-local new_epoch, server_start = argument(), argument()
+local new_epoch, server_start, oldest_reader = argument(), argument(), tonumber(argument())
+if oldest_reader > needed_schema then
+  call('SET', prefix .. ':needed_schema', oldest_reader)
+end
 local epoch = call('GET', prefix .. ':epoch')
 if not epoch then
   epoch = new_epoch
