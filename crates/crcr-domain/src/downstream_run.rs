@@ -73,28 +73,30 @@ pub fn runs_of_dispatch<'a>(
         let (other_from, other_to) = creation_window(*other);
         other_from <= to && from <= other_to
     });
+    // Each with whether a report or its title proves it.
     let own: Vec<(&ListedRun, bool)> = listed
         .iter()
         .filter_map(|run| match claimed_by(run.id) {
             Some(claim) => (claim == delivery).then_some((run, true)),
             None if run.title.contains(delivery) => Some((run, true)),
-            None => {
-                (from <= run.created_at && run.created_at <= to).then_some((run, !overlaps_another))
-            }
+            None => (from <= run.created_at && run.created_at <= to).then_some((run, false)),
         })
         .collect();
-    let known: Vec<&str> =
-        own.iter().filter(|(_, certain)| *certain).map(|(run, _)| run.workflow.as_str()).collect();
+    let of_workflow =
+        |workflow: &str| own.iter().filter(|(run, _)| run.workflow == workflow).count();
+    let is_proven =
+        |workflow: &str| own.iter().any(|(run, proven)| *proven && run.workflow == workflow);
     own.iter()
-        // A dispatch starts each workflow once, so a second run belongs to another dispatch.
-        .filter(|(run, certain)| *certain || !known.contains(&run.workflow.as_str()))
+        // A dispatch starts each workflow once, so a second run belongs to another dispatch, perhaps to one
+        // that was superseded while GitHub accepted it.
+        .filter(|(run, proven)| *proven || !is_proven(&run.workflow))
         .take(RUNS_PER_DISPATCH)
-        .map(|(run, certain)| DownstreamRun {
+        .map(|(run, proven)| DownstreamRun {
             id: run.id.to_string(),
             workflow: run.workflow.clone(),
             attempt: run.attempt,
             state: run.state,
-            certain: *certain,
+            certain: *proven || (!overlaps_another && of_workflow(&run.workflow) == 1),
         })
         .collect()
 }
@@ -158,6 +160,15 @@ mod tests {
         let claims = |id| (id == 2).then_some("d");
         let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], claims);
         assert_eq!(ids(&own), [("2", true), ("4", false)]);
+    }
+
+    #[test]
+    fn run_of_a_dispatch_that_is_not_known_as_sent_decides_nothing() {
+        let all = [listed(2, "ci.yml", 3), listed(3, "ci.yml", 4)];
+        let own = runs_of_dispatch(&all, "d", at(0), &[], |id| (id == 2).then_some("d"));
+        assert_eq!(ids(&own), [("2", true)]);
+        let own = runs_of_dispatch(&all, "d", at(0), &[], |_| None);
+        assert_eq!(ids(&own), [("2", false), ("3", false)]);
     }
 
     #[test]
