@@ -25,6 +25,9 @@ pub(crate) struct KnownWebhook {
     pub(crate) head: String,
     /// Whether backends at L4 show check runs for it.
     pub(crate) has_check_runs: bool,
+    pub(crate) pull: Option<u64>,
+    /// GitHub's times have a resolution of a second.
+    pub(crate) second: i64,
 }
 
 /// What the outside world knows.
@@ -36,6 +39,8 @@ pub(crate) struct PromiseLedger {
     pub(crate) open: BTreeMap<String, BTreeSet<&'static str>>,
     /// Dispatches that GitHub has accepted, by delivery and repository in lower case.
     pub(crate) accepted: BTreeMap<(String, String), u32>,
+    /// The backends that have reported a nightly run, and whether the relay has taken it.
+    pub(crate) nightlies: BTreeMap<&'static str, bool>,
     /// Status, conclusion and number of updates of the check runs when they were last seen.
     seen: BTreeMap<u64, (String, Option<String>, u32)>,
 }

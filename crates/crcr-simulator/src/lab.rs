@@ -43,6 +43,51 @@ pub(crate) struct LabReport {
     pub(crate) copy: u32,
 }
 
+/// The report of a nightly run, which answers no dispatch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NightlyReport {
+    pub(crate) repo: &'static str,
+    /// Each try mints a token of its own.
+    pub(crate) tries: u32,
+}
+
+impl NightlyReport {
+    /// The claims and the body.
+    pub(crate) fn request(self, github: &State, now: Timestamp) -> (Value, Value) {
+        let run_id = "4000";
+        let body = json!({
+            "event_type": "nightly", "delivery_id": "ab".repeat(20),
+            "workflow": {
+                "schema_version": "1", "name": "nightly", "job_name": "test", "status": "completed",
+                "conclusion": "success", "run_id": run_id, "run_attempt": "1",
+            },
+        });
+        let jti = format!("nightly-{}", self.tries);
+        (claims(github, self.repo, run_id, 1, ("schedule", "main"), jti, now), body)
+    }
+}
+
+/// The claims of a token for a job on `branch` that `event` started.
+fn claims(
+    github: &State,
+    repo: &str,
+    run_id: &str,
+    attempt: u32,
+    (event, branch): (&str, &str),
+    jti: String,
+    now: Timestamp,
+) -> Value {
+    // A token lives five minutes. Whole minutes let the same signatures be used in many seeds.
+    let issued = now.as_second() / 60 * 60;
+    json!({
+        "iss": github.origin(), "aud": AUDIENCE, "iat": issued, "nbf": issued,
+        "exp": issued + 360, "jti": jti, "repository": repo,
+        "repository_id": github.world.add_repo(repo).to_string(),
+        "run_id": run_id, "run_attempt": attempt.to_string(),
+        "event_name": event, "ref": format!("refs/heads/{branch}"), "sha": "0".repeat(40),
+    })
+}
+
 /// Why a report proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forgery {
@@ -279,16 +324,8 @@ impl BackendLab {
             Some(Forgery::OtherEvent) => "workflow_dispatch",
             _ => "repository_dispatch",
         };
-        // A token lives five minutes. Whole minutes let the same signatures be used in many seeds.
-        let issued = now.as_second() / 60 * 60;
-        let claims = json!({
-            "iss": github.origin(), "aud": AUDIENCE, "iat": issued, "nbf": issued,
-            "exp": issued + 360, "jti": format!("{id}-{attempt}-{job}-{conclusion:?}-{tries}-{copy}"),
-            "repository": run.repo,
-            "repository_id": github.world.add_repo(run.repo).to_string(),
-            "run_id": id.to_string(), "run_attempt": attempt.to_string(),
-            "event_name": event, "ref": format!("refs/heads/{branch}"), "sha": "0".repeat(40),
-        });
+        let jti = format!("{id}-{attempt}-{job}-{conclusion:?}-{tries}-{copy}");
+        let claims = claims(github, run.repo, &id.to_string(), *attempt, (event, branch), jti, now);
         (claims, body)
     }
 }

@@ -2,6 +2,7 @@
 //! against a store in memory and against the stand-in for GitHub in the same process. A seed decides the
 //! order of everything, and what fails: see `docs/simulation.md`.
 
+mod day_model;
 mod gates;
 mod invariants;
 mod lab;
@@ -9,6 +10,8 @@ mod scheduler;
 mod upstream;
 
 use std::fmt;
+
+use self::scheduler::Traffic;
 
 /// The result of a seed without a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub struct SeedSummary {
     pub dispatches: usize,
     pub reports: usize,
     pub crashes: usize,
+    /// After a day: dispatches and check runs that were compared with the model's.
+    pub compared: usize,
 }
 
 /// A promise that the relay broke.
@@ -32,26 +37,40 @@ pub struct BrokenPromise {
     pub detail: String,
     /// The last steps, the newest last.
     pub trace: Vec<String>,
-    steps: usize,
+    traffic: Traffic,
 }
 
 impl fmt::Display for BrokenPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, step, invariant, detail, trace, steps } = self;
+        let Self { seed, step, invariant, detail, trace, traffic } = self;
         writeln!(f, "seed {seed}, step {step}: {invariant}: {detail}")?;
         for line in trace {
             writeln!(f, "  {line}")?;
         }
-        write!(f, "to repeat it: crcr relay simulate --seed {seed} --steps {steps}")
+        let what = match traffic {
+            Traffic::Steps(steps) => format!("--steps {steps}"),
+            Traffic::Day => "--day".to_owned(),
+        };
+        write!(f, "to repeat it: crcr relay simulate --seed {seed} {what}")
     }
 }
 
 /// Runs one seed: `steps` steps with faults, and then without any until everything is settled.
 pub fn simulate(seed: u64, steps: usize) -> Result<SeedSummary, Box<BrokenPromise>> {
+    run(seed, Traffic::Steps(steps))
+}
+
+/// Runs a day of a large upstream's traffic with faults, and then without any until everything is settled.
+/// What the relay has done by then has to be what a plain model says.
+pub fn simulate_day(seed: u64) -> Result<SeedSummary, Box<BrokenPromise>> {
+    run(seed, Traffic::Day)
+}
+
+fn run(seed: u64, traffic: Traffic) -> Result<SeedSummary, Box<BrokenPromise>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without threads can always be made");
-    runtime.block_on(scheduler::run(seed, steps))
+    runtime.block_on(scheduler::run(seed, traffic))
 }

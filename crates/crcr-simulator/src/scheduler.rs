@@ -29,11 +29,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+use crate::day_model;
 use crate::gates::{
     CommitGates, GithubCall, REPLICAS, SharedGates, SimulatedStore, dispatch, unavailable,
 };
 use crate::invariants::{Broken, KnownWebhook, PromiseLedger, key_of};
-use crate::lab::{BackendLab, LabEvent, LabReport};
+use crate::lab::{BackendLab, LabEvent, LabReport, NightlyReport};
 use crate::upstream::{
     ALLOWLIST, ALLOWLIST_PATH, BACKENDS, L2, UPSTREAM, UpstreamModel, UpstreamWebhook,
     delivery_delay,
@@ -45,6 +46,9 @@ const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
 /// The part without faults is over long before.
 const SETTLING_TIME: SignedDuration = SignedDuration::from_hours(24 * 12);
 const SETTLING_STEPS: usize = 20_000;
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+const DAY_PULLS: u64 = 40;
+const DAY_BURSTS: usize = 6;
 /// GitHub closes the connection after this long.
 const WEBHOOK_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 /// Like every address here it is never connected to.
@@ -62,7 +66,18 @@ static HTTP: LazyLock<reqwest::Client> =
 static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
 const MAX_TOKENS: usize = 200_000;
 
+/// What a seed is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// This many steps with faults, in which anything may happen at any time.
+    Steps(usize),
+    /// A day of a large upstream.
+    Day,
+}
+
 enum ScheduledEvent {
+    Upstream,
+    Nightly(NightlyReport),
     Deliver { delivery: Delivery, is_redelivery: bool },
     BackendLab(LabEvent),
     Restart(usize),
@@ -78,6 +93,7 @@ struct OpenRequest {
 enum RequestKind {
     Webhook { delivery: Delivery, is_redelivery: bool },
     Report(LabReport),
+    Nightly(NightlyReport),
 }
 
 struct RelayReplica {
@@ -90,7 +106,7 @@ type Answers = Arc<Mutex<Vec<(u64, StatusCode, Value)>>>;
 
 struct Simulation {
     seed: u64,
-    steps: usize,
+    traffic: Traffic,
     random: StdRng,
     gates: SharedGates,
     memory: Arc<MemoryStore>,
@@ -105,11 +121,13 @@ struct Simulation {
     requests: BTreeMap<u64, OpenRequest>,
     answers: Answers,
     counter: u64,
+    /// Requests that changed something on GitHub.
+    writes: u64,
     summary: SeedSummary,
 }
 
-pub(crate) async fn run(seed: u64, steps: usize) -> Result<SeedSummary, Box<BrokenPromise>> {
-    let mut simulation = Simulation::new(seed, steps);
+pub(crate) async fn run(seed: u64, traffic: Traffic) -> Result<SeedSummary, Box<BrokenPromise>> {
+    let mut simulation = Simulation::new(seed, traffic);
     match simulation.run_all().await {
         Ok(()) => {
             let trace_hash = simulation.gates.lock().trace.hash;
@@ -119,13 +137,13 @@ pub(crate) async fn run(seed: u64, steps: usize) -> Result<SeedSummary, Box<Brok
             let gates = simulation.gates.lock();
             let trace = gates.trace.lines.iter().cloned().collect();
             let step = gates.trace.step;
-            Err(Box::new(BrokenPromise { seed, step, invariant, detail, trace, steps }))
+            Err(Box::new(BrokenPromise { seed, step, invariant, detail, trace, traffic }))
         }
     }
 }
 
 impl Simulation {
-    fn new(seed: u64, steps: usize) -> Self {
+    fn new(seed: u64, traffic: Traffic) -> Self {
         let start = Timestamp::from_second(1_900_000_000).expect("2030 is a time");
         let url = ORIGIN.parse().expect("it is a URL");
         let mut github = State::new(url).expect("a temporary folder can be made");
@@ -140,20 +158,24 @@ impl Simulation {
         world.put_file(UPSTREAM, ALLOWLIST_PATH, ALLOWLIST);
         Self {
             seed,
-            steps,
+            traffic,
             random: StdRng::seed_from_u64(seed),
             gates: Arc::new(Mutex::new(CommitGates::new(seed, start))),
             memory: Arc::new(MemoryStore::default()),
             api: server::router(Arc::clone(&github)),
             github,
             replicas: [None, None],
-            upstream: UpstreamModel::default(),
+            upstream: UpstreamModel::new(match traffic {
+                Traffic::Steps(_) => 3,
+                Traffic::Day => DAY_PULLS,
+            }),
             lab: BackendLab::default(),
             ledger: PromiseLedger::default(),
             agenda: BTreeMap::new(),
             requests: BTreeMap::new(),
             answers: Arc::default(),
             counter: 0,
+            writes: 0,
             summary: SeedSummary {
                 trace_hash: 0,
                 steps: 0,
@@ -161,6 +183,7 @@ impl Simulation {
                 dispatches: 0,
                 reports: 0,
                 crashes: 0,
+                compared: 0,
             },
         }
     }
@@ -170,8 +193,14 @@ impl Simulation {
             self.start(replica);
         }
         self.settle().await;
-        let end = self.now() + FAULTY_TIME;
-        while self.summary.steps < self.steps && self.now() < end {
+        let (steps, end) = match self.traffic {
+            Traffic::Steps(steps) => (steps, self.now() + FAULTY_TIME),
+            Traffic::Day => {
+                self.plan_day();
+                (usize::MAX, self.now() + DAY)
+            }
+        };
+        while self.summary.steps < steps && self.now() < end {
             self.next_step();
             self.faulty_step().await?;
             self.check().await?;
@@ -179,13 +208,18 @@ impl Simulation {
         self.trace("no more faults".to_owned());
         self.repair().await;
         let end = self.now() + SETTLING_TIME;
-        for _ in 0..SETTLING_STEPS {
+        for _ in 0..SETTLING_STEPS.max(self.summary.steps) {
             self.next_step();
             if !self.good_step().await? {
                 self.settle().await;
                 let runs = self.github.world.check_runs(UPSTREAM);
                 self.ledger.check_deliveries(&self.memory)?;
-                return self.ledger.check_end(&runs, &self.lab, &self.memory);
+                self.ledger.check_end(&runs, &self.lab, &self.memory)?;
+                if self.traffic == Traffic::Day {
+                    self.summary.compared =
+                        day_model::compare(&self.ledger, &self.lab, &self.github, &self.memory)?;
+                }
+                return Ok(());
             }
             self.check().await?;
             if self.now() > end {
@@ -246,7 +280,7 @@ impl Simulation {
             replica,
         });
         let results = Arc::new(RESULTS.1.clone());
-        let config = config(&self.github);
+        let config = config(&self.github, self.traffic);
         let relay = Arc::new(Relay::with_app(config, store, results, clock, HTTP.clone(), github));
         let hud = Arc::new(serve::hud_of(&relay));
         let router = router::public(&relay, &hud);
@@ -345,14 +379,17 @@ impl Simulation {
             (gates.calls.len(), commits, gates.reads.len())
         };
         let is_due = self.agenda.first_key_value().is_some_and(|((at, _), _)| *at <= self.now());
+        let is_day = self.traffic == Traffic::Day;
+        let is_idle = calls + reads + commits.len() == 0;
         let weights = [
             if calls > 0 { 60 } else { 0 },
             if commits.is_empty() { 0 } else { 80 },
             if reads > 0 { 40 } else { 0 },
             if is_due { 50 } else { 0 },
-            6,
-            16,
-            2,
+            if is_day { 0 } else { 6 },
+            // On a day almost everything is answered within seconds, as GitHub and a disk do.
+            if is_day && !is_idle { 1 } else { 16 },
+            if is_day && !is_idle { 0 } else { 2 },
             1,
         ];
         match self.weighted(&weights) {
@@ -508,6 +545,7 @@ impl Simulation {
                 Duration::from_secs(pause.cast_unsigned().min(3600)) + Duration::from_millis(600)
             }
             85..97 => Duration::from_secs(self.random.random_range(30..200)),
+            _ if self.traffic == Traffic::Day => Duration::ZERO,
             _ => Duration::from_secs(self.random.random_range(600..9000)),
         };
         self.advance(by).await;
@@ -517,10 +555,11 @@ impl Simulation {
         let Some(webhook) = self.upstream.next(&self.github, self.seed, &mut self.random) else {
             return;
         };
-        let UpstreamWebhook { delivery, targets, head, has_check_runs, what } = webhook;
+        let UpstreamWebhook { delivery, targets, head, has_check_runs, pull, what } = webhook;
         self.trace(what);
         self.summary.webhooks += 1;
-        let known = KnownWebhook { targets, head, has_check_runs };
+        let second = self.now().as_second();
+        let known = KnownWebhook { targets, head, has_check_runs, pull, second };
         self.ledger.webhooks.insert(delivery.id.clone(), known);
         for is_redelivery in [false, true] {
             if is_redelivery && !self.chance(10) {
@@ -538,6 +577,8 @@ impl Simulation {
                 self.start(replica);
             }
             ScheduledEvent::Restart(_) => {}
+            ScheduledEvent::Upstream => self.happen_upstream(),
+            ScheduledEvent::Nightly(nightly) => self.report_nightly(nightly),
             ScheduledEvent::Deliver { delivery, is_redelivery } => {
                 self.trace(format!("GitHub delivers {}", delivery.id));
                 let mut request = Request::post("/github/webhook");
@@ -553,6 +594,42 @@ impl Simulation {
             }
             ScheduledEvent::BackendLab(LabEvent::Report(report)) => self.report(report),
         }
+    }
+
+    /// A day has quiet and busy hours, bursts, and a nightly run of each backend.
+    fn plan_day(&mut self) {
+        let start = self.now();
+        for hour in 0..24_u64 {
+            // Events in this hour, from UTC midnight on.
+            let events = [6, 12, 24, 18][(hour / 6) as usize];
+            for _ in 0..events {
+                let at = Duration::from_secs(hour * 3600 + self.random.random_range(0..3600));
+                self.plan(start + at, ScheduledEvent::Upstream);
+            }
+        }
+        for _ in 0..DAY_BURSTS {
+            let burst = self.random.random_range(0..23 * 3600);
+            for _ in 0..20 {
+                let at = Duration::from_secs(burst + self.random.random_range(0..60));
+                self.plan(start + at, ScheduledEvent::Upstream);
+            }
+        }
+        for repo in &BACKENDS[1..] {
+            let at = Duration::from_secs(self.random.random_range(7200..14_400));
+            self.plan(start + at, ScheduledEvent::Nightly(NightlyReport { repo, tries: 0 }));
+        }
+    }
+
+    fn report_nightly(&mut self, nightly: NightlyReport) {
+        self.trace(format!("{} reports its nightly run", nightly.repo));
+        self.summary.reports += 1;
+        self.ledger.nightlies.entry(nightly.repo).or_default();
+        let (claims, body) = nightly.request(&self.github, self.now());
+        let token = signed(&self.github, &claims);
+        let request = Request::post("/github/callback")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .body(Body::from(body.to_string()));
+        self.send(request, RequestKind::Nightly(nightly));
     }
 
     fn report(&mut self, report: LabReport) {
@@ -613,6 +690,14 @@ impl Simulation {
                 if (200..300).contains(&status) {
                     self.ledger.acknowledge(&delivery.id);
                 }
+            }
+            RequestKind::Nightly(nightly) if (200..300).contains(&status) => {
+                self.ledger.nightlies.insert(nightly.repo, true);
+            }
+            RequestKind::Nightly(nightly) => {
+                let again = NightlyReport { tries: nightly.tries + 1, ..nightly };
+                let at = self.now() + Duration::from_secs(20 << nightly.tries.min(5));
+                self.plan(at, ScheduledEvent::Nightly(again));
             }
             RequestKind::Report(report) => {
                 let LabReport { run, attempt, conclusion, .. } = report;
@@ -735,6 +820,10 @@ impl Simulation {
             let at = self.now() + delivery_delay(&mut self.random);
             self.plan(at, ScheduledEvent::Deliver { delivery, is_redelivery: true });
         }
+        self.writes += 1;
+        if self.traffic == Traffic::Day && !self.writes.is_multiple_of(64) {
+            return Ok(response);
+        }
         let runs = self.github.world.check_runs(UPSTREAM);
         for line in self.ledger.check_shown(&runs, &self.lab, &self.memory)? {
             self.trace(line);
@@ -783,7 +872,9 @@ impl Simulation {
             self.answered(request, Some(status));
         }
         self.ledger.check_deliveries(&self.memory)?;
-        if self.summary.steps.is_multiple_of(16) {
+        // Looking at every check run takes longer the more there are.
+        let period = if self.traffic == Traffic::Day { 2048 } else { 16 };
+        if self.summary.steps.is_multiple_of(period) {
             let runs = self.github.world.check_runs(UPSTREAM);
             self.ledger.check_open_check_runs(&runs, &self.memory)?;
         }
@@ -837,7 +928,7 @@ fn signed(github: &State, claims: &Value) -> String {
     token
 }
 
-fn config(github: &State) -> Config {
+fn config(github: &State, traffic: Traffic) -> Config {
     let app = github.world.app();
     let settings = BTreeMap::from([
         ("GITHUB_APP_ID", app.id.clone()),
@@ -849,6 +940,8 @@ fn config(github: &State) -> Config {
         ("CRCR_OIDC_ISSUERS", github.origin().to_owned()),
         ("CRCR_WEBHOOK_EVENTS", "off".to_owned()),
         ("CRCR_JOB_LOGS", "off".to_owned()),
+        // The model of a day doesn't know what a breaker withholds.
+        ("CRCR_BREAKER_FAILURES", if traffic == Traffic::Day { "off" } else { "5" }.to_owned()),
         // The limit on reports isn't what is simulated.
         ("RATE_LIMIT_PER_MIN", "10000".to_owned()),
     ]);

@@ -21,8 +21,6 @@ pub(crate) const BACKENDS: [&str; 5] =
 pub(crate) const L2: &str = "acme/two";
 pub(crate) const L4: [&str; 2] = ["acme/four", "lab/five"];
 
-const PULLS: u64 = 3;
-
 /// A webhook that GitHub has to deliver, with what it promises.
 pub(crate) struct UpstreamWebhook {
     pub(crate) delivery: Delivery,
@@ -32,18 +30,24 @@ pub(crate) struct UpstreamWebhook {
     pub(crate) head: String,
     /// Whether backends at L4 show check runs for it.
     pub(crate) has_check_runs: bool,
+    pub(crate) pull: Option<u64>,
     /// What happened, for the trace.
     pub(crate) what: String,
 }
 
 /// The upstream repository's own state, beyond what the stand-in keeps.
-#[derive(Default)]
 pub(crate) struct UpstreamModel {
+    /// How many pull requests there are.
+    pulls: u64,
     heads: u32,
     webhooks: u32,
 }
 
 impl UpstreamModel {
+    pub(crate) fn new(pulls: u64) -> Self {
+        Self { pulls, heads: 0, webhooks: 0 }
+    }
+
     fn new_head(&mut self, seed: u64) -> String {
         self.heads += 1;
         format!("{:032x}{:08x}", u128::from(seed), self.heads)
@@ -58,7 +62,7 @@ impl UpstreamModel {
     ) -> Option<UpstreamWebhook> {
         let now = github.clock.now();
         let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        let number = random.random_range(1..=PULLS);
+        let number = random.random_range(1..=self.pulls);
         let known = github.world.pull(UPSTREAM, number);
         let (event, payload, targets, what) = match random.random_range(0..20) {
             0..11 => self.pull_event(github, (seed, number), known, second, random)?,
@@ -102,7 +106,8 @@ impl UpstreamModel {
         let mut delivery = github.world.delivery(event, &payload);
         delivery.id = format!("{seed:x}-{}", self.webhooks);
         let what = format!("{} {what}", delivery.id);
-        Some(UpstreamWebhook { delivery, targets, head, has_check_runs, what })
+        let pull = payload["pull_request"]["number"].as_u64();
+        Some(UpstreamWebhook { delivery, targets, head, has_check_runs, pull, what })
     }
 
     fn pull_event(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crcr_simulator::{BrokenPromise, SeedSummary, simulate};
+use crcr_simulator::{BrokenPromise, SeedSummary, simulate, simulate_day};
 use tokio::task::JoinSet;
 
 use crate::cli::relay::SimulateArgs;
@@ -20,10 +20,10 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
     let end = args.seed.saturating_add(args.seeds);
     let mut workers = JoinSet::new();
     for _ in 0..threads.min(args.seeds) {
-        let (next, steps) = (Arc::clone(&next), args.steps);
+        let (next, steps) = (Arc::clone(&next), (!args.day).then_some(args.steps));
         workers.spawn_blocking(move || run_seeds(&next, end, steps));
     }
-    let mut sums = [0; 5];
+    let mut sums = [0; 6];
     let mut first: Option<Box<BrokenPromise>> = None;
     while let Some(worked) = workers.join_next().await {
         let (partial, finding) = worked
@@ -40,28 +40,38 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
         return Ok(ExitCode::FAILURE);
     }
     let seconds = started.elapsed().as_secs_f64();
-    let [steps, webhooks, dispatches, reports, crashes] = sums;
+    let [steps, webhooks, dispatches, reports, crashes, compared] = sums;
+    let compared = match args.day {
+        true => format!(", {compared} dispatches and check runs as the model has them"),
+        false => String::new(),
+    };
     printer.data_line(&format!(
         "{} seeds without a finding in {seconds:.1} s ({:.0} a second): {steps} steps, {webhooks} \
-         webhooks, {dispatches} dispatches, {reports} reports, {crashes} crashes",
+         webhooks, {dispatches} dispatches, {reports} reports, {crashes} crashes{compared}",
         args.seeds,
         args.seeds as f64 / seconds,
     ));
     Ok(ExitCode::SUCCESS)
 }
 
-type Sums = [usize; 5];
+type Sums = [usize; 6];
 
-fn run_seeds(next: &AtomicU64, end: u64, steps: usize) -> (Sums, Option<Box<BrokenPromise>>) {
-    let mut sums = [0; 5];
+/// Without `steps`, each seed is a day.
+fn run_seeds(
+    next: &AtomicU64,
+    end: u64,
+    steps: Option<usize>,
+) -> (Sums, Option<Box<BrokenPromise>>) {
+    let mut sums = [0; 6];
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= end {
             return (sums, None);
         }
-        match simulate(seed, steps) {
-            Ok(SeedSummary { steps, webhooks, dispatches, reports, crashes, .. }) => {
-                let parts = [steps, webhooks, dispatches, reports, crashes];
+        let outcome = steps.map_or_else(|| simulate_day(seed), |steps| simulate(seed, steps));
+        match outcome {
+            Ok(SeedSummary { steps, webhooks, dispatches, reports, crashes, compared, .. }) => {
+                let parts = [steps, webhooks, dispatches, reports, crashes, compared];
                 sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
             }
             Err(finding) => {

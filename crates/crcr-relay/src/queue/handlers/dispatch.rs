@@ -9,12 +9,14 @@ use crcr_store::{
     decode_record, read_record,
 };
 
+use super::head;
 use crate::queue::record_dispatch_change;
 use crate::queue::task_kind::{TaskDone, TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::repository_pins::{self, Pin};
+use crate::state_records::{self, JobRecord};
 use crate::webhook::payload::{self, ClientPayload};
-use crate::{breaker, limits, state_records};
+use crate::{breaker, limits};
 
 /// Sends a dispatch that is still queued.
 pub(super) async fn run(
@@ -107,7 +109,7 @@ async fn record_not_sent(
     status: &DispatchStatus,
     reason: &str,
 ) -> Result<TaskDone, TaskError> {
-    change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
+    change_and_settle(relay, task, read, TaskOutcome::Done, &[], |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(reason.to_owned());
         if dispatch.status == DispatchStatus::Queued {
@@ -126,7 +128,15 @@ async fn record_sent(
     target: &AppRepository,
 ) -> Result<(), StoreError> {
     let at = relay.now();
-    let dispatch = change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
+    // GitHub may have accepted an earlier try whose answer was lost. What its jobs have reported is only
+    // proven now, because the repository's default branch wasn't known.
+    let jobs = match &read.value {
+        Some(dispatch) if dispatch.tries > 0 => {
+            head::jobs(relay, &dispatch.delivery, &dispatch.repo).await?
+        }
+        _ => vec![],
+    };
+    let dispatch = change_and_settle(relay, task, read, TaskOutcome::Done, &jobs, |dispatch| {
         dispatch.status = DispatchStatus::Sent { at };
         dispatch.tries += 1;
         dispatch.repository_id = Some(target.repository_id);
@@ -153,7 +163,7 @@ pub(crate) async fn record_failure(
 ) -> Result<(), StoreError> {
     let key = state_records::dispatch_key(delivery, repo);
     let read = read_record(relay.store.as_ref(), key).await?;
-    change_and_settle(relay, task, read, outcome, |dispatch| {
+    change_and_settle(relay, task, read, outcome, &[], |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(error.to_owned());
         if dead && dispatch.status == DispatchStatus::Queued {
@@ -165,12 +175,13 @@ pub(crate) async fn record_failure(
 }
 
 /// Changes the dispatch and settles the task in one batch, together with the tasks that follow from
-/// the change. Returns the dispatch as it is now, or `None` when there is none or the lease is lost.
+/// the change: also updates of the check runs of `jobs`. Returns the dispatch as it is now, or `None` when there is none or the lease is lost.
 async fn change_and_settle(
     relay: &Relay,
     task: &LeasedTask,
     mut read: Versioned<Dispatch>,
     outcome: TaskOutcome,
+    jobs: &[JobRecord],
     change: impl Fn(&mut Dispatch),
 ) -> Result<Option<Dispatch>, StoreError> {
     for _ in 0..limits::CONFLICTS {
@@ -185,7 +196,7 @@ async fn change_and_settle(
             let before = read.value.as_ref().map(|before| &before.status);
             if before != Some(&dispatch.status) {
                 record_dispatch_change(relay, &mut batch, dispatch);
-                add_follow_up_tasks(relay, dispatch, &mut batch);
+                add_follow_up_tasks(relay, dispatch, jobs, &mut batch);
             }
         }
         match relay.commit(batch).await? {
@@ -208,8 +219,13 @@ async fn change_and_settle(
     Err(StoreError::Unavailable("a dispatch changed in every try to change it".to_owned()))
 }
 
-/// The sweep that checks whether a sent dispatch starts, and the update of its check run.
-fn add_follow_up_tasks(relay: &Relay, dispatch: &Dispatch, batch: &mut WriteBatch) {
+/// The sweep that checks whether a sent dispatch starts, and the updates of its check runs.
+fn add_follow_up_tasks(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    jobs: &[JobRecord],
+    batch: &mut WriteBatch,
+) {
     let (now, upstream) = (relay.now(), &relay.config.upstream);
     if let Some(sent_at) = dispatch.sent_at()
         && dispatch.expects_report()
@@ -228,5 +244,7 @@ fn add_follow_up_tasks(relay: &Relay, dispatch: &Dispatch, batch: &mut WriteBatc
     // A label may have asked for the check run after the dispatch was made.
     if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
+        let of_jobs = jobs.iter().map(|job| TaskKind::check_run(dispatch, Some(&job.id)));
+        batch.tasks.extend(of_jobs.map(|kind| kind.task(upstream, now)));
     }
 }

@@ -298,6 +298,25 @@ async fn report_before_the_dispatch_response_is_shown_after_it() {
 }
 
 #[tokio::test]
+async fn report_for_a_dispatch_that_was_given_up_is_shown_after_its_redelivery() {
+    let world = World::listening().await;
+    let github = &world.github.state().world;
+    // GitHub starts the run, its response is lost, and the next try is refused for good.
+    github.fail("POST /repos/acme/four/dispatches", 1, Fault::ResetAfterwards);
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let four = received(&world)("acme/four");
+    github.fail("POST /repos/acme/four/dispatches", 1, Fault::status(422));
+    world.later(5 * MINUTE);
+    world.work().await;
+    assert_eq!(four.end(&world, "success").await, said("completed"));
+    world.work().await;
+    assert!(!checks(&world).contains(&check(JOB, "completed", Some("success"))));
+    press_rerun(&world).await;
+    assert!(checks(&world).contains(&check(JOB, "completed", Some("success"))));
+}
+
+#[tokio::test]
 async fn demotion_closes_check_runs_without_further_requests() {
     let world = World::listening().await;
     let four = open(&world).await("acme/four");
