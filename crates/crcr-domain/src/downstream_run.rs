@@ -11,7 +11,7 @@ use crate::lifecycle::Conclusion;
 /// The longest time between a dispatch and the creation of its run. GitHub creates runs within seconds;
 /// the rest allows for clock differences.
 const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(60);
-const CREATED_BEFORE: SignedDuration = SignedDuration::from_secs(5);
+const CREATED_BEFORE: SignedDuration = SignedDuration::from_secs(15);
 
 /// Each workflow that listens for the event starts one run.
 pub const RUNS_PER_DISPATCH: usize = 50;

@@ -96,6 +96,8 @@ pub const RECENT_SENDS: usize = 64;
 pub const KEEP_SENDS: Duration = Duration::from_secs(24 * 3600);
 /// How many deliveries of one head a pull request's record names; older ones are dropped.
 pub const DELIVERIES_PER_HEAD: usize = 32;
+/// How many earlier heads a pull request's record names; older ones are dropped.
+pub const OLDER_HEADS: usize = 16;
 /// After this long without an open job, a run elsewhere than on GitHub is over.
 pub const FOREIGN_RUN_QUIET: Duration = Duration::from_secs(30 * 60);
 /// How many jobs of one dispatch are read.

@@ -50,11 +50,54 @@ pub struct PullRecord {
     pub updated_at: Timestamp,
     /// The deliveries of that head, the newest last.
     pub deliveries: Vec<String>,
+    /// The heads before it, the oldest first. Their jobs can still report.
+    #[serde(default)]
+    pub older: Vec<OlderHead>,
     pub labels: Vec<String>,
     /// The `updated_at` of the event that had these labels.
     pub labels_at: Timestamp,
     #[serde(default)]
     pub has_landed: bool,
+}
+
+impl CheckRunRecord {
+    /// Whether GitHub may show it as open.
+    pub fn may_be_open(&self) -> bool {
+        self.status.is_open() || self.digest.is_empty()
+    }
+}
+
+impl PullRecord {
+    /// The deliveries of any of its heads, the newest last.
+    pub fn deliveries_of(&self, head_sha: &str) -> &[String] {
+        if self.head_sha == head_sha {
+            return &self.deliveries;
+        }
+        let older = self.older.iter().find(|older| older.head_sha == head_sha);
+        older.map(|older| older.deliveries.as_slice()).unwrap_or_default()
+    }
+
+    /// Makes another head the current one. Returns the deliveries of the one before.
+    pub fn replace_head(&mut self, head_sha: &str) -> Vec<String> {
+        // Somebody may push an earlier head again.
+        let again = self.older.iter().position(|older| older.head_sha == head_sha);
+        let deliveries = again.map(|at| self.older.remove(at).deliveries).unwrap_or_default();
+        let replaced = std::mem::replace(&mut self.deliveries, deliveries);
+        let head_sha = std::mem::replace(&mut self.head_sha, head_sha.to_owned());
+        if !replaced.is_empty() {
+            self.older.push(OlderHead { head_sha, deliveries: replaced.clone() });
+        }
+        let surplus = self.older.len().saturating_sub(limits::OLDER_HEADS);
+        self.older.drain(..surplus);
+        replaced
+    }
+}
+
+/// A head that a pull request had.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OlderHead {
+    pub head_sha: String,
+    pub deliveries: Vec<String>,
 }
 
 /// A downstream job, as reported.
@@ -87,7 +130,8 @@ pub struct CheckRunRecord {
     /// The last delivery that it was sent for. "Re-run" dispatches this one again if no run answered.
     #[serde(default)]
     pub delivery: String,
-    /// SHA-256 of the content, so that the same content isn't sent twice.
+    /// SHA-256 of the content that GitHub has, so that the same content isn't sent twice; empty while it
+    /// isn't known what GitHub has.
     pub digest: String,
 }
 

@@ -78,14 +78,14 @@ pub(crate) fn compare(
     Ok(compared + ledger.nightlies.len())
 }
 
-/// Whether the pull request got another head afterwards, or within the same second.
+/// Whether the backends got something newer of the pull request, or of the same second.
 fn may_be_superseded(ledger: &PromiseLedger, webhook: &KnownWebhook) -> bool {
     webhook.pull.is_some()
         && ledger.webhooks.values().any(|other| {
             other.pull == webhook.pull
                 && !other.targets.is_empty()
                 && other.second >= webhook.second
-                && other.head != webhook.head
+                && !std::ptr::eq(other, webhook)
         })
 }
 

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 /// How many replicas of the relay share the store.
 pub(crate) const REPLICAS: usize = 2;
 /// How many lines of the trace are kept for a finding.
-const TRACE_LINES: usize = 1000000;
+const TRACE_LINES: usize = 80;
 
 pub(crate) struct CommitGates {
     pub(crate) now: Timestamp,

@@ -43,6 +43,9 @@ pub(crate) struct LabReport {
     pub(crate) copy: u32,
 }
 
+/// The upstream commit that nightly runs test.
+pub(crate) const NIGHTLY_COMMIT: &str = "abababababababababababababababababababab";
+
 /// The report of a nightly run, which answers no dispatch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NightlyReport {
@@ -56,13 +59,13 @@ impl NightlyReport {
     pub(crate) fn request(self, github: &State, now: Timestamp) -> (Value, Value) {
         let run_id = "4000";
         let body = json!({
-            "event_type": "nightly", "delivery_id": "ab".repeat(20),
+            "event_type": "nightly", "delivery_id": NIGHTLY_COMMIT,
             "workflow": {
                 "schema_version": "1", "name": "nightly", "job_name": "test", "status": "completed",
                 "conclusion": "success", "run_id": run_id, "run_attempt": "1",
             },
         });
-        let jti = format!("nightly-{}", self.tries);
+        let jti = format!("nightly-{}-{}", self.repo, self.tries);
         (claims(github, self.repo, run_id, 1, ("schedule", "main"), jti, now), body)
     }
 }

@@ -127,3 +127,45 @@ async fn check_run_whose_creation_was_not_confirmed_ends_when_the_label_is_remov
     world.work().await;
     assert_eq!(world.shown(), completed("skipped"));
 }
+
+#[tokio::test]
+async fn content_that_an_unconfirmed_update_replaced_is_sent_again() {
+    let world = World::new().await;
+    world.label(true).await;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
+    let update = format!("PATCH /repos/{UPSTREAM}/check-runs/*");
+    world.github.state().world.fail(&update, 1, Fault::ResetAfterwards);
+    world.label(false).await;
+    world.work().await;
+    assert_eq!(world.shown(), completed("skipped"));
+    world.label(true).await;
+    world.later(std::time::Duration::from_secs(3600));
+    world.work().await;
+    assert_eq!(world.shown(), Some(("queued".to_owned(), None)));
+}
+
+#[tokio::test]
+async fn check_run_that_an_unconfirmed_update_reopened_ends_when_the_label_is_removed() {
+    let world = World::new().await;
+    world.label(true).await;
+    let three = open(&world).await("acme/three");
+    three.on_github(&world, "completed", Some("success"));
+    three.start(&world).await;
+    three.end(&world, "success").await;
+    world.later(std::time::Duration::from_secs(3600));
+    world.work().await;
+    assert_eq!(world.shown(), completed("success"));
+    let update = format!("PATCH /repos/{UPSTREAM}/check-runs/*");
+    world.github.state().world.fail(&update, 9, Fault::ResetAfterwards);
+    let again = three.run_again();
+    again.on_github(&world, "in_progress", None);
+    again.start(&world).await;
+    world.work().await;
+    assert_eq!(world.shown(), Some(("in_progress".to_owned(), None)));
+    world.label(false).await;
+    world.later(std::time::Duration::from_secs(3600));
+    world.work().await;
+    assert_eq!(world.shown(), completed("skipped"));
+}

@@ -141,6 +141,7 @@ pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) ->
             before: event.before.clone(),
             updated_at: if dispatched { event.updated_at } else { Timestamp::UNIX_EPOCH },
             deliveries: if dispatched { vec![delivery.to_owned()] } else { vec![] },
+            older: vec![],
             labels: event.labels.clone(),
             labels_at: event.updated_at,
             has_landed: event.has_landed,
@@ -164,9 +165,8 @@ pub fn order(known: Option<&PullRecord>, event: &PullRequest, delivery: &str) ->
     let replaces = if known.head_sha == event.head_sha {
         vec![]
     } else {
-        pull.head_sha.clone_from(&event.head_sha);
         pull.before.clone_from(&event.before);
-        std::mem::take(&mut pull.deliveries)
+        pull.replace_head(&event.head_sha)
     };
     pull.deliveries.push(delivery.to_owned());
     let surplus = pull.deliveries.len().saturating_sub(limits::DELIVERIES_PER_HEAD);
@@ -214,6 +214,24 @@ mod tests {
         let newer = order(Some(&again.pull), &event(Synchronize, 'b', 30), "d3");
         assert_eq!(newer.replaces, ["d1", "d2"]);
         assert_eq!(newer.pull.deliveries, ["d3"]);
+        assert_eq!(newer.pull.deliveries_of(&"a".repeat(40)), ["d1", "d2"]);
+        assert_eq!(newer.pull.deliveries_of(&"b".repeat(40)), ["d3"]);
+        let back = order(Some(&newer.pull), &event(Synchronize, 'a', 40), "d4");
+        assert_eq!(back.replaces, ["d3"]);
+        assert_eq!(back.pull.deliveries, ["d1", "d2", "d4"]);
+        assert_eq!(back.pull.deliveries_of(&"b".repeat(40)), ["d3"]);
+    }
+
+    #[test]
+    fn as_many_older_heads_are_kept_as_the_bound_says() {
+        let mut pull = order(None, &event(Opened, 'a', 10), "0").pull;
+        for (n, head) in ('b'..='z').enumerate() {
+            let at = 11 + i64::try_from(n).unwrap();
+            pull = order(Some(&pull), &event(Synchronize, head, at), &head.to_string()).pull;
+        }
+        assert_eq!(pull.older.len(), limits::OLDER_HEADS);
+        assert_eq!(pull.deliveries_of(&"y".repeat(40)), ["y"]);
+        assert!(pull.deliveries_of(&"a".repeat(40)).is_empty());
     }
 
     #[test]

@@ -38,9 +38,9 @@ pub async fn run(
         return Ok(TaskDone::Finished);
     };
     let head = Head::read(relay, &dispatch).await?;
-    let allowlist = relay.allowlist.get();
-    let entry = allowlist.as_ref().and_then(|allowlist| allowlist.get(repo));
-    let oncalls: Vec<String> = entry
+    let allowlist = super::allowlist(relay)?;
+    let oncalls: Vec<String> = allowlist
+        .get(repo)
         .map(|entry| entry.oncalls.iter().map(|oncall| oncall.as_str().to_owned()).collect())
         .unwrap_or_default();
     let page = dispatch.pull_request.and_then(|number| relay.config.pull_request_page(number));
@@ -85,7 +85,7 @@ pub async fn run(
         found
     } else {
         let run = match &known.value {
-            Some(before) if before.status.is_open() => before.run,
+            Some(before) if before.may_be_open() => before.run,
             None if is_begun(relay, head_sha, &name).await? => (0, 0),
             _ => return Ok(TaskDone::Finished),
         };
@@ -97,6 +97,16 @@ pub async fn run(
     };
     if job.is_some() && known.value.as_ref().is_some_and(|before| before.run > run) {
         return Ok(TaskDone::Finished);
+    }
+    let was_open = known.value.as_ref().is_some_and(|before| before.status.is_open());
+    if job.is_none() && shown.status.is_open() && !was_open {
+        // While nothing was shown, their sweeps may have ended, and nobody would ask GitHub for the end of the
+        // runs.
+        let sweep = |dispatch| TaskKind::sweep(dispatch).task(&relay.config.upstream, relay.now());
+        let tasks: Vec<_> = head.answered().map(sweep).collect();
+        if !tasks.is_empty() {
+            relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await?;
+        }
     }
     let may_create = is_shown && (head.level != Level::L3 || !relay.demotions.is_open(repo));
     if !send(relay, &dispatch, head_sha, &name, key, &known, run, &shown, may_create).await? {
@@ -174,6 +184,25 @@ async fn create(relay: &Relay, head_sha: &str, body: &CheckRun) -> Result<u64, T
     Ok(relay.app.create_check_run(upstream, head_sha, body).await?)
 }
 
+/// Writes down that it isn't known what the check run shows: if the answer to an update gets lost, GitHub has
+/// other content than the record, and a later update to the recorded content must still be sent.
+async fn forget_content(
+    relay: &Relay,
+    known: &Versioned<CheckRunRecord>,
+    before: &CheckRunRecord,
+) -> Result<(), TaskError> {
+    if before.digest.is_empty() {
+        return Ok(());
+    }
+    let mut batch = WriteBatch::default();
+    let unknown = CheckRunRecord { digest: String::new(), ..before.clone() };
+    batch.update(known, &unknown, relay.expiry());
+    match relay.commit(batch).await? {
+        CommitOutcome::Done => Ok(()),
+        _ => Err(TaskError::retry("the check run's record was changed in the meantime")),
+    }
+}
+
 async fn is_begun(relay: &Relay, head_sha: &str, name: &str) -> Result<bool, StoreError> {
     let key = state_records::begun_check_run_key(head_sha, name);
     let begun: Versioned<Timestamp> = read_record(relay.store.as_ref(), key).await?;
@@ -215,6 +244,7 @@ async fn send(
     let upstream = relay.config.upstream.as_str();
     let id = match &known.value {
         Some(before) => {
+            forget_content(relay, known, before).await?;
             relay.app.update_check_run(upstream, before.id, &body).await?;
             before.id
         }

@@ -23,7 +23,7 @@ pub async fn run(
     if known.value == Some(true) {
         return Ok(TaskDone::Finished);
     }
-    let allowlist = relay.allowlist.get().ok_or_else(|| TaskError::retry("no allowlist yet"))?;
+    let allowlist = super::allowlist(relay)?;
     let Some(entry) = allowlist.get(repo).filter(|entry| !entry.oncalls.is_empty()) else {
         return Ok(TaskDone::Finished);
     };

@@ -12,6 +12,7 @@ use crcr_store::{StoreError, read_record, read_records};
 
 use crate::facts::attempt_fact;
 use crate::limits;
+use crate::queue::task_kind::TaskError;
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord, PullRecord};
 
@@ -26,8 +27,8 @@ pub(super) struct Head {
 
 impl Head {
     /// Reads everything about the head of `dispatch`. A head is dispatched more than once when a pull
-    /// request is reopened. If the pull request has a newer head by now, only `dispatch` is read.
-    pub(super) async fn read(relay: &Relay, dispatch: &Dispatch) -> Result<Self, StoreError> {
+    /// request is reopened.
+    pub(super) async fn read(relay: &Relay, dispatch: &Dispatch) -> Result<Self, TaskError> {
         let store = relay.store.as_ref();
         let pull = match dispatch.pull_request {
             Some(number) => {
@@ -41,16 +42,12 @@ impl Head {
             None => None,
         };
         let labels = pull.as_ref().map_or(&dispatch.labels, |pull| &pull.labels);
-        let allowlist = relay.allowlist.get();
-        let level_now = allowlist
-            .as_ref()
-            .and_then(|allowlist| allowlist.get(&dispatch.repo))
-            .map(|entry| entry.level);
+        let level_now = super::allowlist(relay)?.get(&dispatch.repo).map(|entry| entry.level);
         let prefix = &relay.config.interest.label_prefix;
         let check_runs = dispatch.check_runs(level_now, labels, prefix);
-        let current = pull.as_ref().filter(|pull| pull.head_sha == dispatch.head_sha);
-        let others = current.map(|pull| pull.deliveries.as_slice()).unwrap_or_default();
+        let others = pull.as_ref().map(|pull| pull.deliveries_of(&dispatch.head_sha));
         let keys = others
+            .unwrap_or_default()
             .iter()
             .filter(|delivery| **delivery != dispatch.delivery)
             .map(|delivery| state_records::dispatch_key(delivery, &dispatch.repo))
@@ -69,6 +66,12 @@ impl Head {
         }
         let level = level_now.map_or(dispatch.level, |now| now.min(dispatch.level));
         Ok(Self { dispatches, check_runs, level })
+    }
+
+    /// The dispatches of the head that a job has reported for.
+    pub(super) fn answered(&self) -> impl Iterator<Item = &Dispatch> {
+        let answered = self.dispatches.iter().filter(|(_, jobs)| !jobs.is_empty());
+        answered.map(|(dispatch, _)| dispatch).filter(|dispatch| dispatch.sent_at().is_some())
     }
 
     pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {

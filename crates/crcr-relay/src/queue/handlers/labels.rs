@@ -35,11 +35,6 @@ pub async fn run(relay: &Relay, number: u64) -> Result<TaskDone, TaskError> {
             batch.tasks.push(
                 TaskKind::check_run(&dispatch, None).task(&relay.config.upstream, relay.now()),
             );
-            if dispatch.sent_at().is_some() && dispatch.expects_report() {
-                // Without check runs the sweep may have ended, and these would stay open.
-                let sweep = TaskKind::sweep(&dispatch);
-                batch.tasks.push(sweep.task(&relay.config.upstream, relay.now()));
-            }
             for job in head::jobs(relay, id, &dispatch.repo).await? {
                 let work = TaskKind::check_run(&dispatch, Some(&job.id));
                 batch.tasks.push(work.task(&relay.config.upstream, relay.now()));

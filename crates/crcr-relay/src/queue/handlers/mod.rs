@@ -13,9 +13,18 @@ mod reconcile;
 mod rerun;
 mod sweep;
 
+use std::sync::Arc;
+
+use crcr_domain::Allowlist;
+
 use super::task_kind::{ParsedTask, TaskDone, TaskError, TaskKind};
 use crate::compat::forward;
 use crate::relay::Relay;
+
+/// The allowlist in force. After a start there may be none for a while, which says nothing about any repository.
+fn allowlist(relay: &Relay) -> Result<Arc<Allowlist>, TaskError> {
+    relay.allowlist.get().ok_or_else(|| TaskError::retry("no allowlist is in force yet"))
+}
 
 pub(crate) async fn run(relay: &Relay, task: &ParsedTask) -> Result<TaskDone, TaskError> {
     let kind = task.kind.as_ref().map_err(|error| {

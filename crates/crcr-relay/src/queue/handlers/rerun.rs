@@ -94,6 +94,6 @@ pub(crate) async fn rerun_suite(relay: &Relay, suite: u64) -> Result<TaskDone, T
 }
 
 fn may_rerun(relay: &Relay, repo: &RepoName) -> Result<bool, TaskError> {
-    let allowlist = relay.allowlist.get().ok_or_else(|| TaskError::retry("no allowlist yet"))?;
+    let allowlist = super::allowlist(relay)?;
     Ok(allowlist.get(repo).is_some_and(|entry| entry.level >= Level::L3))
 }

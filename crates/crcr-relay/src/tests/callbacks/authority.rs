@@ -9,8 +9,8 @@ use crcr_domain::event::EventName;
 use crcr_domain::facts::{CallbackOutcome, DispatchFactStatus};
 use crcr_standin::traffic::Fault;
 
-use super::super::support::{HEAD, NEWER, UPSTREAM, World};
-use super::{DISPATCH, Downstream, JOB, check, checks, open, received, said};
+use super::super::support::{ALLOWLIST, HEAD, NEWER, UPSTREAM, World};
+use super::{DISPATCH, Downstream, JOB, RUN, check, checks, open, received, said};
 use crate::limits;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -445,4 +445,58 @@ async fn often_reopened_pull_request_has_a_bounded_record() {
     let pull: crcr_store::Versioned<crate::state_records::PullRecord> =
         crcr_store::read_record(world.relay.store.as_ref(), key).await.unwrap();
     assert_eq!(pull.value.unwrap().deliveries.len(), limits::DELIVERIES_PER_HEAD);
+}
+
+#[tokio::test]
+async fn job_lost_in_an_older_run_does_not_replace_a_newer_result_after_the_head_has_changed() {
+    let world = World::listening().await;
+    let github = &world.github.state().world;
+    world.send(&world.pull_request("opened")).await;
+    world.work().await;
+    let first = received(&world)("acme/four");
+    first.on_github(&world, "in_progress", None);
+    first.start(&world).await;
+    world.work().await;
+    world.change(|_| {});
+    world.send(&world.pull_request("reopened")).await;
+    world.work().await;
+    let second = Downstream { run: RUN + 1, ..received(&world)("acme/four") };
+    second.on_github(&world, "completed", Some("success"));
+    github.add_commit(UPSTREAM, NEWER);
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    world.send(&world.pull_request("synchronize")).await;
+    world.work().await;
+    second.end(&world, "success").await;
+    // The update for the second run is still to be sent when the first one's job is found to be lost.
+    github.fail("PATCH /repos/acme/upstream/check-runs/*", 5, Fault::status(503));
+    world.later(30 * HOUR);
+    assert!(!world.work().await.is_empty(), "updates fail");
+    wait(&world, HOUR).await;
+    let shown = github.check_runs(UPSTREAM);
+    let job = shown.iter().find(|run| run.name == JOB && run.head_sha == HEAD).unwrap();
+    assert_eq!(job.conclusion.as_deref(), Some("success"));
+}
+
+#[tokio::test]
+async fn relay_without_an_allowlist_leaves_check_runs_as_they_are() {
+    let world = World::new().await;
+    let four = open(&world).await("acme/four");
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    world.work().await;
+    let before = checks(&world);
+    // After the restart, neither the store nor upstream can tell it.
+    world.remove_allowlist();
+    world.sql("DELETE FROM record WHERE key LIKE '%allowlist%'");
+    let restarted = world.restart(&[]).await;
+    assert!(!restarted.relay.allowlist.status().loaded);
+    restarted.later(5 * MINUTE);
+    restarted.work().await;
+    assert_eq!(checks(&restarted), before);
+    restarted.allow(ALLOWLIST);
+    restarted.relay.allowlist.refresh(&restarted.relay.app, restarted.relay.now()).await;
+    four.end(&restarted, "success").await;
+    restarted.later(5 * MINUTE);
+    restarted.work().await;
+    assert!(checks(&restarted).contains(&check(JOB, "completed", Some("success"))));
 }

@@ -114,6 +114,10 @@ impl Downstream {
         })
     }
 
+    pub(super) fn run_again(self) -> Self {
+        Self { attempt: self.attempt + 1, ..self }
+    }
+
     async fn report(&self, world: &World, body: &Value) -> (StatusCode, Value) {
         self.report_as(world, &self.claims(world), body).await
     }
