@@ -116,7 +116,7 @@ const SIMULATE_EXAMPLES: &str = "\
 Examples:
   crcr relay simulate --seeds 1000
   crcr relay simulate --seed 42 --steps 200
-  crcr relay simulate --day
+  crcr relay simulate --hours 24
 
 Nothing is read, written or connected to. The same seed does the same in the same version of crcr. A broken
 promise is printed with its last steps and the command that repeats it, and the exit code is 1. What is simulated
@@ -228,9 +228,9 @@ pub struct SimulateArgs {
     /// How many steps with faults each seed has
     #[arg(long, value_name = "M", default_value_t = 200)]
     pub steps: usize,
-    /// Simulate a day of a large upstream for each seed, and compare its end with a plain model
-    #[arg(long, conflicts_with = "steps")]
-    pub day: bool,
+    /// Simulate hours of a large upstream for each seed, and compare the end with a plain model
+    #[arg(long, conflicts_with = "steps", value_parser = clap::value_parser!(u32).range(1..=240))]
+    pub hours: Option<u32>,
     /// How many seeds
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub seeds: u64,

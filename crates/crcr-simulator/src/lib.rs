@@ -2,10 +2,10 @@
 //! against a store in memory and against the stand-in for GitHub in the same process. A seed decides the
 //! order of everything, and what fails: see `docs/simulation.md`.
 
-mod day_model;
 mod gates;
 mod invariants;
 mod lab;
+mod plain_model;
 mod scheduler;
 mod upstream;
 
@@ -23,7 +23,7 @@ pub struct SeedSummary {
     pub dispatches: usize,
     pub reports: usize,
     pub crashes: usize,
-    /// After a day: dispatches and check runs that were compared with the model's.
+    /// After hours of traffic: dispatches and check runs that were compared with the model's.
     pub compared: usize,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for BrokenPromise {
         }
         let what = match traffic {
             Traffic::Steps(steps) => format!("--steps {steps}"),
-            Traffic::Day => "--day".to_owned(),
+            Traffic::Hours(hours) => format!("--hours {hours}"),
         };
         write!(f, "to repeat it: crcr relay simulate --seed {seed} {what}")
     }
@@ -60,10 +60,10 @@ pub fn simulate(seed: u64, steps: usize) -> Result<SeedSummary, Box<BrokenPromis
     run(seed, Traffic::Steps(steps))
 }
 
-/// Runs a day of a large upstream's traffic with faults, and then without any until everything is settled.
+/// Runs hours of a large upstream's traffic with faults, and then without any until everything is settled.
 /// What the relay has done by then has to be what a plain model says.
-pub fn simulate_day(seed: u64) -> Result<SeedSummary, Box<BrokenPromise>> {
-    run(seed, Traffic::Day)
+pub fn simulate_hours(seed: u64, hours: u32) -> Result<SeedSummary, Box<BrokenPromise>> {
+    run(seed, Traffic::Hours(hours))
 }
 
 fn run(seed: u64, traffic: Traffic) -> Result<SeedSummary, Box<BrokenPromise>> {

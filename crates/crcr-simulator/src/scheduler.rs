@@ -29,12 +29,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::day_model;
 use crate::gates::{
     CommitGates, GithubCall, REPLICAS, SharedGates, SimulatedStore, dispatch, unavailable,
 };
 use crate::invariants::{Broken, KnownWebhook, PromiseLedger, key_of};
 use crate::lab::{BackendLab, LabEvent, LabReport, NIGHTLY_COMMIT, NightlyReport};
+use crate::plain_model;
 use crate::upstream::{
     ALLOWLIST, ALLOWLIST_PATH, BACKENDS, L2, UPSTREAM, UpstreamModel, UpstreamWebhook,
     delivery_delay,
@@ -46,9 +46,8 @@ const FAULTY_TIME: SignedDuration = SignedDuration::from_hours(30);
 /// The part without faults is over long before.
 const SETTLING_TIME: SignedDuration = SignedDuration::from_hours(24 * 12);
 const SETTLING_STEPS: usize = 20_000;
-const DAY: SignedDuration = SignedDuration::from_hours(24);
-const DAY_PULLS: u64 = 40;
-const DAY_BURSTS: usize = 6;
+/// Open pull requests of an upstream whose hours are simulated.
+const PULLS: u64 = 40;
 /// GitHub closes the connection after this long.
 const WEBHOOK_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 /// Like every address here it is never connected to.
@@ -71,8 +70,14 @@ const MAX_TOKENS: usize = 200_000;
 pub(crate) enum Traffic {
     /// This many steps with faults, in which anything may happen at any time.
     Steps(usize),
-    /// A day of a large upstream.
-    Day,
+    /// Hours of a large upstream.
+    Hours(u32),
+}
+
+impl Traffic {
+    fn has_hours(self) -> bool {
+        matches!(self, Self::Hours(_))
+    }
 }
 
 enum ScheduledEvent {
@@ -166,7 +171,7 @@ impl Simulation {
             replicas: [None, None],
             upstream: UpstreamModel::new(match traffic {
                 Traffic::Steps(_) => 3,
-                Traffic::Day => DAY_PULLS,
+                Traffic::Hours(_) => PULLS,
             }),
             lab: BackendLab::default(),
             ledger: PromiseLedger::default(),
@@ -193,9 +198,9 @@ impl Simulation {
         self.settle().await;
         let (steps, end) = match self.traffic {
             Traffic::Steps(steps) => (steps, self.now() + FAULTY_TIME),
-            Traffic::Day => {
-                self.plan_day();
-                (usize::MAX, self.now() + DAY)
+            Traffic::Hours(hours) => {
+                self.plan_hours(hours);
+                (usize::MAX, self.now() + SignedDuration::from_hours(hours.into()))
             }
         };
         while self.summary.steps < steps && self.now() < end {
@@ -213,9 +218,9 @@ impl Simulation {
                 let runs = self.github.world.check_runs(UPSTREAM);
                 self.ledger.check_deliveries(&self.memory)?;
                 self.ledger.check_end(&runs, &self.lab, &self.memory)?;
-                if self.traffic == Traffic::Day {
+                if self.traffic.has_hours() {
                     self.summary.compared =
-                        day_model::compare(&self.ledger, &self.lab, &self.github, &self.memory)?;
+                        plain_model::compare(&self.ledger, &self.lab, &self.github, &self.memory)?;
                 }
                 return Ok(());
             }
@@ -377,17 +382,17 @@ impl Simulation {
             (gates.calls.len(), commits, gates.reads.len())
         };
         let is_due = self.agenda.first_key_value().is_some_and(|((at, _), _)| *at <= self.now());
-        let is_day = self.traffic == Traffic::Day;
+        let has_hours = self.traffic.has_hours();
         let is_idle = calls + reads + commits.len() == 0;
         let weights = [
             if calls > 0 { 60 } else { 0 },
             if commits.is_empty() { 0 } else { 80 },
             if reads > 0 { 40 } else { 0 },
             if is_due { 50 } else { 0 },
-            if is_day { 0 } else { 6 },
-            // On a day almost everything is answered within seconds, as GitHub and a disk do.
-            if is_day && !is_idle { 1 } else { 16 },
-            if is_day && !is_idle { 0 } else { 2 },
+            if has_hours { 0 } else { 6 },
+            // In such hours almost everything is answered within seconds, as GitHub and a disk do.
+            if has_hours && !is_idle { 1 } else { 16 },
+            if has_hours && !is_idle { 0 } else { 2 },
             1,
         ];
         match self.weighted(&weights) {
@@ -543,7 +548,7 @@ impl Simulation {
                 Duration::from_secs(pause.cast_unsigned().min(3600)) + Duration::from_millis(600)
             }
             85..97 => Duration::from_secs(self.random.random_range(30..200)),
-            _ if self.traffic == Traffic::Day => Duration::ZERO,
+            _ if self.traffic.has_hours() => Duration::ZERO,
             _ => Duration::from_secs(self.random.random_range(600..9000)),
         };
         self.advance(by).await;
@@ -594,26 +599,26 @@ impl Simulation {
         }
     }
 
-    /// A day has quiet and busy hours, bursts, and a nightly run of each backend.
-    fn plan_day(&mut self) {
-        let start = self.now();
-        for hour in 0..24_u64 {
+    /// There are quiet and busy hours, a burst every four hours, and a nightly run of each backend.
+    fn plan_hours(&mut self, hours: u32) {
+        let (start, hours) = (self.now(), u64::from(hours));
+        for hour in 0..hours {
             // Events in this hour, from UTC midnight on.
-            let events = [6, 12, 24, 18][(hour / 6) as usize];
+            let events = [6, 12, 24, 18][(hour / 6 % 4) as usize];
             for _ in 0..events {
                 let at = Duration::from_secs(hour * 3600 + self.random.random_range(0..3600));
                 self.plan(start + at, ScheduledEvent::Upstream);
             }
         }
-        for _ in 0..DAY_BURSTS {
-            let burst = self.random.random_range(0..23 * 3600);
+        for _ in 0..hours.div_ceil(4) {
+            let burst = self.random.random_range(0..hours * 3600 - 60);
             for _ in 0..20 {
                 let at = Duration::from_secs(burst + self.random.random_range(0..60));
                 self.plan(start + at, ScheduledEvent::Upstream);
             }
         }
         for repo in &BACKENDS[1..] {
-            let at = Duration::from_secs(self.random.random_range(7200..14_400));
+            let at = Duration::from_secs(self.random.random_range(0..hours * 600));
             self.plan(start + at, ScheduledEvent::Nightly(NightlyReport { repo, tries: 0 }));
         }
     }
@@ -876,7 +881,7 @@ impl Simulation {
         }
         self.ledger.check_deliveries(&self.memory)?;
         // Looking at every check run takes longer the more there are.
-        let period = if self.traffic == Traffic::Day { 2048 } else { 16 };
+        let period = if self.traffic.has_hours() { 2048 } else { 16 };
         if self.summary.steps.is_multiple_of(period) {
             let runs = self.github.world.check_runs(UPSTREAM);
             self.ledger.check_open_check_runs(&runs, &self.memory)?;
@@ -943,8 +948,8 @@ fn config(github: &State, traffic: Traffic) -> Config {
         ("CRCR_OIDC_ISSUERS", github.origin().to_owned()),
         ("CRCR_WEBHOOK_EVENTS", "off".to_owned()),
         ("CRCR_JOB_LOGS", "off".to_owned()),
-        // The model of a day doesn't know what a breaker withholds.
-        ("CRCR_BREAKER_FAILURES", if traffic == Traffic::Day { "off" } else { "5" }.to_owned()),
+        // The plain model doesn't know what a breaker withholds.
+        ("CRCR_BREAKER_FAILURES", if traffic.has_hours() { "off" } else { "5" }.to_owned()),
         // The limit on reports isn't what is simulated.
         ("RATE_LIMIT_PER_MIN", "10000".to_owned()),
     ]);

@@ -1,6 +1,6 @@
 //! The seeds that every change has to pass. `crcr relay simulate --seeds 10000` runs many more.
 
-use crcr_simulator::simulate;
+use crcr_simulator::{simulate, simulate_hours};
 
 /// Each takes tens of milliseconds without optimisation.
 const SEEDS: u64 = 12;
@@ -18,6 +18,12 @@ fn relay_keeps_its_promises_under_every_seed() {
         found.map(|finding| finding.to_string()).collect()
     });
     assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn busy_hours_end_as_the_plain_model_says() {
+    let summary = simulate_hours(0, 2).unwrap_or_else(|finding| panic!("{finding}"));
+    assert!(summary.compared > 50, "{summary:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crcr_simulator::{BrokenPromise, SeedSummary, simulate, simulate_day};
+use crcr_simulator::{BrokenPromise, SeedSummary, simulate, simulate_hours};
 use tokio::task::JoinSet;
 
 use crate::cli::relay::SimulateArgs;
@@ -20,8 +20,11 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
     let end = args.seed.saturating_add(args.seeds);
     let mut workers = JoinSet::new();
     for _ in 0..threads.min(args.seeds) {
-        let (next, steps) = (Arc::clone(&next), (!args.day).then_some(args.steps));
-        workers.spawn_blocking(move || run_seeds(&next, end, steps));
+        let (next, steps, hours) = (Arc::clone(&next), args.steps, args.hours);
+        let run = move |seed| {
+            hours.map_or_else(|| simulate(seed, steps), |hours| simulate_hours(seed, hours))
+        };
+        workers.spawn_blocking(move || run_seeds(&next, end, run));
     }
     let mut sums = [0; 6];
     let mut first: Option<Box<BrokenPromise>> = None;
@@ -41,9 +44,9 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
     }
     let seconds = started.elapsed().as_secs_f64();
     let [steps, webhooks, dispatches, reports, crashes, compared] = sums;
-    let compared = match args.day {
-        true => format!(", {compared} dispatches and check runs as the model has them"),
-        false => String::new(),
+    let compared = match args.hours {
+        Some(_) => format!(", {compared} dispatches and check runs as the model has them"),
+        None => String::new(),
     };
     printer.data_line(&format!(
         "{} seeds without a finding in {seconds:.1} s ({:.0} a second): {steps} steps, {webhooks} \
@@ -56,11 +59,10 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
 
 type Sums = [usize; 6];
 
-/// Without `steps`, each seed is a day.
 fn run_seeds(
     next: &AtomicU64,
     end: u64,
-    steps: Option<usize>,
+    run: impl Fn(u64) -> Result<SeedSummary, Box<BrokenPromise>>,
 ) -> (Sums, Option<Box<BrokenPromise>>) {
     let mut sums = [0; 6];
     loop {
@@ -68,8 +70,7 @@ fn run_seeds(
         if seed >= end {
             return (sums, None);
         }
-        let outcome = steps.map_or_else(|| simulate_day(seed), |steps| simulate(seed, steps));
-        match outcome {
+        match run(seed) {
             Ok(SeedSummary { steps, webhooks, dispatches, reports, crashes, compared, .. }) => {
                 let parts = [steps, webhooks, dispatches, reports, crashes, compared];
                 sums.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);

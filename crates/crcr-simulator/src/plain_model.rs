@@ -1,4 +1,4 @@
-//! What has to be so after a day, computed only from what happened upstream and at the backends. It shares no
+//! What has to be so after hours of traffic, computed only from what happened upstream and at the backends. It shares no
 //! code with the relay's decisions.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(crate) fn compare(
                 _ => false,
             };
             if !is_right {
-                return Err(("day-differs", format!("{delivery} to {repo}: {status:?}")));
+                return Err(("model-differs", format!("{delivery} to {repo}: {status:?}")));
             }
             compared += 1;
             let is_sent = matches!(status, Some(DispatchStatus::Sent { .. }));
@@ -54,7 +54,7 @@ pub(crate) fn compare(
                 if shown != Some(expected) {
                     let detail =
                         format!("{repo} at {}: {shown:?}, not {expected}", short(&webhook.head));
-                    return Err(("day-differs", detail));
+                    return Err(("model-differs", detail));
                 }
             }
             let pull = webhook.pull.and_then(|number| github.world.pull(UPSTREAM, number));
@@ -67,13 +67,13 @@ pub(crate) fn compare(
                 compared += 1;
                 if shown.is_none() {
                     let detail = format!("{repo} at {}: labelled, not shown", short(&webhook.head));
-                    return Err(("day-differs", detail));
+                    return Err(("model-differs", detail));
                 }
             }
         }
     }
     if let Some((repo, _)) = ledger.nightlies.iter().find(|(_, is_taken)| !**is_taken) {
-        return Err(("day-differs", format!("the nightly run of {repo} was never taken")));
+        return Err(("model-differs", format!("the nightly run of {repo} was never taken")));
     }
     Ok(compared + ledger.nightlies.len())
 }
