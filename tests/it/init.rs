@@ -256,5 +256,9 @@ fn every_written_workflow_passes_actionlint_and_zizmor() {
     let labels = "self-hosted-runner: {labels: ['3.5']}\n";
     fs::write(clone.folder.path().join(".github/actionlint.yaml"), labels).unwrap();
     lint(&clone, "actionlint", &[]);
-    lint(&clone, "zizmor", &["--offline", "--no-progress", "--quiet", ".github/workflows"]);
+    lint(
+        &clone,
+        "zizmor",
+        &["--offline", "--no-progress", "--quiet", "--persona=pedantic", ".github/workflows"],
+    );
 }

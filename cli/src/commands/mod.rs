@@ -27,6 +27,8 @@ mod workflow;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use futures_util::future::LocalBoxFuture;
+
 use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -96,26 +98,33 @@ fn set_empty_artifact_outputs(args: &[OsString], env: &Env, printer: &Printer) -
     true
 }
 
-pub async fn run(cli: Cli, env: &Env, printer: &Printer) -> Outcome {
+/// The command's future is boxed, so that its code is in the binary once and not for each kind of runtime.
+pub fn run<'a>(cli: Cli, env: &'a Env, printer: &'a Printer) -> LocalBoxFuture<'a, Outcome> {
     match cli.command {
-        CliCommand::Allowlist(command) => Box::pin(allowlist::run(command, env, printer)).await,
-        CliCommand::Artifact(command) => Box::pin(artifact::run(command, env, printer)).await,
-        CliCommand::Oidc(command) => oidc::run(command, env, printer).await,
+        CliCommand::Allowlist(command) => Box::pin(allowlist::run(command, env, printer)),
+        CliCommand::Artifact(command) => Box::pin(artifact::run(command, env, printer)),
+        CliCommand::Oidc(command) => Box::pin(oidc::run(command, env, printer)),
         #[cfg(feature = "relay")]
-        CliCommand::Relay(command) => relay::run(command, env, printer).await,
+        CliCommand::Relay(command) => Box::pin(relay::run(command, env, printer)),
         #[cfg(feature = "relay")]
-        CliCommand::Levels(command) => Box::pin(levels::run(command, env, printer)).await,
+        CliCommand::Levels(command) => Box::pin(levels::run(command, env, printer)),
         #[cfg(feature = "relay")]
-        CliCommand::Demo(args) => demo::run(&args, env, printer).await,
-        CliCommand::Report(args) => report::run(&args, env, printer).await,
-        CliCommand::Logs(command) => logs::run(command, env, printer).await,
-        CliCommand::Stats(command) => stats::run(command, env, printer).await,
-        CliCommand::Quarantine(command) => quarantine::run(command, env, printer).await,
-        CliCommand::Doctor(args) => Box::pin(doctor::run(args, env, printer)).await,
-        CliCommand::Reproduce(args) => Box::pin(reproduce::run(&args, env, printer)).await,
-        CliCommand::Init(command) => init::run(command, env, printer).await,
-        CliCommand::Checkout(args) => checkout::run(&args, env, printer).await,
-        CliCommand::Man { out } => man::run(&out, printer),
-        CliCommand::Completions { shell } => completions::run(shell, printer),
+        CliCommand::Demo(args) => Box::pin(async move { demo::run(&args, env, printer).await }),
+        CliCommand::Report(args) => Box::pin(async move { report::run(&args, env, printer).await }),
+        CliCommand::Logs(command) => Box::pin(logs::run(command, env, printer)),
+        CliCommand::Stats(command) => Box::pin(stats::run(command, env, printer)),
+        CliCommand::Quarantine(command) => Box::pin(quarantine::run(command, env, printer)),
+        CliCommand::Doctor(args) => Box::pin(doctor::run(args, env, printer)),
+        CliCommand::Reproduce(args) => {
+            Box::pin(async move { reproduce::run(&args, env, printer).await })
+        }
+        CliCommand::Init(command) => Box::pin(init::run(command, env, printer)),
+        CliCommand::Checkout(args) => {
+            Box::pin(async move { checkout::run(&args, env, printer).await })
+        }
+        CliCommand::Man { out } => Box::pin(async move { man::run(&out, printer) }),
+        CliCommand::Completions { shell } => {
+            Box::pin(async move { completions::run(shell, printer) })
+        }
     }
 }

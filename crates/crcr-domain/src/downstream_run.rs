@@ -132,6 +132,12 @@ mod tests {
     }
 
     #[test]
+    fn run_that_seems_older_than_its_dispatch_because_the_clocks_differ_belongs_to_it() {
+        let own = runs_of_dispatch(&[listed(2, "lint.yml", -12)], "d", at(0), &[], |_| None);
+        assert_eq!(ids(&own), [("2", true)]);
+    }
+
+    #[test]
     fn run_without_reports_is_uncertain_if_two_dispatches_fit() {
         let all = [listed(2, "lint.yml", 3)];
         let own = runs_of_dispatch(&all, "d", at(0), &[at(1)], |_| None);
