@@ -34,6 +34,8 @@ pub(crate) struct Outside {
     pub(crate) run: Run,
     /// The event's payload.
     pub(crate) payload: serde_json::Value,
+    /// Further arguments of act.
+    pub(crate) options: Vec<String>,
     /// Whether another workflow calls the one under test.
     reusable: bool,
 }
@@ -67,6 +69,7 @@ impl Outside {
             s3,
             payload: run.payload(),
             run,
+            options: vec![],
             reusable: false,
         }
     }
@@ -130,6 +133,7 @@ impl Outside {
         let to = self.path("crcr/actions");
         if !to.exists() {
             copy(&root().join("actions"), &to);
+            fs::copy(root().join("action.yml"), self.path("crcr/action.yml")).unwrap();
         }
     }
 
@@ -159,7 +163,7 @@ impl Outside {
         let mut act = Command::new("act");
         act.arg(&self.run.event).arg("--eventpath").arg(self.path("event.json"));
         act.args(["--actor", &self.run.actor, "--platform", "ubuntu-latest=-self-hosted"]);
-        act.args(["--no-cache-server", "--pull=false"]);
+        act.args(["--no-cache-server", "--pull=false"]).args(&self.options);
         act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
         let crcr = self.path("crcr");
         act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));

@@ -26,9 +26,12 @@ impl Archived {
 
     async fn keys(&self) -> Vec<String> {
         let mut keys = vec![];
-        let day = self.world.relay.now().to_zoned(jiff::tz::TimeZone::UTC).date();
+        let today = self.world.relay.now().to_zoned(jiff::tz::TimeZone::UTC).date();
         for event in self.archive().events().await.unwrap() {
-            keys.extend(self.archive().keys(&event, day).await.unwrap());
+            // It may have been midnight since.
+            for day in [today.yesterday().unwrap(), today] {
+                keys.extend(self.archive().keys(&event, day).await.unwrap());
+            }
         }
         keys
     }

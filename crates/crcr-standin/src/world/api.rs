@@ -6,7 +6,7 @@ use aws_lc_rs::digest;
 use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use axum::{Json, Router, middleware};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -42,6 +42,7 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
         .route(&at("/pulls/{number}"), get(pull).patch(git::edit_pull))
         .route(&at("/issues/{number}/labels"), get(labels).post(git::add_labels))
         .route(&at("/issues/{number}/comments"), get(comments).post(create_comment))
+        .route(&at("/issues/comments/{id}"), patch(edit_comment))
         .route(&at("/actions/runs/{run}/rerun"), post(rerun))
         .route(&at("/actions/runs/{run}/rerun-failed-jobs"), post(rerun_failed))
         .route(&at("/actions/jobs/{job}/logs"), get(job_logs::redirect))
@@ -342,24 +343,43 @@ async fn comments(
     })
 }
 
+#[derive(Deserialize)]
+struct CommentText {
+    body: String,
+}
+
 async fn create_comment(
     Shared(state): Shared<Arc<State>>,
     at: Numbered,
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> ApiResult {
-    #[derive(Deserialize)]
-    struct Body {
-        body: String,
-    }
     let id = state.world.lock().next_id();
     at_pull(&state, at, &headers, "write", |repo, number| {
-        let Body { body } = parse(&body)?;
+        let CommentText { body } = parse(&body)?;
         let comment = Comment { id, number, body, seen: false };
         let answer = comment_json(&comment, &repo.full_name, state.origin());
         repo.comments.push(comment);
         Ok((StatusCode::CREATED, Json(answer)).into_response())
     })
+}
+
+async fn edit_comment(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, id)): Numbered,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> ApiResult {
+    let mut inner = state.world.lock();
+    let allowed = ("pull_requests", "write");
+    let name = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &name, allowed, state.clock.now())?;
+    let CommentText { body } = parse(&body)?;
+    let Some(comment) = repo.comments.iter_mut().find(|comment| comment.id == id) else {
+        return Err(refusal(404, "Not Found"));
+    };
+    (comment.body, comment.seen) = (body, false);
+    Ok(Json(comment_json(comment, &name, state.origin())).into_response())
 }
 
 async fn rerun(shared: Shared<Arc<State>>, path: Numbered, headers: HeaderMap) -> ApiResult {
