@@ -8,6 +8,7 @@ use crcr_standin::runs::Run;
 use crcr_standin::world::PullRequest;
 use crcr_store::{SqliteStore, StateStore as _, StoreRole, WriteBatch};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::json;
 use serde_yaml::Value;
 
@@ -54,36 +55,38 @@ fn token(outside: &Outside, permissions: &[(&str, &str)]) -> [String; 2] {
 #[ignore = "needs act and node"]
 async fn levels_template_opens_a_demotion_by_the_huds_results_and_keeps_it_the_next_day() {
     let place = Place::new(&[], ALLOWLIST);
-    let now = Timestamp::now();
+    // The same at any time of the day: the evidence ends at midnight.
+    let midnight = Timestamp::now().to_zoned(TimeZone::UTC).start_of_day().unwrap().timestamp();
     let store = SqliteStore::open(&place.database(), StoreRole::Server).unwrap();
-    let facts = facts(7, now, 35, 6, UPSTREAM);
-    store.commit(WriteBatch { facts, ..WriteBatch::default() }, now).await.unwrap();
+    let facts = facts(7, midnight, 35, 6, UPSTREAM);
+    store.commit(WriteBatch { facts, ..WriteBatch::default() }, midnight).await.unwrap();
     drop(store);
     let hud = place.serve();
     hud.ready().await;
 
     let mut outside = Outside::new(Run { event: "schedule".to_owned(), ..Run::push() });
     outside.write("levels.yml", &template("levels-sync.yml"));
-    let world = &outside.github.state().world;
-    world.put_file(UPSTREAM, FILE, ALLOWLIST);
     let write = [("contents", "write"), ("pull_requests", "write")];
     outside.options = [
         token(&outside, &write).as_slice(),
         &["--var".to_owned(), format!("CRCR_HUD_URL={}", hud.url)],
     ]
     .concat();
+    outside.github.state().world.put_file(UPSTREAM, FILE, ALLOWLIST);
     let variables = outside.runner_variables();
     let Ran { succeeded, log } = outside.run(&variables, false);
     assert!(succeeded, "{log}");
-    let opened = outside.github.state().world.pulls(UPSTREAM);
+    let pulls = || outside.github.state().world.pulls(UPSTREAM);
+    let opened = pulls();
     assert!(!opened.is_empty(), "{log}");
     for pull in &opened {
         assert!(pull.title.starts_with("[crcr] Demote "), "{}", pull.title);
-        assert!(pull.body.contains(&format!("]({}", hud.url)), "{}", pull.body);
+        assert!(pull.body.contains(&format!("](<{}crcr/", hud.url)), "{}", pull.body);
     }
     let Ran { succeeded, log } = outside.run(&variables, false);
     assert!(succeeded, "{log}");
-    assert_eq!(outside.github.state().world.pulls(UPSTREAM), opened, "{log}");
+    assert!(log.contains("keep "), "{log}");
+    assert!(pulls().iter().all(|pull| pull.open) && pulls().len() == opened.len(), "{log}");
 }
 
 #[test]
@@ -91,10 +94,9 @@ async fn levels_template_opens_a_demotion_by_the_huds_results_and_keeps_it_the_n
 fn review_templates_leave_one_comment_that_the_next_run_replaces() {
     let mut outside = Outside::new(Run::fork());
     let (number, head) = (outside.run.pull_request.unwrap(), outside.run.sha.clone());
-    let world = &outside.github.state().world;
-    let pull = PullRequest::from_fork(number, UPSTREAM, &head, Timestamp::now());
-    world.put_pull(UPSTREAM, pull);
     outside.options = token(&outside, &[("pull_requests", "write")]).to_vec();
+    let pull = PullRequest::from_fork(number, UPSTREAM, &head, Timestamp::now());
+    outside.github.state().world.put_pull(UPSTREAM, pull);
     let checkout = outside.path("checkout");
     outside.write("review.yml", &template("allowlist-review.yml"));
     outside.write("comment.yml", &template("allowlist-review-comment.yml"));
