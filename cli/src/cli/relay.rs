@@ -234,6 +234,9 @@ pub struct SimulateArgs {
     /// How many seeds
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub seeds: u64,
+    /// How many of the last steps are printed of a broken promise
+    #[arg(long, value_name = "LINES", default_value_t = 80)]
+    pub trace: usize,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dispatch::DispatchStatus;
+
 /// What a report shows about its origin. It is stored with the job, because the default branch may become
 /// known only after the report: GitHub's response to the dispatch can be slower than the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +40,13 @@ pub enum ReportOrigin {
 pub enum ProofStatus {
     /// Not proven, and never will be.
     Missing(MissingProof),
-    /// The default branch isn't known yet. Decided again when the dispatch is recorded as sent.
+    /// The dispatch isn't recorded as sent yet, and so the default branch may not be known: the response of
+    /// GitHub can be slower than the run. Decided again when it is recorded.
     Undecided,
     Proven,
 }
 
+/// In the order in which [`ReportProvenance::proof`] asks, so that a report that lacks less has more authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingProof {
@@ -50,14 +54,18 @@ pub enum MissingProof {
     Evidence,
     /// The run wasn't started by `repository_dispatch`.
     Event,
-    /// The run isn't on the default branch.
-    Branch,
     /// The callback token of the dispatch wasn't echoed.
     CallbackToken,
+    /// The run isn't on the default branch.
+    Branch,
+    /// The dispatch was superseded or given up, although GitHub seems to have accepted it. When it is
+    /// redelivered, the report is proven after all.
+    Dispatch,
 }
 
 impl MissingProof {
-    const ALL: [Self; 4] = [Self::Evidence, Self::Event, Self::Branch, Self::CallbackToken];
+    const ALL: [Self; 5] =
+        [Self::Evidence, Self::Event, Self::CallbackToken, Self::Branch, Self::Dispatch];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -65,6 +73,7 @@ impl MissingProof {
             Self::Event => "event",
             Self::Branch => "branch",
             Self::CallbackToken => "callback_token",
+            Self::Dispatch => "dispatch",
         }
     }
 
@@ -80,14 +89,14 @@ impl fmt::Display for MissingProof {
             Self::Event => "its run wasn't started by `repository_dispatch`",
             Self::Branch => "its run isn't on the default branch",
             Self::CallbackToken => "it doesn't carry the dispatch's `callback_token`",
+            Self::Dispatch => "its dispatch was superseded or given up",
         })
     }
 }
 
 impl ReportProvenance {
-    /// `default_branch` is the downstream repository's, without `refs/heads/`. `may_become_known`: it isn't
-    /// known yet, because the dispatch hasn't been recorded as sent.
-    pub fn proof(&self, default_branch: Option<&str>, may_become_known: bool) -> ProofStatus {
+    /// `default_branch` is the downstream repository's, without `refs/heads/`, and `status` that of the dispatch.
+    pub fn proof(&self, default_branch: Option<&str>, status: &DispatchStatus) -> ProofStatus {
         let Some(origin) = &self.origin else {
             return ProofStatus::Missing(MissingProof::Evidence);
         };
@@ -99,12 +108,18 @@ impl ReportProvenance {
         if !self.has_callback_token {
             return ProofStatus::Missing(MissingProof::CallbackToken);
         }
-        let ReportOrigin::GitHub { git_ref, .. } = origin else { return ProofStatus::Proven };
-        let branch = git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
-        match (branch, default_branch) {
-            (Some(branch), Some(default)) if branch == default => ProofStatus::Proven,
-            (Some(_), None) if may_become_known => ProofStatus::Undecided,
-            _ => ProofStatus::Missing(MissingProof::Branch),
+        let is_sent = matches!(status, DispatchStatus::Sent { .. });
+        if let ReportOrigin::GitHub { git_ref, .. } = origin {
+            let branch = git_ref.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
+            let may_be_default = default_branch.is_none() && !is_sent;
+            if branch.is_none() || (branch != default_branch && !may_be_default) {
+                return ProofStatus::Missing(MissingProof::Branch);
+            }
+        }
+        match status {
+            DispatchStatus::Sent { .. } => ProofStatus::Proven,
+            DispatchStatus::Queued => ProofStatus::Undecided,
+            _ => ProofStatus::Missing(MissingProof::Dispatch),
         }
     }
 }
@@ -124,54 +139,50 @@ mod tests {
         };
         let dispatch = Some("repository_dispatch");
         let main = Some("refs/heads/main");
+        let sent = DispatchStatus::Sent { at: jiff::Timestamp::UNIX_EPOCH };
         for token in [true, false] {
-            for (default, learnable) in
-                [(Some("main"), false), (Some("main"), true), (None, true), (None, false)]
-            {
-                let cases = [
-                    (None, ProofStatus::Missing(MissingProof::Evidence)),
-                    (github(None, main), ProofStatus::Missing(Event)),
-                    (github(Some("push"), main), ProofStatus::Missing(Event)),
-                    (github(Some("workflow_dispatch"), main), ProofStatus::Missing(Event)),
-                    (github(Some("pull_request_target"), main), ProofStatus::Missing(Event)),
-                    (
-                        github(dispatch, main),
-                        match (token, default, learnable) {
-                            (false, ..) => ProofStatus::Missing(CallbackToken),
-                            (true, Some(_), _) => ProofStatus::Proven,
-                            (true, None, true) => ProofStatus::Undecided,
-                            (true, None, false) => ProofStatus::Missing(Branch),
-                        },
-                    ),
-                    (
-                        github(dispatch, Some("refs/heads/topic")),
-                        match (token, default, learnable) {
-                            (false, ..) => ProofStatus::Missing(CallbackToken),
-                            (true, None, true) => ProofStatus::Undecided,
-                            (true, ..) => ProofStatus::Missing(Branch),
-                        },
-                    ),
-                    (
-                        github(dispatch, Some("refs/tags/main")),
-                        ProofStatus::Missing(if token { Branch } else { CallbackToken }),
-                    ),
-                    (
-                        github(dispatch, None),
-                        ProofStatus::Missing(if token { Branch } else { CallbackToken }),
-                    ),
-                    (
-                        Some(ReportOrigin::MappedPipeline),
-                        if token {
-                            ProofStatus::Proven
-                        } else {
+            for default in [Some("main"), None] {
+                for status in [&sent, &DispatchStatus::Queued, &DispatchStatus::Dead] {
+                    let of_status = match status {
+                        DispatchStatus::Sent { .. } => ProofStatus::Proven,
+                        DispatchStatus::Queued => ProofStatus::Undecided,
+                        _ => ProofStatus::Missing(MissingProof::Dispatch),
+                    };
+                    let is_known = default.is_some() || *status == sent;
+                    let missing_branch = ProofStatus::Missing(Branch);
+                    let cases = [
+                        (None, ProofStatus::Missing(MissingProof::Evidence), false),
+                        (github(None, main), ProofStatus::Missing(Event), false),
+                        (github(Some("push"), main), ProofStatus::Missing(Event), false),
+                        (
+                            github(Some("workflow_dispatch"), main),
+                            ProofStatus::Missing(Event),
+                            false,
+                        ),
+                        (
+                            github(dispatch, main),
+                            if is_known && default.is_none() { missing_branch } else { of_status },
+                            true,
+                        ),
+                        (
+                            github(dispatch, Some("refs/heads/topic")),
+                            if is_known { missing_branch } else { of_status },
+                            true,
+                        ),
+                        (github(dispatch, Some("refs/tags/main")), missing_branch, true),
+                        (github(dispatch, None), missing_branch, true),
+                        (Some(ReportOrigin::MappedPipeline), of_status, true),
+                    ];
+                    for (origin, expected, needs_token) in cases {
+                        let evidence = ReportProvenance { origin, has_callback_token: token };
+                        let expected = if needs_token && !token {
                             ProofStatus::Missing(CallbackToken)
-                        },
-                    ),
-                ];
-                for (origin, expected) in cases {
-                    let evidence = ReportProvenance { origin, has_callback_token: token };
-                    let proof = evidence.proof(default, learnable);
-                    assert_eq!(proof, expected, "{evidence:?} {default:?} {learnable}");
+                        } else {
+                            expected
+                        };
+                        let proof = evidence.proof(default, status);
+                        assert_eq!(proof, expected, "{evidence:?} {default:?} {status:?}");
+                    }
                 }
             }
         }
@@ -179,7 +190,9 @@ mod tests {
 
     #[test]
     fn proof_statuses_are_ordered_by_authority() {
-        assert!(ProofStatus::Missing(MissingProof::CallbackToken) < ProofStatus::Undecided);
+        let missing = MissingProof::ALL.map(ProofStatus::Missing);
+        assert!(missing.is_sorted());
+        assert!(missing[4] < ProofStatus::Undecided);
         assert!(ProofStatus::Undecided < ProofStatus::Proven);
     }
 }

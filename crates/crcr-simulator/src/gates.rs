@@ -23,8 +23,6 @@ use tokio::sync::oneshot;
 
 /// How many replicas of the relay share the store.
 pub(crate) const REPLICAS: usize = 2;
-/// How many lines of the trace are kept for a finding.
-const TRACE_LINES: usize = 80;
 
 pub(crate) struct CommitGates {
     pub(crate) now: Timestamp,
@@ -62,9 +60,10 @@ pub(crate) struct WaitingRead {
 }
 
 /// What happened, the newest last, and a hash of everything since the start.
-#[derive(Default)]
 pub(crate) struct StepTrace {
     pub(crate) lines: VecDeque<String>,
+    /// How many lines are kept.
+    limit: usize,
     pub(crate) hash: u64,
     pub(crate) step: usize,
 }
@@ -74,7 +73,7 @@ impl StepTrace {
         let mut hasher = DefaultHasher::new();
         (self.hash, &line).hash(&mut hasher);
         self.hash = hasher.finish();
-        if self.lines.len() == TRACE_LINES {
+        if self.lines.len() >= self.limit {
             self.lines.pop_front();
         }
         self.lines.push_back(format!("{:>5} {line}", self.step));
@@ -82,7 +81,7 @@ impl StepTrace {
 }
 
 impl CommitGates {
-    pub(crate) fn new(seed: u64, now: Timestamp) -> Self {
+    pub(crate) fn new(seed: u64, now: Timestamp, trace_lines: usize) -> Self {
         Self {
             now,
             skews: [SignedDuration::ZERO; REPLICAS],
@@ -91,7 +90,7 @@ impl CommitGates {
             reads: vec![],
             faults: true,
             leases: BTreeMap::new(),
-            trace: StepTrace::default(),
+            trace: StepTrace { lines: VecDeque::new(), limit: trace_lines, hash: 0, step: 0 },
             random: StdRng::seed_from_u64(seed ^ 0x5707_e5ed),
         }
     }

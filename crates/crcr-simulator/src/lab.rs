@@ -92,6 +92,9 @@ fn claims(
 }
 
 /// Why a report proves nothing.
+/// Added to the number of a run: a run of the same workflow that no dispatch has started.
+const OTHER_RUNS: u64 = 4000;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forgery {
     NoCallbackToken,
@@ -99,6 +102,12 @@ pub(crate) enum Forgery {
     OtherEvent,
     /// The callback token of another dispatch.
     OtherDispatch,
+}
+
+impl Forgery {
+    pub(crate) fn is_of_another_run(self) -> bool {
+        matches!(self, Self::OtherBranch | Self::OtherEvent)
+    }
 }
 
 #[derive(Debug)]
@@ -155,7 +164,7 @@ impl BackendLab {
         let count = if repo == "acme/four" { 2 } else { 1 };
         let mut agenda = vec![];
         for workflow in &WORKFLOWS[..count] {
-            let id = 5000 + self.runs.len() as u64;
+            let id = self.next_run();
             github.runs.add(Run {
                 id,
                 repository: repo.to_owned(),
@@ -184,6 +193,11 @@ impl BackendLab {
         }
         self.other_token = payload.get("callback_token").cloned();
         agenda
+    }
+
+    /// The number that the next run will have.
+    pub(crate) fn next_run(&self) -> u64 {
+        5000 + self.runs.len() as u64
     }
 
     /// A run is started again.
@@ -304,7 +318,10 @@ impl BackendLab {
         now: Timestamp,
     ) -> (Value, Value) {
         let run = &self.runs[&report.run];
-        let LabReport { run: id, attempt, job, conclusion, forgery, tries, copy } = report;
+        let LabReport { attempt, job, conclusion, forgery, tries, copy, .. } = report;
+        // A run has one branch and one event, so another one of either is another run's.
+        let is_other_run = forgery.is_some_and(Forgery::is_of_another_run);
+        let id = report.run + if is_other_run { OTHER_RUNS } else { 0 };
         let mut body = run.payload.clone();
         match forgery {
             Some(Forgery::NoCallbackToken) => body["callback_token"] = Value::Null,

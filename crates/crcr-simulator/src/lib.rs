@@ -11,7 +11,7 @@ mod upstream;
 
 use std::fmt;
 
-use self::scheduler::Traffic;
+pub use self::scheduler::Traffic;
 
 /// The result of a seed without a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,22 +55,17 @@ impl fmt::Display for BrokenPromise {
     }
 }
 
-/// Runs one seed: `steps` steps with faults, and then without any until everything is settled.
-pub fn simulate(seed: u64, steps: usize) -> Result<SeedSummary, Box<BrokenPromise>> {
-    run(seed, Traffic::Steps(steps))
-}
-
-/// Runs hours of a large upstream's traffic with faults, and then without any until everything is settled.
-/// What the relay has done by then has to be what a plain model says.
-pub fn simulate_hours(seed: u64, hours: u32) -> Result<SeedSummary, Box<BrokenPromise>> {
-    run(seed, Traffic::Hours(hours))
-}
-
-fn run(seed: u64, traffic: Traffic) -> Result<SeedSummary, Box<BrokenPromise>> {
+/// Runs one seed: its traffic with faults, and then no faults until everything is settled. A finding has the
+/// last `trace_lines` steps.
+pub fn simulate(
+    seed: u64,
+    traffic: Traffic,
+    trace_lines: usize,
+) -> Result<SeedSummary, Box<BrokenPromise>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without threads can always be made");
-    runtime.block_on(scheduler::run(seed, traffic))
+    runtime.block_on(scheduler::run(seed, traffic, trace_lines))
 }

@@ -67,7 +67,7 @@ const MAX_TOKENS: usize = 200_000;
 
 /// What a seed is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Traffic {
+pub enum Traffic {
     /// This many steps with faults, in which anything may happen at any time.
     Steps(usize),
     /// Hours of a large upstream.
@@ -129,8 +129,12 @@ struct Simulation {
     summary: SeedSummary,
 }
 
-pub(crate) async fn run(seed: u64, traffic: Traffic) -> Result<SeedSummary, Box<BrokenPromise>> {
-    let mut simulation = Simulation::new(seed, traffic);
+pub(crate) async fn run(
+    seed: u64,
+    traffic: Traffic,
+    trace_lines: usize,
+) -> Result<SeedSummary, Box<BrokenPromise>> {
+    let mut simulation = Simulation::new(seed, traffic, trace_lines);
     match simulation.run_all().await {
         Ok(()) => {
             let trace_hash = simulation.gates.lock().trace.hash;
@@ -146,7 +150,7 @@ pub(crate) async fn run(seed: u64, traffic: Traffic) -> Result<SeedSummary, Box<
 }
 
 impl Simulation {
-    fn new(seed: u64, traffic: Traffic) -> Self {
+    fn new(seed: u64, traffic: Traffic, trace_lines: usize) -> Self {
         let start = Timestamp::from_second(1_900_000_000).expect("2030 is a time");
         let url = ORIGIN.parse().expect("it is a URL");
         let mut github = State::new(url).expect("a temporary folder can be made");
@@ -164,7 +168,7 @@ impl Simulation {
             seed,
             traffic,
             random: StdRng::seed_from_u64(seed),
-            gates: Arc::new(Mutex::new(CommitGates::new(seed, start))),
+            gates: Arc::new(Mutex::new(CommitGates::new(seed, start, trace_lines))),
             memory: Arc::new(MemoryStore::default()),
             api: server::router(Arc::clone(&github)),
             github,
@@ -644,7 +648,7 @@ impl Simulation {
         let (claims, body) = self.lab.request(&self.github, &report, self.now());
         let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
         match (forgery, conclusion) {
-            (Some(_), _) => reports.was_forged_end = true,
+            (Some(forgery), _) => reports.was_forged_end |= !forgery.is_of_another_run(),
             (None, None) => reports.started = true,
             (None, Some(end)) => drop(reports.conclusions.insert(end)),
         }
@@ -803,7 +807,7 @@ impl Simulation {
             *accepted += 1;
             let accepted = *accepted;
             self.summary.dispatches += 1;
-            self.trace(format!("GitHub accepts {delivery} for {}", dispatch.repository));
+            let first = self.lab.next_run();
             if accepted > leased {
                 let detail = format!(
                     "{delivery} to {}: {accepted} times, and its task was leased unsent {leased} times",
@@ -813,9 +817,16 @@ impl Simulation {
             }
             let repo = BACKENDS.into_iter().find(|repo| *repo == dispatch.repository);
             let head = self.ledger.webhooks.get(&delivery).map(|webhook| webhook.head.clone());
-            let Some((repo, head)) = repo.zip(head) else { continue };
-            let events = self.lab.receive(&self.github, &dispatch, repo, &head, &mut self.random);
-            self.plan_lab(events);
+            if let Some((repo, head)) = repo.zip(head) {
+                let events =
+                    self.lab.receive(&self.github, &dispatch, repo, &head, &mut self.random);
+                self.plan_lab(events);
+            }
+            let runs: Vec<_> = (first..self.lab.next_run()).collect();
+            self.trace(format!(
+                "GitHub accepts {delivery} for {}: runs {runs:?}",
+                dispatch.repository
+            ));
         }
         for started in self.github.world.take_reruns() {
             let Started::Rerun { run_id, attempt, failed_only, .. } = started else { continue };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crcr_simulator::{BrokenPromise, SeedSummary, simulate, simulate_hours};
+use crcr_simulator::{BrokenPromise, SeedSummary, Traffic, simulate};
 use tokio::task::JoinSet;
 
 use crate::cli::relay::SimulateArgs;
@@ -20,10 +20,9 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
     let end = args.seed.saturating_add(args.seeds);
     let mut workers = JoinSet::new();
     for _ in 0..threads.min(args.seeds) {
-        let (next, steps, hours) = (Arc::clone(&next), args.steps, args.hours);
-        let run = move |seed| {
-            hours.map_or_else(|| simulate(seed, steps), |hours| simulate_hours(seed, hours))
-        };
+        let (next, trace) = (Arc::clone(&next), args.trace);
+        let traffic = args.hours.map_or(Traffic::Steps(args.steps), Traffic::Hours);
+        let run = move |seed| simulate(seed, traffic, trace);
         workers.spawn_blocking(move || run_seeds(&next, end, run));
     }
     let mut sums = [0; 6];

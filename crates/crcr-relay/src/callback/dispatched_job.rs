@@ -2,7 +2,7 @@
 
 use crcr_domain::CheckRunPolicy;
 use crcr_domain::callback::{JobId, ReportDetails};
-use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::dispatch::Dispatch;
 use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::proof::{MissingProof, ProofStatus, ReportOrigin, ReportProvenance};
@@ -52,8 +52,7 @@ impl VerifiedReport<'_> {
         let now = relay.now();
         let mut job: Versioned<JobRecord> = decode_record(job_key.clone(), job)?;
         let evidence = self.evidence(dispatch);
-        let is_unsent = dispatch.status == DispatchStatus::Queued;
-        let proof = evidence.proof(dispatch.default_branch.as_deref(), is_unsent);
+        let proof = evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status);
         if dispatch.level.check_run() != CheckRunPolicy::Never
             && let Some(recorded) = &job.value
         {

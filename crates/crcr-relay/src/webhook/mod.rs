@@ -177,7 +177,10 @@ async fn accept(
             delivery.head_sha.clone_from(&pull.head_sha);
             let (turn, key) = turn.as_ref().zip(pull_key).expect("pull requests have both");
             let known = match turn.newest() {
-                Some(newest) => newest,
+                Some((by, newest)) => {
+                    batch.expected_versions.push((state_records::delivery_key(&by), 1));
+                    newest
+                }
                 None => decode_record(key, found.next().flatten())?,
             };
             let had_landed = known.value.as_ref().is_some_and(|known| known.has_landed);

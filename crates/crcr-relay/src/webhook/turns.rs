@@ -2,9 +2,10 @@
 //! that another one is about to change.
 //!
 //! A turn ends when its batch is in line for the writer, before it is on disk. The next delivery is
-//! decided on the record that the batch will leave behind, and expects that version. In this way a
-//! burst of deliveries shares the waits for the disk, even if they are all of one pull request. If a
-//! batch is rejected, so are the ones that were decided on it, and all of them are decided again.
+//! decided on the record that the batch will leave behind, and expects that version and the delivery that made
+//! it: another replica may have made a record of the same version. In this way a burst of deliveries shares the
+//! waits for the disk, even if they are all of one pull request. If a batch is rejected, so are the ones that
+//! were decided on it, and all of them are decided again.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -30,8 +31,8 @@ pub(crate) struct PullRequestTurns {
 /// The batches for one record that may not be on disk yet.
 #[derive(Default)]
 struct BatchChain {
-    /// The record after the last batch.
-    newest: Option<Versioned<PullRecord>>,
+    /// The record after the last batch, and the delivery of that batch.
+    newest: Option<(String, Versioned<PullRecord>)>,
     deliveries: HashSet<String>,
     /// Every batch that isn't on disk yet holds a read lock.
     pending: Arc<RwLock<()>>,
@@ -71,10 +72,10 @@ impl PullRequestTurns {
 }
 
 impl RecordTurn<'_> {
-    /// The record after the pending batches; `None` when there are none, so that the store has the newest
-    /// version.
-    pub(crate) fn newest(&self) -> Option<Versioned<PullRecord>> {
-        let newest = self.chain.newest.as_ref().filter(|newest| newest.key == self.key)?;
+    /// The record after the pending batches, and the delivery of the last one; `None` when there are none, so
+    /// that the store has the newest version.
+    pub(crate) fn newest(&self) -> Option<(String, Versioned<PullRecord>)> {
+        let newest = self.chain.newest.as_ref().filter(|(_, newest)| newest.key == self.key)?;
         let idle = self.chain.pending.try_write().is_ok();
         (!idle && !self.chain.broken.load(Ordering::Acquire)).then(|| newest.clone())
     }
@@ -99,7 +100,7 @@ impl RecordTurn<'_> {
         if self.newest().is_none() {
             *self.chain = BatchChain::default();
         }
-        self.chain.newest = Some(newest);
+        self.chain.newest = Some((delivery.to_owned(), newest));
         self.chain.deliveries.insert(delivery.to_owned());
         let held = Arc::clone(&self.chain.pending).try_read_owned();
         PendingBatch {

@@ -160,8 +160,7 @@ impl Head {
 
 /// Whether the reports of a job are proven, by what is known about its dispatch now.
 pub(crate) fn proof(dispatch: &Dispatch, job: &JobRecord) -> ProofStatus {
-    let is_unsent = dispatch.status == DispatchStatus::Queued;
-    job.evidence.proof(dispatch.default_branch.as_deref(), is_unsent)
+    job.evidence.proof(dispatch.default_branch.as_deref(), &dispatch.status)
 }
 
 /// The proof that a report lacks, if its level asks for one.
