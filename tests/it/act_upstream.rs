@@ -53,7 +53,7 @@ fn token(outside: &Outside, permissions: &[(&str, &str)]) -> [String; 2] {
 
 #[tokio::test]
 #[ignore = "needs act and node"]
-async fn levels_template_opens_a_demotion_by_the_huds_results_and_keeps_it_the_next_day() {
+async fn levels_template_opens_a_demotion_by_the_huds_results_and_keeps_it_in_the_next_run() {
     let place = Place::new(&[], ALLOWLIST);
     // The same at any time of the day: the evidence ends at midnight.
     let midnight = Timestamp::now().to_zoned(TimeZone::UTC).start_of_day().unwrap().timestamp();
@@ -112,7 +112,7 @@ fn review_templates_leave_one_comment_that_the_next_run_replaces() {
     let base = String::from_utf8(base.unwrap().stdout).unwrap();
     let invalid = "L1: [acme/one]\nL2: [acme/two, Acme/One]\n";
     let promotes = "L2: [acme/one, acme/two]\n";
-    for (id, allowlist, valid, told) in [
+    for (id, allowlist, valid, expected) in [
         (4242, invalid, false, "### Allowlist: 1 error"),
         (4243, promotes, true, "| promoted | <code>acme/one</code> | L1 → L2 |"),
     ] {
@@ -122,7 +122,6 @@ fn review_templates_leave_one_comment_that_the_next_run_replaces() {
         let variables = outside.runner_variables();
         outside.payload = pushed.payload();
         outside.payload["pull_request"]["base"]["sha"] = base.trim().into();
-        outside.payload["pull_request"]["body"] = "asked for by @acme/maintainers".into();
         let Ran { succeeded, log } = outside.run(&variables, false);
         assert_eq!(succeeded, valid, "{log}");
 
@@ -136,7 +135,6 @@ fn review_templates_leave_one_comment_that_the_next_run_replaces() {
         assert!(succeeded, "{log}");
         let comments = outside.github.state().world.comments(UPSTREAM, number);
         assert_eq!(comments.len(), 1, "{log}");
-        assert!(comments[0].body.contains(told), "{}", comments[0].body);
-        assert!(!comments[0].body.contains("@acme"), "{}", comments[0].body);
+        assert!(comments[0].body.contains(expected), "{}", comments[0].body);
     }
 }

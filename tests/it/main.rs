@@ -12,6 +12,7 @@ mod act_downstream;
 mod act_first_use;
 #[cfg(feature = "relay")]
 mod act_stats;
+#[cfg(feature = "relay")]
 mod act_upstream;
 mod allowlist;
 #[cfg(feature = "relay")]

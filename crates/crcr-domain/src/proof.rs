@@ -38,7 +38,7 @@ pub enum ReportOrigin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProofStatus {
-    /// Not proven, and never will be.
+    /// Not proven, and never will be, unless a dispatch that was given up is redelivered.
     Missing(MissingProof),
     /// The dispatch isn't recorded as sent yet, and so the default branch may not be known: the response of
     /// GitHub can be slower than the run. Decided again when it is recorded.

@@ -102,36 +102,35 @@ impl World {
         Self { github, relay, results, hud, address: None, folder }
     }
 
+    /// A connection of its own to the relay's store.
+    pub(super) fn database(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap()
+    }
+
     /// Changes the store behind the relay's back.
     pub(super) fn sql(&self, text: &str) {
-        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
-        store.execute_batch(text).unwrap();
+        self.database().execute_batch(text).unwrap();
     }
 
     /// Renames a table of the store, so that everything that needs it fails.
     pub(super) fn rename(&self, from: &str, to: &str) {
-        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
-        store.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
+        self.sql(&format!("ALTER TABLE {from} RENAME TO {to}"));
     }
 
     /// The size of the largest record that isn't a webhook's body, in bytes.
     pub(super) fn largest_record_but_bodies(&self) -> u64 {
-        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
         let largest = "SELECT max(length(value)) FROM record WHERE key NOT LIKE '%\"body\"]'";
-        store.query_row(largest, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
+        self.value(largest).cast_unsigned()
     }
 
     /// The number of rows of a table.
     pub(super) fn rows(&self, table: &str) -> u64 {
-        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
-        let count = format!("SELECT count(*) FROM {table}");
-        store.query_row(&count, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned()
+        self.value(&format!("SELECT count(*) FROM {table}")).cast_unsigned()
     }
 
     /// The result of a query for one number.
     pub(super) fn value(&self, query: &str) -> i64 {
-        let store = rusqlite::Connection::open(self.folder.path().join("crcr.db")).unwrap();
-        store.query_row(query, [], |row| row.get(0)).unwrap()
+        self.database().query_row(query, [], |row| row.get(0)).unwrap()
     }
 
     pub(super) fn remove_allowlist(&self) {

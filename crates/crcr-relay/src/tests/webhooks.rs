@@ -255,6 +255,57 @@ async fn late_older_event_is_superseded() {
 }
 
 #[tokio::test]
+async fn newer_head_is_accepted_after_a_batch_of_its_pull_request_was_rejected() {
+    let world = World::new().await;
+    world.send(&world.pull_request("opened")).await;
+    world.sql(
+        "CREATE TRIGGER full BEFORE INSERT ON record
+         BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END",
+    );
+    world.change(|_| {});
+    assert_eq!(
+        world.send(&world.pull_request("reopened")).await.0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    world.sql("DROP TRIGGER full");
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    assert_eq!(world.send(&world.pull_request("synchronize")).await.0, StatusCode::ACCEPTED);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn event_that_was_decided_on_a_rejected_one_is_decided_again() {
+    let world = World::new().await;
+    let opened = world.pull_request("opened");
+    world.change(|_| {});
+    let reopened = world.pull_request("reopened");
+    world.change(|pull| pull.head_sha = NEWER.to_owned());
+    let newest = world.pull_request("synchronize");
+    // Another replica has accepted the newest one, and made the first version of the record; here, nobody
+    // sees it before both others are decided.
+    world.send(&newest).await;
+    let key = state_records::pull_request_key(&world.relay.config.upstream, 7);
+    let hide = "UPDATE record SET key = 'hidden' WHERE key = ?1";
+    assert_eq!(world.database().execute(hide, [key.as_str()]).unwrap(), 1);
+    let writer = world.database();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let others = async { tokio::join!(world.send(&opened), world.send(&reopened)) };
+    let show = async {
+        while !world.relay.turns.wait(&key).await.may_have(&reopened.id) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let show = "UPDATE record SET key = ?1 WHERE key = 'hidden'";
+        assert_eq!(writer.execute(show, [key.as_str()]).unwrap(), 1);
+        writer.execute_batch("COMMIT").unwrap();
+    };
+    let ((first, second), ()) = tokio::join!(others, show);
+    assert_eq!((first.0, second.0), (StatusCode::ACCEPTED, StatusCode::ACCEPTED));
+    world.work().await;
+    let dispatches = world.github.state().world.take_dispatches();
+    assert_eq!(dispatches.len(), 4);
+    assert!(dispatches.iter().all(|one| one.client_payload["delivery_id"] == newest.id.as_str()));
+}
+
+#[tokio::test]
 async fn repository_without_the_app_is_unreachable() {
     let world = World::new().await;
     world.github.state().world.uninstall("acme/two");

@@ -21,7 +21,7 @@ use crate::state_records::PullRecord;
 /// bounds the memory.
 const SLOTS: usize = 1024;
 
-/// After this many batches, the next delivery waits until all of them are on disk.
+/// After this many batches, the next delivery waits until none of them is pending.
 const MAX_CHAIN: usize = 256;
 
 pub(crate) struct PullRequestTurns {
@@ -63,7 +63,8 @@ impl PullRequestTurns {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let mut chain = self.slots[(hasher.finish() % SLOTS as u64) as usize].lock().await;
-        if chain.deliveries.len() >= MAX_CHAIN {
+        // After a rejected batch, the next decision is made on what the store has.
+        if chain.deliveries.len() >= MAX_CHAIN || chain.broken.load(Ordering::Acquire) {
             drop(chain.pending.write().await);
             *chain = BatchChain::default();
         }
