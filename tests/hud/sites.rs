@@ -269,6 +269,7 @@ async fn deliveries(store: &SqliteStore) {
             repository_id: None,
             default_branch: None,
             never_started: false,
+            is_answered: false,
             runs: vec![],
         };
         batch.set(state_records::dispatch_key(&id, &dispatch.repo), &dispatch, later);

@@ -45,6 +45,9 @@ pub struct Dispatch {
     /// Whether no report came in time.
     #[serde(default)]
     pub never_started: bool,
+    /// Whether a report was proven. From then on it isn't sent again: its runs are re-run instead.
+    #[serde(default)]
+    pub is_answered: bool,
     /// The downstream runs that it started, as of the last request to GitHub.
     #[serde(default)]
     pub runs: Vec<DownstreamRun>,
@@ -200,6 +203,7 @@ mod tests {
             repository_id: None,
             default_branch: None,
             never_started: false,
+            is_answered: false,
             runs: vec![],
         }
     }

@@ -18,8 +18,6 @@ pub struct HeadDispatch<'a> {
     pub status: &'a DispatchStatus,
     /// Why the last try failed.
     pub last_error: Option<&'a str>,
-    /// When the event was accepted. The verdict waits for the newest dispatch of a head.
-    pub enqueued_at: Timestamp,
     /// Whether the time for a first report is over.
     pub is_overdue: bool,
     pub runs: &'a [DownstreamRun],
@@ -52,10 +50,11 @@ pub enum HeadState {
     Ended(Conclusion),
 }
 
-/// The verdict for all dispatches of one head to one backend, in any order. `silent`: the conclusion for a
-/// backend that can't be reached or doesn't report its result. `None` without dispatches.
+/// The verdict for all dispatches of one head to one backend, the newest last: the verdict waits for that one.
+/// `silent`: the conclusion for a backend that can't be reached or doesn't report its result. `None` without
+/// dispatches.
 pub fn head_verdict(dispatches: &[HeadDispatch<'_>], silent: Conclusion) -> Option<HeadVerdict> {
-    let newest = dispatches.iter().max_by_key(|dispatch| dispatch.enqueued_at)?;
+    let newest = dispatches.last()?;
     let runs = effective_runs(dispatches);
     let open = runs.iter().find(|run| run.is_open()).or(runs.last());
     let current = open.map(|run| run.id.to_owned());
@@ -260,14 +259,7 @@ mod tests {
         runs: &'a [DownstreamRun],
         jobs: Vec<HeadJob<'a>>,
     ) -> HeadDispatch<'a> {
-        HeadDispatch {
-            status,
-            last_error: Some("404"),
-            enqueued_at: at(0),
-            is_overdue: false,
-            runs,
-            jobs,
-        }
+        HeadDispatch { status, last_error: Some("404"), is_overdue: false, runs, jobs }
     }
 
     fn standing(dispatches: &[HeadDispatch<'_>]) -> HeadState {
@@ -417,12 +409,11 @@ mod tests {
         let (first, second) = (id("5", 1, "CI", "test"), id("8", 1, "CI", "test"));
         let old_runs = [run("5", "ci.yml", 1, RunState::Over(Some(BAD)))];
         let opened = dispatch(&SENT, &old_runs, vec![proven(&first, JobState::Completed(BAD))]);
-        let reopened =
-            |runs, jobs| HeadDispatch { enqueued_at: at(60), ..dispatch(&SENT, runs, jobs) };
-        assert_eq!(standing(&[opened.clone(), reopened(&[], vec![])]), HeadState::Queued);
+        let reopened = dispatch(&SENT, &[], vec![]);
+        assert_eq!(standing(&[opened.clone(), reopened]), HeadState::Queued);
         let new_runs = [run("8", "ci.yml", 1, RunState::Over(Some(GOOD)))];
-        let answered = reopened(&new_runs, vec![proven(&second, JobState::Completed(GOOD))]);
-        assert_eq!(standing(&[answered, opened]), HeadState::Ended(GOOD));
+        let answered = dispatch(&SENT, &new_runs, vec![proven(&second, JobState::Completed(GOOD))]);
+        assert_eq!(standing(&[opened, answered]), HeadState::Ended(GOOD));
     }
 
     #[test]

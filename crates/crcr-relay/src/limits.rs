@@ -87,9 +87,6 @@ pub const RUN_POLL_CAP: Duration = Duration::from_secs(30 * 60);
 pub const RUN_END_LOOK: Duration = Duration::from_secs(30);
 /// How long after the request for a re-run GitHub is asked about the run.
 pub const RERUN_LOOK: Duration = Duration::from_secs(10);
-/// How often the proof of a report is checked again if the report arrived before its dispatch was recorded
-/// as sent.
-pub const PROOF_POLL: Duration = Duration::from_secs(5);
 /// How many dispatches to one repository are compared by the time at which they were sent.
 pub const RECENT_SENDS: usize = 64;
 /// How long that time is kept.

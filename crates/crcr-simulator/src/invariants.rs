@@ -67,8 +67,8 @@ impl PromiseLedger {
         stored.iter().for_each(|id| self.acknowledge(id));
     }
 
-    /// An acknowledged delivery is dispatched to every target or superseded, and until then a task for
-    /// it is in the queue.
+    /// An acknowledged delivery is dispatched to every target, superseded or withheld by the breaker, and until
+    /// then a task for it is in the queue.
     pub(crate) fn check_deliveries(&mut self, memory: &MemoryStore) -> Result<(), Broken> {
         let mut settled = vec![];
         for (delivery, targets) in &self.open {
@@ -122,9 +122,9 @@ impl PromiseLedger {
             }
             DispatchStatus::Dead if state == Some(TaskState::Dead) => Ok(false),
             DispatchStatus::Dead => Err("it was given up without a dead letter".to_owned()),
-            DispatchStatus::Unreachable
-            | DispatchStatus::RepositoryChanged
-            | DispatchStatus::Withheld => Ok(false),
+            DispatchStatus::Unreachable | DispatchStatus::RepositoryChanged => Ok(false),
+            // Its check run says so and blocks nobody; an operator may redeliver it.
+            DispatchStatus::Withheld => Ok(true),
         }
     }
 

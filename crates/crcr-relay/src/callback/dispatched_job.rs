@@ -12,7 +12,7 @@ use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
 use crate::facts::attempt_fact;
 use crate::limits;
-use crate::queue::handlers::head::{self, missing_proof};
+use crate::queue::handlers::head::{self, add_proven_job, missing_proof};
 use crate::queue::handlers::{alert, merge_base};
 use crate::queue::task_kind::TaskKind;
 use crate::repository_pins::Pin;
@@ -36,12 +36,12 @@ impl VerifiedReport<'_> {
         if let Some(replayed) = self.check_replay(token.value.as_ref()) {
             return Ok(Some(replayed));
         }
-        let dispatch: Versioned<Dispatch> = decode_record(dispatch_key, dispatch)?;
+        let known: Versioned<Dispatch> = decode_record(dispatch_key, dispatch)?;
         let pin: Versioned<Pin> = decode_record(pin_key, pin)?;
         if let Some(refused) = self.check_pin(&pin).await? {
             return Ok(Some(refused));
         }
-        let Some(dispatch) = &dispatch.value else {
+        let Some(dispatch) = &known.value else {
             let detail = "callback rejected: no matching dispatch record";
             let outcome = CallbackOutcome::RejectedState;
             return Ok(Some(CallbackResponse::bad_request(outcome, detail)));
@@ -100,6 +100,13 @@ impl VerifiedReport<'_> {
         batch.tasks.extend(merge_base::task(relay, dispatch, &fact, now));
         batch.facts.push(Fact::Attempt(Box::new(fact)));
         self.add_follow_up_tasks(dispatch, &next.id, proof, &mut batch);
+        let is_answered = dispatch.is_answered || proof == ProofStatus::Proven;
+        if is_answered != dispatch.is_answered || dispatch.sent_at().is_none() {
+            // Who sends it again has to see that it is answered, and who records that it was sent has to see
+            // this job, whose check run is shown only then.
+            let answered = Dispatch { is_answered, ..dispatch.clone() };
+            batch.update(&known, &answered, relay.expiry());
+        }
         self.add_forward(&job_key, times, &mut batch);
         let answer = CallbackAnswer::Recorded(callback.state);
         let decision = self.commit(batch, &token, answer, outcome_of(dispatch, proof)).await;
@@ -164,7 +171,7 @@ impl VerifiedReport<'_> {
         ReportProvenance { origin: Some(origin), has_callback_token }
     }
 
-    /// Adds the updates of the check runs, if the report may be proven, and the next sweep.
+    /// Adds the updates of the check runs, if the report is proven, and the next sweep.
     fn add_follow_up_tasks(
         &self,
         dispatch: &Dispatch,
@@ -175,11 +182,9 @@ impl VerifiedReport<'_> {
         let (relay, now) = (self.relay, self.relay.now());
         let upstream = &relay.config.upstream;
         let has_check_runs = dispatch.level.check_run() != CheckRunPolicy::Never;
-        if has_check_runs && !matches!(proof, ProofStatus::Missing(_)) {
-            batch.tasks.push(TaskKind::check_run(dispatch, Some(job)).task(upstream, now));
+        if has_check_runs && proof == ProofStatus::Proven {
             batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
-            let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
-            batch.set(claim, &dispatch.delivery, relay.expiry());
+            add_proven_job(relay, dispatch, job, batch);
         }
         if self.callback.state.is_open() {
             let lost_after = relay.config.lost_after;

@@ -115,6 +115,7 @@ mod tests {
             repository_id: None,
             default_branch: None,
             never_started: false,
+            is_answered: false,
             runs: vec![],
         }
     }

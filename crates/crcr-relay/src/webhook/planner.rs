@@ -106,6 +106,7 @@ impl<'a> DispatchContent<'a> {
             repository_id: None,
             default_branch: None,
             never_started: false,
+            is_answered: false,
             runs: vec![],
         }
     }

@@ -78,9 +78,7 @@ pub async fn run(
     let is_shown = head.check_runs == CheckRunVisibility::Shown;
     let (run, shown) = if is_shown {
         let Some(found) = content(relay, &context, &head, job) else {
-            let undecided = job.is_some_and(|id| head.is_undecided(id));
-            let retry_at = relay.now() + limits::PROOF_POLL;
-            return Ok(if undecided { TaskDone::RunAgain(retry_at) } else { TaskDone::Finished });
+            return Ok(TaskDone::Finished);
         };
         found
     } else {

@@ -1,6 +1,7 @@
 //! Sends an event to one downstream repository, and records that it was sent.
 
 use crcr_domain::dispatch::{Dispatch, DispatchStatus};
+use crcr_domain::proof::ProofStatus;
 use crcr_domain::{CheckRunPolicy, RepoName};
 use crcr_github::GithubError;
 use crcr_github::app::AppRepository;
@@ -109,7 +110,7 @@ async fn record_not_sent(
     status: &DispatchStatus,
     reason: &str,
 ) -> Result<TaskDone, TaskError> {
-    change_and_settle(relay, task, read, TaskOutcome::Done, &[], |dispatch| {
+    change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(reason.to_owned());
         if dispatch.status == DispatchStatus::Queued {
@@ -128,15 +129,7 @@ async fn record_sent(
     target: &AppRepository,
 ) -> Result<(), StoreError> {
     let at = relay.now();
-    // GitHub may have accepted an earlier try whose answer was lost. What its jobs have reported is only
-    // proven now, because the repository's default branch wasn't known.
-    let jobs = match &read.value {
-        Some(dispatch) if dispatch.tries > 0 => {
-            head::jobs(relay, &dispatch.delivery, &dispatch.repo).await?
-        }
-        _ => vec![],
-    };
-    let dispatch = change_and_settle(relay, task, read, TaskOutcome::Done, &jobs, |dispatch| {
+    let dispatch = change_and_settle(relay, task, read, TaskOutcome::Done, |dispatch| {
         dispatch.status = DispatchStatus::Sent { at };
         dispatch.tries += 1;
         dispatch.repository_id = Some(target.repository_id);
@@ -163,7 +156,7 @@ pub(crate) async fn record_failure(
 ) -> Result<(), StoreError> {
     let key = state_records::dispatch_key(delivery, repo);
     let read = read_record(relay.store.as_ref(), key).await?;
-    change_and_settle(relay, task, read, outcome, &[], |dispatch| {
+    change_and_settle(relay, task, read, outcome, |dispatch| {
         dispatch.tries += 1;
         dispatch.last_error = Some(error.to_owned());
         if dead && dispatch.status == DispatchStatus::Queued {
@@ -175,28 +168,33 @@ pub(crate) async fn record_failure(
 }
 
 /// Changes the dispatch and settles the task in one batch, together with the tasks that follow from
-/// the change: also updates of the check runs of `jobs`. Returns the dispatch as it is now, or `None` when there is none or the lease is lost.
+/// the change. Returns the dispatch as it is now, or `None` when there is none or the lease is lost.
 async fn change_and_settle(
     relay: &Relay,
     task: &LeasedTask,
     mut read: Versioned<Dispatch>,
     outcome: TaskOutcome,
-    jobs: &[JobRecord],
     change: impl Fn(&mut Dispatch),
 ) -> Result<Option<Dispatch>, StoreError> {
     for _ in 0..limits::CONFLICTS {
         let settlement = Some(task.settle(outcome.clone()));
         let mut batch = WriteBatch { settlement, ..WriteBatch::default() };
-        let changed = read.value.clone().map(|mut dispatch| {
-            change(&mut dispatch);
-            dispatch
-        });
-        if let Some(dispatch) = &changed {
+        let mut changed = read.value.clone();
+        if let Some(dispatch) = &mut changed {
+            let before = dispatch.status.clone();
+            change(dispatch);
+            // A report that comes before the dispatch is recorded as sent changes its record.
+            let mut proven = if dispatch.sent_at().is_some() && read.version > 1 {
+                head::jobs(relay, &dispatch.delivery, &dispatch.repo).await?
+            } else {
+                vec![]
+            };
+            proven.retain(|job| head::proof(dispatch, job) == ProofStatus::Proven);
+            dispatch.is_answered |= !proven.is_empty();
             batch.update(&read, dispatch, relay.expiry());
-            let before = read.value.as_ref().map(|before| &before.status);
-            if before != Some(&dispatch.status) {
+            if before != dispatch.status {
                 record_dispatch_change(relay, &mut batch, dispatch);
-                add_follow_up_tasks(relay, dispatch, jobs, &mut batch);
+                add_follow_up_tasks(relay, dispatch, &proven, &mut batch);
             }
         }
         match relay.commit(batch).await? {
@@ -219,18 +217,20 @@ async fn change_and_settle(
     Err(StoreError::Unavailable("a dispatch changed in every try to change it".to_owned()))
 }
 
-/// The sweep that checks whether a sent dispatch starts, and the updates of its check runs.
+/// The sweep that checks whether a sent dispatch starts, or its runs if `proven` jobs have reported already, and
+/// the updates of its check runs.
 fn add_follow_up_tasks(
     relay: &Relay,
     dispatch: &Dispatch,
-    jobs: &[JobRecord],
+    proven: &[JobRecord],
     batch: &mut WriteBatch,
 ) {
     let (now, upstream) = (relay.now(), &relay.config.upstream);
     if let Some(sent_at) = dispatch.sent_at()
         && dispatch.expects_report()
     {
-        let due = now + relay.config.never_started_after;
+        let overdue = relay.config.never_started_after;
+        let due = now + if proven.is_empty() { overdue } else { overdue.min(limits::RUN_POLL) };
         batch.tasks.push(TaskKind::sweep(dispatch).task(upstream, due));
         if dispatch.level.check_run() != CheckRunPolicy::Never {
             batch.set_inserts.push(SetInsert {
@@ -244,7 +244,8 @@ fn add_follow_up_tasks(
     // A label may have asked for the check run after the dispatch was made.
     if dispatch.may_have_check_runs(&relay.config.interest.label_prefix) {
         batch.tasks.push(TaskKind::check_run(dispatch, None).task(upstream, now));
-        let of_jobs = jobs.iter().map(|job| TaskKind::check_run(dispatch, Some(&job.id)));
-        batch.tasks.extend(of_jobs.map(|kind| kind.task(upstream, now)));
+        for job in proven {
+            head::add_proven_job(relay, dispatch, &job.id, batch);
+        }
     }
 }

@@ -8,16 +8,17 @@ use crcr_domain::lifecycle::Conclusion;
 use crcr_domain::proof::{MissingProof, ProofStatus};
 use crcr_domain::results::{JobOutcome, jobs_of_record};
 use crcr_domain::{CheckRunPolicy, Level, RepoName};
-use crcr_store::{StoreError, read_record, read_records};
+use crcr_store::{StoreError, WriteBatch, read_record, read_records};
 
 use crate::facts::attempt_fact;
 use crate::limits;
-use crate::queue::task_kind::TaskError;
+use crate::queue::task_kind::{TaskError, TaskKind};
 use crate::relay::Relay;
 use crate::state_records::{self, JobRecord, PullRecord};
 
 pub(super) struct Head {
-    /// The dispatches of the head that can have check runs, each with the jobs that answered it.
+    /// The dispatches of the head that can have check runs, each with the jobs that answered it. The newest is the
+    /// last one, by the order in which GitHub's events were accepted: the clocks of two replicas may differ.
     dispatches: Vec<(Dispatch, Vec<JobRecord>)>,
     /// Whether the dispatch that was asked about has check runs.
     pub(super) check_runs: CheckRunVisibility,
@@ -45,17 +46,18 @@ impl Head {
         let level_now = super::allowlist(relay)?.get(&dispatch.repo).map(|entry| entry.level);
         let prefix = &relay.config.interest.label_prefix;
         let check_runs = dispatch.check_runs(level_now, labels, prefix);
-        let others = pull.as_ref().map(|pull| pull.deliveries_of(&dispatch.head_sha));
-        let keys = others
-            .unwrap_or_default()
-            .iter()
-            .filter(|delivery| **delivery != dispatch.delivery)
+        let deliveries =
+            pull.as_ref().map(|pull| pull.deliveries_of(&dispatch.head_sha)).unwrap_or_default();
+        // One that came late, or whose place is taken by newer ones, isn't among them.
+        let late = (!deliveries.contains(&dispatch.delivery)).then_some(&dispatch.delivery);
+        let keys = late
+            .into_iter()
+            .chain(deliveries)
             .map(|delivery| state_records::dispatch_key(delivery, &dispatch.repo))
             .collect();
-        let mut all = vec![dispatch.clone()];
-        all.extend(read_records(store, keys).await?.into_iter().filter_map(|read| read.value));
+        let all = read_records::<Dispatch>(store, keys).await?;
         let mut dispatches = Vec::with_capacity(all.len());
-        for dispatch in all {
+        for dispatch in all.into_iter().filter_map(|read| read.value) {
             if dispatch.check_runs(Some(dispatch.level), &[], prefix)
                 == CheckRunVisibility::NoneForEvent
             {
@@ -82,7 +84,6 @@ impl Head {
             .map(|(dispatch, jobs)| HeadDispatch {
                 status: &dispatch.status,
                 last_error: dispatch.last_error.as_deref(),
-                enqueued_at: dispatch.enqueued_at,
                 is_overdue: dispatch
                     .sent_at()
                     .is_some_and(|sent| sent + relay.config.never_started_after <= now),
@@ -107,7 +108,7 @@ impl Head {
     /// if nothing was to run.
     pub(super) fn infrastructure_failed(&self, relay: &Relay) -> Option<bool> {
         let HeadState::Ended(conclusion) = self.verdict(relay)?.standing else { return None };
-        let (newest, _) = self.dispatches.iter().max_by_key(|(one, _)| one.enqueued_at)?;
+        let (newest, _) = self.dispatches.last()?;
         if matches!(newest.status, DispatchStatus::Superseded { .. } | DispatchStatus::Withheld) {
             return None;
         }
@@ -136,25 +137,13 @@ impl Head {
 
     /// The newest run and attempt of a job that is proven.
     pub(super) fn newest_proven<'a>(&'a self, id: &'a JobId) -> Option<&'a JobRecord> {
-        self.jobs_named(id)
-            .filter(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Proven)
-            .map(|(_, job)| job)
-            .max_by_key(|job| (run_order(&job.id), job.started_at.or(job.ended_at)))
-    }
-
-    /// Whether a report of the job may still turn out to be proven.
-    pub(super) fn is_undecided(&self, id: &JobId) -> bool {
-        self.jobs_named(id).any(|(dispatch, job)| proof(dispatch, job) == ProofStatus::Undecided)
-    }
-
-    fn jobs_named<'a>(
-        &'a self,
-        id: &'a JobId,
-    ) -> impl Iterator<Item = (&'a Dispatch, &'a JobRecord)> {
         self.dispatches
             .iter()
-            .flat_map(|(dispatch, jobs)| jobs.iter().map(move |job| (dispatch, job)))
-            .filter(|(_, job)| job.id.workflow == id.workflow && job.id.job == id.job)
+            .flat_map(|(dispatch, jobs)| {
+                jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven)
+            })
+            .filter(|job| job.id.workflow == id.workflow && job.id.job == id.job)
+            .max_by_key(|job| (run_order(&job.id), job.started_at.or(job.ended_at)))
     }
 }
 
@@ -171,6 +160,19 @@ pub(crate) fn missing_proof(dispatch: &Dispatch, proof: ProofStatus) -> Option<M
         }
         _ => None,
     }
+}
+
+/// Adds the update of a proven job's check run, and writes down which dispatch started its run.
+pub(crate) fn add_proven_job(
+    relay: &Relay,
+    dispatch: &Dispatch,
+    job: &JobId,
+    batch: &mut WriteBatch,
+) {
+    let update = TaskKind::check_run(dispatch, Some(job));
+    batch.tasks.push(update.task(&relay.config.upstream, relay.now()));
+    let claim = state_records::run_claim_key(&dispatch.repo, &job.run_id);
+    batch.set(claim, &dispatch.delivery, relay.expiry());
 }
 
 /// The jobs that were reported for a dispatch.

@@ -60,7 +60,9 @@ pub async fn redispatch(
     let key = state_records::dispatch_key(&shown.delivery, repo);
     let known: Versioned<Dispatch> = read_record(store, key).await?;
     let Some(mut dispatch) = known.value.clone() else { return Ok(TaskDone::Finished) };
-    if matches!(dispatch.status, DispatchStatus::Queued | DispatchStatus::Superseded { .. }) {
+    let is_settled =
+        matches!(dispatch.status, DispatchStatus::Queued | DispatchStatus::Superseded { .. });
+    if is_settled || dispatch.is_answered {
         return Ok(TaskDone::Finished);
     }
     let now = relay.now();

@@ -55,7 +55,9 @@ pub async fn run(relay: &Relay, delivery: &str, repo: &RepoName) -> Result<TaskD
     record(relay, &known, &dispatch, &changed, &jobs).await?;
     let lost = jobs.iter().filter(|job| job.state.is_open()).map(lost_at).min();
     let overdue = (now < overdue_at && !answered).then_some(overdue_at);
-    let poll = (is_shown && answered && is_running(relay, &changed).await?)
+    // The verdict may wait for another dispatch of the head now, and for these runs afterwards.
+    let is_open = changed.runs.iter().any(|run| run.state == RunState::Open);
+    let poll = (is_shown && answered && (is_open || is_running(relay, &changed).await?))
         .then(|| now + poll_interval(now.duration_since(sent_at).unsigned_abs()));
     Ok([lost, overdue, poll]
         .into_iter()

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use crcr_domain::dispatch::{Dispatch, DispatchStatus};
 use crcr_domain::event::EventName;
 use crcr_domain::facts::{CallbackOutcome, DispatchFactStatus};
 use crcr_standin::traffic::Fault;
@@ -241,6 +242,100 @@ async fn reopened_pull_request_gets_the_verdict_of_its_new_run() {
     second.on_github(&world, "completed", Some("success"));
     second.end(&world, "success").await;
     wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+#[tokio::test]
+async fn verdict_waits_for_the_delivery_that_was_accepted_last_even_at_the_same_time() {
+    let world = World::listening().await;
+    world.send(&world.pull_request("opened")).await;
+    world.change(|_| {});
+    world.send(&world.pull_request("reopened")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let second = world.github.state().world.take_dispatches();
+    let second = second.into_iter().rev().find(|sent| sent.repository == "acme/four").unwrap();
+    let second = Downstream {
+        repo: "acme/four",
+        client_payload: second.client_payload,
+        job: "test",
+        run: RUN,
+        attempt: 1,
+    };
+    second.on_github(&world, "completed", Some("success"));
+    second.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+    wait(&world, 3 * HOUR).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"), "the first one never started");
+}
+
+#[tokio::test]
+async fn run_of_an_earlier_delivery_is_followed_while_the_verdict_waits_for_the_newest() {
+    let world = World::listening().await;
+    let first = open(&world).await("acme/four");
+    first.on_github(&world, "in_progress", None);
+    first.start(&world).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    world.change(|_| {});
+    world.send(&world.pull_request("reopened")).await;
+    assert_eq!(world.work().await, Vec::<String>::new());
+    let second = Downstream { run: RUN + 1, ..received(&world)("acme/four") };
+    first.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(verdict(&world).0, "queued", "the newest delivery has no report");
+    second.workflow_on_github(&world, "lint.yml", "completed", Some("success"));
+    second.end(&world, "success").await;
+    wait(&world, 5 * MINUTE).await;
+    assert_eq!(verdict(&world).0, "in_progress", "the first run isn't over");
+    first.on_github(&world, "completed", Some("success"));
+    wait(&world, HOUR).await;
+    assert_eq!(ended(&world).as_deref(), Some("success"));
+}
+
+#[tokio::test]
+async fn rerun_of_a_dispatch_that_was_answered_meanwhile_sends_nothing() {
+    let world = World::listening().await;
+    let four = open(&world).await("acme/four");
+    wait(&world, 2 * HOUR + MINUTE).await;
+    assert_eq!(ended(&world).as_deref(), Some("failure"));
+    four.on_github(&world, "in_progress", None);
+    four.start(&world).await;
+    press_rerun(&world).await;
+    assert_eq!(world.dispatched(), Vec::<String>::new());
+    assert_eq!(verdict(&world).0, "in_progress");
+}
+
+#[tokio::test]
+async fn report_for_a_dispatch_that_is_given_up_and_then_sent_after_all_is_shown() {
+    let world = World::listening().await;
+    let route = "POST /repos/acme/four/dispatches";
+    world.github.state().world.fail(route, 1, Fault::Delay(Duration::from_secs(1)));
+    let delivery = world.pull_request("opened");
+    world.send(&delivery).await;
+    let repo = crcr_domain::RepoName::new("acme/four").unwrap();
+    let key = crate::state_records::dispatch_key(&delivery.id, &repo);
+    let meanwhile = async {
+        while world.github.state().world.count(route) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Another replica, whose lease began when the first one's had ended, has given up.
+        let store = world.relay.store.as_ref();
+        let known = crcr_store::read_record::<Dispatch>(store, key).await.unwrap();
+        let dispatch = known.value.clone().unwrap();
+        let mut batch = crcr_store::WriteBatch::default();
+        let dead = Dispatch { status: DispatchStatus::Dead, ..dispatch.clone() };
+        batch.update(&known, &dead, world.relay.expiry());
+        world.relay.commit(batch).await.unwrap();
+        let mut four = Downstream { repo: "acme/four", ..received(&world)("acme/three") };
+        four.client_payload["callback_token"] = world.relay.keys.sign(&dispatch).into();
+        four.on_github(&world, "completed", Some("success"));
+        assert_eq!(four.end(&world, "success").await, said("completed"));
+    };
+    let (errors, ()) = tokio::join!(world.work(), meanwhile);
+    assert_eq!(errors, Vec::<String>::new());
+    assert_eq!(world.dispatched(), ["acme/four"]);
+    wait(&world, 5 * MINUTE).await;
+    assert!(checks(&world).contains(&check(JOB, "completed", Some("success"))));
     assert_eq!(ended(&world).as_deref(), Some("success"));
 }
 
