@@ -11,7 +11,7 @@ mod upstream;
 
 use std::fmt;
 
-pub use self::scheduler::Traffic;
+pub use self::scheduler::SimulatedTraffic;
 
 /// The result of a seed without a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct BrokenPromise {
     pub detail: String,
     /// The last steps, the newest last.
     pub trace: Vec<String>,
-    traffic: Traffic,
+    traffic: SimulatedTraffic,
 }
 
 impl fmt::Display for BrokenPromise {
@@ -48,8 +48,8 @@ impl fmt::Display for BrokenPromise {
             writeln!(f, "  {line}")?;
         }
         let what = match traffic {
-            Traffic::Steps(steps) => format!("--steps {steps}"),
-            Traffic::Hours(hours) => format!("--hours {hours}"),
+            SimulatedTraffic::Steps(steps) => format!("--steps {steps}"),
+            SimulatedTraffic::Hours(hours) => format!("--hours {hours}"),
         };
         write!(f, "to repeat it: crcr relay simulate --seed {seed} {what}")
     }
@@ -59,7 +59,7 @@ impl fmt::Display for BrokenPromise {
 /// last `trace_lines` steps.
 pub fn simulate(
     seed: u64,
-    traffic: Traffic,
+    traffic: SimulatedTraffic,
     trace_lines: usize,
 ) -> Result<SeedSummary, Box<BrokenPromise>> {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,6 +1,6 @@
 //! The seeds that every change has to pass. `crcr relay simulate --seeds 10000` runs many more.
 
-use crcr_simulator::{Traffic, simulate};
+use crcr_simulator::{SimulatedTraffic, simulate};
 
 /// Each takes tens of milliseconds without optimisation.
 const SEEDS: u64 = 12;
@@ -12,7 +12,7 @@ fn relay_keeps_its_promises_under_every_seed() {
             scope.spawn(move || {
                 let seeds = (first..SEEDS).step_by(2);
                 seeds
-                    .filter_map(|seed| simulate(seed, Traffic::Steps(120), 80).err())
+                    .filter_map(|seed| simulate(seed, SimulatedTraffic::Steps(120), 80).err())
                     .collect::<Vec<_>>()
             })
         });
@@ -24,13 +24,14 @@ fn relay_keeps_its_promises_under_every_seed() {
 
 #[test]
 fn busy_hours_end_as_the_plain_model_says() {
-    let summary = simulate(0, Traffic::Hours(2), 80).unwrap_or_else(|finding| panic!("{finding}"));
+    let summary =
+        simulate(0, SimulatedTraffic::Hours(2), 80).unwrap_or_else(|finding| panic!("{finding}"));
     assert!(summary.compared > 50, "{summary:?}");
 }
 
 #[test]
 fn same_seed_does_the_same_and_another_one_something_else() {
-    let first = simulate(7, Traffic::Steps(150), 80).unwrap();
-    assert_eq!(simulate(7, Traffic::Steps(150), 80).unwrap(), first);
-    assert_ne!(simulate(8, Traffic::Steps(150), 80).unwrap().trace_hash, first.trace_hash);
+    let first = simulate(7, SimulatedTraffic::Steps(150), 80).unwrap();
+    assert_eq!(simulate(7, SimulatedTraffic::Steps(150), 80).unwrap(), first);
+    assert_ne!(simulate(8, SimulatedTraffic::Steps(150), 80).unwrap().trace_hash, first.trace_hash);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crcr_simulator::{BrokenPromise, SeedSummary, Traffic, simulate};
+use crcr_simulator::{BrokenPromise, SeedSummary, SimulatedTraffic, simulate};
 use tokio::task::JoinSet;
 
 use crate::cli::relay::SimulateArgs;
@@ -21,7 +21,8 @@ pub async fn run(args: &SimulateArgs, printer: &Printer) -> Outcome {
     let mut workers = JoinSet::new();
     for _ in 0..threads.min(args.seeds) {
         let (next, trace) = (Arc::clone(&next), args.trace);
-        let traffic = args.hours.map_or(Traffic::Steps(args.steps), Traffic::Hours);
+        let traffic =
+            args.hours.map_or(SimulatedTraffic::Steps(args.steps), SimulatedTraffic::Hours);
         let run = move |seed| simulate(seed, traffic, trace);
         workers.spawn_blocking(move || run_seeds(&next, end, run));
     }

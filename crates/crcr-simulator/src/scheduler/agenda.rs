@@ -1,0 +1,95 @@
+//! What is going to happen upstream and at the backends, and when.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use http::Request;
+use jiff::Timestamp;
+use rand::Rng as _;
+
+use super::{RequestKind, ScheduledEvent, Simulation};
+use crate::invariants::KnownWebhook;
+use crate::lab::{LabEvent, NightlyReport};
+use crate::upstream::{BACKENDS, UpstreamWebhook, delivery_delay};
+
+impl Simulation {
+    pub(super) fn plan(&mut self, at: Timestamp, event: ScheduledEvent) {
+        self.counter += 1;
+        self.agenda.insert((at, self.counter), event);
+    }
+
+    pub(super) fn plan_lab(&mut self, events: Vec<(Timestamp, LabEvent)>) {
+        for (at, event) in events {
+            self.plan(at, ScheduledEvent::BackendLab(event));
+        }
+    }
+
+    pub(super) fn happen_upstream(&mut self) {
+        let Some(webhook) = self.upstream.next(&self.github, self.seed, &mut self.random) else {
+            return;
+        };
+        let UpstreamWebhook { delivery, targets, head, has_check_runs, pull, what } = webhook;
+        self.trace(what);
+        self.summary.webhooks += 1;
+        let second = self.now().as_second();
+        let known = KnownWebhook { targets, head, has_check_runs, pull, second };
+        self.ledger.webhooks.insert(delivery.id.clone(), known);
+        for is_redelivery in [false, true] {
+            if is_redelivery && !self.chance(10) {
+                break;
+            }
+            let at = self.now() + delivery_delay(&mut self.random);
+            self.plan(at, ScheduledEvent::Deliver { delivery: delivery.clone(), is_redelivery });
+        }
+    }
+
+    pub(super) fn next_event(&mut self) {
+        let Some((_, event)) = self.agenda.pop_first() else { return };
+        match event {
+            ScheduledEvent::Restart(replica) if self.replicas[replica].is_none() => {
+                self.start(replica);
+            }
+            ScheduledEvent::Restart(_) => {}
+            ScheduledEvent::Upstream => self.happen_upstream(),
+            ScheduledEvent::Nightly(nightly) => self.report_nightly(nightly),
+            ScheduledEvent::Deliver { delivery, is_redelivery } => {
+                self.trace(format!("GitHub delivers {}", delivery.id));
+                let mut request = Request::post("/github/webhook");
+                for (name, value) in delivery.headers() {
+                    request = request.header(name, value);
+                }
+                let body = Body::from(delivery.body.clone());
+                self.send(request.body(body), RequestKind::Webhook { delivery, is_redelivery });
+            }
+            ScheduledEvent::BackendLab(LabEvent::RunOver { run, attempt, conclusion }) => {
+                self.trace(format!("run {run} attempt {attempt} is over: {conclusion}"));
+                self.lab.close(&self.github, run, attempt, conclusion);
+            }
+            ScheduledEvent::BackendLab(LabEvent::Report(report)) => self.report(report),
+        }
+    }
+
+    /// There are quiet and busy hours, a burst every four hours, and a nightly run of each backend.
+    pub(super) fn plan_hours(&mut self, hours: u32) {
+        let (start, hours) = (self.now(), u64::from(hours));
+        for hour in 0..hours {
+            // Events in this hour, from UTC midnight on.
+            let events = [6, 12, 24, 18][(hour / 6 % 4) as usize];
+            for _ in 0..events {
+                let at = Duration::from_secs(hour * 3600 + self.random.random_range(0..3600));
+                self.plan(start + at, ScheduledEvent::Upstream);
+            }
+        }
+        for _ in 0..hours.div_ceil(4) {
+            let burst = self.random.random_range(0..hours * 3600 - 60);
+            for _ in 0..20 {
+                let at = Duration::from_secs(burst + self.random.random_range(0..60));
+                self.plan(start + at, ScheduledEvent::Upstream);
+            }
+        }
+        for repo in &BACKENDS[1..] {
+            let at = Duration::from_secs(self.random.random_range(0..hours * 600));
+            self.plan(start + at, ScheduledEvent::Nightly(NightlyReport { repo, tries: 0 }));
+        }
+    }
+}

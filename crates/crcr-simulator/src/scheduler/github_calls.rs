@@ -1,0 +1,151 @@
+//! What becomes of the requests that the replicas send to GitHub.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use bytes::Bytes;
+use crcr_standin::server::Connection;
+use crcr_standin::world::Started;
+use http::{Method, Request, Response, StatusCode, header};
+use rand::Rng as _;
+use tower::ServiceExt as _;
+
+use super::{ScheduledEvent, Simulation};
+use crate::gates::GithubCall;
+use crate::invariants::{Broken, key_of};
+use crate::upstream::{BACKENDS, UPSTREAM, delivery_delay};
+
+impl Simulation {
+    /// GitHub answers a call, or fails in one of its ways.
+    pub(super) async fn answer_call(&mut self, call: GithubCall) -> Result<(), Broken> {
+        let name = format!("{} {}", call.request.method(), call.request.uri().path());
+        let replica = call.replica;
+        let (what, response) = match self.random.random_range(0..1000) {
+            0..12 => {
+                self.gates.lock().calls.push(call);
+                return self.crash(replica).await;
+            }
+            12..42 => ("502", refusal(StatusCode::BAD_GATEWAY)),
+            42..72 => {
+                self.serve(call.request).await?;
+                ("done, and the answer lost", refusal(StatusCode::GATEWAY_TIMEOUT))
+            }
+            72..86 => {
+                let reset = self.now() + Duration::from_secs(self.random.random_range(30..900));
+                let mut response = refusal(StatusCode::FORBIDDEN);
+                let headers = response.headers_mut();
+                headers.insert("x-ratelimit-remaining", 0.into());
+                headers.insert("x-ratelimit-reset", reset.as_second().into());
+                ("rate limit", response)
+            }
+            86..100 => {
+                let mut response = refusal(StatusCode::TOO_MANY_REQUESTS);
+                let pause = self.random.random_range(1..120);
+                response.headers_mut().insert(header::RETRY_AFTER, pause.into());
+                ("secondary rate limit", response)
+            }
+            100..106 => ("401", refusal(StatusCode::UNAUTHORIZED)),
+            106..112 if name.ends_with("/dispatches") => ("404", refusal(StatusCode::NOT_FOUND)),
+            _ => ("", self.serve(call.request).await?),
+        };
+        let status = if what.is_empty() { response.status().to_string() } else { what.to_owned() };
+        self.trace(format!("r{replica} {name}: {status}"));
+        let _ = call.reply.send(response);
+        Ok(())
+    }
+
+    /// GitHub does what a call asks for.
+    pub(super) async fn serve(
+        &mut self,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Broken> {
+        let is_write = request.method() != Method::GET;
+        let response = answer(&self.api, request).await;
+        if !is_write {
+            return Ok(response);
+        }
+        for dispatch in self.github.world.take_dispatches() {
+            let payload = &dispatch.client_payload;
+            let delivery = payload["delivery_id"].as_str().unwrap_or_default().to_owned();
+            let key = (delivery.clone(), key_of(&dispatch.repository));
+            let leased = self.gates.lock().leases.get(&key).copied().unwrap_or_default();
+            let accepted = self.ledger.accepted.entry(key).or_default();
+            *accepted += 1;
+            let accepted = *accepted;
+            self.summary.dispatches += 1;
+            let first = self.lab.next_run();
+            if accepted > leased {
+                let detail = format!(
+                    "{delivery} to {}: {accepted} times, and its task was leased unsent {leased} times",
+                    dispatch.repository
+                );
+                return Err(("recorded-dispatch-repeated", detail));
+            }
+            let repo = BACKENDS.into_iter().find(|repo| *repo == dispatch.repository);
+            let head = self.ledger.webhooks.get(&delivery).map(|webhook| webhook.head.clone());
+            if let Some((repo, head)) = repo.zip(head) {
+                let events =
+                    self.lab.receive(&self.github, &dispatch, repo, &head, &mut self.random);
+                self.plan_lab(events);
+            }
+            let runs: Vec<_> = (first..self.lab.next_run()).collect();
+            self.trace(format!(
+                "GitHub accepts {delivery} for {}: runs {runs:?}",
+                dispatch.repository
+            ));
+        }
+        for started in self.github.world.take_reruns() {
+            let Started::Rerun { run_id, attempt, failed_only, .. } = started else { continue };
+            let now = self.now();
+            let events = self.lab.rerun(run_id, attempt, failed_only, now, &mut self.random);
+            self.plan_lab(events);
+        }
+        for delivery in self.github.world.take_redeliveries() {
+            let at = self.now() + delivery_delay(&mut self.random);
+            self.plan(at, ScheduledEvent::Deliver { delivery, is_redelivery: true });
+        }
+        let runs = self.github.world.check_runs(UPSTREAM);
+        for line in self.ledger.check_shown(&runs, &self.lab, &self.memory)? {
+            self.trace(line);
+        }
+        Ok(response)
+    }
+
+    /// A handler that took too long has closed its connections. GitHub may have got the request.
+    pub(super) async fn drop_abandoned_calls(&mut self) -> Result<(), Broken> {
+        let abandoned = {
+            let mut gates = self.gates.lock();
+            if !gates.calls.iter().any(|call| call.reply.is_closed()) {
+                return Ok(());
+            }
+            let calls = std::mem::take(&mut gates.calls);
+            let (abandoned, open) = calls.into_iter().partition(|call| call.reply.is_closed());
+            gates.calls = open;
+            abandoned
+        };
+        let abandoned: Vec<GithubCall> = abandoned;
+        for call in abandoned {
+            if self.chance(50) {
+                self.serve(call.request).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn refusal(status: StatusCode) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(b"{\"message\": \"simulated\"}"));
+    *response.status_mut() = status;
+    response
+}
+
+pub(super) async fn answer(api: &Router, request: Request<Bytes>) -> Response<Bytes> {
+    let mut request = request.map(Body::from);
+    request.extensions_mut().insert(ConnectInfo(Connection::default()));
+    let Ok(response) = api.clone().oneshot(request).await;
+    let (parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    Response::from_parts(parts, body)
+}

@@ -1,0 +1,184 @@
+//! Webhooks and reports on their way to a replica and back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use axum::body::Body;
+use crcr_standin::State;
+use http::{Request, StatusCode, header};
+use parking_lot::Mutex;
+use rand::Rng as _;
+use serde_json::Value;
+use tower::ServiceExt as _;
+
+use super::{OpenRequest, RequestKind, ScheduledEvent, Simulation};
+use crate::gates::{REPLICAS, dispatch};
+use crate::invariants::Broken;
+use crate::lab::{LabEvent, LabReport, NightlyReport};
+use crate::upstream::{L2, UPSTREAM};
+
+/// Signing takes longer than everything else, and equal claims have equal signatures.
+static TOKENS: LazyLock<Mutex<BTreeMap<String, String>>> = LazyLock::new(Mutex::default);
+const MAX_TOKENS: usize = 200_000;
+
+impl Simulation {
+    pub(super) fn report_nightly(&mut self, nightly: NightlyReport) {
+        self.trace(format!("{} reports its nightly run", nightly.repo));
+        self.summary.reports += 1;
+        self.ledger.nightlies.entry(nightly.repo).or_default();
+        let (claims, body) = nightly.request(&self.github, self.now());
+        let token = signed(&self.github, &claims);
+        let request = Request::post("/github/callback")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .body(Body::from(body.to_string()));
+        self.send(request, RequestKind::Nightly(nightly));
+    }
+
+    pub(super) fn report(&mut self, report: LabReport) {
+        self.summary.reports += 1;
+        let LabReport { run, attempt, job, conclusion, forgery, .. } = &report;
+        let forged = forgery.map(|forgery| format!(", forged: {forgery:?}")).unwrap_or_default();
+        let status = conclusion.unwrap_or("started");
+        self.trace(format!("run {run} attempt {attempt} reports {job} {status}{forged}"));
+        let (claims, body) = self.lab.request(&self.github, &report, self.now());
+        let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
+        match (forgery, conclusion) {
+            (Some(forgery), _) => reports.was_forged_end |= !forgery.is_of_another_run(),
+            (None, None) => reports.started = true,
+            (None, Some(end)) => drop(reports.conclusions.insert(end)),
+        }
+        let token = signed(&self.github, &claims);
+        let request = Request::post("/github/callback")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .body(Body::from(body.to_string()));
+        self.send(request, RequestKind::Report(report));
+    }
+
+    /// Sends a request to some replica that runs.
+    pub(super) fn send(&mut self, request: http::Result<Request<Body>>, what: RequestKind) {
+        let running: Vec<usize> =
+            (0..REPLICAS).filter(|replica| self.replicas[*replica].is_some()).collect();
+        let sent_at = self.now();
+        let replica = match running.len() {
+            0 => None,
+            count => Some(running[self.random.random_range(0..count)]),
+        };
+        let open = OpenRequest { replica: replica.unwrap_or(REPLICAS), sent_at, what };
+        let target = replica.and_then(|replica| self.replicas[replica].as_mut());
+        let Some((target, request)) = target.zip(request.ok()) else {
+            return self.answered(open, None);
+        };
+        self.counter += 1;
+        let (id, answers, router) =
+            (self.counter, Arc::clone(&self.answers), target.router.clone());
+        target.tasks.spawn(async move {
+            let Ok(response) = router.oneshot(request).await;
+            let status = response.status();
+            let body = axum::body::to_bytes(response.into_body(), 1 << 20).await;
+            let body = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
+            answers.lock().push((id, status, body));
+        });
+        self.requests.insert(id, open);
+    }
+
+    /// A request was answered, or its connection broke.
+    pub(super) fn answered(&mut self, request: OpenRequest, answer: Option<StatusCode>) {
+        let status = answer.map_or(0, |status| status.as_u16());
+        match request.what {
+            RequestKind::Webhook { delivery, is_redelivery } => {
+                self.trace(format!("{} is answered with {status}", delivery.id));
+                let now = self.now();
+                self.github.world.log_delivery(&delivery, now, is_redelivery, status);
+                if (200..300).contains(&status) {
+                    self.ledger.acknowledge(&delivery.id);
+                }
+            }
+            RequestKind::Nightly(nightly) if (200..300).contains(&status) => {
+                self.ledger.nightlies.insert(nightly.repo, true);
+            }
+            RequestKind::Nightly(nightly) => {
+                self.trace(format!(
+                    "the nightly run of {} is answered with {status}",
+                    nightly.repo
+                ));
+                let again = NightlyReport { tries: nightly.tries + 1, ..nightly };
+                let at = self.now() + Duration::from_secs(20 << nightly.tries.min(5));
+                self.plan(at, ScheduledEvent::Nightly(again));
+            }
+            RequestKind::Report(report) => {
+                let LabReport { run, attempt, conclusion, .. } = report;
+                self.trace(format!("the report of run {run} is answered with {status}"));
+                let is_taken = (200..300).contains(&status);
+                if is_taken && report.forgery.is_none() {
+                    let reports = self.lab.jobs.entry(self.lab.check_run_of(&report)).or_default();
+                    let known = reports.acknowledged.entry((run, attempt)).or_default();
+                    *known = known.or(conclusion);
+                }
+                if matches!(status, 0 | 408 | 429) || status >= 500 {
+                    let pause = Duration::from_secs(20 << report.tries.min(5));
+                    let again = LabReport { tries: report.tries + 1, ..report };
+                    self.plan(
+                        self.now() + pause,
+                        ScheduledEvent::BackendLab(LabEvent::Report(again)),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Takes the relay's answers, and checks what always has to hold.
+    pub(super) async fn check(&mut self) -> Result<(), Broken> {
+        self.settle().await;
+        self.drop_abandoned_calls().await?;
+        let answers = std::mem::take(&mut *self.answers.lock());
+        for (id, status, body) in answers {
+            let Some(request) = self.requests.remove(&id) else { continue };
+            let is_final = status.is_client_error()
+                && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
+            let genuine = match &request.what {
+                RequestKind::Report(report)
+                    if report.forgery.is_none() && self.needs_proof(report.run) =>
+                {
+                    Some(format!("run {}", report.run))
+                }
+                RequestKind::Nightly(nightly) => Some(format!("nightly run of {}", nightly.repo)),
+                _ => None,
+            };
+            if let Some(what) = genuine.filter(|_| is_final) {
+                let detail = format!("{what}: {status} {}", body["detail"]);
+                return Err(("genuine-report-refused", detail));
+            }
+            self.answered(request, Some(status));
+        }
+        self.ledger.check_deliveries(&self.memory)?;
+        // Looking at every check run takes longer the more there are.
+        let period = if self.traffic.has_hours() { 2048 } else { 16 };
+        if self.summary.steps.is_multiple_of(period) {
+            let runs = self.github.world.check_runs(UPSTREAM);
+            self.ledger.check_open_check_runs(&runs, &self.memory)?;
+        }
+        Ok(())
+    }
+
+    /// Whether reports of a run are compared by their proof. A dispatch that was superseded while GitHub
+    /// accepted it has no proven ones.
+    pub(super) fn needs_proof(&self, run: u64) -> bool {
+        let run = &self.lab.runs[&run];
+        let dispatch = dispatch(&self.memory, &run.delivery, run.repo);
+        run.repo != L2 && dispatch.is_some_and(|dispatch| dispatch.sent_at().is_some())
+    }
+}
+
+fn signed(github: &State, claims: &Value) -> String {
+    let text = claims.to_string();
+    if let Some(token) = TOKENS.lock().get(&text) {
+        return token.clone();
+    }
+    let token = github.oidc.sign(claims);
+    let mut tokens = TOKENS.lock();
+    if tokens.len() < MAX_TOKENS {
+        tokens.insert(text, token.clone());
+    }
+    token
+}
