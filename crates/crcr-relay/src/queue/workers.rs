@@ -50,7 +50,7 @@ pub async fn run(relay: Arc<Relay>, stop: CancellationToken, timeouts: WorkerTim
             biased;
             () = stop.cancelled() => {}
             Some(ended) = workers.running.join_next_with_id() => {
-                workers.worker_ended(&relay, ended).await;
+                workers.workers_ended(&relay, ended).await;
             }
             () = relay.work.notified() => {}
             () = tokio::time::sleep(limits::POLL) => {}
@@ -74,10 +74,9 @@ pub(crate) async fn work_due(
             continue;
         }
         match tokio::time::timeout_at(end, workers.running.join_next_with_id()).await {
-            Ok(Some(ended)) => workers.worker_ended(relay, ended).await,
+            Ok(Some(ended)) => ended_tasks += workers.workers_ended(relay, ended).await,
             Ok(None) | Err(_) => break,
         }
-        ended_tasks += 1;
     }
     let still_running = workers.tasks.len();
     workers.shut_down(relay, timeouts.shutdown).await;
@@ -118,6 +117,22 @@ impl Workers {
         *self.busy_lanes.entry(task.lease.lane.clone()).or_default() += 1;
         let worker = self.running.spawn(run_task(Arc::clone(relay), Arc::clone(&task), timeout));
         self.tasks.insert(worker.id(), task);
+    }
+
+    /// Takes `first` and every other worker that has ended by now, so that their places are filled by one look at
+    /// the queue: it takes longer the more lanes there are. Returns how many have ended.
+    async fn workers_ended(
+        &mut self,
+        relay: &Relay,
+        first: Result<(Id, Option<Timestamp>), JoinError>,
+    ) -> usize {
+        let (mut ended, mut count) = (Some(first), 0);
+        while let Some(one) = ended {
+            self.worker_ended(relay, one).await;
+            count += 1;
+            ended = self.running.try_join_next_with_id();
+        }
+        count
     }
 
     async fn worker_ended(
