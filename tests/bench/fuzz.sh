@@ -15,6 +15,13 @@ for target in "${targets[@]}"; do
   seeds=(fuzz/seeds/"$target")
   case $target in
     allowlist | junit) seeds=(tests/fixtures/"$target") ;;
+    log)
+      seeds=(target/fuzz/logs)
+      mkdir -p "${seeds[@]}"
+      for log in tests/fixtures/logs/*/*.gz; do
+        zcat "$log" | tail -c 16384 > "${seeds[0]}/$(basename "$log" .gz)"
+      done
+      ;;
   esac
   [[ -d ${seeds[0]} ]] || seeds=()
   # A few of the readers take a second for the largest inputs under the sanitizer.
