@@ -16,6 +16,7 @@ for target in "${targets[@]}"; do
   case $target in
     allowlist | junit) seeds=(tests/fixtures/"$target") ;;
     log)
+      # The ends of real logs, as text: a gzip that is changed anywhere is hardly ever one.
       seeds=(target/fuzz/logs)
       mkdir -p "${seeds[@]}"
       for log in tests/fixtures/logs/*/*.gz; do
