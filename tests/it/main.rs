@@ -10,12 +10,10 @@ mod act_allowlist;
 mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
-#[cfg(feature = "relay")]
 mod act_stats;
 #[cfg(feature = "relay")]
 mod act_upstream;
 mod allowlist;
-#[cfg(feature = "relay")]
 mod allowlist_evidence;
 mod allowlist_online;
 mod artifact_download;
@@ -40,7 +38,6 @@ mod documents;
 mod general;
 mod init;
 mod install;
-#[cfg(feature = "relay")]
 mod levels;
 mod levels_sync;
 mod logs;
@@ -59,10 +56,8 @@ mod relay_replicas;
 mod relay_traces;
 mod report;
 mod report_quarantine;
-#[cfg(feature = "relay")]
 mod reproduce;
 mod sccache;
 mod stats;
-#[cfg(feature = "relay")]
 mod stats_collect;
 mod support;

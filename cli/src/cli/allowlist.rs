@@ -183,10 +183,8 @@ impl fmt::Display for ApprovalTeam {
 pub struct EvidenceArgs {
     /// Results to review level changes by: the URL of a HUD, sqlite:PATH, PATH, or
     /// clickhouse+https://USER:PASSWORD@HOST:PORT/DATABASE
-    #[cfg(feature = "relay")]
     #[arg(long, value_name = "STORE")]
     pub results: Option<String>,
-    #[cfg(feature = "relay")]
     #[command(flatten)]
     pub options: super::levels::ReviewOptions,
 }
@@ -273,7 +271,6 @@ pub struct DiffArgs {
     #[arg(long, value_name = "TOKEN")]
     pub github_token: Option<SecretString>,
     /// Only consider results before this time [default: now]
-    #[cfg(feature = "relay")]
     #[arg(long, value_name = "TIME", requires = "results")]
     pub until: Option<jiff::Timestamp>,
     /// How the review is printed

@@ -7,7 +7,6 @@ pub mod checkout;
 pub mod demo;
 pub mod doctor;
 pub mod init;
-#[cfg(feature = "relay")]
 pub mod levels;
 pub mod logs;
 pub mod oidc;
@@ -104,7 +103,6 @@ pub enum CliCommand {
     #[command(subcommand, after_help = "Example:\n  crcr relay serve --check")]
     Relay(relay::RelayCommand),
     /// What the recorded results say to each repository's level
-    #[cfg(feature = "relay")]
     #[command(
         subcommand,
         after_help = "Example:\n  crcr levels review --results https://hud.example.org"

@@ -1,12 +1,10 @@
 //! `crcr quarantine …`: tests that may fail for a while without failing their job.
 
 use clap::{Args, Subcommand, ValueEnum};
-#[cfg(feature = "relay")]
 use crcr_domain::Oncall;
 
 use super::DataFormat;
 use super::allowlist::FindingsFormat;
-#[cfg(feature = "relay")]
 use super::stats::StoredTestArgs;
 
 pub const DEFAULT_FILE: &str = ".github/quarantine.yml";
@@ -20,7 +18,6 @@ pub enum QuarantineCommand {
     #[command(after_help = LIST_EXAMPLES)]
     List(ListArgs),
     /// Propose flaky tests for the file, and the removal of entries whose test no longer fails
-    #[cfg(feature = "relay")]
     #[command(after_help = PROPOSE_EXAMPLES)]
     Propose(Box<ProposeArgs>),
 }
@@ -48,7 +45,6 @@ Examples:
 
 Exit codes: 0 printed; 1 the file has mistakes; 2 it can't be read.";
 
-#[cfg(feature = "relay")]
 const PROPOSE_EXAMPLES: &str = "\
 Examples:
   crcr quarantine propose --repo acme/app --owner alice --results sqlite:crcr.db
@@ -90,7 +86,6 @@ pub enum ListedMode {
     Skip,
 }
 
-#[cfg(feature = "relay")]
 #[derive(Debug, Clone, Args)]
 pub struct ProposeArgs {
     /// File to change; a path in the repository

@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-#[cfg(feature = "relay")]
 use clap::ArgAction;
 use clap::{Args, Subcommand};
 
 use crate::cli::DataFormat;
-#[cfg(feature = "relay")]
 use crate::cli::artifact::S3Args;
 
 #[derive(Debug, Subcommand)]
@@ -19,27 +17,21 @@ pub enum StatsCommand {
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
     /// Collect the test reports of a run into rows, in files and in the results database
-    #[cfg(feature = "relay")]
     #[command(after_help = COLLECT_EXAMPLES)]
     Collect(Box<CollectArgs>),
     /// List the tests that passed only after a rerun
-    #[cfg(feature = "relay")]
     #[command(after_help = FLAKY_EXAMPLES)]
     Flaky(RankArgs),
     /// List the tests that take the longest
-    #[cfg(feature = "relay")]
     #[command(after_help = SLOW_EXAMPLES)]
     Slow(RankArgs),
     /// List the tests that fail most often
-    #[cfg(feature = "relay")]
     #[command(after_help = FAILING_EXAMPLES)]
     Failing(RankArgs),
     /// Write how long each test file takes, to split tests into shards
-    #[cfg(feature = "relay")]
     #[command(after_help = TIMES_EXAMPLES)]
     Times(TimesArgs),
     /// Print the test files of one shard of equal length
-    #[cfg(feature = "relay")]
     #[command(after_help = SHARD_EXAMPLES)]
     Shard(ShardArgs),
 }
@@ -101,7 +93,6 @@ pub struct PackArgs {
     pub output: Option<PathBuf>,
 }
 
-#[cfg(feature = "relay")]
 const COLLECT_EXAMPLES: &str = "\
 Examples:
   crcr stats collect --results sqlite:crcr.db --s3-bucket my-artifacts
@@ -113,7 +104,6 @@ nothing. A file that can't be read is listed with the reason, and all others cou
 collected; 1 nothing could be read, or with --strict a file couldn't; 2 usage, network or a service.";
 
 /// The inputs of `collect-test-stats`.
-#[cfg(feature = "relay")]
 #[derive(Clone, Args)]
 pub struct CollectArgs {
     /// Read the `.xml` and `.zip` files below this folder instead of the run's artifacts
@@ -168,40 +158,33 @@ pub struct CollectArgs {
 }
 
 // The token and the address of the results are secrets.
-#[cfg(feature = "relay")]
 impl std::fmt::Debug for CollectArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "run {:?} of {:?}", self.run_id, self.repo)
     }
 }
 
-#[cfg(feature = "relay")]
 const FLAKY_EXAMPLES: &str = "\
 Example:
   crcr stats flaky --repo acme/app --since 30d --results sqlite:crcr.db";
-#[cfg(feature = "relay")]
 const SLOW_EXAMPLES: &str = "\
 Example:
   crcr stats slow --repo acme/app --limit 10 --results sqlite:crcr.db";
-#[cfg(feature = "relay")]
 const FAILING_EXAMPLES: &str = "\
 Example:
   crcr stats failing --repo acme/app --since 2026-11-01 --results sqlite:crcr.db --format json";
-#[cfg(feature = "relay")]
 const TIMES_EXAMPLES: &str = "\
 Examples:
   crcr stats times --repo acme/app --results sqlite:crcr.db --output test-times.json
   crcr stats times --repo acme/app --job linux --classes --results sqlite:crcr.db
 
 The shape is {job: {config: {file: seconds}}}, with --classes {job: {config: {file: {class: seconds}}}}.";
-#[cfg(feature = "relay")]
 const SHARD_EXAMPLES: &str = "\
 Examples:
   crcr stats shard --times test-times.json --shards 4 --index 1 test/test_a.py test/test_b.py
   ls test/test_*.py | crcr stats shard --times test-times.json --shards 4 --index 1";
 
 /// Which stored results.
-#[cfg(feature = "relay")]
 #[derive(Clone, Args)]
 pub struct StoredTestArgs {
     /// Repository, as `owner/repo`
@@ -220,14 +203,12 @@ pub struct StoredTestArgs {
 }
 
 // The address of the results is a secret.
-#[cfg(feature = "relay")]
 impl std::fmt::Debug for StoredTestArgs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "tests of {} since {:?}", self.repo, self.since)
     }
 }
 
-#[cfg(feature = "relay")]
 #[derive(Debug, Clone, Copy)]
 pub enum SinceDay {
     Day(jiff::civil::Date),
@@ -235,7 +216,6 @@ pub enum SinceDay {
     Days(i64),
 }
 
-#[cfg(feature = "relay")]
 impl SinceDay {
     /// As days since 1970.
     pub fn first_day(self, today: i64) -> i64 {
@@ -249,7 +229,6 @@ impl SinceDay {
     }
 }
 
-#[cfg(feature = "relay")]
 impl std::str::FromStr for SinceDay {
     type Err = String;
 
@@ -265,7 +244,6 @@ impl std::str::FromStr for SinceDay {
     }
 }
 
-#[cfg(feature = "relay")]
 #[derive(Debug, Clone, Args)]
 pub struct RankArgs {
     #[command(flatten)]
@@ -281,7 +259,6 @@ pub struct RankArgs {
     pub format: DataFormat,
 }
 
-#[cfg(feature = "relay")]
 #[derive(Debug, Clone, Args)]
 pub struct TimesArgs {
     #[command(flatten)]
@@ -300,7 +277,6 @@ pub struct TimesArgs {
     pub format: DataFormat,
 }
 
-#[cfg(feature = "relay")]
 #[derive(Debug, Clone, Args)]
 pub struct ShardArgs {
     /// What `crcr stats times` wrote
@@ -326,7 +302,6 @@ pub struct ShardArgs {
     pub files: Vec<String>,
 }
 
-#[cfg(feature = "relay")]
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=10_000).contains(number));
     number.ok_or_else(|| "expected a number from 1 to 10,000".to_owned())

@@ -11,7 +11,6 @@ mod doctor;
 mod git;
 mod github;
 mod init;
-#[cfg(feature = "relay")]
 mod levels;
 mod logs;
 mod man;
@@ -106,7 +105,6 @@ pub fn run<'a>(cli: Cli, env: &'a Env, printer: &'a Printer) -> LocalBoxFuture<'
         CliCommand::Oidc(command) => Box::pin(oidc::run(command, env, printer)),
         #[cfg(feature = "relay")]
         CliCommand::Relay(command) => Box::pin(relay::run(command, env, printer)),
-        #[cfg(feature = "relay")]
         CliCommand::Levels(command) => Box::pin(levels::run(command, env, printer)),
         #[cfg(feature = "relay")]
         CliCommand::Demo(args) => Box::pin(async move { demo::run(&args, env, printer).await }),

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::approval;
 use crate::cli::allowlist::{DiffArgs, EvidenceArgs, FindingsFormat, ReviewFormat};
 use crate::commands::allowlist_file::AllowlistFile;
-#[cfg(feature = "relay")]
 use crate::commands::levels::reviewer::LevelReviewer;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
@@ -26,11 +25,7 @@ pub async fn run(args: &DiffArgs, env: &Env, printer: &Printer) -> Outcome {
     head.findings = Default::default();
     let found = review(&base, &head, args.reason.as_deref().unwrap_or_default());
     head.findings.extend(found);
-    #[cfg(feature = "relay")]
-    let until = args.until;
-    #[cfg(not(feature = "relay"))]
-    let until = None;
-    let evidence = review_level_changes(&args.evidence, until, &base, &mut head).await?;
+    let evidence = review_level_changes(&args.evidence, args.until, &base, &mut head).await?;
     let token = args.github_token.as_ref();
     let tools = (env, printer);
     approval::review(&args.approval, token, &args.upstream, &base, &mut head, tools).await?;
@@ -73,7 +68,6 @@ pub(super) struct RenderedReview {
 }
 
 /// Reviews changes of level if results are given, and adds the findings to `head`. `until`: now, if it isn't set.
-#[cfg(feature = "relay")]
 pub(super) async fn review_level_changes(
     args: &EvidenceArgs,
     until: Option<jiff::Timestamp>,
@@ -91,16 +85,6 @@ pub(super) async fn review_level_changes(
         json: reviewer.json(review),
     });
     Ok(shown.collect())
-}
-
-#[cfg(not(feature = "relay"))]
-pub(super) async fn review_level_changes(
-    _: &EvidenceArgs,
-    _: Option<jiff::Timestamp>,
-    _: &Allowlist,
-    _: &mut ParseOutcome,
-) -> Result<Vec<RenderedReview>, Failure> {
-    Ok(vec![])
 }
 
 fn text(base: &Allowlist, head: &Allowlist) -> String {

@@ -4,7 +4,6 @@ mod approval;
 mod diff;
 mod explain;
 mod fix;
-#[cfg(feature = "relay")]
 mod level_changes;
 mod online;
 mod schema;

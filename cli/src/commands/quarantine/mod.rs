@@ -2,7 +2,6 @@
 
 mod committed;
 mod list;
-#[cfg(feature = "relay")]
 mod propose;
 mod validate;
 
@@ -26,7 +25,6 @@ pub async fn run(command: QuarantineCommand, env: &Env, printer: &Printer) -> Ou
     match command {
         QuarantineCommand::Validate(args) => validate::run(&args, env, printer),
         QuarantineCommand::List(args) => list::run(&args, printer),
-        #[cfg(feature = "relay")]
         QuarantineCommand::Propose(args) => propose::run(&args, env, printer).await,
     }
 }

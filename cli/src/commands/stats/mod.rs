@@ -1,18 +1,14 @@
 //! `crcr stats …`
 
-#[cfg(feature = "relay")]
 mod collect;
 mod explain;
 mod pack;
-#[cfg(feature = "relay")]
 pub mod rank;
-#[cfg(feature = "relay")]
 mod times;
 
 use std::fmt::Write as _;
 
 use crcr_domain::ci_data::test_run::TestTally;
-#[cfg(feature = "relay")]
 use crcr_results::test_runs::TestRanking;
 
 use crate::cli::stats::StatsCommand;
@@ -25,17 +21,11 @@ pub async fn run(command: StatsCommand, env: &Env, printer: &Printer) -> Outcome
     match command {
         StatsCommand::Explain(args) => explain::run(&args, printer),
         StatsCommand::Pack(args) => pack::run(&args, env, printer).await,
-        #[cfg(feature = "relay")]
         StatsCommand::Flaky(args) => rank::run(&args, TestRanking::Flaky, env, printer).await,
-        #[cfg(feature = "relay")]
         StatsCommand::Slow(args) => rank::run(&args, TestRanking::Slow, env, printer).await,
-        #[cfg(feature = "relay")]
         StatsCommand::Failing(args) => rank::run(&args, TestRanking::Failing, env, printer).await,
-        #[cfg(feature = "relay")]
         StatsCommand::Times(args) => times::times(&args, env, printer).await,
-        #[cfg(feature = "relay")]
         StatsCommand::Shard(args) => times::shard(&args, printer),
-        #[cfg(feature = "relay")]
         StatsCommand::Collect(args) => Box::pin(collect::run(&args, env, printer)).await,
     }
 }
