@@ -3,6 +3,10 @@
 
 mod cli;
 mod commands;
+#[cfg_attr(
+    not(feature = "relay"),
+    expect(dead_code, reason = "the variables of the server are documented with all others")
+)]
 mod env_vars;
 mod escape;
 mod failure;

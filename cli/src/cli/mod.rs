@@ -28,11 +28,19 @@ use clap_complete::Shell;
 
 use crate::env_vars::Env;
 
+#[cfg(feature = "relay")]
 const EXAMPLES: &str = "\
 Examples:
   crcr init downstream      a workflow for this repository
   crcr doctor               what CI needs here, and what is missing
   crcr demo --exit          the whole loop on this machine
+Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
+#[cfg(not(feature = "relay"))]
+const EXAMPLES: &str = "\
+Examples:
+  crcr init downstream      a workflow for this repository
+  crcr doctor               what CI needs here, and what is missing
+`crcr relay` and `crcr demo` are in `crcr-relay` of the same release.
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
 
 #[derive(Debug, Parser)]

@@ -141,7 +141,7 @@ mod tests {
     fn every_first_flag_exists() {
         let root = crate::cli::definition();
         for (path, flags) in FIRST_FLAGS {
-            // Without the relay there is no `levels`, `relay` or `stats collect`.
+            // Without the relay there is no `relay` or `demo`.
             let command = path.split(' ').try_fold(&root, |at, name| at.find_subcommand(name));
             if command.is_none() && !cfg!(feature = "relay") {
                 continue;

@@ -26,6 +26,7 @@ mod workflow;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use futures_util::future::LocalBoxFuture;
 
 use crate::cli::{Cli, CliCommand, ColorChoice, GlobalArgs};
@@ -39,6 +40,10 @@ use crate::runner::Runner;
 pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> ExitCode {
     let global = GlobalArgs { color: ColorChoice::Auto, quiet: false, verbose: 0 };
     let printer = Printer::new(&global, env);
+    if let Some(failure) = missing_server(error) {
+        printer.failure(&failure);
+        return failure.exit_code();
+    }
     if set_empty_artifact_outputs(args, env, &printer) && is_not_required(args, env) {
         let failure = Failure::unexpected("usage", usage_text(error)).hint(FLAGS);
         artifact::sources::warn_instead(&failure, &printer);
@@ -61,6 +66,17 @@ pub fn report_usage_error(args: &[OsString], env: &Env, error: &clap::Error) -> 
         let _ = error.print();
     }
     ExitCode::from(2)
+}
+
+/// The binary that actions download has no server, so that it is small.
+fn missing_server(error: &clap::Error) -> Option<Failure> {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    (!cfg!(feature = "relay") && ["demo", "relay"].contains(&&**name)).then(|| {
+        Failure::unexpected("no-server", format!("this `crcr` was built without `crcr {name}`"))
+            .hint("use `crcr-relay` of the same release, or build all of it: `cargo build --release`")
+    })
 }
 
 const FLAGS: &str = "each input of an action is the flag of the same name";
