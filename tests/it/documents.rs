@@ -209,6 +209,21 @@ fn every_command_in_a_workflow_parses() {
     assert!(parsed > 0 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Users find the actions by the tag of the major version, which publish.yml takes from the workspace.
+#[test]
+fn every_example_names_the_tag_of_this_major_version() {
+    let used = Regex::new(r"(?:pytorch/crcr[\w/…*-]*|`)@v(\d+)\b").unwrap();
+    let major = env!("CARGO_PKG_VERSION").split('.').next().unwrap();
+    let mut seen = 0;
+    for path in pages().into_iter().chain(workflows()).chain(actions()) {
+        for found in used.captures_iter(&text(&path)) {
+            assert_eq!(&found[1], major, "{path}: `{}`, and this is version {major}", &found[0]);
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen}");
+}
+
 /// Every command that has no subcommands, and those that have.
 fn all_commands(prefix: &[String], found: &mut Vec<Vec<String>>) {
     let mut args: Vec<&str> = prefix.iter().map(String::as_str).collect();
