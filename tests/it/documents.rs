@@ -1,22 +1,49 @@
 //! The pages that users read: their commands run, their links lead somewhere, their tables agree with
 //! the actions.
 //!
-//! A block marked `sh` runs as it is written, in a folder with the files that the pages name. A block
-//! marked `sh no-run` needs an account, a server or a long time: its `crcr` lines are only parsed. So are
-//! commands after a `$` in a `console` block, in running text, in the help of each command, and in workflows.
+//! A block marked `sh` runs as it is written, in a folder with the files that the pages name. What is
+//! marked `sh no-run` needs what the third word says: an account, a server, root, or minutes. Its `crcr`
+//! lines are only parsed, as are commands in running text, in the help of each command, and in workflows.
+//! `console` blocks show a terminal: their commands run, and have to print what the block shows.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
+use axum::routing::get;
+use axum::{Json, Router};
+use crcr_standin::StandIn;
+use crcr_standin::runs::Run;
+use crcr_standin::server::{Bound, Server as WebServer};
 use crcr_store::{SqliteStore, StoreRole};
 use regex::Regex;
+use serde_json::json;
 use serde_yaml::Value;
 
+use crate::checkout::{Server, git};
 use crate::contracts::{actions, documented, files, root, steps, text, workflows, yaml};
-use crate::support::Crcr;
+use crate::support::{Crcr, keep_coverage};
+
+/// The words after a fence. A page with others is wrong: nothing would check such a block.
+const MARKS: [&str; 14] = [
+    "console",
+    "mermaid",
+    "sh",
+    "sh demo",
+    "sh no-run account",
+    "sh no-run minutes",
+    "sh no-run root",
+    "sh no-run server",
+    "sh release",
+    "text",
+    "text demo",
+    "yaml",
+    "yaml before",
+    "yaml prometheus",
+];
 
 /// Every Markdown page that a user reads.
 pub(crate) fn pages() -> Vec<String> {
@@ -27,16 +54,32 @@ pub(crate) fn pages() -> Vec<String> {
     for folder in ["actions", "deploy", "docs", "workflows-templates"] {
         found.extend(files(folder, |name| name.ends_with(".md")));
     }
+    found.push("tests/fixtures/README.md".to_owned());
     found
 }
 
 /// The fenced blocks of a page: the words after the fence, and the text.
 fn blocks(page: &str) -> Vec<(String, String)> {
-    let fence = Regex::new(r"(?ms)^[ \t]*```([^\n`]+)\n(.*?)^[ \t]*```[ \t]*$").unwrap();
-    fence
-        .captures_iter(page)
-        .map(|found| (found[1].trim().to_owned(), found[2].to_owned()))
-        .collect()
+    let (mut found, mut open) = (Vec::new(), None::<(String, String)>);
+    for line in page.lines() {
+        match (line.trim_start().strip_prefix("```"), &mut open) {
+            (Some(marks), None) => open = Some((marks.trim().to_owned(), String::new())),
+            (Some(""), Some(_)) => found.extend(open.take()),
+            (_, Some((_, text))) => *text += &format!("{line}\n"),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a block without an end: {open:?}");
+    found
+}
+
+/// The blocks with these marks on all pages, and on which page each is.
+fn marked(marks: &str) -> Vec<(String, String)> {
+    let all = pages().into_iter().flat_map(|page| {
+        let found = blocks(&text(&page)).into_iter();
+        found.map(move |(marks, text)| (page.clone(), marks, text))
+    });
+    all.filter(|(_, found, _)| found == marks).map(|(page, _, text)| (page, text)).collect()
 }
 
 fn without_blocks(page: &str) -> String {
@@ -112,7 +155,7 @@ pub(crate) fn parse_commands(whence: &str, script: &str, wrong: &mut Vec<String>
     parsed
 }
 
-/// A folder with the files that commands of the pages name.
+/// A folder with the files that commands of the pages name, and an empty store of the relay.
 fn workplace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let from = |path: &str| root().join("tests/fixtures").join(path);
@@ -131,12 +174,53 @@ fn workplace() -> tempfile::TempDir {
     folder
 }
 
+/// Runs a piece of shell as a reader would who has `crcr` on `PATH`, and stops at the first failure.
+/// `programs` are scripts that stand in for others of that name.
+fn shell(script: &str, folder: &Path, programs: &[(&str, &str)], env: &[(&str, &str)]) -> Output {
+    let bin = tempfile::tempdir().unwrap();
+    for (name, text) in programs {
+        fs::write(bin.path().join(name), text).unwrap();
+        fs::set_permissions(bin.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let crcr = Path::new(env!("CARGO_BIN_EXE_crcr")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{}:{path}", bin.path().display(), crcr.display());
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", script]).current_dir(folder).env_clear();
+    command.env("PATH", path).env("HOME", folder).env("TMPDIR", folder).envs(env.iter().copied());
+    keep_coverage(&mut command);
+    command.output().unwrap()
+}
+
+#[track_caller]
+fn expect_success(page: &str, script: &str, output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{page}:\n{script}\n{said}");
+}
+
 #[test]
-fn every_command_on_a_page_runs_as_written_or_at_least_parses() {
+fn every_block_says_what_it_is() {
+    for page in pages() {
+        for (marks, block) in blocks(&text(&page)) {
+            assert!(MARKS.contains(&&*marks), "{page}: a block is marked `{marks}`:\n{block}");
+        }
+    }
+}
+
+#[test]
+fn every_block_of_commands_runs_as_written() {
+    let blocks = marked("sh");
+    for (page, script) in &blocks {
+        let folder = workplace();
+        expect_success(page, script, &shell(script, folder.path(), &[], &[]));
+    }
+    assert!(blocks.len() > 6, "{}", blocks.len());
+}
+
+#[test]
+fn every_other_command_on_a_page_parses() {
     let span = Regex::new(r"`(crcr [^`]+)`").unwrap();
-    let program = Path::new(env!("CARGO_BIN_EXE_crcr")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let (mut ran, mut parsed, mut wrong) = (0, 0, Vec::new());
+    let (mut parsed, mut wrong) = (0, Vec::new());
     for page in pages() {
         let content = text(&page);
         for found in span.captures_iter(&without_blocks(&content)) {
@@ -144,56 +228,186 @@ fn every_command_on_a_page_runs_as_written_or_at_least_parses() {
             parsed += parse_commands(&page, &command, &mut wrong);
         }
         for (marks, script) in blocks(&content) {
-            match &*marks {
-                "sh" => {
-                    let folder = workplace();
-                    let output = Command::new("bash")
-                        .args(["-euo", "pipefail", "-c", &script])
-                        .env_clear()
-                        .env("PATH", &path)
-                        .env("HOME", folder.path())
-                        .current_dir(folder.path())
-                        .output()
-                        .unwrap();
-                    if !output.status.success() {
-                        let stderr = String::from_utf8_lossy(&output.stderr);
-                        wrong.push(format!("{page}:\n{script}\n{stderr}"));
-                    }
-                    ran += 1;
-                }
-                "sh no-run" => {
-                    for words in shell_commands(&script) {
-                        let program = &words[0];
-                        if program.contains('/') && !program.contains('=') {
-                            assert!(root().join(program).is_file(), "{page}: {program}");
-                        }
-                    }
-                    parsed += parse_commands(&page, &script, &mut wrong);
-                }
-                "console" => {
-                    for line in script.lines().filter_map(|line| line.strip_prefix("$ ")) {
-                        parsed += parse_commands(&page, line, &mut wrong);
-                    }
-                }
-                other => assert!(!other.starts_with("sh"), "{page}: {other}"),
+            if !marks.starts_with("sh no-run") {
+                continue;
             }
+            for words in shell_commands(&script) {
+                let program = &words[0];
+                if program.contains('/') && !program.contains('=') {
+                    assert!(root().join(program).is_file(), "{page}: {program}");
+                }
+            }
+            parsed += parse_commands(&page, &script, &mut wrong);
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(ran >= 3 && parsed > 30, "{ran} blocks ran, {parsed} commands were parsed");
+    assert!(parsed > 30, "{parsed} commands were parsed");
 }
+
+/// `cargo test` has built `crcr` already; all else of `./demo` runs, with what `tests/setup` looks for.
+const CARGO: &str = r#"#!/bin/sh
+if [ "$1" != run ]; then
+  echo cargo 1.95.0
+  exit
+fi
+while [ "$1" != -- ]; do shift; done
+shift
+exec crcr "$@"
+"#;
 
 #[test]
 fn readme_shows_what_the_demo_prints() {
     let number = Regex::new(r"\d+").unwrap();
     let same = |text: &str| number.replace_all(text.trim(), "N").into_owned();
-    let ran = Crcr::new(&["demo", "--exit"]).run().expect_code(0);
-    let printed: BTreeSet<_> = ran.stdout.lines().map(same).collect();
-    let blocks = blocks(&text("README.md"));
-    let (_, shown) = blocks.iter().find(|(marks, _)| marks == "text demo").unwrap();
-    for line in shown.lines() {
-        assert!(printed.contains(&same(line)), "`{line}` isn't printed:\n{}", ran.report());
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["demo", "tests"] {
+        symlink(root().join(name), folder.path().join(name)).unwrap();
     }
+    let (commands, shown) = (marked("sh demo"), marked("text demo"));
+    let ([(page, script)], [(_, shown)]) = (&*commands, &*shown) else { panic!("{commands:?}") };
+    let output = shell(script, folder.path(), &[("cargo", CARGO)], &[]);
+    expect_success(page, script, &output);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let printed: BTreeSet<_> = said.lines().map(same).collect();
+    for line in shown.lines() {
+        assert!(printed.contains(&same(line)), "`{line}` isn't printed:\n{said}");
+    }
+}
+
+/// Whether a terminal showed these lines; `...` stands for lines that are left out.
+fn is_shown(shown: &[&str], printed: &[&str]) -> bool {
+    match shown {
+        [] => printed.is_empty(),
+        ["...", rest @ ..] => (0..=printed.len()).any(|n| is_shown(rest, &printed[n..])),
+        [line, rest @ ..] => printed.first() == Some(line) && is_shown(rest, &printed[1..]),
+    }
+}
+
+/// GitHub with `acme/backend`, which has the workflow of the template and one action that isn't pinned,
+/// and with `acme/torch-npu`, whose run 99 has failed.
+fn github_of_the_transcripts() -> StandIn {
+    let github = StandIn::start().unwrap();
+    let world = &github.state().world;
+    let file = ".github/workflows/downstream-ci.yml";
+    let sha = "0123456789abcdef0123456789abcdef01234567";
+    let pinned = text("workflows-templates/downstream-ci.yml")
+        .replace("@v1\n", &format!("@{sha} # v1\n"))
+        .replace("runs-on: ubuntu-latest\n    timeout-minutes: 120", "runs-on: [self-hosted, npu]");
+    let cached = pinned.replacen("    steps:\n", "    steps:\n      - uses: actions/cache@v5\n", 1);
+    world.add_repo("acme/backend");
+    world.put_file("acme/backend", file, cached);
+    let commit = "5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a8b7c6d";
+    world.add_repo("acme/torch-npu");
+    world.put_file("acme/torch-npu", file, pinned);
+    world.add_commit("acme/torch-npu", commit);
+    github.state().runs.add(Run {
+        id: 99,
+        repository: "acme/torch-npu".to_owned(),
+        event: "repository_dispatch".to_owned(),
+        workflow_path: file.to_owned(),
+        sha: commit.to_owned(),
+        ..Run::push()
+    });
+    github
+}
+
+/// A HUD that has one failed job of one pull request; what a real one answers is in `reproduce`.
+fn hud_of_the_transcripts() -> WebServer {
+    let test = json!({
+        "name": "test_add",
+        "classname": "test.test_ops.TestOps",
+        "file": "test/test_ops.py",
+        "message": "Tensors are not close",
+    });
+    let job = json!({
+        "name": "upstream / test (3.11)",
+        "outcome": "test_failed",
+        "attempts": 1,
+        "url": "https://github.com/acme/torch-npu/actions/runs/99/job/5",
+        "environment": "npu-910b, driver 25",
+        "failed_tests": [test],
+    });
+    let pull = json!({
+        "head_sha": "8f0c2e6d9a417b35c0e1f2a3b4c5d6e7f8091a2b",
+        "merge_base": "0b1c2d3e4f5061728394a5b6c7d8e9f0a1b2c3d4",
+        "backends": [{ "repo": "acme/torch-npu", "jobs": [job] }],
+    });
+    let answer = get(move || std::future::ready(Json(pull.clone())));
+    Bound::loopback().unwrap().serve(Router::new().route("/api/v1/pulls/101090", answer)).unwrap()
+}
+
+#[test]
+fn terminal_on_a_page_shows_what_its_commands_print() {
+    let (github, hud) = (github_of_the_transcripts(), hud_of_the_transcripts());
+    let server = Server::start();
+    let clone = tempfile::tempdir().unwrap();
+    git(clone.path(), &["init", "-q", "-b", "main"]);
+    git(clone.path(), &["commit", "-q", "--allow-empty", "-m", "release"]);
+    for name in ["pytorch/crcr", "acme/backend"] {
+        let bare = server.bare(name);
+        git(
+            clone.path(),
+            &["push", "-q", bare.to_str().unwrap(), "HEAD:main", "HEAD:refs/tags/v1"],
+        );
+    }
+    git(clone.path(), &["remote", "add", "origin", "git@github.com:acme/backend.git"]);
+    let token = github.state().world.reader_token(false);
+    let gh = format!("#!/bin/sh\n[ \"$*\" != 'auth token' ] || echo {token}\n");
+    let env = [("GITHUB_API_URL", github.state().origin()), ("GITHUB_SERVER_URL", &server.url)];
+
+    let blocks = marked("console");
+    for (page, block) in &blocks {
+        let (commands, shown): (Vec<_>, Vec<_>) =
+            block.lines().partition(|line| line.starts_with("$ "));
+        let commands: String =
+            commands.iter().map(|line| format!("{}\n", line.trim_start_matches("$ "))).collect();
+        let script = commands.replace("https://hud.example.org", hud.url().as_str());
+        let output = shell(&format!("exec 2>&1\n{script}"), clone.path(), &[("gh", &gh)], &env);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let is_shown = is_shown(&shown, &printed.lines().collect::<Vec<_>>());
+        assert!(is_shown, "{page}: this is what is printed:\n{commands}{printed}");
+    }
+    assert!(blocks.len() >= 3, "{}", blocks.len());
+}
+
+/// The names of the files that release.yml puts into a release.
+fn released_files(version: &str) -> Vec<String> {
+    let workflow = yaml("release.yml", &text(".github/workflows/release.yml"));
+    let targets = workflow["jobs"]["build"]["strategy"]["matrix"]["include"].as_sequence().unwrap();
+    let name = |target: &Value| format!("crcr-{version}-{}.gz", target["target"].as_str().unwrap());
+    targets.iter().map(name).collect()
+}
+
+/// Every page that tells how to install a release does it with the files that a release has.
+#[test]
+fn release_is_downloaded_verified_and_installed_as_the_pages_say() {
+    let version = env!("CARGO_PKG_VERSION");
+    let places = marked("sh release");
+    for (page, script) in &places {
+        assert!(script.starts_with(&format!("version={version} ")), "{page}: not {version}");
+        let folder = tempfile::tempdir().unwrap();
+        let release = folder.path().join("release");
+        fs::create_dir(&release).unwrap();
+        for name in released_files(version) {
+            let packed = Command::new("gzip").arg("-c").arg(root().join("demo")).output().unwrap();
+            fs::write(release.join(name), packed.stdout).unwrap();
+        }
+        // gh needs an account: this one has the release, and finds the attestation of what is there.
+        let gh = format!(
+            "#!/bin/bash\nset -e\necho \"$*\" >> '{0}/asked'\ncase $1 in\n\
+             release) cp '{0}/release/'${{@: -1}} . ;;\nattestation) [[ -f $3 ]] ;;\nesac\n",
+            folder.path().display()
+        );
+        let output = shell(script, folder.path(), &[("gh", &gh)], &[]);
+        expect_success(page, script, &output);
+        let installed = folder.path().join(".local/bin/crcr");
+        assert_eq!(fs::read(&installed).unwrap(), fs::read(root().join("demo")).unwrap(), "{page}");
+        assert_eq!(fs::metadata(&installed).unwrap().permissions().mode() & 0o777, 0o755, "{page}");
+        let asked = fs::read_to_string(folder.path().join("asked")).unwrap();
+        let signer = "--signer-workflow pytorch/crcr/.github/workflows/release.yml";
+        assert!(asked.contains("--repo pytorch/crcr") && asked.contains(signer), "{page}: {asked}");
+    }
+    assert!(!places.is_empty());
 }
 
 #[test]
@@ -207,6 +421,21 @@ fn every_command_in_a_workflow_parses() {
         }
     }
     assert!(parsed > 0 && wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Users find the actions by the tag of the major version, which publish.yml takes from the workspace.
+#[test]
+fn every_example_names_the_tag_of_this_major_version() {
+    let used = Regex::new(r"(?:pytorch/crcr[\w/…*-]*|`)@v(\d+)\b").unwrap();
+    let major = env!("CARGO_PKG_VERSION").split('.').next().unwrap();
+    let mut seen = 0;
+    for path in pages().into_iter().chain(workflows()).chain(actions()) {
+        for found in used.captures_iter(&text(&path)) {
+            assert_eq!(&found[1], major, "{path}: `{}`, and this is version {major}", &found[0]);
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen}");
 }
 
 /// Every command that has no subcommands, and those that have.
@@ -334,6 +563,16 @@ fn every_page_is_in_the_table_of_contents() {
     }
 }
 
+/// The page is long: its reader starts at its list of contents.
+#[test]
+fn operating_page_begins_with_a_link_to_each_of_its_sections() {
+    let page = text("docs/operating.md");
+    let (contents, sections) = page.split_once("\n## ").unwrap();
+    for heading in format!("## {sections}").lines().filter_map(|line| line.strip_prefix("## ")) {
+        assert!(contents.contains(&format!("(#{})", anchor(heading))), "{heading}");
+    }
+}
+
 #[test]
 fn hud_page_lists_every_route_of_the_hud() {
     let route = Regex::new(r#"\.route\(\s*"([^"]+)""#).unwrap();
@@ -356,6 +595,12 @@ fn hud_page_lists_every_route_of_the_hud() {
 const TABLES: &str = "<!-- The tables below are written by \
                       `INSTA_UPDATE=always cargo test --test it action_readmes` -->\n";
 
+/// The action whose page is also that of the root's `action.yml`, and what its page says about it.
+const ROOT_ACTION: (&str, &str) = (
+    "actions/install/action.yml",
+    "\nThese are also the inputs and outputs of the root action, `pytorch/crcr`.\n",
+);
+
 fn tables(action: &Value) -> String {
     let mut tables = TABLES.to_owned();
     for (part, title) in [("inputs", "Inputs"), ("outputs", "Outputs")] {
@@ -376,12 +621,22 @@ fn tables(action: &Value) -> String {
 }
 
 #[test]
+fn action_readmes_have_the_root_action_too() {
+    let (root, install) = ("action.yml", ROOT_ACTION.0);
+    let tables = |path| tables(&yaml(path, &text(path)));
+    assert_eq!(tables(root), tables(install), "{root} needs tables of its own");
+}
+
+#[test]
 fn action_readmes_list_every_input_and_output_of_action_yml() {
     let update = std::env::var("INSTA_UPDATE").is_ok_and(|mode| mode == "always");
     for path in actions().into_iter().filter(|path| path != "action.yml") {
         let readme = path.replace("action.yml", "README.md");
         let content = text(&readme);
-        let tables = tables(&yaml(&path, &text(&path)));
+        let mut tables = tables(&yaml(&path, &text(&path)));
+        if path == ROOT_ACTION.0 {
+            tables.insert_str(TABLES.len(), ROOT_ACTION.1);
+        }
         let (prose, _) = content.split_once(TABLES).unwrap_or((&content, ""));
         let expected = format!("{}\n\n{tables}", prose.trim_end());
         if update {
