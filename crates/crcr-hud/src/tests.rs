@@ -892,6 +892,14 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
     assert_eq!(status, StatusCode::OK);
     assert!(page.contains("&lt;script&gt;") && !page.contains("<script>alert"), "{page}");
     assert!(page.contains("/crcr/tests?repo=acme%2Fwidgets&amp;show=slow&amp;days=7&amp;q=script"));
+    let request = Request::get("/search?q=class.BROK").body(Body::empty()).unwrap();
+    let answer = site.router.clone().oneshot(request).await.unwrap();
+    let expected = "/crcr/tests?repo=acme%2Fwidgets&show=slow&days=30&branches=all&q=class.BROK";
+    assert_eq!(answer.headers()["location"], expected, "a test is found by a part of its name");
+    for nothing in ["", "no_such_test"] {
+        let (status, page) = site.get(&format!("/search?q={nothing}")).await;
+        assert!(status == StatusCode::OK && page.contains("Nothing is known"), "{page}");
+    }
     for wrong in ["show=odd", "days=0", "days=9999", "branches=some"] {
         assert_eq!(site.get(&format!("/crcr/tests?{wrong}")).await.0, StatusCode::BAD_REQUEST);
     }

@@ -70,8 +70,8 @@ pub async fn run(
         DownstreamRunners { github: state, folder, callback: relay.join("github/callback")?, env };
     let count = scenario.targets().count();
     printer.data(&format!(
-        "\nPull request {}#{}: its webhook, signed by the App's secret, was answered with {} after\n\
-         {} ms; {count} repositories will get it\n",
+        "\nPull request {}#{}: its webhook, signed by the App's secret, was answered with {} after \
+         {} ms;\n{count} repositories will get it\n",
         scenario.upstream,
         scenario.number,
         answer.status,

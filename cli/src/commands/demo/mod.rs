@@ -92,8 +92,8 @@ fn print_page_addresses(
 ) {
     if let Some(days) = args.history {
         printer.data(&format!(
-            "\nThe pages also show generated results of the last {days} days, of repositories that don't\n\
-             exist\n"
+            "\nThe pages also show generated results of the last {days} days, of repositories that \
+             don't exist\n"
         ));
     }
     if args.exit {

@@ -5,8 +5,9 @@ use crcr_domain::{RepoName, event};
 use crcr_results::webhook_tables::{KnownRepository, ThingQuery, ThingSelection};
 
 use super::overview::entry_of;
+use super::tests;
 use crate::pages::branch::branch_path;
-use crate::pages::search::CommitHit;
+use crate::pages::search::SearchHit;
 use crate::{Hud, PageError};
 
 /// Repositories in which a commit is looked for.
@@ -17,7 +18,7 @@ pub(crate) enum SearchResult {
     Page(String),
     Hits {
         text: String,
-        hits: Vec<CommitHit>,
+        hits: Vec<SearchHit>,
     },
 }
 
@@ -41,14 +42,20 @@ pub(crate) async fn find(hud: &Hud, text: &str) -> Result<SearchResult, PageErro
             return Ok(SearchResult::Page(hit.path.clone()));
         }
     }
+    if hits.is_empty() && !text.is_empty() {
+        hits = tests::search(hud, text).await?;
+        if let [hit] = hits.as_slice() {
+            return Ok(SearchResult::Page(hit.path.clone()));
+        }
+    }
     Ok(SearchResult::Hits { text: text.to_owned(), hits })
 }
 
 /// The branches and pull requests that a commit is on. Of a pull request from a fork, a run has no
 /// number, and its branch isn't one of the repository.
-async fn commit_hits(hud: &Hud, sha: &str) -> Result<Vec<CommitHit>, PageError> {
+async fn commit_hits(hud: &Hud, sha: &str) -> Result<Vec<SearchHit>, PageError> {
     let shas = [sha.to_owned()];
-    let mut hits: Vec<CommitHit> = vec![];
+    let mut hits: Vec<SearchHit> = vec![];
     let known = hud.results.repositories("workflow_job").await?;
     for KnownRepository { name: repository, .. } in known.into_iter().take(MAX_REPOSITORIES) {
         for event in ["push", "workflow_run", "pull_request"] {
@@ -56,12 +63,12 @@ async fn commit_hits(hud: &Hud, sha: &str) -> Result<Vec<CommitHit>, PageError> 
             let query = ThingQuery { event, repository: &repository, selection };
             for row in hud.results.current_things(&query).await? {
                 let hit = if let Some(number) = row.number {
-                    CommitHit {
+                    SearchHit {
                         path: format!("/pr/{number}?upstream={repository}"),
                         name: format!("{repository} #{number}"),
                     }
                 } else if !row.branch.is_empty() && BranchCommit::from_row(&row).is_some() {
-                    CommitHit {
+                    SearchHit {
                         path: branch_path(&repository, &row.branch),
                         name: format!("{repository} {}", row.branch),
                     }

@@ -4,6 +4,7 @@ use crcr_results::retention::day_of;
 use crcr_results::test_runs::{TestQuery, TestRanking, TestStats, date};
 use serde::{Deserialize, Serialize};
 
+use crate::pages::search::SearchHit;
 use crate::query::MAX_SEARCH;
 use crate::{Hud, PageError};
 
@@ -11,6 +12,8 @@ use crate::{Hud, PageError};
 const LIMIT: usize = 200;
 /// As long as days are offered.
 const MAX_DAYS: i64 = 366;
+/// Repositories in which a test is looked for.
+const MAX_REPOSITORIES: usize = 20;
 
 /// `?repo=OWNER/REPO&show=flaky|slow|failing|new&days=N&job=NAME&branches=all&q=TEXT`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -131,4 +134,29 @@ pub(crate) async fn build(hud: &Hud, query: &TestsQuery) -> Result<TestsModel, P
         repositories,
         jobs,
     })
+}
+
+/// For each repository that ran a test with `text` in its name in the last 30 days, the page of these
+/// tests.
+pub(crate) async fn search(hud: &Hud, text: &str) -> Result<Vec<SearchHit>, PageError> {
+    // Every test with a time has a place in this ranking.
+    let show = ShownTests::Slow;
+    let repositories = hud.results.tested_repositories().await?;
+    let mut hits = vec![];
+    for repository in repositories.into_iter().take(MAX_REPOSITORIES) {
+        let query = TestsQuery {
+            repo: Some(repository),
+            show: Some(show.as_str().to_owned()),
+            days: Some("30".to_owned()),
+            job: None,
+            branches: Some("all".to_owned()),
+            q: Some(text.to_owned()),
+        };
+        let model = build(hud, &query).await?;
+        if !model.tests.is_empty() {
+            let name = format!("{}: tests with {text}", model.repository);
+            hits.push(SearchHit { path: model.url(show), name });
+        }
+    }
+    Ok(hits)
 }

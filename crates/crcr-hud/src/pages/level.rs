@@ -80,13 +80,13 @@ fn oncall_reaction(reaction: &OncallReaction) -> Markup {
 fn history(periods: &[LevelPeriod], now: Timestamp) -> Markup {
     html! {
         h2 { "Levels so far" }
-        div.scroll tabindex="0" role="region" aria-label="Levels so far" { table {
+        div.scroll tabindex="0" role="region" aria-label="Levels so far" { table.stack {
             thead { tr { th scope="col" { "Level" } th scope="col" { "First dispatch" } th scope="col" { "Until" } th scope="col" { "Tenure" } } }
             tbody { @for period in periods { tr {
                 th scope="row" { (period.level) " " (period.level.title()) }
-                td { (time(period.from)) }
-                td { @match period.until { Some(until) => (time(until)), None => "today" } }
-                td { (period.until.unwrap_or(now).duration_since(period.from).as_hours() / 24) " d" }
+                td data-label="First dispatch" { (time(period.from)) }
+                td data-label="Until" { @match period.until { Some(until) => (time(until)), None => "today" } }
+                td data-label="Tenure" { (period.until.unwrap_or(now).duration_since(period.from).as_hours() / 24) " d" }
             } } }
         } }
     }
@@ -94,7 +94,7 @@ fn history(periods: &[LevelPeriod], now: Timestamp) -> Markup {
 
 fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {
     html! {
-        div.scroll tabindex="0" role="region" aria-label=(label) { table {
+        div.scroll tabindex="0" role="region" aria-label=(label) { table.stack {
             thead { tr {
                 th scope="col" { "Criterion" } th scope="col" { "Value" } th scope="col" { "Target" }
                 th scope="col" { "n" } th scope="col" { "Verdict" }
@@ -103,10 +103,10 @@ fn table(label: &str, evidence: &[CriterionEvidence]) -> Markup {
                 @let (glyph, class, word) = verdict(item.verdict);
                 tr {
                     th scope="row" { (item.criterion.title()) }
-                    td { @match item.value { Some(value) => (amount(item.criterion, value)), None => span.muted { "no data" } } }
-                    td { (item.bound.sign()) " " (amount(item.criterion, item.target)) }
-                    td { (item.n) }
-                    td.(class) { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
+                    td data-label="Value" { @match item.value { Some(value) => (amount(item.criterion, value)), None => span.muted { "no data" } } }
+                    td data-label="Target" { (item.bound.sign()) " " (amount(item.criterion, item.target)) }
+                    td data-label="n" { (item.n) }
+                    td.(class) data-label="Verdict" { span.outcome.(class) { span.glyph aria-hidden="true" { (glyph) } " " (word) } }
                 }
             } }
         } }

@@ -4,14 +4,14 @@ use maud::{Markup, html};
 
 use crate::layout::shell;
 
-/// The page of a branch or pull request that a commit is on.
+/// A page that the search may be about: a branch or pull request that a commit is on, or tests.
 #[derive(PartialEq, Eq)]
-pub(crate) struct CommitHit {
+pub(crate) struct SearchHit {
     pub(crate) path: String,
     pub(crate) name: String,
 }
 
-pub(crate) fn page(text: &str, hits: &[CommitHit]) -> Markup {
+pub(crate) fn page(text: &str, hits: &[SearchHit]) -> Markup {
     shell(
         "Search",
         false,

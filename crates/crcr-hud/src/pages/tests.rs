@@ -70,7 +70,7 @@ fn table(model: &TestsModel) -> Markup {
         @if model.tests.is_empty() {
             p.note { "No such test in these days." }
         } @else {
-            div.scroll tabindex="0" role="region" aria-label="Tests" { table {
+            div.scroll tabindex="0" role="region" aria-label="Tests" { table.stack {
                 thead { tr {
                     th scope="col" { "Test" } th scope="col" { "Flaky" } th scope="col" { "Failed" }
                     th scope="col" { "Mean time" } th scope="col" { "Runs" } th scope="col" { "First seen" }
@@ -80,11 +80,11 @@ fn table(model: &TestsModel) -> Markup {
                         bdi { (test.classname) @if !test.classname.is_empty() && !test.name.is_empty() { "." } (test.name) }
                         @if let Some(file) = &test.file { " " span.detail { (file) } }
                     }
-                    td { (share(test.flaky, test)) }
-                    td { (share(test.failures, test)) }
-                    td { @match test.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } }
-                    td { (test.runs) }
-                    td { (date(test.first_day)) }
+                    td data-label="Flaky" { (share(test.flaky, test)) }
+                    td data-label="Failed" { (share(test.failures, test)) }
+                    td data-label="Mean time" { @match test.mean_time { Some(time) => (duration(time)), None => span.muted { "no data" } } }
+                    td data-label="Runs" { (test.runs) }
+                    td data-label="First seen" { (date(test.first_day)) }
                 } } }
             } }
         }
