@@ -8,11 +8,12 @@ use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::server::Bound;
 use crcr_standin::traffic::Fault;
-use crcr_standin::world::Started;
+use crcr_standin::world::{Dispatch, Started};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::doctor::checks;
+use crate::relay_process::Place;
 use crate::support::{Crcr, Ran};
 
 const FILE: &str = ".github/workflows/ci.yml";
@@ -36,6 +37,12 @@ jobs:
       - uses: pytorch/crcr/actions/report-ci-result@{SHA}
 "
     )
+}
+
+/// The same, with a title that says which dispatch started a run.
+fn named_workflow() -> String {
+    let name = "run-name: 'x (${{ github.event.client_payload.delivery_id }})'";
+    format!("{name}\n{}", workflow())
 }
 
 /// A GitHub with a downstream repository that lacks nothing.
@@ -241,40 +248,151 @@ fn github_outage_is_exit_2_without_a_report() {
     assert!(ran.stderr.contains("error[no-github-token]"), "{}", ran.report());
 }
 
-#[test]
-fn dispatch_is_answered_by_a_run_or_reported_as_unanswered() {
-    let dispatch = |answer: Option<&'static str>, seconds: &str| {
-        let github = github();
-        let mut started = github.state().world.listen();
-        let state = std::sync::Arc::clone(github.state());
-        let listener = std::thread::spawn(move || {
-            let Some(Started::Dispatch(sent)) = started.blocking_recv() else { return None };
-            let run = Run {
-                event: "repository_dispatch".to_owned(),
-                id: 4321,
-                ..nightly(0, answer.unwrap_or_default())
-            };
-            answer.map(|_| state.runs.add(run));
-            Some(sent)
-        });
-        let args = ["--dispatch", "--timeout", seconds];
-        let ran = with_app(&github, doctor(&github, &args)).run();
-        // What the relay would send, so that no job runs: the pull request is closed.
-        let sent = listener.join().unwrap().unwrap();
-        assert_eq!((&*sent.repository, &*sent.event_type), ("acme/backend", "pull_request"));
-        assert_eq!(sent.client_payload["payload"]["action"], "closed");
-        github.state().world.take_dispatches();
-        ran
-    };
-    assert_check(
-        &dispatch(Some("skipped"), "60"),
-        "dispatch",
-        "ok",
-        "/runs/4321 answered: skipped",
-    );
-    assert_check(&dispatch(Some("failure"), "60"), "dispatch", "warning", "answered: failure");
-    assert_check(&dispatch(None, "1"), "dispatch", "error", "no run began within 1 seconds");
+/// Runs `doctor --dispatch`; `answer` makes the run that begins, from the delivery.
+fn dispatch(
+    workflow: &str,
+    seconds: &str,
+    answer: impl FnOnce(&str) -> Option<Run> + Send + 'static,
+) -> Ran {
+    let github = github();
+    github.state().world.put_file("acme/backend", FILE, workflow);
+    let mut started = github.state().world.listen();
+    let state = std::sync::Arc::clone(github.state());
+    let listener = std::thread::spawn(move || {
+        let Some(Started::Dispatch(sent)) = started.blocking_recv() else { return None };
+        answer(sent.client_payload["delivery_id"].as_str().unwrap()).map(|run| state.runs.add(run));
+        Some(sent)
+    });
+    let args = ["--dispatch", "--timeout", seconds];
+    let ran = with_app(&github, doctor(&github, &args)).run();
+    // What the relay would send, so that no job runs: the pull request is closed.
+    let sent = listener.join().unwrap().unwrap();
+    assert_eq!((&*sent.repository, &*sent.event_type), ("acme/backend", "pull_request"));
+    assert_eq!(sent.client_payload["payload"]["action"], "closed");
+    github.state().world.take_dispatches();
+    ran
+}
 
+/// A run of a dispatch, with this title.
+fn dispatched(title: &str, conclusion: &str) -> Run {
+    let title = Some(title.to_owned());
+    Run { event: "repository_dispatch".to_owned(), id: 4321, title, ..nightly(0, conclusion) }
+}
+
+#[test]
+fn dispatch_is_answered_by_the_run_that_names_it() {
+    let named = named_workflow();
+    for (conclusion, status) in [("skipped", "ok"), ("failure", "warning")] {
+        let ran = dispatch(&named, "60", move |delivery| {
+            Some(dispatched(&format!("7 ({delivery})"), conclusion))
+        });
+        let message = format!("/runs/4321 answered: {conclusion}");
+        assert_check(&ran, "dispatch", status, &message);
+    }
+    let ran = dispatch(&named, "1", |_| None);
+    assert_check(&ran, "dispatch", "error", "no run began within 1 seconds");
+    let ran = dispatch(&named, "1", |_| Some(dispatched("7 (72d3162e-cc78)", "skipped")));
+    assert_check(&ran, "dispatch", "error", "of 1 runs that began within 1 seconds none names it");
+}
+
+#[test]
+fn run_that_does_not_name_its_dispatch_may_have_another_cause() {
+    let ran = dispatch(&workflow(), "60", |_| Some(dispatched("pull_request", "skipped")));
+    assert_check(&ran, "dispatch", "warning", "/runs/4321 began, which may have had another cause");
+    assert!(ran.stdout.contains("give the workflow a `run-name`"), "{}", ran.report());
+    // GitHub shows the title of the workflow as it was when the run began.
+    let ran = dispatch(&workflow(), "60", |delivery| {
+        Some(dispatched(&format!("({delivery})"), "skipped"))
+    });
+    assert_check(&ran, "dispatch", "ok", "answered: skipped");
+}
+
+/// Runs `crcr report` as the job `dry dispatch` of the run that the dispatch started, and records how it
+/// ended.
+fn report_as_the_template_does(github: &StandIn, sent: &Dispatch) -> Ran {
+    let state = github.state();
+    let delivery = sent.client_payload["delivery_id"].as_str().unwrap();
+    let run = Run {
+        repository_id: state.world.add_repo("acme/backend"),
+        head_repository: Some("acme/backend".to_owned()),
+        ..dispatched(&format!("7 ({delivery})"), "success")
+    };
+    let mut job = state.runs.add_job(state.runs.add(run.clone()), "dry dispatch");
+    let event = json!({ "action": "pull_request", "client_payload": sent.client_payload });
+    let args = ["report", "--status", "completed", "--conclusion", "success", "--max-time", "1"];
+    let mut step = Crcr::step(&args, "repository_dispatch", &event);
+    for (name, value) in state.job_environment(&job) {
+        step = step.env(name, &value);
+    }
+    let ran = step.run();
+    let conclusion = if ran.code == 0 { "success" } else { "failure" };
+    job.conclusion = Some(conclusion.to_owned());
+    state.runs.update_job(&job);
+    state.runs.add(Run { conclusion: job.conclusion.clone(), ..run });
+    ran
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_dispatch_is_answered_end_to_end_before_the_repository_is_on_the_allowlist() {
+    const KEY: &str = "a key of callback tokens";
+    for (allowlist, doctors_key, status) in [
+        ("L1: []\n", KEY, "ok"),
+        ("L4:\n  - acme/backend: [dave]\n", KEY, "ok"),
+        ("L1: []\n", "another key", "error"),
+        ("L4:\n  - acme/backend: [dave]\n", "another key", "error"),
+    ] {
+        let place = Place::new(&["acme/backend"], allowlist).set("CRCR_CALLBACK_KEY", KEY);
+        let relay = place.serve();
+        relay.ready().await;
+        let github = &place.github;
+        github.state().world.put_file("acme/backend", FILE, named_workflow());
+        let mut started = github.state().world.listen();
+        let run = with_app(github, doctor(github, &["--dispatch", "--timeout", "60"]))
+            .env("CRCR_CALLBACK_KEY", doctors_key)
+            .env("CRCR_PUBLIC_URL", relay.url.as_str());
+        let doctor = tokio::task::spawn_blocking(move || run.run());
+        let Some(Started::Dispatch(sent)) = started.recv().await else { panic!("no dispatch") };
+        let reported = tokio::task::block_in_place(|| report_as_the_template_does(github, &sent));
+        let ran = doctor.await.unwrap();
+        github.state().world.take_dispatches();
+        if status == "ok" {
+            let message = "/runs/4321 answered: success, and the relay accepted its token and the";
+            assert_check(&ran, "dispatch", "ok", message);
+            assert_eq!(reported.outputs["outcome"], "verified", "{}", reported.report());
+        } else {
+            assert_check(&ran, "dispatch", "error", "which reports to the relay: failure");
+            let said = "doesn't know the signature of this dry dispatch";
+            assert!(reported.stderr.contains(said), "{}", reported.report());
+        }
+        let hud = relay.url.join("api/v1/repositories/acme/backend?window=7d").unwrap();
+        let shown = reqwest::get(hud).await.unwrap().text().await.unwrap();
+        assert!(!shown.contains("crcr-doctor-"), "nothing is recorded: {shown}");
+    }
+}
+
+#[test]
+fn signed_dispatch_without_a_job_that_reports_is_a_warning() {
+    let github = github();
+    github.state().world.put_file("acme/backend", FILE, named_workflow());
+    let mut started = github.state().world.listen();
+    let state = std::sync::Arc::clone(github.state());
+    let listener = std::thread::spawn(move || {
+        let Some(Started::Dispatch(sent)) = started.blocking_recv() else { panic!() };
+        let delivery = sent.client_payload["delivery_id"].as_str().unwrap().to_owned();
+        state.runs.add(dispatched(&delivery, "skipped"));
+        sent
+    });
+    let ran = with_app(&github, doctor(&github, &["--dispatch"]))
+        .env("GITHUB_APP_SECRET", "secret")
+        .run();
+    let sent = listener.join().unwrap();
+    assert!(sent.client_payload["callback_token"].as_str().unwrap().starts_with("v1."));
+    assert_check(&ran, "dispatch", "warning", "no job `dry dispatch` reported to the relay");
+    github.state().world.take_dispatches();
+}
+
+#[test]
+fn dispatch_without_credentials_or_permission_is_not_sent() {
     let github = github();
     let ran = doctor(&github, &["--dispatch"]).run();
     assert_check(&ran, "dispatch", "not-checked", "needs the App's own credentials");

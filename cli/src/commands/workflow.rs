@@ -77,6 +77,8 @@ pub struct DispatchWorkflow {
     pub expression_in_script: Vec<String>,
     /// Jobs that report and may request no OIDC token.
     pub reports_without_token: Vec<String>,
+    /// Whether `run-name` holds the delivery, so that a run shows which dispatch started it.
+    pub names_delivery: bool,
 }
 
 impl DispatchWorkflow {
@@ -94,7 +96,9 @@ impl DispatchWorkflow {
             }
             _ => None,
         };
-        let mut found = Self { types, ..Self::default() };
+        let run_name = workflow.get("run-name").and_then(Value::as_str).unwrap_or_default();
+        let names_delivery = run_name.contains("client_payload.delivery_id");
+        let mut found = Self { types, names_delivery, ..Self::default() };
         let jobs = workflow.get("jobs").and_then(Value::as_mapping);
         for (name, job) in jobs.into_iter().flatten() {
             let name = name.as_str().unwrap_or_default();

@@ -2,17 +2,15 @@
 //!
 //! What can't be seen with the credentials at hand is listed as not checked, and never as right.
 
-use std::time::Duration;
-
 use crcr_github::lookup::cache::LookupCache;
 use crcr_github::lookup::{GithubLookup, RepositoryInfo};
 use crcr_github::runs::WorkflowRun;
 use crcr_github::{GithubApp, GithubError, SecureUrl};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::Value;
 use url::Url;
 
+use super::dry_dispatch::DryDispatch;
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::DownstreamArgs;
 use crate::commands::github;
@@ -27,7 +25,6 @@ const NIGHTLY_AGE: SignedDuration = SignedDuration::from_hours(48);
 /// A report shows that the way to the relay works if it isn't older.
 const REPORT_AGE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const MAX_HUD_BYTES: usize = 8 * 1024 * 1024;
-const POLL: Duration = Duration::from_secs(3);
 const TEMPLATE: &str = "`crcr init downstream` writes one that is right";
 const NEEDS_APP: &str =
     "it needs the App's own credentials, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`";
@@ -36,6 +33,7 @@ struct DownstreamCheck<'a> {
     lookup: GithubLookup,
     app: Option<GithubApp>,
     args: &'a DownstreamArgs,
+    env: &'a Env,
     repository: RepositoryInfo,
 }
 
@@ -63,13 +61,13 @@ pub async fn check(
             "check the spelling; a private repository needs a token that sees it",
         )),
         Some(repository) => {
-            let check = DownstreamCheck { lookup, app, args, repository };
+            let check = DownstreamCheck { lookup, app, args, env, repository };
             results.push(check.repository());
             results.extend(check.app().await.map_err(failed)?);
             let files = check.workflow_files().await.map_err(failed)?;
             results.extend(workflows(&files));
             results.push(check.nightly(&files).await.map_err(failed)?);
-            results.push(check.dispatch().await.map_err(failed)?);
+            results.push(check.dispatch(&files).await.map_err(failed)?);
             results.push(relay_report(args).await?);
         }
     }
@@ -190,7 +188,7 @@ impl DownstreamCheck<'_> {
     }
 
     /// Sends a closed pull request, for which workflows start a run and skip its jobs.
-    async fn dispatch(&self) -> Result<CheckResult, GithubError> {
+    async fn dispatch(&self, files: &[WorkflowFile]) -> Result<CheckResult, GithubError> {
         const CHECK: &str = "dispatch";
         if !self.args.dispatch {
             return Ok(CheckResult::not_checked(
@@ -201,96 +199,21 @@ impl DownstreamCheck<'_> {
         let Some(app) = &self.app else {
             return Ok(CheckResult::not_checked(CHECK, NEEDS_APP));
         };
-        match self.answer_to_dispatch(app).await {
-            Err(
-                error @ (GithubError::NotInstalled(_)
-                | GithubError::Suspended(_)
-                | GithubError::MissingPermission { .. }
-                | GithubError::Forbidden(_)
-                | GithubError::Unprocessable(_)),
-            ) => {
-                let message = format!("GitHub refused the dispatch: {error}");
-                let fix = "install the App with the permissions that it asks for";
-                Ok(CheckResult::error(CHECK, message, fix))
-            }
-            other => other,
-        }
-    }
-
-    async fn answer_to_dispatch(&self, app: &GithubApp) -> Result<CheckResult, GithubError> {
-        const CHECK: &str = "dispatch";
-        let before = Timestamp::now();
-        let known = self.dispatched_runs(app, before).await?;
-        let payload = closed_pull_request(self.args);
-        app.dispatch(self.name(), None, "pull_request", &payload).await?;
-        let end = Instant::now() + Duration::from_secs(self.args.timeout);
-        let mut seen = None;
-        while Instant::now() < end {
-            let runs = self.dispatched_runs(app, before).await?;
-            let new = runs.into_iter().find(|run| known.iter().all(|old| old.id != run.id));
-            seen = new.or(seen);
-            if seen.as_ref().is_some_and(WorkflowRun::is_completed) {
-                break;
-            }
-            tokio::time::sleep(POLL.min(end.saturating_duration_since(Instant::now()))).await;
-        }
-        let seconds = self.args.timeout;
-        Ok(match seen {
-            None => CheckResult::error(
-                CHECK,
-                format!("GitHub took the dispatch, and no run began within {seconds} seconds"),
-                "check that the workflow is on the default branch and enabled",
-            ),
-            Some(run) if !run.is_completed() => CheckResult::warning(
-                CHECK,
-                format!("{} began and didn't end within {seconds} seconds", run.html_url),
-                "let the jobs end at once for a closed pull request, as the template does",
-            ),
-            Some(run) => {
-                let conclusion = run.conclusion.as_deref().unwrap_or("no conclusion");
-                let message = format!("{} answered: {conclusion}", run.html_url);
-                match conclusion {
-                    "success" | "skipped" => CheckResult::ok(CHECK, message),
-                    _ => {
-                        let fix = "skip the jobs for a closed pull request, as the template does";
-                        CheckResult::warning(CHECK, message, fix)
-                    }
-                }
-            }
-        })
-    }
-
-    async fn dispatched_runs(
-        &self,
-        app: &GithubApp,
-        since: Timestamp,
-    ) -> Result<Vec<WorkflowRun>, GithubError> {
-        // Clocks differ by some seconds.
-        let minute = SignedDuration::from_mins(1);
-        let window = (since - minute, Timestamp::now() + minute);
-        app.runs_of_event(self.name(), "repository_dispatch", window).await
+        let read = files.iter().filter_map(|file| DispatchWorkflow::read(&file.text));
+        let dispatch = DryDispatch {
+            app,
+            repository: self.name(),
+            upstream: &self.args.upstream,
+            timeout: self.args.timeout,
+            runs_name_delivery: read.into_iter().all(|workflow| workflow.names_delivery),
+            env: self.env,
+        };
+        dispatch.send().await
     }
 }
 
 fn started_at(run: &WorkflowRun) -> Option<Timestamp> {
     run.run_started_at.or(run.created_at)
-}
-
-/// What the relay sends when a pull request is closed, with a commit that doesn't exist.
-fn closed_pull_request(args: &DownstreamArgs) -> Value {
-    let upstream = args.upstream.as_str();
-    json!({
-        "event_type": "pull_request",
-        "delivery_id": format!("crcr-doctor-{:032x}", rand::random::<u128>()),
-        "payload": {
-            "action": "closed",
-            "repository": { "full_name": upstream },
-            "pull_request": {
-                "number": 0,
-                "head": { "sha": "0".repeat(40), "repo": { "full_name": upstream } },
-            },
-        },
-    })
 }
 
 /// What the texts of the workflows say.
