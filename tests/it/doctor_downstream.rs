@@ -119,7 +119,16 @@ fn correct_repository_has_no_findings_and_what_needs_the_app_is_not_checked() {
     ];
     let expected = expected.map(|(check, status)| (check.to_owned(), status.to_owned()));
     assert_eq!(statuses(&ran), BTreeMap::from(expected));
-    assert_check(&ran, "app-installed", "not-checked", "needs the App's own credentials");
+    for (check, flag) in
+        [("app-installed", ""), ("app-permissions", ""), ("dispatch", " --dispatch")]
+    {
+        assert_check(&ran, check, "not-checked", "needs the App's own credentials");
+        let who = format!(
+            "the upstream maintainer, who has them, runs `crcr doctor downstream acme/backend{flag}`"
+        );
+        assert_check(&ran, check, "not-checked", &who);
+    }
+    assert_check(&ran, "relay-report", "not-checked", "its operator knows the address");
 
     let ran = with_app(&github, doctor(&github, &[])).run().expect_code(0);
     assert_check(&ran, "app-installed", "ok", "is installed");
@@ -184,7 +193,7 @@ fn each_fault_of_the_workflow_is_found() {
         ("permissions: {}", "permissions: write-all", "token-exposed", "error", "any pull request"),
         (&pinned, "checkout-pr@v1", "pinned", "error", "`pytorch/crcr/actions/checkout-pr@v1` in"),
         ("run: make test", expression, "untrusted-expression", "error", "`test` in `.github"),
-        ("  schedule: [{cron: '7 3 * * *'}]\n", "", "nightly", "warning", "runs on a schedule"),
+        ("  schedule: [{cron: '7 3 * * *'}]\n", "", "nightly", "warning", "no scheduled workflow"),
     ] {
         assert!(workflow().contains(from), "{from}");
         world.put_file("acme/backend", FILE, workflow().replace(from, to));
@@ -199,15 +208,50 @@ fn each_fault_of_the_workflow_is_found() {
 }
 
 #[test]
-fn written_template_has_no_findings_but_the_missing_nightly_run() {
+fn written_templates_have_no_findings() {
     let github = github();
-    let text = include_str!("../../workflows-templates/downstream-ci.yml");
-    let pinned = text.replace("@v1\n", &format!("@{SHA} # v1\n"));
-    github.state().world.put_file("acme/backend", FILE, pinned);
+    let world = &github.state().world;
+    let pinned = |text: &str| text.replace("@v1\n", &format!("@{SHA} # v1\n"));
+    let template = include_str!("../../workflows-templates/downstream-ci.yml");
+    world.put_file("acme/backend", FILE, pinned(template));
+    let ran = doctor(&github, &[]).run().expect_code(0);
+    assert_check(&ran, "nightly", "warning", "no scheduled workflow");
+    assert!(ran.stdout.contains("`crcr init downstream --nightly` writes one"), "{}", ran.report());
+    let nightly_path = ".github/workflows/downstream-nightly.yml";
+    let template = include_str!("../../workflows-templates/downstream-nightly.yml");
+    world.put_file("acme/backend", nightly_path, pinned(template));
+    let run = Run { workflow_path: nightly_path.to_owned(), ..nightly(20, "success") };
+    github.state().runs.add(run);
     let ran = doctor(&github, &[]).run().expect_code(0);
     let found = statuses(&ran);
-    let warned: Vec<_> = found.iter().filter(|(_, status)| *status == "warning").collect();
-    assert_eq!(warned, [(&"nightly".to_owned(), &"warning".to_owned())], "{}", ran.report());
+    let bad = |status: &&String| *status == "warning" || *status == "error";
+    assert_eq!(found.values().find(bad), None, "{}", ran.report());
+    assert_check(&ran, "nightly", "ok", "the newest scheduled run is of");
+}
+
+#[test]
+fn scheduled_workflow_that_has_nothing_to_do_with_upstream_is_no_nightly() {
+    let github = github();
+    let world = &github.state().world;
+    world.put_file(
+        "acme/backend",
+        FILE,
+        workflow().replace("  schedule: [{cron: '7 3 * * *'}]\n", ""),
+    );
+    let stale = ".github/workflows/stale.yml";
+    let scheduled =
+        |job: &str| format!("on: {{schedule: [{{cron: '7 3 * * *'}}]}}\njobs: {{a: {job}}}");
+    world.put_file("acme/backend", stale, scheduled("{steps: [{uses: actions/stale@v10}]}"));
+    let run = Run { workflow_path: stale.to_owned(), ..nightly(1, "success") };
+    github.state().runs.add(run);
+    let ran = doctor(&github, &[]).run();
+    assert_check(&ran, "nightly", "warning", "reports or checks out `pytorch/pytorch`");
+    let other = "{uses: acme/shared/.github/workflows/nightly.yml@v1}";
+    world.put_file("acme/backend", stale, scheduled(other));
+    assert_check(&doctor(&github, &[]).run(), "nightly", "not-checked", "call others, which may");
+    let upstream = "{steps: [{uses: actions/checkout@v6, with: {repository: pytorch/pytorch}}]}";
+    world.put_file("acme/backend", stale, scheduled(upstream));
+    assert_check(&doctor(&github, &[]).run(), "nightly", "ok", ": success");
 }
 
 #[test]
@@ -315,7 +359,8 @@ fn report_as_the_template_does(github: &StandIn, sent: &Dispatch) -> Ran {
     let run = Run {
         repository_id: state.world.add_repo("acme/backend"),
         head_repository: Some("acme/backend".to_owned()),
-        ..dispatched(&format!("7 ({delivery})"), "success")
+        status: "in_progress".to_owned(),
+        ..dispatched(&format!("7 ({delivery})"), "")
     };
     let mut job = state.runs.add_job(state.runs.add(run.clone()), "dry dispatch");
     let event = json!({ "action": "pull_request", "client_payload": sent.client_payload });
@@ -328,7 +373,8 @@ fn report_as_the_template_does(github: &StandIn, sent: &Dispatch) -> Ran {
     let conclusion = if ran.code == 0 { "success" } else { "failure" };
     job.conclusion = Some(conclusion.to_owned());
     state.runs.update_job(&job);
-    state.runs.add(Run { conclusion: job.conclusion.clone(), ..run });
+    let status = "completed".to_owned();
+    state.runs.add(Run { status, conclusion: job.conclusion.clone(), ..run });
     ran
 }
 

@@ -125,6 +125,69 @@ impl DispatchWorkflow {
     }
 }
 
+/// What a workflow that a schedule starts has to do with upstream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScheduledWorkflow {
+    /// It reports to the relay, or checks out upstream code.
+    pub is_nightly: bool,
+    /// It calls a workflow or an action that isn't read here and may do so.
+    pub calls_others: bool,
+}
+
+impl ScheduledWorkflow {
+    /// `None` for a workflow that no schedule starts. `called` reads a workflow of the same repository.
+    pub fn read(
+        text: &str,
+        upstream: &str,
+        called: impl Fn(&str) -> Option<String>,
+    ) -> Option<Self> {
+        let workflow: Value = serde_yaml::from_str(text).ok()?;
+        if !starts_on(&workflow, "schedule") {
+            return None;
+        }
+        let mut found = Self::default();
+        found.add(&workflow, upstream);
+        for path in local_calls(&workflow) {
+            match called(path).and_then(|text| serde_yaml::from_str(&text).ok()) {
+                Some(workflow) => found.add(&workflow, upstream),
+                None => found.calls_others = true,
+            }
+        }
+        Some(found)
+    }
+
+    fn add(&mut self, workflow: &Value, upstream: &str) {
+        for job in jobs(workflow) {
+            let called = job.get("uses").and_then(Value::as_str);
+            self.calls_others |= called.is_some_and(|called| !called.starts_with("./"));
+            for step in steps(job) {
+                let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default();
+                let path = uses.split('@').next().unwrap_or_default();
+                let repository = step.get("with").and_then(|with| with.get("repository"));
+                let is_upstream = repository
+                    .and_then(Value::as_str)
+                    .is_some_and(|repository| repository.eq_ignore_ascii_case(upstream));
+                self.is_nightly |= reports(step) || is_upstream || path.ends_with("/checkout-pr");
+                self.calls_others |= path.starts_with("./");
+            }
+        }
+    }
+}
+
+/// The workflows of the same repository that `workflow` calls, as paths.
+fn local_calls(workflow: &Value) -> impl Iterator<Item = &str> {
+    jobs(workflow).filter_map(|job| job.get("uses")?.as_str()?.strip_prefix("./"))
+}
+
+fn jobs(workflow: &Value) -> impl Iterator<Item = &Value> {
+    let jobs = workflow.get("jobs").and_then(Value::as_mapping);
+    jobs.into_iter().flat_map(|jobs| jobs.values())
+}
+
+fn steps(job: &Value) -> &[Value] {
+    job.get("steps").and_then(Value::as_sequence).map(Vec::as_slice).unwrap_or_default()
+}
+
 /// What a workflow uses, and the runner labels of each job, as it writes them.
 pub fn pins(text: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
     let (mut uses, mut runs_on) = (BTreeSet::new(), BTreeMap::new());
@@ -224,6 +287,29 @@ mod tests {
         assert_eq!(step("uses: ./.github/actions/ci"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: x/y/.github/workflows/z.yml@v1}}"), (false, false, true));
         assert_eq!(read("jobs: {a: {uses: ./.github/workflows/z.yml}}"), (false, false, false));
+    }
+
+    #[test]
+    fn scheduled_workflow_is_a_nightly_if_it_reports_or_checks_out_upstream() {
+        let called = |path: &str| {
+            (path == "tests.yml").then(|| "jobs: {a: {steps: [{run: crcr report}]}}".to_owned())
+        };
+        let read = |job: &str| {
+            let text = format!("on: {{schedule: []}}\njobs: {{a: {job}}}");
+            let found = ScheduledWorkflow::read(&text, "acme/upstream", called).unwrap();
+            (found.is_nightly, found.calls_others)
+        };
+        assert_eq!(ScheduledWorkflow::read("on: push", "acme/upstream", called), None);
+        assert_eq!(read("{steps: [{uses: actions/stale@v10}]}"), (false, false));
+        assert_eq!(read("{steps: [{uses: actions/checkout@v6}]}"), (false, false));
+        let upstream = "{steps: [{uses: actions/checkout@v6, with: {repository: Acme/Upstream}}]}";
+        assert_eq!(read(upstream), (true, false));
+        assert_eq!(read("{steps: [{uses: pytorch/crcr/actions/checkout-pr@v1}]}"), (true, false));
+        assert_eq!(read("{steps: [{run: crcr report --status completed}]}"), (true, false));
+        assert_eq!(read("{uses: ./tests.yml}"), (true, false));
+        assert_eq!(read("{uses: ./gone.yml}"), (false, true));
+        assert_eq!(read("{uses: x/y/.github/workflows/z.yml@v1}"), (false, true));
+        assert_eq!(read("{steps: [{uses: ./.github/actions/ci}]}"), (false, true));
     }
 
     #[test]

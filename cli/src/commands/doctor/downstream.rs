@@ -14,7 +14,7 @@ use super::dry_dispatch::DryDispatch;
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::DownstreamArgs;
 use crate::commands::github;
-use crate::commands::workflow::{DispatchWorkflow, WorkflowUse, starts_on};
+use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse};
 use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -26,8 +26,6 @@ const NIGHTLY_AGE: SignedDuration = SignedDuration::from_hours(48);
 const REPORT_AGE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const MAX_HUD_BYTES: usize = 8 * 1024 * 1024;
 const TEMPLATE: &str = "`crcr init downstream` writes one that is right";
-const NEEDS_APP: &str =
-    "it needs the App's own credentials, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`";
 
 struct DownstreamCheck<'a> {
     lookup: GithubLookup,
@@ -99,8 +97,8 @@ impl DownstreamCheck<'_> {
         const PERMISSIONS: &str = "app-permissions";
         let Some(app) = &self.app else {
             return Ok(vec![
-                CheckResult::not_checked(INSTALLED, NEEDS_APP),
-                CheckResult::not_checked(PERMISSIONS, NEEDS_APP),
+                CheckResult::not_checked(INSTALLED, self.needs_app("")),
+                CheckResult::not_checked(PERMISSIONS, self.needs_app("")),
             ]);
         };
         let installation = match app.installation(self.name()).await {
@@ -138,6 +136,15 @@ impl DownstreamCheck<'_> {
         Ok(vec![installed, permissions])
     }
 
+    /// Why a check needs somebody else, and what that person runs.
+    fn needs_app(&self, flag: &str) -> String {
+        let name = self.args.repository.as_str();
+        format!(
+            "it needs the App's own credentials, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`: the upstream \
+             maintainer, who has them, runs `crcr doctor downstream {name}{flag}`"
+        )
+    }
+
     async fn workflow_files(&self) -> Result<Vec<WorkflowFile>, GithubError> {
         let mut files = vec![];
         for path in self.lookup.workflows(self.name()).await?.into_iter().take(MAX_WORKFLOWS) {
@@ -147,19 +154,34 @@ impl DownstreamCheck<'_> {
         Ok(files)
     }
 
-    /// The newest run that a schedule started.
+    /// The newest run that a schedule started of a workflow that has to do with upstream.
     async fn nightly(&self, files: &[WorkflowFile]) -> Result<CheckResult, GithubError> {
         const CHECK: &str = "nightly";
-        let scheduled = |file: &&WorkflowFile| {
-            serde_yaml::from_str(&file.text)
-                .is_ok_and(|workflow: serde_yaml::Value| starts_on(&workflow, "schedule"))
-        };
-        let paths: Vec<_> = files.iter().filter(scheduled).map(|file| &*file.path).collect();
+        let upstream = self.args.upstream.as_str();
+        let text_of =
+            |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.clone());
+        let scheduled = files.iter().filter_map(|file| {
+            let found = ScheduledWorkflow::read(&file.text, upstream, text_of)?;
+            Some((&*file.path, found))
+        });
+        let scheduled: Vec<_> = scheduled.collect();
+        let nightly = scheduled.iter().filter(|(_, found)| found.is_nightly);
+        let paths: Vec<_> = nightly.map(|(path, _)| *path).collect();
+        if paths.is_empty() && scheduled.iter().any(|(_, found)| found.calls_others) {
+            let message = format!(
+                "the scheduled workflows call others, which may report or check out `{upstream}`"
+            );
+            return Ok(CheckResult::not_checked(CHECK, message));
+        }
         if paths.is_empty() {
+            let message = format!(
+                "no scheduled workflow on the default branch reports or checks out `{upstream}`"
+            );
             return Ok(CheckResult::warning(
                 CHECK,
-                "no workflow on the default branch runs on a schedule",
-                "a nightly run shows that a failure isn't the pull request's: add `schedule:`",
+                message,
+                "a nightly run shows that a failure isn't the pull request's: `crcr init downstream \
+                 --nightly` writes one",
             ));
         }
         let runs = match self.lookup.completed_runs(self.name(), "schedule").await {
@@ -190,15 +212,13 @@ impl DownstreamCheck<'_> {
     /// Sends a closed pull request, for which workflows start a run and skip its jobs.
     async fn dispatch(&self, files: &[WorkflowFile]) -> Result<CheckResult, GithubError> {
         const CHECK: &str = "dispatch";
-        if !self.args.dispatch {
-            return Ok(CheckResult::not_checked(
-                CHECK,
-                "`--dispatch` sends one and waits for its run",
-            ));
-        }
         let Some(app) = &self.app else {
-            return Ok(CheckResult::not_checked(CHECK, NEEDS_APP));
+            return Ok(CheckResult::not_checked(CHECK, self.needs_app(" --dispatch")));
         };
+        if !self.args.dispatch {
+            let message = "`--dispatch` sends one, and waits for its run to report";
+            return Ok(CheckResult::not_checked(CHECK, message));
+        }
         let read = files.iter().filter_map(|file| DispatchWorkflow::read(&file.text));
         let dispatch = DryDispatch {
             app,
@@ -326,7 +346,9 @@ fn listed(names: &[String]) -> String {
 async fn relay_report(args: &DownstreamArgs) -> Result<CheckResult, Failure> {
     const CHECK: &str = "relay-report";
     let Some(hud) = &args.hud else {
-        return Ok(CheckResult::not_checked(CHECK, "`--hud` names a relay that knows it already"));
+        let message = "`--hud URL` asks a relay that dispatches to it already, such as a test relay: its \
+                       operator knows the address";
+        return Ok(CheckResult::not_checked(CHECK, message));
     };
     let answer = match ask_hud(hud, args.repository.as_str()).await {
         Ok(answer) => answer,

@@ -249,13 +249,13 @@ impl GithubLookup {
         self.json(&format!("{}/actions/runs/{run}", repo_path(repo)), Value::clone).await
     }
 
-    /// The newest runs that `event` started and that have ended, at most 30.
+    /// The newest runs that `event` started and that have ended, at most 100.
     pub async fn completed_runs(
         &self,
         repo: &str,
         event: &str,
     ) -> Result<Vec<WorkflowRun>, GithubError> {
-        let query = format!("/actions/runs?event={}&status=completed&per_page=30", encoded(event));
+        let query = format!("/actions/runs?event={}&status=completed&per_page=100", encoded(event));
         let keep = |answer: &Value| {
             let runs = answer["workflow_runs"].as_array().map(Vec::as_slice).unwrap_or_default();
             runs.iter().filter(|run| run["status"] == "completed").cloned().collect()
