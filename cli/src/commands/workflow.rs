@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crcr_domain::RepoName;
 use serde_yaml::Value;
 
 /// Suffixes of the paths of actions that report to the relay.
@@ -203,7 +204,14 @@ pub fn pins(text: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
             None => container,
         });
         let labels = job.get("runs-on").into_iter().chain(image);
-        let labels: Vec<_> = labels.map(one_line).collect();
+        let mut labels: Vec<_> = labels.map(one_line).collect();
+        // The same name may be another image by now.
+        if let Some(image) = image
+            && let Some(last) = labels.last_mut()
+            && !one_line(image).contains("@sha256:")
+        {
+            last.push_str(" (an image without a digest)");
+        }
         if let (Some(name), false) = (name.as_str(), labels.is_empty()) {
             runs_on.insert(name.to_owned(), labels.join(", in "));
         }
@@ -228,6 +236,17 @@ fn is_pinned(uses: &str) -> bool {
     }
     let reference = uses.rsplit_once('@').map_or("", |(_, reference)| reference);
     reference.len() == 40 && reference.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// The repository and the tag or branch of an action or workflow that isn't pinned by commit.
+pub fn unpinned_action(uses: &str) -> Option<(String, &str)> {
+    if is_pinned(uses) || uses.starts_with("docker://") {
+        return None;
+    }
+    let (path, reference) = uses.rsplit_once('@')?;
+    let mut parts = path.split('/');
+    let repository = format!("{}/{}", parts.next()?, parts.next()?);
+    Some((RepoName::new(&repository).ok()?.to_string(), reference))
 }
 
 fn reports(step: &Value) -> bool {
@@ -345,6 +364,18 @@ mod tests {
         assert_eq!(allowed.reports_without_token, [""; 0]);
         let called = read(all, "{uses: x/y/.github/workflows/z.yml@main}");
         assert_eq!(called.unpinned, ["x/y/.github/workflows/z.yml@main"]);
+    }
+
+    #[test]
+    fn unpinned_actions_have_a_repository_and_a_reference() {
+        let found =
+            |uses| unpinned_action(uses).map(|(repository, at)| format!("{repository} {at}"));
+        assert_eq!(found("actions/checkout@v6").unwrap(), "actions/checkout v6");
+        assert_eq!(found("a/b/.github/workflows/c.yml@x/y").unwrap(), "a/b x/y");
+        let pinned = "actions/checkout@0123456789abcdef0123456789abcdef01234567";
+        for other in [pinned, "./local", "docker://alpine:3", "actions@v1", "a/b", "../..@v1"] {
+            assert_eq!(found(other), None, "{other}");
+        }
     }
 
     #[test]

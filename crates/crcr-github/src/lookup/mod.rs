@@ -249,6 +249,22 @@ impl GithubLookup {
         self.json(&format!("{}/actions/runs/{run}", repo_path(repo)), Value::clone).await
     }
 
+    /// The commit that a tag, branch or abbreviated hash names now; `None` if there is none.
+    ///
+    /// <https://docs.github.com/en/rest/commits/commits#get-a-commit>
+    pub async fn commit_of(
+        &self,
+        repo: &str,
+        reference: &str,
+    ) -> Result<Option<String>, GithubError> {
+        let path = format!("{}/commits/{}", repo_path(repo), encoded(reference));
+        match self.json(&path, |answer| answer["sha"].clone()).await {
+            // GitHub's answer for a name that is nothing's.
+            Err(GithubError::Unprocessable(_)) => Ok(None),
+            other => other,
+        }
+    }
+
     /// The newest runs that `event` started and that have ended, at most 100.
     pub async fn completed_runs(
         &self,
