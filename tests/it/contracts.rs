@@ -442,6 +442,30 @@ fn workflows_grant_nothing_by_default_and_keep_no_credentials() {
     }
 }
 
+/// The runners that every action has to work on.
+const RUNNERS: [&str; 4] = ["macos-15", "ubuntu-24.04", "ubuntu-24.04-arm", "windows-2025"];
+
+#[test]
+fn every_action_runs_in_our_own_ci_on_every_system() {
+    let path = ".github/workflows/ci.yml";
+    let workflow = yaml(path, &text(path));
+    let mut used = BTreeSet::new();
+    for (name, job) in workflow["jobs"].as_mapping().unwrap() {
+        let own =
+            steps(job).into_iter().filter_map(|step| step["uses"].as_str()?.strip_prefix("./"));
+        let own: Vec<_> = own.map(|used| Path::new(used).join("action.yml")).collect();
+        if own.is_empty() {
+            continue;
+        }
+        assert_eq!(job["runs-on"].as_str(), Some("${{ matrix.os }}"), "{name:?}");
+        let runners: BTreeSet<String> =
+            serde_yaml::from_value(job["strategy"]["matrix"]["os"].clone()).unwrap();
+        assert_eq!(runners, RUNNERS.map(str::to_owned).into(), "{name:?}");
+        used.extend(own.into_iter().map(|path| path.to_str().unwrap().to_owned()));
+    }
+    assert_eq!(used, actions().into_iter().collect(), "{path} (left) against the actions here");
+}
+
 #[test]
 fn manifest_has_a_hash_for_each_version_and_platform() {
     let manifest: serde_json::Value =

@@ -464,6 +464,23 @@ fn error_without_a_release_and_without_rust_has_a_hint() {
 }
 
 #[test]
+fn changed_settings_of_cargo_are_another_build() {
+    let machine = Machine::without_a_release();
+    let path = with_cargo();
+    let build = || {
+        let ran = machine.install(&[("PATH", &path)]);
+        assert!(ran.status.success(), "{}", stderr(&ran));
+        stderr(&ran).contains("built `crcr` from the action's source in ")
+    };
+    assert_eq!((build(), build()), (true, false));
+    fs::create_dir(machine.path("action/.cargo")).unwrap();
+    fs::write(machine.path("action/.cargo/config.toml"), "[env]\nA = \"1\"\n").unwrap();
+    assert_eq!((build(), build()), (true, false));
+    fs::write(machine.path("action/.cargo/config.toml"), "[env]\nA = \"2\"\n").unwrap();
+    assert_eq!((build(), build()), (true, false));
+}
+
+#[test]
 fn source_is_built_on_request_even_if_there_is_a_release() {
     let machine = Machine::without_a_release();
     let hash = "0".repeat(64);
