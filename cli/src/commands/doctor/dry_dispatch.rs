@@ -172,9 +172,11 @@ impl DryDispatch<'_> {
     }
 
     #[cfg(not(feature = "relay"))]
-    #[expect(clippy::unnecessary_wraps, reason = "the other one fails")]
     fn proof(&self, _delivery: &str) -> Result<DispatchProof, String> {
-        Ok(DispatchProof::default())
+        match self.env.get("CRCR_CALLBACK_KEY") {
+            Some(_) => Err("this `crcr` was built without the relay, and can't sign".to_owned()),
+            None => Ok(DispatchProof::default()),
+        }
     }
 
     async fn runs(&self, since: Timestamp) -> Result<Vec<WorkflowRun>, GithubError> {
