@@ -199,7 +199,10 @@ built() {
   source=$(cd -- "$here/../.." && pwd)
   [[ -f $source/Cargo.lock && -d $source/cli ]] || fail no-source \
     "$1, and \`$source\` doesn't hold the source to build" "$use_binary"
-  id=$(cd -- "$source" && files=$(find Cargo.toml Cargo.lock cli crates workflows-templates -type f | LC_ALL=C sort) &&
+  local parts=(Cargo.toml Cargo.lock cli crates workflows-templates)
+  # Settings of cargo, such as flags of the compiler.
+  [[ ! -d $source/.cargo ]] || parts+=(.cargo)
+  id=$(cd -- "$source" && files=$(find "${parts[@]}" -type f | LC_ALL=C sort) &&
     { echo "$files" && tr '\n' '\0' <<<"$files" | xargs -0 cat; } | sha256)
   folder=$(cache_folder "source-${id:0:32}/$(uname -s)-$(uname -m)")
   file=$folder/crcr$(suffix)

@@ -6,19 +6,19 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crcr_standin::runs::Run;
-use crcr_standin::world::PullRequest;
+use crcr_standin::world::{PullRequest, Started};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::act::{GITHUB_SCRIPT, copy, git, read, root};
 use crate::checkout::Upstream;
-use crate::relay_process::{Place, UPSTREAM, eventually};
+use crate::relay_process::{Place, Running, UPSTREAM, eventually};
 
 const DOWNSTREAM: &str = "acme/four";
 
 /// Stands for the build of a hostile pull request: it wants a token of the default branch.
 const BUILD: &str = r#"
-cat upstream/change.txt
+cat upstream/*.txt
 echo "build: token variables: $(env | grep -c ACTIONS_ID_TOKEN_REQUEST_)"
 "#;
 
@@ -40,9 +40,15 @@ exit 1
 
 /// The template as a repository would have it, with one line to build. Each job's environment has what
 /// GitHub gives to a job with its permissions.
-fn workflow(server: &str, token: &BTreeMap<&str, String>) -> String {
+fn workflow(template: &str, server: &str, token: &BTreeMap<&str, String>) -> String {
     let mut workflow: serde_yaml::Value =
-        serde_yaml::from_str(&read("workflows-templates/downstream-ci.yml")).unwrap();
+        serde_yaml::from_str(&read(&format!("workflows-templates/{template}"))).unwrap();
+    // Of the nightly, which asks the server for the newest commit.
+    if workflow.get("env").is_some() {
+        workflow["env"]["UPSTREAM"] = UPSTREAM.into();
+        let step = &mut workflow["jobs"]["commit"]["steps"][0];
+        step["env"]["SERVER"] = server.into();
+    }
     for (_, job) in workflow["jobs"].as_mapping_mut().unwrap() {
         if job["permissions"].get("id-token").and_then(serde_yaml::Value::as_str) == Some("write") {
             job["env"] = serde_yaml::to_value(token).unwrap();
@@ -71,6 +77,136 @@ fn workflow(server: &str, token: &BTreeMap<&str, String>) -> String {
     serde_yaml::to_string(&workflow).unwrap()
 }
 
+fn downstream_run(place: &Place) -> Run {
+    Run {
+        repository: DOWNSTREAM.to_owned(),
+        head_repository: Some(DOWNSTREAM.to_owned()),
+        repository_id: place.github.state().world.add_repo(DOWNSTREAM),
+        ..Run::push()
+    }
+}
+
+/// Runs a template as the workflow of `run`; returns the log and whether it succeeded.
+async fn run_template(
+    place: &Place,
+    relay: &Running,
+    template: &str,
+    server: &str,
+    run: &Run,
+    event: Value,
+) -> (String, bool) {
+    let state = place.github.state();
+    let folder = place.folder().join("act");
+    let (checkout, crcr) = (folder.join("checkout"), folder.join("crcr"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).unwrap();
+    }
+    fs::create_dir_all(checkout.join(".github/workflows")).unwrap();
+    fs::create_dir_all(folder.join("home")).unwrap();
+    fs::write(folder.join("event.json"), event.to_string()).unwrap();
+    let job = state.runs.add_job(state.runs.add(run.clone()), "test");
+    let given = state.job_environment(&job);
+    let some = |names: [&'static str; 2]| names.map(|name| (name, given[name].clone())).into();
+    let token = some(["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]);
+    let artifacts: BTreeMap<_, _> = some(["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"]);
+    let variables = folder.join("runner-variables.json");
+    fs::write(&variables, serde_json::to_string(&artifacts).unwrap()).unwrap();
+    let text = workflow(template, server, &token);
+    fs::write(checkout.join(".github/workflows/upstream.yml"), text).unwrap();
+    git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
+    git(&checkout, &["remote", "add", "origin", "https://github.com/acme/four.git"]);
+    git(&checkout, &["add", "--all"]);
+    git(&checkout, &["commit", "--quiet", "--message", "downstream"]);
+    copy(&root().join("actions"), &crcr.join("actions"));
+    let env = [
+        ("GITHUB_RUN_ID", run.id.to_string()),
+        ("GITHUB_API_URL", state.origin().to_owned()),
+        ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
+    ];
+    let mut act = Command::new("act");
+    act.args([&*run.event, "--platform", "ubuntu-latest=-self-hosted", "--eventpath"]);
+    act.arg(folder.join("event.json")).args(["--no-cache-server", "--pull=false"]);
+    act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
+    let script = root().join("tests/peers/github-script");
+    act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
+    act.arg("--var")
+        .arg(format!("CRCR_CALLBACK_URL={}", relay.url.join("github/callback").unwrap()));
+    for (name, value) in env {
+        act.arg("--env").arg(format!("{name}={value}"));
+    }
+    act.current_dir(&checkout).env_clear().stdin(Stdio::null());
+    act.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.join("home"));
+    act.env("XDG_CACHE_HOME", folder.join("home/.cache")).env("TMPDIR", &folder);
+    let output = tokio::task::spawn_blocking(move || act.output()).await.unwrap();
+    let output = output.expect("`act` is installed by tests/setup");
+    let log = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    (log, output.status.success())
+}
+
+#[tokio::test]
+#[ignore = "needs act and node"]
+async fn dry_dispatch_of_doctor_runs_no_upstream_code_and_is_reported() {
+    let place = Place::new(&[DOWNSTREAM], "L1: []\n");
+    let relay = place.serve();
+    relay.ready().await;
+    let state = place.github.state();
+    let mut started = state.world.listen();
+    let doctor = ["doctor", "downstream", DOWNSTREAM, "--dispatch", "--timeout", "1"];
+    let mut doctor = place.crcr(&doctor);
+    doctor.env("GITHUB_TOKEN", state.world.reader_token(false));
+    doctor.output().unwrap();
+    let Some(Started::Dispatch(sent)) = started.recv().await else { panic!("no dispatch") };
+    state.world.take_dispatches();
+    let event = json!({
+        "action": "pull_request", "client_payload": sent.client_payload,
+        "repository": { "full_name": DOWNSTREAM },
+    });
+    let run = Run { event: "repository_dispatch".to_owned(), ..downstream_run(&place) };
+    let server = "http://127.0.0.1:1";
+    let ran = run_template(&place, &relay, "downstream-ci.yml", server, &run, event.clone());
+    let (log, succeeded) = ran.await;
+    assert!(succeeded, "{log}");
+    let accepted = "the relay at 127.0.0.1 accepts this run's token and the signature";
+    assert_eq!(log.matches(accepted).count(), 1, "{log}");
+    assert!(!log.contains("Check out the upstream commit"), "{log}");
+
+    // Without a signature there is nothing to report.
+    let mut unsigned = event;
+    unsigned["client_payload"].as_object_mut().unwrap().remove("callback_token");
+    let ran = run_template(&place, &relay, "downstream-ci.yml", server, &run, unsigned);
+    let (log, succeeded) = ran.await;
+    assert!(succeeded && !log.contains("Report to the relay"), "{log}");
+}
+
+#[tokio::test]
+#[ignore = "needs act and node"]
+async fn nightly_template_tests_the_newest_upstream_commit_and_reports_it() {
+    let upstream = Upstream::new();
+    let place = Place::new(&[DOWNSTREAM], "L2:\n  - acme/four\n");
+    let url = format!("{}/{UPSTREAM}", upstream.server.url);
+    let line = crate::checkout::git(place.folder(), &["ls-remote", &url, "HEAD"]);
+    let newest = line.split_whitespace().next().unwrap();
+    place.github.state().world.add_commit(UPSTREAM, newest);
+    let relay = place.serve();
+    relay.ready().await;
+    let run = Run {
+        event: "schedule".to_owned(),
+        workflow: "upstream nightly".to_owned(),
+        ..downstream_run(&place)
+    };
+    let template = "downstream-nightly.yml";
+    let ran = run_template(&place, &relay, template, &upstream.server.url, &run, json!({}));
+    let (log, succeeded) = ran.await;
+    assert!(!succeeded, "the tests failed\n{log}");
+    assert!(log.contains(&format!("checked out acme/upstream at {newest}")), "{log}");
+    assert_eq!(log.matches("build: token variables: 0").count(), 2, "{log}");
+    for (python, conclusion) in [("3.11", "failure"), ("3.13", "success")] {
+        let line = format!("reported to 127.0.0.1: `test ({python})` is completed ({conclusion})");
+        assert!(log.contains(&line), "{line}\n{log}");
+    }
+}
+
 #[tokio::test]
 #[ignore = "needs act and node"]
 async fn upstream_code_runs_without_a_token_and_its_result_is_reported_to_the_pull_request() {
@@ -96,57 +232,14 @@ async fn upstream_code_runs_without_a_token_and_its_result_is_reported_to_the_pu
         "repository": { "full_name": DOWNSTREAM },
     });
 
-    let folder = place.folder().join("act");
-    let (checkout, crcr) = (folder.join("checkout"), folder.join("crcr"));
-    fs::create_dir_all(checkout.join(".github/workflows")).unwrap();
-    fs::create_dir_all(folder.join("home")).unwrap();
-    fs::write(folder.join("event.json"), event.to_string()).unwrap();
     let run = Run {
-        repository: DOWNSTREAM.to_owned(),
-        head_repository: Some(DOWNSTREAM.to_owned()),
-        repository_id: state.world.add_repo(DOWNSTREAM),
         event: "repository_dispatch".to_owned(),
         workflow: "upstream".to_owned(),
-        ..Run::push()
+        ..downstream_run(&place)
     };
-    let job = state.runs.add_job(state.runs.add(run.clone()), "test");
-    let given = state.job_environment(&job);
-    let some = |names: [&'static str; 2]| names.map(|name| (name, given[name].clone())).into();
-    let token = some(["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]);
-    let artifacts: BTreeMap<_, _> = some(["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"]);
-    let variables = folder.join("runner-variables.json");
-    fs::write(&variables, serde_json::to_string(&artifacts).unwrap()).unwrap();
-    let text = workflow(&upstream.server.url, &token);
-    fs::write(checkout.join(".github/workflows/upstream.yml"), text).unwrap();
-    git(&checkout, &["init", "--quiet", "--initial-branch", "main"]);
-    git(&checkout, &["remote", "add", "origin", "https://github.com/acme/four.git"]);
-    git(&checkout, &["add", "--all"]);
-    git(&checkout, &["commit", "--quiet", "--message", "downstream"]);
-    copy(&root().join("actions"), &crcr.join("actions"));
-    let env = [
-        ("GITHUB_RUN_ID", run.id.to_string()),
-        ("GITHUB_API_URL", state.origin().to_owned()),
-        ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
-    ];
-    let mut act = Command::new("act");
-    act.args(["repository_dispatch", "--platform", "ubuntu-latest=-self-hosted", "--eventpath"]);
-    act.arg(folder.join("event.json")).args(["--no-cache-server", "--pull=false"]);
-    act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
-    let script = root().join("tests/peers/github-script");
-    act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
-    act.arg("--var")
-        .arg(format!("CRCR_CALLBACK_URL={}", relay.url.join("github/callback").unwrap()));
-    for (name, value) in env {
-        act.arg("--env").arg(format!("{name}={value}"));
-    }
-    act.current_dir(&checkout).env_clear().stdin(Stdio::null());
-    act.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.join("home"));
-    act.env("XDG_CACHE_HOME", folder.join("home/.cache")).env("TMPDIR", &folder);
-    let output = tokio::task::spawn_blocking(move || act.output()).await.unwrap();
-    let output = output.expect("`act` is installed by tests/setup");
-    let log = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "the tests failed\n{log}");
+    let ran = run_template(&place, &relay, "downstream-ci.yml", &upstream.server.url, &run, event);
+    let (log, succeeded) = ran.await;
+    assert!(!succeeded, "the tests failed\n{log}");
     assert!(log.contains(&format!("checked out acme/upstream at {}", upstream.head)), "{log}");
     assert_eq!(log.matches("build: token variables: 0").count(), 2, "{log}");
     for (python, conclusion) in [("3.11", "failure"), ("3.13", "success")] {

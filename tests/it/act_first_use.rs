@@ -25,7 +25,15 @@ jobs:
 fn copy_source(to: &Path) {
     let listed = Command::new("git")
         .args(["ls-files", "-co", "--exclude-standard", "-z", "--"])
-        .args(["Cargo.toml", "Cargo.lock", "cli", "crates", "workflows-templates", "actions"])
+        .args([
+            "Cargo.toml",
+            "Cargo.lock",
+            "cli",
+            "crates",
+            "workflows-templates",
+            "actions",
+            ".cargo",
+        ])
         .current_dir(root())
         .output()
         .unwrap();

@@ -29,6 +29,11 @@ const NOT_INPUTS: &[(&str, &str)] = &[
     ("version", "an action's `version` is the one to install"),
 ];
 
+/// The runner's own command for `shell: bash`, and `-p`: in a privileged shell, a function that an earlier
+/// step exported doesn't stand for `unset` or `exec`, and no start-up file runs. The runner looks for `bash`
+/// in the same places on every system.
+const SHELL: &str = "bash --noprofile --norc -p -e -o pipefail {0}";
+
 /// Inputs that `install.sh` takes instead of the command.
 const INSTALL_INPUTS: &[&str] = &["binary", "install", "version"];
 
@@ -232,7 +237,7 @@ fn no_script_contains_an_expression_and_every_shell_starts_clean() {
                 assert!(!script.contains("${{"), "{path}: an expression in a script");
             }
             let Some(run) = step.get("run").and_then(Value::as_str) else { continue };
-            assert_eq!(step["shell"].as_str(), Some("bash"), "{path}");
+            assert_eq!(step["shell"].as_str(), Some(SHELL), "{path}");
             assert!(run.starts_with("unset BASH_ENV ENV LD_PRELOAD\n"), "{path}: {run}");
             let env = env_of(step);
             for variable in ["BASH_ENV", "ENV", "LD_PRELOAD"] {
@@ -253,6 +258,55 @@ fn no_script_contains_an_expression_and_every_shell_starts_clean() {
             assert!(!run.contains("${{"), "{path}: an expression in `run`: {run}");
         }
     }
+}
+
+/// The command of a step whose `run:` is in `script`, as a runner makes it of its `shell:`.
+pub(crate) fn shell_command(shell: &str, script: &Path) -> Command {
+    let mut words = shell.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words.map(|word| word.replace("{0}", script.to_str().unwrap())));
+    command
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn functions_that_an_earlier_step_exported_do_not_run_in_any_step_of_an_action() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("crcr"), "#!/bin/sh\necho \"crcr 0.0.1\"; echo \"ran $*\" >> \"${0%/*}/ran\"\n")
+        .unwrap();
+    fs::set_permissions(at("crcr"), fs::Permissions::from_mode(0o755)).unwrap();
+    let planted = format!("() {{ : > {}; }}", at("planted").display());
+    let start_up = at("start-up.sh");
+    fs::write(&start_up, format!(": > {}\n", at("planted").display())).unwrap();
+    let mut seen = 0;
+    for path in actions() {
+        let action = yaml(&path, &text(&path));
+        for step in steps(&action["runs"]) {
+            let Some(run) = step.get("run").and_then(Value::as_str) else { continue };
+            fs::write(at("step.sh"), run).unwrap();
+            let ran_by = |shell: &str| {
+                let _ = (fs::remove_file(at("planted")), fs::remove_file(at("ran")));
+                let mut command = shell_command(shell, &at("step.sh"));
+                command.env_clear().env("PATH", "/usr/bin:/bin").env("CRCR", at("crcr"));
+                command.env("GITHUB_ACTION_PATH", root().join(&path).parent().unwrap());
+                command.env("INPUT_BINARY", at("crcr")).env("GITHUB_OUTPUT", at("output"));
+                command.env("BASH_ENV", &start_up);
+                for name in ["unset", "exec", "builtin", "command", "export", "test", "printf"] {
+                    command.env(format!("BASH_FUNC_{name}%%"), &planted);
+                }
+                let output = command.current_dir(folder.path()).output().unwrap();
+                (output.status.success(), at("planted").exists(), at("ran").exists())
+            };
+            let shell = step["shell"].as_str().unwrap();
+            assert_eq!(ran_by(shell), (true, false, true), "{path}: {run}");
+            let planted_in = |shell: &str| ran_by(shell).1;
+            assert!(planted_in("bash --noprofile --norc -e -o pipefail {0}"), "{path}: {run}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 20);
 }
 
 /// Names, titles, texts and labels of a pull request are untrusted.
@@ -386,6 +440,30 @@ fn workflows_grant_nothing_by_default_and_keep_no_credentials() {
             assert!(job.get("timeout-minutes").is_some(), "{path}: {name:?} may run for hours");
         }
     }
+}
+
+/// The runners that every action has to work on.
+const RUNNERS: [&str; 4] = ["macos-15", "ubuntu-24.04", "ubuntu-24.04-arm", "windows-2025"];
+
+#[test]
+fn every_action_runs_in_our_own_ci_on_every_system() {
+    let path = ".github/workflows/ci.yml";
+    let workflow = yaml(path, &text(path));
+    let mut used = BTreeSet::new();
+    for (name, job) in workflow["jobs"].as_mapping().unwrap() {
+        let own =
+            steps(job).into_iter().filter_map(|step| step["uses"].as_str()?.strip_prefix("./"));
+        let own: Vec<_> = own.map(|used| Path::new(used).join("action.yml")).collect();
+        if own.is_empty() {
+            continue;
+        }
+        assert_eq!(job["runs-on"].as_str(), Some("${{ matrix.os }}"), "{name:?}");
+        let runners: BTreeSet<String> =
+            serde_yaml::from_value(job["strategy"]["matrix"]["os"].clone()).unwrap();
+        assert_eq!(runners, RUNNERS.map(str::to_owned).into(), "{name:?}");
+        used.extend(own.into_iter().map(|path| path.to_str().unwrap().to_owned()));
+    }
+    assert_eq!(used, actions().into_iter().collect(), "{path} (left) against the actions here");
 }
 
 #[test]

@@ -8,11 +8,12 @@ use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 use crcr_standin::server::Bound;
 use crcr_standin::traffic::Fault;
-use crcr_standin::world::Started;
+use crcr_standin::world::{Dispatch, Started};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::doctor::checks;
+use crate::relay_process::Place;
 use crate::support::{Crcr, Ran};
 
 const FILE: &str = ".github/workflows/ci.yml";
@@ -36,6 +37,12 @@ jobs:
       - uses: pytorch/crcr/actions/report-ci-result@{SHA}
 "
     )
+}
+
+/// The same, with a title that says which dispatch started a run.
+fn named_workflow() -> String {
+    let name = "run-name: 'x (${{ github.event.client_payload.delivery_id }})'";
+    format!("{name}\n{}", workflow())
 }
 
 /// A GitHub with a downstream repository that lacks nothing.
@@ -112,7 +119,16 @@ fn correct_repository_has_no_findings_and_what_needs_the_app_is_not_checked() {
     ];
     let expected = expected.map(|(check, status)| (check.to_owned(), status.to_owned()));
     assert_eq!(statuses(&ran), BTreeMap::from(expected));
-    assert_check(&ran, "app-installed", "not-checked", "needs the App's own credentials");
+    for (check, flag) in
+        [("app-installed", ""), ("app-permissions", ""), ("dispatch", " --dispatch")]
+    {
+        assert_check(&ran, check, "not-checked", "needs the App's own credentials");
+        let who = format!(
+            "the upstream maintainer, who has them, runs `crcr doctor downstream acme/backend{flag}`"
+        );
+        assert_check(&ran, check, "not-checked", &who);
+    }
+    assert_check(&ran, "relay-report", "not-checked", "its operator knows the address");
 
     let ran = with_app(&github, doctor(&github, &[])).run().expect_code(0);
     assert_check(&ran, "app-installed", "ok", "is installed");
@@ -177,7 +193,7 @@ fn each_fault_of_the_workflow_is_found() {
         ("permissions: {}", "permissions: write-all", "token-exposed", "error", "any pull request"),
         (&pinned, "checkout-pr@v1", "pinned", "error", "`pytorch/crcr/actions/checkout-pr@v1` in"),
         ("run: make test", expression, "untrusted-expression", "error", "`test` in `.github"),
-        ("  schedule: [{cron: '7 3 * * *'}]\n", "", "nightly", "warning", "runs on a schedule"),
+        ("  schedule: [{cron: '7 3 * * *'}]\n", "", "nightly", "warning", "no scheduled workflow"),
     ] {
         assert!(workflow().contains(from), "{from}");
         world.put_file("acme/backend", FILE, workflow().replace(from, to));
@@ -192,15 +208,50 @@ fn each_fault_of_the_workflow_is_found() {
 }
 
 #[test]
-fn written_template_has_no_findings_but_the_missing_nightly_run() {
+fn written_templates_have_no_findings() {
     let github = github();
-    let text = include_str!("../../workflows-templates/downstream-ci.yml");
-    let pinned = text.replace("@v1\n", &format!("@{SHA} # v1\n"));
-    github.state().world.put_file("acme/backend", FILE, pinned);
+    let world = &github.state().world;
+    let pinned = |text: &str| text.replace("@v1\n", &format!("@{SHA} # v1\n"));
+    let template = include_str!("../../workflows-templates/downstream-ci.yml");
+    world.put_file("acme/backend", FILE, pinned(template));
+    let ran = doctor(&github, &[]).run().expect_code(0);
+    assert_check(&ran, "nightly", "warning", "no scheduled workflow");
+    assert!(ran.stdout.contains("`crcr init downstream --nightly` writes one"), "{}", ran.report());
+    let nightly_path = ".github/workflows/downstream-nightly.yml";
+    let template = include_str!("../../workflows-templates/downstream-nightly.yml");
+    world.put_file("acme/backend", nightly_path, pinned(template));
+    let run = Run { workflow_path: nightly_path.to_owned(), ..nightly(20, "success") };
+    github.state().runs.add(run);
     let ran = doctor(&github, &[]).run().expect_code(0);
     let found = statuses(&ran);
-    let warned: Vec<_> = found.iter().filter(|(_, status)| *status == "warning").collect();
-    assert_eq!(warned, [(&"nightly".to_owned(), &"warning".to_owned())], "{}", ran.report());
+    let bad = |status: &&String| *status == "warning" || *status == "error";
+    assert_eq!(found.values().find(bad), None, "{}", ran.report());
+    assert_check(&ran, "nightly", "ok", "the newest scheduled run is of");
+}
+
+#[test]
+fn scheduled_workflow_that_has_nothing_to_do_with_upstream_is_no_nightly() {
+    let github = github();
+    let world = &github.state().world;
+    world.put_file(
+        "acme/backend",
+        FILE,
+        workflow().replace("  schedule: [{cron: '7 3 * * *'}]\n", ""),
+    );
+    let stale = ".github/workflows/stale.yml";
+    let scheduled =
+        |job: &str| format!("on: {{schedule: [{{cron: '7 3 * * *'}}]}}\njobs: {{a: {job}}}");
+    world.put_file("acme/backend", stale, scheduled("{steps: [{uses: actions/stale@v10}]}"));
+    let run = Run { workflow_path: stale.to_owned(), ..nightly(1, "success") };
+    github.state().runs.add(run);
+    let ran = doctor(&github, &[]).run();
+    assert_check(&ran, "nightly", "warning", "reports or checks out `pytorch/pytorch`");
+    let other = "{uses: acme/shared/.github/workflows/nightly.yml@v1}";
+    world.put_file("acme/backend", stale, scheduled(other));
+    assert_check(&doctor(&github, &[]).run(), "nightly", "not-checked", "call others, which may");
+    let upstream = "{steps: [{uses: actions/checkout@v6, with: {repository: pytorch/pytorch}}]}";
+    world.put_file("acme/backend", stale, scheduled(upstream));
+    assert_check(&doctor(&github, &[]).run(), "nightly", "ok", ": success");
 }
 
 #[test]
@@ -241,40 +292,153 @@ fn github_outage_is_exit_2_without_a_report() {
     assert!(ran.stderr.contains("error[no-github-token]"), "{}", ran.report());
 }
 
-#[test]
-fn dispatch_is_answered_by_a_run_or_reported_as_unanswered() {
-    let dispatch = |answer: Option<&'static str>, seconds: &str| {
-        let github = github();
-        let mut started = github.state().world.listen();
-        let state = std::sync::Arc::clone(github.state());
-        let listener = std::thread::spawn(move || {
-            let Some(Started::Dispatch(sent)) = started.blocking_recv() else { return None };
-            let run = Run {
-                event: "repository_dispatch".to_owned(),
-                id: 4321,
-                ..nightly(0, answer.unwrap_or_default())
-            };
-            answer.map(|_| state.runs.add(run));
-            Some(sent)
-        });
-        let args = ["--dispatch", "--timeout", seconds];
-        let ran = with_app(&github, doctor(&github, &args)).run();
-        // What the relay would send, so that no job runs: the pull request is closed.
-        let sent = listener.join().unwrap().unwrap();
-        assert_eq!((&*sent.repository, &*sent.event_type), ("acme/backend", "pull_request"));
-        assert_eq!(sent.client_payload["payload"]["action"], "closed");
-        github.state().world.take_dispatches();
-        ran
-    };
-    assert_check(
-        &dispatch(Some("skipped"), "60"),
-        "dispatch",
-        "ok",
-        "/runs/4321 answered: skipped",
-    );
-    assert_check(&dispatch(Some("failure"), "60"), "dispatch", "warning", "answered: failure");
-    assert_check(&dispatch(None, "1"), "dispatch", "error", "no run began within 1 seconds");
+/// Runs `doctor --dispatch`; `answer` makes the run that begins, from the delivery.
+fn dispatch(
+    workflow: &str,
+    seconds: &str,
+    answer: impl FnOnce(&str) -> Option<Run> + Send + 'static,
+) -> Ran {
+    let github = github();
+    github.state().world.put_file("acme/backend", FILE, workflow);
+    let mut started = github.state().world.listen();
+    let state = std::sync::Arc::clone(github.state());
+    let listener = std::thread::spawn(move || {
+        let Some(Started::Dispatch(sent)) = started.blocking_recv() else { return None };
+        answer(sent.client_payload["delivery_id"].as_str().unwrap()).map(|run| state.runs.add(run));
+        Some(sent)
+    });
+    let args = ["--dispatch", "--timeout", seconds];
+    let ran = with_app(&github, doctor(&github, &args)).run();
+    // What the relay would send, so that no job runs: the pull request is closed.
+    let sent = listener.join().unwrap().unwrap();
+    assert_eq!((&*sent.repository, &*sent.event_type), ("acme/backend", "pull_request"));
+    assert_eq!(sent.client_payload["payload"]["action"], "closed");
+    github.state().world.take_dispatches();
+    ran
+}
 
+/// A run of a dispatch, with this title.
+fn dispatched(title: &str, conclusion: &str) -> Run {
+    let title = Some(title.to_owned());
+    Run { event: "repository_dispatch".to_owned(), id: 4321, title, ..nightly(0, conclusion) }
+}
+
+#[test]
+fn dispatch_is_answered_by_the_run_that_names_it() {
+    let named = named_workflow();
+    for (conclusion, status) in [("skipped", "ok"), ("failure", "warning")] {
+        let ran = dispatch(&named, "60", move |delivery| {
+            Some(dispatched(&format!("7 ({delivery})"), conclusion))
+        });
+        let message = format!("/runs/4321 answered: {conclusion}");
+        assert_check(&ran, "dispatch", status, &message);
+    }
+    let ran = dispatch(&named, "1", |_| None);
+    assert_check(&ran, "dispatch", "error", "no run began within 1 seconds");
+    let ran = dispatch(&named, "1", |_| Some(dispatched("7 (72d3162e-cc78)", "skipped")));
+    assert_check(&ran, "dispatch", "error", "of 1 runs that began within 1 seconds none names it");
+}
+
+#[test]
+fn run_that_does_not_name_its_dispatch_may_have_another_cause() {
+    let ran = dispatch(&workflow(), "60", |_| Some(dispatched("pull_request", "skipped")));
+    assert_check(&ran, "dispatch", "warning", "/runs/4321 began, which may have had another cause");
+    assert!(ran.stdout.contains("give the workflow a `run-name`"), "{}", ran.report());
+    // GitHub shows the title of the workflow as it was when the run began.
+    let ran = dispatch(&workflow(), "60", |delivery| {
+        Some(dispatched(&format!("({delivery})"), "skipped"))
+    });
+    assert_check(&ran, "dispatch", "ok", "answered: skipped");
+}
+
+/// Runs `crcr report` as the job `dry dispatch` of the run that the dispatch started, and records how it
+/// ended.
+fn report_as_the_template_does(github: &StandIn, sent: &Dispatch) -> Ran {
+    let state = github.state();
+    let delivery = sent.client_payload["delivery_id"].as_str().unwrap();
+    let run = Run {
+        repository_id: state.world.add_repo("acme/backend"),
+        head_repository: Some("acme/backend".to_owned()),
+        status: "in_progress".to_owned(),
+        ..dispatched(&format!("7 ({delivery})"), "")
+    };
+    let mut job = state.runs.add_job(state.runs.add(run.clone()), "dry dispatch");
+    let event = json!({ "action": "pull_request", "client_payload": sent.client_payload });
+    let args = ["report", "--status", "completed", "--conclusion", "success", "--max-time", "1"];
+    let mut step = Crcr::step(&args, "repository_dispatch", &event);
+    for (name, value) in state.job_environment(&job) {
+        step = step.env(name, &value);
+    }
+    let ran = step.run();
+    let conclusion = if ran.code == 0 { "success" } else { "failure" };
+    job.conclusion = Some(conclusion.to_owned());
+    state.runs.update_job(&job);
+    let status = "completed".to_owned();
+    state.runs.add(Run { status, conclusion: job.conclusion.clone(), ..run });
+    ran
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_dispatch_is_answered_end_to_end_before_the_repository_is_on_the_allowlist() {
+    const KEY: &str = "a key of callback tokens";
+    for (allowlist, doctors_key, status) in [
+        ("L1: []\n", KEY, "ok"),
+        ("L4:\n  - acme/backend: [dave]\n", KEY, "ok"),
+        ("L1: []\n", "another key", "error"),
+        ("L4:\n  - acme/backend: [dave]\n", "another key", "error"),
+    ] {
+        let place = Place::new(&["acme/backend"], allowlist).set("CRCR_CALLBACK_KEY", KEY);
+        let relay = place.serve();
+        relay.ready().await;
+        let github = &place.github;
+        github.state().world.put_file("acme/backend", FILE, named_workflow());
+        let mut started = github.state().world.listen();
+        let run = with_app(github, doctor(github, &["--dispatch", "--timeout", "60"]))
+            .env("CRCR_CALLBACK_KEY", doctors_key)
+            .env("CRCR_PUBLIC_URL", relay.url.as_str());
+        let doctor = tokio::task::spawn_blocking(move || run.run());
+        let Some(Started::Dispatch(sent)) = started.recv().await else { panic!("no dispatch") };
+        let reported = tokio::task::block_in_place(|| report_as_the_template_does(github, &sent));
+        let ran = doctor.await.unwrap();
+        github.state().world.take_dispatches();
+        if status == "ok" {
+            let message = "/runs/4321 answered: success, and the relay accepted its token and the";
+            assert_check(&ran, "dispatch", "ok", message);
+            assert_eq!(reported.outputs["outcome"], "verified", "{}", reported.report());
+        } else {
+            assert_check(&ran, "dispatch", "error", "which reports to the relay: failure");
+            let said = "doesn't know the signature of this dry dispatch";
+            assert!(reported.stderr.contains(said), "{}", reported.report());
+        }
+        let hud = relay.url.join("api/v1/repositories/acme/backend?window=7d").unwrap();
+        let shown = reqwest::get(hud).await.unwrap().text().await.unwrap();
+        assert!(!shown.contains("crcr-doctor-"), "nothing is recorded: {shown}");
+    }
+}
+
+#[test]
+fn signed_dispatch_without_a_job_that_reports_is_a_warning() {
+    let github = github();
+    github.state().world.put_file("acme/backend", FILE, named_workflow());
+    let mut started = github.state().world.listen();
+    let state = std::sync::Arc::clone(github.state());
+    let listener = std::thread::spawn(move || {
+        let Some(Started::Dispatch(sent)) = started.blocking_recv() else { panic!() };
+        let delivery = sent.client_payload["delivery_id"].as_str().unwrap().to_owned();
+        state.runs.add(dispatched(&delivery, "skipped"));
+        sent
+    });
+    let ran = with_app(&github, doctor(&github, &["--dispatch"]))
+        .env("GITHUB_APP_SECRET", "secret")
+        .run();
+    let sent = listener.join().unwrap();
+    assert!(sent.client_payload["callback_token"].as_str().unwrap().starts_with("v1."));
+    assert_check(&ran, "dispatch", "warning", "no job `dry dispatch` reported to the relay");
+    github.state().world.take_dispatches();
+}
+
+#[test]
+fn dispatch_without_credentials_or_permission_is_not_sent() {
     let github = github();
     let ran = doctor(&github, &["--dispatch"]).run();
     assert_check(&ran, "dispatch", "not-checked", "needs the App's own credentials");

@@ -78,7 +78,7 @@ fn downstream_workflow_names_this_repository_its_runners_and_the_commit_of_the_a
         &text,
         &[
             "# Downstream CI for pull requests of acme/upstream: the relay starts it, and hears how it ends.",
-            "# trusts repo:acme/backend:ref:refs/heads/main, and could report what it likes. `start` and `end` have the",
+            "# trusts repo:acme/backend:ref:refs/heads/trunk, and could report what it likes. `start` and `end` have the",
             "name: acme/upstream",
             "    runs-on: [self-hosted, npu]",
             "          environment: self-hosted npu, Python ${{ matrix.python }}",
@@ -86,7 +86,42 @@ fn downstream_workflow_names_this_repository_its_runners_and_the_commit_of_the_a
         ],
     );
     // The jobs that only report stay on GitHub's runners.
-    assert_eq!(text.matches("runs-on: ubuntu-latest\n").count(), 2);
+    assert_eq!(text.matches("runs-on: ubuntu-latest\n").count(), 3);
+    assert!(!clone.path("downstream-nightly.yml").exists());
+}
+
+#[test]
+fn nightly_workflow_tests_and_reports_upstream_on_the_same_runners() {
+    let clone = Clone::new();
+    let args = ["downstream", "--nightly", "--upstream", "acme/upstream", "--runner", "npu"];
+    let ran = clone.init(&args).run().expect_code(0);
+    insta::assert_snapshot!(ran.report());
+    let text = clone.read("downstream-nightly.yml");
+    assert_lines(
+        &text,
+        &[
+            "name: \"acme/upstream nightly\"",
+            "  UPSTREAM: acme/upstream",
+            "    runs-on: npu",
+            "          environment: npu, Python ${{ matrix.python }}",
+            "          event-type: nightly",
+            &format!("        uses: pytorch/crcr/actions/report-ci-result@{} # v1", clone.release),
+        ],
+    );
+    assert!(!text.contains("pytorch/pytorch"), "{text}");
+}
+
+#[test]
+fn every_workflow_runs_on_the_given_runners() {
+    let clone = Clone::new();
+    for args in [&["allowlist-review"][..], &["test-stats", "--workflow", "ci"]] {
+        let args = [args, &["--stdout", "--runner", "self-hosted", "--runner", "small"]].concat();
+        let text = clone.init(&args).run().expect_code(0).stdout;
+        assert!(text.contains("    runs-on: [self-hosted, small]\n"), "{text}");
+        assert!(!text.contains("ubuntu-latest"), "{text}");
+    }
+    let ran = clone.init(&["test-stats", "--workflow", "ci", "--runner", "small"]).run();
+    assert!(ran.stderr.contains("actionlint, list small in"), "{}", ran.report());
 }
 
 #[test]
@@ -249,7 +284,7 @@ fn lint(clone: &Clone, program: &str, args: &[&str]) {
 fn every_written_workflow_passes_actionlint_and_zizmor() {
     let clone = Clone::new();
     let run = |args: &[&str]| -> Ran { clone.init(args).run().expect_code(0) };
-    run(&["downstream", "--runner", "self-hosted", "--runner", "3.5"]);
+    run(&["downstream", "--nightly", "--runner", "self-hosted", "--runner", "3.5"]);
     run(&["fork-build", "--default-branch", "on", "--sccache-bucket", "no", "--s3-bucket", "1e3"]);
     run(&["allowlist-review", "--file", "ci/a+b: c.yml"]);
     run(&["test-stats", "--workflow", "it's: \"quoted\" #1", "--workflow", "*"]);

@@ -379,27 +379,20 @@ fn start_up_file_that_an_earlier_step_exported_is_not_run() {
     fs::set_permissions(machine.path(SCRIPT), mode).unwrap();
     let start_up = machine.path("start-up.sh");
     fs::write(&start_up, format!("touch {}\n", machine.path("planted").display())).unwrap();
-    let run = |given: bool| {
+    let run = |shell: &str| {
         let mut command = machine.command(&[]);
         let environment: Vec<_> =
             command.get_envs().map(|(k, v)| (k.to_owned(), v.unwrap().to_owned())).collect();
-        command = Command::new("/bin/bash");
-        command.args(["--noprofile", "--norc", "-e", "-o", "pipefail"]).arg(&script).env_clear();
-        command.envs(environment).env("BASH_ENV", &start_up).env("ENV", &start_up);
+        command = crate::contracts::shell_command(shell, &script);
+        command.env_clear().envs(environment).env("BASH_ENV", &start_up).env("ENV", &start_up);
         command.env("GITHUB_ACTION_PATH", machine.path("action/actions/install"));
-        for (name, value) in step["env"].as_mapping().unwrap() {
-            let value = value.as_str().unwrap();
-            if given && !value.contains("${{") {
-                command.env(name.as_str().unwrap(), value);
-            }
-        }
         command.output().unwrap()
     };
-    let ran = run(true);
+    let ran = run(step["shell"].as_str().unwrap());
     assert!(ran.status.success(), "{}", stderr(&ran));
     assert!(!machine.path("planted").exists(), "the start-up file ran");
-    run(false);
-    assert!(machine.path("planted").exists(), "without the step's `env:` it would run");
+    run("bash --noprofile --norc -e -o pipefail {0}");
+    assert!(machine.path("planted").exists(), "in the runner's own shell it would run");
 }
 
 /// PATH with the Rust that runs this test.
@@ -468,6 +461,23 @@ fn error_without_a_release_and_without_rust_has_a_hint() {
     assert!(stderr(&ran).starts_with("error[no-release]"), "{}", stderr(&ran));
     let ran = machine.install(&[("INPUT_INSTALL", "maybe")]);
     assert!(stderr(&ran).starts_with("error[install]: the input `install`"), "{}", stderr(&ran));
+}
+
+#[test]
+fn changed_settings_of_cargo_are_another_build() {
+    let machine = Machine::without_a_release();
+    let path = with_cargo();
+    let build = || {
+        let ran = machine.install(&[("PATH", &path)]);
+        assert!(ran.status.success(), "{}", stderr(&ran));
+        stderr(&ran).contains("built `crcr` from the action's source in ")
+    };
+    assert_eq!((build(), build()), (true, false));
+    fs::create_dir(machine.path("action/.cargo")).unwrap();
+    fs::write(machine.path("action/.cargo/config.toml"), "[env]\nA = \"1\"\n").unwrap();
+    assert_eq!((build(), build()), (true, false));
+    fs::write(machine.path("action/.cargo/config.toml"), "[env]\nA = \"2\"\n").unwrap();
+    assert_eq!((build(), build()), (true, false));
 }
 
 #[test]

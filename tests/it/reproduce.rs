@@ -1,8 +1,10 @@
 //! `crcr reproduce` against a relay's HUD and a stand-in for GitHub.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
 use crcr_domain::Level;
 use crcr_domain::callback::FailedTest;
 use crcr_domain::event::EventName;
@@ -38,6 +40,8 @@ impl Failed {
         world.put_file(BACKEND, WORKFLOW, workflow);
         let commit = "c".repeat(40);
         world.add_commit(BACKEND, &commit);
+        world.add_repo("actions/checkout");
+        world.add_tag("actions/checkout", "v6", &"ac".repeat(20));
         place.github.state().runs.add(Run {
             id: 99,
             repository: BACKEND.to_owned(),
@@ -47,7 +51,8 @@ impl Failed {
             ..Run::push()
         });
         let head = "f2".repeat(20);
-        let store = SqliteStore::open(&place.database(), StoreRole::Server).unwrap();
+        // Not as the server: a process that another test starts keeps the server's lock for a moment.
+        let store = SqliteStore::open(&place.database(), StoreRole::Tool).unwrap();
         let now = Timestamp::now();
         let facts = facts(&head, now);
         store.commit(WriteBatch { facts, ..WriteBatch::default() }, now).await.unwrap();
@@ -231,6 +236,7 @@ async fn act_runs_only_when_asked_with_the_recorded_event_and_without_secrets() 
 
     // `--` ends the arguments of `crcr`, so they come first here.
     let upstream = ["--upstream", UPSTREAM, "--hud", failed.relay.url.as_str(), "--act"];
+    let upstream = [&upstream[..], &["--any-commit"]].concat();
     let args = [&["reproduce", "7", "--backend", BACKEND], &upstream[..], &["--", "-P", "npu=img"]];
     let run = with_fake_act(failed.with_token(Crcr::new(&args.concat())));
     write_workflow(&run, "upstream.yml");
@@ -248,6 +254,67 @@ async fn act_runs_only_when_asked_with_the_recorded_event_and_without_secrets() 
     for secret in ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY"] {
         assert!(!run.stdout.contains(&format!("variable {secret}")), "{}", run.report());
     }
+}
+
+#[tokio::test]
+async fn act_runs_only_in_a_clone_at_the_commit_of_the_run() {
+    let failed = Failed::new().await;
+    let act = |args: &[&str]| {
+        let run = with_fake_act(failed.with_token(failed.reproduce(&[&["--act"], args].concat())));
+        write_workflow(&run, "upstream.yml");
+        run
+    };
+    let ran = act(&[]).run().expect_code(1);
+    assert!(ran.stderr.contains("error[no-clone]"), "{}", ran.report());
+    let run = act(&[]);
+    crate::act::git(run.folder(), &["init", "--quiet"]);
+    crate::act::git(run.folder(), &["add", ".github"]);
+    crate::act::git(run.folder(), &["commit", "--quiet", "--message", "downstream"]);
+    let head = crate::checkout::git(run.folder(), &["rev-parse", "HEAD"]);
+    let ran = run.run().expect_code(1);
+    let commit = "c".repeat(40);
+    let said = format!("error[other-commit]: this clone is at {head}, and the run was at {commit}");
+    assert!(ran.stderr.contains(&said), "{}", ran.report());
+    assert!(ran.stderr.contains(&format!("hint: `git checkout {commit}`")), "{}", ran.report());
+    assert!(!ran.stdout.contains("arg repository_dispatch"), "{}", ran.report());
+    let ran = act(&["--any-commit"]).run().expect_code(1);
+    assert!(ran.stdout.contains("arg repository_dispatch"), "{}", ran.report());
+    // Without a token nobody knows the commit.
+    let run = with_fake_act(failed.reproduce(&["--act"]));
+    write_workflow(&run, "upstream.yml");
+    let ran = run.run().expect_code(1);
+    assert!(ran.stderr.contains("it isn't known at which commit"), "{}", ran.report());
+    assert!(ran.stdout.contains("arg repository_dispatch"), "{}", ran.report());
+}
+
+#[tokio::test]
+async fn act_takes_the_webhook_as_github_sent_it_or_as_the_relay_archived_it() {
+    let failed = Failed::new().await;
+    let act = |file: &[u8]| {
+        let run = with_fake_act(failed.reproduce(&["--act", "--event", "event"]));
+        write_workflow(&run, "a.yml");
+        fs::write(run.folder().join("event"), file).unwrap();
+        run.run()
+    };
+    let webhook = r#"{"action":"opened","pull_request":{"number":7}}"#;
+    let payload = |delivery: &str| {
+        format!(
+            r#"{{"action":"pull_request","client_payload":{{"event_type":"pull_request","delivery_id":"{delivery}","payload":{webhook}}}}}"#
+        )
+    };
+    let ran = act(webhook.as_bytes()).expect_code(1);
+    assert!(ran.stdout.contains(&payload("crcr-reproduce")), "{}", ran.report());
+    let head = WebhookHead {
+        event: "pull_request".to_owned(),
+        delivery: "72d3162e".to_owned(),
+        received_at: Timestamp::now(),
+        headers: BTreeMap::new(),
+    };
+    let archived = ArchivedWebhook { head, body: webhook.as_bytes().to_vec().into() }.pack();
+    let ran = act(&archived).expect_code(1);
+    assert!(ran.stdout.contains(&payload("72d3162e")), "{}", ran.report());
+    let ran = act(&archived[..20]).expect_code(1);
+    assert!(ran.stderr.contains("error[event]: `event` can't be used"), "{}", ran.report());
 }
 
 #[tokio::test]

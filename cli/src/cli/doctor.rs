@@ -41,7 +41,11 @@ Examples:
 
 It needs GITHUB_TOKEN to read the repository. The App's installation is checked only with the
 App's own credentials, GITHUB_APP_ID and GITHUB_APP_PRIVATE_KEY; so is `--dispatch`, which
-sends a closed pull request as the relay would, and waits for the run.
+sends a closed pull request as the relay would, and waits for the run that names it in its title.
+With the relay's CRCR_CALLBACK_KEY (or GITHUB_APP_SECRET, if it has none) and CRCR_PUBLIC_URL the
+dispatch is signed, and the run's job `dry dispatch` reports. `ok` proves that this job succeeded,
+which it does only if the relay accepts its OIDC token and the signature. The relay needs no record
+of the dispatch and keeps none; no upstream code runs, so that checkout and tests aren't tried.
 Exit codes: 0 no error was found; 1 an error was found; 2 GitHub couldn't be asked.";
 
 #[derive(Debug, Clone, Args)]
@@ -55,7 +59,7 @@ pub struct DownstreamArgs {
     /// HUD of a relay that dispatches to it already, such as a test relay
     #[arg(long, value_name = "URL")]
     pub hud: Option<Url>,
-    /// Also send a dispatch that starts no tests, and wait for its run
+    /// Also send a dispatch that starts no tests, and wait for its run to report
     #[arg(long)]
     pub dispatch: bool,
     /// How long to wait for that run, in seconds

@@ -44,14 +44,14 @@ pub struct DefaultBranchArgs {
 
 #[derive(Debug, Clone, Args)]
 pub struct RunnerArgs {
-    /// Label of the runners that build and test; repeat it for runners that need several
+    /// Label of the runners that do the work; repeat it for runners that need several
     #[arg(long = "runner", value_name = "LABEL", default_value = "ubuntu-latest")]
     pub runners: Vec<String>,
 }
 
 const DOWNSTREAM_EXAMPLES: &str = "\
 Examples:
-  crcr init downstream
+  crcr init downstream --nightly
   crcr init downstream --upstream acme/upstream --runner self-hosted --runner npu";
 
 #[derive(Debug, Clone, Args)]
@@ -59,6 +59,9 @@ pub struct DownstreamArgs {
     /// Repository whose pull requests are tested
     #[arg(long, value_name = "OWNER/REPO", default_value = "pytorch/pytorch")]
     pub upstream: RepoName,
+    /// Also write a workflow that tests upstream's newest commit every night
+    #[arg(long)]
+    pub nightly: bool,
     #[command(flatten)]
     pub runner: RunnerArgs,
     #[command(flatten)]
@@ -106,6 +109,8 @@ pub struct AllowlistReviewArgs {
     #[arg(long, value_name = "PATH", default_value = ".github/allowlist.yml")]
     pub file: String,
     #[command(flatten)]
+    pub runner: RunnerArgs,
+    #[command(flatten)]
     pub init: InitArgs,
 }
 
@@ -119,6 +124,8 @@ pub struct TestStatsArgs {
     /// Name of a workflow with tests; repeat it [default: those that `push` or `pull_request` start]
     #[arg(long = "workflow", value_name = "NAME")]
     pub workflows: Vec<String>,
+    #[command(flatten)]
+    pub runner: RunnerArgs,
     #[command(flatten)]
     pub init: InitArgs,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crcr_domain::RepoName;
 use serde_yaml::Value;
 
 /// Suffixes of the paths of actions that report to the relay.
@@ -77,6 +78,8 @@ pub struct DispatchWorkflow {
     pub expression_in_script: Vec<String>,
     /// Jobs that report and may request no OIDC token.
     pub reports_without_token: Vec<String>,
+    /// Whether `run-name` holds the delivery, so that a run shows which dispatch started it.
+    pub names_delivery: bool,
 }
 
 impl DispatchWorkflow {
@@ -94,7 +97,9 @@ impl DispatchWorkflow {
             }
             _ => None,
         };
-        let mut found = Self { types, ..Self::default() };
+        let run_name = workflow.get("run-name").and_then(Value::as_str).unwrap_or_default();
+        let names_delivery = run_name.contains("client_payload.delivery_id");
+        let mut found = Self { types, names_delivery, ..Self::default() };
         let jobs = workflow.get("jobs").and_then(Value::as_mapping);
         for (name, job) in jobs.into_iter().flatten() {
             let name = name.as_str().unwrap_or_default();
@@ -121,6 +126,69 @@ impl DispatchWorkflow {
     }
 }
 
+/// What a workflow that a schedule starts has to do with upstream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ScheduledWorkflow {
+    /// It reports to the relay, or checks out upstream code.
+    pub is_nightly: bool,
+    /// It calls a workflow or an action that isn't read here and may do so.
+    pub calls_others: bool,
+}
+
+impl ScheduledWorkflow {
+    /// `None` for a workflow that no schedule starts. `called` reads a workflow of the same repository.
+    pub fn read(
+        text: &str,
+        upstream: &str,
+        called: impl Fn(&str) -> Option<String>,
+    ) -> Option<Self> {
+        let workflow: Value = serde_yaml::from_str(text).ok()?;
+        if !starts_on(&workflow, "schedule") {
+            return None;
+        }
+        let mut found = Self::default();
+        found.add(&workflow, upstream);
+        for path in local_calls(&workflow) {
+            match called(path).and_then(|text| serde_yaml::from_str(&text).ok()) {
+                Some(workflow) => found.add(&workflow, upstream),
+                None => found.calls_others = true,
+            }
+        }
+        Some(found)
+    }
+
+    fn add(&mut self, workflow: &Value, upstream: &str) {
+        for job in jobs(workflow) {
+            let called = job.get("uses").and_then(Value::as_str);
+            self.calls_others |= called.is_some_and(|called| !called.starts_with("./"));
+            for step in steps(job) {
+                let uses = step.get("uses").and_then(Value::as_str).unwrap_or_default();
+                let path = uses.split('@').next().unwrap_or_default();
+                let repository = step.get("with").and_then(|with| with.get("repository"));
+                let is_upstream = repository
+                    .and_then(Value::as_str)
+                    .is_some_and(|repository| repository.eq_ignore_ascii_case(upstream));
+                self.is_nightly |= reports(step) || is_upstream || path.ends_with("/checkout-pr");
+                self.calls_others |= path.starts_with("./");
+            }
+        }
+    }
+}
+
+/// The workflows of the same repository that `workflow` calls, as paths.
+fn local_calls(workflow: &Value) -> impl Iterator<Item = &str> {
+    jobs(workflow).filter_map(|job| job.get("uses")?.as_str()?.strip_prefix("./"))
+}
+
+fn jobs(workflow: &Value) -> impl Iterator<Item = &Value> {
+    let jobs = workflow.get("jobs").and_then(Value::as_mapping);
+    jobs.into_iter().flat_map(|jobs| jobs.values())
+}
+
+fn steps(job: &Value) -> &[Value] {
+    job.get("steps").and_then(Value::as_sequence).map(Vec::as_slice).unwrap_or_default()
+}
+
 /// What a workflow uses, and the runner labels of each job, as it writes them.
 pub fn pins(text: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
     let (mut uses, mut runs_on) = (BTreeSet::new(), BTreeMap::new());
@@ -136,7 +204,14 @@ pub fn pins(text: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
             None => container,
         });
         let labels = job.get("runs-on").into_iter().chain(image);
-        let labels: Vec<_> = labels.map(one_line).collect();
+        let mut labels: Vec<_> = labels.map(one_line).collect();
+        // The same name may be another image by now.
+        if let Some(image) = image
+            && let Some(last) = labels.last_mut()
+            && !one_line(image).contains("@sha256:")
+        {
+            last.push_str(" (an image without a digest)");
+        }
         if let (Some(name), false) = (name.as_str(), labels.is_empty()) {
             runs_on.insert(name.to_owned(), labels.join(", in "));
         }
@@ -161,6 +236,17 @@ fn is_pinned(uses: &str) -> bool {
     }
     let reference = uses.rsplit_once('@').map_or("", |(_, reference)| reference);
     reference.len() == 40 && reference.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// The repository and the tag or branch of an action or workflow that isn't pinned by commit.
+pub fn unpinned_action(uses: &str) -> Option<(String, &str)> {
+    if is_pinned(uses) || uses.starts_with("docker://") {
+        return None;
+    }
+    let (path, reference) = uses.rsplit_once('@')?;
+    let mut parts = path.split('/');
+    let repository = format!("{}/{}", parts.next()?, parts.next()?);
+    Some((RepoName::new(&repository).ok()?.to_string(), reference))
 }
 
 fn reports(step: &Value) -> bool {
@@ -223,6 +309,29 @@ mod tests {
     }
 
     #[test]
+    fn scheduled_workflow_is_a_nightly_if_it_reports_or_checks_out_upstream() {
+        let called = |path: &str| {
+            (path == "tests.yml").then(|| "jobs: {a: {steps: [{run: crcr report}]}}".to_owned())
+        };
+        let read = |job: &str| {
+            let text = format!("on: {{schedule: []}}\njobs: {{a: {job}}}");
+            let found = ScheduledWorkflow::read(&text, "acme/upstream", called).unwrap();
+            (found.is_nightly, found.calls_others)
+        };
+        assert_eq!(ScheduledWorkflow::read("on: push", "acme/upstream", called), None);
+        assert_eq!(read("{steps: [{uses: actions/stale@v10}]}"), (false, false));
+        assert_eq!(read("{steps: [{uses: actions/checkout@v6}]}"), (false, false));
+        let upstream = "{steps: [{uses: actions/checkout@v6, with: {repository: Acme/Upstream}}]}";
+        assert_eq!(read(upstream), (true, false));
+        assert_eq!(read("{steps: [{uses: pytorch/crcr/actions/checkout-pr@v1}]}"), (true, false));
+        assert_eq!(read("{steps: [{run: crcr report --status completed}]}"), (true, false));
+        assert_eq!(read("{uses: ./tests.yml}"), (true, false));
+        assert_eq!(read("{uses: ./gone.yml}"), (false, true));
+        assert_eq!(read("{uses: x/y/.github/workflows/z.yml@v1}"), (false, true));
+        assert_eq!(read("{steps: [{uses: ./.github/actions/ci}]}"), (false, true));
+    }
+
+    #[test]
     fn expressions_types_pins_and_tokens_of_a_dispatched_workflow_are_found() {
         assert_eq!(DispatchWorkflow::read("on: push\njobs: {}"), None);
         let read = |on: &str, job: &str| {
@@ -255,6 +364,18 @@ mod tests {
         assert_eq!(allowed.reports_without_token, [""; 0]);
         let called = read(all, "{uses: x/y/.github/workflows/z.yml@main}");
         assert_eq!(called.unpinned, ["x/y/.github/workflows/z.yml@main"]);
+    }
+
+    #[test]
+    fn unpinned_actions_have_a_repository_and_a_reference() {
+        let found =
+            |uses| unpinned_action(uses).map(|(repository, at)| format!("{repository} {at}"));
+        assert_eq!(found("actions/checkout@v6").unwrap(), "actions/checkout v6");
+        assert_eq!(found("a/b/.github/workflows/c.yml@x/y").unwrap(), "a/b x/y");
+        let pinned = "actions/checkout@0123456789abcdef0123456789abcdef01234567";
+        for other in [pinned, "./local", "docker://alpine:3", "actions@v1", "a/b", "../..@v1"] {
+            assert_eq!(found(other), None, "{other}");
+        }
     }
 
     #[test]

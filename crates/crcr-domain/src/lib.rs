@@ -9,6 +9,7 @@ pub mod demotion;
 pub mod diagnostic;
 pub mod dispatch;
 pub mod downstream_run;
+pub mod dry_dispatch;
 pub mod event;
 pub mod facts;
 pub mod head_verdict;

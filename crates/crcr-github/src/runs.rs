@@ -114,6 +114,22 @@ impl GithubApp {
         Ok(self.call_json::<RunPage>(repo, READ, RestRequest::get(path)).await?.workflow_runs)
     }
 
+    /// The first 100 jobs of an attempt of a run.
+    pub async fn jobs_of_run(
+        &self,
+        repo: &str,
+        run: &WorkflowRun,
+    ) -> Result<Vec<WorkflowJob>, GithubError> {
+        #[derive(Deserialize)]
+        struct JobPage {
+            jobs: Vec<WorkflowJob>,
+        }
+        let (id, attempt) = (run.id, run.run_attempt.max(1));
+        let repository = repo_path(repo);
+        let path = format!("{repository}/actions/runs/{id}/attempts/{attempt}/jobs?per_page=100");
+        Ok(self.call_json::<JobPage>(repo, READ, RestRequest::get(path)).await?.jobs)
+    }
+
     /// Re-runs the failed jobs of run number `run_id`.
     ///
     /// Fails with [`GithubError::AlreadyRunning`] while it runs, and with

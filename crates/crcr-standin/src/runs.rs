@@ -40,6 +40,8 @@ pub struct Run {
     pub sha: String,
     pub workflow: String,
     pub workflow_path: String,
+    /// The workflow's `run-name`; GitHub's default for a dispatch is its event type.
+    pub title: Option<String>,
     pub actor: String,
     pub actor_id: u64,
     pub pull_request: Option<u64>,
@@ -67,6 +69,7 @@ impl Run {
             sha: "0123456789abcdef0123456789abcdef01234567".to_owned(),
             workflow: "build".to_owned(),
             workflow_path: ".github/workflows/build.yml".to_owned(),
+            title: None,
             actor: "octocat".to_owned(),
             actor_id: 583_231,
             pull_request: None,
@@ -180,7 +183,7 @@ impl Run {
             .map(|name| repository(name, if self.is_fork() { 2002 } else { self.repository_id }));
         json!({
             "id": self.id, "name": self.workflow, "path": self.workflow_path, "run_number": 1,
-            "display_title": self.event, "created_at": self.created_at,
+            "display_title": self.title.as_ref().unwrap_or(&self.event), "created_at": self.created_at,
             "run_started_at": self.created_at, "workflow_id": 11,
             "run_attempt": self.attempt, "event": self.event, "status": self.status,
             "conclusion": self.conclusion, "head_sha": self.sha,

@@ -2,21 +2,19 @@
 //!
 //! What can't be seen with the credentials at hand is listed as not checked, and never as right.
 
-use std::time::Duration;
-
 use crcr_github::lookup::cache::LookupCache;
 use crcr_github::lookup::{GithubLookup, RepositoryInfo};
 use crcr_github::runs::WorkflowRun;
 use crcr_github::{GithubApp, GithubError, SecureUrl};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
-use tokio::time::Instant;
+use serde_json::Value;
 use url::Url;
 
+use super::dry_dispatch::DryDispatch;
 use super::report::{CheckReport, CheckResult};
 use crate::cli::doctor::DownstreamArgs;
 use crate::commands::github;
-use crate::commands::workflow::{DispatchWorkflow, WorkflowUse, starts_on};
+use crate::commands::workflow::{DispatchWorkflow, ScheduledWorkflow, WorkflowUse};
 use crate::env_vars::Env;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -27,15 +25,13 @@ const NIGHTLY_AGE: SignedDuration = SignedDuration::from_hours(48);
 /// A report shows that the way to the relay works if it isn't older.
 const REPORT_AGE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const MAX_HUD_BYTES: usize = 8 * 1024 * 1024;
-const POLL: Duration = Duration::from_secs(3);
 const TEMPLATE: &str = "`crcr init downstream` writes one that is right";
-const NEEDS_APP: &str =
-    "it needs the App's own credentials, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`";
 
 struct DownstreamCheck<'a> {
     lookup: GithubLookup,
     app: Option<GithubApp>,
     args: &'a DownstreamArgs,
+    env: &'a Env,
     repository: RepositoryInfo,
 }
 
@@ -63,13 +59,13 @@ pub async fn check(
             "check the spelling; a private repository needs a token that sees it",
         )),
         Some(repository) => {
-            let check = DownstreamCheck { lookup, app, args, repository };
+            let check = DownstreamCheck { lookup, app, args, env, repository };
             results.push(check.repository());
             results.extend(check.app().await.map_err(failed)?);
             let files = check.workflow_files().await.map_err(failed)?;
             results.extend(workflows(&files));
             results.push(check.nightly(&files).await.map_err(failed)?);
-            results.push(check.dispatch().await.map_err(failed)?);
+            results.push(check.dispatch(&files).await.map_err(failed)?);
             results.push(relay_report(args).await?);
         }
     }
@@ -101,8 +97,8 @@ impl DownstreamCheck<'_> {
         const PERMISSIONS: &str = "app-permissions";
         let Some(app) = &self.app else {
             return Ok(vec![
-                CheckResult::not_checked(INSTALLED, NEEDS_APP),
-                CheckResult::not_checked(PERMISSIONS, NEEDS_APP),
+                CheckResult::not_checked(INSTALLED, self.needs_app("")),
+                CheckResult::not_checked(PERMISSIONS, self.needs_app("")),
             ]);
         };
         let installation = match app.installation(self.name()).await {
@@ -140,6 +136,15 @@ impl DownstreamCheck<'_> {
         Ok(vec![installed, permissions])
     }
 
+    /// Why a check needs somebody else, and what that person runs.
+    fn needs_app(&self, flag: &str) -> String {
+        let name = self.args.repository.as_str();
+        format!(
+            "it needs the App's own credentials, `GITHUB_APP_ID` and `GITHUB_APP_PRIVATE_KEY`: the upstream \
+             maintainer, who has them, runs `crcr doctor downstream {name}{flag}`"
+        )
+    }
+
     async fn workflow_files(&self) -> Result<Vec<WorkflowFile>, GithubError> {
         let mut files = vec![];
         for path in self.lookup.workflows(self.name()).await?.into_iter().take(MAX_WORKFLOWS) {
@@ -149,19 +154,34 @@ impl DownstreamCheck<'_> {
         Ok(files)
     }
 
-    /// The newest run that a schedule started.
+    /// The newest run that a schedule started of a workflow that has to do with upstream.
     async fn nightly(&self, files: &[WorkflowFile]) -> Result<CheckResult, GithubError> {
         const CHECK: &str = "nightly";
-        let scheduled = |file: &&WorkflowFile| {
-            serde_yaml::from_str(&file.text)
-                .is_ok_and(|workflow: serde_yaml::Value| starts_on(&workflow, "schedule"))
-        };
-        let paths: Vec<_> = files.iter().filter(scheduled).map(|file| &*file.path).collect();
+        let upstream = self.args.upstream.as_str();
+        let text_of =
+            |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.clone());
+        let scheduled = files.iter().filter_map(|file| {
+            let found = ScheduledWorkflow::read(&file.text, upstream, text_of)?;
+            Some((&*file.path, found))
+        });
+        let scheduled: Vec<_> = scheduled.collect();
+        let nightly = scheduled.iter().filter(|(_, found)| found.is_nightly);
+        let paths: Vec<_> = nightly.map(|(path, _)| *path).collect();
+        if paths.is_empty() && scheduled.iter().any(|(_, found)| found.calls_others) {
+            let message = format!(
+                "the scheduled workflows call others, which may report or check out `{upstream}`"
+            );
+            return Ok(CheckResult::not_checked(CHECK, message));
+        }
         if paths.is_empty() {
+            let message = format!(
+                "no scheduled workflow on the default branch reports or checks out `{upstream}`"
+            );
             return Ok(CheckResult::warning(
                 CHECK,
-                "no workflow on the default branch runs on a schedule",
-                "a nightly run shows that a failure isn't the pull request's: add `schedule:`",
+                message,
+                "a nightly run shows that a failure isn't the pull request's: `crcr init downstream \
+                 --nightly` writes one",
             ));
         }
         let runs = match self.lookup.completed_runs(self.name(), "schedule").await {
@@ -190,107 +210,30 @@ impl DownstreamCheck<'_> {
     }
 
     /// Sends a closed pull request, for which workflows start a run and skip its jobs.
-    async fn dispatch(&self) -> Result<CheckResult, GithubError> {
+    async fn dispatch(&self, files: &[WorkflowFile]) -> Result<CheckResult, GithubError> {
         const CHECK: &str = "dispatch";
-        if !self.args.dispatch {
-            return Ok(CheckResult::not_checked(
-                CHECK,
-                "`--dispatch` sends one and waits for its run",
-            ));
-        }
         let Some(app) = &self.app else {
-            return Ok(CheckResult::not_checked(CHECK, NEEDS_APP));
+            return Ok(CheckResult::not_checked(CHECK, self.needs_app(" --dispatch")));
         };
-        match self.answer_to_dispatch(app).await {
-            Err(
-                error @ (GithubError::NotInstalled(_)
-                | GithubError::Suspended(_)
-                | GithubError::MissingPermission { .. }
-                | GithubError::Forbidden(_)
-                | GithubError::Unprocessable(_)),
-            ) => {
-                let message = format!("GitHub refused the dispatch: {error}");
-                let fix = "install the App with the permissions that it asks for";
-                Ok(CheckResult::error(CHECK, message, fix))
-            }
-            other => other,
+        if !self.args.dispatch {
+            let message = "`--dispatch` sends one, and waits for its run to report";
+            return Ok(CheckResult::not_checked(CHECK, message));
         }
-    }
-
-    async fn answer_to_dispatch(&self, app: &GithubApp) -> Result<CheckResult, GithubError> {
-        const CHECK: &str = "dispatch";
-        let before = Timestamp::now();
-        let known = self.dispatched_runs(app, before).await?;
-        let payload = closed_pull_request(self.args);
-        app.dispatch(self.name(), None, "pull_request", &payload).await?;
-        let end = Instant::now() + Duration::from_secs(self.args.timeout);
-        let mut seen = None;
-        while Instant::now() < end {
-            let runs = self.dispatched_runs(app, before).await?;
-            let new = runs.into_iter().find(|run| known.iter().all(|old| old.id != run.id));
-            seen = new.or(seen);
-            if seen.as_ref().is_some_and(WorkflowRun::is_completed) {
-                break;
-            }
-            tokio::time::sleep(POLL.min(end.saturating_duration_since(Instant::now()))).await;
-        }
-        let seconds = self.args.timeout;
-        Ok(match seen {
-            None => CheckResult::error(
-                CHECK,
-                format!("GitHub took the dispatch, and no run began within {seconds} seconds"),
-                "check that the workflow is on the default branch and enabled",
-            ),
-            Some(run) if !run.is_completed() => CheckResult::warning(
-                CHECK,
-                format!("{} began and didn't end within {seconds} seconds", run.html_url),
-                "let the jobs end at once for a closed pull request, as the template does",
-            ),
-            Some(run) => {
-                let conclusion = run.conclusion.as_deref().unwrap_or("no conclusion");
-                let message = format!("{} answered: {conclusion}", run.html_url);
-                match conclusion {
-                    "success" | "skipped" => CheckResult::ok(CHECK, message),
-                    _ => {
-                        let fix = "skip the jobs for a closed pull request, as the template does";
-                        CheckResult::warning(CHECK, message, fix)
-                    }
-                }
-            }
-        })
-    }
-
-    async fn dispatched_runs(
-        &self,
-        app: &GithubApp,
-        since: Timestamp,
-    ) -> Result<Vec<WorkflowRun>, GithubError> {
-        // Clocks differ by some seconds.
-        let minute = SignedDuration::from_mins(1);
-        let window = (since - minute, Timestamp::now() + minute);
-        app.runs_of_event(self.name(), "repository_dispatch", window).await
+        let read = files.iter().filter_map(|file| DispatchWorkflow::read(&file.text));
+        let dispatch = DryDispatch {
+            app,
+            repository: self.name(),
+            upstream: &self.args.upstream,
+            timeout: self.args.timeout,
+            runs_name_delivery: read.into_iter().all(|workflow| workflow.names_delivery),
+            env: self.env,
+        };
+        dispatch.send().await
     }
 }
 
 fn started_at(run: &WorkflowRun) -> Option<Timestamp> {
     run.run_started_at.or(run.created_at)
-}
-
-/// What the relay sends when a pull request is closed, with a commit that doesn't exist.
-fn closed_pull_request(args: &DownstreamArgs) -> Value {
-    let upstream = args.upstream.as_str();
-    json!({
-        "event_type": "pull_request",
-        "delivery_id": format!("crcr-doctor-{:032x}", rand::random::<u128>()),
-        "payload": {
-            "action": "closed",
-            "repository": { "full_name": upstream },
-            "pull_request": {
-                "number": 0,
-                "head": { "sha": "0".repeat(40), "repo": { "full_name": upstream } },
-            },
-        },
-    })
 }
 
 /// What the texts of the workflows say.
@@ -403,7 +346,9 @@ fn listed(names: &[String]) -> String {
 async fn relay_report(args: &DownstreamArgs) -> Result<CheckResult, Failure> {
     const CHECK: &str = "relay-report";
     let Some(hud) = &args.hud else {
-        return Ok(CheckResult::not_checked(CHECK, "`--hud` names a relay that knows it already"));
+        let message = "`--hud URL` asks a relay that dispatches to it already, such as a test relay: its \
+                       operator knows the address";
+        return Ok(CheckResult::not_checked(CHECK, message));
     };
     let answer = match ask_hud(hud, args.repository.as_str()).await {
         Ok(answer) => answer,

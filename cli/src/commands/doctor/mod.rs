@@ -2,6 +2,7 @@
 //! dispatch.
 
 mod downstream;
+mod dry_dispatch;
 mod machine;
 mod report;
 

@@ -66,29 +66,51 @@ async fn downstream(
     let runners = runner_labels(&args.runner)?;
     let (repository, upstream) = (here.name(), args.upstream.as_str());
     let branch = here.default_branch(args.default_branch.default_branch.as_deref()).await;
-    let workflow = template::DOWNSTREAM
-        .pinned(&here.actions_pin().await?)
+    let pin = here.actions_pin().await?;
+    let fill_common = |workflow: FilledWorkflow| {
+        workflow
+            .fill(
+                "runs-on: ubuntu-latest\n    timeout-minutes: 120\n",
+                &format!("runs-on: {runners}\n    timeout-minutes: 120\n"),
+            )
+            .fill(
+                "environment: ubuntu-latest, Python",
+                &format!("environment: {}, Python", args.runner.runners.join(" ")),
+            )
+    };
+    let mut workflow = fill_common(template::DOWNSTREAM.pinned(&pin))
         .fill("for upstream pull requests", &format!("for pull requests of {upstream}"))
         .fill("name: upstream\n", &format!("name: {}\n", yaml_string(upstream)))
-        .fill("repo:OWNER/REPO:", &format!("repo:{repository}:"))
-        .fill(
-            "runs-on: ubuntu-latest\n    timeout-minutes: 120\n",
-            &format!("runs-on: {runners}\n    timeout-minutes: 120\n"),
-        )
-        .fill(
-            "environment: ubuntu-latest, Python",
-            &format!("environment: {}, Python", args.runner.runners.join(" ")),
-        );
+        .fill("repo:OWNER/REPO:", &format!("repo:{repository}:"));
+    if let Some(branch) = &branch {
+        check_value("default-branch", branch)?;
+        workflow = workflow.fill(":ref:refs/heads/main", &format!(":ref:refs/heads/{branch}"));
+    }
+    let mut workflows = vec![workflow];
+    if args.nightly {
+        let name = format!("{upstream} nightly");
+        let nightly = fill_common(template::DOWNSTREAM_NIGHTLY.pinned(&pin))
+            .fill("newest upstream commit, beside", &format!("newest commit of {upstream}, beside"))
+            .fill("name: upstream nightly\n", &format!("name: {}\n", yaml_string(&name)))
+            .fill("UPSTREAM: pytorch/pytorch\n", &format!("UPSTREAM: {}\n", yaml_string(upstream)));
+        workflows.push(nightly);
+    }
+    let it = if args.nightly { "both" } else { "it" };
     let branch = branch.map_or("the default branch".to_owned(), |branch| format!("`{branch}`"));
     let mut next_steps = vec![
         "change the steps `Build` and `Test` and the matrix to yours".to_owned(),
-        format!("merge it to {branch}: GitHub starts `repository_dispatch` only there"),
+        format!("merge {it} to {branch}: GitHub starts `repository_dispatch` only there"),
         format!("ask the owner of `{upstream}` for its GitHub App, and install it here"),
         format!("`crcr doctor downstream {repository}` checks all of it"),
         format!("propose `- {repository}` under `L1:` in the allowlist of `{upstream}`"),
     ];
+    if args.nightly {
+        let step = "set the repository variable `CRCR_CALLBACK_URL` to the relay's callback address: \
+                    nightly runs report there";
+        next_steps.insert(3, step.to_owned());
+    }
     next_steps.extend(actionlint_labels(&args.runner));
-    Ok(InitPlan { workflows: vec![workflow], next_steps })
+    Ok(InitPlan { workflows, next_steps })
 }
 
 async fn fork_build(args: &ForkBuildArgs, here: &LocalRepository<'_>) -> Result<InitPlan, Failure> {
@@ -145,8 +167,10 @@ async fn allowlist_review(
     here: &LocalRepository<'_>,
 ) -> Result<InitPlan, Failure> {
     check_value("file", &args.file)?;
+    let runners = format!("runs-on: {}", runner_labels(&args.runner)?);
     let pin = here.actions_pin().await?;
-    let mut review = template::ALLOWLIST_REVIEW.pinned(&pin);
+    let on_runners = |workflow: FilledWorkflow| workflow.fill("runs-on: ubuntu-latest", &runners);
+    let mut review = on_runners(template::ALLOWLIST_REVIEW.pinned(&pin));
     if args.file != ".github/allowlist.yml" {
         review = review
             .fill(
@@ -161,12 +185,13 @@ async fn allowlist_review(
                 ),
             );
     }
-    let next_steps = vec![
+    let mut next_steps = vec![
         format!("`crcr allowlist validate {}` shows what it would say", args.file),
         "merge both: the comment is posted by the workflow of the default branch".to_owned(),
         "for evidence from results, set the repository variable `CRCR_HUD_URL`".to_owned(),
     ];
-    let comment = template::ALLOWLIST_REVIEW_COMMENT.pinned(&pin);
+    next_steps.extend(actionlint_labels(&args.runner));
+    let comment = on_runners(template::ALLOWLIST_REVIEW_COMMENT.pinned(&pin));
     Ok(InitPlan { workflows: vec![review, comment], next_steps })
 }
 
@@ -178,10 +203,12 @@ async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<
     for name in &names {
         check_value("workflow", name)?;
     }
+    let runners = runner_labels(&args.runner)?;
     let workflow = template::TEST_STATS
         .pinned(&here.actions_pin().await?)
+        .fill("runs-on: ubuntu-latest", &format!("runs-on: {runners}"))
         .fill("workflows: [ci]", &format!("workflows: {}", yaml_list(&names)));
-    let next_steps = vec![
+    let mut next_steps = vec![
         format!("check that these are the workflows with tests: {}", names.join(", ")),
         "let their jobs pack reports with `actions/pack-test-reports`".to_owned(),
         "set the secret `CRCR_RESULTS` to the results store, and the variables \
@@ -189,6 +216,7 @@ async fn test_stats(args: &TestStatsArgs, here: &LocalRepository<'_>) -> Result<
             .to_owned(),
         "merge it: `workflow_run` starts on the default branch only".to_owned(),
     ];
+    next_steps.extend(actionlint_labels(&args.runner));
     Ok(InitPlan { workflows: vec![workflow], next_steps })
 }
 

@@ -6,6 +6,10 @@ pub const DOWNSTREAM: WorkflowTemplate = WorkflowTemplate {
     file: "downstream-ci.yml",
     text: include_str!("../../../../workflows-templates/downstream-ci.yml"),
 };
+pub const DOWNSTREAM_NIGHTLY: WorkflowTemplate = WorkflowTemplate {
+    file: "downstream-nightly.yml",
+    text: include_str!("../../../../workflows-templates/downstream-nightly.yml"),
+};
 pub const FORK_BUILD: WorkflowTemplate = WorkflowTemplate {
     file: "fork-build.yml",
     text: include_str!("../../../../workflows-templates/fork-build.yml"),
@@ -142,7 +146,7 @@ mod tests {
             commit: "c".repeat(40),
             name: Some("v1.2.3".to_owned()),
         };
-        for template in [DOWNSTREAM, FORK_BUILD, ALLOWLIST_REVIEW, TEST_STATS] {
+        for template in [DOWNSTREAM, DOWNSTREAM_NIGHTLY, FORK_BUILD, ALLOWLIST_REVIEW, TEST_STATS] {
             let text = template.pinned(&pin).text;
             assert!(!text.contains("pytorch/crcr"), "{text}");
             assert_eq!(text.lines().count(), template.text.lines().count());

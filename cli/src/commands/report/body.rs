@@ -1,6 +1,7 @@
 //! The body of the callback, schema version 1: the dispatched fields and the key `workflow`.
 
-use crcr_domain::callback::{FailedTest, TestCounts, limit_failed_tests};
+use crcr_domain::callback::{CallbackKind, FailedTest, TestCounts, limit_failed_tests};
+use crcr_domain::dry_dispatch;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -21,6 +22,8 @@ pub struct ReportBody {
     pub callback_url: Option<String>,
     /// The state of the job, for messages.
     pub state: String,
+    /// Whether `crcr doctor` sent the dispatch.
+    pub is_dry: bool,
 }
 
 /// The key `workflow`. Optional fields are left out if they have no value.
@@ -151,6 +154,7 @@ pub fn build(
         json,
         job: job.name.to_owned(),
         callback_url,
+        is_dry: report.kind == CallbackKind::Dispatch && dry_dispatch::is_dry(&report.delivery),
         state: format!("{}{conclusion}", args.status.word()),
     })
 }

@@ -45,12 +45,14 @@ pub async fn run(args: &ReportArgs, env: &Env, printer: &Printer) -> Outcome {
     let outcome_file = outcome_file::read(args.outcome_file.as_deref(), printer);
     let body = body::build(args, &outcome_file, &runner, tests, printer, jiff::Timestamp::now())?;
     let url = callback_url(args, env, body.callback_url.as_deref())?;
-    let (job, state) = (body.job, body.state);
+    let (job, state, is_dry) = (body.job, body.state, body.is_dry);
     let source = token::TokenSource::find(args.audience.as_deref(), env)?;
     let client = http::client()
         .map_err(|error| Failure::unexpected("http-client", "no HTTP client").because(error))?;
     let call = RelayCall { client, url, body: Bytes::from(body.json), source, args, printer };
     match call.send_with_retries().await {
+        // Its step's end is what `crcr doctor` reads.
+        outcome if is_dry => print_dry_outcome(outcome, &call.url, &runner, printer),
         Ok(outcome) => print_outcome(&outcome, &job, &state, &call.url, &runner, printer),
         Err(CallError::Refused(failure)) => Err(failure),
         Err(CallError::Unreachable(failure)) => match args.on_unreachable {
@@ -235,12 +237,45 @@ fn print_outcome(
             );
             "ignored"
         }
+        ReportOutcome::DryDispatch => {
+            printer.warning("the relay took this report for that of a dry dispatch", None);
+            "ignored"
+        }
         ReportOutcome::Retry(_) | ReportOutcome::Refused(_) => {
             unreachable!("these never leave the loop")
         }
     };
     runner.set_outputs(&[("outcome", outcome)])?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The report of a dry dispatch succeeds only if the relay has proven token and signature.
+fn print_dry_outcome(
+    outcome: Result<ReportOutcome, CallError>,
+    url: &Url,
+    runner: &Runner,
+    printer: &Printer,
+) -> Outcome {
+    let host = url.host_str().unwrap_or_default();
+    match outcome {
+        Ok(ReportOutcome::DryDispatch) => {
+            printer.line(&format!(
+                "the relay at {host} accepts this run's token and the signature of its dispatch"
+            ));
+            runner.set_outputs(&[("outcome", "verified")])?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(CallError::Unreachable(failure)) => Err(failure),
+        Err(CallError::Refused(failure)) if failure.code() != "no-dispatch" => Err(failure),
+        Ok(_) | Err(CallError::Refused(_)) => {
+            let message =
+                format!("the relay at {host} doesn't know the signature of this dry dispatch");
+            Err(Failure::user("dry-dispatch", message).hint(
+                "`crcr doctor downstream --dispatch` needs the relay's own `CRCR_CALLBACK_KEY`, and \
+                 the relay a version of crcr that answers dry dispatches",
+            ))
+        }
+    }
 }
 
 #[cfg(test)]

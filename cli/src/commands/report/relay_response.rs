@@ -18,6 +18,8 @@ pub enum ReportOutcome {
     Stale,
     /// The repository's level is too low.
     Ignored,
+    /// The relay proved that the run is of a dry dispatch, and recorded nothing.
+    DryDispatch,
     Retry(RetryableFailure),
     Refused(Failure),
 }
@@ -69,6 +71,8 @@ pub fn read(
         duplicate: bool,
         #[serde(default)]
         stale: bool,
+        #[serde(default)]
+        dry_dispatch: bool,
         status: Option<String>,
     }
     let answer: Option<Answer> = serde_json::from_slice(body).ok();
@@ -76,6 +80,7 @@ pub fn read(
         && let Some(answer) = answer.as_ref().filter(|answer| answer.ok)
     {
         return match answer.status.as_deref() {
+            _ if answer.dry_dispatch => ReportOutcome::DryDispatch,
             Some("ignored") => ReportOutcome::Ignored,
             _ if answer.duplicate => ReportOutcome::Duplicate,
             _ if answer.stale => ReportOutcome::Stale,
@@ -216,6 +221,7 @@ mod tests {
             (r#"{"ok":true,"status":"in_progress"}"#, "Recorded"),
             (r#"{"ok":true,"status":"completed"}"#, "Recorded"),
             (r#"{"ok":true,"status":"ignored"}"#, "Ignored"),
+            (r#"{"ok":true,"status":"ignored","dry_dispatch":true}"#, "DryDispatch"),
             (r#"{"ok":true,"duplicate":true}"#, "Duplicate"),
             (r#"{"ok":true,"stale":true}"#, "Stale"),
             ("<html>welcome</html>", "refused [callback-url]"),

@@ -6,11 +6,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
+use crcr_cidata::webhook_archive::{ArchivedWebhook, WebhookHead};
 use serde_json::json;
 use tokio::process::Command;
 
 use super::recipe::{Recipe, shell_word};
 use crate::cli::reproduce::ReproduceArgs;
+use crate::commands::git::Git;
 use crate::commands::workflow::DispatchWorkflow;
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
@@ -18,6 +20,7 @@ use crate::printer::Printer;
 
 const FOLDER: &str = ".github/workflows";
 const MAX_EVENT_BYTES: u64 = 1024 * 1024;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// What act itself needs. The rest, such as tokens and keys, stays away from the workflow.
 const KEPT_VARIABLES: [&str; 14] = [
     "PATH",
@@ -38,6 +41,7 @@ const KEPT_VARIABLES: [&str; 14] = [
 
 pub async fn run(args: &ReproduceArgs, recipe: &Recipe, env: &Env, printer: &Printer) -> Outcome {
     let workflow = find_workflow(args, recipe)?;
+    check_commit(args, recipe, &workflow, printer).await?;
     let event = match &args.event {
         Some(path) => recorded_event(path)?,
         None => made_event(recipe),
@@ -92,6 +96,45 @@ fn find_workflow(args: &ReproduceArgs, recipe: &Recipe) -> Result<PathBuf, Failu
     }
 }
 
+/// Whether this clone is at the commit whose workflow ran; what it has to do with upstream may have changed
+/// since.
+async fn check_commit(
+    args: &ReproduceArgs,
+    recipe: &Recipe,
+    workflow: &Path,
+    printer: &Printer,
+) -> Result<(), Failure> {
+    if args.any_commit {
+        return Ok(());
+    }
+    let ran: Vec<_> =
+        recipe.workflows.iter().filter(|run| Path::new(&run.path) == workflow).collect();
+    let Some(run) = ran.first() else {
+        let why =
+            recipe.workflows_unknown.as_deref().unwrap_or("no failed run is of this workflow");
+        let message = format!("it isn't known at which commit `{}` ran: {why}", recipe.backend);
+        printer
+            .warning(&message, Some("the workflow and the files of this clone's commit are used"));
+        return Ok(());
+    };
+    let here = std::env::current_dir()
+        .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
+    let git = Git::new(&here, "https://github.com", None, printer);
+    let hint = format!(
+        "`git checkout {}` in a clone of `{}`, or pass `--any-commit` to run what is here",
+        run.commit, recipe.backend
+    );
+    let head = git.capture(&["rev-parse", "HEAD"]).await.map_err(|error| match error.code() {
+        "no-git" => error,
+        _ => Failure::user("no-clone", "git knows no commit here").hint(&*hint),
+    })?;
+    if ran.iter().any(|run| run.commit == head) {
+        return Ok(());
+    }
+    let message = format!("this clone is at {head}, and the run was at {}", run.commit);
+    Err(Failure::user("other-commit", message).hint(hint))
+}
+
 /// A path from GitHub's answer, which must not lead out of the folder.
 fn is_workflow_path(path: &str) -> bool {
     let name = path.strip_prefix(".github/workflows/").unwrap_or_default();
@@ -111,7 +154,8 @@ fn dispatched_workflows(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// An event that somebody kept: a whole event, or its `client_payload`.
+/// An event that somebody kept: the run's whole event, its `client_payload`, the webhook that upstream's
+/// GitHub sent, or that webhook as an object of the relay's archive.
 fn recorded_event(path: &Path) -> Result<serde_json::Value, Failure> {
     let unusable = || Failure::user("event", format!("`{}` can't be used", path.display()));
     let size = fs::metadata(path).map_err(|error| unusable().because(error))?.len();
@@ -119,12 +163,27 @@ fn recorded_event(path: &Path) -> Result<serde_json::Value, Failure> {
         return Err(unusable().hint("an event of `repository_dispatch` has 64 KiB at most"));
     }
     let text = fs::read(path).map_err(|error| unusable().because(error))?;
-    let event: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|error| unusable().because(error))?;
-    Ok(match event.get("client_payload") {
-        Some(_) => event,
-        None => json!({ "action": event["event_type"], "client_payload": event }),
+    let json = |text: &[u8]| -> Result<serde_json::Value, Failure> {
+        serde_json::from_slice(text).map_err(|error| unusable().because(error))
+    };
+    if text.starts_with(&ZSTD_MAGIC) {
+        let archived = ArchivedWebhook::unpack(&text)
+            .map_err(|reason| unusable().because(anyhow::anyhow!(reason)))?;
+        let WebhookHead { event, delivery, .. } = &archived.head;
+        return Ok(dispatched(event, delivery, json(&archived.body)?));
+    }
+    let event = json(&text)?;
+    Ok(match (event.get("client_payload"), event.get("delivery_id"), event.get("pull_request")) {
+        (Some(_), ..) => event,
+        (None, None, Some(_)) => dispatched("pull_request", "crcr-reproduce", event),
+        _ => json!({ "action": event["event_type"], "client_payload": event }),
     })
+}
+
+/// The event of the run that the relay's dispatch of a webhook starts.
+fn dispatched(event: &str, delivery: &str, webhook: serde_json::Value) -> serde_json::Value {
+    let payload = json!({ "event_type": event, "delivery_id": delivery, "payload": webhook });
+    json!({ "action": event, "client_payload": payload })
 }
 
 /// What the relay dispatched, as far as the HUD recorded it. There is no callback token, so that a report

@@ -6,7 +6,9 @@
 
 mod act;
 mod recipe;
+mod test_command;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use crcr_github::http::{self, RetryPolicy};
@@ -24,6 +26,8 @@ use crate::printer::Printer;
 const MAX_HUD_BYTES: usize = 16 * 1024 * 1024;
 /// Runs whose workflow is read.
 const MAX_RUNS: usize = 10;
+/// Actions of a workflow whose commits are looked up.
+const MAX_USES: usize = 50;
 
 pub async fn run(args: &ReproduceArgs, env: &Env, printer: &Printer) -> Outcome {
     let pull = ask_hud(args).await?;
@@ -91,5 +95,15 @@ async fn run_pins(
     let path = found.path.split('@').next().unwrap_or_default().to_owned();
     let Some(text) = lookup.file_at(backend, &path, &commit).await? else { return Ok(None) };
     let (uses, runs_on) = workflow::pins(&text);
-    Ok(Some(RunPins { run, path, commit, uses, runs_on }))
+    let mut commits = BTreeMap::new();
+    for used in uses.iter().take(MAX_USES) {
+        // Without the commit, the recipe has the name alone.
+        if let Some((repository, reference)) = workflow::unpinned_action(used)
+            && let Ok(Some(commit)) = lookup.commit_of(&repository, reference).await
+            && recipe::is_commit(&commit)
+        {
+            commits.insert(used.clone(), commit);
+        }
+    }
+    Ok(Some(RunPins { run, path, commit, uses, commits, runs_on }))
 }

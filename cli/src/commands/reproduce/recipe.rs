@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::test_command;
 use crate::cli::allowlist::ReviewFormat;
 use crate::cli::reproduce::ReproduceArgs;
 use crate::escape::{escape_markdown, neutralize};
@@ -73,18 +74,18 @@ struct RecipeJob {
     /// How many failing tests are left out.
     more_tests: usize,
     /// A guess from the names of the tests; nobody reported it.
-    pytest_command: Option<String>,
+    test_command: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct RecipeTest {
-    name: String,
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct RecipeTest {
+    pub name: String,
     #[serde(default)]
-    classname: Option<String>,
+    pub classname: Option<String>,
     #[serde(default)]
-    file: Option<String>,
+    pub file: Option<String>,
     #[serde(default)]
-    message: Option<String>,
+    pub message: Option<String>,
 }
 
 /// The workflow of a run, and what it depends on.
@@ -95,6 +96,8 @@ pub struct RunPins {
     /// The backend's commit that the workflow is from.
     pub commit: String,
     pub uses: BTreeSet<String>,
+    /// The commits that the tags and branches in `uses` name now, which may differ from those that ran.
+    pub commits: BTreeMap<String, String>,
     /// The runner labels of each job, as the workflow writes them.
     pub runs_on: BTreeMap<String, String>,
 }
@@ -179,11 +182,15 @@ impl Recipe {
 
     /// The lines of a job as names and values.
     fn facts(job: &RecipeJob) -> Vec<(&'static str, &str)> {
+        let is_unknown = job.test_command.is_none() && !job.failed_tests.is_empty();
+        let unknown =
+            is_unknown.then_some("not known: the report doesn't tell how its tests are run");
         let known = [
             ("log", job.log.as_deref()),
             ("environment", job.environment.as_deref()),
             ("artifact", job.artifact.as_deref()),
-            ("guess", job.pytest_command.as_deref()),
+            ("guess", job.test_command.as_deref()),
+            ("command", unknown),
         ];
         known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -217,7 +224,7 @@ impl Recipe {
                 let _ = writeln!(out, "  runs on      {job}: {labels}");
             }
             for uses in &pins.uses {
-                let _ = writeln!(out, "  uses         {uses}");
+                let _ = writeln!(out, "  uses         {}", pins.used(uses));
             }
         }
         if let Some(why) = &self.workflows_unknown {
@@ -257,13 +264,23 @@ impl Recipe {
                 let _ = writeln!(out, "- runs on {text}");
             }
             for uses in &pins.uses {
-                let _ = writeln!(out, "- uses {}", escape_markdown(uses));
+                let _ = writeln!(out, "- uses {}", escape_markdown(&pins.used(uses)));
             }
         }
         if let Some(why) = &self.workflows_unknown {
             let _ = writeln!(out, "\nThe workflow isn't known: {}", escape_markdown(why));
         }
         out
+    }
+}
+
+impl RunPins {
+    /// An action, with the commit that its tag names now.
+    fn used(&self, uses: &str) -> String {
+        match self.commits.get(uses) {
+            Some(commit) => format!("{uses} (now {commit})"),
+            None => uses.to_owned(),
+        }
     }
 }
 
@@ -288,7 +305,7 @@ impl From<HudJob> for RecipeJob {
             log: https(job.url).as_deref().map(bounded),
             environment: text(job.environment),
             artifact: https(job.artifact_url).as_deref().map(bounded),
-            pytest_command: pytest_command(&failed_tests),
+            test_command: test_command::guess(&failed_tests),
             more_tests: all - failed_tests.len(),
             failed_tests,
         }
@@ -305,25 +322,6 @@ impl RecipeTest {
         let message = self.message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
         format!("{name}{place}{message}")
     }
-
-    /// `file::Class::name`, as pytest's own reports name them.
-    fn pytest_id(&self) -> Option<String> {
-        let file = self.file.as_ref().filter(|file| file.ends_with(".py"))?;
-        let class = self.classname.as_deref().and_then(|class| class.rsplit('.').next());
-        Some(match class.filter(|class| class.starts_with(|c: char| c.is_ascii_uppercase())) {
-            Some(class) => format!("{file}::{class}::{}", self.name),
-            None => format!("{file}::{}", self.name),
-        })
-    }
-}
-
-/// A command for the tests, if every one names a Python file. Each name is one quoted word after `--`,
-/// so that no name is an option or anything else to a shell.
-fn pytest_command(tests: &[RecipeTest]) -> Option<String> {
-    let ids: Option<Vec<_>> = tests.iter().map(RecipeTest::pytest_id).collect();
-    let ids = ids.filter(|ids| !ids.is_empty())?;
-    let words: Vec<_> = ids.iter().map(|id| shell_word(id)).collect();
-    Some(format!("python -m pytest -- {}", words.join(" ")))
 }
 
 /// One word of a POSIX shell, always in single quotes.
@@ -342,33 +340,13 @@ fn bounded(text: &str) -> String {
     kept
 }
 
-fn is_commit(text: &str) -> bool {
+pub fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hostile_test_names_are_single_words_of_the_command() {
-        let test = |name: &str, file: &str| RecipeTest {
-            name: name.to_owned(),
-            classname: Some("test.test_ops.TestOps".to_owned()),
-            file: Some(file.to_owned()),
-            message: None,
-        };
-        let hostile = "x'; touch /tmp/owned; echo $(id) `id` '";
-        let tests = [test("test_add", "test/test_ops.py"), test(hostile, "--rootdir=/.py")];
-        let command = pytest_command(&tests).unwrap();
-        let script = command.replace("python -m pytest", "printf '%s\\n'");
-        let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-        let words = String::from_utf8(output.stdout).unwrap();
-        let expected =
-            format!("test/test_ops.py::TestOps::test_add\n--rootdir=/.py::TestOps::{hostile}\n");
-        assert_eq!(words.trim_start_matches("--\n"), expected, "{command}");
-        assert!(pytest_command(&[test("a", "test.cpp")]).is_none());
-    }
 
     #[test]
     fn long_and_broken_lines_are_bounded() {

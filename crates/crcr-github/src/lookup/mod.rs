@@ -249,13 +249,29 @@ impl GithubLookup {
         self.json(&format!("{}/actions/runs/{run}", repo_path(repo)), Value::clone).await
     }
 
-    /// The newest runs that `event` started and that have ended, at most 30.
+    /// The commit that a tag, branch or abbreviated hash names now; `None` if there is none.
+    ///
+    /// <https://docs.github.com/en/rest/commits/commits#get-a-commit>
+    pub async fn commit_of(
+        &self,
+        repo: &str,
+        reference: &str,
+    ) -> Result<Option<String>, GithubError> {
+        let path = format!("{}/commits/{}", repo_path(repo), encoded(reference));
+        match self.json(&path, |answer| answer["sha"].clone()).await {
+            // GitHub's answer for a name that is nothing's.
+            Err(GithubError::Unprocessable(_)) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// The newest runs that `event` started and that have ended, at most 100.
     pub async fn completed_runs(
         &self,
         repo: &str,
         event: &str,
     ) -> Result<Vec<WorkflowRun>, GithubError> {
-        let query = format!("/actions/runs?event={}&status=completed&per_page=30", encoded(event));
+        let query = format!("/actions/runs?event={}&status=completed&per_page=100", encoded(event));
         let keep = |answer: &Value| {
             let runs = answer["workflow_runs"].as_array().map(Vec::as_slice).unwrap_or_default();
             runs.iter().filter(|run| run["status"] == "completed").cloned().collect()

@@ -11,6 +11,7 @@ use crcr_domain::callback::{self, JobId};
 use crcr_domain::facts::CallbackOutcome;
 use crcr_domain::identity::{CallerIdentity, ProviderClaims};
 
+use super::dry_dispatch;
 use super::response::{CallbackAnswer, CallbackResponse, ReportSummary, record_unchanged};
 use super::verified_report::VerifiedReport;
 use crate::http::http_response::{self, Refusal};
@@ -25,12 +26,14 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
         Ok(body) => receive(&relay, &head.headers, &body, &mut summary, started).await,
         Err(refusal) => CallbackResponse::refused(CallbackOutcome::BadBody, refusal),
     };
+    let is_dry = matches!(response.result, Ok(CallbackAnswer::DryDispatch));
     let outcome = match &response.result {
         Err(refusal) if refusal.status.is_server_error() => "unavailable",
+        _ if is_dry => "dry_dispatch",
         _ => response.outcome.as_str(),
     };
     relay.metrics.callback(outcome, started.elapsed().as_secs_f64());
-    if !response.outcome.is_stored() {
+    if !response.outcome.is_stored() && !is_dry {
         record_unchanged(&relay, &summary, &response, started.elapsed());
     }
     response.into_response(&summary)
@@ -60,6 +63,14 @@ async fn receive(
         }
     };
     summary.repo = Some(identity.repository.clone());
+    if let Ok(callback) = &parsed
+        && dry_dispatch::is_proven(relay, &identity, callback, now)
+    {
+        return check_run_of_token(&identity, &callback.job).unwrap_or_else(|| {
+            let answer = CallbackAnswer::DryDispatch;
+            CallbackResponse::accepted(CallbackOutcome::BelowLevel, answer)
+        });
+    }
     let Some(allowlist) = relay.allowlist.get() else {
         return CallbackResponse::unavailable("the allowlist is not loaded yet");
     };

@@ -3,6 +3,7 @@
 
 pub mod auth;
 mod dispatched_job;
+pub mod dry_dispatch;
 mod endpoint;
 mod response;
 mod self_report;

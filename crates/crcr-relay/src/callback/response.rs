@@ -23,6 +23,8 @@ pub(super) enum CallbackAnswer {
     Recorded(JobState),
     /// The repository's level has no results.
     Ignored,
+    /// Nothing is recorded, as with `Ignored`, and the run was proven to be of a dry dispatch.
+    DryDispatch,
     Duplicate,
     /// A later state was reported before.
     Stale,
@@ -45,6 +47,7 @@ impl CallbackAnswer {
         let mut body = match self {
             Self::Recorded(state) => json!({ "ok": true, "status": state.status() }),
             Self::Ignored => json!({ "ok": true, "status": "ignored" }),
+            Self::DryDispatch => json!({ "ok": true, "status": "ignored", "dry_dispatch": true }),
             Self::Duplicate => json!({ "ok": true, "duplicate": true }),
             Self::Stale => json!({ "ok": true, "stale": true }),
         };

@@ -6,12 +6,15 @@
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crcr_domain::RepoName;
 use crcr_domain::dispatch::Dispatch;
+use crcr_domain::dry_dispatch;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::Config;
+use crate::config::secrets::Secret;
 use crate::limits;
 
 /// The first key signs; all keys verify.
@@ -28,14 +31,39 @@ impl CallbackKeys {
 
     /// The token of a dispatch; `None` without a key.
     pub(crate) fn sign(&self, dispatch: &Dispatch) -> Option<String> {
-        let keys = self.0.read();
-        let (id, key) = keys.first()?;
-        let tag = hmac::sign(key, message(dispatch).as_bytes());
-        Some(format!("v1.{id}.{}", URL_SAFE_NO_PAD.encode(tag)))
+        self.sign_text(&message(dispatch))
     }
 
     /// Whether `token` belongs to this dispatch, is signed with one of the keys, and isn't too old.
     pub(crate) fn verify(&self, token: &str, dispatch: &Dispatch, now: Timestamp) -> bool {
+        dispatch.enqueued_at + limits::KEEP >= now && self.verify_text(token, &message(dispatch))
+    }
+
+    /// The token of a dry dispatch; `None` without a key.
+    pub(super) fn sign_dry(&self, delivery: &str, repo: &RepoName) -> Option<String> {
+        self.sign_text(&dry_message(delivery, repo))
+    }
+
+    /// Whether `token` belongs to this dry dispatch, is signed with one of the keys, and isn't too old.
+    pub(super) fn verify_dry(
+        &self,
+        token: &str,
+        delivery: &str,
+        repo: &RepoName,
+        now: Timestamp,
+    ) -> bool {
+        dry_dispatch::is_current(delivery, now)
+            && self.verify_text(token, &dry_message(delivery, repo))
+    }
+
+    fn sign_text(&self, text: &str) -> Option<String> {
+        let keys = self.0.read();
+        let (id, key) = keys.first()?;
+        let tag = hmac::sign(key, text.as_bytes());
+        Some(format!("v1.{id}.{}", URL_SAFE_NO_PAD.encode(tag)))
+    }
+
+    fn verify_text(&self, token: &str, text: &str) -> bool {
         let mut parts = token.split('.');
         let (Some("v1"), Some(id), Some(tag), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -44,19 +72,26 @@ impl CallbackKeys {
         };
         let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return false };
         let keys = self.0.read();
-        dispatch.enqueued_at + limits::KEEP >= now
-            && keys
-                .iter()
-                .filter(|(known, _)| known == id)
-                .any(|(_, key)| hmac::verify(key, message(dispatch).as_bytes(), &tag).is_ok())
+        keys.iter()
+            .filter(|(known, _)| known == id)
+            .any(|(_, key)| hmac::verify(key, text.as_bytes(), &tag).is_ok())
     }
 }
 
 /// The secrets of the settings, the new one first.
 pub(crate) fn signing_secrets(config: &Config) -> Vec<SecretString> {
-    match &config.callback_keys {
-        Some(keys) => keys.all().to_vec(),
-        None => config.webhook_secret.all().iter().map(derived_key).collect(),
+    secrets_of(config.callback_keys.as_ref(), Some(&config.webhook_secret))
+}
+
+/// Without keys of their own, tokens are signed with keys that are derived from the webhook secret.
+pub(crate) fn secrets_of(
+    keys: Option<&Secret>,
+    webhook_secret: Option<&Secret>,
+) -> Vec<SecretString> {
+    match (keys, webhook_secret) {
+        (Some(keys), _) => keys.all().to_vec(),
+        (None, Some(secret)) => secret.all().iter().map(derived_key).collect(),
+        (None, None) => vec![],
     }
 }
 
@@ -87,11 +122,16 @@ fn message(dispatch: &Dispatch) -> String {
     .to_string()
 }
 
+/// Never the text of a real dispatch.
+fn dry_message(delivery: &str, repo: &RepoName) -> String {
+    serde_json::json!(["crcr-dry-dispatch-v1", delivery, repo.key()]).to_string()
+}
+
 #[cfg(test)]
 mod tests {
+    use crcr_domain::Level;
     use crcr_domain::dispatch::DispatchStatus;
     use crcr_domain::event::EventName;
-    use crcr_domain::{Level, RepoName};
 
     use super::*;
 
@@ -139,6 +179,23 @@ mod tests {
         for forged in ["", "v1", "v1.x.y", "v2.a.b", &token[..token.len() - 2]] {
             assert!(!keys.verify(forged, &dispatch(), at(1)), "{forged}");
         }
+    }
+
+    #[test]
+    fn token_of_a_dry_dispatch_is_valid_for_it_only() {
+        let keys = CallbackKeys::new(&["new".into()]);
+        let repo = RepoName::new("acme/backend").unwrap();
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let delivery = dry_dispatch::delivery(now, 7);
+        let token = keys.sign_dry(&delivery, &repo).unwrap();
+        assert!(keys.verify_dry(&token, &delivery, &repo, now));
+        let later = Timestamp::from_second(1_010_000).unwrap();
+        assert!(!keys.verify_dry(&token, &delivery, &repo, later));
+        let other = RepoName::new("acme/other").unwrap();
+        assert!(!keys.verify_dry(&token, &delivery, &other, now));
+        let real = Dispatch { delivery: delivery.clone(), enqueued_at: now, ..dispatch() };
+        assert!(!keys.verify(&token, &real, now), "it proves no real dispatch");
+        assert!(!keys.verify_dry(&keys.sign(&real).unwrap(), &delivery, &repo, now));
     }
 
     #[test]

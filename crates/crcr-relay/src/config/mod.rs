@@ -27,6 +27,7 @@ use url::Url;
 use self::config_file::FileUrl;
 use self::secrets::{Secret, SecretFormat};
 use self::settings::{Settings, is_secure_with_password, secure_url};
+use crate::callback::token::secrets_of;
 use crate::demotions::DemotionNames;
 use crate::limits;
 use crate::log_rules::LogRules;
@@ -173,7 +174,7 @@ impl Config {
 
     /// Where backends report to; `None` without a public URL.
     pub fn callback_url(&self) -> Option<String> {
-        self.public_url.as_ref().map(|base| format!("{base}/github/callback"))
+        self.public_url.as_deref().map(callback_url)
     }
 
     /// Reads every setting. `lookup` returns the value of a flag or an environment variable; `stored`
@@ -193,6 +194,10 @@ impl Config {
     }
 }
 
+fn callback_url(public_url: &str) -> String {
+    format!("{public_url}/github/callback")
+}
+
 /// How long records are kept (`CRCR_STATUS_TTL`), for commands that change them beside a relay.
 pub fn keep(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration, SettingProblem> {
     let mut settings = Settings::new(lookup, BTreeMap::new());
@@ -203,6 +208,23 @@ pub fn keep(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Duration, Setting
 pub fn store(lookup: &dyn Fn(&str) -> Option<String>) -> Result<StoreUrl, SettingProblem> {
     let mut settings = Settings::new(lookup, BTreeMap::new());
     settings.store().ok_or_else(|| settings.problems.remove(0))
+}
+
+/// The settings that a dispatch is made with.
+pub(crate) struct DispatchSettings {
+    /// The new one first; empty without a key and a webhook secret.
+    pub(crate) signing_secrets: Vec<SecretString>,
+    /// Where backends report to.
+    pub(crate) callback_url: Option<String>,
+}
+
+/// What a command needs that sends a dispatch in the relay's place.
+pub(crate) fn dispatch_settings(
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<DispatchSettings, SettingProblem> {
+    let mut settings = Settings::new(lookup, BTreeMap::new());
+    let read = settings.dispatch_settings();
+    read.ok_or_else(|| settings.problems.remove(0))
 }
 
 /// The settings that are set but have no effect, each with the reason.
@@ -454,6 +476,14 @@ impl Settings<'_> {
             return self.invalid(NAME, what.to_owned());
         }
         Some(Some(url.as_str().trim_end_matches('/').to_owned()))
+    }
+
+    fn dispatch_settings(&mut self) -> Option<DispatchSettings> {
+        let keys = self.secret("CRCR_CALLBACK_KEY", SecretFormat::List)?;
+        let webhook_secret = self.secret("GITHUB_APP_SECRET", SecretFormat::Lines)?;
+        let signing_secrets = secrets_of(keys.as_ref(), webhook_secret.as_ref());
+        let callback_url = self.public_url()?.map(|base| callback_url(&base));
+        Some(DispatchSettings { signing_secrets, callback_url })
     }
 
     fn retries(&mut self) -> Option<u32> {

@@ -42,6 +42,11 @@ impl World {
         self.lock().expect(name).labels.insert(label.to_owned());
     }
 
+    /// Tags a commit, which needn't exist.
+    pub fn add_tag(&self, name: &str, tag: &str, sha: &str) {
+        self.lock().expect(name).tags.insert(tag.to_owned(), sha.to_owned());
+    }
+
     /// Adds a person or an organisation.
     pub fn add_user(&self, login: &str) {
         self.lock().people.insert(login.to_lowercase());
@@ -96,6 +101,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/repos/{owner}/{repo}", get(repository))
         .route("/repositories/{id}", get(repository_by_id))
         .route("/repos/{owner}/{repo}/labels/{name}", get(repository_label))
+        .route("/repos/{owner}/{repo}/commits/{sha}", get(named_commit))
         .route("/users/{login}", get(person))
         .route("/orgs/{org}/teams", get(teams))
         .route("/orgs/{org}/teams/{slug}", get(team))
@@ -164,6 +170,22 @@ async fn repository_label(
     let found = repo.labels.iter().find(|known| known.eq_ignore_ascii_case(&name));
     let found = found.ok_or_else(|| refusal(404, "Not Found"))?;
     Ok(conditional(&headers, &label(found, state.origin())))
+}
+
+/// The commit of a tag, a branch or a hash.
+async fn named_commit(
+    Shared(state): Shared<Arc<State>>,
+    Path((owner, repo, name)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> ApiResult {
+    let mut inner = state.world.lock();
+    let full = format!("{owner}/{repo}");
+    let repo = inner.permitted(&headers, &full, ("contents", "read"), state.clock.now())?;
+    let named = repo.tags.get(&name).or_else(|| repo.branches.get(&name));
+    let known = repo.commits.contains_key(&name).then_some(&name);
+    let refused = || refusal(422, &format!("No commit found for SHA: {name}"));
+    let sha = named.or(known).ok_or_else(refused)?;
+    Ok(conditional(&headers, &json!({ "sha": sha })))
 }
 
 async fn person(

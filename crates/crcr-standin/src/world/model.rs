@@ -17,6 +17,7 @@ pub(super) struct Repo {
     pub(super) commits: BTreeMap<String, Commit>,
     /// All branches but the default one, whose files are `files`.
     pub(super) branches: BTreeMap<String, String>,
+    pub(super) tags: BTreeMap<String, String>,
     /// The files of the trees that the API made, by hash.
     pub(super) trees: BTreeMap<String, Files>,
     pub(super) pulls: BTreeMap<u64, PullRequest>,
@@ -143,6 +144,7 @@ impl Repo {
             files: BTreeMap::new(),
             commits: BTreeMap::new(),
             branches: BTreeMap::new(),
+            tags: BTreeMap::new(),
             trees: BTreeMap::new(),
             pulls: BTreeMap::new(),
             comments: Vec::new(),
