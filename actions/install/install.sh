@@ -217,9 +217,9 @@ built() {
       cd -- "$source" || exit
       unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CARGO_BUILD_RUSTFLAGS CARGO_BUILD_TARGET RUSTC_WRAPPER \
         CARGO_BUILD_TARGET_DIR RUSTC_WORKSPACE_WRAPPER CARGO_INCREMENTAL
-      CARGO_TARGET_DIR=$build cargo build --locked --quiet -p crcr >&2
+      CARGO_TARGET_DIR=$build cargo build --locked --quiet --no-default-features -p crcr >&2
     ) || code=$?
-    [[ $code == 0 ]] || fail build-failed "\`cargo build --locked -p crcr\` failed in \`$source\`" \
+    [[ $code == 0 ]] || fail build-failed "\`cargo build --locked --no-default-features -p crcr\` failed in \`$source\`" \
       "read what cargo says above; it needs $(sed -n 's/^rust-version = "\(.*\)"/Rust \1/p' "$source/Cargo.toml"), a C compiler, and the crate registry"
     cp -- "$build/debug/crcr$(suffix)" "$scratch/crcr"
     mv -f -- "$scratch/crcr" "$file"
