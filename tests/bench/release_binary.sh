@@ -25,5 +25,6 @@ for name; do
   binary=$folder/$target/$profile/crcr
   .ci/check-binary "$binary" "$version" "$max_mb"
   echo "$name: $(gzip -9 <"$binary" | wc -c) bytes as a download"
+  [[ -z ${KEEP:-} ]] || cp "$binary" "$KEEP-$name"
   rm -rf "$folder"
 done

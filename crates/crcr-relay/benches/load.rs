@@ -321,8 +321,6 @@ impl Load {
             .env("ALLOWLIST_URL", "file:allowlist.yml")
             .env("UPSTREAM_REPO", UPSTREAM)
             .env("RATE_LIMIT_PER_MIN", "10000000")
-            // As in `deploy/`.
-            .env("MIMALLOC_ALLOW_THP", "0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
         command
