@@ -75,7 +75,9 @@ fn missing_server(error: &clap::Error) -> Option<Failure> {
     };
     (!cfg!(feature = "relay") && ["demo", "relay"].contains(&&**name)).then(|| {
         Failure::unexpected("no-server", format!("this `crcr` was built without `crcr {name}`"))
-            .hint("use `crcr-relay` of the same release, or build all of it: `cargo build --release`")
+            .hint(
+                "use `crcr-relay` of the same release, or build all of it: `cargo build --release`",
+            )
     })
 }
 
