@@ -147,7 +147,7 @@ mod tests {
     fn every_first_flag_exists() {
         let root = crate::cli::definition();
         for (path, flags) in FIRST_FLAGS {
-            // Without the relay there is no `relay` or `demo`.
+            // `relay` and `demo` exist only with the relay.
             let command = path.split(' ').try_fold(&root, |at, name| at.find_subcommand(name));
             if command.is_none() && !cfg!(feature = "relay") {
                 continue;
