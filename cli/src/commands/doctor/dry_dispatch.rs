@@ -174,7 +174,11 @@ impl DryDispatch<'_> {
     #[cfg(not(feature = "relay"))]
     fn proof(&self, _delivery: &str) -> Result<DispatchProof, String> {
         match self.env.get("CRCR_CALLBACK_KEY") {
-            Some(_) => Err("this `crcr` was built without the relay, and can't sign".to_owned()),
+            Some(_) => Err(
+                "this `crcr` was built without the relay, and can't sign: use `crcr-relay` of the \
+                            same release"
+                    .to_owned(),
+            ),
             None => Ok(DispatchProof::default()),
         }
     }

@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn program_is_known_by_how_it_names_tests() {
-        let one = |name: &str, class: &str| guess(&[test(name, class, None)]);
+        let command_of = |name: &str, class: &str| guess(&[test(name, class, None)]);
         assert_eq!(
-            one("results::tests::rate", "crcr-domain").unwrap(),
+            command_of("results::tests::rate", "crcr-domain").unwrap(),
             "cargo nextest run -E '(binary_id(=crcr-domain) & test(=results::tests::rate))'"
         );
         assert_eq!(
@@ -143,7 +143,7 @@ mod tests {
             "go test -run '^(TestAdd|TestSub)$' 'example.org/npu/ops'"
         );
         assert_eq!(
-            one("ops.add+", "ops.add+").unwrap(),
+            command_of("ops.add+", "ops.add+").unwrap(),
             r"ctest --output-on-failure -R '^(ops\.add\+)$'"
         );
         // GoogleTest doesn't name its program, and unittest and pytest name alike.

@@ -12,8 +12,8 @@ use crate::{Hud, PageError};
 const LIMIT: usize = 200;
 /// As long as days are offered.
 const MAX_DAYS: i64 = 366;
-/// Repositories in which a test is looked for.
-const MAX_REPOSITORIES: usize = 20;
+/// Repositories in which a test is looked for: anybody may search, and each costs a ranking of 30 days.
+const MAX_REPOSITORIES: usize = 5;
 
 /// `?repo=OWNER/REPO&show=flaky|slow|failing|new&days=N&job=NAME&branches=all&q=TEXT`.
 #[derive(Debug, Clone, Default, Deserialize)]
