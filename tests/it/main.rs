@@ -43,6 +43,7 @@ mod levels;
 mod levels_sync;
 mod logs;
 mod oidc_configure;
+mod oidc_containers;
 mod peer_artifact;
 mod quarantine;
 mod relay_cli;
