@@ -50,10 +50,16 @@ struct JobCredentials {
 
 pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let outcome = match facts(args, &runner) {
+    let checked = args.env_file.as_deref().map_or(Ok(()), |name| {
+        env_file::path(name, &runner).map(drop)
+    });
+    let outcome = match checked.and_then(|()| facts(args, &runner)) {
         Ok(facts) if args.explain => return explain::run(args, &facts, &runner, printer),
         Ok(facts) => authenticate(args, &facts, &runner, printer).await,
         Err(failure) if args.explain => return Err(failure),
+        Err(failure) if failure.code() == AuthReason::InvalidInput.word() => {
+            not_authenticated(AuthReason::InvalidInput, failure)
+        }
         Err(failure) => not_authenticated(AuthReason::EventPayload, failure),
     };
     let outputs = action_outputs(outcome.result, args.on_unavailable);
@@ -387,7 +393,8 @@ impl StepOutputs<'_> {
         let Some(given) = self.args.and_then(|args| args.env_file.as_deref()) else {
             return Ok(String::new());
         };
-        let path = env_file::path(given, runner)?;
+        // A wrong name is the reason for which there are no credentials.
+        let Ok(path) = env_file::path(given, runner) else { return Ok(String::new()) };
         if self.outputs.mode == AuthMode::Error {
             env_file::remove(&path)?;
             return Ok(String::new());
