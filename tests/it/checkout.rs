@@ -92,6 +92,9 @@ fn serve(stream: TcpStream, root: &Path, seen: &Mutex<Vec<String>>) {
     seen.lock().unwrap().push(authorization);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
+    if target.contains("/info/lfs/") {
+        return serve_lfs(stream, &target, &body, root);
+    }
     let mut child = backend
         .env("CONTENT_LENGTH", length.to_string())
         .stdin(Stdio::piped())
@@ -106,6 +109,32 @@ fn serve(stream: TcpStream, root: &Path, seen: &Mutex<Vec<String>>) {
     let status = status.unwrap_or("200 OK").to_owned();
     let mut stream = stream;
     let _ = write!(stream, "HTTP/1.1 {status}\r\nconnection: close\r\n");
+    let _ = stream.write_all(&answer);
+}
+
+/// The batch API of Git LFS, and the files in the folder `lfs`:
+/// <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md>
+fn serve_lfs(mut stream: TcpStream, target: &str, body: &[u8], root: &Path) {
+    let answer = if target.ends_with("/objects/batch") {
+        let asked: Value = serde_json::from_slice(body).unwrap();
+        let base =
+            format!("http://{}{}", stream.local_addr().unwrap(), target.trim_end_matches("batch"));
+        let objects = asked["objects"].as_array().unwrap().iter().map(|object| {
+            let href = format!("{base}{}", object["oid"].as_str().unwrap());
+            json!({ "oid": object["oid"], "size": object["size"],
+                "actions": { "download": { "href": href } } })
+        });
+        let objects: Vec<_> = objects.collect();
+        json!({ "transfer": "basic", "objects": objects }).to_string().into_bytes()
+    } else {
+        fs::read(root.join("lfs").join(target.rsplit('/').next().unwrap())).unwrap()
+    };
+    let _ = write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/vnd.git-lfs+json\r\n\
+         content-length: {}\r\n\r\n",
+        answer.len()
+    );
     let _ = stream.write_all(&answer);
 }
 
@@ -418,20 +447,52 @@ fn outage_of_the_server_is_not_called_a_missing_commit() {
     assert!(ran.stderr.contains("force-push"), "{}", ran.report());
 }
 
-#[test]
-fn pointers_of_git_lfs_get_a_warning() {
-    let upstream = Upstream::new();
+/// Adds a file of Git LFS to the pull request, as a pointer, and a server of the fork's choice.
+fn with_lfs_file(upstream: &Upstream) -> Value {
+    // SHA-256 of `weights`.
+    const OID: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
     let here = upstream.work.path();
     git(here, &["checkout", "-q", "topic"]);
     fs::write(here.join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n").unwrap();
-    git(here, &["add", "."]);
+    fs::write(here.join(".lfsconfig"), "[lfs]\n\turl = http://127.0.0.1:1/evil\n").unwrap();
+    let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 7\n");
+    // Not added by `git add`, which would ask Git LFS where that is installed.
+    let blob = here.join("pointer");
+    fs::write(&blob, pointer).unwrap();
+    let hash = git(here, &["hash-object", "-w", "--no-filters", "pointer"]);
+    fs::remove_file(blob).unwrap();
+    git(here, &["update-index", "--add", "--cacheinfo", &format!("100644,{hash},model.bin")]);
+    git(here, &["add", ".gitattributes", ".lfsconfig"]);
     git(here, &["commit", "-q", "-m", "lfs"]);
     git(here, &["push", "-q", "-f", "origin", "topic:refs/pull/7/head"]);
+    fs::create_dir(upstream.server.path("lfs")).unwrap();
+    fs::write(upstream.server.path("lfs").join(OID), "weights").unwrap();
     let mut event = upstream.event();
     event["client_payload"]["payload"]["pull_request"]["head"]["sha"] =
         json!(git(here, &["rev-parse", "HEAD"]));
+    event
+}
+
+#[test]
+fn pointers_of_git_lfs_get_a_warning() {
+    let upstream = Upstream::new();
+    let event = with_lfs_file(&upstream);
     let ran = upstream.checkout_of(&[], &event).run().expect_code(0);
     assert!(ran.stderr.contains("set `lfs: true`"), "{}", ran.report());
+    let text = fs::read_to_string(ran.path("workspace/model.bin")).unwrap();
+    assert!(text.starts_with("version https://git-lfs"), "{text}");
+}
+
+#[test]
+#[ignore = "needs git-lfs"]
+fn files_of_git_lfs_are_fetched_from_the_repositorys_own_server() {
+    let upstream = Upstream::new();
+    let event = with_lfs_file(&upstream);
+    let run = upstream.checkout_of(&["--lfs"], &event).env("INPUT_TOKEN", "s3cr3t-token");
+    let ran = run.run().expect_code(0);
+    assert_eq!(fs::read_to_string(ran.path("workspace/model.bin")).unwrap(), "weights");
+    let config = fs::read_to_string(ran.path("workspace/.git/config")).unwrap();
+    assert!(!config.contains("extraheader"), "{config}");
 }
 
 /// The leftovers of a container's root, where the runner is somebody else.

@@ -14,6 +14,7 @@ mod act_stats;
 mod act_terraform;
 #[cfg(feature = "relay")]
 mod act_upstream;
+mod act_warm_fork;
 mod allowlist;
 mod allowlist_evidence;
 mod allowlist_online;

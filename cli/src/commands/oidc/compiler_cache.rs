@@ -129,6 +129,9 @@ async fn with_bucket(
         let chain = chain.or_else(|| others.then_some("s3"));
         exports.extend(chain.map(|chain| (env_vars::SCCACHE_MULTILEVEL_CHAIN, chain.to_owned())));
         exports.extend(disk_folder(args, runner));
+        let others = &env_vars::SCCACHE_REMOTE_CACHES[1..];
+        debug_assert!(!others.contains(&env_vars::SCCACHE_BUCKET));
+        exports.extend(without_caches(env, container, others));
         exports
     };
     CompilerCache {
@@ -191,13 +194,21 @@ pub fn disk_only(args: Option<&ConfigureArgs>, runner: &Runner, container: bool)
         // Without any setting of the disk sccache refuses the chain.
         exports.push((env_vars::SCCACHE_LOCAL_RW_MODE, "READ_WRITE".to_owned()));
     }
-    let set = env_vars::SCCACHE_REMOTE_CACHES.into_iter().filter(|name| env.get(name).is_some());
-    exports.extend(set.map(|name| (name, String::new())));
+    exports.extend(without_caches(env, container, &env_vars::SCCACHE_REMOTE_CACHES));
+    if container || env.is_defined(env_vars::SCCACHE_S3_NO_CREDENTIALS) {
+        exports.push((env_vars::SCCACHE_S3_NO_CREDENTIALS, "false".to_owned()));
+    }
+    exports
+}
+
+/// Empty values for those of `names` that have one. Some of them keep sccache from starting, even if the
+/// chain doesn't name their cache.
+fn without_caches(env: &Env, container: bool, names: &[&'static str]) -> Vec<Export> {
+    let set = names.iter().filter(|name| env.get(name).is_some());
+    let mut exports: Vec<Export> = set.map(|name| (*name, String::new())).collect();
     // Releases before 0.16 fail with an empty switch.
-    for switch in [env_vars::SCCACHE_S3_NO_CREDENTIALS, env_vars::SCCACHE_GHA_ENABLED] {
-        if container || env.is_defined(switch) {
-            exports.push((switch, "false".to_owned()));
-        }
+    if container || env.is_defined(env_vars::SCCACHE_GHA_ENABLED) {
+        exports.push((env_vars::SCCACHE_GHA_ENABLED, "false".to_owned()));
     }
     exports
 }

@@ -50,9 +50,8 @@ struct JobCredentials {
 
 pub async fn run(args: &ConfigureArgs, env: &Env, printer: &Printer) -> Outcome {
     let runner = Runner::new(env, printer);
-    let checked = args.env_file.as_deref().map_or(Ok(()), |name| {
-        env_file::path(name, &runner).map(drop)
-    });
+    let checked =
+        args.env_file.as_deref().map_or(Ok(()), |name| env_file::path(name, &runner).map(drop));
     let outcome = match checked.and_then(|()| facts(args, &runner)) {
         Ok(facts) if args.explain => return explain::run(args, &facts, &runner, printer),
         Ok(facts) => authenticate(args, &facts, &runner, printer).await,
