@@ -308,7 +308,11 @@ pub enum DeliveriesCommand {
     #[command(after_help = "Example:\n  crcr relay deliveries discard '[\"labels\",\"101090\"]'")]
     Discard {
         /// Key of the task, as `list` shows it
-        key: String,
+        #[arg(required_unless_present = "repo")]
+        key: Option<String>,
+        /// All dead letters of this downstream repository
+        #[arg(long, value_name = "OWNER/REPO", conflicts_with = "key")]
+        repo: Option<String>,
         #[command(flatten)]
         store: StoreArgs,
     },

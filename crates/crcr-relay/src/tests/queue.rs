@@ -216,8 +216,6 @@ async fn slow_alert_webhook_does_not_pause_check_runs() {
     let world = World::new().await;
     let now = world.relay.now();
     let labels = TaskKind::Labels { pull: 7 }.task(&world.relay.config.upstream, now);
-    assert_eq!(labels.lane, "acme", "upstream's own");
     let alert = alert.task(&world.relay.config.upstream, now);
-    assert_ne!(alert.lane, labels.lane);
-    assert!(alert.lane.contains(' '), "no account can have the name of this lane");
+    assert_ne!(crcr_store::pool_of(&alert.lane), crcr_store::pool_of(&labels.lane));
 }

@@ -207,7 +207,7 @@ async fn full_server_takes_nothing_changes_nothing_and_can_be_emptied() {
     store.commit(WriteBatch { facts, ..WriteBatch::default() }, now()).await.unwrap();
     server.command(&["CONFIG", "SET", "maxmemory", "1"]).unwrap();
     let mut refused = batch("new");
-    refused.rate_limit = Some(RateLimitCharge { bucket: StoreKey::new(&["b"]), per_minute: 1 });
+    refused.charges = vec![BudgetCharge::per_minute(StoreKey::new(&["b"]), 1)];
     let refused = store.commit(refused, now()).await.unwrap_err().to_string();
     assert!(refused.contains("out of memory"), "{refused}");
     assert!(!holds(&store, "new").await);
@@ -291,7 +291,7 @@ async fn relays_of_two_schemas_share_a_store_until_a_newer_one_makes_data_that_o
     for older in [&old, &new] {
         let refused = older.commit(batch("late"), now()).await.unwrap_err().to_string();
         assert!(refused.contains("a newer crcr has written data"), "{refused}");
-        let refused = older.lease_tasks(LeaseRequest::default()).await.unwrap_err().to_string();
+        let refused = older.repair_times(now()).await.unwrap_err().to_string();
         assert!(refused.contains("a newer crcr has written data"), "{refused}");
     }
     assert!(!holds(&newest, "late").await);

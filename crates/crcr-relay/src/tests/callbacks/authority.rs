@@ -524,7 +524,7 @@ async fn dead_dispatch_of_an_older_head_is_never_redelivered() {
         world.relay.now(),
         limits::KEEP,
     );
-    assert_eq!(again.await.unwrap(), 0);
+    assert_eq!(again.await.unwrap().requeued, 0);
     world.work().await;
     assert_eq!(world.dispatched(), Vec::<String>::new());
 }
