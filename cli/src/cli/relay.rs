@@ -322,7 +322,7 @@ pub enum DeliveriesCommand {
         /// Redeliver the dispatches of this delivery
         #[arg(required_unless_present = "given_up")]
         id: Option<String>,
-        /// Redeliver all dead letters: dispatches, check runs, results for the HUD
+        /// Redeliver all dead letters, but not dispatches of events older than a day
         #[arg(long, conflicts_with_all = ["id", "repo"])]
         given_up: bool,
         /// Only to this downstream repository

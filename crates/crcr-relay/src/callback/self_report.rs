@@ -106,12 +106,12 @@ impl VerifiedReport<'_> {
         self.commit(batch, &token, answer, (CallbackOutcome::Accepted, None)).await
     }
 
-    /// Charges the call that [`Self::commit_exists`] is going to make, if the answer isn't cached, so that a
-    /// flood of reports can't use up the API quota. Returns how long to wait if there are too many.
+    /// Charges a report whose commit isn't known to exist, before GitHub is asked, so that a flood of them
+    /// can't use up the API quota. Returns how long to wait if there are too many.
     async fn charge_look_up(&self) -> Result<Option<Duration>, StoreError> {
         let key = state_records::commit_key(&self.relay.config.upstream, &self.callback.delivery);
         let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
-        if cached.value.is_some_and(|cached| cached.until > self.relay.now()) {
+        if cached.value.is_some_and(|cached| cached.exists && cached.until > self.relay.now()) {
             return Ok(None);
         }
         let bucket = state_records::report_limit_key(&self.identity.repository);

@@ -11,10 +11,7 @@ use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::identity::CallerIdentity;
 use crcr_domain::lifecycle::JobTransition;
 use crcr_domain::proof::MissingProof;
-use crcr_store::{
-    BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch, read_record,
-};
-use jiff::Timestamp;
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, StoreKey, Versioned, WriteBatch};
 use serde_json::json;
 use serde_json::value::RawValue;
 

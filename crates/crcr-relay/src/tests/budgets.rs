@@ -158,8 +158,8 @@ async fn half_heads_and_slow_bodies_of_strangers_delay_no_webhook() {
     assert_eq!(health.status(), StatusCode::OK);
     let input = crate::http::metrics::MetricsInput::read(&world.relay).await.unwrap();
     let text = world.relay.metrics.text(&input);
-    let counted = text.lines().find(|line| line.starts_with("crcr_connections_closed_early{"));
-    assert!(counted.is_some_and(|line| !line.ends_with(" 0")), "{counted:?}");
+    let counted = text.lines().filter(|line| line.starts_with("crcr_connections_closed_early{"));
+    assert!(counted.clone().any(|line| !line.ends_with(" 0")), "{:?}", counted.collect::<Vec<_>>());
     drop(strangers);
     stop.cancel();
     serving.await.unwrap();
@@ -200,7 +200,7 @@ async fn clock_that_is_weeks_ahead_for_hours_deletes_no_state_and_delays_nothing
     world.work().await;
     world.dispatched();
     serve::delete_all_expired(&world.relay).await.unwrap();
-    let before = (world.rows("record"), world.rows("member"));
+    let before = world.rows("record");
     let weeks = 36 * 24 * HOUR;
     world.later(weeks);
     // Two hours of the timer that runs every minute.
@@ -214,8 +214,8 @@ async fn clock_that_is_weeks_ahead_for_hours_deletes_no_state_and_delays_nothing
     world.relay.commit(WriteBatch { tasks, ..WriteBatch::default() }).await.unwrap();
     world.github.state().clock.set_back(weeks);
     serve::delete_all_expired(&world.relay).await.unwrap();
-    let after = (world.rows("record"), world.rows("member"));
-    assert!(after.0 >= before.0 && after.1 >= before.1, "{before:?}, then {after:?}");
+    let after = world.rows("record");
+    assert!(after >= before, "{before}, then {after}");
     let again = world.send(&delivery).await;
     assert_eq!(again.1, json!({ "ok": true, "duplicate": true }), "it is still known");
     world.later(HOUR);

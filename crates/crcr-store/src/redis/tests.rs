@@ -299,3 +299,21 @@ async fn relays_of_two_schemas_share_a_store_until_a_newer_one_makes_data_that_o
     let url = RedisUrl::parse(&server.url()).unwrap();
     assert!(RedisStore::open(&url).await.is_err(), "a relay of today");
 }
+
+#[tokio::test]
+#[ignore = "needs redis-server"]
+async fn flushed_scripts_are_loaded_again_and_no_change_is_refused() {
+    let server = RedisServer::start(RedisSettings::default()).unwrap();
+    let store = open_as(&server, 1, 1).await;
+    for round in 0..3 {
+        let name = format!("after flush {round}");
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        let many = (0..20).map(|n| store.commit(batch(&format!("{name} {n}")), now()));
+        for outcome in futures_util::future::join_all(many).await {
+            assert_eq!(outcome.unwrap(), CommitOutcome::Done);
+        }
+        server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        assert_eq!(store.repair_times(now()).await.unwrap(), 0);
+        assert!(holds(&store, &format!("{name} 19")).await);
+    }
+}
