@@ -116,7 +116,7 @@ async fn loudest_backend_takes_less_than_a_gigabyte_of_disk_a_day() {
     }
     let stored = store_bytes(&world) - before - per_report * texts as i64;
     let sent: i64 = world.value(
-        "SELECT sum(? - tokens) FROM bucket WHERE key LIKE '[\"budget\",\"text\"%'"
+        "SELECT CAST(sum(? - tokens) AS INTEGER) FROM bucket WHERE key LIKE '[\"budget\",\"text\"%'"
             .replace('?', &crate::limits::TEXT_BYTES_PER_DAY.to_string())
             .as_str(),
     );
