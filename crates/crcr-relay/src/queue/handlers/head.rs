@@ -114,6 +114,15 @@ impl Head {
         proven.or(self.dispatches.last()).map(|(dispatch, _)| dispatch)
     }
 
+    /// How many jobs could have check runs of their own.
+    pub(super) fn job_count(&self) -> usize {
+        let proven = self.dispatches.iter().flat_map(|(dispatch, jobs)| {
+            jobs.iter().filter(|job| proof(dispatch, job) == ProofStatus::Proven)
+        });
+        let names: BTreeSet<_> = proven.map(|job| (&job.id.workflow, &job.id.job)).collect();
+        names.len()
+    }
+
     pub(super) fn verdict(&self, relay: &Relay) -> Option<HeadVerdict> {
         let facts: Vec<HeadDispatch<'_>> = self
             .dispatches

@@ -151,7 +151,7 @@ async fn while_the_breaker_is_open_a_failure_stays_and_rerun_is_the_probe() {
     world.later(5 * MINUTE);
     world.work().await;
     assert_eq!(shown(&world, HEAD).0.as_deref(), Some("failure"));
-    for digit in ["a", "b"] {
+    for digit in ["d", "e"] {
         push(&world, &digit.repeat(40)).await;
     }
     world.later(121 * MINUTE);
