@@ -112,6 +112,7 @@ impl Outside {
                 step["run"] = script.into();
             }
         }
+        for_act(&mut workflow);
         workflow["env"]["CACHE_BUCKET"] = BUCKET.into();
         let mut on = serde_yaml::Mapping::new();
         on.insert(
@@ -243,6 +244,16 @@ const TEST: &str = r#"test -x build/tool && echo "test: $(cat build/tool)""#;
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Takes out of a workflow what GitHub knows and act doesn't: `cache-mode`, and environments without a deployment.
+pub(crate) fn for_act(workflow: &mut Value) {
+    for (_, job) in workflow["jobs"].as_mapping_mut().unwrap() {
+        job.as_mapping_mut().unwrap().remove("cache-mode");
+        if let Some(name) = job.get("environment").and_then(|environment| environment.get("name")) {
+            job["environment"] = name.clone();
+        }
+    }
 }
 
 /// The binary for steps of act, which loses what a failing process printed last: it closes the terminal without

@@ -21,6 +21,7 @@ mod relay;
 mod report;
 mod reproduce;
 mod stats;
+mod stranger_code;
 mod workflow;
 
 use std::ffi::OsString;
