@@ -23,7 +23,7 @@ use tempfile::TempDir;
 pub(crate) const GITHUB_SCRIPT: &str =
     "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
 const BUCKET: &str = "example-artifacts";
-const KEY: &str = "acme/upstream/4242/build/artifacts.zip";
+const KEY: &str = "pull-requests/acme/upstream/4242/build/artifacts.zip";
 
 /// Everything outside of the workflow: GitHub, STS, S3, and a checkout on disk.
 pub(crate) struct Outside {

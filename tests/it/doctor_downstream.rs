@@ -28,6 +28,7 @@ fn workflow() -> String {
 permissions: {{}}
 jobs:
   test:
+    cache-mode: none
     steps:
       - uses: pytorch/crcr/actions/checkout-pr@{SHA}
       - run: make test

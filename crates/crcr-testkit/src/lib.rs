@@ -2,6 +2,7 @@
 
 pub mod clickhouse;
 pub mod fault;
+pub mod iam;
 pub mod redis;
 pub mod s3;
 pub mod sts;
