@@ -14,7 +14,7 @@ use crate::act::{GITHUB_SCRIPT, copy, for_act, git, read, root};
 use crate::checkout::Upstream;
 use crate::relay_process::{Place, Running, UPSTREAM, eventually};
 
-const DOWNSTREAM: &str = "acme/four";
+pub(crate) const DOWNSTREAM: &str = "acme/four";
 
 /// Stands for the build of a hostile pull request: it wants a token of the default branch.
 const BUILD: &str = r#"
@@ -40,7 +40,7 @@ exit 1
 
 /// The template as a repository would have it, with one line to build. Each job's environment has what
 /// GitHub gives to a job with its permissions.
-fn workflow(template: &str, server: &str, token: &BTreeMap<&str, String>) -> String {
+pub(crate) fn workflow(template: &str, server: &str, token: &BTreeMap<&str, String>) -> String {
     let mut workflow: serde_yaml::Value =
         serde_yaml::from_str(&read(&format!("workflows-templates/{template}"))).unwrap();
     // Of the nightly, which asks the server for the newest commit.
@@ -84,7 +84,7 @@ fn workflow(template: &str, server: &str, token: &BTreeMap<&str, String>) -> Str
     serde_yaml::to_string(&workflow).unwrap()
 }
 
-fn downstream_run(place: &Place) -> Run {
+pub(crate) fn downstream_run(place: &Place) -> Run {
     Run {
         repository: DOWNSTREAM.to_owned(),
         head_repository: Some(DOWNSTREAM.to_owned()),

@@ -10,6 +10,7 @@ mod act_allowlist;
 mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
+mod act_hostile;
 mod act_stats;
 mod act_terraform;
 #[cfg(feature = "relay")]
@@ -29,6 +30,7 @@ mod artifact_upload_inputs;
 mod artifact_upload_killed;
 mod artifact_upload_limits;
 mod artifact_upload_race;
+mod aws_setup;
 mod checkout;
 mod contracts;
 mod demo;

@@ -6,7 +6,7 @@
 
 use serde_yaml::Value;
 
-use super::workflow::{grants_id_token, jobs, reports, starts_on, steps};
+use super::workflow::{grants_id_token, reports, starts_on, steps};
 
 /// What is wrong, in the order of the reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -226,13 +226,6 @@ pub fn exposures(text: &str) -> Vec<(Exposure, String)> {
     }
     found.sort();
     found
-}
-
-/// Whether a job of any workflow here runs code that the relay dispatched.
-pub fn runs_dispatched_code(text: &str) -> bool {
-    let Ok(workflow) = serde_yaml::from_str::<Value>(text) else { return false };
-    starts_on(&workflow, "repository_dispatch")
-        && jobs(&workflow).any(|job| JobView { name: "", job, workflow: &workflow }.runs_stranger())
 }
 
 impl JobView<'_> {

@@ -180,7 +180,7 @@ fn local_calls(workflow: &Value) -> impl Iterator<Item = &str> {
     jobs(workflow).filter_map(|job| job.get("uses")?.as_str()?.strip_prefix("./"))
 }
 
-pub fn jobs(workflow: &Value) -> impl Iterator<Item = &Value> {
+fn jobs(workflow: &Value) -> impl Iterator<Item = &Value> {
     let jobs = workflow.get("jobs").and_then(Value::as_mapping);
     jobs.into_iter().flat_map(|jobs| jobs.values())
 }
