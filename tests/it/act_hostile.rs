@@ -79,7 +79,11 @@ impl Evil {
             fs::write(evil.path(name), &trap).unwrap();
             fs::set_permissions(evil.path(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        fs::write(evil.path("matcher.json"), r#"{"problemMatcher": [{"owner": "evil", "pattern": [{"regexp": ".*"}]}]}"#).unwrap();
+        fs::write(
+            evil.path("matcher.json"),
+            r#"{"problemMatcher": [{"owner": "evil", "pattern": [{"regexp": ".*"}]}]}"#,
+        )
+        .unwrap();
         fs::write(evil.path("hook.cjs"), "").unwrap();
         evil
     }
@@ -154,11 +158,15 @@ fn run_jobs(
 
 /// The template's jobs of these names; what they need of other jobs is over, and `test` has failed.
 fn jobs_of(text: &str, names: &[&str], evil: Option<&Evil>) -> String {
-    let text = text.replace("needs.test.result", "'failure'");
-    let mut workflow: serde_yaml::Value = serde_yaml::from_str(&text).unwrap();
+    let mut workflow: serde_yaml::Value = serde_yaml::from_str(text).unwrap();
     workflow["jobs"].as_mapping_mut().unwrap().retain(|name, job| {
-        let job = job.as_mapping_mut().unwrap();
-        job.remove("needs");
+        job.as_mapping_mut().unwrap().remove("needs");
+        for step in job["steps"].as_sequence_mut().unwrap() {
+            let conclusion = step.get("with").and_then(|with| with.get("conclusion")?.as_str());
+            if conclusion == Some("${{ needs.test.result }}") {
+                step["with"]["conclusion"] = "failure".into();
+            }
+        }
         names.contains(&name.as_str().unwrap())
     });
     let Some(evil) = evil else { return serde_yaml::to_string(&workflow).unwrap() };
@@ -216,7 +224,9 @@ async fn hostile_run_gets_no_token_changes_no_other_job_and_cannot_turn_its_chec
     let text = text.replace("- '3.13'\n", "").replace("- 3.13\n", "");
     let evil = Evil::new();
     let jobs = |text: &str, name: &str| {
-        tokio::task::block_in_place(|| run_jobs(&place, &relay, &run, &event, text, &artifacts, name))
+        tokio::task::block_in_place(|| {
+            run_jobs(&place, &relay, &run, &event, text, &artifacts, name)
+        })
     };
 
     let (log, succeeded) = jobs(&jobs_of(&text, &["start"], None), "start");

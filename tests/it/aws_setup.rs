@@ -310,7 +310,7 @@ fn names_that_cannot_be_are_refused_by_init_doctor_and_the_action_with_one_rule(
         }
         for args in asked {
             let said = said(&args);
-            assert!(said.contains(rule) && said.contains(wrong), "{args:?}: {said}");
+            assert!(said.contains(rule), "{args:?}: {said}");
         }
         let step = Crcr::step(&["oidc", "configure"], "push", &json!({}))
             .env("ACTIONS_ID_TOKEN_REQUEST_URL", "https://127.0.0.1:1/?a=b")

@@ -261,7 +261,7 @@ fn values_that_are_evaluated_or_break_lines_are_refused() {
     let clone = Clone::new();
     for args in [
         ["downstream", "--runner", "${{ github.token }}"],
-        ["fork-build", "--aws-region", "a\nb: c"],
+        ["fork-build", "--default-branch", "a\nb: c"],
         ["test-stats", "--workflow", "a\u{7}"],
     ] {
         let ran = clone.init(&args).run().expect_code(2);

@@ -11,6 +11,7 @@ mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
 mod act_hostile;
+mod act_new_user;
 mod act_stats;
 mod act_terraform;
 #[cfg(feature = "relay")]

@@ -237,7 +237,8 @@ mod tests {
     fn keys_that_act_refuses_are_left_out_of_the_copy_it_gets() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ci.yml");
-        fs::write(&path, "jobs:\n  a:\n    cache-mode: none\n    environment:\n      name: ci\n").unwrap();
+        fs::write(&path, "jobs:\n  a:\n    cache-mode: none\n    environment:\n      name: ci\n")
+            .unwrap();
         let (_folder, copy) = known_to_act(&path).unwrap().unwrap();
         assert_eq!(copy.file_name().unwrap(), "ci.yml");
         let text = fs::read_to_string(copy).unwrap();
