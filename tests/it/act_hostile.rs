@@ -161,6 +161,9 @@ fn jobs_of(text: &str, names: &[&str], evil: Option<&Evil>) -> String {
     let mut workflow: serde_yaml::Value = serde_yaml::from_str(text).unwrap();
     workflow["jobs"].as_mapping_mut().unwrap().retain(|name, job| {
         job.as_mapping_mut().unwrap().remove("needs");
+        if job.get("strategy").is_some() {
+            job["strategy"]["matrix"]["python"] = vec!["3.11"].into();
+        }
         for step in job["steps"].as_sequence_mut().unwrap() {
             let conclusion = step.get("with").and_then(|with| with.get("conclusion")?.as_str());
             if conclusion == Some("${{ needs.test.result }}") {
@@ -221,7 +224,6 @@ async fn hostile_run_gets_no_token_changes_no_other_job_and_cannot_turn_its_chec
         some(["ACTIONS_ID_TOKEN_REQUEST_URL", "ACTIONS_ID_TOKEN_REQUEST_TOKEN"]);
     let artifacts = some(["ACTIONS_RUNTIME_TOKEN", "ACTIONS_RESULTS_URL"]);
     let text = workflow("downstream-ci.yml", &upstream.server.url, &token);
-    let text = text.replace("- '3.13'\n", "").replace("- 3.13\n", "");
     let evil = Evil::new();
     let jobs = |text: &str, name: &str| {
         tokio::task::block_in_place(|| {

@@ -262,7 +262,7 @@ fn explain_and_show_print_readable_text() {
 
 #[test]
 fn fixed_file_validates_and_is_otherwise_unchanged() {
-    let mut fixed = 0;
+    let (mut fixed, mut whole) = (0, 0);
     for path in [fixtures("valid"), fixtures("invalid")].concat() {
         let Ok(before) = fs::read_to_string(&path) else { continue };
         let (_, document) = json(&path, &[]);
@@ -291,12 +291,12 @@ fn fixed_file_validates_and_is_otherwise_unchanged() {
                 .collect::<Vec<_>>()
         };
         assert_eq!(comments(&before), comments(&after), "{}", path.display());
-        if decisions == 0 {
-            assert_eq!(ran.code, 0, "{}", ran.report());
-            let checked = Crcr::new(&["allowlist", "validate", "-"]).stdin(after).run();
-            assert_eq!(checked.code, 0, "{}", checked.report());
-        }
+        // A name that is written right may be there twice now, which only people can decide.
+        let checked = Crcr::new(&["allowlist", "validate", "-"]).stdin(after).run();
+        assert_eq!(checked.code, ran.code, "{}", checked.report());
+        whole += usize::from(ran.code == 0 && decisions == 0);
     }
+    assert!(whole >= 3, "{whole} files without errors after their fixes");
     assert!(fixed >= 3, "{fixed} fixable files");
 }
 

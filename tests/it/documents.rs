@@ -329,6 +329,7 @@ fn hud_of_the_transcripts() -> WebServer {
         "failed_tests": [test],
     });
     let pull = json!({
+        "upstream": "pytorch/pytorch",
         "head_sha": "8f0c2e6d9a417b35c0e1f2a3b4c5d6e7f8091a2b",
         "merge_base": "0b1c2d3e4f5061728394a5b6c7d8e9f0a1b2c3d4",
         "backends": [{ "repo": "acme/torch-npu", "jobs": [job] }],
