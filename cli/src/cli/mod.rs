@@ -34,14 +34,14 @@ Examples:
   crcr init downstream      a workflow for this repository
   crcr doctor               what CI needs here, and what is missing
   crcr demo --exit          the whole loop on this machine
-  crcr help init aws        every flag of a command
+  crcr help init aws        every flag of a command, also --quiet, --verbose and --color
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
 #[cfg(not(feature = "relay"))]
 const EXAMPLES: &str = "\
 Examples:
   crcr init downstream      a workflow for this repository
   crcr doctor               what CI needs here, and what is missing
-  crcr help init aws        every flag of a command
+  crcr help init aws        every flag of a command, also --quiet, --verbose and --color
 `crcr relay` and `crcr demo` are in `crcr-relay` of the same release.
 Exit codes: 0 done · 1 something you can fix · 2 usage, network or a service";
 

@@ -1,4 +1,5 @@
-//! `-h` fits a screen: the flags that are needed first, and the examples. `--help` has everything.
+//! `-h` fits a screen: the flags that are needed first, and the examples. `--help` has everything, also the flags that
+//! every command takes.
 //! A command that only has subcommands prints the same for both, so its list of subcommands is on a screen.
 
 use clap::{Arg, ArgAction, Command};
@@ -60,8 +61,8 @@ fn shorten_below(mut command: Command, path: &str) -> Command {
     let first = FIRST_FLAGS.iter().find(|(of, _)| *of == path).map(|(_, flags)| *flags);
     command = command.mut_args(|arg| {
         let is_later = |flags: &[&str]| arg.get_long().is_some_and(|flag| !flags.contains(&flag));
-        let of_all = arg.is_global_set() && !path.is_empty();
-        let hide = arg.is_hide_short_help_set() || of_all || first.is_some_and(is_later);
+        let hide =
+            arg.is_hide_short_help_set() || arg.is_global_set() || first.is_some_and(is_later);
         arg.hide_short_help(hide)
     });
     // clap's own flag would print the long help of a group; where it is disabled, it is so for all below.

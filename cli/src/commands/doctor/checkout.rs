@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::downstream::stranger_code;
 use super::report::{CheckResult, CheckStatus};
 use crate::env_vars::{self, Env};
+use crate::render::plural;
 
 const FOLDER: &str = ".github/workflows";
 const MAX_WORKFLOWS: usize = 100;

@@ -56,37 +56,34 @@ impl InitPlan {
 }
 
 pub async fn run(command: InitCommand, env: &Env, printer: &Printer) -> Outcome {
-    if let InitCommand::Aws(args) = &command {
-        let init = InitArgs {
-            repository: args.repository.clone(),
-            actions: String::new(),
-            force: args.force,
-            stdout: args.stdout,
-        };
-        let here = LocalRepository::find(&init, env, printer).await?;
-        let plan = aws::plan(args, &here, env, printer).await?;
-        return finish(&plan, &init, &here.top, printer);
-    }
-    let (plan, init, top) = match &command {
-        InitCommand::Aws(_) => unreachable!("it is done above"),
+    match &command {
+        InitCommand::Aws(args) => {
+            let init = InitArgs {
+                repository: args.repository.clone(),
+                actions: String::new(),
+                force: args.force,
+                stdout: args.stdout,
+            };
+            let here = LocalRepository::find(&init, env, printer).await?;
+            finish(&aws::plan(args, &here, env, printer).await?, &init, &here.top, printer)
+        }
         InitCommand::Downstream(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (downstream(args, &here).await?, &args.init, here.top)
+            finish(&downstream(args, &here).await?, &args.init, &here.top, printer)
         }
         InitCommand::ForkBuild(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (fork_build(args, &here).await?, &args.init, here.top)
+            finish(&fork_build(args, &here).await?, &args.init, &here.top, printer)
         }
         InitCommand::AllowlistReview(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (allowlist_review(args, &here).await?, &args.init, here.top)
+            finish(&allowlist_review(args, &here).await?, &args.init, &here.top, printer)
         }
         InitCommand::TestStats(args) => {
             let here = LocalRepository::find(&args.init, env, printer).await?;
-            (test_stats(args, &here).await?, &args.init, here.top)
+            finish(&test_stats(args, &here).await?, &args.init, &here.top, printer)
         }
-    };
-    finish(&plan, init, &top, printer)
+    }
 }
 
 /// Prints the files, or writes them and prints what is left to do.
