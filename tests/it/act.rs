@@ -22,6 +22,8 @@ use tempfile::TempDir;
 
 pub(crate) const GITHUB_SCRIPT: &str =
     "actions/github-script@ed597411d8f924073f98dfc5c65a23a2325f34cd";
+/// What the templates keep compiled files with; `tests/peers/cache` stands for it.
+const CACHE: &str = "actions/cache@27d5ce7f107fe9357f9df03efb73ab90386fccae";
 const BUCKET: &str = "example-artifacts";
 const KEY: &str = "pull-requests/acme/upstream/4242/build/artifacts.zip";
 
@@ -30,7 +32,7 @@ pub(crate) struct Outside {
     folder: TempDir,
     pub(crate) github: StandIn,
     pub(crate) sts: Server,
-    s3: S3Server,
+    pub(crate) s3: S3Server,
     pub(crate) run: Run,
     /// The event's payload.
     pub(crate) payload: serde_json::Value,
@@ -40,6 +42,8 @@ pub(crate) struct Outside {
     reusable: bool,
     /// Its file in `workflows-templates/`.
     template: &'static str,
+    /// Stands for the build.
+    pub(crate) build: &'static str,
 }
 
 /// The result of a workflow run.
@@ -74,6 +78,7 @@ impl Outside {
             options: vec![],
             reusable: false,
             template: "fork-build.yml",
+            build: BUILD,
         }
     }
 
@@ -83,7 +88,8 @@ impl Outside {
 
     fn write_workflow(&self) {
         let text = read(&format!("workflows-templates/{}", self.template));
-        let mut workflow = adapted(&text, self.sts.url().as_str(), self.s3.url().as_str());
+        let mut workflow =
+            adapted(&text, self.sts.url().as_str(), self.s3.url().as_str(), self.build);
         workflow["env"]["CACHE_BUCKET"] = BUCKET.into();
         let mut on = serde_yaml::Mapping::new();
         on.insert(
@@ -115,7 +121,7 @@ impl Outside {
     }
 
     /// Runs the template.
-    fn act(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
+    pub(crate) fn act(&self, handed_over: &BTreeMap<&str, String>, token: bool) -> Ran {
         self.write_workflow();
         self.run(handed_over, token)
     }
@@ -142,12 +148,17 @@ impl Outside {
         act.args(["--actor", &self.run.actor, "--platform", "ubuntu-latest=-self-hosted"]);
         act.args(["--no-cache-server", "--pull=false"]).args(&self.options);
         act.arg("--local-repository").arg(format!("{GITHUB_SCRIPT}={}", script.display()));
+        let cache = root().join("tests/peers/cache");
+        act.arg("--local-repository").arg(format!("{CACHE}={}", cache.display()));
         let crcr = self.path("crcr");
         act.arg("--local-repository").arg(format!("pytorch/crcr@v1={}", crcr.display()));
         let mut env = BTreeMap::from([
             ("ACTIONS_RUNTIME_TOKEN", "poison".to_owned()),
             ("ACTIONS_RESULTS_URL", "http://127.0.0.1:1/".to_owned()),
             ("GITHUB_RUN_ID", self.run.id.to_string()),
+            ("GITHUB_REF", self.run.git_ref.clone()),
+            ("GITHUB_BASE_REF", self.run.base_ref.clone()),
+            ("STANDIN_CACHES", self.path("caches").to_str().unwrap().to_owned()),
             ("GITHUB_RUN_ATTEMPT", self.run.attempt.to_string()),
             ("GITHUB_API_URL", self.github.state().origin().to_owned()),
             ("STANDIN_RUNNER_VARIABLES", variables.to_str().unwrap().to_owned()),
@@ -200,11 +211,11 @@ jobs:
 ";
 
 /// Replaces the build; prints the credentials and the cache settings that it gets.
-const BUILD: &str = r#"
+pub(crate) const BUILD: &str = r#"
 mkdir -p build
 echo built > build/tool
 chmod +x build/tool
-echo "build: mode=$CRCR_AUTH_MODE key=${AWS_ACCESS_KEY_ID+defined} anonymous=$SCCACHE_S3_NO_CREDENTIALS"
+echo "build: mode=$CRCR_AUTH_MODE key=${AWS_ACCESS_KEY_ID+defined} caches=$SCCACHE_MULTILEVEL_CHAIN"
 echo "build: token=$ACTIONS_RUNTIME_TOKEN handed=${CRCR_RUNTIME_TOKEN+defined}"
 echo "build: pod=${AWS_WEB_IDENTITY_TOKEN_FILE-none}"
 echo 1 > sccache-stats.txt
@@ -219,7 +230,7 @@ pub(crate) fn root() -> &'static Path {
 
 /// A workflow of the template for builds as a repository would have it: services on loopback, the binary under test,
 /// and a build of one line.
-pub(crate) fn adapted(text: &str, sts: &str, s3: &str) -> Value {
+pub(crate) fn adapted(text: &str, sts: &str, s3: &str, build: &str) -> Value {
     let mut workflow: Value = serde_yaml::from_str(text).unwrap();
     for (_, job) in workflow["jobs"].as_mapping_mut().unwrap() {
         // No container engine is needed here.
@@ -240,7 +251,9 @@ pub(crate) fn adapted(text: &str, sts: &str, s3: &str) -> Value {
                 }
             }
             let script = match step.get("name").and_then(Value::as_str) {
-                Some("Build with sccache") => BUILD,
+                Some("Build with sccache") => build,
+                // tests/setup has installed it.
+                Some("Install sccache") => "sccache --version",
                 Some("Test") => TEST,
                 _ => continue,
             };
@@ -319,7 +332,7 @@ fn builds_without_credentials(run: Run, reason: &str, expected: bool) {
         "::set-output:: mode=anonymous",
         &format!("::set-output:: reason={reason}"),
         &format!("::set-output:: expected={expected}"),
-        "build: mode=anonymous key= anonymous=true",
+        "build: mode=anonymous key= caches=disk",
         "build: token=poison handed=\n",
         "::set-output:: store=github",
         "test: built",
@@ -351,7 +364,7 @@ fn branch_uploads_to_s3_with_oidc() {
     assert!(succeeded, "{log}");
     for line in [
         "::set-output:: mode=oidc",
-        "build: mode=oidc key=defined anonymous=false",
+        "build: mode=oidc key=defined caches=disk,s3",
         "::set-output:: store=s3",
         "test: built",
     ] {
@@ -425,7 +438,7 @@ fn arc_template_builds_forks_without_the_pods_identity_and_branches_with_oidc() 
     assert!(succeeded, "{log}");
     for line in [
         "::set-output:: mode=anonymous",
-        "build: mode=anonymous key= anonymous=true",
+        "build: mode=anonymous key= caches=disk",
         "build: pod=\n",
         "::set-output:: store=github",
     ] {
@@ -437,7 +450,7 @@ fn arc_template_builds_forks_without_the_pods_identity_and_branches_with_oidc() 
 
     let (outside, Ran { succeeded, log }) = arc(Run::same_repository(), "linux-builders");
     assert!(succeeded, "{log}");
-    for line in ["build: mode=oidc key=defined anonymous=false", "::set-output:: store=s3"] {
+    for line in ["build: mode=oidc key=defined caches=disk,s3", "::set-output:: store=s3"] {
         assert!(log.contains(line), "{line}\n{log}");
     }
     assert!(outside.s3.keys().contains(&KEY.to_owned()), "{:?}", outside.s3.keys());

@@ -7,7 +7,7 @@ use std::process::Command;
 use crcr_standin::StandIn;
 use crcr_standin::runs::Run;
 
-use crate::act::{Outside, Ran, adapted, root};
+use crate::act::{BUILD, Outside, Ran, adapted, root};
 use crate::oidc_configure::Moto;
 use crate::support::Crcr;
 
@@ -103,7 +103,7 @@ fn new_user_sets_up_aws_and_builds_a_branch_a_fork_and_dependabot() {
         let source = outside.path("crcr").display().to_string();
         let local = format!("pytorch/crcr@{SHA}={source}");
         outside.options = vec!["--local-repository".to_owned(), local];
-        let mut workflow = adapted(&written, &moto.1, &moto.1);
+        let mut workflow = adapted(&written, &moto.1, &moto.1, BUILD);
         workflow["on"] = "pull_request".into();
         outside.write("build.yml", &serde_yaml::to_string(&workflow).unwrap());
         let Ran { succeeded, log } = outside.run(&outside.runner_variables(), true);
