@@ -93,7 +93,7 @@ mod tests {
 
     /// A terminal of the usual width, made a bit higher than the 24 lines of old.
     const COLUMNS: usize = 80;
-    const LINES: usize = 34;
+    const LINES: usize = 36;
 
     /// Lines of the screen. A usage or an address without a space is broken by the terminal.
     fn screen_lines(text: &str) -> usize {
