@@ -48,7 +48,7 @@ printf '%s\n' "::add-matcher::$EVIL/matcher.json" "::set-env name=CRCR_CALLBACK_
 # 11. A process that stays, and looks for tokens of later jobs.
 setsid bash -c 'for _ in {1..600}; do
   for file in /proc/[0-9]*/environ; do
-    tr "\0" "\n" < "$file" 2>/dev/null | grep -q "^ACTIONS_ID_TOKEN_REQUEST_TOKEN=." && echo "leftover process" >> "$LOOT"
+    tr "\0" "\n" < "$file" 2>/dev/null | grep -qF "ACTIONS_ID_TOKEN_REQUEST_URL=$ISSUER" && echo "leftover process" >> "$LOOT"
   done; sleep 0.1
 done' < /dev/null > /dev/null 2>&1 &
 echo $! >> "$LEFT"
@@ -159,7 +159,7 @@ fn run_jobs(
 }
 
 /// The template's jobs of these names; what they need of other jobs is over, and `test` has failed.
-fn jobs_of(text: &str, names: &[&str], evil: Option<&Evil>) -> String {
+fn jobs_of(text: &str, names: &[&str], evil: Option<(&Evil, &str)>) -> String {
     let mut workflow: serde_yaml::Value = serde_yaml::from_str(text).unwrap();
     workflow["jobs"].as_mapping_mut().unwrap().retain(|name, job| {
         job.as_mapping_mut().unwrap().remove("needs");
@@ -174,9 +174,11 @@ fn jobs_of(text: &str, names: &[&str], evil: Option<&Evil>) -> String {
         }
         names.contains(&name.as_str().unwrap())
     });
-    let Some(evil) = evil else { return serde_yaml::to_string(&workflow).unwrap() };
+    let Some((evil, issuer)) = evil else { return serde_yaml::to_string(&workflow).unwrap() };
     let env = [("LOOT", "loot"), ("LEFT", "left"), ("EVIL", "")];
-    let env: BTreeMap<_, _> = env.map(|(name, file)| (name, evil.path(file))).into();
+    let mut env: BTreeMap<_, _> = env.map(|(name, file)| (name, evil.path(file))).into();
+    // Other tests on this machine have tokens, too.
+    env.insert("ISSUER", issuer.to_owned());
     for step in workflow["jobs"]["test"]["steps"].as_sequence_mut().unwrap() {
         match step.get("name").and_then(serde_yaml::Value::as_str) {
             Some("Build") => step["run"] = "echo built".into(),
@@ -235,7 +237,8 @@ async fn hostile_run_gets_no_token_changes_no_other_job_and_cannot_turn_its_chec
 
     let (log, succeeded) = jobs(&jobs_of(&text, &["start"], None), "start");
     assert!(succeeded, "{log}");
-    let (hostile, succeeded) = jobs(&jobs_of(&text, &["test"], Some(&evil)), "test");
+    let (hostile, succeeded) =
+        jobs(&jobs_of(&text, &["test"], Some((&evil, state.origin()))), "test");
     assert!(!succeeded, "the hostile code didn't run to its end\n{hostile}");
     assert!(hostile.contains("::add-path::") || hostile.contains("add-path"), "{hostile}");
     evil.end_machine();

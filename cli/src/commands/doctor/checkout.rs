@@ -20,8 +20,8 @@ pub fn check(env: &Env) -> Vec<CheckResult> {
     let results = stranger_code(&texts, env).into_iter();
     let mut results: Vec<_> = results.filter(|found| found.status != CheckStatus::Ok).collect();
     if results.is_empty() && !files.is_empty() {
-        let message =
-            format!("{} workflows of this checkout give strangers' code nothing", files.len());
+        let count = plural(files.len(), "workflow", "workflows");
+        let message = format!("{count} of this checkout: strangers' code reaches nothing");
         results.push(CheckResult::ok("workflows", message));
     }
     results
