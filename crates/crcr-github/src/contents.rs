@@ -72,7 +72,11 @@ impl GithubApp {
             path = format!("{path}?ref={}", encoded(reference));
         }
         let request = RestRequest::get(path).accepting(RAW).unless_etag(etag);
-        let response = self.call(repo, READ, &request).await?;
+        let response = match self.call(repo, READ, &request).await {
+            // The App isn't installed there. If the repository is public, anybody may read it.
+            Err(GithubError::NotFound(_)) => self.client().send_public(&request).await?,
+            response => response?,
+        };
         if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(FileContents::NotModified);
         }

@@ -63,6 +63,8 @@ UPDATE task SET due_at = due_at + 3024000000 WHERE state = 2;
     include_str!("job_logs.sql"),
     // Days on which a test took more than a second on average. Few tests do.
     "CREATE INDEX test_day_slow ON test_day (scope, day) WHERE time > timed",
+    // What was dropped from an attempt's reports.
+    "ALTER TABLE fact_attempt ADD COLUMN warnings TEXT",
 ];
 
 pub(super) const VERSION: i64 = UPGRADES.len() as i64;
