@@ -72,11 +72,7 @@ impl GithubApp {
             path = format!("{path}?ref={}", encoded(reference));
         }
         let request = RestRequest::get(path).accepting(RAW).unless_etag(etag);
-        let response = match self.call(repo, READ, &request).await {
-            // The App isn't installed there. If the repository is public, anybody may read it.
-            Err(GithubError::NotFound(_)) => self.client().send_public(&request).await?,
-            response => response?,
-        };
+        let response = self.call(repo, READ, &request).await?;
         if response.status() == StatusCode::NOT_MODIFIED {
             return Ok(FileContents::NotModified);
         }
@@ -84,6 +80,20 @@ impl GithubApp {
         let etag = etag.map(str::to_owned);
         let bytes = self.client().read(&request, response, limit).await?;
         Ok(FileContents::File { bytes, etag })
+    }
+
+    /// The file at `path` of a public repository on which the App needn't be installed.
+    pub async fn public_contents(
+        &self,
+        repo: &str,
+        path: &str,
+        reference: &str,
+        limit: usize,
+    ) -> Result<Bytes, GithubError> {
+        let path = format!("{}?ref={}", contents_path(repo, path), encoded(reference));
+        let request = RestRequest::get(path).accepting(RAW);
+        let response = self.client().send_public(&request).await?;
+        self.client().read(&request, response, limit).await
     }
 
     /// Whether `repo` has the commit `sha`. Anything but 40 or 64 hexadecimal digits is `false`

@@ -415,7 +415,7 @@ mod tests {
         );
         let large = ResponseTemplate::new(502).set_body_string("x".repeat(1_000_000));
         let (_server, client) = answering(large).await;
-        let error = client.send_raw(&get_x(), &"t".into()).await.unwrap_err();
+        let error = client.send_raw(&get_x(), Some(&"t".into())).await.unwrap_err();
         let HttpError::Status { body, .. } = error else { panic!("{error:?}") };
         assert_eq!(body.len(), web::ERROR_BODY_BYTES);
     }

