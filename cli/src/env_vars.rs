@@ -325,6 +325,7 @@ pub const AWS_ENDPOINT_URL_SECRETS_MANAGER: &str = "AWS_ENDPOINT_URL_SECRETS_MAN
 
 /// The names here that begin with `CRCR_`. The relay's settings have others.
 pub const CRCR_NAMES: &[&str] = &[
+    CRCR_AUTH_ENV_FILE,
     CRCR_ARCHIVE,
     CRCR_AUTH_AUDIENCE,
     CRCR_AUTH_EXPIRATION,

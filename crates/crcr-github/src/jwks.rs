@@ -92,7 +92,9 @@ impl IssuerKeys {
         if let Some(key) = self.known_key(kid, now) {
             return Ok(key);
         }
-        if let Some(left) = self.known.lock().pause_left(now) {
+        // Not in the condition: the lock would be held while the answer is chosen.
+        let pause_left = self.known.lock().pause_left(now);
+        if let Some(left) = pause_left {
             return Err(self.why_unknown(left, now));
         }
         self.known.lock().unknown_key_fetch = Some(now);
