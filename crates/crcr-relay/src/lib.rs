@@ -11,6 +11,7 @@ mod facts;
 pub mod http;
 pub mod limits;
 pub mod log_rules;
+mod prune_clock;
 mod queue;
 pub mod reconcile;
 pub mod relay;
@@ -18,6 +19,7 @@ pub mod repository_pins;
 pub mod state_records;
 mod traces;
 pub mod upstream_identity;
+mod usage;
 pub mod webhook;
 
 pub use self::config::{Config, SettingProblem};

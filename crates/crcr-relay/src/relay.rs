@@ -26,8 +26,10 @@ use crate::config::secrets::{ReloadResult, Secret};
 use crate::config::{Config, StoreUrl};
 use crate::demotions::OpenDemotions;
 use crate::http::metrics::Metrics;
+use crate::queue::blame_cache::BlameCache;
 use crate::traces::Traces;
 use crate::upstream_identity::UpstreamIdentity;
+use crate::usage::Usage;
 use crate::webhook::turns::PullRequestTurns;
 use crate::{limits, state_records};
 
@@ -44,6 +46,8 @@ pub struct Relay {
     pub clock: Clock,
     pub metrics: Metrics,
     pub traces: Traces,
+    pub(crate) usage: Usage,
+    pub(crate) blame: BlameCache,
     /// For requests to anything but GitHub.
     pub http: reqwest::Client,
     /// Wakes the workers.
@@ -197,6 +201,8 @@ impl Relay {
             keys: CallbackKeys::new(&signing_secrets(&config)),
             metrics: Metrics::new(),
             traces: Traces::default(),
+            usage: Usage::default(),
+            blame: BlameCache::default(),
             work: Notify::new(),
             facts: Notify::new(),
             lost_webhooks: AtomicBool::new(false),

@@ -32,6 +32,7 @@ impl DetailReader {
             completed_at: self.time(get("completed_at"), "workflow.completed_at"),
             tests: self.tests(get("test_results")),
             failed_tests: self.failed_tests(get("failed_tests"), get("failed_tests_detail")),
+            more_failed_tests: 0,
             triage: self.triage(get("triage_verdict")),
             artifact_url: self.url(get("artifact_url"), "workflow.artifact_url"),
             phase: self.name(get("phase"), "workflow.phase"),

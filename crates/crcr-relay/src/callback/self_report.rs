@@ -1,5 +1,7 @@
 //! The report of a nightly or periodic run, which no dispatch started.
 
+use std::time::Duration;
+
 use crcr_domain::EventKind;
 use crcr_domain::callback::CallbackKind;
 use crcr_domain::event::EventName;
@@ -7,7 +9,7 @@ use crcr_domain::facts::{CallbackOutcome, Fact};
 use crcr_domain::lifecycle::{self, JobState, JobTransition};
 use crcr_domain::proof::{MissingProof, ReportProvenance};
 use crcr_github::GithubError;
-use crcr_store::{CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
+use crcr_store::{BudgetCharge, CommitOutcome, StoreError, Versioned, WriteBatch, read_record};
 
 use super::response::{CallbackAnswer, CallbackResponse};
 use super::verified_report::{Decision, VerifiedReport};
@@ -51,10 +53,8 @@ impl VerifiedReport<'_> {
             JobTransition::Apply { .. } => {}
             step => return self.reject_step(step, &token).await,
         }
-        // Charged before GitHub is asked, so that a flood of reports can't use up the API quota.
-        let charge = WriteBatch { rate_limit: Some(self.rate_limit()), ..WriteBatch::default() };
-        if let CommitOutcome::Limited(wait) = relay.commit(charge).await? {
-            return Ok(Some(CallbackResponse::rate_limited(repo, wait)));
+        if let Some(wait) = self.charge_look_up().await? {
+            return Ok(Some(CallbackResponse::rate_limited(relay, repo, wait)));
         }
         let commit = match self.upstream_commit().await? {
             Ok(commit) => commit,
@@ -65,7 +65,7 @@ impl VerifiedReport<'_> {
         };
         let missing = self.missing_proof(commit.as_deref());
         let now = relay.now();
-        let next = JobRecord {
+        let mut next = JobRecord {
             id: callback.job.clone(),
             state: callback.state,
             start_unknown: false,
@@ -76,8 +76,6 @@ impl VerifiedReport<'_> {
             evidence: ReportProvenance::default(),
             ended_without_proof: false,
         };
-        let mut batch = WriteBatch::default();
-        batch.update(&job, &next, relay.expiry());
         let cause = JobCause {
             repo: &self.entry.repo,
             delivery: &callback.delivery,
@@ -95,6 +93,9 @@ impl VerifiedReport<'_> {
         };
         let mut fact = attempt_fact(&cause, &next, now);
         fact.missing_proof = missing;
+        next.details.keep_shown_tests();
+        let mut batch = WriteBatch::default();
+        batch.update(&job, &next, relay.expiry());
         if fact.is_evidence() {
             batch.tasks.extend(alert::task(relay, &fact, now));
         }
@@ -119,6 +120,24 @@ impl VerifiedReport<'_> {
             None | Some(Some("schedule" | "workflow_dispatch")) => None,
             Some(_) => Some(MissingProof::Schedule),
         }
+    }
+
+    /// Charges a report whose commit isn't known to exist, before GitHub is asked, so that a flood of them
+    /// can't use up the API quota. Returns how long to wait if there are too many.
+    async fn charge_look_up(&self) -> Result<Option<Duration>, StoreError> {
+        let Some(commit) = &self.callback.claimed_commit else { return Ok(None) };
+        let key = state_records::commit_key(&self.relay.config.upstream, commit);
+        let cached: Versioned<CommitLookup> = read_record(self.relay.store.as_ref(), key).await?;
+        if cached.value.is_some_and(|cached| cached.exists && cached.until > self.relay.now()) {
+            return Ok(None);
+        }
+        let bucket = state_records::report_limit_key(&self.identity.repository);
+        let charge = BudgetCharge::per_minute(bucket, self.relay.config.rate_per_minute);
+        let batch = WriteBatch { charges: vec![charge], ..WriteBatch::default() };
+        Ok(match self.relay.commit(batch).await? {
+            CommitOutcome::Limited(limited) => Some(limited.wait),
+            _ => None,
+        })
     }
 
     /// The commit that the report names, if upstream has it. The answer is cached, so that all jobs
