@@ -28,6 +28,10 @@ const FIRST_FLAGS: &[(&str, &[&str])] = &[
         &["name", "path", "if-no-files-found", "overwrite", "required", "s3-bucket"],
     ),
     (
+        "checkout",
+        &["repository", "sha", "path", "fetch-depth", "submodules", "merge", "sparse-checkout"],
+    ),
+    (
         "init fork-build",
         &[
             "role-to-assume",
