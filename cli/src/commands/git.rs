@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,6 +12,11 @@ use tokio::process::Command;
 
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+/// A command that runs for longer transfers data.
+const LONG_TRANSFER: Duration = Duration::from_secs(30);
+/// How often a long transfer may break, each time with all retries anew.
+const MAX_BROKEN_TRANSFERS: u32 = 3;
 
 pub struct Git<'a> {
     folder: PathBuf,
@@ -51,23 +56,31 @@ impl<'a> Git<'a> {
         self.output(arguments).await.map(|_| ())
     }
 
-    /// Runs a command that needs the network, up to three times.
+    /// Runs a command that needs the network, again during an outage of a minute.
     pub async fn run_with_retries<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<(), Failure> {
-        // A fetch of a large repository takes many minutes, and may still be retried.
-        let total = Duration::from_secs(3600);
         let base = Duration::from_secs(1);
-        let mut tries = RetryPolicy { tries: 3, base, total, ..RetryPolicy::default() }.start();
+        let mut tries = RetryPolicy { base, ..RetryPolicy::CALL }.start();
+        let mut broken = 0;
         loop {
+            let started = Instant::now();
             let failure = match self.run(arguments).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
+            // The fetch of a large repository takes minutes. One that breaks has made progress.
+            if started.elapsed() > LONG_TRANSFER && broken < MAX_BROKEN_TRANSFERS {
+                broken += 1;
+                tries.progressed();
+            }
             let text = failure.causes().join(" ");
             // A retry can't help: the server says that it doesn't have the commit.
             let final_words = ["not our ref", "couldn't find remote ref", "not found", "denied"];
             let stays = final_words.iter().any(|word| text.contains(word));
             if stays || failure.code() != "git" || !tries.wait_to_retry(&text, None).await {
-                return Err(failure);
+                return Err(match tries.history() {
+                    Some(history) if !stays => failure.because(anyhow::anyhow!("{history}")),
+                    _ => failure,
+                });
             }
             self.printer.line(&format!("git failed ({text}); trying again"));
         }
