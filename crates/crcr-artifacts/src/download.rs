@@ -21,6 +21,7 @@ use crate::objects;
 use crate::paths;
 use crate::publish::{self, StagingFolder};
 use crate::store::github::download::rest_error;
+use crate::store::github::upload::is_archive_type;
 use crate::trust;
 use crate::unpack::{self, OnCollision, StagedFiles, UnpackCounts, UnpackPolicy};
 
@@ -292,14 +293,10 @@ fn digest_mismatch(found: &FoundArtifact, digest: Digest) -> Option<String> {
 /// The file name of a blob that isn't a zip but a single file. At GitHub the content type tells them
 /// apart, as the official client sets it.
 fn raw_name(found: &FoundArtifact, fetched: &FetchedBlob) -> Option<String> {
-    const ZIP: [&str; 4] =
-        ["application/zip", "application/x-zip-compressed", "application/zip-compressed", "zip"];
     if found.archive == Some(ArchiveFormat::Zip) {
         return None;
     }
-    let kind = fetched.content_type.as_deref().unwrap_or(ZIP[0]).split(';').next();
-    let kind = kind.unwrap_or_default().trim().to_ascii_lowercase();
-    if found.archive.is_none() && ZIP.contains(&kind.as_str()) {
+    if found.archive.is_none() && fetched.content_type.as_deref().is_none_or(is_archive_type) {
         return None;
     }
     Some(fetched.file_name.clone().unwrap_or_else(|| found.name.clone()))

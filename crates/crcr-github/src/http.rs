@@ -526,18 +526,19 @@ mod tests {
         };
         let page = "<!DOCTYPE html><html><title>403 Forbidden</title><body>nginx";
         let text = "{\"msg\":\"Error from intermediary with HTTP status code 403\"}";
-        for (kind, body) in
-            [("text/html", "no"), ("text/plain", page), ("application/json", text)]
+        for (kind, body) in [("text/html", "no"), ("text/plain", page), ("application/json", text)]
         {
             let error = answer(403, kind, body);
             assert!(error.is_transient() && error.status().is_none(), "{error}");
             assert!(error.to_string().starts_with("something in between answered 403"), "{error}");
         }
         assert!(answer(403, "text/html", page).to_string().ends_with("`403 Forbidden`"));
-        for (status, kind, body) in
-            [(403, "application/json", "{\"msg\":\"no\"}"), (403, "application/xml", "<Error/>"),
-             (404, "text/html", page), (401, "text/html", page)]
-        {
+        for (status, kind, body) in [
+            (403, "application/json", "{\"msg\":\"no\"}"),
+            (403, "application/xml", "<Error/>"),
+            (404, "text/html", page),
+            (401, "text/html", page),
+        ] {
             let error = answer(status, kind, body);
             assert!(!error.is_transient() && error.status().is_some(), "{error}");
         }

@@ -10,7 +10,7 @@ use super::sources::{service, set_empty_outputs, summarize_failure};
 use super::{download as download_command, upload};
 use crate::cli::artifact::{
     ArchiveArg, DigestMismatch, DownloadArgs, FallbackArg, MergeArgs, NoFiles, OnCollisionArg,
-    OnQuota, RunArgs, UploadArgs,
+    OnQuota, RunArgs, SymlinksArg, UploadArgs,
 };
 use crate::env_vars::Env;
 use crate::failure::{Failure, Outcome};
@@ -30,6 +30,13 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
     };
     let upload = upload_args(args, &folder.content());
     let outcome = Box::pin(upload::run(&upload, env, printer)).await;
+    let outcome = outcome.map_err(|failure| match failure.code() {
+        "conflict" => failure.hint(
+            "give `name` another value, such as one with `${{ github.run_attempt }}` in it, or \
+             delete the artifact of that name first: `merge` replaces none",
+        ),
+        _ => failure,
+    });
     if outcome.is_ok() && args.delete_merged {
         for part in parts.iter().filter(|part| part.found.name != args.name) {
             if let Err(why) = delete(part, env, printer).await {
@@ -111,6 +118,7 @@ fn upload_args(args: &MergeArgs, content: &Path) -> UploadArgs {
         compression_level: args.compression_level,
         overwrite: false,
         include_hidden_files: args.include_hidden_files,
+        symlinks: SymlinksArg::Keep,
         archive: ArchiveArg::Zip,
         s3: args.s3.clone(),
         s3_objects: args.s3_objects.clone(),
@@ -118,6 +126,7 @@ fn upload_args(args: &MergeArgs, content: &Path) -> UploadArgs {
         s3_checksum: args.s3_checksum,
         s3_presign: 0,
         fallback: FallbackArg::Auto,
+        fallback_max_size: None,
         required: true,
         publish_locator: false,
         on_quota: OnQuota::Fail,
@@ -136,7 +145,11 @@ async fn delete(part: &DownloadedArtifact, env: &Env, printer: &Printer) -> Resu
         ArtifactLocation::Service(_) | ArtifactLocation::Rest(_) => {
             let service = service(env, printer).map_err(|failure| failure.message().to_owned())?;
             let service = service.ok_or("this step has no runtime token of the job")?;
-            let deleted = service.service().delete(&part.found.name).await;
+            let service = service.service();
+            let deleted = match &part.found.at {
+                ArtifactLocation::Service(there) => service.delete(&there.ids, &there.name).await,
+                _ => service.delete_own(&part.found.name).await,
+            };
             deleted.map_err(|error| error.to_string())
         }
     }

@@ -28,9 +28,11 @@ pub struct Artifact {
     /// The id in the REST API.
     pub id: u64,
     pub run_id: u64,
+    /// The attempt of the run that uploaded it, from 1.
+    pub attempt: u32,
     /// The service's id of the job that uploaded it.
     pub job_backend_id: String,
-    /// Unique in its run.
+    /// Unique in its attempt of its run; lists have the artifacts of all attempts.
     pub name: String,
     /// In bytes; 0 until it is finalized.
     pub size: u64,

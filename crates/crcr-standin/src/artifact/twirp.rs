@@ -22,7 +22,7 @@ use crate::State;
 use crate::oidc::bearer;
 use crate::runs::Job;
 use crate::server::Peer;
-use crate::traffic::Fault;
+use crate::traffic::{Fault, answer_or_lose};
 
 const MAX_PER_JOB: usize = 500;
 const MAX_RETENTION: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -83,10 +83,7 @@ async fn call(
         _ => call.delete(),
     };
     let answer = answer.map_err(TwirpError::into_response)?;
-    match fault {
-        Some(Fault::ResetAfterwards) => peer.reset().await,
-        _ => Ok(Json(answer).into_response()),
-    }
+    Ok(answer_or_lose(fault, &peer, Json(answer).into_response()).await)
 }
 
 /// One call, after its token was checked.
@@ -220,7 +217,9 @@ impl TwirpCall {
         }
         let mut records = artifacts.lock();
         let run_id = self.job.run.id;
-        if records.iter().any(|other| other.run_id == run_id && other.name == name) {
+        let attempt = self.job.run.attempt;
+        let same_attempt = |other: &&Artifact| (other.run_id, other.attempt) == (run_id, attempt);
+        if records.iter().filter(same_attempt).any(|other| other.name == name) {
             let text = "an artifact with this name already exists on the workflow run".to_owned();
             return Err(TwirpError(StatusCode::CONFLICT, "already_exists", text));
         }
@@ -240,6 +239,7 @@ impl TwirpCall {
         records.push(Artifact {
             id,
             run_id,
+            attempt,
             job_backend_id: self.job.backend_id.clone(),
             name: name.to_owned(),
             size: 0,
@@ -339,14 +339,16 @@ impl TwirpCall {
         Ok(json!({ "signed_url": url }))
     }
 
-    /// Deletes by run and name, whichever job it is of: the job of an unfinished upload, which isn't
-    /// listed, can't be known.
+    /// Deletes the artifact or the unfinished upload of the job that the request names, which may be
+    /// another one of the run. GitHub's client names the job that the list gives.
     fn delete(&self) -> Result<Value, TwirpError> {
-        let name = self.name()?;
+        let (job, name) = (self.text("workflow_job_run_backend_id")?, self.name()?);
         let mut records = self.state.artifacts.lock();
-        let found = records
-            .iter()
-            .position(|artifact| artifact.run_id == self.job.run.id && artifact.name == name);
+        let found = records.iter().position(|artifact| {
+            artifact.run_id == self.job.run.id
+                && artifact.job_backend_id == job
+                && artifact.name == name
+        });
         let found = found.ok_or_else(|| TwirpError::not_found("no such artifact"))?;
         let artifact = records.remove(found);
         self.state.artifacts.blobs.remove(&artifact.blob);

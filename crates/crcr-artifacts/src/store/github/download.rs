@@ -1,8 +1,9 @@
 //! Reads a blob from the storage behind GitHub's artifacts, through signed URLs that are valid for ten
 //! minutes.
 
+use bytes::Bytes;
 use crcr_github::artifact::{self, Artifact};
-use crcr_github::http;
+use crcr_github::http::{self, RetryPolicy};
 use crcr_github::runs_artifacts::ActionsApi;
 use reqwest::{Client, Response, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -35,6 +36,13 @@ impl UrlBlob {
             UrlSigner::Rest { actions, .. } => actions.http().clone(),
         };
         Self { http, signer, mask, url: Mutex::new(None) }
+    }
+
+    pub(crate) fn retry(&self) -> RetryPolicy {
+        match &self.signer {
+            UrlSigner::Run { store, .. } => store.service().retry(),
+            UrlSigner::Rest { actions, .. } => actions.retry(),
+        }
     }
 
     /// Opens the bytes from `start` up to `end` (exclusive), of the version `etag` if it is given.
@@ -111,10 +119,11 @@ impl UrlBlob {
         match error.status() {
             Some(StatusCode::PRECONDITION_FAILED) => Err(OpenError::Changed),
             Some(StatusCode::RANGE_NOT_SATISFIABLE) => Ok(ByteRange::empty()),
-            Some(StatusCode::NOT_FOUND) => {
-                Err(StoreError::NotFound { store: STORE, what: "the artifact's blob".to_owned() }
-                    .into())
+            Some(StatusCode::NOT_FOUND) => Err(StoreError::NotFound {
+                store: STORE,
+                what: "such blob; another upload may have replaced the artifact".to_owned(),
             }
+            .into()),
             Some(status) if is_refusal(status) => {
                 Err(StoreError::Denied { store: STORE, message }.into())
             }
@@ -150,6 +159,14 @@ fn byte_range(response: Response, requested_start: u64) -> Result<ByteRange, Ope
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
     let whole = response.status() != StatusCode::PARTIAL_CONTENT;
+    // The storage sends an ETag, also with a page that is an artifact.
+    if whole
+        && http::is_web_page(response.headers(), b"")
+        && !response.headers().contains_key(header::ETAG)
+    {
+        let error = http::HttpError::Intermediary { status: response.status(), body: Bytes::new() };
+        return Err(OpenError::Transient { message: error.to_string(), retry_after: None });
+    }
     let total = if whole {
         response.content_length()
     } else {
