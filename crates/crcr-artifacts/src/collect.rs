@@ -627,7 +627,7 @@ mod tests {
     #[test]
     fn error_for_a_malformed_pattern_names_it() {
         let tree = Tree::new(&[]);
-        for bad in ["a/[x", "a/*/../b"] {
+        for bad in ["a/*/../b", "!"] {
             let patterns = [bad.to_owned()];
             let query = FileQuery {
                 patterns: &patterns,

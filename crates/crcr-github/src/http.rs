@@ -41,7 +41,7 @@ pub fn client_with(silence: Duration) -> Result<Client, HttpError> {
 /// The longest pause that a server's `Retry-After` can cause.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// An outage that is shorter than this isn't worth a line.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_secs(2);
 /// The time between two lines that say what is waited for. Parallel requests wait together.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
 

@@ -302,9 +302,6 @@ pub fn store_hint(error: &store::StoreError, rights: &'static str) -> Option<&'s
         store::StoreError::NotFound { .. } => {
             "`crcr artifact list` prints what is there; the upload must have ended"
         }
-        store::StoreError::Unreachable { message, .. } if message.contains("CRCR_READ_TIMEOUT") => {
-            "set `CRCR_READ_TIMEOUT` in `env:` to more seconds, such as 300"
-        }
         store::StoreError::Unreachable { store: S3, .. } => {
             "run the job again; if it stays, look at `s3-endpoint`, the network and the proxy"
         }

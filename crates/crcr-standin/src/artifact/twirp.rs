@@ -234,7 +234,8 @@ impl TwirpCall {
             "" => "application/zip",
             kind => kind,
         };
-        let url = artifacts.signer.upload(self.blob_url(&blob), self.signed_at);
+        let own = || artifacts.signer.upload(self.blob_url(&blob), self.signed_at);
+        let url = artifacts.external_url(&blob).unwrap_or_else(own);
         let id = records.last().map_or(1000, |last| last.id + 1);
         records.push(Artifact {
             id,
@@ -263,26 +264,9 @@ impl TwirpCall {
         let blob = artifacts.lock().iter().find(|other| own(other)).map(|it| it.blob.clone());
         let blob =
             blob.ok_or_else(|| TwirpError::not_found("no such artifact is being uploaded"))?;
-        let content = artifacts.blobs.get(&blob).ok_or_else(|| {
-            let text = "the artifact has no content yet".to_owned();
-            TwirpError(StatusCode::PRECONDITION_FAILED, "failed_precondition", text)
-        })?;
-        if content.length != size {
-            let text = format!("the blob has {} bytes, not {size}", content.length);
-            return Err(TwirpError::invalid(text));
-        }
         let told = Some(self.text("hash")?).filter(|hash| !hash.is_empty());
-        if let Some(told) = told.filter(|_| content.is_kept()) {
-            let digest = tokio::task::spawn_blocking(move || content.digest()).await;
-            let digest = digest.ok().and_then(Result::ok).ok_or_else(|| {
-                let text = "the blob can't be read".to_owned();
-                TwirpError(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
-            })?;
-            if told != digest {
-                return Err(TwirpError::invalid(format!(
-                    "the blob's hash is {digest}, not {told}"
-                )));
-            }
+        if artifacts.external_url(&blob).is_none() {
+            self.check_blob(&blob, size, told).await?;
         }
         let mut records = artifacts.lock();
         let artifact = records.iter_mut().find(|other| own(other));
@@ -291,6 +275,33 @@ impl TwirpCall {
         artifact.digest = told.map(str::to_owned);
         artifact.finalized = true;
         Ok(json!({ "ok": true, "artifact_id": artifact.id.to_string() }))
+    }
+
+    /// Compares the stored blob with what the client says of it.
+    async fn check_blob(
+        &self,
+        blob: &str,
+        size: u64,
+        told: Option<&str>,
+    ) -> Result<(), TwirpError> {
+        let content = self.state.artifacts.blobs.get(blob).ok_or_else(|| {
+            let text = "the artifact has no content yet".to_owned();
+            TwirpError(StatusCode::PRECONDITION_FAILED, "failed_precondition", text)
+        })?;
+        if content.length != size {
+            let text = format!("the blob has {} bytes, not {size}", content.length);
+            return Err(TwirpError::invalid(text));
+        }
+        let Some(told) = told.filter(|_| content.is_kept()) else { return Ok(()) };
+        let digest = tokio::task::spawn_blocking(move || content.digest()).await;
+        let digest = digest.ok().and_then(Result::ok).ok_or_else(|| {
+            let text = "the blob can't be read".to_owned();
+            TwirpError(StatusCode::INTERNAL_SERVER_ERROR, "internal", text)
+        })?;
+        if told != digest {
+            return Err(TwirpError::invalid(format!("the blob's hash is {digest}, not {told}")));
+        }
+        Ok(())
     }
 
     fn list(&self) -> Result<Value, TwirpError> {
@@ -335,7 +346,9 @@ impl TwirpCall {
                 && artifact.expires > self.state.clock.now()
         });
         let artifact = artifact.ok_or_else(|| TwirpError::not_found("no such artifact"))?;
-        let url = self.state.artifacts.download_url(&self.state, artifact, self.signed_at);
+        let artifacts = &self.state.artifacts;
+        let own = || artifacts.download_url(&self.state, artifact, self.signed_at);
+        let url = artifacts.external_url(&artifact.blob).unwrap_or_else(own);
         Ok(json!({ "signed_url": url }))
     }
 

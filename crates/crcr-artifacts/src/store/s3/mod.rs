@@ -11,7 +11,9 @@ use std::time::Duration;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::http::HttpResponse;
-use aws_sdk_s3::config::interceptors::BeforeTransmitInterceptorContextMut;
+use aws_sdk_s3::config::interceptors::{
+    BeforeDeserializationInterceptorContextMut, BeforeTransmitInterceptorContextMut,
+};
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
@@ -269,6 +271,7 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         // The upload computes its own checksums; other servers refuse those that the SDK adds.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+    builder = builder.interceptor(NoWebPages);
     if config.requester_pays {
         builder = builder.interceptor(RequesterPays);
     }
@@ -280,6 +283,33 @@ fn client(config: &S3Config, region: &str, credentials: Option<CachedCredentials
         None => builder.allow_no_auth(),
     };
     Client::from_conf(builder.build())
+}
+
+/// Turns a proxy's web page with a good status into an error. The answer to a HEAD has no body that
+/// would give it away.
+#[derive(Debug)]
+struct NoWebPages;
+
+impl Intercept for NoWebPages {
+    fn name(&self) -> &'static str {
+        "NoWebPages"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response_mut();
+        let header = |name| response.headers().get(name).unwrap_or_default();
+        // An artifact may be a web page, and has an ETag then.
+        let is_page = header("content-type").to_ascii_lowercase().starts_with("text/html");
+        if is_page && response.status().is_success() && header("etag").is_empty() {
+            response.set_status(502.try_into()?);
+        }
+        Ok(())
+    }
 }
 
 /// Adds the header that every request to a requester-pays bucket needs.
