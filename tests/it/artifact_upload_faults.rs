@@ -200,11 +200,13 @@ fn page_of_a_proxy_is_waited_out_and_a_refusal_of_the_service_fails_at_once() {
         retry_after: None,
         body: "<!DOCTYPE html><html><title>Forbidden</title></html>".to_owned(),
     };
-    let from_proxy = || Fault::Answer {
+    let from_proxy = || {
+        Fault::Answer {
         status: axum::http::StatusCode::FORBIDDEN,
         retry_after: None,
         body: r#"{"code":"permission_denied","msg":"Error from intermediary with HTTP status code 403"}"#
             .to_owned(),
+    }
     };
     let github = StandIn::start().unwrap();
     let traffic = &github.state().traffic;

@@ -71,7 +71,7 @@ impl PeerServer {
             let mut command = Command::new(bin.join("node"));
             command.arg(bin.join("azurite-blob")).args(["--silent", "--skipApiVersionCheck"]);
             command.args(["--blobPort", &port.to_string(), "--inMemoryPersistence"]);
-            command.args(["--location", folder.to_str().unwrap()]);
+            command.current_dir(folder);
             command
         })
     }
@@ -106,15 +106,27 @@ fn shapes() -> Vec<Shape> {
     // Several parts on S3 and several blocks on Azure.
     let large = || Some(noise(17 << 20));
     vec![
-        ("zip", &[], vec![("a.txt", text()), ("d/ünï cödé 🦀 +%.txt", text()), ("empty", Some(vec![]))]),
-        ("large-zip", &["--compression-level", "0"], vec![("a.txt", text()), ("large.bin", large())]),
+        (
+            "zip",
+            &[],
+            vec![("a.txt", text()), ("d/ünï cödé 🦀 +%.txt", text()), ("empty", Some(vec![]))],
+        ),
+        (
+            "large-zip",
+            &["--compression-level", "0"],
+            vec![("a.txt", text()), ("large.bin", large())],
+        ),
         ("links", &["--symlinks", "keep"], vec![("a.txt", text()), ("link", None)]),
         (
             "files",
             &["--archive", "none"],
             vec![("__init__.py", Some(vec![])), ("d/a b.txt", text()), ("large.bin", large())],
         ),
-        ("only-empty-files", &["--archive", "none"], vec![("a", Some(vec![])), ("b", Some(vec![]))]),
+        (
+            "only-empty-files",
+            &["--archive", "none"],
+            vec![("a", Some(vec![])), ("b", Some(vec![]))],
+        ),
         ("build.zip", &["--archive", "none"], vec![("build.zip", Some(zip_of_one_file()))]),
         ("raw.bin", &["--archive", "none"], vec![("raw.bin", large())]),
         ("empty.log", &["--archive", "none"], vec![("empty.log", Some(vec![]))]),
@@ -163,7 +175,8 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
 /// Uploads a shape by `step` and downloads it by another one; checks that nothing differs.
 fn there_and_back(shape: &Shape, step: &dyn Fn(Crcr) -> Crcr, store: &str) -> Ran {
     let (name, args, files) = shape;
-    let job = |command: &str| Crcr::step(&["artifact", command, "--name", name], "push", &json!({}));
+    let job =
+        |command: &str| Crcr::step(&["artifact", command, "--name", name], "push", &json!({}));
     let upload = args.iter().fold(job("upload").arg("--path").arg("dist"), |s, arg| s.arg(arg));
     write(&upload.folder().join("dist"), files);
     let upload = step(upload);
@@ -215,13 +228,10 @@ fn github_on(azurite: &PeerServer) -> StandIn {
         "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
-    let signed = format!(
-        "{ACCOUNT}\nrwdlac\nb\nsco\n\n2099-01-01T00:00:00Z\n\nhttps,http\n2018-11-09\n"
-    );
-    let key = aws_lc_rs::hmac::Key::new(
-        aws_lc_rs::hmac::HMAC_SHA256,
-        &STANDARD.decode(KEY).unwrap(),
-    );
+    let signed =
+        format!("{ACCOUNT}\nrwdlac\nb\nsco\n\n2099-01-01T00:00:00Z\n\nhttps,http\n2018-11-09\n");
+    let key =
+        aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &STANDARD.decode(KEY).unwrap());
     let signature = STANDARD.encode(aws_lc_rs::hmac::sign(&key, signed.as_bytes()));
     let mut url: url::Url = format!("{}/{ACCOUNT}/actions-results", azurite.url()).parse().unwrap();
     url.query_pairs_mut()
@@ -260,7 +270,9 @@ fn every_shape_comes_back_from_azurite_and_githubs_client_reads_it() {
         let digest = format!("sha256:{}", uploaded.outputs["artifact-digest"]);
         let answer = peer.call(&["download", id, down.to_str().unwrap(), &digest]).unwrap();
         assert_eq!(answer["digestMismatch"], false, "{answer}");
-        for (file, content) in files.iter().filter_map(|(file, content)| Some((file, content.as_ref()?))) {
+        for (file, content) in
+            files.iter().filter_map(|(file, content)| Some((file, content.as_ref()?)))
+        {
             assert!(fs::read(down.join(file)).unwrap() == *content, "{name}: {file}");
         }
     }

@@ -213,7 +213,9 @@ async fn fetch_blob(
         return Ok((found, None));
     }
     let blob = Arc::new(sources.blob(&request.run, &found.at));
-    let fetched = fetch::fetch(&blob, &path, found.size, &request.arrived).await;
+    // Gitea, Forgejo and act list neither a digest nor the size of the blob.
+    let size = found.size.filter(|_| found.digest.is_some());
+    let fetched = fetch::fetch(&blob, &path, size, &request.arrived).await;
     let fetched =
         fetched.map_err(|source| DownloadError::Fetch { name: found.name.clone(), source })?;
     match digest_mismatch(&found, fetched.digest).filter(|_| request.digest_must_match) {

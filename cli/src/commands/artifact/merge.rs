@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crcr_artifacts::download::{self, DownloadedArtifact};
 use crcr_artifacts::find::ArtifactLocation;
+use crcr_artifacts::find::pattern::NamePattern;
 
 use super::sources::{service, set_empty_outputs, summarize_failure};
 use super::{download as download_command, upload};
@@ -12,7 +13,7 @@ use crate::cli::artifact::{
     ArchiveArg, DigestMismatch, DownloadArgs, FallbackArg, MergeArgs, NoFiles, OnCollisionArg,
     OnQuota, RunArgs, SymlinksArg, UploadArgs,
 };
-use crate::env_vars::Env;
+use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 use crate::runner::Runner;
@@ -23,6 +24,7 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
     let (folder, parts) = match Box::pin(fetch_parts(args, &runner, printer)).await {
         Ok(fetched) => fetched,
         Err(failure) => {
+            let failure = hint_at_earlier_result(args, env, failure);
             set_empty_outputs(&upload::OUTPUTS, failure.code(), &runner, printer);
             summarize_failure(&args.name, &failure, &runner, printer);
             return Err(failure);
@@ -46,6 +48,20 @@ pub async fn run(args: &MergeArgs, env: &Env, printer: &Printer) -> Outcome {
         }
     }
     outcome
+}
+
+/// In a later attempt `pattern` may match what an earlier one has merged, which holds the same paths.
+fn hint_at_earlier_result(args: &MergeArgs, env: &Env, failure: Failure) -> Failure {
+    let first = env.get(env_vars::GITHUB_RUN_ATTEMPT).is_none_or(|attempt| attempt == "1");
+    let matches = NamePattern::new(&args.pattern).is_ok_and(|pattern| pattern.matches(&args.name));
+    if first || !matches || failure.code() != "artifact-refused" {
+        return failure;
+    }
+    let (name, pattern) = (args.name.escape_debug(), args.pattern.escape_debug());
+    failure.hint(format!(
+        "an earlier attempt of this run may have stored `{name}`, which `pattern` (`{pattern}`) \
+         matches, too: choose a pattern that leaves it out"
+    ))
 }
 
 /// A temporary folder, removed when it is dropped.

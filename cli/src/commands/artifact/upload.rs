@@ -499,9 +499,9 @@ fn print_result(
         files_text(count as u64)
     ));
     if (source.archive, done.stored.archive) == (ArchiveFormat::None, ArchiveFormat::Zip) {
-        let why = "GitHub takes an artifact as one file of its own name";
-        printer
-            .line(&format!("the {count} files are in one zip, in spite of `archive: none`: {why}"));
+        let why = "as it is, GitHub takes only one file of the artifact's name that isn't a zip";
+        let what = if count == 1 { "the file is" } else { "the files are" };
+        printer.line(&format!("{what} in a zip, in spite of `archive: none`: {why}"));
     }
     printer.line(&page);
     let reason = done.reason.to_string();

@@ -13,8 +13,8 @@ mod twirp;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use jiff::Timestamp;

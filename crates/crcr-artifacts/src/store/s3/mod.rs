@@ -306,7 +306,7 @@ impl Intercept for NoWebPages {
         // An artifact may be a web page, and has an ETag then.
         let is_page = header("content-type").to_ascii_lowercase().starts_with("text/html");
         if is_page && response.status().is_success() && header("etag").is_empty() {
-            response.set_status(502.try_into()?);
+            *response.status_mut() = 502.try_into()?;
         }
         Ok(())
     }

@@ -106,7 +106,11 @@ impl SignedClient {
         loop {
             let request = self.signed(&put).await?;
             let error = match self.pacing.send(http::send_once(request)).await {
-                Ok(response) if http::is_web_page(response.headers(), b"") => {
+                // Some servers call an answer without a body `text/html`, too.
+                Ok(response)
+                    if http::is_web_page(response.headers(), b"")
+                        && !response.headers().contains_key("etag") =>
+                {
                     http::HttpError::Intermediary { status: response.status(), body: Bytes::new() }
                 }
                 Ok(response) => return Ok(response),
