@@ -15,6 +15,7 @@ mod act_stats;
 mod act_terraform;
 #[cfg(feature = "relay")]
 mod act_upstream;
+mod act_warm_fork;
 mod allowlist;
 mod allowlist_evidence;
 mod allowlist_online;
@@ -44,6 +45,7 @@ mod levels;
 mod levels_sync;
 mod logs;
 mod oidc_configure;
+mod oidc_containers;
 mod peer_artifact;
 mod peer_glob;
 mod peer_stores;
