@@ -148,7 +148,7 @@ fn uploaded_files_are_downloaded_with_the_same_names_modes_and_bytes() {
             let args = ["--name", "my wheels", "--archive", archive];
             let ran = world.upload(store, 1, &args, files).expect_code(0);
             assert_eq!(ran.outputs["store"], store.name(), "{}", ran.report());
-            let zipped = ran.stderr.contains("are in one zip, in spite of `archive: none`");
+            let zipped = ran.stderr.contains("are in a zip, in spite of `archive: none`");
             assert_eq!(zipped, (store, archive) == (GitHub, "none"), "{}", ran.report());
             let down = world.download(store, 1, &["--name", "my wheels"]).expect_code(0);
             arrived(&down, files);

@@ -28,7 +28,7 @@ fn answer(status: u16, body: &str) -> Fault {
 
 /// A step that gives up on a silent server soon, and yet not on a slow machine.
 fn impatient(step: Crcr) -> Crcr {
-    step.env("CRCR_READ_TIMEOUT", "5").env("CRCR_RETRY_SECONDS", "12")
+    step.env("CRCR_READ_TIMEOUT", "5").env("CRCR_RETRY_SECONDS", "25")
 }
 
 #[track_caller]
