@@ -19,6 +19,8 @@ pub struct UrlBlob {
     signer: UrlSigner,
     mask: SecretMask,
     url: Mutex<Option<SecretString>>,
+    /// The length, when the server doesn't say it.
+    counted: Mutex<Option<u64>>,
 }
 
 pub enum UrlSigner {
@@ -35,7 +37,7 @@ impl UrlBlob {
             UrlSigner::Run { store, .. } => store.service().http().clone(),
             UrlSigner::Rest { actions, .. } => actions.http().clone(),
         };
-        Self { http, signer, mask, url: Mutex::new(None) }
+        Self { http, signer, mask, url: Mutex::new(None), counted: Mutex::new(None) }
     }
 
     pub(crate) fn retry(&self) -> RetryPolicy {
@@ -53,7 +55,7 @@ impl UrlBlob {
         etag: Option<&str>,
     ) -> Result<ByteRange, OpenError> {
         let url = self.url().await?;
-        match self.get(&url, start, end, etag).await {
+        let answer = match self.get(&url, start, end, etag).await {
             // An expired URL gets the same status as an invalid one.
             Err(http::HttpError::Status { status, .. }) if is_refusal(status) => {
                 self.forget(&url).await;
@@ -61,8 +63,39 @@ impl UrlBlob {
                 self.get(&url, start, end, etag).await
             }
             answer => answer,
+        };
+        match answer {
+            Ok(response) if response.status() == StatusCode::OK && is_unsized(&response) => {
+                let total = self.count(&url).await?;
+                byte_range(response, start, Some(total))
+            }
+            Ok(response) => byte_range(response, start, None),
+            Err(error) => self.failed(error),
         }
-        .map_or_else(|error| self.failed(error), |response| byte_range(response, start))
+    }
+
+    /// Reads the blob once to count its bytes: act's server says its length nowhere.
+    async fn count(&self, url: &SecretString) -> Result<u64, OpenError> {
+        let mut counted = self.counted.lock().await;
+        if let Some(total) = *counted {
+            return Ok(total);
+        }
+        let broken = |message| OpenError::Transient { message, retry_after: None };
+        let request = self.http.get(url.expose_secret());
+        let mut body = http::send_once(request).await.map_err(|e| broken(e.to_string()))?;
+        let mut total = 0;
+        while let Some(chunk) =
+            body.chunk().await.map_err(|e| broken(e.without_url().to_string()))?
+        {
+            total += chunk.len() as u64;
+            if total > MAX_UNSIZED_BYTES {
+                let message = "the server doesn't say how long the blob is, and it doesn't end";
+                let message = message.to_owned();
+                return Err(StoreError::Refused { store: STORE, message }.into());
+            }
+        }
+        *counted = Some(total);
+        Ok(total)
     }
 
     async fn url(&self) -> Result<SecretString, OpenError> {
@@ -154,7 +187,19 @@ fn is_refusal(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | 403 | 410)
 }
 
-fn byte_range(response: Response, requested_start: u64) -> Result<ByteRange, OpenError> {
+/// The most bytes that are read of a blob whose length isn't known.
+const MAX_UNSIZED_BYTES: u64 = 64 << 30;
+
+fn is_unsized(response: &Response) -> bool {
+    response.content_length().is_none()
+}
+
+/// `counted` is the length of the blob where the server doesn't say it.
+fn byte_range(
+    response: Response,
+    requested_start: u64,
+    counted: Option<u64>,
+) -> Result<ByteRange, OpenError> {
     let text = |name: header::HeaderName| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
     };
@@ -168,7 +213,7 @@ fn byte_range(response: Response, requested_start: u64) -> Result<ByteRange, Ope
         return Err(OpenError::Transient { message: error.to_string(), retry_after: None });
     }
     let total = if whole {
-        response.content_length()
+        response.content_length().or(counted)
     } else {
         text(header::CONTENT_RANGE).and_then(|range| range.rsplit('/').next()?.parse().ok())
     };
