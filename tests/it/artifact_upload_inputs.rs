@@ -204,7 +204,7 @@ fn empty_files_are_stored_as_objects_and_as_raw_files() {
 #[test]
 fn a_single_zip_file_comes_back_as_it_is_from_both_stores() {
     let (github, s3) = (StandIn::start().unwrap(), S3Server::start("artifacts").unwrap());
-    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(vec![]));
+    let mut writer = zip::ZipWriter::new(Cursor::new(vec![]));
     writer.start_file("inner.txt", zip::write::SimpleFileOptions::default()).unwrap();
     let build = writer.finish().unwrap().into_inner();
     for on_s3 in [true, false] {

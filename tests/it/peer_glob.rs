@@ -107,5 +107,5 @@ fn random_patterns_select_the_files_that_githubs_globber_selects() {
         assert_eq!(ours, theirs, "{input:?}");
         compared += usize::from(!theirs.is_empty());
     }
-    assert!(compared > INPUTS / 4, "only {compared} inputs select a file");
+    assert!(compared > INPUTS / 5, "only {compared} inputs select a file");
 }
