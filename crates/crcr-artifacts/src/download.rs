@@ -298,7 +298,9 @@ fn raw_name(found: &FoundArtifact, fetched: &FetchedBlob) -> Option<String> {
     if found.archive == Some(ArchiveFormat::Zip) {
         return None;
     }
-    if found.archive.is_none() && fetched.content_type.as_deref().is_none_or(is_archive_type) {
+    // Nothing can be no zip. Storages refuse a range of it, and tell no content type then.
+    let is_archive = fetched.content_type.as_deref().is_none_or(is_archive_type);
+    if found.archive.is_none() && fetched.size > 0 && is_archive {
         return None;
     }
     Some(fetched.file_name.clone().unwrap_or_else(|| found.name.clone()))
