@@ -2,6 +2,7 @@
 //! current time is always an argument.
 
 pub mod allowlist;
+pub mod aws;
 pub mod callback;
 pub mod check_run;
 pub mod ci_data;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::auth::TokenRequest;
 use super::model::{Comment, Dispatch, Repo, Started, label, user};
-use super::{calls, checks, git, hook_log, job_logs, lookups};
+use super::{actions_settings, calls, checks, git, hook_log, job_logs, lookups};
 use crate::State;
 use crate::runs::Run;
 
@@ -49,6 +49,7 @@ pub(crate) fn routes(state: &Arc<State>) -> Router<Arc<State>> {
         .merge(checks::routes())
         .merge(hook_log::routes())
         .merge(lookups::routes())
+        .merge(actions_settings::routes())
         .layer(middleware::from_fn_with_state(Arc::clone(state), calls::observe));
     Router::new().nest("/api/v3", routes.clone()).merge(routes).merge(job_logs::storage())
 }

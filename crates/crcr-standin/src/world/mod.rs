@@ -7,6 +7,7 @@
 
 #![expect(clippy::result_large_err, reason = "a handler's error is a whole HTTP response")]
 
+mod actions_settings;
 mod api;
 mod auth;
 mod calls;
