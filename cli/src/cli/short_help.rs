@@ -33,6 +33,10 @@ const FIRST_FLAGS: &[(&str, &[&str])] = &[
     ("init aws", &["aws-region", "cache-bucket", "artifact-bucket", "account-id", "format"]),
     ("init downstream", &["upstream", "nightly", "runner", "force", "stdout"]),
     (
+        "checkout",
+        &["repository", "sha", "path", "fetch-depth", "submodules", "merge", "sparse-checkout"],
+    ),
+    (
         "init fork-build",
         &["role-to-assume", "pull-request-role", "aws-region", "sccache-bucket", "s3-bucket"],
     ),

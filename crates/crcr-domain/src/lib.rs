@@ -26,3 +26,4 @@ mod yaml;
 pub use self::allowlist::{Allowlist, AllowlistEntry};
 pub use self::level::{CheckRunPolicy, Device, EventKind, EventSet, Level};
 pub use self::repo::{Oncall, RepoName};
+pub use self::yaml::display::find_similar;

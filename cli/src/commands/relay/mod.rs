@@ -47,6 +47,14 @@ async fn open_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>,
         Failure::user("results", format!("`--results`: {what}"))
             .hint("use the value of the relay's `--results` or `--store`")
     })?;
+    if let ResultsUrl::Sqlite(path) = &url
+        && !path.exists()
+    {
+        let what = format!("no results exist at `{}`", path.display());
+        return Err(Failure::user("results", what).hint(
+            "start `crcr relay serve` once, which creates them, or set `--results` or CRCR_RESULTS",
+        ));
+    }
     let results = crcr_results::open(&url, StoreRole::Tool).await.map_err(results_failure)?;
     results.prepare().await.map_err(results_failure)?;
     Ok(results)

@@ -88,11 +88,12 @@ pub(super) type Numbered = Path<(String, String, u64)>;
 async fn app(Shared(state): Shared<Arc<State>>, headers: HeaderMap) -> ApiResult {
     state.world.check_app(&headers, state.clock.now())?;
     let id: u64 = state.world.app().id.parse().unwrap_or_default();
+    let events = state.world.hook_settings().events;
     let body = json!({
         "id": id, "slug": "crcr-stand-in", "name": "crcr stand-in", "node_id": "A_1",
         "owner": user("acme", state.origin()), "description": null, "html_url": state.origin(),
         "external_url": state.origin(), "created_at": state.clock.now(),
-        "updated_at": state.clock.now(), "permissions": {}, "events": [],
+        "updated_at": state.clock.now(), "permissions": {}, "events": events,
     });
     Ok(Json(body).into_response())
 }

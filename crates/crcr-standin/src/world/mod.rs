@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 pub(crate) use api::routes;
 pub use auth::AppIdentity;
 pub use calls::Call;
-pub use hook_log::LoggedDelivery;
+pub use hook_log::{HookSettings, LoggedDelivery};
 pub use model::{CheckRun, Comment, Dispatch, PullRequest, Started};
 pub use webhooks::{Answer, Delivery};
 
