@@ -84,7 +84,7 @@ impl Exchange<'_> {
     }
 
     async fn mint(&self, left: Duration) -> Result<SecretString, AuthFailure> {
-        let retry = RetryPolicy { total: left, ..RetryPolicy::default() };
+        let retry = RetryPolicy { tries: u32::MAX, total: left, ..RetryPolicy::default() };
         let mint = self.endpoint.mint(self.client, self.audience, retry, REQUEST_TIMEOUT.min(left));
         let token = mint.await.map_err(|error| token_endpoint(&error))?;
         self.printer.mask(token.expose_secret());
