@@ -10,6 +10,8 @@ mod act_allowlist;
 mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
+mod act_hostile;
+mod act_new_user;
 mod act_stats;
 mod act_terraform;
 #[cfg(feature = "relay")]
@@ -30,6 +32,7 @@ mod artifact_upload_inputs;
 mod artifact_upload_killed;
 mod artifact_upload_limits;
 mod artifact_upload_race;
+mod aws_setup;
 mod checkout;
 mod contracts;
 mod demo;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::callback::{JobId, ReportDetails, SHOWN_TESTS};
+use crate::callback::{JobId, ReportDetails, SHOWN_TESTS, breaks_text};
 use crate::dispatch::CheckRunVisibility;
 use crate::head_verdict::{HeadState, HeadVerdict};
 use crate::level::Level;
@@ -23,6 +23,7 @@ pub const NO_RUN: u64 = 0;
 pub fn job_name(repo: &str, job: &JobId) -> String {
     let workflow = job.workflow.replace('%', "%25").replace('/', "%2F");
     let name = format!("crcr/{repo}/{workflow}/{}", job.job.as_deref().unwrap_or("None"));
+    let name = name.replace(breaks_text, " ");
     if name == dispatch_name(repo) {
         return format!("{name} (job)");
     }
@@ -34,7 +35,7 @@ pub fn job_name(repo: &str, job: &JobId) -> String {
 }
 
 /// FNV-1a. Unlike the standard library's hash, it never changes between versions.
-fn fnv1a(text: &str) -> u64 {
+pub(crate) fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -150,7 +150,11 @@ fn rate_limit_end(
         // A reset in the past means that the clocks differ: wait all the same.
         return Some(reset.filter(|at| *at > now).unwrap_or(now + DEFAULT_PAUSE));
     }
-    message.to_lowercase().contains("secondary rate limit").then_some(now + DEFAULT_PAUSE)
+    // GitHub called it "abuse detection mechanism" before 2021, and old Enterprise Servers still do.
+    let message = message.to_lowercase();
+    let is_limit =
+        ["secondary rate limit", "abuse detection"].iter().any(|it| message.contains(it));
+    is_limit.then_some(now + DEFAULT_PAUSE)
 }
 
 /// GitHub's `message`, else the start of the text; one line of at most 300 characters.

@@ -432,6 +432,7 @@ fn dispatch(event: u64, backend: u64, at: Timestamp, now: Timestamp) -> Vec<Fact
             tests: None,
             failed_tests: vec![],
             triage: None,
+            warnings: vec![],
             url: Some(format!("https://github.com/{}/actions/runs/{run}", repo(backend))),
             artifact_url: None,
             environment: None,

@@ -18,6 +18,7 @@ pub mod relay;
 pub mod repository_pins;
 pub mod state_records;
 mod traces;
+pub mod upstream_identity;
 mod usage;
 pub mod webhook;
 

@@ -204,6 +204,8 @@ pub const BASELINE_LOG: Duration = Duration::from_secs(20);
 /// How many bytes of a file of log rules are read. One that is larger is refused.
 pub const LOG_RULES_BYTES: u64 = 4 * 1024 * 1024;
 
+/// How long the upstream repository's number is remembered after the start that learned it.
+pub const UPSTREAM_NUMBER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// How often the App's log of deliveries is compared with the store.
 pub const RECONCILE: Duration = Duration::from_secs(600);
 /// A younger attempt may still be in progress, and GitHub's clock may differ from ours by this much.

@@ -111,6 +111,10 @@ pub struct JobRecord {
     pub started_at: Option<Timestamp>,
     /// When its end was received, or it was found to be lost.
     pub ended_at: Option<Timestamp>,
+    /// Whether no other job of its run and attempt reported before it. The others wait for jobs that they
+    /// need, which isn't time in the queue.
+    #[serde(default)]
+    pub is_first_of_run: bool,
     pub details: ReportDetails,
     #[serde(default)]
     pub evidence: ReportProvenance,
@@ -140,6 +144,8 @@ pub struct CheckRunRecord {
 pub struct UsedToken {
     /// SHA-256 of the report that came with it.
     pub body: String,
+    /// What that report said of its job.
+    pub state: JobState,
 }
 
 /// GitHub's cached answer whether upstream has a commit.
@@ -263,6 +269,21 @@ pub fn job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
     StoreKey::new(&parts)
 }
 
+/// The job that reported first of a run's attempt.
+pub fn first_job_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
+    let attempt = job.run_attempt.to_string();
+    StoreKey::new(&["delivery", delivery, "first_job", &repo.key(), &job.run_id, &attempt])
+}
+
+/// The job of a self-report. Its delivery can be any text, also that of a dispatch.
+pub fn self_report_key(delivery: &str, repo: &RepoName, job: &JobId) -> StoreKey {
+    let attempt = job.run_attempt.to_string();
+    let repo = repo.key();
+    let mut parts = vec!["self_report", delivery, &repo, &job.run_id, &attempt, &job.workflow];
+    parts.extend(job.job.as_deref());
+    StoreKey::new(&parts)
+}
+
 /// The set of the jobs of a dispatch, each as JSON.
 pub fn job_set_key(delivery: &str, repo: &RepoName) -> StoreKey {
     StoreKey::new(&["jobs", delivery, &repo.key()])
@@ -329,6 +350,16 @@ pub fn commit_key(upstream: &RepoName, sha: &str) -> StoreKey {
 /// The key of a [`crate::repository_pins::Pin`].
 pub fn pin_key(upstream: &RepoName, repo: &RepoName) -> StoreKey {
     StoreKey::new(&["pin", &upstream.key(), &repo.key()])
+}
+
+/// When this relay began to compare the heads of open pull requests with the store.
+pub fn heads_since_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["heads_since", &upstream.key()])
+}
+
+/// GitHub's number of the upstream repository.
+pub fn upstream_number_key(upstream: &RepoName) -> StoreKey {
+    StoreKey::new(&["upstream_number", &upstream.key()])
 }
 
 /// The set of pinned repositories.

@@ -12,6 +12,7 @@ use crcr_artifacts::layout::KeyLayout;
 use crcr_artifacts::store;
 use crcr_artifacts::store::github::{GitHubStore, SecretMask};
 use crcr_artifacts::store::s3::{S3Access, S3Config, STORE as S3};
+use crcr_domain::aws::{AwsNameError, AwsRegion, BucketName};
 use crcr_github::SecureUrlError;
 use crcr_github::artifact::{ArtifactService, is_enterprise_server};
 use crcr_github::http::{self, RetryPolicy};
@@ -51,6 +52,13 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
     let region = args.aws_region.as_deref().map(str::trim);
     let region = region.or_else(|| env.get(env_vars::AWS_REGION));
     let region = region.or_else(|| env.get(env_vars::AWS_DEFAULT_REGION));
+    // Other servers than AWS name their regions and buckets as they like.
+    if endpoint.is_none() {
+        if !arn {
+            aws_name("s3-bucket", BucketName::new(bucket))?;
+        }
+        region.map(|region| aws_name("aws-region", AwsRegion::new(region))).transpose()?;
+    }
     Ok(Some(S3Config {
         bucket: bucket.to_owned(),
         region: region.map(str::to_owned),
@@ -63,6 +71,11 @@ pub fn s3(args: &S3Args, env: &Env, printer: &Printer) -> Result<Option<S3Config
         requester_pays: args.s3_request_payer.is_some(),
         silence: silence(env)?,
     }))
+}
+
+/// Names the input of a name that AWS can't have given.
+fn aws_name<T>(input: &str, name: Result<T, AwsNameError>) -> Result<T, Failure> {
+    name.map_err(|error| Failure::user("aws-name", format!("`{input}`: {error}")).hint(error.rule))
 }
 
 fn endpoint(name: &str, text: &str) -> Result<Url, Failure> {

@@ -42,6 +42,14 @@ pub async fn run(command: RelayCommand, env: &Env, printer: &Printer) -> Outcome
 /// Opens results to write to them: those of `--results`, else those of the relay's environment.
 async fn open_results(flag: Option<&str>, env: &Env) -> Result<Arc<dyn Results>, Failure> {
     let url = results_url(flag, env)?;
+    if let ResultsUrl::Sqlite(path) = &url
+        && !path.exists()
+    {
+        let what = format!("no results exist at `{}`", path.display());
+        return Err(Failure::user("results", what).hint(
+            "start `crcr relay serve` once, which creates them, or set `--results` or CRCR_RESULTS",
+        ));
+    }
     let results = crcr_results::open(&url, StoreRole::Tool).await.map_err(results_failure)?;
     results.prepare().await.map_err(results_failure)?;
     Ok(results)

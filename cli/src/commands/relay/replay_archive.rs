@@ -46,6 +46,14 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
         Some(event) => events.into_iter().filter(|known| known == event).collect(),
         None => events,
     };
+    if events.is_empty() {
+        let what = match &args.event {
+            Some(event) => format!("`{url}` has no webhook of the event `{event}`"),
+            None => format!("`{url}` has no webhooks"),
+        };
+        return Err(Failure::user("archive", what)
+            .hint("is it the value of the relay's `--archive`, spelled the same?"));
+    }
     for day in days(from, until) {
         for event in &events {
             let keys = archive.keys(event, day).await.map_err(unreadable)?;

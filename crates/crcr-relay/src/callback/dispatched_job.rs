@@ -28,10 +28,12 @@ impl VerifiedReport<'_> {
             state_records::dispatch_key(&callback.delivery, repo),
             state_records::pin_key(&relay.config.upstream, repo),
             job_key.clone(),
+            state_records::first_job_key(&callback.delivery, repo, &callback.job),
         ];
         let found = relay.store.records(&keys).await?;
-        let [token, dispatch, pin, job] = <[_; 4]>::try_from(found).expect("four keys");
-        let [token_key, dispatch_key, pin_key, _] = keys;
+        let [token, dispatch, pin, job, first_job] = <[_; 5]>::try_from(found).expect("five keys");
+        let [token_key, dispatch_key, pin_key, _, first_job_key] = keys;
+        let first_job: Versioned<JobId> = decode_record(first_job_key, first_job)?;
         let token: Versioned<UsedToken> = decode_record(token_key, token)?;
         if let Some(replayed) = self.check_replay(token.value.as_ref()) {
             return Ok(Some(replayed));
@@ -77,6 +79,7 @@ impl VerifiedReport<'_> {
             start_unknown,
             started_at: if callback.state == JobState::InProgress { Some(now) } else { started_at },
             ended_at: (!callback.state.is_open()).then_some(now),
+            is_first_of_run: first_job.value.as_ref().is_none_or(|first| *first == callback.job),
             details: merge_details(job.value.map(|job| job.details), &callback.details),
             evidence,
             ended_without_proof: false,
@@ -88,6 +91,9 @@ impl VerifiedReport<'_> {
         let job = Versioned { key: job_key.clone(), version: job.version, value: None };
         let mut batch = WriteBatch::default();
         batch.update(&job, &next, relay.expiry());
+        if first_job.value.is_none() {
+            batch.update(&first_job, &callback.job, relay.expiry());
+        }
         if job.version == 0 {
             batch.set_inserts.push(SetInsert {
                 set: state_records::job_set_key(&callback.delivery, repo),
@@ -217,6 +223,10 @@ fn outcome_of(dispatch: &Dispatch, proof: ProofStatus) -> (CallbackOutcome, Opti
 fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> ReportDetails {
     let before = before.unwrap_or_default();
     let report = report.clone();
+    let mut warnings = before.warnings;
+    warnings.extend(report.warnings);
+    warnings.sort_unstable();
+    warnings.dedup();
     ReportDetails {
         url: report.url.or(before.url),
         check_run_id: report.check_run_id.or(before.check_run_id),
@@ -229,5 +239,6 @@ fn merge_details(before: Option<ReportDetails>, report: &ReportDetails) -> Repor
         artifact_url: report.artifact_url.or(before.artifact_url),
         phase: report.phase.or(before.phase),
         environment: report.environment.or(before.environment),
+        warnings,
     }
 }

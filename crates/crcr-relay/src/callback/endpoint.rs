@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use bytes::Bytes;
-use crcr_domain::callback::{self, JobId};
+use crcr_domain::callback::{self, Callback, JobId};
 use crcr_domain::facts::CallbackOutcome;
 use crcr_domain::identity::{CallerIdentity, ProviderClaims};
 
@@ -30,6 +30,8 @@ pub(crate) async fn handle(State(relay): State<Arc<Relay>>, request: Request) ->
     };
     let is_dry = matches!(response.result, Ok(CallbackAnswer::DryDispatch));
     let outcome = match &response.result {
+        // Nobody has proven who it is: strangers can cause as many as they like.
+        Err(refusal) if refusal.status.is_server_error() && summary.repo.is_none() => "unverified",
         Err(refusal) if refusal.status.is_server_error() => "unavailable",
         _ if is_dry => "dry_dispatch",
         _ => response.outcome.as_str(),
@@ -108,7 +110,12 @@ async fn receive(
             report.record_dispatched_job().await
         };
         match decision {
-            Ok(Some(response)) => return response,
+            Ok(Some(response)) => {
+                if response.result.is_ok() && response.outcome.is_stored() {
+                    log_warnings(&callback, &identity);
+                }
+                return response;
+            }
             Ok(None) if texts_refused.into_inner() => {
                 let repo = identity.repository.as_str();
                 relay.usage.add(now, Resource::DroppedTexts, repo, 1);
@@ -125,6 +132,13 @@ async fn receive(
         }
     }
     CallbackResponse::unavailable("too many reports of one job at once")
+}
+
+fn log_warnings(callback: &Callback, identity: &CallerIdentity) {
+    let (delivery, repo, job) = (&callback.delivery, &identity.repository, &callback.job);
+    for warning in &callback.details.warnings {
+        tracing::warn!(delivery, %repo, %job, warning, "a part of a report was dropped or changed");
+    }
 }
 
 /// If the token names a run, the body has to name the same one.
@@ -148,9 +162,11 @@ fn check_run_of_token(identity: &CallerIdentity, job: &JobId) -> Option<Callback
             }
             None
         }
-        ProviderClaims::Buildkite(claims) => match &claims.build_id {
-            Some(build) if *build != job.run_id => differs("run_id", &job.run_id, build),
-            _ => None,
-        },
+        ProviderClaims::Buildkite(claims) => {
+            let builds = [&claims.build_id, &claims.build_number].map(Option::as_deref);
+            let is_own = builds.contains(&Some(&*job.run_id)) || builds == [None, None];
+            let builds: Vec<&str> = builds.into_iter().flatten().collect();
+            if is_own { None } else { differs("run_id", &job.run_id, &builds.join(" or ")) }
+        }
     }
 }

@@ -81,7 +81,11 @@ impl VerifiedReport<'_> {
     ) -> Decision {
         let relay = self.relay;
         let until = self.identity.expires_at + Duration::from_secs(60);
-        batch.update(token, &UsedToken { body: digest(self.body) }, until);
+        batch.update(
+            token,
+            &UsedToken { body: digest(self.body), state: self.callback.state },
+            until,
+        );
         if outcome.is_stored() {
             let summary = ReportSummary {
                 repo: Some(self.identity.repository.clone()),
@@ -141,32 +145,33 @@ impl VerifiedReport<'_> {
     }
 
     /// The answer to a token that was used before. With the same body it is a repeated request. With
-    /// another body it is refused, but only if the token has an id of its own: otherwise the job's
-    /// state decides.
+    /// another body it is refused, unless the token serves many reports and this one says the same.
     pub(super) fn check_replay(&self, used: Option<&UsedToken>) -> Option<CallbackResponse> {
         let used = used?;
         if used.body == digest(self.body) {
             let answer = CallbackAnswer::Duplicate;
             return Some(CallbackResponse::accepted(CallbackOutcome::Duplicate, answer));
         }
-        self.identity.jti.as_ref()?;
-        Some(CallbackResponse::bad_token(
-            "the token was used for another report; mint one per report",
-        ))
+        if self.identity.is_minted_per_report() {
+            let detail = "the token was used for another report; mint one per report";
+            return Some(CallbackResponse::bad_token(detail));
+        }
+        // Sent again with another time of day, for example: the job's state says that it is a duplicate.
+        let detail =
+            "the token was used for another conclusion of this job; mint one to correct it";
+        (used.state != self.callback.state).then(|| CallbackResponse::bad_token(detail))
     }
 
-    /// The record of the token's use. Buildkite's tokens have no id, so pipeline, job and state stand
-    /// in for one.
+    /// The record of the token's use: of the token, or of the token for one status of one job, where a token
+    /// serves many.
     pub(super) fn token_key(&self) -> StoreKey {
-        let job = &self.callback.job;
-        match &self.identity.jti {
-            Some(jti) => state_records::used_token_key(&self.identity.issuer, jti),
-            None => {
-                let pipeline = self.identity.buildkite().map(|claims| &claims.pipeline_id);
-                let parts = json!([pipeline, job, self.callback.state]);
-                state_records::used_token_key(&self.identity.issuer, &parts.to_string())
-            }
+        let (issuer, token) = (&self.identity.issuer, &self.identity.token_id);
+        if self.identity.is_minted_per_report() {
+            return state_records::used_token_key(issuer, token);
         }
+        let Callback { delivery, job, state, .. } = self.callback;
+        let parts = json!([token, delivery, job, state.status()]);
+        state_records::used_token_key(issuer, &parts.to_string())
     }
 
     /// Refuses a token of another repository that has the name now.

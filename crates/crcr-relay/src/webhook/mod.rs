@@ -40,7 +40,14 @@ enum DeliveryOutcome {
 
 pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let result = match http_response::body(body, limits::WEBHOOK_BYTES).await {
+    // Anybody can send what isn't signed, so that is counted apart.
+    let mut is_signed = false;
+    let signed = http_response::body(body, limits::WEBHOOK_BYTES).await.and_then(|body| {
+        verify(&head.headers, &body, &relay.config.webhook_secret)?;
+        is_signed = true;
+        Ok(body)
+    });
+    let result = match signed {
         Ok(body) => receive(&relay, &head.headers, &body).await,
         Err(refusal) => Err(refusal),
     };
@@ -63,7 +70,7 @@ pub async fn handle(State(relay): State<Arc<Relay>>, request: Request) -> Respon
         Err(refusal) => {
             let status = refusal.status.as_u16();
             tracing::warn!(delivery = id, status, detail = refusal.detail, "webhook refused");
-            ("refused", refusal.into_response())
+            (if is_signed { "refused" } else { "unsigned" }, refusal.into_response())
         }
     };
     relay.metrics.webhook(label);
@@ -76,15 +83,38 @@ async fn receive(
     headers: &HeaderMap,
     body: &Bytes,
 ) -> Result<DeliveryOutcome, Refusal> {
-    verify(headers, body, &relay.config.webhook_secret)?;
     let name = text(headers, "x-github-event");
+    receive_signed(relay, Some(headers), name, delivery_id(headers), body).await
+}
+
+/// Takes a webhook that this relay puts together from what GitHub's API says, because GitHub didn't send it.
+pub(crate) async fn take_made_up(
+    relay: &Relay,
+    name: &str,
+    id: &str,
+    body: &str,
+) -> Result<(), String> {
+    let body = Bytes::from(body.to_owned());
+    let taken = receive_signed(relay, None, name, Ok(id), &body).await;
+    taken.map(drop).map_err(|refusal| refusal.detail)
+}
+
+/// `headers`: those of GitHub's request.
+async fn receive_signed(
+    relay: &Relay,
+    headers: Option<&HeaderMap>,
+    name: &str,
+    id: Result<&str, Refusal>,
+    body: &Bytes,
+) -> Result<DeliveryOutcome, Refusal> {
     let event = event::read(name, body, &relay.config.interest)
         .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     relay.demotions.note_webhook(name, body);
-    let id = delivery_id(headers)?;
-    let pending = keep_webhook::prepare(relay, headers, name, id, body);
+    let id = id?;
+    let pending = headers.and_then(|headers| keep_webhook::prepare(relay, headers, name, id, body));
     let Some(event) = event else {
         keep_ignored(relay, pending).await?;
+        note_upstream(relay, name, body).await;
         return Ok(if name == "ping" { DeliveryOutcome::Ping } else { DeliveryOutcome::Ignored });
     };
     let webhook =
@@ -95,13 +125,27 @@ async fn receive(
                 keep_ignored(relay, webhook.pending).await?;
                 return Ok(DeliveryOutcome::Ignored);
             }
-            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(Some(accepted)) => {
+                if !relay.upstream_identity.is_known() {
+                    note_upstream(relay, name, body).await;
+                }
+                return Ok(accepted);
+            }
             Ok(None) => {}
             Err(WebhookError::Refused(refusal)) => return Err(refusal),
             Err(WebhookError::Store(error)) => return Err(Refusal::unavailable(error.to_string())),
         }
     }
     Err(Refusal::unavailable("too many deliveries of one pull request at once"))
+}
+
+/// Learns from a webhook whether upstream has another name. A fault costs nothing: the next one tells it again.
+async fn note_upstream(relay: &Relay, name: &str, body: &[u8]) {
+    let (store, upstream) = (relay.store.as_ref(), &relay.config.upstream);
+    let noted = relay.upstream_identity.note(store, upstream, name, body, relay.now()).await;
+    if let Err(error) = noted {
+        tracing::warn!(%error, "the upstream repository's number can't be kept");
+    }
 }
 
 /// Keeps a webhook that causes nothing else.

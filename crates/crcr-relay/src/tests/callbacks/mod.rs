@@ -9,6 +9,7 @@ mod explanations;
 mod faults;
 mod links;
 mod repositories;
+mod wire;
 
 use std::time::Duration;
 
@@ -589,27 +590,4 @@ async fn every_report_is_recorded_with_its_outcome() {
     outcomes.sort_unstable();
     assert_eq!(outcomes, ["accepted", "bad_body", "duplicate", "rejected_state"]);
     assert!(facts.iter().any(|fact| fact.outcome == CallbackOutcome::Accepted));
-}
-
-#[tokio::test]
-async fn nightly_report_needs_a_scheduled_run_and_an_upstream_commit() {
-    let world = World::new().await;
-    let two = open(&world).await("acme/two");
-    world.github.state().world.add_commit(UPSTREAM, HEAD);
-    let mut body = two.body("completed", Some("success"));
-    body["event_type"] = json!("nightly");
-    body["delivery_id"] = json!(HEAD);
-    assert_eq!(two.report(&world, &body).await.0, StatusCode::UNAUTHORIZED);
-    let mut claims = two.claims(&world);
-    claims["event_name"] = json!("schedule");
-    assert_eq!(two.report_as(&world, &claims, &body).await, said("completed"));
-    body["delivery_id"] = json!("9".repeat(40));
-    claims["jti"] = json!("another");
-    let (status, answer) = two.report_as(&world, &claims, &body).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST);
-    assert!(answer["detail"].as_str().unwrap().contains("expected a commit of"), "{answer}");
-    let facts = world.results.attempts(&world.always()).unwrap();
-    assert!(
-        facts.len() == 1 && facts[0].event == EventName::Nightly && facts[0].pull_request.is_none()
-    );
 }
