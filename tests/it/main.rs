@@ -7,6 +7,7 @@
 
 mod act;
 mod act_allowlist;
+mod act_artifact_server;
 mod act_artifacts;
 mod act_downstream;
 mod act_first_use;
@@ -49,6 +50,8 @@ mod logs;
 mod oidc_configure;
 mod oidc_containers;
 mod peer_artifact;
+mod peer_glob;
+mod peer_stores;
 mod quarantine;
 mod relay_cli;
 mod relay_crash;

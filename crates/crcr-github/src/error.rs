@@ -104,9 +104,11 @@ impl GithubError {
 
     /// Classifies a failed request. `call` is its name, like `GET /app`.
     pub(crate) fn from_http(call: &str, error: HttpError, now: Timestamp) -> Self {
-        let HttpError::Status { status, headers, body, retry_after } = &error else {
-            return match error {
-                HttpError::Transport(_) => Self::Transient { call: call.to_owned(), source: error },
+        let HttpError::Status { status, headers, body, retry_after } = error.last() else {
+            return match error.last() {
+                HttpError::Transport(_) | HttpError::Intermediary { .. } => {
+                    Self::Transient { call: call.to_owned(), source: error }
+                }
                 _ => Self::Malformed { call: call.to_owned(), source: error },
             };
         };

@@ -267,12 +267,7 @@ impl RestClient {
         }
         let (parts, body) = response.into_parts();
         let body = read_at_most(body, web::ERROR_BODY_BYTES, true).await.unwrap_or_default();
-        Err(HttpError::Status {
-            status,
-            retry_after: web::retry_after(&parts.headers),
-            headers: Box::new(parts.headers),
-            body,
-        })
+        Err(HttpError::refused(status, Box::new(parts.headers), body))
     }
 
     fn error(&self, request: &RestRequest, error: HttpError) -> GithubError {

@@ -326,7 +326,7 @@ impl AwsSetup<'_> {
         };
         let endpoint =
             TokenEndpoint::new(url, bearer).map_err(|error| no_token(error.to_string()))?;
-        let minted = endpoint.mint(&self.client, AUDIENCE, RetryPolicy::FEW, TIMEOUT).await;
+        let minted = endpoint.mint(&self.client, AUDIENCE, RetryPolicy::CALL, TIMEOUT).await;
         let token = minted.map_err(|error| no_token(error.to_string()))?;
         self.printer.mask(token.expose_secret());
         let claims = unverified_claims(&token).unwrap_or_default();

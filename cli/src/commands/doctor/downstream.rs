@@ -474,7 +474,7 @@ async fn ask_hud(hud: &Url, repository: &str) -> anyhow::Result<Value> {
     let base = base.as_str().trim_end_matches('/').to_owned();
     let client = crcr_github::http::client()?;
     let url = format!("{base}/api/v1/repositories/{repository}?window=7d");
-    let policy = crcr_github::http::RetryPolicy::FEW;
+    let policy = crcr_github::http::RetryPolicy::CALL;
     let response = crcr_github::http::send(policy, || client.get(&url)).await?;
     Ok(crcr_github::http::read_json(response, MAX_HUD_BYTES).await?)
 }

@@ -80,7 +80,7 @@ pub fn read(
     let cwd = std::env::current_dir()
         .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
     let home = env.get(env_vars::HOME).map(Path::new);
-    let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false };
+    let query = FileQuery { patterns: globs, cwd: &cwd, home, hidden: false, keep_links: false };
     let found = collect(&query).map_err(|error| {
         Failure::user("junit-glob", "the input `junit` finds nothing to read").because(error)
     })?;
@@ -88,6 +88,11 @@ pub fn read(
     let mut failed = Vec::new();
     let mut quarantined = QuarantinedFailures::default();
     let mut reports = 0;
+    for (path, why) in &found.unreadable {
+        let path = path.display().to_string();
+        printer.warning(&format!("`{}` can't be read: {why}", path.escape_debug()), None);
+        quarantined.not_all.push(format!("`{}` can't be read", path.escape_debug()));
+    }
     for entry in found.entries.iter().filter(|entry| is_report(entry)) {
         let path = found.root.join(&entry.path);
         match add(&path, quarantine, &mut tally, &mut failed, &mut quarantined) {

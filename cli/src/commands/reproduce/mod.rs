@@ -54,7 +54,7 @@ async fn ask_hud(args: &ReproduceArgs) -> Result<HudPull, Failure> {
     let unavailable = |error: http::HttpError| {
         Failure::unexpected("hud-unavailable", format!("`{url}` can't be read")).because(error)
     };
-    let response = http::send(RetryPolicy::FEW, || client.get(&url)).await;
+    let response = http::send(RetryPolicy::CALL, || client.get(&url)).await;
     let response = response.map_err(|error| match error.status() {
         Some(status) if status.as_u16() == 404 => {
             let of = args.upstream.as_ref().map_or("its upstream", |upstream| upstream.as_str());

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use crcr_artifacts::blocks::{BlobBlocks, GrownFiles};
 use crcr_artifacts::collect::{CollectedFiles, FileEntry, FileQuery, collect};
+use crcr_artifacts::digest::DigestAlgorithm;
 use crcr_artifacts::zip::write::{self as zip, DeflateLevel, FileSet};
 use crcr_cidata::job_manifest::{JobManifest, MANIFEST_FILE, MAX_LISTED_SUITES, ManifestReport};
 use crcr_cidata::junit::{JunitError, OtherFile, REPORT_EXTENSIONS, TestReport};
@@ -157,10 +158,14 @@ fn find(patterns: &[String], env: &Env) -> Result<CollectedFiles, Failure> {
     let cwd = std::env::current_dir()
         .map_err(|error| Failure::unexpected("cwd", "no working directory").because(error))?;
     let home = env.get(env_vars::HOME).map(Path::new);
-    let query = FileQuery { patterns, cwd: &cwd, home, hidden: true };
+    let query = FileQuery { patterns, cwd: &cwd, home, hidden: true, keep_links: false };
     let mut found = collect(&query).map_err(|error| {
         Failure::user("report-glob", "the reports can't be found").because(error)
     })?;
+    if let Some((path, why)) = found.unreadable.first() {
+        let text = format!("`{}` can't be read", path.display().to_string().escape_debug());
+        return Err(Failure::user("report-glob", text).because(anyhow::anyhow!("{why}")));
+    }
     found.entries.retain(|entry| {
         let extension = entry.path.rsplit('.').next().unwrap_or_default();
         REPORT_EXTENSIONS.contains(&extension)
@@ -266,14 +271,14 @@ async fn write_zip(folder: &Path, manifest: &JobManifest, path: &Path) -> Result
         .chain(reports)
         .map(|path| {
             let size = fs::metadata(folder.join(path))?.len();
-            Ok(FileEntry { path: path.to_owned(), size, mode: Some(0o644) })
+            Ok(FileEntry { path: path.to_owned(), size, mode: Some(0o644), link: None })
         })
         .collect();
     let entries = entries.map_err(|error| failed(error.into()))?;
     let parent = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(parent).map_err(|error| failed(error.into()))?;
     let root = folder.to_owned();
-    let mut blocks = BlobBlocks::start(BLOCK, move |sink| {
+    let mut blocks = BlobBlocks::start(BLOCK, DigestAlgorithm::Sha256, move |sink| {
         let grown = GrownFiles::default();
         let files = FileSet { root: &root, entries: &entries, grown: &grown };
         zip::write(sink, files, DeflateLevel::Auto, false, &|_| {})
