@@ -18,6 +18,7 @@ const NOT_INPUTS: &[(&str, &str)] = &[
     ("branch", "for a person with reports in a folder"),
     ("color", "the log of a job decides for itself"),
     ("dir", "for a person with reports in a folder"),
+    ("job", "for a person with reports in a folder"),
     ("explain", "for a person at a terminal"),
     ("format", "for a person or a script at a terminal"),
     ("help", "for a person at a terminal"),

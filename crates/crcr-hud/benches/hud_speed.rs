@@ -335,6 +335,7 @@ fn report(run: u64, job: u64, part: u64) -> ReportRows {
             classname: format!("test.test_module_{part}.TestClass{}", test % 50).into(),
             name: format!("test_{test}_cpu_float32"),
             file: Some(Arc::clone(&file)),
+            variant: None,
             result,
             time: Some(seconds),
             attempts: 1,

@@ -834,6 +834,7 @@ async fn tests_page_shows_each_kind_filters_by_the_address_and_escapes_hostile_n
             classname: "tests.Class".into(),
             name: name.to_owned(),
             file: None,
+            variant: None,
             result,
             time: Some(time),
             attempts: 1,

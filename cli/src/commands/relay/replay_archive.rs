@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::{open_results, results_failure};
+use super::{create_results, results_failure};
 use crate::cli::relay::ReplayArgs;
 use crate::env_vars::{self, Env};
 use crate::failure::{Failure, Outcome};
@@ -38,7 +38,7 @@ pub async fn run(args: &ReplayArgs, from: Timestamp, env: &Env, printer: &Printe
     let archive = WebhookArchive::new(store);
     let results = match args.dry_run {
         true => None,
-        false => Some(open_results(args.results.as_deref(), env).await?),
+        false => Some(create_results(args.results.as_deref(), env).await?),
     };
     let (mut rows, mut count, mut bad) = (vec![], 0_u64, 0_u64);
     let events = archive.events().await.map_err(unreadable)?;
