@@ -88,6 +88,12 @@ pub struct TestArgs {
     /// Folder of labelled logs
     #[arg(long, value_name = "DIR")]
     pub fixtures: Option<PathBuf>,
+    /// Leave out the logs of green runs
+    #[arg(long)]
+    pub without_baseline: bool,
+    /// Write what is weighed in each line to a file, to learn weights from
+    #[arg(long, value_name = "FILE", requires = "fixtures")]
+    pub features: Option<PathBuf>,
     /// For people or for programs
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = DataFormat::Text)]
     pub format: DataFormat,
