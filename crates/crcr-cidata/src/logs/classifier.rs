@@ -88,7 +88,8 @@ impl ReadLog<'_> {
         let rest = if known { 1.0 - f32::from(RULE_CERTAINTY_PERCENT) / 100.0 } else { 1.0 };
         let mut candidates: Vec<LogMatch> = in_section
             .map(|line| weighed.describe(line, RULE_CERTAINTY_PERCENT))
-            .or(by_rule.map(|found| LogMatch { certainty_percent: RULE_CERTAINTY_PERCENT, ..found }))
+            .or(by_rule
+                .map(|found| LogMatch { certainty_percent: RULE_CERTAINTY_PERCENT, ..found }))
             .into_iter()
             .collect();
         let mut order: Vec<usize> = (0..shares.len()).collect();
@@ -97,7 +98,11 @@ impl ReadLog<'_> {
             let (line_number, _) = weighed.line(index);
             let is_known = candidates.iter().any(|known| known.line_number == line_number);
             if candidates.len() < CANDIDATES && !is_known {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "0 to 100"
+                )]
                 let percent = (shares[index] * rest * 100.0).round() as u8;
                 candidates.push(weighed.describe(index, percent));
             }

@@ -216,7 +216,8 @@ fn append_clean(out: &mut Vec<u8>, piece: &[u8]) -> bool {
 /// Whether an escape sequence selects red, normal (31) or bright (91), for the text.
 fn turns_red(sequence: &[u8]) -> bool {
     let parameters = sequence.strip_prefix(b"\x1b[").and_then(|rest| rest.strip_suffix(b"m"));
-    parameters.is_some_and(|list| list.split(|&b| b == b';').any(|code| matches!(code, b"31" | b"91")))
+    parameters
+        .is_some_and(|list| list.split(|&b| b == b';').any(|code| matches!(code, b"31" | b"91")))
 }
 
 /// The length of the escape sequence (ECMA-48) that `text` starts with; 1 if it isn't complete.

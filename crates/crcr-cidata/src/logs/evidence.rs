@@ -14,7 +14,7 @@ use super::diff::{Baseline, IsHash, ShapeHasher};
 use super::features::{Features, Trait, score_of_no_line};
 use super::line_marks::LineMarks;
 use super::rules::{LAST_RESORT, LogRule, Pick, RuleKind, RuleScope, RuleSet};
-use super::sections::{SectionStart, section_failed, section_start};
+use super::sections::{SectionEnd, SectionStart, section_end, section_start};
 
 /// Lines of a section that are kept while it runs; a third of them are its first ones.
 const POOL_LINES: usize = 192;
@@ -125,9 +125,9 @@ impl<'r> Evidence<'r> {
             {
                 self.start_section(start, ordinal);
             } else if line.marks.has(LineMarks::SECTION_END)
-                && let Some(failed) = section_failed(text)
+                && let Some(end) = section_end(text)
             {
-                self.end_section(failed, chunk, line.segment);
+                self.end_section(end, chunk, line.segment);
             } else if !self.section.is_echo {
                 self.add_candidate(chunk, line, ordinal);
             }
@@ -146,7 +146,8 @@ impl<'r> Evidence<'r> {
             self.tail.pop_front();
         }
         self.ordinal += count as u64;
-        self.last_line_number = chunk.segments.last().map_or(self.last_line_number, |s| s.line_number);
+        self.last_line_number =
+            chunk.segments.last().map_or(self.last_line_number, |s| s.line_number);
     }
 
     /// Adds lines after candidates whose chunk ended before them.
@@ -178,15 +179,17 @@ impl<'r> Evidence<'r> {
         self.remember_elsewhere(before.pool);
     }
 
-    fn end_section(&mut self, failed: bool, chunk: &CleanChunk, segment: usize) {
+    fn end_section(&mut self, how: SectionEnd, chunk: &CleanChunk, segment: usize) {
         let end = self.ordinal + segment as u64;
         let next = OpenSection { start: end + 1, ..OpenSection::default() };
         let mut section = std::mem::replace(&mut self.section, next);
-        if failed {
-            self.add_last_lines(&mut section, chunk, segment);
-            self.weigh_section(section, end, true);
-        } else {
-            self.remember_elsewhere(section.pool);
+        match how {
+            SectionEnd::Passed => self.remember_elsewhere(section.pool),
+            SectionEnd::Stopped => self.weigh_section(section, end, false),
+            SectionEnd::Failed => {
+                self.add_last_lines(&mut section, chunk, segment);
+                self.weigh_section(section, end, true);
+            }
         }
     }
 
@@ -301,7 +304,10 @@ impl<'r> Evidence<'r> {
         let mut lines = self.weigh(section.pool, section.start, end, Some(number));
         for line in &mut lines {
             line.features.flag(Trait::FailingSection, true);
-            line.features.flag(Trait::NearTheEnd, is_known_to_fail && end - line.candidate.ordinal <= LAST_LINES as u64);
+            line.features.flag(
+                Trait::NearTheEnd,
+                is_known_to_fail && end - line.candidate.ordinal <= LAST_LINES as u64,
+            );
         }
         lines.sort_by(|a, b| b.features.score().total_cmp(&a.features.score()));
         // What a specific rule matches stays, whatever else speaks against it.
@@ -373,7 +379,8 @@ impl<'r> Evidence<'r> {
         features.flag(Trait::LastResortRule, is_last_resort);
         features.flag(Trait::Ignored, decides.is_some() && rule.is_none());
         features.set(Trait::DistanceToEnd, log_count_u64(end.saturating_sub(candidate.ordinal)));
-        features.set(Trait::DistanceToStart, log_count_u64(candidate.ordinal.saturating_sub(start)));
+        features
+            .set(Trait::DistanceToStart, log_count_u64(candidate.ordinal.saturating_sub(start)));
         let repetitions = self.repeated.get(&candidate.shape).copied().unwrap_or(1);
         features.set(Trait::Repeated, log_count_u64(u64::from(repetitions.saturating_sub(1))));
         features.flag(Trait::BlankBefore, candidate.is_after_blank);
@@ -546,7 +553,8 @@ pub(super) fn line_match(
 ) -> LogMatch {
     let (captures, start) = rule.map_or((vec![], 0), |rule| rule.captures(line));
     // A very long line is shown from a little before the match.
-    let start = if line.len() > MAX_LINE_BYTES { start.saturating_sub(MAX_LINE_BYTES / 4) } else { 0 };
+    let start =
+        if line.len() > MAX_LINE_BYTES { start.saturating_sub(MAX_LINE_BYTES / 4) } else { 0 };
     LogMatch {
         rule: rule.map(|rule| rule.name.clone()),
         category: rule.map(|rule| rule.category.clone()),

@@ -9,25 +9,64 @@ use regex_automata::util::syntax;
 
 /// Forms of lines, tried on the lines that are worth it.
 const FORMS: [(&str, &str); 23] = [
-    ("error at the start", r"(?i)^\s*(?:##\[error\]|\[?(?:error|fatal|fail(?:ed|ure)?|severe|err!?|exception)\]?)(?:[:\s!\]]|$)"),
-    ("error in the middle", r"(?i)[\s:\])](?:fatal |internal compiler |parse |syntax )?error(?:\[\w+\]| \w{1,4}\d{3,5})?: "),
+    (
+        "error at the start",
+        r"(?i)^\s*(?:##\[error\]|\[?(?:error|fatal|fail(?:ed|ure)?|severe|err!?|exception)\]?)(?:[:\s!\]]|$)",
+    ),
+    (
+        "error in the middle",
+        r"(?i)[\s:\])](?:fatal |internal compiler |parse |syntax )?error(?:\[\w+\]| \w{1,4}\d{3,5})?: ",
+    ),
     ("exception", r"\b[A-Za-z_.$]*[a-z](?:Error|Exception|Failure)\b(?::|$| \()"),
     ("error in capitals", r"\b(?:FAIL|FAILED|FAILURE|ERROR|ERRORS)\b"),
-    ("failed test", r"^\s*(?:--- FAIL|not ok |FAIL[: ]|✖|✗|✘|×|● |\d+\) |_{5,} .* _{5,}|E   |\[  FAILED|!! )"),
-    ("crash", r"(?i)panicked|panic:|uncaught|segmentation|abort(?:ed|ing)|core dumped|assert(?:ion)? ?(?:failed|error)|failed asserting"),
-    ("negation", r"(?i)\b(?:not found|no such|cannot|can't|could not|couldn't|unable|undefined|unexpected|invalid|missing|denied|refused|timed out|timeout|mismatch|unknown|unrecognized|unresolved|illegal|doesn't|does not|don't|must|should)\b"),
+    (
+        "failed test",
+        r"^\s*(?:--- FAIL|not ok |FAIL[: ]|✖|✗|✘|×|● |\d+\) |_{5,} .* _{5,}|E   |\[  FAILED|!! )",
+    ),
+    (
+        "crash",
+        r"(?i)panicked|panic:|uncaught|segmentation|abort(?:ed|ing)|core dumped|assert(?:ion)? ?(?:failed|error)|failed asserting",
+    ),
+    (
+        "negation",
+        r"(?i)\b(?:not found|no such|cannot|can't|could not|couldn't|unable|undefined|unexpected|invalid|missing|denied|refused|timed out|timeout|mismatch|unknown|unrecognized|unresolved|illegal|doesn't|does not|don't|must|should)\b",
+    ),
     ("place in a file", r#"(?:^|[\s('"`\[])[\w./\\@+~-]+\.[A-Za-z]\w{0,6}(?::\d+|\(\d+)"#),
-    ("warning", r"(?i)^\s*(?:\S+ )?(?:\[?warn(?:ing)?\]?[:\s]|npm warn|deprecat)|: warning|\bwarning:|\bdeprecat"),
-    ("package or progress", r"(?i)^\s*(?:Get:|Selecting|Unpacking|Setting up|Preparing|Downloading|Downloaded|Installing|Using|Fetching|Collecting|Requirement|Receiving|Resolving|remote:|Compiling|Building|Installed|Processing|copying|creating|gem install|Successfully|inflating|extracting|(?:[-+~|` ]|├|└)+[\w@/-]+@\d|added|Adding)|^\s*\S+-error\S*$|^-- |^checking |\bok$|^ok |PASS"),
-    ("summary", r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))"),
-    ("stack frame", r#"^\s*(?:at \S+|File "|from \S+:\d+|#\d+ |\.\.\. \d+ more|in \S+ \(|\S+@\S+:\d+:\d+$|\[error\]\s+at )"#),
+    (
+        "warning",
+        r"(?i)^\s*(?:\S+ )?(?:\[?warn(?:ing)?\]?[:\s]|npm warn|deprecat)|: warning|\bwarning:|\bdeprecat",
+    ),
+    (
+        "package or progress",
+        r"(?i)^\s*(?:Get:|Selecting|Unpacking|Setting up|Preparing|Downloading|Downloaded|Installing|Using|Fetching|Collecting|Requirement|Receiving|Resolving|remote:|Compiling|Building|Installed|Processing|copying|creating|gem install|Successfully|inflating|extracting|(?:[-+~|` ]|├|└)+[\w@/-]+@\d|added|Adding)|^\s*\S+-error\S*$|^-- |^checking |\bok$|^ok |PASS",
+    ),
+    (
+        "summary",
+        r"(?i)^\W*(?:\[\w+\]\s*)?(?:\d+ (?:of \d+ )?\w* ?(?:errors?|failures?|failed|failing|problems?|tests?|examples?|specs?|offenses?)\b|(?:tests|failures|errors|total|suites|test suites|snapshots|time|ran|result|summary|test result)\b ?[:=]|=+ .*(?:failed|passed|error).* =+|FAILURES|FAILED \(|Failed: |build failed|there (?:was|were) \d+|rake aborted|exit status|.*exit(?:ed)? (?:with )?(?:code|status)|make(?:\[\d+\])?: \*\*\*|npm err!|npm error|error command failed|lerna|gmake|ninja: build|##\[error\]Process|error: test failed|.*returned (?:a )?non-?zero|.*errors? (?:found|generated|occurred)|.*(?:is not recoverable|exiting now|child returned status))",
+    ),
+    (
+        "stack frame",
+        r#"^\s*(?:at \S+|File "|from \S+:\d+|#\d+ |\.\.\. \d+ more|in \S+ \(|\S+@\S+:\d+:\d+$|\[error\]\s+at )"#,
+    ),
     ("head of a traceback", r"^\s*(?:E   )?Traceback \(most recent"),
-    ("source code", r"^\s+(?:raise|return|throw|assert|def|if|for|with|import|from|self|const|let|var)\b|[;{]$"),
+    (
+        "source code",
+        r"^\s+(?:raise|return|throw|assert|def|if|for|with|import|from|self|const|let|var)\b|[;{]$",
+    ),
     ("command", r"^(?:\$ |\+{1,4} |##\[|travis_|>\s)"),
-    ("nothing failed", r"(?i)\b(?:0|no) (?:errors?|failures?|failed|problems|warnings)\b|(?:errors?|failures?|failed): 0\b"),
-    ("success", r"(?i)\b(?:pass(?:ed|es|ing)?|succeeded|success(?:ful|fully)?|handled|handling|enabled|ignored|skipped|retry(?:ing)?|continuing)\b"),
+    (
+        "nothing failed",
+        r"(?i)\b(?:0|no) (?:errors?|failures?|failed|problems|warnings)\b|(?:errors?|failures?|failed): 0\b",
+    ),
+    (
+        "success",
+        r"(?i)\b(?:pass(?:ed|es|ing)?|succeeded|success(?:ful|fully)?|handled|handling|enabled|ignored|skipped|retry(?:ing)?|continuing)\b",
+    ),
     ("advice", r"(?i)\bplease\b|\bre-?run\b|\brun '|^run |you (?:may|might|should|need)"),
-    ("help of the tool", r"(?i)\[Help \d\]|for more information|to see the full|--stacktrace|--debug|FullyQualifiedErrorId|CategoryInfo|^see |this is probably not a problem|log of this run|complete log|giving up|to see a list|npm (?:ERR!|error)$|To install the missing|get more log output|https://docs\.|https://cwiki"),
+    (
+        "help of the tool",
+        r"(?i)\[Help \d\]|for more information|to see the full|--stacktrace|--debug|FullyQualifiedErrorId|CategoryInfo|^see |this is probably not a problem|log of this run|complete log|giving up|to see a list|npm (?:ERR!|error)$|To install the missing|get more log output|https://docs\.|https://cwiki",
+    ),
     ("address", r"https?://"),
     ("expected and got", r"(?i)\bexpected\b.*\b(?:but|got|to|actual|received|equal|instead)\b"),
     ("no letters", r"^[^A-Za-z]*$"),
@@ -172,7 +211,8 @@ impl Features {
     /// Each feature that counts, with its share of the score, the largest first.
     pub(super) fn terms(&self) -> Vec<(&'static str, f32)> {
         let shares = self.0.iter().zip(&WEIGHTS.of_features).map(|(value, weight)| value * weight);
-        let mut terms: Vec<_> = names().zip(shares).filter(|(_, share)| share.abs() >= 0.05).collect();
+        let mut terms: Vec<_> =
+            names().zip(shares).filter(|(_, share)| share.abs() >= 0.05).collect();
         terms.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
         terms
     }

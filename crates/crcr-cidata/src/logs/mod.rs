@@ -11,6 +11,7 @@ mod diff;
 mod evidence;
 mod features;
 mod fixtures;
+mod import;
 mod line_marks;
 mod literals;
 mod packed;
@@ -23,9 +24,14 @@ mod unpack;
 pub use classifier::{LineFeatures, classify, matching_rules, weighed_lines};
 pub use diff::Baseline;
 pub use features::names as feature_names;
-pub use fixtures::{FixtureOutcome, FixtureResult, LabelledLog, labelled_lines, read_labels, try_fixture};
+pub use fixtures::{
+    FixtureOutcome, FixtureResult, LabelledLog, labelled_lines, read_labels, try_fixture,
+};
+pub use import::{ImportedRules, import_rules};
 pub use packed::{LogPacker, LogTooLarge, MAX_LOG, MAX_PACKED_LOG, log_key, unpack_log};
-pub use rules::{LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleScope, RuleSet, STARTER_RULES};
-pub use unpack::unpacked;
+pub use rules::{
+    LAST_RESORT, LogRule, Pick, RuleFinding, RuleKind, RuleScope, RuleSet, STARTER_RULES,
+};
+pub use unpack::{LogSource, log_sources, unpacked};
 
 pub(crate) use packed::PREFIX;

@@ -17,8 +17,8 @@ use std::collections::HashMap;
 use std::fmt;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
-use regex_automata::{Span, meta};
 use regex_automata::nfa::thompson::WhichCaptures;
+use regex_automata::{Span, meta};
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::Hir;
 use toml::Spanned;

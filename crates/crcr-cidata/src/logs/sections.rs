@@ -21,38 +21,47 @@ pub(super) fn section_start(line: &[u8]) -> Option<SectionStart> {
     }
 }
 
-/// Whether the section that ends with this line failed; `None` if no section ends here.
-pub(super) fn section_failed(line: &[u8]) -> Option<bool> {
-    const FAILED: [&[u8]; 9] = [
-        b"##[error]Process completed with exit code",
-        b"Error: Process completed with exit code",
-        b"##[error]The operation was cancel",
-        b"##[error]The runner has received",
-        b"No output has been received",
-        b"The build has been terminated",
-        b"Your build has been stopped",
-        b"The job exceeded the maximum",
-        b"Finished: FAILURE",
+/// How a section ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SectionEnd {
+    Passed,
+    Failed,
+    /// It was stopped from outside, so its last lines say nothing about the cause.
+    Stopped,
+}
+
+/// How the section ends that ends with this line; `None` if no section ends here.
+pub(super) fn section_end(line: &[u8]) -> Option<SectionEnd> {
+    const ENDS: [(&[u8], SectionEnd); 9] = [
+        (b"##[error]Process completed with exit code", SectionEnd::Failed),
+        (b"Error: Process completed with exit code", SectionEnd::Failed),
+        (b"##[error]The operation was cancel", SectionEnd::Stopped),
+        (b"##[error]The runner has received", SectionEnd::Stopped),
+        (b"No output has been received", SectionEnd::Failed),
+        (b"The build has been terminated", SectionEnd::Failed),
+        (b"Your build has been stopped", SectionEnd::Failed),
+        (b"The job exceeded the maximum", SectionEnd::Failed),
+        (b"Finished: FAILURE", SectionEnd::Failed),
     ];
-    if FAILED.iter().any(|start| line.starts_with(start)) {
-        return Some(true);
+    if let Some((_, end)) = ENDS.iter().find(|(start, _)| line.starts_with(start)) {
+        return Some(*end);
     }
     if line.starts_with(b"The command \"") {
-        return command_failed(line);
+        return command_end(line);
     }
     let is_marked = line.starts_with(b"Build step ") && contains(line, b"marked build as failure");
     let is_cut = line.starts_with(b"The log length has exceeded");
-    (is_marked || is_cut).then_some(true)
+    (is_marked || is_cut).then_some(SectionEnd::Failed)
 }
 
 /// Travis: `The command "make test" exited with 2.`, or `… failed and exited with 128 during .`.
-fn command_failed(line: &[u8]) -> Option<bool> {
+fn command_end(line: &[u8]) -> Option<SectionEnd> {
     let end = &line[line.len().saturating_sub(60)..];
     if contains(end, b"\" exited with 0") {
-        return Some(false);
+        return Some(SectionEnd::Passed);
     }
     let says_failed = contains(end, b"exited with ") || contains(end, b"\" failed");
-    says_failed.then_some(true)
+    says_failed.then_some(SectionEnd::Failed)
 }
 
 fn contains(line: &[u8], text: &[u8]) -> bool {
@@ -65,16 +74,19 @@ mod tests {
 
     #[test]
     fn ends_of_github_travis_and_jenkins_are_known() {
-        for (line, failed) in [
-            ("##[error]Process completed with exit code 2.", Some(true)),
-            ("The command \"make test\" exited with 2.", Some(true)),
-            ("The command \"git fetch\" failed and exited with 128 during .", Some(true)),
-            ("The command \"make\" exited with 0.", Some(false)),
+        for (line, end) in [
+            ("##[error]Process completed with exit code 2.", Some(SectionEnd::Failed)),
+            ("The command \"make test\" exited with 2.", Some(SectionEnd::Failed)),
+            (
+                "The command \"git fetch\" failed and exited with 128 during .",
+                Some(SectionEnd::Failed),
+            ),
+            ("The command \"make\" exited with 0.", Some(SectionEnd::Passed)),
             ("The command \"make\" is deprecated", None),
-            ("Build step 'Execute shell' marked build as failure", Some(true)),
+            ("Build step 'Execute shell' marked build as failure", Some(SectionEnd::Failed)),
             ("##[error]src/a.c:1: broken", None),
         ] {
-            assert_eq!(section_failed(line.as_bytes()), failed, "{line}");
+            assert_eq!(section_end(line.as_bytes()), end, "{line}");
         }
     }
 }
