@@ -84,7 +84,7 @@ impl Exchange<'_> {
     }
 
     async fn mint(&self, left: Duration) -> Result<SecretString, AuthFailure> {
-        let retry = RetryPolicy { total: left, ..RetryPolicy::default() };
+        let retry = RetryPolicy { tries: u32::MAX, total: left, ..RetryPolicy::default() };
         let mint = self.endpoint.mint(self.client, self.audience, retry, REQUEST_TIMEOUT.min(left));
         let token = mint.await.map_err(|error| token_endpoint(&error))?;
         self.printer.mask(token.expose_secret());
@@ -174,6 +174,13 @@ fn denied_hint(code: &str, token: &SecretString) -> String {
             None => continue,
         };
         text.push_str(&format!("\n  {name}: {value}"));
+    }
+    let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+    if subject.starts_with("repo:") && subject.contains('@') {
+        text.push_str(
+            "\n`sub` has the ids of owner and repository, as for each repository that was created, \
+             renamed or transferred since 2026-07-15: a trust policy from before must list this form",
+        );
     }
     text
 }
