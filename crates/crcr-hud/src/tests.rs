@@ -927,7 +927,8 @@ async fn logs_are_grouped_by_cause_filtered_by_the_address_and_shown_with_the_jo
             certainty_percent: 90,
             reasons: vec![LogReason { name: hostile.to_owned(), points: 2.5 }],
         });
-        let other = found.clone().map(|found| LogMatch { line_number: 9, certainty_percent: 4, ..found });
+        let other =
+            found.clone().map(|found| LogMatch { line_number: 9, certainty_percent: 4, ..found });
         let candidates = found.iter().cloned().chain(other).collect();
         let novel = vec![NovelLine { line_number: 8, line: hostile.to_owned() }];
         let known = LogClassification { found, candidates, novel };
